@@ -1,0 +1,3 @@
+module github.com/sidecarset/operator
+
+go 1.26.0
