@@ -1,0 +1,65 @@
+package v1beta1
+
+// Annotations and labels that users and the webhooks keep on a SidecarSet.
+const (
+	// AnnotationHash holds the content hash of the SidecarSet's containers on
+	// the SidecarSet and on its ControllerRevisions (plain text), and on Pods a
+	// JSON object with one entry per injected SidecarSet.
+	AnnotationHash = "kruise.io/sidecarset-hash"
+	// AnnotationHashWithoutImage is AnnotationHash with every image left out. Two
+	// revisions that agree on it differ in images only, so a running Pod can be
+	// moved between them in place.
+	AnnotationHashWithoutImage = "kruise.io/sidecarset-hash-without-image"
+
+	// LabelCustomVersion is how a v1alpha1 manifest says spec.customVersion; it
+	// is also set on ControllerRevisions.
+	LabelCustomVersion = "apps.kruise.io/sidecarset-custom-version"
+
+	// AnnotationCanary marks a SidecarSet as a canary when its value is exactly
+	// "true" and AnnotationBase names another SidecarSet.
+	AnnotationCanary = "apps.kruise.io/sidecarset-canary"
+	// AnnotationBase names the SidecarSet that a canary replaces in the Pods
+	// that both select.
+	AnnotationBase = "apps.kruise.io/sidecarset-base"
+)
+
+// Annotations, condition and environment variables on Pods.
+const (
+	// AnnotationInjectedList names the SidecarSets injected into a Pod, sorted
+	// and joined by commas without spaces.
+	AnnotationInjectedList = "kruise.io/sidecarset-injected-list"
+	// AnnotationInPlaceUpdateState records, per SidecarSet, the image IDs that
+	// containers had before their last in-place update.
+	AnnotationInPlaceUpdateState = "kruise.io/sidecarset-inplace-update-state"
+	// AnnotationWorkingHotUpgradeContainer maps a hot-upgrade sidecar to the one
+	// of its two containers that does the work.
+	AnnotationWorkingHotUpgradeContainer = "kruise.io/sidecarset-working-hotupgrade-container"
+	// AnnotationVersionPrefix + container name holds the version of a
+	// hot-upgrade container; AnnotationVersionAltPrefix that of its sibling.
+	AnnotationVersionPrefix    = "version.sidecarset.kruise.io/"
+	AnnotationVersionAltPrefix = "versionalt.sidecarset.kruise.io/"
+
+	// EnvInjected is set to "true" on every injected container.
+	EnvInjected = "IS_INJECTED"
+)
+
+// Labels on ControllerRevisions.
+const (
+	// LabelSidecarSetName names the SidecarSet whose history a
+	// ControllerRevision belongs to.
+	LabelSidecarSetName = "kruise.io/sidecarset-name"
+)
+
+// Condition types and reasons of SidecarSet.status.conditions. They are an
+// addition to the OpenKruise API; clients that do not know them ignore them.
+const (
+	// ConditionAccepted says whether the operator can use the stored object.
+	// It is False for objects that were stored while no webhook checked them
+	// and whose selectors, for example, cannot be compiled.
+	ConditionAccepted = "Accepted"
+	// ReasonAccepted is the reason of a true Accepted condition.
+	ReasonAccepted = "Compiled"
+	// ReasonInvalid is the reason of a false Accepted condition; the message
+	// names the field and the remedy.
+	ReasonInvalid = "InvalidSpec"
+)

@@ -1,0 +1,382 @@
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// SidecarSet says which sidecars go into which Pods. Every Pod that its
+// selectors match receives its containers, volumes and metadata while the Pod
+// is being created; Pods that already run are counted, never restarted.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:printcolumn:name="MATCHED",type="integer",JSONPath=".status.matchedPods",description="Pods that carry this SidecarSet's sidecars"
+// +kubebuilder:printcolumn:name="UPDATED",type="integer",JSONPath=".status.updatedPods",description="Matched Pods that carry the current revision"
+// +kubebuilder:printcolumn:name="READY",type="integer",JSONPath=".status.readyPods",description="Matched Pods that are ready"
+// +kubebuilder:printcolumn:name="AGE",type="date",JSONPath=".metadata.creationTimestamp",description="Time since the SidecarSet was created"
+type SidecarSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says what to inject, into which Pods, and how running Pods follow a change.
+	Spec SidecarSetSpec `json:"spec,omitempty"`
+	// Status is written by the operator; what users write here is ignored.
+	Status SidecarSetStatus `json:"status,omitempty"`
+}
+
+// SidecarSetList is a list of SidecarSets.
+//
+// +kubebuilder:object:root=true
+type SidecarSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []SidecarSet `json:"items"`
+}
+
+// SidecarSetSpec is what a user asks for.
+type SidecarSetSpec struct {
+	// selector chooses Pods by their labels. Required, and it may not be empty:
+	// a SidecarSet that means every Pod has to say so with an explicit expression.
+	// It is read when a Pod is created; relabelling a running Pod changes the
+	// counters in status, not the Pod.
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// namespaceSelector restricts injection to namespaces with these labels.
+	// Absent means every namespace. One namespace is chosen by its name with
+	// matchLabels {kubernetes.io/metadata.name: <name>}.
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// initContainers are injected into the Pod's initContainers, sorted by name
+	// across all SidecarSets. One with restartPolicy Always is a native sidecar:
+	// it starts before the app's containers, and a Job does not wait for it to end.
+	// +patchMergeKey=name
+	// +patchStrategy=merge
+	InitContainers []SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+	// containers are injected into the Pod's containers in the order given here.
+	// At least one container or init container is required.
+	// +patchMergeKey=name
+	// +patchStrategy=merge
+	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+	// volumes that the containers above mount. A volume is added to the Pod only
+	// if an injected container mounts it and the Pod has none of that name.
+	// +patchMergeKey=name
+	// +patchStrategy=merge
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+
+	// updateStrategy says how running Pods follow a change of this SidecarSet.
+	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
+	// injectionStrategy says what new Pods receive.
+	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
+
+	// imagePullSecrets are added to the Pod's imagePullSecrets, without
+	// duplicates, if at least one container is injected. The Secrets have to
+	// exist in the Pod's namespace.
+	// +patchMergeKey=name
+	// +patchStrategy=merge
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+
+	// revisionHistoryLimit is the number of old revisions to keep. Default 10,
+	// at least 1 is kept.
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+
+	// patchPodMetadata sets annotations on the Pods that this SidecarSet selects.
+	PatchPodMetadata []SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
+
+	// customVersion names the current revision, so that
+	// injectionStrategy.revision can refer to it later. In v1alpha1 it is the
+	// label apps.kruise.io/sidecarset-custom-version.
+	CustomVersion string `json:"customVersion,omitempty"`
+}
+
+// SidecarContainer is a container of a Pod plus the rules of its injection.
+// Every member of a Pod's container may be used, including ones that are newer
+// than the operator: they travel as they were written.
+type SidecarContainer struct {
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	corev1.Container `json:",inline"`
+
+	// podInjectPolicy places the sidecar before (BeforeAppContainer) or after
+	// (AfterAppContainer) the Pod's own containers of the same list. Default
+	// BeforeAppContainer for containers, AfterAppContainer for initContainers.
+	PodInjectPolicy PodInjectPolicyType `json:"podInjectPolicy,omitempty"`
+	// upgradeStrategy says how the sidecar is replaced in running Pods.
+	UpgradeStrategy SidecarContainerUpgradeStrategy `json:"upgradeStrategy,omitempty"`
+	// shareVolumePolicy, when its type is enabled, also mounts into the sidecar
+	// every volume that the app's containers mount.
+	ShareVolumePolicy ShareVolumePolicy `json:"shareVolumePolicy,omitempty"`
+	// shareVolumeDevicePolicy does the same for raw block devices. Absent means
+	// disabled.
+	ShareVolumeDevicePolicy *ShareVolumePolicy `json:"shareVolumeDevicePolicy,omitempty"`
+	// transferEnv copies environment variables from the app's containers into
+	// the sidecar. A variable that the sidecar sets itself is kept.
+	TransferEnv []TransferEnvVar `json:"transferEnv,omitempty"`
+	// resourcesPolicy computes the sidecar's resources from those of the app's
+	// containers when the Pod is created. It excludes resources.
+	ResourcesPolicy *ResourcesPolicy `json:"resourcesPolicy,omitempty"`
+}
+
+// PodInjectPolicyType is the place of a sidecar relative to the app's containers.
+type PodInjectPolicyType string
+
+// The values of PodInjectPolicyType.
+const (
+	BeforeAppContainer PodInjectPolicyType = "BeforeAppContainer"
+	AfterAppContainer  PodInjectPolicyType = "AfterAppContainer"
+)
+
+// SidecarContainerUpgradeType says how a sidecar is replaced in a running Pod.
+type SidecarContainerUpgradeType string
+
+// The values of SidecarContainerUpgradeType.
+const (
+	// SidecarContainerColdUpgrade restarts the sidecar with its new image.
+	SidecarContainerColdUpgrade SidecarContainerUpgradeType = "ColdUpgrade"
+	// SidecarContainerHotUpgrade injects the sidecar twice and lets a new
+	// version take over from the old one without a gap.
+	SidecarContainerHotUpgrade SidecarContainerUpgradeType = "HotUpgrade"
+)
+
+// SidecarContainerUpgradeStrategy says how one sidecar is replaced.
+type SidecarContainerUpgradeStrategy struct {
+	// upgradeType is ColdUpgrade (default) or HotUpgrade. It cannot be changed
+	// once set.
+	UpgradeType SidecarContainerUpgradeType `json:"upgradeType,omitempty"`
+	// hotUpgradeEmptyImage is the image that the idle one of the two containers
+	// of a hot upgrade runs.
+	HotUpgradeEmptyImage string `json:"hotUpgradeEmptyImage,omitempty"`
+}
+
+// ShareVolumePolicyType switches sharing on or off.
+type ShareVolumePolicyType string
+
+// The values of ShareVolumePolicyType.
+const (
+	ShareVolumePolicyEnabled  ShareVolumePolicyType = "enabled"
+	ShareVolumePolicyDisabled ShareVolumePolicyType = "disabled"
+)
+
+// ShareVolumePolicy says whether the app's volume mounts or devices are shared
+// with a sidecar.
+type ShareVolumePolicy struct {
+	// type is enabled or disabled (default).
+	Type ShareVolumePolicyType `json:"type,omitempty"`
+}
+
+// TransferEnvVar names environment variables to copy from a container of the
+// Pod into the sidecar.
+type TransferEnvVar struct {
+	// sourceContainerName is the app container to copy from.
+	SourceContainerName string `json:"sourceContainerName,omitempty"`
+	// sourceContainerNameFrom takes that name from a label or annotation of the
+	// Pod instead; it wins over sourceContainerName.
+	SourceContainerNameFrom *SourceContainerNameSource `json:"sourceContainerNameFrom,omitempty"`
+	// envName is a variable to copy.
+	EnvName string `json:"envName,omitempty"`
+	// envNames are further variables to copy.
+	EnvNames []string `json:"envNames,omitempty"`
+}
+
+// SourceContainerNameSource says where the name of a source container stands.
+type SourceContainerNameSource struct {
+	// fieldRef is metadata.labels['<key>'] or metadata.annotations['<key>'].
+	FieldRef *corev1.ObjectFieldSelector `json:"fieldRef,omitempty"`
+}
+
+// TargetContainersMode says how the resources of several containers combine.
+type TargetContainersMode string
+
+// The values of TargetContainersMode.
+const (
+	TargetContainersModeSum TargetContainersMode = "sum"
+	TargetContainersModeMax TargetContainersMode = "max"
+)
+
+// ResourcesPolicy computes a sidecar's resources from those of other containers.
+type ResourcesPolicy struct {
+	// targetContainersMode is sum or max: how the target containers' resources
+	// combine into the variables cpu and memory.
+	// +kubebuilder:validation:Enum=sum;max
+	TargetContainersMode TargetContainersMode `json:"targetContainersMode"`
+	// targetContainersNameRegex chooses the target containers by name (RE2, not
+	// anchored). Default .*: all containers that no SidecarSet injects.
+	// +kubebuilder:default=".*"
+	TargetContainersNameRegex string `json:"targetContainersNameRegex,omitempty"`
+	// resourcesExpr holds the expressions.
+	ResourcesExpr ResourcesExpr `json:"resourcesExpr"`
+}
+
+// ResourcesExpr holds the expressions for limits and requests.
+type ResourcesExpr struct {
+	Limits   *ResourceExprLimits   `json:"limits,omitempty"`
+	Requests *ResourceExprRequests `json:"requests,omitempty"`
+}
+
+// ResourceExprLimits computes limits; an absent expression sets none.
+type ResourceExprLimits struct {
+	// cpu is an expression over the variable cpu, such as max(cpu*50%, 50m).
+	CPU string `json:"cpu,omitempty"`
+	// memory is an expression over the variable memory, such as 200Mi.
+	Memory string `json:"memory,omitempty"`
+}
+
+// ResourceExprRequests computes requests; an absent expression sets none.
+type ResourceExprRequests struct {
+	// cpu is an expression over the variable cpu.
+	CPU string `json:"cpu,omitempty"`
+	// memory is an expression over the variable memory.
+	Memory string `json:"memory,omitempty"`
+}
+
+// SidecarSetInjectionStrategy says what new Pods receive.
+type SidecarSetInjectionStrategy struct {
+	// paused stops injection into new Pods. Pods that carry the sidecars keep them.
+	Paused bool `json:"paused,omitempty"`
+	// revision injects a recorded revision instead of the current spec.
+	Revision *SidecarSetInjectRevision `json:"revision,omitempty"`
+}
+
+// SidecarSetInjectRevisionPolicy says when a recorded revision is injected.
+type SidecarSetInjectRevisionPolicy string
+
+// The values of SidecarSetInjectRevisionPolicy.
+const (
+	// AlwaysSidecarSetInjectRevisionPolicy injects the recorded revision always.
+	AlwaysSidecarSetInjectRevisionPolicy SidecarSetInjectRevisionPolicy = "Always"
+	// PartialSidecarSetInjectRevisionPolicy injects it into the share of new
+	// Pods that updateStrategy.partition keeps old, the current one into the rest.
+	PartialSidecarSetInjectRevisionPolicy SidecarSetInjectRevisionPolicy = "Partial"
+)
+
+// SidecarSetInjectRevision names a recorded revision. revisionName wins over
+// customVersion.
+type SidecarSetInjectRevision struct {
+	// customVersion is the spec.customVersion that the revision was recorded under.
+	CustomVersion *string `json:"customVersion,omitempty"`
+	// revisionName is the name of the revision's ControllerRevision.
+	RevisionName *string `json:"revisionName,omitempty"`
+	// policy is Always (default) or Partial.
+	// +kubebuilder:validation:Enum=Always;Partial
+	// +kubebuilder:default=Always
+	Policy SidecarSetInjectRevisionPolicy `json:"policy,omitempty"`
+}
+
+// SidecarSetPatchPolicyType says how an annotation meets one that the Pod has.
+type SidecarSetPatchPolicyType string
+
+// The values of SidecarSetPatchPolicyType.
+const (
+	// SidecarSetRetainPatchPolicy keeps the Pod's value if it has one.
+	SidecarSetRetainPatchPolicy SidecarSetPatchPolicyType = "Retain"
+	// SidecarSetOverwritePatchPolicy replaces the Pod's value.
+	SidecarSetOverwritePatchPolicy SidecarSetPatchPolicyType = "Overwrite"
+	// SidecarSetMergePatchJsonPatchPolicy merges JSON into the Pod's value (RFC 7386).
+	SidecarSetMergePatchJsonPatchPolicy SidecarSetPatchPolicyType = "MergePatchJson" //nolint:revive // wire name
+)
+
+// SidecarSetPatchPodMetadata sets annotations on Pods.
+type SidecarSetPatchPodMetadata struct {
+	// annotations to set. Keys that the operator itself writes are refused.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// patchPolicy is Retain (default), Overwrite or MergePatchJson.
+	PatchPolicy SidecarSetPatchPolicyType `json:"patchPolicy,omitempty"`
+}
+
+// SidecarSetUpdateStrategyType says whether running Pods follow a change.
+type SidecarSetUpdateStrategyType string
+
+// The values of SidecarSetUpdateStrategyType.
+const (
+	// NotUpdateSidecarSetStrategyType leaves running Pods alone.
+	NotUpdateSidecarSetStrategyType SidecarSetUpdateStrategyType = "NotUpdate"
+	// RollingUpdateSidecarSetStrategyType moves running Pods in place, some at a time.
+	RollingUpdateSidecarSetStrategyType SidecarSetUpdateStrategyType = "RollingUpdate"
+)
+
+// SidecarSetUpdateStrategy says how running Pods follow a change.
+type SidecarSetUpdateStrategy struct {
+	// type is RollingUpdate (default) or NotUpdate.
+	Type SidecarSetUpdateStrategyType `json:"type,omitempty"`
+	// paused holds a rolling update where it is.
+	Paused bool `json:"paused,omitempty"`
+	// selector restricts the update to Pods with these labels. It excludes
+	// partition.
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// partition is the number or percentage of Pods that stay on the old
+	// revision. Default 0.
+	Partition *intstr.IntOrString `json:"partition,omitempty"`
+	// maxUnavailable is the number or percentage of Pods that may be
+	// unavailable because of the update. Default 1.
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// priorityStrategy orders Pods by their labels.
+	PriorityStrategy *UpdatePriorityStrategy `json:"priorityStrategy,omitempty"`
+	// scatterStrategy spreads Pods that carry the same label value over the update.
+	ScatterStrategy []UpdateScatterTerm `json:"scatterStrategy,omitempty"`
+}
+
+// UpdatePriorityStrategy orders the Pods of an update. Only one of its two
+// lists may be used.
+type UpdatePriorityStrategy struct {
+	// orderPriority sorts by the trailing number of label values, largest first.
+	OrderPriority []UpdatePriorityOrderTerm `json:"orderPriority,omitempty"`
+	// weightPriority sorts by the sum of the weights of the terms that match,
+	// largest first.
+	WeightPriority []UpdatePriorityWeightTerm `json:"weightPriority,omitempty"`
+}
+
+// UpdatePriorityOrderTerm names a label to order by.
+type UpdatePriorityOrderTerm struct {
+	// orderedKey is the label's key.
+	OrderedKey string `json:"orderedKey"`
+}
+
+// UpdatePriorityWeightTerm gives weight to Pods with certain labels.
+type UpdatePriorityWeightTerm struct {
+	// weight is a number from 0 to 100.
+	Weight int32 `json:"weight"`
+	// matchSelector chooses the Pods that have this weight.
+	MatchSelector metav1.LabelSelector `json:"matchSelector"`
+}
+
+// UpdateScatterTerm names a label whose Pods are spread over the update.
+type UpdateScatterTerm struct {
+	// key is the label's key.
+	Key string `json:"key"`
+	// value is the label's value; * stands for every value that occurs.
+	Value string `json:"value"`
+}
+
+// SidecarSetStatus is what the operator has observed. Counters are right
+// within about a second of the last change to a Pod.
+type SidecarSetStatus struct {
+	// observedGeneration is the generation that the rest of this status is about.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// matchedPods is the number of running Pods that carry this SidecarSet's sidecars.
+	MatchedPods int32 `json:"matchedPods"`
+	// updatedPods is the number of matched Pods that carry the current revision.
+	UpdatedPods int32 `json:"updatedPods"`
+	// readyPods is the number of matched Pods that are ready and whose sidecars
+	// have taken the images that they were given.
+	ReadyPods int32 `json:"readyPods"`
+	// updatedReadyPods is the number of matched Pods that are both.
+	UpdatedReadyPods int32 `json:"updatedReadyPods,omitempty"`
+	// latestRevision is the name of the current revision's ControllerRevision.
+	LatestRevision string `json:"latestRevision,omitempty"`
+	// collisionCount is used to make names of ControllerRevisions unique.
+	CollisionCount *int32 `json:"collisionCount,omitempty"`
+
+	// uninjectedPods is the number of running Pods that the selectors match and
+	// that do not carry the sidecars: created before the SidecarSet, while it was
+	// paused, or while its webhook could not be reached.
+	UninjectedPods int32 `json:"uninjectedPods,omitempty"`
+	// conditions describe the state of this SidecarSet for people and for
+	// kubectl wait.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
