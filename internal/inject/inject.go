@@ -1,0 +1,79 @@
+// Package inject is the engine: it compiles SidecarSets into Programs and
+// computes, for one Pod, what injection would do and why. Equal inputs give
+// equal plans. It knows no client, no clock and no chance; whatever needs the
+// API server is looked up by the caller before Compute runs.
+package inject
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// Program is one revision of a SidecarSet, compiled once and read by any number
+// of goroutines at the same time. Nothing in it may be changed.
+type Program struct {
+	// Set is the typed view of the object, for decisions. Bodies of containers
+	// and volumes that go into Pods never come from it, since it lacks members
+	// that are newer than our libraries.
+	Set *appsv1beta1.SidecarSet
+	// Object is the same object (v1beta1) as the API server serves it.
+	Object map[string]any
+
+	// Selector chooses Pods; it selects nothing where the object has no usable
+	// selector.
+	Selector labels.Selector
+	// NamespaceSelector chooses namespaces by label; Everything() where the
+	// object has none.
+	NamespaceSelector labels.Selector
+
+	// Hash and HashWithoutImage are what Pods injected by this Program carry.
+	// They come from the object's annotations, and are computed where those are
+	// missing.
+	Hash, HashWithoutImage string
+
+	// SidecarList is the sorted list of names that a Pod's hash annotation
+	// records: all containers and the native sidecars among the init containers.
+	SidecarList []string
+
+	compiled // fragments ready to be spliced into a Pod
+}
+
+// Name is the SidecarSet's name.
+func (p *Program) Name() string { return p.Set.Name }
+
+// PodView is what decides about an admitted Pod, read from the request without
+// decoding the Pod as a typed object.
+type PodView struct {
+	Labels      map[string]string
+	Annotations map[string]string // nil: the Pod has none, so the member has to be added whole
+
+	InitContainers, Containers []ContainerView
+	// Volumes and ImagePullSecrets are names in Pod order; nil where the member
+	// is absent.
+	Volumes, ImagePullSecrets []string
+}
+
+// ContainerView is what decides about one container of the admitted Pod.
+type ContainerView struct {
+	Name, Image string
+	// Injected is true when the first env named IS_INJECTED has the literal
+	// value "true".
+	Injected bool
+}
+
+// Input is everything a decision depends on. It holds values, never clients.
+type Input struct {
+	Pod        PodView
+	Candidates []Candidate // SidecarSets that select the Pod, in name order
+	Now        time.Time   // stamped into the Pod's annotations
+}
+
+// Candidate is one SidecarSet that selects the Pod. History is set when its
+// injectionStrategy names a revision; Draw, in [0,1), decides a Partial policy.
+type Candidate struct {
+	Current, History *Program
+	Draw             float64
+}
