@@ -1,0 +1,108 @@
+# Everything a contributor, CI and the README run. `make help` lists the targets.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The Kubernetes version of the stand (test/controlplane): v1.37.1 or v1.36.4.
+K8S_VERSION ?= v1.37.1
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE       ?= sidecarset-operator:$(VERSION)
+
+# What the stand and the demo leave behind; never inside the tracked tree.
+STATE    ?= $(CURDIR)/.cache
+BIN      := $(CURDIR)/bin
+STAND    := $(BIN)/stand
+OPERATOR := $(BIN)/sidecarset-operator
+
+GO         ?= go
+GOFLAGS    += -buildvcs=false
+LDFLAGS    := -s -w -X main.version=$(VERSION)
+UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/node -e /test/stand)
+MODULES    := . test/controlplane test/controlplane/kwok hack/tools
+
+export K8S_VERSION STAND GOFLAGS
+
+##@ Everyday
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*##/ {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the operator into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(OPERATOR) .
+
+.PHONY: test
+test: test-unit test-integration test-cluster ## Run every tier that this machine can run
+
+.PHONY: demo
+demo: build stand-build ## Start a real control plane with the operator on it and show what it does
+	@STATE='$(STATE)/demo' STAND='$(STAND)' OPERATOR='$(OPERATOR)' hack/demo.sh up
+
+.PHONY: demo-down
+demo-down: ## Stop and remove what `make demo` started
+	@STATE='$(STATE)/demo' STAND='$(STAND)' hack/demo.sh down
+
+##@ Test tiers
+
+.PHONY: test-unit
+test-unit: ## Pure functions, laws and adapters without a cluster, with the race detector
+	$(GO) test -race $(UNIT_PKGS)
+
+.PHONY: test-integration
+test-integration: build stand-build ## The operator on a real API server
+	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 15m ./test/stand/... ./test/integration/...
+
+.PHONY: test-cluster
+test-cluster: build stand-build ## The operator on a whole control plane with simulated nodes
+	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 20m ./test/cluster/...
+
+FUZZTIME ?= 10s
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME
+	FUZZTIME=$(FUZZTIME) hack/fuzz.sh
+
+.PHONY: bench
+bench: ## Ratios of an admission against the comparator, in interleaved rounds
+	$(GO) run ./test/bench/report
+
+##@ The stand
+
+.PHONY: stand
+stand: $(STAND)
+.PHONY: $(STAND)
+$(STAND):
+	@$(GO) build -C test/controlplane -trimpath -o $(STAND) ./cmd/stand
+
+.PHONY: stand-build
+stand-build: $(STAND) ## Build the control plane once (minutes); later runs find it in the user's cache directory
+	@$(STAND) build >/dev/null
+
+.PHONY: cluster
+cluster: stand-build ## Start a whole control plane with 3 simulated nodes
+	$(STAND) up --dir '$(STATE)/cluster' --control-plane full --nodes 3
+
+.PHONY: cluster-down
+cluster-down: $(STAND) ## Stop it
+	$(STAND) down --dir '$(STATE)/cluster'
+
+##@ Code
+
+.PHONY: fmt
+fmt: ## Format all Go code
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: vet
+vet: ## go vet in every module
+	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
+
+.PHONY: tidy
+tidy: ## go mod tidy in every module
+	@for m in $(MODULES); do $(GO) -C $$m mod tidy || exit 1; done
+
+.PHONY: verify
+verify: generate manifests tidy ## Regenerate everything; the tree must stay clean
+	@git diff --exit-code -- . || { echo 'verify: generated files are out of date; commit the changes above' >&2; exit 1; }
+	@test -z "$$(git status --porcelain)" || { git status --short; echo 'verify: untracked files' >&2; exit 1; }
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo 'verify: run make fmt' >&2; exit 1; }
