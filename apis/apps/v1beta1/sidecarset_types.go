@@ -8,7 +8,7 @@ import (
 
 // SidecarSet says which sidecars go into which Pods. Every Pod that its
 // selectors match receives its containers, volumes and metadata while the Pod
-// is being created; Pods that already run are counted, never restarted.
+// is being created. Containers are never added to Pods that already run.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
@@ -41,7 +41,7 @@ type SidecarSetList struct {
 type SidecarSetSpec struct {
 	// selector chooses Pods by their labels. Required, and it may not be empty:
 	// a SidecarSet that means every Pod has to say so with an explicit expression.
-	// It is read when a Pod is created; relabelling a running Pod changes the
+	// It decides when a Pod is created; relabelling a running Pod changes the
 	// counters in status, not the Pod.
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 	// namespaceSelector restricts injection to namespaces with these labels.
@@ -51,12 +51,14 @@ type SidecarSetSpec struct {
 
 	// initContainers are injected into the Pod's initContainers, sorted by name
 	// across all SidecarSets. One with restartPolicy Always is a native sidecar:
-	// it starts before the app's containers, and a Job does not wait for it to end.
+	// it starts before the app's containers, and a Job does not wait for it to
+	// end. Native sidecars need updateStrategy.type NotUpdate for now.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	InitContainers []SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// containers are injected into the Pod's containers in the order given here.
-	// At least one container or init container is required.
+	// At least one container or init container is required, each with a name and
+	// an image. An update may remove containers, but not add or rename them.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
@@ -68,7 +70,8 @@ type SidecarSetSpec struct {
 	// +kubebuilder:validation:Schemaless
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// updateStrategy says how running Pods follow a change of this SidecarSet.
+	// updateStrategy says whether and how the sidecars of running Pods follow a
+	// change of this SidecarSet.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
 	// injectionStrategy says what new Pods receive.
 	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
@@ -84,7 +87,10 @@ type SidecarSetSpec struct {
 	// at least 1 is kept.
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 
-	// patchPodMetadata sets annotations on the Pods that this SidecarSet selects.
+	// patchPodMetadata sets annotations on new Pods that this SidecarSet selects.
+	// The keys have to be allowed by the cluster's administrator, in the
+	// ConfigMap kruise-configuration in the operator's namespace. An annotation
+	// key may stand in one entry only.
 	PatchPodMetadata []SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
 
 	// customVersion names the current revision, so that
@@ -105,19 +111,22 @@ type SidecarContainer struct {
 	// (AfterAppContainer) the Pod's own containers of the same list. Default
 	// BeforeAppContainer for containers, AfterAppContainer for initContainers.
 	PodInjectPolicy PodInjectPolicyType `json:"podInjectPolicy,omitempty"`
-	// upgradeStrategy says how the sidecar is replaced in running Pods.
+	// upgradeStrategy says how the sidecar is replaced in running Pods. Default
+	// ColdUpgrade.
 	UpgradeStrategy SidecarContainerUpgradeStrategy `json:"upgradeStrategy,omitempty"`
 	// shareVolumePolicy, when its type is enabled, also mounts into the sidecar
-	// every volume that the app's containers mount.
+	// every volume that the app's containers mount, at the same paths. A path
+	// that the sidecar mounts itself is kept. Default disabled.
 	ShareVolumePolicy ShareVolumePolicy `json:"shareVolumePolicy,omitempty"`
-	// shareVolumeDevicePolicy does the same for raw block devices. Absent means
-	// disabled.
+	// shareVolumeDevicePolicy, when its type is enabled, shares the raw block
+	// devices of the app's containers in the same way. Absent means disabled.
 	ShareVolumeDevicePolicy *ShareVolumePolicy `json:"shareVolumeDevicePolicy,omitempty"`
 	// transferEnv copies environment variables from the app's containers into
 	// the sidecar. A variable that the sidecar sets itself is kept.
 	TransferEnv []TransferEnvVar `json:"transferEnv,omitempty"`
 	// resourcesPolicy computes the sidecar's resources from those of the app's
-	// containers when the Pod is created. It excludes resources.
+	// containers when the Pod is created. It cannot be combined with resources;
+	// among initContainers it is for native sidecars only.
 	ResourcesPolicy *ResourcesPolicy `json:"resourcesPolicy,omitempty"`
 }
 
@@ -148,7 +157,7 @@ type SidecarContainerUpgradeStrategy struct {
 	// once set.
 	UpgradeType SidecarContainerUpgradeType `json:"upgradeType,omitempty"`
 	// hotUpgradeEmptyImage is the image that the idle one of the two containers
-	// of a hot upgrade runs.
+	// of a hot upgrade runs. Used with upgradeType HotUpgrade only.
 	HotUpgradeEmptyImage string `json:"hotUpgradeEmptyImage,omitempty"`
 }
 
@@ -184,7 +193,9 @@ type TransferEnvVar struct {
 
 // SourceContainerNameSource says where the name of a source container stands.
 type SourceContainerNameSource struct {
-	// fieldRef is metadata.labels['<key>'] or metadata.annotations['<key>'].
+	// fieldRef names a label, metadata.labels['<key>'], or an annotation,
+	// metadata.annotations['<key>'], of the Pod. Nothing is copied where the Pod
+	// has no such key.
 	FieldRef *corev1.ObjectFieldSelector `json:"fieldRef,omitempty"`
 }
 
@@ -204,16 +215,21 @@ type ResourcesPolicy struct {
 	// +kubebuilder:validation:Enum=sum;max
 	TargetContainersMode TargetContainersMode `json:"targetContainersMode"`
 	// targetContainersNameRegex chooses the target containers by name (RE2, not
-	// anchored). Default .*: all containers that no SidecarSet injects.
+	// anchored) among the Pod's containers and native sidecars that no SidecarSet
+	// injects. Default .*: all of them.
 	// +kubebuilder:default=".*"
 	TargetContainersNameRegex string `json:"targetContainersNameRegex,omitempty"`
-	// resourcesExpr holds the expressions.
+	// resourcesExpr holds the expressions; at least one of limits and requests.
 	ResourcesExpr ResourcesExpr `json:"resourcesExpr"`
 }
 
 // ResourcesExpr holds the expressions for limits and requests.
 type ResourcesExpr struct {
-	Limits   *ResourceExprLimits   `json:"limits,omitempty"`
+	// limits computes the sidecar's limits. A limit is not set where one of the
+	// target containers has none.
+	Limits *ResourceExprLimits `json:"limits,omitempty"`
+	// requests computes the sidecar's requests; a container without a request
+	// counts as 0.
 	Requests *ResourceExprRequests `json:"requests,omitempty"`
 }
 
@@ -227,17 +243,19 @@ type ResourceExprLimits struct {
 
 // ResourceExprRequests computes requests; an absent expression sets none.
 type ResourceExprRequests struct {
-	// cpu is an expression over the variable cpu.
+	// cpu is an expression over the variable cpu, such as cpu*10%.
 	CPU string `json:"cpu,omitempty"`
-	// memory is an expression over the variable memory.
+	// memory is an expression over the variable memory, such as max(memory/4, 64Mi).
 	Memory string `json:"memory,omitempty"`
 }
 
 // SidecarSetInjectionStrategy says what new Pods receive.
 type SidecarSetInjectionStrategy struct {
-	// paused stops injection into new Pods. Pods that carry the sidecars keep them.
+	// paused stops injection into new Pods; Pods that carry the sidecars keep
+	// them. Pods created meanwhile do not receive the sidecars later. Default false.
 	Paused bool `json:"paused,omitempty"`
-	// revision injects a recorded revision instead of the current spec.
+	// revision injects a recorded revision instead of the current spec. Absent
+	// means the current spec.
 	Revision *SidecarSetInjectRevision `json:"revision,omitempty"`
 }
 
@@ -260,7 +278,9 @@ type SidecarSetInjectRevision struct {
 	CustomVersion *string `json:"customVersion,omitempty"`
 	// revisionName is the name of the revision's ControllerRevision.
 	RevisionName *string `json:"revisionName,omitempty"`
-	// policy is Always (default) or Partial.
+	// policy is Always (default): every new Pod receives the recorded revision;
+	// or Partial: only the share that updateStrategy.partition, a percentage,
+	// keeps on the old revision.
 	// +kubebuilder:validation:Enum=Always;Partial
 	// +kubebuilder:default=Always
 	Policy SidecarSetInjectRevisionPolicy `json:"policy,omitempty"`
@@ -281,9 +301,12 @@ const (
 
 // SidecarSetPatchPodMetadata sets annotations on Pods.
 type SidecarSetPatchPodMetadata struct {
-	// annotations to set. Keys that the operator itself writes are refused.
+	// annotations to set on Pods; at least one. Keys that the operator itself
+	// writes are refused.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// patchPolicy is Retain (default), Overwrite or MergePatchJson.
+	// patchPolicy says what happens where the Pod already has the annotation:
+	// Retain (default) keeps its value, Overwrite replaces it, MergePatchJson
+	// merges the two as JSON objects (RFC 7386).
 	PatchPolicy SidecarSetPatchPolicyType `json:"patchPolicy,omitempty"`
 }
 
@@ -300,20 +323,22 @@ const (
 
 // SidecarSetUpdateStrategy says how running Pods follow a change.
 type SidecarSetUpdateStrategy struct {
-	// type is RollingUpdate (default) or NotUpdate.
+	// type is RollingUpdate (default): sidecars of running Pods are updated in
+	// place, if only images changed; or NotUpdate: running Pods keep theirs, and
+	// new Pods get the new ones.
 	Type SidecarSetUpdateStrategyType `json:"type,omitempty"`
-	// paused holds a rolling update where it is.
+	// paused holds a rolling update where it is. Default false.
 	Paused bool `json:"paused,omitempty"`
-	// selector restricts the update to Pods with these labels. It excludes
-	// partition.
+	// selector restricts the update to Pods with these labels. It cannot be
+	// combined with partition. Absent means all matched Pods.
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// partition is the number or percentage of Pods that stay on the old
-	// revision. Default 0.
+	// partition is the number (5) or percentage ("10%") of matched Pods that stay
+	// on the old revision. Default 0.
 	Partition *intstr.IntOrString `json:"partition,omitempty"`
-	// maxUnavailable is the number or percentage of Pods that may be
-	// unavailable because of the update. Default 1.
+	// maxUnavailable is the number (2) or percentage ("20%") of matched Pods that
+	// may be unavailable during the update. Default 1.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// priorityStrategy orders Pods by their labels.
+	// priorityStrategy orders the Pods of the update by their labels.
 	PriorityStrategy *UpdatePriorityStrategy `json:"priorityStrategy,omitempty"`
 	// scatterStrategy spreads Pods that carry the same label value over the update.
 	ScatterStrategy []UpdateScatterTerm `json:"scatterStrategy,omitempty"`
@@ -337,9 +362,9 @@ type UpdatePriorityOrderTerm struct {
 
 // UpdatePriorityWeightTerm gives weight to Pods with certain labels.
 type UpdatePriorityWeightTerm struct {
-	// weight is a number from 0 to 100.
+	// weight is a number from 0 to 100; Pods with a higher sum are updated first.
 	Weight int32 `json:"weight"`
-	// matchSelector chooses the Pods that have this weight.
+	// matchSelector chooses the Pods that this weight is added to.
 	MatchSelector metav1.LabelSelector `json:"matchSelector"`
 }
 
@@ -354,7 +379,8 @@ type UpdateScatterTerm struct {
 // SidecarSetStatus is what the operator has observed. Counters are right
 // within about a second of the last change to a Pod.
 type SidecarSetStatus struct {
-	// observedGeneration is the generation that the rest of this status is about.
+	// observedGeneration is the metadata.generation that the rest of this status
+	// is about. While it is lower, the status is out of date.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// matchedPods is the number of running Pods that carry this SidecarSet's sidecars.
 	MatchedPods int32 `json:"matchedPods"`
@@ -363,7 +389,8 @@ type SidecarSetStatus struct {
 	// readyPods is the number of matched Pods that are ready and whose sidecars
 	// have taken the images that they were given.
 	ReadyPods int32 `json:"readyPods"`
-	// updatedReadyPods is the number of matched Pods that are both.
+	// updatedReadyPods is the number of matched Pods that are both updated and
+	// ready.
 	UpdatedReadyPods int32 `json:"updatedReadyPods,omitempty"`
 	// latestRevision is the name of the current revision's ControllerRevision.
 	LatestRevision string `json:"latestRevision,omitempty"`

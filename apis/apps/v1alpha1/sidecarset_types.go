@@ -1,0 +1,154 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// SidecarSet says which sidecars go into which Pods. Every Pod that its
+// selectors match receives its containers, volumes and metadata while the Pod
+// is being created. Containers are never added to Pods that already run. New
+// manifests should use apps.kruise.io/v1beta1.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="MATCHED",type="integer",JSONPath=".status.matchedPods",description="Pods that carry this SidecarSet's sidecars"
+// +kubebuilder:printcolumn:name="UPDATED",type="integer",JSONPath=".status.updatedPods",description="Matched Pods that carry the current revision"
+// +kubebuilder:printcolumn:name="READY",type="integer",JSONPath=".status.readyPods",description="Matched Pods that are ready"
+// +kubebuilder:printcolumn:name="AGE",type="date",JSONPath=".metadata.creationTimestamp",description="Time since the SidecarSet was created"
+type SidecarSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says what to inject, into which Pods, and how running Pods follow a change.
+	Spec SidecarSetSpec `json:"spec,omitempty"`
+	// Status is written by the operator; what users write here is ignored.
+	Status SidecarSetStatus `json:"status,omitempty"`
+}
+
+// SidecarSetList is a list of SidecarSets.
+//
+// +kubebuilder:object:root=true
+type SidecarSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []SidecarSet `json:"items"`
+}
+
+// SidecarSetSpec is what a user asks for.
+type SidecarSetSpec struct {
+	// selector chooses Pods by their labels. Required, and it may not be empty:
+	// a SidecarSet that means every Pod has to say so with an explicit expression.
+	// It decides when a Pod is created; relabelling a running Pod changes the
+	// counters in status, not the Pod.
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// namespace restricts injection to one namespace. It wins over
+	// namespaceSelector, and it is stored as the namespaceSelector
+	// {matchLabels: {kubernetes.io/metadata.name: <namespace>}}: that is what
+	// reading the object back shows, in both versions.
+	Namespace string `json:"namespace,omitempty"`
+	// namespaceSelector restricts injection to namespaces with these labels.
+	// Absent means every namespace. Ignored where namespace is set.
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// initContainers are injected into the Pod's initContainers, sorted by name
+	// across all SidecarSets. One with restartPolicy Always is a native sidecar:
+	// it starts before the app's containers, and a Job does not wait for it to
+	// end. Native sidecars need updateStrategy.type NotUpdate for now.
+	// +patchMergeKey=name
+	// +patchStrategy=merge
+	InitContainers []SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+	// containers are injected into the Pod's containers in the order given here.
+	// At least one container or init container is required, each with a name and
+	// an image. An update may remove containers, but not add or rename them.
+	// +patchMergeKey=name
+	// +patchStrategy=merge
+	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+	// volumes that the containers above mount. A volume is added to the Pod only
+	// if an injected container mounts it and the Pod has none of that name.
+	// +patchMergeKey=name
+	// +patchStrategy=merge
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+
+	// updateStrategy says whether and how the sidecars of running Pods follow a
+	// change of this SidecarSet.
+	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
+	// injectionStrategy says what new Pods receive.
+	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
+
+	// imagePullSecrets are added to the Pod's imagePullSecrets, without
+	// duplicates, if at least one container is injected. The Secrets have to
+	// exist in the Pod's namespace.
+	// +patchMergeKey=name
+	// +patchStrategy=merge
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+
+	// revisionHistoryLimit is the number of old revisions to keep. Default 10,
+	// at least 1 is kept.
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+
+	// patchPodMetadata sets annotations on new Pods that this SidecarSet selects.
+	// The keys have to be allowed by the cluster's administrator, in the
+	// ConfigMap kruise-configuration in the operator's namespace. An annotation
+	// key may stand in one entry only.
+	PatchPodMetadata []SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
+}
+
+// The types below spec and status are those of v1beta1.
+type (
+	// SidecarContainer is a container of a Pod plus the rules of its injection.
+	SidecarContainer = appsv1beta1.SidecarContainer
+	// PodInjectPolicyType is the place of a sidecar relative to the app's containers.
+	PodInjectPolicyType = appsv1beta1.PodInjectPolicyType
+	// SidecarContainerUpgradeStrategy says how one sidecar is replaced.
+	SidecarContainerUpgradeStrategy = appsv1beta1.SidecarContainerUpgradeStrategy
+	// SidecarContainerUpgradeType says how a sidecar is replaced in a running Pod.
+	SidecarContainerUpgradeType = appsv1beta1.SidecarContainerUpgradeType
+	// ShareVolumePolicy says whether the app's mounts or devices are shared with a sidecar.
+	ShareVolumePolicy = appsv1beta1.ShareVolumePolicy
+	// ShareVolumePolicyType switches sharing on or off.
+	ShareVolumePolicyType = appsv1beta1.ShareVolumePolicyType
+	// TransferEnvVar names environment variables to copy into the sidecar.
+	TransferEnvVar = appsv1beta1.TransferEnvVar
+	// SourceContainerNameSource says where the name of a source container stands.
+	SourceContainerNameSource = appsv1beta1.SourceContainerNameSource
+	// ResourcesPolicy computes a sidecar's resources from those of other containers.
+	ResourcesPolicy = appsv1beta1.ResourcesPolicy
+	// TargetContainersMode says how the resources of several containers combine.
+	TargetContainersMode = appsv1beta1.TargetContainersMode
+	// ResourcesExpr holds the expressions for limits and requests.
+	ResourcesExpr = appsv1beta1.ResourcesExpr
+	// ResourceExprLimits computes limits.
+	ResourceExprLimits = appsv1beta1.ResourceExprLimits
+	// ResourceExprRequests computes requests.
+	ResourceExprRequests = appsv1beta1.ResourceExprRequests
+	// SidecarSetInjectionStrategy says what new Pods receive.
+	SidecarSetInjectionStrategy = appsv1beta1.SidecarSetInjectionStrategy
+	// SidecarSetInjectRevision names a recorded revision.
+	SidecarSetInjectRevision = appsv1beta1.SidecarSetInjectRevision
+	// SidecarSetInjectRevisionPolicy says when a recorded revision is injected.
+	SidecarSetInjectRevisionPolicy = appsv1beta1.SidecarSetInjectRevisionPolicy
+	// SidecarSetPatchPodMetadata sets annotations on Pods.
+	SidecarSetPatchPodMetadata = appsv1beta1.SidecarSetPatchPodMetadata
+	// SidecarSetPatchPolicyType says how an annotation meets one that the Pod has.
+	SidecarSetPatchPolicyType = appsv1beta1.SidecarSetPatchPolicyType
+	// SidecarSetUpdateStrategy says how running Pods follow a change.
+	SidecarSetUpdateStrategy = appsv1beta1.SidecarSetUpdateStrategy
+	// SidecarSetUpdateStrategyType says whether running Pods follow a change.
+	SidecarSetUpdateStrategyType = appsv1beta1.SidecarSetUpdateStrategyType
+	// UpdatePriorityStrategy orders the Pods of an update.
+	UpdatePriorityStrategy = appsv1beta1.UpdatePriorityStrategy
+	// UpdatePriorityOrderTerm names a label to order by.
+	UpdatePriorityOrderTerm = appsv1beta1.UpdatePriorityOrderTerm
+	// UpdatePriorityWeightTerm gives weight to Pods with certain labels.
+	UpdatePriorityWeightTerm = appsv1beta1.UpdatePriorityWeightTerm
+	// UpdateScatterTerm names a label whose Pods are spread over the update.
+	UpdateScatterTerm = appsv1beta1.UpdateScatterTerm
+	// SidecarSetStatus is what the operator has observed.
+	SidecarSetStatus = appsv1beta1.SidecarSetStatus
+)
