@@ -1,0 +1,135 @@
+// Package netns runs a command in a network namespace of its own, in which
+// servers may listen at addresses that are not loopback. An API server calls
+// webhooks behind a Service only at such addresses, and they must not appear on
+// the machine's own interfaces.
+//
+// The namespace has one interface, lo, with 127.0.0.1, ::1 and 10.99.0.1 to
+// 10.99.0.20. Nothing outside can be reached from it. It needs neither root nor
+// the program ip: a user namespace, made along with it, gives the rights.
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+)
+
+// Environment is the variable that tells the command where it runs: "made", or
+// "none: " and the reason.
+const Environment = "STAND_NAMESPACE"
+
+// InitCommand is the sub-command that calls Init. It is for Run's use only.
+const InitCommand = "netns-init"
+
+// Addresses is how many addresses lo has: 10.99.0.1 and on.
+const Addresses = 20
+
+// Run runs the command in a new namespace, passes signals on to it and returns
+// how it ended. If no namespace can be made, the command is run without one when
+// that is allowed.
+func Run(argv []string, optional bool) error {
+	// The child is killed when the thread that made it ends; this one waits here.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd, err := startInside(argv, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNET)
+	if err != nil && os.Geteuid() == 0 {
+		var second error
+		if cmd, second = startInside(argv, syscall.CLONE_NEWNET); second == nil {
+			err = nil
+		}
+	}
+	if err != nil {
+		if !optional {
+			return fmt.Errorf("making a network namespace: %w", err)
+		}
+		return execve(argv, "none: "+err.Error())
+	}
+	passSignals(cmd.Process)
+	return cmd.Wait()
+}
+
+// startInside starts the command, by way of Init, in new namespaces. It returns
+// once the command proper was started, or the reason why it was not.
+func startInside(argv []string, namespaces uintptr) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	failure, report, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer failure.Close()
+	cmd := exec.Command(self, append([]string{InitCommand}, argv...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{report} // reportFD in the child
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
+	if namespaces&syscall.CLONE_NEWUSER != 0 {
+		// Root inside keeps its rights over the namespace across exec; outside it
+		// is still the user who asked.
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	err = cmd.Start()
+	report.Close()
+	if err != nil {
+		return nil, err
+	}
+	said, err := io.ReadAll(failure)
+	if err == nil && len(said) > 0 {
+		err = errors.New(string(said))
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	return cmd, nil
+}
+
+const reportFD = 3
+
+// Init runs inside the namespace: it sets the interface up and becomes the
+// command. If it fails it tells Run and exits.
+func Init(argv []string) {
+	syscall.CloseOnExec(reportFD) // the end of the pipe is how Run learns of success
+	err := setUp()
+	if err == nil {
+		err = execve(argv, "made")
+	}
+	report := os.NewFile(reportFD, "report")
+	_, _ = report.WriteString(err.Error())
+	os.Exit(1)
+}
+
+// execve replaces this process by the command.
+func execve(argv []string, namespace string) error {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(Environment, namespace); err != nil {
+		return err
+	}
+	if err := syscall.Exec(path, argv, os.Environ()); err != nil {
+		return fmt.Errorf("executing %s: %w", path, err)
+	}
+	return nil
+}
+
+// passSignals sends to the process what this one is sent. The process may get a
+// signal twice when a terminal sends it to both.
+func passSignals(to *os.Process) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() {
+		for sig := range signals {
+			_ = to.Signal(sig)
+		}
+	}()
+}

@@ -1,0 +1,170 @@
+package plane
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/sidecarset/operator/test/controlplane/internal/pki"
+)
+
+// ServiceCIDR is the range of Service addresses. It is apart from the Pods'
+// range and from the addresses of a namespace made by package netns.
+const ServiceCIDR = "10.96.0.0/16"
+
+// podCIDR is where kwok takes the addresses that it invents for Pods.
+const podCIDR = "10.128.0.0/9"
+
+var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
+
+// component says how one process is run. Its flags depend on the ports that
+// were free when it started.
+type component struct {
+	name    string // unique in the stand, as "kube-apiserver-2"
+	program string // its file in the bin directory
+	ports   int    // how many it listens on
+	flags   func(ports []int) []string
+	// health is the URL that answers 200 when the component is ready to work.
+	health func(ports []int) string
+}
+
+// files are the paths that components are told; all exist before any starts.
+type files struct {
+	dir               string
+	authority         *pki.Authority
+	serving           pki.Pair
+	serviceAccountKey string
+	stages            string
+	auditPolicy       string
+}
+
+func (f files) path(elem ...string) string {
+	return filepath.Join(append([]string{f.dir}, elem...)...)
+}
+
+// kubeconfig is the file with which a component talks to the first API server.
+func (f files) kubeconfig(component string) string {
+	return f.path("components", component+".kubeconfig")
+}
+
+func etcd(o *Options, f files) component {
+	return component{
+		name: "etcd", program: "etcd", ports: 2,
+		flags: func(ports []int) []string {
+			client, peer := o.url("http", ports[0]), o.url("http", ports[1])
+			return []string{
+				"--name=stand",
+				"--data-dir=" + f.path("etcd"),
+				"--listen-client-urls=" + client,
+				"--advertise-client-urls=" + client,
+				"--listen-peer-urls=" + peer,
+				"--initial-advertise-peer-urls=" + peer,
+				"--initial-cluster=stand=" + peer,
+				"--quota-backend-bytes=" + strconv.Itoa(8<<30), // thousands of Pods, each with many revisions
+				"--unsafe-no-fsync",                            // tests outlive no power cut
+				"--log-level=warn",
+			}
+		},
+		health: func(ports []int) string { return o.url("http", ports[0]) + "/readyz" },
+	}
+}
+
+func apiServer(o *Options, f files, name, etcdURL string) component {
+	return component{
+		name: name, program: "kube-apiserver", ports: 1,
+		flags: func(ports []int) []string {
+			flags := []string{
+				"--etcd-servers=" + etcdURL,
+				"--bind-address=" + o.BindAddress,
+				"--advertise-address=" + o.BindAddress,
+				"--secure-port=" + strconv.Itoa(ports[0]),
+				"--endpoint-reconciler-type=none", // a loopback address may not be an endpoint
+				"--tls-cert-file=" + f.serving.CertFile,
+				"--tls-private-key-file=" + f.serving.KeyFile,
+				"--client-ca-file=" + f.authority.CertFile(),
+				"--authorization-mode=Node,RBAC",
+				"--allow-privileged=true",
+				"--service-cluster-ip-range=" + ServiceCIDR,
+				"--service-account-issuer=https://kubernetes.default.svc",
+				"--service-account-key-file=" + f.serviceAccountKey,
+				"--service-account-signing-key-file=" + f.serviceAccountKey,
+				"--enable-aggregator-routing=true", // webhooks behind Services, without kube-proxy
+				"--kubelet-preferred-address-types=InternalIP",
+				"--shutdown-delay-duration=0s",
+			}
+			if !o.Full {
+				// Without a controller-manager no namespace gets the ServiceAccount
+				// that every Pod would need.
+				flags = append(flags, "--disable-admission-plugins=ServiceAccount")
+			}
+			if o.Audit {
+				flags = append(flags,
+					"--audit-policy-file="+f.auditPolicy,
+					"--audit-log-path="+f.path("logs", name+".audit.log"))
+			}
+			return flags
+		},
+		health: func(ports []int) string { return o.url("https", ports[0]) + "/readyz" },
+	}
+}
+
+func controllerManager(o *Options, f files) component {
+	const name = "kube-controller-manager"
+	return component{
+		name: name, program: name, ports: 1,
+		flags: func(ports []int) []string {
+			return append(secureServer(o, f, name, ports[0]),
+				"--use-service-account-credentials=true",
+				"--root-ca-file="+f.authority.CertFile(),
+				"--service-account-private-key-file="+f.serviceAccountKey,
+				"--cluster-signing-cert-file="+f.authority.CertFile(),
+				"--cluster-signing-key-file="+f.authority.KeyFile(),
+			)
+		},
+		health: func(ports []int) string { return o.url("https", ports[0]) + "/healthz" },
+	}
+}
+
+func scheduler(o *Options, f files) component {
+	const name = "kube-scheduler"
+	return component{
+		name: name, program: name, ports: 1,
+		flags:  func(ports []int) []string { return secureServer(o, f, name, ports[0]) },
+		health: func(ports []int) string { return o.url("https", ports[0]) + "/healthz" },
+	}
+}
+
+// secureServer holds the flags that controller-manager and scheduler share.
+// There is one of each and no lease: a lost API server must not end them.
+func secureServer(o *Options, f files, name string, port int) []string {
+	return []string{
+		"--kubeconfig=" + f.kubeconfig(name),
+		"--bind-address=" + o.BindAddress,
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + f.serving.CertFile,
+		"--tls-private-key-file=" + f.serving.KeyFile,
+		"--leader-elect=false",
+		"--kube-api-qps=500", // the defaults (20 to 50) would be what a large test measures
+		"--kube-api-burst=1000",
+	}
+}
+
+func kwok(o *Options, f files) component {
+	return component{
+		name: "kwok", program: "kwok", ports: 1,
+		flags: func(ports []int) []string {
+			return []string{
+				"--kubeconfig=" + f.kubeconfig("kwok"),
+				"--config=" + f.stages,
+				// Not all nodes: a real kubelet may join the same stand.
+				"--manage-nodes-with-annotation-selector=" + fakeNodeAnnotation + "=fake",
+				"--manage-all-nodes=false",
+				"--node-lease-duration-seconds=40",
+				"--node-ip=", // a fake node has no address
+				"--cidr=" + podCIDR,
+				"--server-address=" + fmt.Sprintf("%s:%d", o.BindAddress, ports[0]),
+			}
+		},
+		health: func(ports []int) string { return o.url("http", ports[0]) + "/healthz" },
+	}
+}

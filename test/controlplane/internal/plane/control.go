@@ -1,0 +1,131 @@
+package plane
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// signals are those that a caller of kill may name.
+var signals = map[string]syscall.Signal{
+	"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
+}
+
+// serveControl answers requests about the stand on a socket in its directory.
+func serveControl(dir string, s *supervisor) (io.Closer, error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(s.snapshot())
+	})
+	mux.HandleFunc("POST /kill/{component}", func(w http.ResponseWriter, r *http.Request) {
+		name := r.FormValue("signal")
+		sig, ok := signals[name]
+		if !ok {
+			http.Error(w, fmt.Sprintf("no signal %q", name), http.StatusBadRequest)
+			return
+		}
+		answer(w, s, s.kill(r.PathValue("component"), sig))
+	})
+	mux.HandleFunc("POST /restart/{component}", func(w http.ResponseWriter, r *http.Request) {
+		// The caller's patience does not decide whether the component lives.
+		answer(w, s, s.restart(context.WithoutCancel(r.Context()), r.PathValue("component")))
+	})
+	var listener net.Listener
+	err := inDir(dir, func(path string) (err error) {
+		_ = os.Remove(path) // left by a supervisor that was killed; the lock says there is no other
+		listener, err = net.Listen("unix", path)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listening for control requests in %s: %w", dir, err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	return server, nil
+}
+
+func answer(w http.ResponseWriter, s *supervisor, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(s.snapshot())
+}
+
+// inDir calls f with a path to the control socket in dir that is short however
+// long dir's own path is: a socket's address holds about a hundred bytes.
+func inDir(dir string, f func(path string) error) error {
+	handle, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	return f(filepath.Join("/proc/self/fd", fmt.Sprint(handle.Fd()), "control.sock"))
+}
+
+// Status asks the supervisor in dir what runs.
+func Status(ctx context.Context, dir string) (*Info, error) {
+	return request(ctx, dir, http.MethodGet, "/status")
+}
+
+// Kill sends a signal (KILL, TERM, STOP or CONT) to one component of the stand
+// in dir, which goes on without it.
+func Kill(ctx context.Context, dir, component, signal string) (*Info, error) {
+	return request(ctx, dir, http.MethodPost, "/kill/"+url.PathEscape(component)+"?signal="+url.QueryEscape(signal))
+}
+
+// Restart starts one component of the stand in dir again, after stopping it if
+// it runs, and waits until it is healthy.
+func Restart(ctx context.Context, dir, component string) (*Info, error) {
+	return request(ctx, dir, http.MethodPost, "/restart/"+url.PathEscape(component))
+}
+
+func request(ctx context.Context, dir, method, path string) (*Info, error) {
+	if running, err := IsRunning(dir); err != nil || !running {
+		return nil, errorsOr(err, fmt.Errorf("%w in %s", ErrNotRunning, dir))
+	}
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+			err = inDir(dir, func(path string) (err error) {
+				conn, err = new(net.Dialer).DialContext(ctx, "unix", path)
+				return err
+			})
+			return conn, err
+		},
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://stand"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("asking the stand in %s: %w", dir, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("stand in %s: %s", dir, strings.TrimSpace(string(body)))
+	}
+	info := new(Info)
+	return info, json.Unmarshal(body, info)
+}
+
+func errorsOr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}

@@ -1,0 +1,142 @@
+package plane
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Info describes a running stand. It is what stand run prints, as one line of
+// JSON, and what stand.json holds.
+type Info struct {
+	Dir         string   `json:"dir"`
+	Bin         string   `json:"bin"`
+	Version     string   `json:"version"` // of Kubernetes
+	Kubeconfig  string   `json:"kubeconfig"`
+	APIServers  []string `json:"apiServers"` // URLs, in the order of the contexts admin, admin-2
+	CAFile      string   `json:"caFile"`
+	Etcd        string   `json:"etcd"` // URL
+	ServiceCIDR string   `json:"serviceCIDR"`
+	// Pid and StartTime (field 22 of /proc/PID/stat) together name the
+	// supervisor: a number may be used again, the pair is not.
+	Pid        int         `json:"pid"`
+	StartTime  string      `json:"startTime"`
+	Components []Component `json:"components"`
+	// ReadyMillis is how long it took from nothing to ready.
+	ReadyMillis int64 `json:"readyMillis"`
+}
+
+// Component is one process of the stand. A stopped one has no pid.
+type Component struct {
+	Name  string `json:"name"`
+	Pid   int    `json:"pid,omitempty"`
+	Ports []int  `json:"ports"`
+	Log   string `json:"log"`
+}
+
+// ErrNotRunning says that no supervisor holds the directory.
+var ErrNotRunning = errors.New("no stand is running")
+
+func infoFile(dir string) string { return filepath.Join(dir, "stand.json") }
+
+// ReadInfo returns what runs in the directory. The error is ErrNotRunning if
+// nothing does, also when something died without a word.
+func ReadInfo(dir string) (*Info, error) {
+	running, err := IsRunning(dir)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(infoFile(dir))
+	if !running || errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info := new(Info)
+	if err := json.Unmarshal(text, info); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", infoFile(dir), err)
+	}
+	return info, nil
+}
+
+// write replaces stand.json at once, so that no reader sees half of it.
+func (i *Info) write() error {
+	text, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp := infoFile(i.Dir) + ".new"
+	if err := os.WriteFile(temp, append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("writing what runs: %w", err)
+	}
+	return os.Rename(temp, infoFile(i.Dir))
+}
+
+// lockDir takes the directory for this process; the kernel gives it back when
+// the process ends, however it ends.
+func lockDir(dir string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(dir, "stand.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("a stand is running in %s already", dir)
+	}
+	return file, nil
+}
+
+// IsRunning reports whether a supervisor holds the directory.
+func IsRunning(dir string) (bool, error) {
+	file, err := os.OpenFile(filepath.Join(dir, "stand.lock"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	// A shared lock, so that two who ask do not see each other.
+	return syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil, nil
+}
+
+// startTime returns when the process started, in the kernel's ticks, or "" if
+// there is no such process.
+func startTime(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	return parseStartTime(string(text))
+}
+
+// parseStartTime takes field 22. The second field is the command's name in
+// parentheses, and may itself hold spaces and parentheses.
+func parseStartTime(stat string) string {
+	_, rest, found := cutLast(stat, ")")
+	fields := strings.Fields(rest)
+	const index = 22 - 3 // rest begins with field 3
+	if !found || len(fields) <= index {
+		return ""
+	}
+	return fields[index]
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// IsOurs reports whether the supervisor's pid still is the process that wrote
+// this Info.
+func (i *Info) IsOurs() bool {
+	return i.StartTime != "" && startTime(i.Pid) == i.StartTime
+}
