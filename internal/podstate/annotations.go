@@ -1,0 +1,265 @@
+// Package podstate knows what is recorded on Pods: it is the only reader and
+// writer of the annotations that say which SidecarSets a Pod carries and at
+// which revision. It refuses to know where Pods come from and what follows
+// from a record.
+package podstate
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// HashEntry is what one SidecarSet records in a Pod's hash annotation.
+type HashEntry struct {
+	// UpdateTimestamp is kept to the second, in UTC; zero is written as null.
+	UpdateTimestamp time.Time
+	// Hash is the content hash that the Pod was given.
+	Hash string
+	// SidecarSetName is the name of the SidecarSet, the key of the entry.
+	SidecarSetName string
+	// SidecarList names the sidecars, sorted; nil is written as null.
+	SidecarList []string
+	// ControllerRevision is left out when empty.
+	ControllerRevision string
+}
+
+// Hashes is the value of a hash annotation: one entry per SidecarSet. It is a
+// value: With and Keep return a changed copy. The zero value is empty.
+type Hashes struct {
+	entries []recordedEntry // sorted by name, each name once
+}
+
+// recordedEntry is one entry as it was written, so that members that this build
+// does not know survive.
+type recordedEntry struct {
+	name, hash string
+	raw        string
+}
+
+// ParseHashes reads the value of a hash annotation: the struct form, and the
+// legacy form {"<sidecarset>":"<hash>"}, whose entries count as struct entries
+// of that hash and nothing else. What cannot be read is left out; a value that
+// is no JSON object gives no entries.
+func ParseHashes(value string) Hashes {
+	if value == "" {
+		return Hashes{}
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(value), &members); err != nil {
+		return Hashes{}
+	}
+	h := Hashes{entries: make([]recordedEntry, 0, len(members))}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if e, ok := parseEntry(name, members[name]); ok {
+			h.entries = append(h.entries, e)
+		}
+	}
+	return h
+}
+
+func parseEntry(name string, raw json.RawMessage) (recordedEntry, bool) {
+	switch raw[0] {
+	case '"':
+		var hash string
+		if err := json.Unmarshal(raw, &hash); err != nil {
+			return recordedEntry{}, false
+		}
+		return newEntry(HashEntry{SidecarSetName: name, Hash: hash}), true
+	case '{':
+		var known struct {
+			Hash string `json:"hash"`
+		}
+		if err := json.Unmarshal(raw, &known); err != nil {
+			return recordedEntry{}, false
+		}
+		return recordedEntry{name: name, hash: known.Hash, raw: string(raw)}, true
+	}
+	return recordedEntry{}, false
+}
+
+func newEntry(e HashEntry) recordedEntry {
+	return recordedEntry{name: e.SidecarSetName, hash: e.Hash, raw: string(e.appendJSON(nil))}
+}
+
+// Hash returns the hash recorded for a SidecarSet, "" if there is none.
+func (h Hashes) Hash(sidecarSet string) string {
+	if i, ok := h.find(sidecarSet); ok {
+		return h.entries[i].hash
+	}
+	return ""
+}
+
+// Names returns the names of the SidecarSets that have an entry, sorted.
+func (h Hashes) Names() []string {
+	names := make([]string, len(h.entries))
+	for i, e := range h.entries {
+		names[i] = e.name
+	}
+	return names
+}
+
+// Len is the number of entries.
+func (h Hashes) Len() int { return len(h.entries) }
+
+// Entry decodes the entry of a SidecarSet. Members of a type that is not
+// expected are left zero.
+func (h Hashes) Entry(sidecarSet string) (HashEntry, bool) {
+	i, ok := h.find(sidecarSet)
+	if !ok {
+		return HashEntry{}, false
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(h.entries[i].raw), &members); err != nil {
+		return HashEntry{}, false
+	}
+	e := HashEntry{SidecarSetName: sidecarSet, Hash: h.entries[i].hash}
+	// Each member is read by itself: one that is odd does not hide the others.
+	_ = json.Unmarshal(members["updateTimestamp"], &e.UpdateTimestamp)
+	_ = json.Unmarshal(members["sidecarList"], &e.SidecarList)
+	_ = json.Unmarshal(members["controllerRevision"], &e.ControllerRevision)
+	return e, true
+}
+
+// With returns a copy that has the given entries, each in place of one of the
+// same name.
+func (h Hashes) With(entries ...HashEntry) Hashes {
+	out := Hashes{entries: make([]recordedEntry, len(h.entries), len(h.entries)+len(entries))}
+	copy(out.entries, h.entries)
+	for _, e := range entries {
+		if i, found := out.find(e.SidecarSetName); found {
+			out.entries[i] = newEntry(e)
+		} else {
+			out.entries = slices.Insert(out.entries, i, newEntry(e))
+		}
+	}
+	return out
+}
+
+// Keep returns a copy that has only the entries whose name keep accepts.
+func (h Hashes) Keep(keep func(sidecarSet string) bool) Hashes {
+	out := Hashes{entries: make([]recordedEntry, 0, len(h.entries))}
+	for _, e := range h.entries {
+		if keep(e.name) {
+			out.entries = append(out.entries, e)
+		}
+	}
+	return out
+}
+
+// String renders the annotation's value: names sorted, entries that were parsed
+// as they were written, others with their members in the order of HashEntry.
+func (h Hashes) String() string {
+	size := 2
+	for _, e := range h.entries {
+		size += len(e.name) + len(e.raw) + len(`"":,`)
+	}
+	dst := append(make([]byte, 0, size), '{')
+	for i, e := range h.entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendQuoted(dst, e.name)
+		dst = append(dst, ':')
+		dst = append(dst, e.raw...)
+	}
+	return string(append(dst, '}'))
+}
+
+func (h Hashes) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(h.entries, name, func(e recordedEntry, name string) int {
+		return strings.Compare(e.name, name)
+	})
+}
+
+func (e HashEntry) appendJSON(dst []byte) []byte {
+	dst = append(dst, `{"updateTimestamp":`...)
+	if e.UpdateTimestamp.IsZero() {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(dst, '"')
+		dst = e.UpdateTimestamp.UTC().AppendFormat(dst, time.RFC3339)
+		dst = append(dst, '"')
+	}
+	dst = appendQuoted(append(dst, `,"hash":`...), e.Hash)
+	dst = appendQuoted(append(dst, `,"sidecarSetName":`...), e.SidecarSetName)
+	dst = appendList(append(dst, `,"sidecarList":`...), e.SidecarList)
+	if e.ControllerRevision != "" {
+		dst = appendQuoted(append(dst, `,"controllerRevision":`...), e.ControllerRevision)
+	}
+	return append(dst, '}')
+}
+
+func appendList(dst []byte, names []string) []byte {
+	if names == nil {
+		return append(dst, "null"...)
+	}
+	dst = append(dst, '[')
+	for i, name := range names {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendQuoted(dst, name)
+	}
+	return append(dst, ']')
+}
+
+// appendQuoted appends s as a JSON string. Names and hashes are plain; the rest
+// is left to the library.
+func appendQuoted(dst []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			quoted, err := json.Marshal(s)
+			if err != nil { // a string always marshals
+				return append(dst, `""`...)
+			}
+			return append(dst, quoted...)
+		}
+	}
+	dst = append(dst, '"')
+	dst = append(dst, s...)
+	return append(dst, '"')
+}
+
+// ParseInjectedList reads the injected-list annotation: the names, sorted,
+// without empty ones and duplicates.
+func ParseInjectedList(value string) []string {
+	if value == "" {
+		return nil
+	}
+	names := strings.Split(value, ",")
+	for i := range names {
+		names[i] = strings.TrimSpace(names[i])
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// JoinInjectedList renders the injected-list annotation: sorted, without
+// duplicates, joined by commas. The argument is not changed.
+func JoinInjectedList(names []string) string {
+	if slices.IsSorted(names) {
+		return strings.Join(slices.Compact(slices.Clone(names)), ",")
+	}
+	names = slices.Sorted(slices.Values(names))
+	return strings.Join(slices.Compact(names), ",")
+}
+
+// Owned says whether the operator itself keeps this annotation on Pods, so that
+// nobody else may set it.
+func Owned(key string) bool {
+	switch key {
+	case appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage,
+		appsv1beta1.AnnotationInjectedList, appsv1beta1.AnnotationInPlaceUpdateState,
+		appsv1beta1.AnnotationWorkingHotUpgradeContainer:
+		return true
+	}
+	return strings.HasPrefix(key, appsv1beta1.AnnotationVersionPrefix) ||
+		strings.HasPrefix(key, appsv1beta1.AnnotationVersionAltPrefix) ||
+		strings.HasPrefix(key, "sidecarset.io/")
+}

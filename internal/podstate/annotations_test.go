@@ -1,0 +1,158 @@
+package podstate_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+var written = time.Date(2026, 11, 20, 21, 58, 28, 999, time.UTC)
+
+func TestHashesRenderTheReferenceForm(t *testing.T) {
+	entry := podstate.HashEntry{UpdateTimestamp: written, Hash: "w444", SidecarSetName: "hot", SidecarList: []string{"mesh", "tail"}, ControllerRevision: "hot-abc"}
+	tests := map[string]struct {
+		value   string
+		entries []podstate.HashEntry
+		want    string
+	}{
+		"members stand in the reference's order": {
+			"", []podstate.HashEntry{entry},
+			`{"hot":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"w444","sidecarSetName":"hot","sidecarList":["mesh","tail"],"controllerRevision":"hot-abc"}}`,
+		},
+		"zero time and nil list are null, an empty revision is left out": {
+			"", []podstate.HashEntry{{Hash: "h", SidecarSetName: "a"}},
+			`{"a":{"updateTimestamp":null,"hash":"h","sidecarSetName":"a","sidecarList":null}}`,
+		},
+		"an empty list stays a list": {
+			"", []podstate.HashEntry{{Hash: "h", SidecarSetName: "a", SidecarList: []string{}}},
+			`{"a":{"updateTimestamp":null,"hash":"h","sidecarSetName":"a","sidecarList":[]}}`,
+		},
+		"time is written in UTC": {
+			"", []podstate.HashEntry{{UpdateTimestamp: written.In(time.FixedZone("", 3600)), SidecarSetName: "a"}},
+			`{"a":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"","sidecarSetName":"a","sidecarList":null}}`,
+		},
+		"names are sorted and other entries stay as they were written": {
+			`{"zoo":{"hash":"z","invented":[1, 2]},"bee":{"sidecarSetName":"other","hash":"b"}}`,
+			[]podstate.HashEntry{{Hash: "h", SidecarSetName: "dog"}, {Hash: "h", SidecarSetName: "ant"}},
+			`{"ant":{"updateTimestamp":null,"hash":"h","sidecarSetName":"ant","sidecarList":null},` +
+				`"bee":{"sidecarSetName":"other","hash":"b"},` +
+				`"dog":{"updateTimestamp":null,"hash":"h","sidecarSetName":"dog","sidecarList":null},` +
+				`"zoo":{"hash":"z","invented":[1, 2]}}`,
+		},
+		"an own entry is replaced": {
+			`{"a":{"hash":"old","invented":1}}`, []podstate.HashEntry{{Hash: "new", SidecarSetName: "a"}},
+			`{"a":{"updateTimestamp":null,"hash":"new","sidecarSetName":"a","sidecarList":null}}`,
+		},
+		"legacy entries are upgraded under their own names": {
+			`{"b":"h2","a":"h1"}`, nil,
+			`{"a":{"updateTimestamp":null,"hash":"h1","sidecarSetName":"a","sidecarList":null},` +
+				`"b":{"updateTimestamp":null,"hash":"h2","sidecarSetName":"b","sidecarList":null}}`,
+		},
+		"garbage is dropped":                       {`{"a":`, nil, `{}`},
+		"a value that is no object is dropped":     {`["a"]`, nil, `{}`},
+		"null is dropped":                          {`null`, nil, `{}`},
+		"entries that are no entries are dropped":  {`{"a":null,"b":3,"c":[],"d":{"hash":7},"e":"h"}`, nil, `{"e":{"updateTimestamp":null,"hash":"h","sidecarSetName":"e","sidecarList":null}}`},
+		"names that need quoting survive":          {`{"a\"b":{"hash":"h"}}`, nil, `{"a\"b":{"hash":"h"}}`},
+		"white space around the object is allowed": {" {\"a\" : {\"hash\":\"h\"} } ", nil, `{"a":{"hash":"h"}}`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := podstate.ParseHashes(tc.value).With(tc.entries...).String()
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("annotation (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHashesAnswerForEachSidecarSet(t *testing.T) {
+	h := podstate.ParseHashes(`{"a":{"hash":"h1"},"b":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"h2","sidecarList":["x"],"controllerRevision":"b-1"}}`)
+	for name, want := range map[string]string{"a": "h1", "b": "h2", "c": ""} {
+		if got := h.Hash(name); got != want {
+			t.Errorf("Hash(%q) = %q, want %q", name, got, want)
+		}
+	}
+	entry, ok := h.Entry("b")
+	want := podstate.HashEntry{UpdateTimestamp: written.Truncate(time.Second), Hash: "h2", SidecarSetName: "b", SidecarList: []string{"x"}, ControllerRevision: "b-1"}
+	if diff := cmp.Diff(want, entry); !ok || diff != "" {
+		t.Errorf("Entry(b) = %v (-want +got):\n%s", ok, diff)
+	}
+	if _, ok := h.Entry("c"); ok {
+		t.Error("Entry(c) found an entry that is not there")
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, h.Names()); diff != "" {
+		t.Errorf("Names (-want +got):\n%s", diff)
+	}
+}
+
+func TestHashesAreValues(t *testing.T) {
+	h := podstate.ParseHashes(`{"a":{"hash":"h1"},"b":{"hash":"h2"}}`)
+	before := h.String()
+	h.With(podstate.HashEntry{SidecarSetName: "a", Hash: "other"})
+	kept := h.Keep(func(name string) bool { return name == "b" })
+	if got := h.String(); got != before {
+		t.Errorf("With or Keep changed their receiver: %s", got)
+	}
+	if got, want := kept.String(), `{"b":{"hash":"h2"}}`; got != want {
+		t.Errorf("Keep = %s, want %s", got, want)
+	}
+}
+
+func TestInjectedList(t *testing.T) {
+	tests := map[string]struct {
+		value string
+		want  []string
+		join  string
+	}{
+		"sorted names":                {"log-agent,mesh", []string{"log-agent", "mesh"}, "log-agent,mesh"},
+		"order and duplicates repair": {"mesh,log,mesh", []string{"log", "mesh"}, "log,mesh"},
+		"empties and spaces go":       {",mesh, ,log ,", []string{"log", "mesh"}, "log,mesh"},
+		"empty":                       {"", nil, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := podstate.ParseInjectedList(tc.value)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("names (-want +got):\n%s", diff)
+			}
+			if join := podstate.JoinInjectedList(got); join != tc.join {
+				t.Errorf("joined = %q, want %q", join, tc.join)
+			}
+		})
+	}
+}
+
+func TestJoinInjectedListSorts(t *testing.T) {
+	names := []string{"b", "a", "b"}
+	if got := podstate.JoinInjectedList(names); got != "a,b" {
+		t.Errorf("JoinInjectedList = %q", got)
+	}
+	if diff := cmp.Diff([]string{"b", "a", "b"}, names); diff != "" {
+		t.Errorf("argument changed:\n%s", diff)
+	}
+}
+
+func FuzzParseHashes(f *testing.F) {
+	for _, seed := range []string{``, `{}`, `{"a":"h"}`, `{"a":{"hash":"h"}}`, `{"a":{"hash":1}}`, `null`, `{"a":{"hash":"h"},"a":"x"}`, "{\"\xff\":\"h\"}"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		once := podstate.ParseHashes(value).String()
+		if again := podstate.ParseHashes(once).String(); again != once {
+			t.Errorf("parsing %q gives %s, parsing that gives %s", value, once, again)
+		}
+	})
+}
+
+func BenchmarkParseHashes(b *testing.B) {
+	value := podstate.Hashes{}.With(
+		podstate.HashEntry{UpdateTimestamp: written, Hash: "w4447bwz57b6dz2cd59575dx66z9b754c4x5zzbz9bd57f56b4x4zx5c784c4c4w", SidecarSetName: "hot", SidecarList: []string{"mesh", "tail"}, ControllerRevision: "hot-abc"},
+	).String()
+	b.ReportAllocs()
+	for b.Loop() {
+		podstate.ParseHashes(value)
+	}
+}
