@@ -1,0 +1,196 @@
+package conversion_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/internal/conversion"
+)
+
+const (
+	alpha = "apps.kruise.io/v1alpha1"
+	beta  = "apps.kruise.io/v1beta1"
+)
+
+func TestConvert(t *testing.T) {
+	tests := map[string]struct {
+		in, want string // members beside apiVersion and kind
+		from, to string
+	}{
+		"v1alpha1 namespace becomes a namespaceSelector": {
+			from: alpha, in: `{"spec":{"namespace":"ns1","selector":{"matchLabels":{"app":"web"}}}}`,
+			to: beta, want: `{"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}},"selector":{"matchLabels":{"app":"web"}}}}`,
+		},
+		"v1alpha1 namespace beats namespaceSelector": {
+			from: alpha, in: `{"spec":{"namespace":"ns1","namespaceSelector":{"matchLabels":{"team":"a"},"matchExpressions":[{"key":"x","operator":"Exists"}]}}}`,
+			to: beta, want: `{"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`,
+		},
+		"an empty v1alpha1 namespace leaves namespaceSelector alone": {
+			from: alpha, in: `{"spec":{"namespace":"","namespaceSelector":{"matchLabels":{"team":"a"}}}}`,
+			to: beta, want: `{"spec":{"namespaceSelector":{"matchLabels":{"team":"a"}}}}`,
+		},
+		"a null v1alpha1 namespace is an absent one": {
+			from: alpha, in: `{"spec":{"namespace":null}}`,
+			to: beta, want: `{"spec":{}}`,
+		},
+		"the custom-version label becomes customVersion, other labels stay": {
+			from: alpha, in: `{"metadata":{"name":"a","labels":{"apps.kruise.io/sidecarset-custom-version":"v2","team":"a"}},"spec":{}}`,
+			to: beta, want: `{"metadata":{"name":"a","labels":{"team":"a"}},"spec":{"customVersion":"v2"}}`,
+		},
+		"the only label leaves no empty labels behind": {
+			from: alpha, in: `{"metadata":{"name":"a","labels":{"apps.kruise.io/sidecarset-custom-version":"v2"}}}`,
+			to: beta, want: `{"metadata":{"name":"a"},"spec":{"customVersion":"v2"}}`,
+		},
+		"an empty custom-version label is removed and means no customVersion": {
+			from: alpha, in: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"","team":"a"}},"spec":{}}`,
+			to: beta, want: `{"metadata":{"labels":{"team":"a"}},"spec":{}}`,
+		},
+		"customVersion becomes the label": {
+			from: beta, in: `{"metadata":{"labels":{"team":"a"}},"spec":{"customVersion":"v2"}}`,
+			to: alpha, want: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v2","team":"a"}},"spec":{}}`,
+		},
+		"customVersion overwrites a label that is there already": {
+			from: beta, in: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v1"}},"spec":{"customVersion":"v2"}}`,
+			to: alpha, want: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v2"}},"spec":{}}`,
+		},
+		"without customVersion a plain label is kept": {
+			from: beta, in: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v1"}},"spec":{"customVersion":""}}`,
+			to: alpha, want: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v1"}},"spec":{}}`,
+		},
+		"customVersion without any metadata makes metadata": {
+			from: beta, in: `{"spec":{"customVersion":"v2"}}`,
+			to: alpha, want: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v2"}},"spec":{}}`,
+		},
+		"namespace is never reconstructed from a namespaceSelector": {
+			from: beta, in: `{"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`,
+			to: alpha, want: `{"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}}`,
+		},
+		"a member that only the target version knows gains no meaning": {
+			from: beta, in: `{"spec":{"namespace":"ns1"}}`,
+			to: alpha, want: `{"spec":{}}`,
+		},
+		"a v1alpha1 customVersion gains no meaning": {
+			from: alpha, in: `{"spec":{"customVersion":"v9"}}`,
+			to: beta, want: `{"spec":{}}`,
+		},
+		"status, unknown members and nulls are carried over": {
+			from: alpha, in: `{"metadata":{"name":"a","annotations":{"k":"v"},"managedFields":[{"manager":"m"}],"labels":null},
+				"spec":{"containers":[{"name":"c","inventedField":{"deep":[1,2.5,null]}}],"volumes":null,"imagePullSecrets":[]},
+				"status":{"matchedPods":3,"updatedPods":9007199254740993,"readyPods":0,"invented":"x"},"extra":[]}`,
+			to: beta, want: `{"metadata":{"name":"a","annotations":{"k":"v"},"managedFields":[{"manager":"m"}],"labels":null},
+				"spec":{"containers":[{"name":"c","inventedField":{"deep":[1,2.5,null]}}],"volumes":null,"imagePullSecrets":[]},
+				"status":{"matchedPods":3,"updatedPods":9007199254740993,"readyPods":0,"invented":"x"},"extra":[]}`,
+		},
+		"an object without spec stays one": {
+			from: alpha, in: `{"metadata":{"name":"a"}}`, to: beta, want: `{"metadata":{"name":"a"}}`,
+		},
+		"a null spec stays null": {
+			from: beta, in: `{"spec":null}`, to: alpha, want: `{"spec":null}`,
+		},
+		"the same version is returned as it is": {
+			from: alpha, in: `{"spec":{"namespace":"ns1"}}`, to: alpha, want: `{"spec":{"namespace":"ns1"}}`,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			in, untouched := object(t, tc.from, tc.in), object(t, tc.from, tc.in)
+			got, err := conversion.Convert(in, tc.to)
+			if err != nil {
+				t.Fatalf("Convert: %v", err)
+			}
+			if diff := cmp.Diff(object(t, tc.to, tc.want), got); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(untouched, in); diff != "" {
+				t.Errorf("the input was changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A client that applies the same v1alpha1 manifest again sends namespace next
+// to the namespaceSelector that it read back.
+func TestApplyingV1alpha1AgainConverges(t *testing.T) {
+	first := convert(t, object(t, alpha, `{"spec":{"namespace":"ns1"}}`), beta)
+	readBack := convert(t, first, alpha)
+	readBack["spec"].(map[string]any)["namespace"] = "ns1"
+	if diff := cmp.Diff(first, convert(t, readBack, beta)); diff != "" {
+		t.Errorf("stored object (-first apply +second apply):\n%s", diff)
+	}
+}
+
+func TestConvertRefuses(t *testing.T) {
+	tests := map[string]struct {
+		object, to string
+		want       []string // parts of the message
+	}{
+		"an unknown desired version": {
+			`{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"mesh"}}`, "apps.kruise.io/v2",
+			[]string{"SidecarSet mesh", `"apps.kruise.io/v2"`, "want apps.kruise.io/v1beta1"},
+		},
+		"an unknown version of the object": {
+			`{"apiVersion":"apps.kruise.io/v2","kind":"SidecarSet","metadata":{"name":"mesh"}}`, beta,
+			[]string{"SidecarSet mesh", "apps.kruise.io/v2"},
+		},
+		"another kind":           {`{"apiVersion":"apps.kruise.io/v1alpha1","kind":"CloneSet"}`, beta, []string{"CloneSet", "want SidecarSet"}},
+		"an object without kind": {`{}`, beta, []string{"without a name", "want SidecarSet"}},
+		"a namespace that is a number": {
+			`{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"mesh"},"spec":{"namespace":5}}`, beta,
+			[]string{"SidecarSet mesh", "spec.namespace is not a string"},
+		},
+		"a customVersion that is a list": {
+			`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","spec":{"customVersion":[]}}`, alpha,
+			[]string{"spec.customVersion is not a string"},
+		},
+		"a custom-version label that is a number": {
+			`{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":1}}}`, beta,
+			[]string{"metadata.labels[apps.kruise.io/sidecarset-custom-version] is not a string"},
+		},
+		"labels that are a list": {`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"labels":[]}}`, alpha, []string{"metadata.labels is not an object"}},
+		"metadata that is text":  {`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":"x"}`, alpha, []string{"metadata is not an object"}},
+		"a spec that is a list":  {`{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","spec":[]}`, beta, []string{"spec is not an object"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := conversion.Convert(parse(t, tc.object), tc.to)
+			if err == nil {
+				t.Fatalf("Convert accepted it: %v", got)
+			}
+			for _, part := range tc.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("message %q lacks %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func object(t *testing.T, apiVersion, members string) map[string]any {
+	t.Helper()
+	o := parse(t, members)
+	o["apiVersion"], o["kind"] = apiVersion, "SidecarSet"
+	return o
+}
+
+func parse(t *testing.T, text string) map[string]any {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var o map[string]any
+	if err := decoder.Decode(&o); err != nil {
+		t.Fatalf("parsing %s: %v", text, err)
+	}
+	return o
+}
+
+func convert(t *testing.T, o map[string]any, to string) map[string]any {
+	t.Helper()
+	converted, err := conversion.Convert(o, to)
+	if err != nil {
+		t.Fatalf("Convert to %s: %v", to, err)
+	}
+	return converted
+}
