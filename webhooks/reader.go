@@ -1,0 +1,217 @@
+package webhooks
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// reader walks one JSON document once. It is the only code that knows the JSON
+// decoder; whatever decodes it, these promises hold: member names are compared
+// unescaped and with their case, the type of every value that is read is
+// checked, null counts as the zero value (as Kubernetes' own decoder has it), a
+// name that stands twice in one object is refused, and so are documents nested
+// more than 10,000 deep. What is stepped over is checked for syntax.
+//
+// The zero reader is ready for reset. The first error sticks: every later call is a no-op, so that callers check
+// err once, at the end.
+type reader struct {
+	dec   jsontext.Decoder
+	input bytes.Buffer // what dec reads, without copying it
+	// scratch holds a string whose escapes had to be resolved.
+	scratch []byte
+	err     error
+}
+
+// reset starts over with document, which must not change until release.
+func (r *reader) reset(document []byte) {
+	r.input = *bytes.NewBuffer(document)
+	r.dec.Reset(&r.input)
+	r.err = nil
+}
+
+// release lets go of the document.
+func (r *reader) release() {
+	r.reset(nil)
+}
+
+// fail keeps the first error.
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// mismatch fails because the value just read is not of the type that belongs
+// there. It names the place and the types, never the value.
+func (r *reader) mismatch(want string, got jsontext.Kind) {
+	place := strings.ReplaceAll(strings.TrimPrefix(string(r.dec.StackPointer()), "/"), "/", ".")
+	if place == "" {
+		place = "the document"
+	}
+	r.fail(fmt.Errorf("%s must be %s, not %s", place, want, kindNames[got]))
+}
+
+var kindNames = map[jsontext.Kind]string{
+	'n': "null", 't': "a boolean", 'f': "a boolean", '"': "a string", '0': "a number", '{': "an object", '[': "an array",
+}
+
+// open steps into an object or array. It reports false where there is none to
+// step into: null, an error, or a value of another type.
+func (r *reader) open(kind jsontext.Kind, want string) bool {
+	if r.err != nil {
+		return false
+	}
+	token, err := r.dec.ReadToken()
+	switch {
+	case err != nil:
+		r.fail(err)
+		return false
+	case token.Kind() == kind:
+		return true
+	case token.Kind() != 'n':
+		r.mismatch(want, token.Kind())
+	}
+	return false
+}
+
+// object calls member with the name of each member in turn; member must read or
+// skip the value, and must not keep the name. It reports whether there is an
+// object, which null is not.
+func (r *reader) object(member func(name []byte)) bool {
+	if !r.open('{', "an object") {
+		return false
+	}
+	for r.err == nil && r.dec.PeekKind() != '}' {
+		if name := r.memberName(); r.err == nil {
+			member(name)
+		}
+	}
+	r.close()
+	return true
+}
+
+// array calls element for each element in turn; element must read or skip it.
+// It reports whether there is an array, which null is not.
+func (r *reader) array(element func()) bool {
+	if !r.open('[', "an array") {
+		return false
+	}
+	for r.err == nil && r.dec.PeekKind() != ']' {
+		element()
+	}
+	r.close()
+	return true
+}
+
+// close reads the end of an object or array.
+func (r *reader) close() {
+	if r.err == nil {
+		_, err := r.dec.ReadToken()
+		r.err = err
+	}
+}
+
+// memberName reads a name; the result is valid until the next read.
+func (r *reader) memberName() []byte {
+	raw, err := r.dec.ReadValue()
+	if err != nil {
+		r.err = err
+		return nil
+	}
+	return r.unquote(raw)
+}
+
+// unquote returns the content of a JSON string, valid until the next read.
+func (r *reader) unquote(raw []byte) []byte {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1]
+	}
+	r.scratch, r.err = jsontext.AppendUnquote(r.scratch[:0], raw)
+	return r.scratch
+}
+
+// content reads a string; the result is valid until the next read.
+func (r *reader) content() []byte {
+	if r.err != nil {
+		return nil
+	}
+	raw, err := r.dec.ReadValue()
+	if err != nil {
+		r.err = err
+		return nil
+	}
+	switch raw.Kind() {
+	case '"':
+		return r.unquote(raw)
+	case 'n':
+	default:
+		r.mismatch("a string", raw.Kind())
+	}
+	return nil
+}
+
+// text reads a string.
+func (r *reader) text() string {
+	return string(r.content())
+}
+
+// textIs reads a string and compares it, without a copy of it.
+func (r *reader) textIs(want string) bool {
+	return string(r.content()) == want
+}
+
+// textMap reads an object of strings; nil where there is none.
+func (r *reader) textMap() map[string]string {
+	var values map[string]string
+	if r.object(func(name []byte) {
+		if values == nil {
+			values = make(map[string]string, 8)
+		}
+		key := string(name)
+		values[key] = r.text()
+	}) && values == nil {
+		values = map[string]string{}
+	}
+	return values
+}
+
+// present steps over a value and reports whether it is anything but null.
+func (r *reader) present() bool {
+	if r.err != nil {
+		return false
+	}
+	something := r.dec.PeekKind() != 'n'
+	r.skip()
+	return something && r.err == nil
+}
+
+// skip steps over a value of any type.
+func (r *reader) skip() {
+	if r.err == nil {
+		r.err = r.dec.SkipValue()
+	}
+}
+
+// end checks that nothing follows the document.
+func (r *reader) end() {
+	if r.err != nil {
+		return
+	}
+	switch _, err := r.dec.ReadToken(); {
+	case err == nil:
+		r.err = errors.New("more data follows the JSON document")
+	case !errors.Is(err, io.EOF):
+		r.err = err
+	}
+}
+
+// appendText appends s as a JSON string. Bytes that are no UTF-8 are replaced.
+func appendText(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // the error only says that bytes were replaced
+	return dst
+}
