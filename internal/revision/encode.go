@@ -1,0 +1,240 @@
+package revision
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// encoder writes values of known shape as encoding/json writes the typed value.
+// What a value holds beyond its shape is handed back by each of its methods as
+// a tree of its own: nil, or the same nesting with only the unknown members,
+// list elements under their decimal index.
+type encoder struct{ buf []byte }
+
+// value writes v. A nil v is absent and writes the zero value.
+func (e *encoder) value(s *shape, v any) (unknown map[string]any, err error) {
+	switch s.kind {
+	case kindObject:
+		return e.object(s, v)
+	case kindList:
+		return e.list(s, v)
+	case kindMap:
+		return e.mapping(s, v)
+	case kindString:
+		return nil, e.text(v)
+	case kindBool:
+		return nil, e.boolean(v)
+	case kindInt32:
+		return nil, e.integer(v, math.MinInt32, math.MaxInt32)
+	case kindInt64:
+		return nil, e.integer(v, math.MinInt64, math.MaxInt64)
+	case kindIntOrString:
+		return nil, e.intOrString(v)
+	default:
+		return nil, e.quantity(v)
+	}
+}
+
+func (e *encoder) object(s *shape, v any) (map[string]any, error) {
+	members, ok := v.(map[string]any)
+	if !ok && v != nil {
+		return nil, mismatch("an object", v)
+	}
+	unknown := unknownMembers(s, members)
+	e.buf = append(e.buf, '{')
+	start := len(e.buf)
+	for i := range s.fields {
+		f := &s.fields[i]
+		before := len(e.buf)
+		if before > start {
+			e.buf = append(e.buf, ',')
+		}
+		e.buf = appendString(e.buf, f.name)
+		e.buf = append(e.buf, ':')
+		written, inner, err := e.member(f, members[f.name])
+		if err != nil {
+			return nil, under("."+f.name, err)
+		}
+		if !written {
+			e.buf = e.buf[:before]
+		}
+		unknown = graft(unknown, f.name, inner)
+	}
+	e.buf = append(e.buf, '}')
+	return unknown, nil
+}
+
+// member writes one member's value, and says whether the member belongs there.
+func (e *encoder) member(f *field, v any) (written bool, unknown map[string]any, err error) {
+	if v == nil && f.presence != always {
+		e.buf = append(e.buf, "null"...)
+		return f.presence == nullAbsent, nil, nil
+	}
+	unknown, err = e.value(f.shape, v)
+	return f.presence != dropZero || !isZero(v), unknown, err
+}
+
+// isZero speaks of values whose type has been checked.
+func isZero(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return v == ""
+	case bool:
+		return !v
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	default:
+		n, ok := asInteger(v)
+		return ok && n == 0
+	}
+}
+
+func (e *encoder) list(s *shape, v any) (map[string]any, error) {
+	if v == nil {
+		e.buf = append(e.buf, "null"...)
+		return nil, nil
+	}
+	elems, ok := v.([]any)
+	if !ok {
+		return nil, mismatch("a list", v)
+	}
+	var unknown map[string]any
+	e.buf = append(e.buf, '[')
+	for i, elem := range elems {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		inner, err := e.value(s.elem, elem)
+		if err != nil {
+			return nil, under("["+strconv.Itoa(i)+"]", err)
+		}
+		unknown = graft(unknown, strconv.Itoa(i), inner)
+	}
+	e.buf = append(e.buf, ']')
+	return unknown, nil
+}
+
+func (e *encoder) mapping(s *shape, v any) (map[string]any, error) {
+	members, ok := v.(map[string]any)
+	if !ok {
+		return nil, mismatch("an object", v)
+	}
+	e.buf = append(e.buf, '{')
+	for i, key := range slices.Sorted(maps.Keys(members)) {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		e.buf = appendString(e.buf, key)
+		e.buf = append(e.buf, ':')
+		if _, err := e.value(s.elem, members[key]); err != nil {
+			return nil, under("["+strconv.Quote(key)+"]", err)
+		}
+	}
+	e.buf = append(e.buf, '}')
+	return nil, nil
+}
+
+func (e *encoder) text(v any) error {
+	s, ok := v.(string)
+	if !ok && v != nil {
+		return mismatch("a string", v)
+	}
+	e.buf = appendString(e.buf, s)
+	return nil
+}
+
+func (e *encoder) boolean(v any) error {
+	b, ok := v.(bool)
+	if !ok && v != nil {
+		return mismatch("true or false", v)
+	}
+	e.buf = strconv.AppendBool(e.buf, b)
+	return nil
+}
+
+func (e *encoder) integer(v any, low, high int64) error {
+	n, ok := asInteger(v)
+	switch {
+	case !ok && v != nil:
+		return mismatch("a whole number", v)
+	case n < low || n > high:
+		return &TypeError{Want: fmt.Sprintf("a whole number from %d to %d", low, high), Got: strconv.FormatInt(n, 10)}
+	}
+	e.buf = strconv.AppendInt(e.buf, n, 10)
+	return nil
+}
+
+func (e *encoder) intOrString(v any) error {
+	if s, ok := v.(string); ok {
+		e.buf = appendString(e.buf, s)
+		return nil
+	}
+	return e.integer(v, math.MinInt32, math.MaxInt32)
+}
+
+func (e *encoder) quantity(v any) error {
+	switch v.(type) {
+	case string, int64, int, float64, nil:
+	default:
+		return mismatch("a quantity such as 100m or 64Mi", v)
+	}
+	var q resource.Quantity
+	if err := q.UnmarshalJSON(appendJSON(nil, v)); err != nil {
+		return &TypeError{Want: "a quantity such as 100m or 64Mi", Got: string(appendJSON(nil, v))}
+	}
+	e.buf = appendString(e.buf, q.String())
+	return nil
+}
+
+// asInteger accepts the forms that decoders and callers give whole numbers.
+func asInteger(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return v, true
+	case int:
+		return int64(v), true
+	case int32:
+		return int64(v), true
+	case float64:
+		n := int64(v)
+		return n, float64(n) == v && math.Abs(v) < 1<<53
+	default:
+		return 0, false
+	}
+}
+
+// unknownMembers are the members that the shape does not name. A null member is
+// as good as absent.
+func unknownMembers(s *shape, members map[string]any) map[string]any {
+	var unknown map[string]any
+	for name, v := range members {
+		known := func(f field) bool { return f.name == name }
+		if v == nil || slices.ContainsFunc(s.fields, known) {
+			continue
+		}
+		if unknown == nil {
+			unknown = make(map[string]any)
+		}
+		unknown[name] = v
+	}
+	return unknown
+}
+
+// graft hangs a branch that is not empty into a tree that may be nil.
+func graft(tree map[string]any, name string, branch map[string]any) map[string]any {
+	if branch == nil {
+		return tree
+	}
+	if tree == nil {
+		tree = make(map[string]any)
+	}
+	tree[name] = branch
+	return tree
+}

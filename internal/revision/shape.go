@@ -1,0 +1,69 @@
+package revision
+
+// A shape says how one JSON value is written into the preimage of the hash. It
+// is the part of a Go type that encoding/json looks at, written down as data.
+type shape struct {
+	kind   kind
+	fields []field // kindObject, in the order in which they are written
+	elem   *shape  // kindList and kindMap
+}
+
+type kind int
+
+const (
+	kindString kind = iota
+	kindBool
+	kindInt32
+	kindInt64
+	kindQuantity    // a Kubernetes quantity, written in canonical form
+	kindIntOrString // a port or the like
+	kindObject
+	kindList
+	kindMap // any keys, written sorted
+)
+
+// A field is one member of an object.
+type field struct {
+	name     string
+	shape    *shape
+	presence presence
+}
+
+// presence says when a member is written.
+type presence int
+
+const (
+	// dropZero leaves out "", 0, false and empty lists and maps.
+	dropZero presence = iota
+	// always writes the zero value where the member is absent.
+	always
+	// dropAbsent writes whatever is there, zero or not.
+	dropAbsent
+	// nullAbsent writes null where the member is absent.
+	nullAbsent
+)
+
+var (
+	text        = &shape{kind: kindString}
+	boolean     = &shape{kind: kindBool}
+	integer32   = &shape{kind: kindInt32}
+	integer64   = &shape{kind: kindInt64}
+	quantity    = &shape{kind: kindQuantity}
+	intOrString = &shape{kind: kindIntOrString}
+)
+
+func object(fields ...field) *shape { return &shape{kind: kindObject, fields: fields} }
+func list(elem *shape) *shape       { return &shape{kind: kindList, elem: elem} }
+func mapOf(elem *shape) *shape      { return &shape{kind: kindMap, elem: elem} }
+
+// optional is a member that vanishes when it is zero.
+func optional(name string, s *shape) field { return field{name, s, dropZero} }
+
+// required is a member that is written even when it is absent.
+func required(name string, s *shape) field { return field{name, s, always} }
+
+// pointer is a member for which absent and zero differ.
+func pointer(name string, s *shape) field { return field{name, s, dropAbsent} }
+
+// nullable is a pointer that is written as null when it is absent.
+func nullable(name string, s *shape) field { return field{name, s, nullAbsent} }
