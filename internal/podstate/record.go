@@ -1,0 +1,299 @@
+package podstate
+
+import (
+	"encoding/json"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// Name is an interned string: names and images that many Pods share are kept
+// once, for as long as some record refers to them, and compare as pointers.
+type Name = unique.Handle[string]
+
+// MakeName interns a string.
+func MakeName(s string) Name { return unique.Make(s) }
+
+// Record is what the status of SidecarSets needs to know about one Pod, in some
+// hundred bytes where the Pod itself takes tens of thousands. It is immutable
+// and may be shared. Pods that no SidecarSet was injected into have neither
+// Containers nor Injections.
+type Record struct {
+	UID       types.UID
+	Namespace Name
+	Name      string
+	Labels    LabelSet
+
+	// Containers are the Pod's init containers and containers.
+	Containers []Container
+	// Injections has one element per name in the injected list, in name order.
+	Injections []Injection
+
+	update *updateState // nil for Pods that were never updated in place
+
+	// Active is false once the Pod is being deleted or has finished; such a Pod
+	// counts nowhere.
+	Active bool
+	// Ready is true for a running Pod whose Ready condition is true.
+	Ready bool
+	// Mirror is true for the API server's copy of a static Pod, which admission
+	// cannot change.
+	Mirror bool
+	// Reported is true if the kubelet has reported on as many containers as the
+	// Pod has.
+	Reported bool
+}
+
+// Container is what is remembered of one container.
+type Container struct {
+	Name, Image Name
+	// Init is true for init containers, native sidecars included.
+	Init bool
+
+	landed landing
+}
+
+// Injection is what a Pod records about one SidecarSet in its injected list.
+type Injection struct {
+	SidecarSet Name
+	// Hash is the content hash that the Pod carries, "" if it records none.
+	Hash Name
+}
+
+// landing says whether a container runs the image that its spec asks for, as
+// far as digests can tell.
+type landing uint8
+
+const (
+	undecided landing = iota // tags, and IDs that no digest can be compared with
+	landed
+	notLanded
+)
+
+// updateState holds what in-place updates leave on a Pod.
+type updateState struct {
+	unreadable bool // the annotation is there and makes no sense
+	// waiting has the containers that still run the image ID that was recorded
+	// before their last update.
+	waiting map[waitingKey]struct{}
+	// working maps a hot-upgrade sidecar to its container that does the work.
+	working map[string]string
+}
+
+type waitingKey struct{ sidecarSet, container Name }
+
+// FromPod reads a Pod's record. The Pod is not kept.
+func FromPod(pod *corev1.Pod) *Record {
+	r := &Record{
+		UID:       pod.UID,
+		Namespace: MakeName(pod.Namespace),
+		Name:      pod.Name,
+		Active: pod.DeletionTimestamp == nil &&
+			pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed,
+	}
+	if !r.Active {
+		return r
+	}
+	r.Labels = MakeLabelSet(pod.Labels)
+	_, r.Mirror = pod.Annotations[corev1.MirrorPodAnnotationKey]
+	r.Injections = injections(pod)
+	if len(r.Injections) == 0 {
+		return r
+	}
+	r.Ready = pod.Status.Phase == corev1.PodRunning && conditionTrue(pod, corev1.PodReady)
+	r.Reported = len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
+	r.Containers = containers(pod)
+	r.update = readUpdateState(pod)
+	return r
+}
+
+// GetObjectMeta lets client-go's stores compute a record's key. The result
+// holds namespace, name and UID only.
+func (r *Record) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: r.Namespace.Value(), Name: r.Name, UID: r.UID}
+}
+
+// Injection returns what the Pod records about a SidecarSet in its injected list.
+func (r *Record) Injection(sidecarSet Name) (Injection, bool) {
+	for _, in := range r.Injections {
+		if in.SidecarSet == sidecarSet {
+			return in, true
+		}
+	}
+	return Injection{}, false
+}
+
+// Container returns the container or init container of that name.
+func (r *Record) Container(name Name) (Container, bool) {
+	for _, c := range r.Containers {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Container{}, false
+}
+
+// Working returns the container that does the work of a hot-upgrade sidecar.
+func (r *Record) Working(sidecar string) (string, bool) {
+	if r.update == nil {
+		return "", false
+	}
+	container, ok := r.update.working[sidecar]
+	return container, ok
+}
+
+// Landed says whether the kubelet has taken the image that a container was
+// given, as far as its status can show: an image named by digest by comparing
+// digests, wherever they were pulled from; one named by tag by having left the
+// image ID that was recorded before its last in-place update. Each container is
+// judged by itself. A name that is no container of the Pod has landed.
+func (r *Record) Landed(sidecarSet, container Name) bool {
+	for _, c := range r.Containers {
+		if c.Name != container || c.Init {
+			continue
+		}
+		switch c.landed {
+		case landed:
+			return true
+		case notLanded:
+			return false
+		}
+		return r.update == nil || r.update.landed(sidecarSet, container)
+	}
+	return true
+}
+
+func (u *updateState) landed(sidecarSet, container Name) bool {
+	if u.unreadable {
+		return false
+	}
+	_, waiting := u.waiting[waitingKey{sidecarSet, container}]
+	return !waiting
+}
+
+func injections(pod *corev1.Pod) []Injection {
+	names := ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
+	if len(names) == 0 {
+		return nil
+	}
+	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
+	injections := make([]Injection, len(names))
+	for i, name := range names {
+		injections[i] = Injection{SidecarSet: MakeName(name), Hash: MakeName(hashes.Hash(name))}
+	}
+	return injections
+}
+
+func containers(pod *corev1.Pod) []Container {
+	all := make([]Container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		all = append(all, Container{Name: MakeName(c.Name), Image: MakeName(c.Image), Init: true})
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		all = append(all, Container{
+			Name: MakeName(c.Name), Image: MakeName(c.Image),
+			landed: landingOf(c.Image, containerStatus(pod, c.Name)),
+		})
+	}
+	return all
+}
+
+// landingOf compares digests, and only those: the name before a digest is that
+// of the mirror it came from, or a short form. An ID without a digest says
+// nothing about an image that has one.
+func landingOf(image string, status *corev1.ContainerStatus) landing {
+	want := imageDigest(image)
+	switch {
+	case want == "":
+		return undecided
+	case status == nil || status.ImageID == "":
+		return notLanded
+	}
+	inID, inName := imageDigest(status.ImageID), imageDigest(status.Image)
+	switch {
+	case inID == want || inName == want:
+		return landed
+	case inID == "" && inName == "":
+		return undecided
+	}
+	return notLanded
+}
+
+// inPlaceState is one SidecarSet's entry in the in-place state annotation.
+type inPlaceState struct {
+	LastContainerStatuses map[string]struct {
+		ImageID string `json:"imageID"`
+	} `json:"lastContainerStatuses"`
+}
+
+func readUpdateState(pod *corev1.Pod) *updateState {
+	state := pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]
+	working := pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]
+	if state == "" && working == "" {
+		return nil
+	}
+	u := &updateState{}
+	if state != "" {
+		u.readWaiting(pod, state)
+	}
+	if working != "" && json.Unmarshal([]byte(working), &u.working) != nil {
+		u.working = nil
+	}
+	return u
+}
+
+// readWaiting finds the containers whose image ID is still the recorded one
+// although they were given another image.
+func (u *updateState) readWaiting(pod *corev1.Pod, annotation string) {
+	var sets map[string]inPlaceState
+	if json.Unmarshal([]byte(annotation), &sets) != nil {
+		u.unreadable = true
+		return
+	}
+	for set, state := range sets {
+		for container, last := range state.LastContainerStatuses {
+			status := containerStatus(pod, container)
+			if last.ImageID == "" || status == nil || status.ImageID != last.ImageID ||
+				sameImage(specImage(pod, container), status.Image) {
+				continue
+			}
+			if u.waiting == nil {
+				u.waiting = make(map[waitingKey]struct{})
+			}
+			u.waiting[waitingKey{MakeName(set), MakeName(container)}] = struct{}{}
+		}
+	}
+}
+
+func specImage(pod *corev1.Pod, container string) string {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == container {
+			return pod.Spec.Containers[i].Image
+		}
+	}
+	return ""
+}
+
+func containerStatus(pod *corev1.Pod, container string) *corev1.ContainerStatus {
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == container {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+func conditionTrue(pod *corev1.Pod, condition corev1.PodConditionType) bool {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == condition {
+			return pod.Status.Conditions[i].Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

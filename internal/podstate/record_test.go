@@ -1,0 +1,206 @@
+package podstate_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+const (
+	digestA = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	digestB = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+)
+
+// injectedPod has an app and one sidecar "log" of SidecarSet "logging".
+func injectedPod(image, statusImage, imageID string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			UID: "uid", Namespace: "ns", Name: "web",
+			Labels: map[string]string{"app": "web", "tier": "front"},
+			Annotations: map[string]string{
+				appsv1beta1.AnnotationInjectedList: "mesh,logging",
+				appsv1beta1.AnnotationHash:         `{"logging":{"hash":"h1","sidecarSetName":"logging"}}`,
+			},
+		},
+		Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "setup", Image: "setup:1"}},
+			Containers:     []corev1.Container{{Name: "app", Image: "app:1"}, {Name: "log", Image: image}},
+		},
+		Status: corev1.PodStatus{
+			Phase:      corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{
+				{Name: "app", Image: "docker.io/library/app:1", ImageID: "app@" + digestA},
+				{Name: "log", Image: statusImage, ImageID: imageID},
+			},
+		},
+	}
+}
+
+func lastImageID(id string) string {
+	return `{"logging":{"revision":"h1","updateTimestamp":"2026-01-02T03:04:05Z","lastContainerStatuses":{"log":{"imageID":"` + id + `"}}}}`
+}
+
+func TestRecordLanded(t *testing.T) {
+	tests := map[string]struct {
+		image, statusImage, imageID, state string
+		want                               bool
+	}{
+		"a tag without an update has landed":                      {"log:1", "log:1", "log@" + digestA, "", true},
+		"a tag that left the recorded ID has landed":              {"log:2", "log:1", "log@" + digestB, lastImageID("log@" + digestA), true},
+		"a tag still at the recorded ID has not":                  {"log:2", "log:1", "log@" + digestA, lastImageID("log@" + digestA), false},
+		"a new tag of the same ID has, by its name":               {"log:2", "log:2", "log@" + digestA, lastImageID("log@" + digestA), true},
+		"a runtime's full name is the same name":                  {"log:2", "docker.io/library/log:2", "log@" + digestA, lastImageID("log@" + digestA), true},
+		"a missing tag is latest":                                 {"log", "docker.io/library/log:latest", "log@" + digestA, lastImageID("log@" + digestA), true},
+		"another registry is another name":                        {"log:2", "example.com/log:2", "log@" + digestA, lastImageID("log@" + digestA), false},
+		"an unreadable state has not":                             {"log:2", "log:1", "log@" + digestB, `{`, false},
+		"the state of another SidecarSet says nothing":            {"log:2", "log:1", "log@" + digestA, `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"log@` + digestA + `"}}}}`, true},
+		"an ID that was unknown before the update says nothing":   {"log:2", "log:1", "", lastImageID(""), true},
+		"a digest that runs has landed":                           {"log@" + digestA, "log@" + digestA, "log@" + digestA, "", true},
+		"a digest under the registry's full name has":             {"log@" + digestA, "log:1", "docker.io/library/log@" + digestA, "", true},
+		"a digest from a mirror has":                              {"log@" + digestA, "log:1", "mirror.example.com/cache/log@" + digestA, "", true},
+		"a digest with a tag before it has":                       {"log:1@" + digestA, "log:1", "docker-pullable://log@" + digestA, "", true},
+		"another digest has not":                                  {"log@" + digestB, "log@" + digestA, "log@" + digestA, "", false},
+		"a digest without an ID has not":                          {"log@" + digestA, "", "", "", false},
+		"a digest against a bare ID has, by the reported name":    {"log@" + digestA, "log@" + digestA, digestB, "", true},
+		"a digest against a bare ID alone goes by the state":      {"log@" + digestA, "log:1", digestB, lastImageID(digestB), false},
+		"a digest against a bare ID without an update has":        {"log@" + digestA, "log:1", digestB, "", true},
+		"a digest needs no readable state":                        {"log@" + digestA, "log:1", "log@" + digestA, `{`, true},
+		"a digest that replaced a tag has not until its ID shows": {"log@" + digestB, "log:1", "log@" + digestA, lastImageID("log@" + digestA), false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := injectedPod(tc.image, tc.statusImage, tc.imageID)
+			if tc.state != "" {
+				pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = tc.state
+			}
+			r := podstate.FromPod(pod)
+			if got := r.Landed(podstate.MakeName("logging"), podstate.MakeName("log")); got != tc.want {
+				t.Errorf("Landed = %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// A tag before a digest must not end the evaluation (C §17 T20).
+func TestRecordLandedJudgesEachContainerByItself(t *testing.T) {
+	pod := injectedPod("log:1", "log:1", "log@"+digestA)
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "mesh", Image: "mesh@" + digestB})
+	pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses,
+		corev1.ContainerStatus{Name: "mesh", ImageID: "mesh@" + digestA})
+	r := podstate.FromPod(pod)
+	set := podstate.MakeName("logging")
+	if !r.Landed(set, podstate.MakeName("log")) || r.Landed(set, podstate.MakeName("mesh")) {
+		t.Error("want log landed and mesh not")
+	}
+}
+
+func TestFromPodReadsWhatStatusNeeds(t *testing.T) {
+	r := podstate.FromPod(injectedPod("log:1", "log:1", "log@"+digestA))
+	if !r.Active || !r.Ready || !r.Reported || r.Mirror {
+		t.Errorf("active, ready, reported, mirror = %v %v %v %v", r.Active, r.Ready, r.Reported, r.Mirror)
+	}
+	logging, ok := r.Injection(podstate.MakeName("logging"))
+	if !ok || logging.Hash.Value() != "h1" {
+		t.Errorf("logging is recorded as %v, %v", logging, ok)
+	}
+	mesh, ok := r.Injection(podstate.MakeName("mesh"))
+	if !ok || mesh.Hash.Value() != "" {
+		t.Errorf("mesh is recorded as %v, %v; want an entry without a hash", mesh, ok)
+	}
+	if c, ok := r.Container(podstate.MakeName("setup")); !ok || !c.Init {
+		t.Errorf("init container = %v, %v", c, ok)
+	}
+}
+
+func TestFromPodActiveAndReady(t *testing.T) {
+	tests := map[string]struct {
+		edit          func(*corev1.Pod)
+		active, ready bool
+	}{
+		"running and ready":               {func(*corev1.Pod) {}, true, true},
+		"not ready":                       {func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }, true, false},
+		"without a Ready condition":       {func(p *corev1.Pod) { p.Status.Conditions = nil }, true, false},
+		"pending, whatever it says":       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }, true, false},
+		"succeeded":                       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false, false},
+		"failed":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false, false},
+		"being deleted while it is ready": {func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, false, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := injectedPod("log:1", "log:1", "log@"+digestA)
+			tc.edit(pod)
+			if r := podstate.FromPod(pod); r.Active != tc.active || r.Ready != tc.ready {
+				t.Errorf("active, ready = %v, %v; want %v, %v", r.Active, r.Ready, tc.active, tc.ready)
+			}
+		})
+	}
+}
+
+func TestFromPodKeepsLittleOfPodsWithoutSidecars(t *testing.T) {
+	pod := injectedPod("log:1", "log:1", "log@"+digestA)
+	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	r := podstate.FromPod(pod)
+	if r.Containers != nil || r.Injections != nil || !r.Mirror || !r.Active {
+		t.Errorf("record = %+v", r)
+	}
+	if diff := cmp.Diff(labels.Set(pod.Labels), r.Labels.Labels()); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
+func TestRecordWorking(t *testing.T) {
+	tests := map[string]struct {
+		annotation, want string
+		ok               bool
+	}{
+		"absent":     {"", "", false},
+		"recorded":   {`{"mesh":"mesh-2"}`, "mesh-2", true},
+		"of another": {`{"log":"log-1"}`, "", false},
+		"garbage":    {`[`, "", false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := injectedPod("log:1", "log:1", "")
+			if tc.annotation != "" {
+				pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = tc.annotation
+			}
+			if got, ok := podstate.FromPod(pod).Working("mesh"); got != tc.want || ok != tc.ok {
+				t.Errorf("Working = %q, %v; want %q, %v", got, ok, tc.want, tc.ok)
+			}
+		})
+	}
+}
+
+func TestLabelSetsAreEqualExactlyIfTheirLabelsAre(t *testing.T) {
+	sets := []map[string]string{
+		nil, {"a": ""}, {"a": "b"}, {"a": "b", "c": "d"}, {"a": "d", "c": "b"}, {"example.com/a": "b"},
+		{"a": "1", "b": "2", "c": "3", "d": "4", "e": "5", "f": "6", "g": "7", "h": "8", "i": "9", "j": "10"},
+	}
+	for i, a := range sets {
+		if got := podstate.MakeLabelSet(a).Labels(); !maps.Equal(got, labels.Set(a)) {
+			t.Errorf("%v comes back as %v", a, got)
+		}
+		for j, b := range sets {
+			if equal := podstate.MakeLabelSet(a) == podstate.MakeLabelSet(maps.Clone(b)); equal != (i == j) {
+				t.Errorf("%v == %v is %v", a, b, equal)
+			}
+		}
+	}
+}
+
+func BenchmarkFromPod(b *testing.B) {
+	pod := injectedPod("log:1", "log:1", "log@"+digestA)
+	b.ReportAllocs()
+	for b.Loop() {
+		podstate.FromPod(pod)
+	}
+}
