@@ -14,8 +14,9 @@ import (
 // decoder; whatever decodes it, these promises hold: member names are compared
 // unescaped and with their case, the type of every value that is read is
 // checked, null counts as the zero value (as Kubernetes' own decoder has it), a
-// name that stands twice in one object is refused, and so are documents nested
-// more than 10,000 deep. What is stepped over is checked for syntax.
+// name that is read and stands twice in one object is refused, and so are
+// documents nested more than 10,000 deep. What is stepped over is checked for
+// syntax only.
 //
 // The zero reader is ready for reset. The first error sticks: every later call is a no-op, so that callers check
 // err once, at the end.
@@ -30,7 +31,7 @@ type reader struct {
 // reset starts over with document, which must not change until release.
 func (r *reader) reset(document []byte) {
 	r.input = *bytes.NewBuffer(document)
-	r.dec.Reset(&r.input)
+	r.dec.Reset(&r.input, jsontext.AllowDuplicateNames(true)) // a third of the cost; see object
 	r.err = nil
 }
 
@@ -49,11 +50,16 @@ func (r *reader) fail(err error) {
 // mismatch fails because the value just read is not of the type that belongs
 // there. It names the place and the types, never the value.
 func (r *reader) mismatch(want string, got jsontext.Kind) {
-	place := strings.ReplaceAll(strings.TrimPrefix(string(r.dec.StackPointer()), "/"), "/", ".")
-	if place == "" {
-		place = "the document"
+	r.fail(fmt.Errorf("%s must be %s, not %s", r.place(), want, kindNames[got]))
+}
+
+// place is where in the document the last read happened.
+func (r *reader) place() string {
+	pointer := string(r.dec.StackPointer())
+	if pointer == "" {
+		return "the document"
 	}
-	r.fail(fmt.Errorf("%s must be %s, not %s", place, want, kindNames[got]))
+	return strings.ReplaceAll(pointer[1:], "/", ".")
 }
 
 var kindNames = map[jsontext.Kind]string{
@@ -79,20 +85,38 @@ func (r *reader) open(kind jsontext.Kind, want string) bool {
 	return false
 }
 
-// object calls member with the name of each member in turn; member must read or
-// skip the value, and must not keep the name. It reports whether there is an
-// object, which null is not.
-func (r *reader) object(member func(name []byte)) bool {
+// object calls member for each member whose name is among known, in document
+// order, and steps over the others; member must read the value. It reports
+// whether there is an object, which null is not.
+func (r *reader) object(known []string, member func(name string)) bool {
 	if !r.open('{', "an object") {
 		return false
 	}
+	var seen uint64
 	for r.err == nil && r.dec.PeekKind() != '}' {
-		if name := r.memberName(); r.err == nil {
-			member(name)
+		i := indexOf(known, r.memberName())
+		switch {
+		case r.err != nil:
+		case i < 0:
+			r.skip()
+		case seen&(1<<i) != 0:
+			r.fail(fmt.Errorf("%s stands twice", r.place()))
+		default:
+			seen |= 1 << i
+			member(known[i])
 		}
 	}
 	r.close()
 	return true
+}
+
+func indexOf(known []string, name []byte) int {
+	for i := range known {
+		if known[i] == string(name) {
+			return i
+		}
+	}
+	return -1
 }
 
 // array calls element for each element in turn; element must read or skip it.
@@ -167,16 +191,18 @@ func (r *reader) textIs(want string) bool {
 
 // textMap reads an object of strings; nil where there is none.
 func (r *reader) textMap() map[string]string {
-	var values map[string]string
-	if r.object(func(name []byte) {
-		if values == nil {
-			values = make(map[string]string, 8)
-		}
-		key := string(name)
-		values[key] = r.text()
-	}) && values == nil {
-		values = map[string]string{}
+	if !r.open('{', "an object") {
+		return nil
 	}
+	values := make(map[string]string, 8)
+	for r.err == nil && r.dec.PeekKind() != '}' {
+		key := string(r.memberName())
+		if _, twice := values[key]; twice {
+			r.fail(fmt.Errorf("%s stands twice", r.place()))
+		}
+		values[key] = r.text()
+	}
+	r.close()
 	return values
 }
 
@@ -193,7 +219,7 @@ func (r *reader) present() bool {
 // skip steps over a value of any type.
 func (r *reader) skip() {
 	if r.err == nil {
-		r.err = r.dec.SkipValue()
+		_, r.err = r.dec.ReadValue() // faster than SkipValue
 	}
 }
 

@@ -64,6 +64,20 @@ type podJudge interface {
 	selects(*review) bool
 }
 
+// The members that are read of each object; all others are stepped over.
+var (
+	envelopeMembers  = []string{"kind", "apiVersion", "request"}
+	requestMembers   = []string{"uid", "resource", "subResource", "namespace", "operation", "object"}
+	resourceMembers  = []string{"group", "resource"}
+	podMembers       = []string{"metadata", "spec", "status"}
+	metadataMembers  = []string{"name", "generateName", "labels", "annotations", "deletionTimestamp"}
+	specMembers      = []string{"initContainers", "containers", "volumes", "imagePullSecrets"}
+	statusMembers    = []string{"phase"}
+	containerMembers = []string{"name", "image", "env"}
+	envMembers       = []string{"name", "value"}
+	nameMember       = []string{"name"}
+)
+
 // errDecided ends a pass early: the answer is known.
 var errDecided = errors.New("the answer is known")
 
@@ -106,8 +120,8 @@ func (r *reviewReader) read(document []byte, judge podJudge) (bool, error) {
 }
 
 func (r *reviewReader) readEnvelope() {
-	if !r.object(func(name []byte) {
-		switch string(name) {
+	if !r.object(envelopeMembers, func(name string) {
+		switch name {
 		case "kind":
 			r.rev.kind = r.text()
 			r.checkKind()
@@ -116,8 +130,6 @@ func (r *reviewReader) readEnvelope() {
 			r.checkKind()
 		case "request":
 			r.rev.hasRequest = r.readRequest()
-		default:
-			r.skip()
 		}
 	}) {
 		r.fail(errors.New("the body must be a JSON object"))
@@ -133,8 +145,8 @@ func (r *reviewReader) checkKind() {
 }
 
 func (r *reviewReader) readRequest() bool {
-	return r.object(func(name []byte) {
-		switch string(name) {
+	return r.object(requestMembers, func(name string) {
+		switch name {
 		case "uid":
 			r.rev.uid = r.text()
 		case "resource":
@@ -148,43 +160,37 @@ func (r *reviewReader) readRequest() bool {
 		case "object":
 			r.considerRequest()
 			r.rev.hasObject = r.readPod()
-		default:
-			r.skip()
 		}
 	})
 }
 
 func (r *reviewReader) readResource() {
-	r.object(func(name []byte) {
-		switch string(name) {
+	r.object(resourceMembers, func(name string) {
+		switch name {
 		case "group":
 			r.rev.group = r.text()
 		case "resource":
 			r.rev.resource = r.text()
-		default:
-			r.skip()
 		}
 	})
 }
 
 func (r *reviewReader) readPod() bool {
-	return r.object(func(name []byte) {
-		switch string(name) {
+	return r.object(podMembers, func(name string) {
+		switch name {
 		case "metadata":
 			r.rev.hasMetadata = r.readMetadata()
 		case "spec":
 			r.rev.hasSpec = r.readSpec()
 		case "status":
 			r.readStatus()
-		default:
-			r.skip()
 		}
 	})
 }
 
 func (r *reviewReader) readMetadata() bool {
-	present := r.object(func(name []byte) {
-		switch string(name) {
+	present := r.object(metadataMembers, func(name string) {
+		switch name {
 		case "name":
 			r.rev.name = r.text()
 		case "generateName":
@@ -197,8 +203,6 @@ func (r *reviewReader) readMetadata() bool {
 			r.rev.pod.Annotations = r.textMap()
 		case "deletionTimestamp":
 			r.rev.deleting = r.present()
-		default:
-			r.skip()
 		}
 	})
 	r.hasLabels = true // a Pod without the member has none
@@ -208,8 +212,8 @@ func (r *reviewReader) readMetadata() bool {
 
 func (r *reviewReader) readSpec() bool {
 	pod := &r.rev.pod
-	return r.object(func(name []byte) {
-		switch string(name) {
+	return r.object(specMembers, func(name string) {
+		switch name {
 		case "initContainers":
 			pod.InitContainers = r.readContainers()
 		case "containers":
@@ -218,19 +222,13 @@ func (r *reviewReader) readSpec() bool {
 			pod.Volumes = r.readNames()
 		case "imagePullSecrets":
 			pod.ImagePullSecrets = r.readNames()
-		default:
-			r.skip()
 		}
 	})
 }
 
 func (r *reviewReader) readStatus() {
-	r.object(func(name []byte) {
-		if string(name) == "phase" {
-			r.rev.phase = r.text()
-			return
-		}
-		r.skip()
+	r.object(statusMembers, func(string) {
+		r.rev.phase = r.text()
 	})
 }
 
@@ -239,16 +237,14 @@ func (r *reviewReader) readContainers() []inject.ContainerView {
 	views := make([]inject.ContainerView, 0, 4)
 	if !r.array(func() {
 		view := inject.ContainerView{}
-		r.object(func(name []byte) {
-			switch string(name) {
+		r.object(containerMembers, func(name string) {
+			switch name {
 			case "name":
 				view.Name = r.text()
 			case "image":
 				view.Image = r.text()
 			case "env":
 				view.Injected = r.readInjected()
-			default:
-				r.skip()
 			}
 		})
 		views = append(views, view)
@@ -264,14 +260,12 @@ func (r *reviewReader) readInjected() bool {
 	found, injected := false, false
 	r.array(func() {
 		var mark, yes bool
-		r.object(func(name []byte) {
-			switch string(name) {
+		r.object(envMembers, func(name string) {
+			switch name {
 			case "name":
 				mark = r.textIs(appsv1beta1.EnvInjected)
 			case "value":
 				yes = r.textIs("true")
-			default:
-				r.skip()
 			}
 		})
 		if mark && !found {
@@ -286,12 +280,8 @@ func (r *reviewReader) readNames() []string {
 	names := make([]string, 0, 8)
 	if !r.array(func() {
 		element := ""
-		r.object(func(name []byte) {
-			if string(name) == "name" {
-				element = r.text()
-				return
-			}
-			r.skip()
+		r.object(nameMember, func(string) {
+			element = r.text()
 		})
 		names = append(names, element)
 	}) {
