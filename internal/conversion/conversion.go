@@ -50,12 +50,21 @@ func ToV1alpha1(object map[string]any) (map[string]any, error) {
 	return Convert(object, appsv1alpha1.GroupVersion.String())
 }
 
+// CheckDesired returns an error unless Convert can produce apiVersion.
+func CheckDesired(apiVersion string) error {
+	alpha, beta := appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String()
+	if apiVersion != alpha && apiVersion != beta {
+		return fmt.Errorf("unknown desired apiVersion %q, want %s or %s", apiVersion, beta, alpha)
+	}
+	return nil
+}
+
 // conversionTo picks the function for a pair of versions; nil if they are equal.
 func conversionTo(from any, to string) (func(map[string]any) (map[string]any, error), error) {
-	alpha, beta := appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String()
-	if to != alpha && to != beta {
-		return nil, fmt.Errorf("unknown desired apiVersion %q, want %s or %s", to, beta, alpha)
+	if err := CheckDesired(to); err != nil {
+		return nil, err
 	}
+	alpha, beta := appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String()
 	switch {
 	case from == to:
 		return nil, nil

@@ -123,7 +123,9 @@ func randomSidecarSet(random *rand.Rand, apiVersion string) map[string]any {
 	anything := func() any { return randomValue(random, 3) }
 
 	set(spec, "namespace", func() any { return text("", "ns1", nil) })
-	set(spec, "namespaceSelector", func() any { return text(nil, map[string]any{}, map[string]any{"matchLabels": map[string]any{"team": "a"}}) })
+	set(spec, "namespaceSelector", func() any {
+		return text(nil, map[string]any{}, map[string]any{"matchLabels": map[string]any{"team": "a"}})
+	})
 	set(spec, "customVersion", func() any { return text("", "v1", "v2", nil) })
 	for _, key := range []string{"selector", "containers", "volumes", "invented"} {
 		set(spec, key, anything)
