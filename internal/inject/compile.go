@@ -1,4 +1,234 @@
 package inject
 
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/revision"
+)
+
 // compiled holds the parts of a Program that are the same for every Pod.
-type compiled struct{}
+type compiled struct {
+	baseOfCanary   string    // the SidecarSet that this canary replaces, "" for others
+	initContainers []sidecar // sorted by name, equal names in spec order
+	containers     []sidecar // in spec order
+	volumes        []part    // in order of first reference, referenced ones only
+	pullSecrets    []part
+	metadata       []metadataRule
+	duplicate      string // a name that two of its containers have, "" if there is none
+}
+
+// part is a piece of a Pod, serialised once.
+type part struct {
+	name string
+	body json.RawMessage
+}
+
+type sidecar struct {
+	part
+	image  string
+	before bool // in front of the Pod's own containers of the list
+}
+
+// metadataRule is one entry of patchPodMetadata, keys sorted, without the keys
+// that the operator owns.
+type metadataRule struct {
+	policy appsv1beta1.SidecarSetPatchPolicyType
+	keys   []string
+	values map[string]string
+}
+
+// FieldError says which field of a stored SidecarSet cannot be used, and what
+// to do about it.
+type FieldError struct {
+	SidecarSet, Field string
+	Err               error
+}
+
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("compiling SidecarSet %q: %s: %v", e.SidecarSet, e.Field, e.Err)
+}
+
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// Compile prepares a SidecarSet (v1beta1, as served) for injection. It keeps a
+// reference to object, which nobody may change afterwards. The error holds one
+// FieldError per unusable field. A Program is returned together with an error
+// if only its selectors are unusable; it then selects no Pod.
+func Compile(object map[string]any) (*Program, error) {
+	set, err := typedView(object)
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{Set: set, Object: object, SidecarList: sidecarList(set)}
+	if err := p.compileBodies(); err != nil {
+		return nil, err
+	}
+	if err := p.compileHashes(); err != nil {
+		return nil, err
+	}
+	p.baseOfCanary = baseOfCanary(set)
+	p.duplicate = duplicateName(set)
+	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
+	p.Unsupported, p.Needs = features(&set.Spec)
+	return p, p.compileSelectors()
+}
+
+func sidecarList(set *appsv1beta1.SidecarSet) []string {
+	names := make([]string, 0, len(set.Spec.Containers)+len(set.Spec.InitContainers))
+	for i := range set.Spec.Containers {
+		names = append(names, set.Spec.Containers[i].Name)
+	}
+	for i := range set.Spec.InitContainers {
+		if restartsAlways(&set.Spec.InitContainers[i]) {
+			names = append(names, set.Spec.InitContainers[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// duplicateName finds a name that stands twice among init containers and
+// containers. Objects that were stored without our webhook may have one.
+func duplicateName(set *appsv1beta1.SidecarSet) string {
+	var seen []string
+	for _, list := range [][]appsv1beta1.SidecarContainer{set.Spec.InitContainers, set.Spec.Containers} {
+		for i := range list {
+			if slices.Contains(seen, list[i].Name) {
+				return list[i].Name
+			}
+			seen = append(seen, list[i].Name)
+		}
+	}
+	return ""
+}
+
+func restartsAlways(c *appsv1beta1.SidecarContainer) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+func baseOfCanary(set *appsv1beta1.SidecarSet) string {
+	if set.Annotations[appsv1beta1.AnnotationCanary] != "true" {
+		return ""
+	}
+	return set.Annotations[appsv1beta1.AnnotationBase]
+}
+
+func metadataRules(entries []appsv1beta1.SidecarSetPatchPodMetadata) []metadataRule {
+	var rules []metadataRule
+	for _, entry := range entries {
+		keys := slices.Sorted(maps.Keys(entry.Annotations))
+		keys = slices.DeleteFunc(keys, podstate.Owned)
+		if len(keys) > 0 {
+			rules = append(rules, metadataRule{entry.PatchPolicy, keys, entry.Annotations})
+		}
+	}
+	return rules
+}
+
+// compileHashes takes the hashes that the SidecarSet webhook recorded. Objects
+// that were stored without it have none, and are hashed as they stand.
+func (p *Program) compileHashes() error {
+	p.Hash = p.Set.Annotations[appsv1beta1.AnnotationHash]
+	p.HashWithoutImage = p.Set.Annotations[appsv1beta1.AnnotationHashWithoutImage]
+	if p.Hash != "" && p.HashWithoutImage != "" {
+		return nil
+	}
+	spec, _ := p.Object["spec"].(map[string]any)
+	withImage, withoutImage, err := revision.Hashes(spec)
+	if err != nil {
+		return p.fieldError("spec", err)
+	}
+	if p.Hash == "" {
+		p.Hash = withImage
+	}
+	if p.HashWithoutImage == "" {
+		p.HashWithoutImage = withoutImage
+	}
+	return nil
+}
+
+func (p *Program) compileSelectors() error {
+	p.Selector, p.NamespaceSelector = labels.Nothing(), labels.Nothing()
+	pods, podErr := p.podSelector()
+	namespaces, namespaceErr := p.namespaceSelector()
+	if err := errors.Join(podErr, namespaceErr); err != nil {
+		return err
+	}
+	p.Selector, p.NamespaceSelector = pods, namespaces
+	return nil
+}
+
+func (p *Program) podSelector() (labels.Selector, error) {
+	s := p.Set.Spec.Selector
+	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		return nil, p.fieldError("spec.selector", errors.New(
+			"selects no Pods because it is missing or empty; name the Pods with matchLabels or matchExpressions"))
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return nil, p.fieldError("spec.selector", err)
+	}
+	return selector, nil
+}
+
+func (p *Program) namespaceSelector() (labels.Selector, error) {
+	if p.Set.Spec.NamespaceSelector == nil {
+		return labels.Everything(), nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(p.Set.Spec.NamespaceSelector)
+	if err != nil {
+		return nil, p.fieldError("spec.namespaceSelector", err)
+	}
+	return selector, nil
+}
+
+func (p *Program) fieldError(field string, err error) error {
+	return &FieldError{SidecarSet: p.Set.Name, Field: field, Err: err}
+}
+
+// features finds the fields whose effect depends on the Pod: which of them this
+// build cannot honour yet, and what they read.
+func features(spec *appsv1beta1.SidecarSetSpec) (unsupported []string, needs Parts) {
+	add := func(used bool, field string, parts Parts) {
+		if used {
+			unsupported = append(unsupported, field)
+			needs |= parts
+		}
+	}
+	lists := []struct {
+		field      string
+		containers []appsv1beta1.SidecarContainer
+		init       bool
+	}{{"initContainers", spec.InitContainers, true}, {"containers", spec.Containers, false}}
+	for _, list := range lists {
+		for i := range list.containers {
+			c := &list.containers[i]
+			field := fmt.Sprintf("spec.%s[%d].", list.field, i)
+			hot := c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade
+			devices := c.ShareVolumeDevicePolicy
+			add(len(c.TransferEnv) > 0, field+"transferEnv", PartEnv)
+			add(shares(&c.ShareVolumePolicy), field+"shareVolumePolicy", PartVolumeMounts|PartEnv)
+			add(shares(devices), field+"shareVolumeDevicePolicy", PartVolumeDevices)
+			add(c.ResourcesPolicy != nil, field+"resourcesPolicy", PartResources)
+			// A plain init container ends before anything could take over from it.
+			add(hot && (!list.init || restartsAlways(c)), field+"upgradeStrategy.upgradeType", 0)
+		}
+	}
+	rev := spec.InjectionStrategy.Revision
+	add(rev != nil && (rev.RevisionName != nil || rev.CustomVersion != nil), "spec.injectionStrategy.revision", 0)
+	return unsupported, needs
+}
+
+func shares(p *appsv1beta1.ShareVolumePolicy) bool {
+	return p != nil && p.Type == appsv1beta1.ShareVolumePolicyEnabled
+}

@@ -36,13 +36,34 @@ type Program struct {
 
 	// SidecarList is the sorted list of names that a Pod's hash annotation
 	// records: all containers and the native sidecars among the init containers.
+	// It is empty, not nil, where there are none.
 	SidecarList []string
+
+	// Unsupported names the fields that this build cannot honour yet. Compute
+	// refuses a Pod that such a Program would have to inject into.
+	Unsupported []string
+
+	// Needs says which parts of a Pod Compute reads for this Program beyond
+	// what a PodView always holds.
+	Needs Parts
 
 	compiled // fragments ready to be spliced into a Pod
 }
 
 // Name is the SidecarSet's name.
 func (p *Program) Name() string { return p.Set.Name }
+
+// Parts names parts of a Pod that only some Programs read, so that they are
+// decoded for those alone. It is a set of bits.
+type Parts uint8
+
+// The parts of the Pod's own containers that a Program may need.
+const (
+	PartEnv          Parts = 1 << iota // transferEnv, shared mounts with subPathExpr
+	PartVolumeMounts                   // shareVolumePolicy
+	PartVolumeDevices                  // shareVolumeDevicePolicy
+	PartResources                      // resourcesPolicy
+)
 
 // PodView is what decides about an admitted Pod, read from the request without
 // decoding the Pod as a typed object.
@@ -69,6 +90,11 @@ type Input struct {
 	Pod        PodView
 	Candidates []Candidate // SidecarSets that select the Pod, in name order
 	Now        time.Time   // stamped into the Pod's annotations
+
+	// Known says whether a SidecarSet of that name exists. Records of others
+	// that the Pod brings along (a template copied from a running Pod) are
+	// dropped when the records are written. Nil keeps all of them.
+	Known func(sidecarSet string) bool
 }
 
 // Candidate is one SidecarSet that selects the Pod. History is set when its

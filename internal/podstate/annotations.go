@@ -94,6 +94,12 @@ func (h Hashes) Hash(sidecarSet string) string {
 	return ""
 }
 
+// Has says whether a SidecarSet has an entry.
+func (h Hashes) Has(sidecarSet string) bool {
+	_, ok := h.find(sidecarSet)
+	return ok
+}
+
 // Names returns the names of the SidecarSets that have an entry, sorted.
 func (h Hashes) Names() []string {
 	names := make([]string, len(h.entries))

@@ -1,0 +1,344 @@
+package inject
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
+// the order of the candidates, and a Pod that already carries the result yields
+// an empty plan. The error is a *ConflictError, *UnsupportedError or
+// *MetadataError: each says what the users have to change.
+func Compute(in Input) (Plan, error) {
+	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known}}
+	c.readRecords()
+	if !c.isComplete() {
+		if err := c.inject(); err != nil {
+			return Plan{}, err
+		}
+	}
+	c.report()
+	return c.plan, nil
+}
+
+// target is a SidecarSet that selects the Pod and what becomes of it.
+type target struct {
+	*Program
+	skip SkipReason // "" while it takes part
+	by   string
+	// sameHash: the Pod's record says that it was given this very content.
+	sameHash bool
+}
+
+// takesPart says whether the SidecarSet is to be found in the Pod afterwards:
+// added now, or already there.
+func (t *target) takesPart() bool { return t.skip == "" || t.skip == SkipInjected }
+
+// choose turns the candidates into targets in name order and leaves out those
+// that are paused or replaced by a canary.
+func choose(in *Input) []target {
+	targets := make([]target, 0, len(in.Candidates))
+	for _, candidate := range in.Candidates {
+		targets = append(targets, target{Program: candidate.program()})
+	}
+	byName := func(a, b target) int { return strings.Compare(a.Name(), b.Name()) }
+	if !slices.IsSortedFunc(targets, byName) {
+		slices.SortFunc(targets, byName)
+	}
+	_, mirror := in.Pod.Annotations[corev1.MirrorPodAnnotationKey]
+	for i := range targets {
+		switch t := &targets[i]; {
+		case mirror:
+			t.skip = SkipMirrorPod
+		case t.Set.Spec.InjectionStrategy.Paused:
+			t.skip = SkipPaused
+		}
+	}
+	dropBases(targets)
+	return targets
+}
+
+// program is the revision to inject. A recorded one is not offered yet: a
+// Program that asks for one is Unsupported.
+func (c Candidate) program() *Program { return c.Current }
+
+// dropBases leaves out every SidecarSet that a canary among the targets names
+// as its base, so a canary that is paused or selects other Pods replaces nothing.
+func dropBases(targets []target) {
+	// Marks are set after the search: a canary whose own canary takes its place
+	// still replaces its base.
+	for i := range targets {
+		canary := &targets[i]
+		if canary.baseOfCanary == "" || (canary.skip != "" && canary.skip != SkipCanary) {
+			continue
+		}
+		for j := range targets {
+			if base := &targets[j]; base.Name() == canary.baseOfCanary && base.skip == "" {
+				base.skip, base.by = SkipCanary, canary.Name()
+			}
+		}
+	}
+}
+
+// computation is one run of Compute: what it knows and the plan it builds.
+type computation struct {
+	pod     *PodView
+	targets []target
+	records
+	plan Plan
+}
+
+// checkTargets refuses what must not be injected. A SidecarSet that the Pod
+// already carries asks for nothing, so it is not refused for what it uses.
+func (c *computation) checkTargets() error {
+	for i := range c.targets {
+		if t := &c.targets[i]; t.skip == "" && len(t.Unsupported) > 0 {
+			return &UnsupportedError{SidecarSet: t.Name(), Field: t.Unsupported[0]}
+		}
+	}
+	return c.checkNames()
+}
+
+// checkNames refuses two sidecars of one name. They do not see each other while
+// they are placed, and the API server would deny the Pod without saying who
+// brought them.
+func (c *computation) checkNames() error {
+	if len(c.targets) == 1 {
+		if t := &c.targets[0]; t.skip == "" && t.duplicate != "" {
+			return &ConflictError{Kind: kindContainer, Name: t.duplicate, First: t.Name(), Second: t.Name()}
+		}
+		return nil
+	}
+	owners := make(map[string]string, 2*len(c.targets))
+	for i := range c.targets {
+		t := &c.targets[i]
+		if !t.takesPart() {
+			continue
+		}
+		for _, list := range [][]sidecar{t.initContainers, t.containers} {
+			for j := range list {
+				if first, taken := owners[list[j].name]; taken {
+					return &ConflictError{Kind: kindContainer, Name: list[j].name, First: first, Second: t.Name()}
+				}
+				owners[list[j].name] = t.Name()
+			}
+		}
+	}
+	return nil
+}
+
+// inject builds the plan for the targets that the Pod does not carry yet.
+func (c *computation) inject() error {
+	if err := c.checkTargets(); err != nil {
+		return err
+	}
+	c.plan.podHas, c.plan.noAnnotation = c.pod.Annotations, len(c.pod.Annotations) == 0
+	if err := c.patchMetadata(); err != nil {
+		return err
+	}
+	c.plan.Insertions = make([]Edit, 0, c.countParts())
+	if err := c.addContainers(); err != nil {
+		return err
+	}
+	injects := len(c.plan.Insertions)+len(c.plan.Replacements) > 0
+	if injects {
+		c.addVolumes()
+		c.addPullSecrets()
+	}
+	c.writeRecords(injects)
+	return nil
+}
+
+func (c *computation) countParts() (n int) {
+	for i := range c.targets {
+		if t := &c.targets[i]; t.skip == "" {
+			n += len(t.initContainers) + len(t.containers) + len(t.volumes) + len(t.pullSecrets)
+		}
+	}
+	return n
+}
+
+// placed is one sidecar on its way into a list of the Pod.
+type placed struct {
+	*sidecar
+	target *target
+	insert bool // not in the Pod yet
+}
+
+// addContainers merges init containers, sorted by name over all SidecarSets,
+// and containers, in the order of SidecarSets and then of their specs.
+func (c *computation) addContainers() error {
+	var sidecars []placed
+	fresh := 0
+	for i := range c.targets {
+		if t := &c.targets[i]; t.skip == "" {
+			fresh++
+			sidecars = appendPlaced(sidecars, t, t.initContainers)
+		}
+	}
+	if fresh > 1 { // each Program has its own sorted already
+		slices.SortStableFunc(sidecars, func(a, b placed) int { return strings.Compare(a.name, b.name) })
+	}
+	err := c.merge(podList{InitContainers, c.pod.InitContainers, kindInit}, podList{Containers, c.pod.Containers, kindContainer}, sidecars)
+	if err != nil {
+		return err
+	}
+	sidecars = sidecars[:0]
+	for i := range c.targets {
+		if t := &c.targets[i]; t.skip == "" {
+			sidecars = appendPlaced(sidecars, t, t.containers)
+		}
+	}
+	return c.merge(podList{Containers, c.pod.Containers, kindContainer}, podList{InitContainers, c.pod.InitContainers, kindInit}, sidecars)
+}
+
+func appendPlaced(sidecars []placed, t *target, list []sidecar) []placed {
+	sidecars = slices.Grow(sidecars, len(list))
+	for i := range list {
+		sidecars = append(sidecars, placed{sidecar: &list[i], target: t})
+	}
+	return sidecars
+}
+
+// podList is one of the Pod's two lists of containers.
+type podList struct {
+	list       List
+	containers []ContainerView
+	kind       string
+}
+
+// merge puts sidecars into one list of the Pod: in place of what we injected
+// there before, else before or after all that the Pod has.
+func (c *computation) merge(in, other podList, sidecars []placed) error {
+	for i := range sidecars {
+		if err := c.replace(in, other, &sidecars[i]); err != nil {
+			return err
+		}
+	}
+	next := 0
+	for _, before := range []bool{true, false} {
+		if !before {
+			next += len(in.containers)
+		}
+		for _, s := range sidecars {
+			if s.insert && s.before == before {
+				c.insert(s.target, in.list, next, s.part)
+				next++
+			}
+		}
+	}
+	c.plan.absent.mark(in.list, len(in.containers) == 0)
+	return nil
+}
+
+// replace decides about a sidecar whose name the Pod may have already.
+func (c *computation) replace(in, other podList, s *placed) error {
+	i := indexOf(in.containers, s.name)
+	if i < 0 {
+		if indexOf(other.containers, s.name) >= 0 { // a name is unique over both lists
+			return &ConflictError{Kind: in.kind, Name: s.name, First: s.target.Name(), PodKind: other.kind}
+		}
+		s.insert = true
+		return nil
+	}
+	found := &in.containers[i]
+	if !found.Injected {
+		return &ConflictError{Kind: in.kind, Name: s.name, First: s.target.Name(), PodKind: in.kind}
+	}
+	if s.target.sameHash && found.Image == s.image {
+		return nil
+	}
+	c.plan.Replacements = append(c.plan.Replacements,
+		Edit{SidecarSet: s.target.Name(), List: in.list, Index: i, Name: s.name, Body: s.body})
+	return nil
+}
+
+func indexOf(containers []ContainerView, name string) int {
+	for i := range containers {
+		if containers[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (c *computation) insert(t *target, list List, index int, p part) {
+	c.plan.Insertions = append(c.plan.Insertions,
+		Edit{SidecarSet: t.Name(), List: list, Index: index, Name: p.name, Body: p.body})
+}
+
+// addVolumes appends the volumes that the sidecars refer to. A name that the
+// Pod or an earlier SidecarSet has already is taken to be the same volume.
+func (c *computation) addVolumes() {
+	c.plan.absent.volumes = len(c.pod.Volumes) == 0
+	next, start := len(c.pod.Volumes), len(c.plan.Insertions)
+	for i := range c.targets {
+		t := &c.targets[i]
+		if t.skip != "" {
+			continue
+		}
+		for _, v := range t.volumes {
+			if slices.Contains(c.pod.Volumes, v.name) {
+				continue
+			}
+			if first := findEdit(c.plan.Insertions[start:], v.name); first != nil {
+				c.noteSharedVolume(t, v, first)
+				continue
+			}
+			c.insert(t, Volumes, next, v)
+			next++
+		}
+	}
+}
+
+func findEdit(edits []Edit, name string) *Edit {
+	for i := range edits {
+		if edits[i].Name == name {
+			return &edits[i]
+		}
+	}
+	return nil
+}
+
+// noteSharedVolume tells when two SidecarSets mean different volumes by one name.
+func (c *computation) noteSharedVolume(t *target, v part, first *Edit) {
+	if !bytes.Equal(v.body, first.Body) {
+		c.plan.Notes = append(c.plan.Notes, Note{t.Name(), fmt.Sprintf(
+			"volume %q is left out: SidecarSet %q brings a different volume of that name, and the sidecars share it", v.name, first.SidecarSet)})
+	}
+}
+
+// addPullSecrets appends the SidecarSets' imagePullSecrets that the Pod lacks.
+func (c *computation) addPullSecrets() {
+	c.plan.absent.imagePullSecrets = len(c.pod.ImagePullSecrets) == 0
+	next, start := len(c.pod.ImagePullSecrets), len(c.plan.Insertions)
+	for i := range c.targets {
+		t := &c.targets[i]
+		if t.skip != "" {
+			continue
+		}
+		for _, s := range t.pullSecrets {
+			if slices.Contains(c.pod.ImagePullSecrets, s.name) || findEdit(c.plan.Insertions[start:], s.name) != nil {
+				continue
+			}
+			c.insert(t, ImagePullSecrets, next, s)
+			next++
+		}
+	}
+}
+
+// report says who takes part and who does not.
+func (c *computation) report() {
+	for i := range c.targets {
+		t := &c.targets[i]
+		if t.skip == "" {
+			c.plan.Injected = append(c.plan.Injected, t.Name())
+			continue
+		}
+		c.plan.Skipped = append(c.plan.Skipped, Skip{t.Name(), t.skip, t.by})
+	}
+}

@@ -1,0 +1,67 @@
+package inject
+
+import "fmt"
+
+// ConflictError says that a container's name is taken. It is the users' to
+// resolve, so callers report it and do not retry.
+type ConflictError struct {
+	Kind, Name string // "container" or "init container", and its name
+	First      string // the SidecarSet that brings it
+	Second     string // the other SidecarSet, "" where the Pod itself has a container of that name
+	PodKind    string // what the Pod has under that name, where Second is ""
+}
+
+func (e *ConflictError) Error() string {
+	switch e.Second {
+	case "":
+		return fmt.Sprintf("SidecarSet %q brings the %s %q, and the Pod has %s of its own with that name: "+
+			"rename one of them, or change the SidecarSet's selector so that it leaves this Pod out",
+			e.First, e.Kind, e.Name, article(e.PodKind))
+	case e.First:
+		return fmt.Sprintf("SidecarSet %q brings two containers named %q: rename one of them", e.First, e.Name)
+	default:
+		return fmt.Sprintf("SidecarSets %q and %q both bring a container named %q: "+
+			"rename it in one of them, or change their selectors so that only one selects this Pod",
+			e.First, e.Second, e.Name)
+	}
+}
+
+func article(kind string) string {
+	if kind == kindInit {
+		return "an " + kind
+	}
+	return "a " + kind
+}
+
+const (
+	kindContainer = "container"
+	kindInit      = "init container"
+)
+
+// UnsupportedError says that a SidecarSet uses a field that this build cannot
+// honour; injecting without it would give the Pod a wrong sidecar.
+type UnsupportedError struct{ SidecarSet, Field string }
+
+func (e *UnsupportedError) Error() string {
+	return fmt.Sprintf("SidecarSet %q uses %s, which is not supported yet: "+
+		"remove the field, or set spec.injectionStrategy.paused to let Pods start without this sidecar",
+		e.SidecarSet, e.Field)
+}
+
+// MetadataError says that patchPodMetadata cannot merge an annotation.
+type MetadataError struct {
+	SidecarSet, Key string
+	InPod           bool // the Pod's value is at fault, not the SidecarSet's
+	Err             error
+}
+
+func (e *MetadataError) Error() string {
+	if e.InPod {
+		return fmt.Sprintf("SidecarSet %q merges JSON into annotation %q, whose value in the Pod is an Invalid JSON Document (%v): "+
+			"correct the Pod's annotation, or use patchPolicy Overwrite or Retain", e.SidecarSet, e.Key, e.Err)
+	}
+	return fmt.Sprintf("SidecarSet %q merges an Invalid JSON Patch into annotation %q (%v): "+
+		"correct the value in spec.patchPodMetadata, or use patchPolicy Overwrite or Retain", e.SidecarSet, e.Key, e.Err)
+}
+
+func (e *MetadataError) Unwrap() error { return e.Err }

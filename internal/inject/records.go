@@ -1,0 +1,136 @@
+package inject
+
+import (
+	"slices"
+	"time"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// records is what the Pod says about earlier injections, and what it takes to
+// write it anew.
+type records struct {
+	now    time.Time
+	known  func(string) bool
+	hashes podstate.Hashes
+	listed []string
+}
+
+// recent is how old a record may be to count as written during this very
+// admission, which takes seconds. Another replica may have written it for a
+// SidecarSet that this one has not heard of yet, so it is kept.
+const recent = time.Minute
+
+// readRecords finds out which targets the Pod carries already.
+func (c *computation) readRecords() {
+	if c.pod.Annotations == nil {
+		return
+	}
+	c.hashes = podstate.ParseHashes(c.pod.Annotations[appsv1beta1.AnnotationHash])
+	c.listed = podstate.ParseInjectedList(c.pod.Annotations[appsv1beta1.AnnotationInjectedList])
+	for i := range c.targets {
+		t := &c.targets[i]
+		t.sameHash = c.hashes.Has(t.Name()) && c.hashes.Hash(t.Name()) == t.Hash
+		if t.skip == "" && t.sameHash && carries(c.pod.InitContainers, t.initContainers) && carries(c.pod.Containers, t.containers) {
+			t.skip = SkipInjected
+		}
+	}
+}
+
+// carries says whether a list of the Pod has all these sidecars, with the
+// expected images. Bodies are not compared: the API server completes them after
+// each webhook.
+func carries(containers []ContainerView, sidecars []sidecar) bool {
+	for i := range sidecars {
+		at := indexOf(containers, sidecars[i].name)
+		if at < 0 || !containers[at].Injected || containers[at].Image != sidecars[i].image {
+			return false
+		}
+	}
+	return true
+}
+
+// isComplete says that nothing is left to do: every target is skipped, and
+// those that the Pod carries are listed.
+func (c *computation) isComplete() bool {
+	for i := range c.targets {
+		switch t := &c.targets[i]; t.skip {
+		case "":
+			return false
+		case SkipInjected:
+			if _, listed := slices.BinarySearch(c.listed, t.Name()); !listed {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// writeRecords records what is injected now next to what was before. Without
+// an injection there is nothing to record, except a name that is missing from
+// the list although the Pod carries the SidecarSet.
+func (c *computation) writeRecords(injects bool) {
+	names := slices.DeleteFunc(c.listed, func(name string) bool { return !c.keeps(name) })
+	for i := range c.targets {
+		if t := &c.targets[i]; t.skip == SkipInjected || (injects && t.skip == "") {
+			names = append(names, t.Name())
+		}
+	}
+	if len(names) > 0 {
+		c.annotate(appsv1beta1.AnnotationInjectedList, podstate.JoinInjectedList(names))
+	}
+	if !injects {
+		return
+	}
+	withImage := make([]podstate.HashEntry, 0, len(c.targets))
+	for i := range c.targets {
+		if t := &c.targets[i]; t.skip == "" {
+			withImage = append(withImage, podstate.HashEntry{
+				UpdateTimestamp: c.now, Hash: t.Hash, SidecarSetName: t.Name(), SidecarList: t.SidecarList,
+				ControllerRevision: t.Set.Status.LatestRevision,
+			})
+		}
+	}
+	withoutImage := slices.Clone(withImage)
+	for i, j := 0, 0; i < len(c.targets); i++ {
+		if t := &c.targets[i]; t.skip == "" {
+			withoutImage[j].Hash, withoutImage[j].ControllerRevision = t.HashWithoutImage, ""
+			j++
+		}
+	}
+	others := podstate.ParseHashes(c.pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])
+	c.annotate(appsv1beta1.AnnotationHash, c.hashes.Keep(c.keeps).With(withImage...).String())
+	c.annotate(appsv1beta1.AnnotationHashWithoutImage, others.Keep(c.keeps).With(withoutImage...).String())
+}
+
+// keeps says whether another SidecarSet's record stays: it exists, or the
+// record is so new that it must come from this admission.
+func (c *computation) keeps(name string) bool {
+	if c.known == nil || c.known(name) {
+		return true
+	}
+	entry, _ := c.hashes.Entry(name)
+	return entry.UpdateTimestamp.After(c.now.Add(-recent))
+}
+
+// annotate plans an annotation of the Pod; one that it has is not planned.
+func (c *computation) annotate(key, value string) {
+	if has, present := c.pod.Annotations[key]; present && has == value {
+		delete(c.plan.Annotations, key)
+		return
+	}
+	if c.plan.Annotations == nil {
+		c.plan.Annotations = make(map[string]string, 4)
+	}
+	c.plan.Annotations[key] = value
+}
+
+// annotation is a value of the Pod as planned so far.
+func (c *computation) annotation(key string) (string, bool) {
+	if value, planned := c.plan.Annotations[key]; planned {
+		return value, true
+	}
+	value, present := c.pod.Annotations[key]
+	return value, present
+}
