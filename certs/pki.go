@@ -1,0 +1,233 @@
+package certs
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+)
+
+// Backdate is how long before its issue a certificate begins to be valid, for API servers whose clock is behind ours.
+const Backdate = time.Hour
+
+// KeyPair is a certificate and the private key that belongs to it.
+type KeyPair struct {
+	Certificate *x509.Certificate
+	Key         crypto.Signer
+}
+
+// Subject is what a serving certificate vouches for.
+type Subject struct {
+	DNSNames []string
+	IPs      []net.IP
+}
+
+// ServiceName returns the name under which API servers call a Service.
+func ServiceName(service, namespace string) string {
+	return service + "." + namespace + ".svc"
+}
+
+// IssueCA makes a self-signed ECDSA P-256 CA that is valid until now+lifetime. The subject carries the time of issue, so that two CAs
+// in one bundle can be told apart.
+func IssueCA(name string, now time.Time, lifetime time.Duration) (KeyPair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return KeyPair{}, fmt.Errorf("generating CA key: %w", err)
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name + "@" + strconv.FormatInt(now.Unix(), 10)},
+		NotBefore:             now.Add(-Backdate),
+		NotAfter:              now.Add(lifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true, // signs leaves, never another CA
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return KeyPair{}, fmt.Errorf("signing CA certificate: %w", err)
+	}
+	return KeyPair{Certificate: cert, Key: key}, nil
+}
+
+// IssueLeaf makes a serving certificate with a new ECDSA P-256 key. It is valid until now+lifetime, but never longer than the CA.
+func (ca KeyPair) IssueLeaf(subject Subject, now time.Time, lifetime time.Duration) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generating serving key: %w", err)
+	}
+	notAfter := now.Add(lifetime)
+	if notAfter.After(ca.Certificate.NotAfter) {
+		notAfter = ca.Certificate.NotAfter
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "sidecarset-operator"},
+		NotBefore:             now.Add(-Backdate),
+		NotAfter:              notAfter,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+		DNSNames:              subject.DNSNames,
+		IPAddresses:           subject.IPs,
+	}
+	cert, err := sign(template, ca.Certificate, key.Public(), ca.Key)
+	if err != nil {
+		return nil, fmt.Errorf("signing serving certificate: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}, nil
+}
+
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key) // a nil serial number asks for a random one
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+// Verify checks a serving certificate as an API server does that was given bundle and calls host, a DNS name or an IP address.
+func Verify(cert *tls.Certificate, bundle []byte, host string, now time.Time) error {
+	if len(bundle) == 0 {
+		return errors.New("the CA bundle is empty")
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		return errors.New("the CA bundle holds no certificate")
+	}
+	leaf, err := leafOf(cert)
+	if err != nil {
+		return err
+	}
+	intermediates := x509.NewCertPool()
+	for _, der := range cert.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			intermediates.AddCert(c)
+		}
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{
+		DNSName:       host,
+		Roots:         roots,
+		Intermediates: intermediates,
+		CurrentTime:   now,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	return err
+}
+
+// leafOf returns the parsed first certificate of a chain. Sources that read files may leave Leaf unset.
+func leafOf(cert *tls.Certificate) (*x509.Certificate, error) {
+	if cert == nil || len(cert.Certificate) == 0 {
+		return nil, errors.New("there is no certificate")
+	}
+	if cert.Leaf != nil {
+		return cert.Leaf, nil
+	}
+	return x509.ParseCertificate(cert.Certificate[0])
+}
+
+// RenewAt says when a certificate should be replaced: after two thirds of its life, which leaves the last third for trying. The hour
+// by which we back-date is not part of the life; a certificate that lives no longer than that was not issued here and counts in full.
+func RenewAt(cert *x509.Certificate) time.Time {
+	issued := cert.NotBefore.Add(Backdate)
+	if !issued.Before(cert.NotAfter) {
+		issued = cert.NotBefore
+	}
+	return issued.Add(cert.NotAfter.Sub(issued) / 3 * 2)
+}
+
+// NeedsRenewal says whether a certificate is past RenewAt by the wall clock, or not valid yet because the clock was set back.
+func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
+	now = now.Round(0) // a monotonic reading stands still while the machine sleeps
+	return now.Before(cert.NotBefore) || !now.Before(RenewAt(cert))
+}
+
+// ParseBundle returns the certificates of a PEM bundle in order. What does not parse is left out and named by the error, so that a
+// caller can go on with the rest.
+func ParseBundle(data []byte) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	var errs []error
+	for i := 0; ; i++ {
+		block, rest := pem.Decode(data)
+		if block == nil {
+			if len(bytes.TrimSpace(data)) > 0 {
+				errs = append(errs, fmt.Errorf("parsing PEM block %d: not PEM", i))
+			}
+			return certs, errors.Join(errs...)
+		}
+		data = rest
+		cert, err := x509.ParseCertificate(block.Bytes)
+		switch {
+		case block.Type != "CERTIFICATE": // the content may be a key: say no more than the type
+			errs = append(errs, fmt.Errorf("parsing PEM block %d: it is a %q, not a certificate", i, block.Type))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("parsing PEM block %d: %w", i, err))
+		default:
+			certs = append(certs, cert)
+		}
+	}
+}
+
+// EncodeBundle renders certificates as PEM. Equal certificates in equal order give equal bytes.
+func EncodeBundle(certs []*x509.Certificate) []byte {
+	var out bytes.Buffer
+	for _, cert := range certs {
+		out.Write(encodeCertificate(cert))
+	}
+	return out.Bytes()
+}
+
+// MergeBundles concatenates lists of certificates, keeping the first of equal ones and leaving out what has expired.
+func MergeBundles(now time.Time, lists ...[]*x509.Certificate) []*x509.Certificate {
+	var merged []*x509.Certificate
+	seen := map[string]bool{}
+	for _, list := range lists {
+		for _, cert := range list {
+			if cert == nil || seen[string(cert.Raw)] || now.Round(0).After(cert.NotAfter) {
+				continue
+			}
+			seen[string(cert.Raw)] = true
+			merged = append(merged, cert)
+		}
+	}
+	return merged
+}
+
+// encodeKeyPair renders the pair as two PEM documents.
+func encodeKeyPair(pair KeyPair) (cert, key []byte, err error) {
+	der, err := x509.MarshalPKCS8PrivateKey(pair.Key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding private key: %w", err)
+	}
+	return encodeCertificate(pair.Certificate), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+func encodeCertificate(cert *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
+}
+
+// parseKeyPair reads what encodeKeyPair wrote, and what other tools write: PKCS #8, PKCS #1 and SEC 1 keys.
+func parseKeyPair(cert, key []byte) (KeyPair, error) {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return KeyPair{}, err
+	}
+	signer, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return KeyPair{}, errors.New("the private key cannot sign")
+	}
+	leaf, err := leafOf(&pair)
+	if err != nil {
+		return KeyPair{}, err
+	}
+	return KeyPair{Certificate: leaf, Key: signer}, nil
+}
