@@ -1,0 +1,283 @@
+package stand
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Options say which control plane a test package needs. The zero value is etcd
+// and one API server, without the ServiceAccount admission plugin.
+type Options struct {
+	// Full adds the controller-manager, the scheduler and ServiceAccount
+	// admission: namespaces get their ServiceAccount, Deployments their Pods.
+	Full bool
+	// Nodes is how many fake nodes there are, node-0 and on; kwok runs their
+	// Pods. Needs Full.
+	Nodes int
+	// Kwok runs kwok without any node yet, for tests that make their own. A node
+	// is kwok's if it has the annotation kwok.x-k8s.io/node: fake.
+	Kwok bool
+	// APIServers is one or two, on one etcd; 0 means one.
+	APIServers int
+	// Audit writes an audit log per API server: logs/kube-apiserver-1.audit.log
+	// in the cluster's directory.
+	Audit bool
+	// Namespace runs the whole test binary in a network namespace; see
+	// InNamespace. Only Main looks at it.
+	Namespace bool
+	// K8sVersion is the Kubernetes version, as v1.36.4; empty means K8S_VERSION
+	// of the environment, or that of test/controlplane/go.mod.
+	K8sVersion string
+	// Args are additional flags, as
+	// "kube-apiserver=--feature-gates=H2CContainerProbe=true".
+	Args []string
+}
+
+func (o Options) flags(dir string) []string {
+	level := "apiserver"
+	if o.Full {
+		level = "full"
+	}
+	flags := []string{
+		"run", "--until-stdin-closes", "--dir=" + dir, "--control-plane=" + level,
+		"--nodes=" + strconv.Itoa(o.Nodes), "--apiservers=" + strconv.Itoa(max(o.APIServers, 1)),
+		"--kwok=" + strconv.FormatBool(o.Kwok), "--audit=" + strconv.FormatBool(o.Audit),
+	}
+	if o.K8sVersion != "" {
+		flags = append(flags, "--k8s-version="+o.K8sVersion)
+	}
+	for _, arg := range o.Args {
+		flags = append(flags, "--arg="+arg)
+	}
+	return flags
+}
+
+// Cluster is a running control plane. Its methods may be called concurrently;
+// its fields do not change.
+type Cluster struct {
+	Dir         string   `json:"dir"`        // data and logs; removed by Stop
+	BinDir      string   `json:"bin"`        // etcd, kube-apiserver, kubectl and the others
+	Version     string   `json:"version"`    // of Kubernetes
+	Kubeconfig  string   `json:"kubeconfig"` // contexts admin and, with two API servers, admin-2
+	APIServers  []string `json:"apiServers"` // URLs, in the order of the contexts
+	CAFile      string   `json:"caFile"`     // what the API servers' certificates are signed by
+	Etcd        string   `json:"etcd"`       // URL
+	ServiceCIDR string   `json:"serviceCIDR"`
+	ReadyMillis int64    `json:"readyMillis"` // from nothing to ready
+	Pid         int      `json:"pid"`         // of the launcher, the parent of all components
+
+	launcher string
+	cmd      *exec.Cmd
+	stdin    io.Closer
+	done     chan struct{} // closed when the launcher is gone; waitErr is set then
+	waitErr  error
+	keepLogs bool
+}
+
+// Component is one process of the cluster.
+type Component struct {
+	Name  string `json:"name"` // etcd, kube-apiserver-1, kube-apiserver-2, kube-controller-manager, kube-scheduler, kwok
+	Pid   int    `json:"pid"`  // 0 while it is killed
+	Ports []int  `json:"ports"`
+	Log   string `json:"log"` // file
+}
+
+// Start starts a cluster in a temporary directory and returns when all of it is
+// ready. The caller must Stop it; should this process end without, the cluster
+// ends too.
+func Start(o Options) (*Cluster, error) {
+	path, err := launcher()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "stand-")
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{launcher: path, Dir: dir, done: make(chan struct{})}
+	if err := c.start(o.flags(dir)); err != nil {
+		c.keepLogs = true
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// start runs the launcher until it says, in one line, that it is ready.
+func (c *Cluster) start(flags []string) error {
+	c.cmd = exec.Command(c.launcher, flags...)
+	c.cmd.Stderr = os.Stderr
+	if module, err := controlplaneDir(); err == nil {
+		c.cmd.Args = append(c.cmd.Args, "--module="+module)
+	}
+	stdout, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if err := c.cmd.Start(); err != nil {
+		return fmt.Errorf("starting the launcher: %w", err)
+	}
+	line, readErr := bufio.NewReader(stdout).ReadBytes('\n')
+	go func() {
+		c.waitErr = c.cmd.Wait()
+		close(c.done)
+	}()
+	if readErr != nil {
+		<-c.done
+		return fmt.Errorf("starting the control plane: %w (the reason is above)", c.waitErr)
+	}
+	return json.Unmarshal(line, c)
+}
+
+// Stop ends all processes of the cluster and returns when they are gone.
+// Calling it again does nothing.
+func (c *Cluster) Stop() error {
+	const patience = time.Minute
+	if c.cmd != nil && c.cmd.Process != nil {
+		_ = c.stdin.Close()
+		select {
+		case <-c.done:
+		case <-time.After(patience):
+			_ = c.cmd.Process.Kill() // the components go with it
+			<-c.done
+			return fmt.Errorf("the launcher (pid %d) had to be killed after %s", c.Pid, patience)
+		}
+	}
+	if c.keepLogs {
+		fmt.Fprintln(os.Stderr, "stand: the logs of the control plane are kept in", filepath.Join(c.Dir, "logs"))
+		return os.RemoveAll(filepath.Join(c.Dir, "etcd"))
+	}
+	return errors.Join(c.waitErr, os.RemoveAll(c.Dir))
+}
+
+// Config returns a client configuration for the first API server, as a member
+// of system:masters and without client-side rate limiting.
+func (c *Cluster) Config() *rest.Config { return c.ConfigFor(0) }
+
+// ConfigFor is Config for the i-th API server, counted from 0.
+func (c *Cluster) ConfigFor(i int) *rest.Config {
+	loader := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: contextName(i)}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loader, overrides).ClientConfig()
+	if err != nil {
+		// The launcher wrote the file a moment ago; nothing a test could do.
+		panic(fmt.Sprintf("reading the stand's kubeconfig %s: %v", c.Kubeconfig, err))
+	}
+	config.QPS = -1
+	return config
+}
+
+func contextName(i int) string {
+	if i == 0 {
+		return "admin"
+	}
+	return "admin-" + strconv.Itoa(i+1)
+}
+
+// Kubectl runs the kubectl of the cluster's own version as the administrator
+// and returns what it printed. stdin may be empty. The error holds what kubectl
+// said.
+func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.BinDir, "kubectl"), args...)
+	cmd.Env = append(os.Environ(),
+		"KUBECONFIG="+c.Kubeconfig,
+		"HOME="+c.Dir, // no plugin, preference or cache of the user's
+	)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// Components returns what runs now.
+func (c *Cluster) Components(ctx context.Context) ([]Component, error) {
+	return c.ask(ctx, "status")
+}
+
+// Component returns one of Components.
+func (c *Cluster) Component(ctx context.Context, name string) (Component, error) {
+	all, err := c.ask(ctx, "status")
+	if err != nil {
+		return Component{}, err
+	}
+	for _, component := range all {
+		if component.Name == name {
+			return component, nil
+		}
+	}
+	return Component{}, fmt.Errorf("no component %q", name)
+}
+
+// Kill ends one component as a crash would (SIGKILL) and returns when it is
+// gone. The cluster goes on without it until it is restarted.
+func (c *Cluster) Kill(ctx context.Context, name string) error {
+	_, err := c.ask(ctx, "kill", name)
+	return err
+}
+
+// Signal sends KILL, TERM, STOP or CONT to one component: STOP is how a server
+// hangs.
+func (c *Cluster) Signal(ctx context.Context, name, signal string) error {
+	_, err := c.ask(ctx, "kill", "--signal="+signal, name)
+	return err
+}
+
+// Restart starts one component again, after stopping it if it runs, with the
+// same flags, ports and data. It returns when the component is healthy.
+func (c *Cluster) Restart(ctx context.Context, name string) error {
+	_, err := c.ask(ctx, "restart", name)
+	return err
+}
+
+// ask runs the launcher's sub-command on this cluster.
+func (c *Cluster) ask(ctx context.Context, command string, args ...string) ([]Component, error) {
+	cmd := exec.CommandContext(ctx, c.launcher, append([]string{command, "--dir=" + c.Dir}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("stand %s %s: %w: %s", command, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	var info struct {
+		Components []Component `json:"components"`
+	}
+	return info.Components, json.Unmarshal(out, &info)
+}
+
+// buildControlPlane has the launcher build the programs, unless they are there.
+func buildControlPlane(launcher, version string) error {
+	args := []string{"build"}
+	if version != "" {
+		args = append(args, "--k8s-version="+version)
+	}
+	if module, err := controlplaneDir(); err == nil {
+		args = append(args, "--module="+module)
+	}
+	cmd := exec.Command(launcher, args...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("building the control plane: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package stand
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+const rootModule = "github.com/sidecarset/operator"
+
+// launcher returns the path of the launcher: the one that STAND names, or the
+// one of this checkout, built if it is out of date.
+var launcher = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("STAND"); path != "" {
+		return path, nil
+	}
+	module, err := controlplaneDir()
+	if err != nil {
+		return "", err
+	}
+	path, err := buildLauncher(module)
+	if err != nil {
+		return "", fmt.Errorf("building the launcher of the control plane: %w", err)
+	}
+	return path, nil
+})
+
+// controlplaneDir finds the launcher's module from the working directory, which
+// in a test is the directory of the package.
+func controlplaneDir() (string, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := here; ; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(text), "module "+rootModule+"\n") {
+			return filepath.Join(dir, "test", "controlplane"), nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no module %s around %s", rootModule, here)
+		}
+	}
+}
+
+// buildLauncher builds into the user's cache directory, apart for each
+// checkout. The go command finds out itself whether anything is to be done; one
+// test binary at a time asks it.
+func buildLauncher(module string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	checkout := sha256.Sum256([]byte(module))
+	dir := filepath.Join(cache, "sidecarset-operator", "launcher", hex.EncodeToString(checkout[:6]))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "stand")
+	cmd := exec.Command("go", "build", "-C", module, "-o", path, "./cmd/stand")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.Join(err, errors.New(string(out)))
+	}
+	return path, nil
+}

@@ -1,0 +1,41 @@
+package stand
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// Main is the body of TestMain: it starts a cluster, hands it to use, runs the
+// tests and stops the cluster. It returns the exit code. With -short nothing is
+// started and no test runs, which it says.
+//
+// With Options.Namespace the test binary first starts itself again inside a
+// network namespace, see InNamespace: what TestMain did before is done twice.
+func Main(m *testing.M, o Options, use func(*Cluster)) int {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("SKIP: these tests need a control plane, and -short was given")
+		return 0
+	}
+	if o.Namespace {
+		if err := InNamespace(o); err != nil {
+			fmt.Fprintln(os.Stderr, "stand:", err)
+			return 1
+		}
+	}
+	c, err := Start(o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stand:", err)
+		return 1
+	}
+	use(c)
+	code := m.Run()
+	c.keepLogs = code != 0
+	if err := c.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stand:", err)
+		return max(code, 1)
+	}
+	return code
+}

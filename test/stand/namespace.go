@@ -1,0 +1,67 @@
+package stand
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// environment is the variable that the launcher sets for what it runs by
+// "stand netns": "made", or "none: " and the reason.
+const environment = "STAND_NAMESPACE"
+
+// InNamespace replaces this test binary by a launcher that runs it again, with
+// the same arguments, inside a new user and network namespace; there it returns
+// nil at once. The tests' output, their working directory, signals and the exit
+// code are as before.
+//
+// Inside, lo has the addresses 127.0.0.1, ::1 and 10.99.0.1 to 10.99.0.20 (see
+// Address), and nothing outside can be reached: what is to be downloaded must
+// be there before. That is why the control plane is built first.
+//
+// Where no namespace can be made the binary runs again all the same, outside:
+// Namespace is false then, and tests that need one skip themselves.
+func InNamespace(o Options) error {
+	if os.Getenv(environment) != "" {
+		return nil
+	}
+	path, err := launcher()
+	if err != nil {
+		return err
+	}
+	if err := buildControlPlane(path, o.K8sVersion); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	// The launcher need not be built again in there.
+	env := append(os.Environ(), "STAND="+path)
+	argv := append([]string{path, "netns", "--optional", "--", self}, os.Args[1:]...)
+	return fmt.Errorf("executing %s: %w", path, syscall.Exec(path, argv, env))
+}
+
+// Namespace reports whether this test binary runs inside a network namespace
+// of its own.
+func Namespace() bool { return os.Getenv(environment) == "made" }
+
+// NeedNamespace skips the test, and says why, where there is no namespace.
+func NeedNamespace(t testing.TB) {
+	t.Helper()
+	if Namespace() {
+		return
+	}
+	reason, found := strings.CutPrefix(os.Getenv(environment), "none: ")
+	if !found {
+		reason = "TestMain did not ask for one"
+	}
+	t.Skip("SKIP: needs a network namespace: " + reason)
+}
+
+// Address returns the i-th address, counted from 1 to 20, that is not loopback
+// and may therefore be an endpoint of a Service. It is there only inside a
+// namespace.
+func Address(i int) string { return fmt.Sprintf("10.99.0.%d", i) }

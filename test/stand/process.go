@@ -1,0 +1,235 @@
+package stand
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Command says what process to run.
+type Command struct {
+	Name string   // in messages, and of the log file
+	Path string   // the program
+	Args []string // without the program's name
+	Env  []string // in addition to this process's environment
+	Dir  string   // working directory; empty means this process's
+	// Ready is asked again and again until it returns nil. Nil means that the
+	// process is ready once it is started.
+	Ready func(context.Context) error
+	// Patience bounds the wait for Ready; 0 means half a minute.
+	Patience time.Duration
+	// LogDir is where the log file is made; empty means the temporary directory.
+	LogDir string
+}
+
+// Process is a running Command. Its methods may be called concurrently.
+type Process struct {
+	Name    string
+	LogFile string // what it writes to standard output and error
+
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// RunProcess starts the command and returns when it is ready; the test fails if
+// it is not. When the test ends the process is stopped, and the end of its log
+// is shown if the test failed.
+func RunProcess(t testing.TB, c Command) *Process {
+	t.Helper()
+	if c.LogDir == "" {
+		c.LogDir = t.TempDir()
+	}
+	p, err := StartProcess(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Stop()
+		if t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", p.Name, p.Tail(50))
+		}
+	})
+	return p
+}
+
+// StartProcess starts the command and returns when it is ready. The caller must
+// Stop it; should this process end without, the kernel kills it.
+func StartProcess(ctx context.Context, c Command) (*Process, error) {
+	log, err := os.CreateTemp(c.LogDir, filepath.Base(c.Name)+"-*.log")
+	if err != nil {
+		return nil, fmt.Errorf("making a log for %s: %w", c.Name, err)
+	}
+	defer log.Close()
+	p := &Process{Name: c.Name, LogFile: log.Name(), cmd: exec.Command(c.Path, c.Args...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), c.Env...)
+	p.cmd.Dir = c.Dir
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	onLastingThread(func() { err = p.cmd.Start() })
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", c.Name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.done)
+	}()
+	if err := p.awaitReady(ctx, c); err != nil {
+		p.Stop()
+		return nil, fmt.Errorf("waiting for %s: %w; the end of its log:\n%s", c.Name, err, p.Tail(50))
+	}
+	return p, nil
+}
+
+func (p *Process) awaitReady(ctx context.Context, c Command) error {
+	if c.Ready == nil {
+		return nil
+	}
+	patience := c.Patience
+	if patience == 0 {
+		patience = 30 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var ended error
+	err := poll(ctx, func(ctx context.Context) error {
+		if !p.Running() {
+			ended = fmt.Errorf("it ended: %s", p.cmd.ProcessState)
+			return nil
+		}
+		return c.Ready(ctx)
+	})
+	return errors.Join(ended, err)
+}
+
+// Pid returns the process id, also after the process ended.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Running reports whether the process has not ended yet.
+func (p *Process) Running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// ExitCode waits for the end and returns the exit code, or -1 if a signal ended
+// the process.
+func (p *Process) ExitCode() int {
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Signal sends a signal. That the process has ended is no error.
+func (p *Process) Signal(sig os.Signal) error {
+	err := p.cmd.Process.Signal(sig)
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
+}
+
+// Kill ends the process as a crash would and returns when it is gone.
+func (p *Process) Kill() {
+	_ = p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Stop asks the process to end and returns when it is gone; after ten seconds
+// it is killed. Stopping it again does nothing.
+func (p *Process) Stop() {
+	_ = p.Signal(syscall.SIGTERM)
+	_ = p.Signal(syscall.SIGCONT) // a stopped process would not see the first
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		p.Kill()
+	}
+}
+
+// Log returns what the process has written so far.
+func (p *Process) Log() string {
+	text, err := os.ReadFile(p.LogFile)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// Tail returns the last lines of Log.
+func (p *Process) Tail(lines int) string {
+	all := strings.Split(strings.TrimRight(p.Log(), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// AnswersHTTP is a Command's Ready: a GET of the URL returns 200. Certificates
+// are not checked.
+func AnswersHTTP(url string) func(context.Context) error {
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // whether it answers, not who
+		DisableKeepAlives: true,
+	}}
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
+			return fmt.Errorf("GET %s: %s: %s", url, resp.Status, body)
+		}
+		return nil
+	}
+}
+
+// AnswersTCP is a Command's Ready: somebody listens at the address.
+func AnswersTCP(address string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+var lastingThread = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+// onLastingThread runs f on a thread that lives as long as this process: the
+// kernel sends Pdeathsig when the thread that made the child ends.
+func onLastingThread(f func()) {
+	done := make(chan struct{})
+	lastingThread() <- func() { defer close(done); f() }
+	<-done
+}
