@@ -1,0 +1,249 @@
+package certs_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecarset/operator/certs"
+)
+
+var policy = certs.Policy{CALifetime: 365 * day, LeafLifetime: 30 * day}
+
+func TestAdvance(t *testing.T) {
+	signing, next, old := issueCA(t, start, 365*day), issueCA(t, start, 365*day), issueCA(t, start, 300*day)
+	oldCAs := []*x509.Certificate{old.Certificate}
+	steady := certs.Authority{Signing: signing}
+	rotating := certs.Authority{Signing: signing, Next: &next, Old: oldCAs, RetireAfter: start.Add(day)}
+	retiring := certs.Authority{Signing: signing, Old: oldCAs, RetireAfter: start.Add(10 * day)}
+	requested := certs.Authority{Signing: signing, RotationRequested: true}
+
+	tests := map[string]struct {
+		from      certs.Authority
+		at        time.Time
+		published bool
+		step      certs.Step
+		want      []*x509.Certificate // the bundle afterwards; nil for one of ours, which is new
+	}{
+		"does nothing before two thirds of a CA's life": {
+			steady, start.Add(243 * day), false, certs.StepNone, []*x509.Certificate{signing.Certificate}},
+		"introduces the next CA at two thirds": {
+			steady, start.Add(244 * day), false, certs.StepIntroduce, []*x509.Certificate{signing.Certificate, nil}},
+		"introduces the next CA when asked": {
+			requested, start, false, certs.StepIntroduce, []*x509.Certificate{signing.Certificate, nil}},
+		"introduces no second one, and retires nothing meanwhile": {
+			certs.Authority{Signing: signing, Next: &next}, start.Add(300 * day), false, certs.StepNone,
+			[]*x509.Certificate{signing.Certificate, next.Certificate}},
+		"promotes a CA that is published, keeping all others": {
+			rotating, start.Add(250 * day), true, certs.StepPromote,
+			[]*x509.Certificate{next.Certificate, signing.Certificate, old.Certificate}},
+		"keeps an old CA until its last leaf has expired": {
+			retiring, start.Add(10 * day), false, certs.StepNone, []*x509.Certificate{signing.Certificate, old.Certificate}},
+		"drops an old CA after its last leaf has expired": {
+			retiring, start.Add(10*day + time.Second), false, certs.StepRetire, []*x509.Certificate{signing.Certificate}},
+		"settles when to drop a CA that somebody added": {
+			certs.Authority{Signing: signing, Old: oldCAs}, start, false, certs.StepSchedule,
+			[]*x509.Certificate{signing.Certificate, old.Certificate}},
+		"rotates first and retires later": {
+			retiring, start.Add(250 * day), false, certs.StepIntroduce,
+			[]*x509.Certificate{signing.Certificate, nil, old.Certificate}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, step, err := tc.from.Advance(tc.at, policy, tc.published)
+			if err != nil {
+				t.Fatalf("Advance: %v", err)
+			}
+			if step != tc.step {
+				t.Errorf("step %q, want %q", step, tc.step)
+			}
+			bundle := got.Bundle(tc.at)
+			if len(bundle) != len(tc.want) {
+				t.Fatalf("bundle of %d certificates, want %d", len(bundle), len(tc.want))
+			}
+			for i, want := range tc.want {
+				if want != nil && !bundle[i].Equal(want) {
+					t.Errorf("certificate %d of the bundle is another one", i)
+				}
+			}
+		})
+	}
+}
+
+// Advance says when an old CA may go: not before a leaf has expired that was issued when it ceased to sign.
+func TestAdvanceRetiresAfterTheLastLeaf(t *testing.T) {
+	next := issueCA(t, start, 365*day)
+	a := certs.Authority{Signing: issueCA(t, start, 365*day), Next: &next}
+	last := issueLeaf(t, a.Signing, start, policy.LeafLifetime)
+
+	promoted, _, err := a.Advance(start, policy, true)
+	if err != nil {
+		t.Fatalf("Advance: %v", err)
+	}
+	if spare := promoted.RetireAfter.Sub(last.Leaf.NotAfter); spare < certs.Backdate {
+		t.Errorf("the old CA goes %s after its last leaf, want %s for clocks that differ", spare, certs.Backdate)
+	}
+	retired, step, err := promoted.Advance(promoted.RetireAfter.Add(time.Second), policy, false)
+	if err != nil || step != certs.StepRetire || len(retired.Old) != 0 || !retired.RetireAfter.IsZero() {
+		t.Errorf("got step %q, error %v, %d old CAs, retire after %s", step, err, len(retired.Old), retired.RetireAfter)
+	}
+}
+
+func TestDecodeAuthorityReadsWhatEncodeWrote(t *testing.T) {
+	next, old := issueCA(t, start, 365*day), issueCA(t, start, 365*day)
+	want := certs.Authority{
+		Signing:           issueCA(t, start, 365*day),
+		Next:              &next,
+		Old:               []*x509.Certificate{old.Certificate},
+		RetireAfter:       start.Add(30 * day),
+		RotationRequested: true,
+	}
+	secret := secretOf(t, want)
+	secret.Data["theirs"] = []byte("x")
+
+	got, err := certs.DecodeAuthority(secret, start)
+	if err != nil {
+		t.Fatalf("DecodeAuthority: %v", err)
+	}
+	switch {
+	case !got.Signing.Certificate.Equal(want.Signing.Certificate),
+		!got.Next.Certificate.Equal(want.Next.Certificate),
+		len(got.Old) != 1 || !got.Old[0].Equal(old.Certificate),
+		!got.RetireAfter.Equal(want.RetireAfter),
+		!got.RotationRequested:
+		t.Errorf("got %+v", got)
+	}
+	checkError(t, certs.Verify(issueLeaf(t, *got.Next, start, day), bundleOf(next), host, start), "")
+
+	// Once the rotation is over, nothing of the next CA is left behind, and what is not ours is.
+	if err := (certs.Authority{Signing: got.Signing}).Encode(secret, start); err != nil {
+		t.Fatalf("Encode: %v", err)
+	}
+	if len(secret.Data) != 4 || string(secret.Data["theirs"]) != "x" || len(secret.Annotations) != 1 {
+		t.Errorf("%d keys and annotations %v are left", len(secret.Data), secret.Annotations)
+	}
+}
+
+func TestDecodeAuthority(t *testing.T) {
+	good := certs.Authority{Signing: issueCA(t, start, 365*day)}
+	other := issueCA(t, start, 365*day)
+
+	tests := map[string]struct {
+		change      func(*corev1.Secret)
+		at          time.Time
+		err         string
+		replaceable bool
+	}{
+		"accepts what is there":           {func(*corev1.Secret) {}, start, "", false},
+		"does without ca.crt":             {func(s *corev1.Secret) { delete(s.Data, "ca.crt") }, start, "", false},
+		"does with a broken ca.crt":       {func(s *corev1.Secret) { s.Data["ca.crt"] = []byte("garbage") }, start, "", false},
+		"does with a broken next CA":      {func(s *corev1.Secret) { s.Data["next.crt"] = []byte("garbage") }, start, "", false},
+		"does with half a next CA":        {func(s *corev1.Secret) { s.Data["next.crt"] = s.Data["tls.crt"] }, start, "", false},
+		"does with the CA being its next": {nextIsSigning, start, "", false},
+		"does with a broken time":         {func(s *corev1.Secret) { s.Annotations = map[string]string{certs.RetireAfterAnnotation: "soon"} }, start, "", false},
+		"reports an empty Secret":         {func(s *corev1.Secret) { s.Data = nil }, start, "tls.crt or tls.key is empty", true},
+		"reports a missing key":           {func(s *corev1.Secret) { delete(s.Data, "tls.key") }, start, "tls.crt or tls.key is empty", true},
+		"reports a broken certificate":    {func(s *corev1.Secret) { s.Data["tls.crt"] = []byte("garbage") }, start, "no key pair", true},
+		"reports a broken key":            {func(s *corev1.Secret) { s.Data["tls.key"] = []byte("garbage") }, start, "no key pair", true},
+		"reports a key of another CA": {func(s *corev1.Secret) {
+			s.Data["tls.key"] = secretOf(t, certs.Authority{Signing: other}).Data["tls.key"]
+		}, start, "no key pair", true},
+		"reports an expired CA":             {func(*corev1.Secret) {}, start.Add(366 * day), "the CA expired at 2031-01-01T00:00:00Z", true},
+		"keeps a CA of the future":          {func(*corev1.Secret) {}, start.Add(-2 * time.Hour), "is the clock right?", false},
+		"keeps somebody else's certificate": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, start, "serves somebody else", false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			secret := secretOf(t, good)
+			tc.change(secret)
+			_, err := certs.DecodeAuthority(secret, tc.at)
+			checkError(t, err, tc.err)
+			if err == nil {
+				return
+			}
+			checkError(t, err, "Secret system/ca") // names the object
+			if strings.Contains(err.Error(), "garbage") {
+				t.Errorf("the error tells what the Secret holds: %v", err)
+			}
+			var secretErr *certs.SecretError
+			if !errors.As(err, &secretErr) || secretErr.Replaceable != tc.replaceable {
+				t.Errorf("error %#v, want a SecretError with Replaceable = %v", err, tc.replaceable)
+			}
+		})
+	}
+}
+
+func TestReplacement(t *testing.T) {
+	good := certs.Authority{Signing: issueCA(t, start, 365*day)}
+	next := issueCA(t, start, 365*day)
+	broken := secretOf(t, certs.Authority{Signing: good.Signing})
+	broken.Data["tls.key"] = []byte("garbage")
+	rotating := secretOf(t, certs.Authority{Signing: good.Signing, Next: &next})
+	rotating.Data["tls.key"] = []byte("garbage")
+
+	tests := map[string]struct {
+		secret     *corev1.Secret
+		remembered *certs.Authority
+		at         time.Time
+		signing    *x509.Certificate // nil for a new one
+		old        int
+	}{
+		"makes a CA for an empty Secret":               {&corev1.Secret{}, nil, start, nil, 0},
+		"restores what a replica remembers":            {&corev1.Secret{}, &good, start, good.Signing.Certificate, 0},
+		"does not restore what has expired":            {&corev1.Secret{}, &good, start.Add(366 * day), nil, 0},
+		"keeps trusting a CA whose key is lost":        {broken, nil, start, nil, 1},
+		"does not keep trusting a CA that has expired": {broken, nil, start.Add(366 * day), nil, 0},
+		"takes the CA that a rotation had introduced":  {rotating, nil, start, next.Certificate, 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := certs.Replacement(tc.secret, tc.remembered, tc.at, policy)
+			if err != nil {
+				t.Fatalf("Replacement: %v", err)
+			}
+			if tc.signing != nil && !got.Signing.Certificate.Equal(tc.signing) {
+				t.Error("another CA signs")
+			}
+			if len(got.Old) != tc.old || got.RetireAfter.IsZero() != (tc.old == 0) {
+				t.Errorf("%d old CAs, dropped after %s; want %d", len(got.Old), got.RetireAfter, tc.old)
+			}
+			if _, err := certs.DecodeAuthority(secretOf(t, got), tc.at); err != nil {
+				t.Errorf("what replaces it cannot be used: %v", err)
+			}
+		})
+	}
+}
+
+// secretOf returns a Secret that holds the Authority.
+func secretOf(t *testing.T, a certs.Authority) *corev1.Secret {
+	t.Helper()
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = "system", "ca"
+	if a.RotationRequested {
+		secret.Annotations = map[string]string{"theirs": "x"}
+	}
+	if err := a.Encode(secret, start); err != nil {
+		t.Fatalf("Encode: %v", err)
+	}
+	if bytes.Contains(secret.Data["ca.crt"], []byte("KEY")) {
+		t.Error("the bundle holds a key")
+	}
+	return secret
+}
+
+// servingSecret holds a key pair that works, but is no CA.
+func servingSecret(t *testing.T) *corev1.Secret {
+	t.Helper()
+	leaf := issueLeaf(t, issueCA(t, start, 365*day), start, 30*day)
+	return secretOf(t, certs.Authority{Signing: certs.KeyPair{Certificate: leaf.Leaf, Key: leaf.PrivateKey.(crypto.Signer)}})
+}
+
+func nextIsSigning(s *corev1.Secret) {
+	s.Data["next.crt"], s.Data["next.key"] = s.Data["tls.crt"], s.Data["tls.key"]
+}
