@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/defaults"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
 )
@@ -65,6 +66,10 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // FieldError per unusable field. A Program is returned together with an error
 // if only its selectors are unusable; it then selects no Pod.
 func Compile(object map[string]any) (*Program, error) {
+	object, err := defaulted(object)
+	if err != nil {
+		return nil, err
+	}
 	set, err := typedView(object)
 	if err != nil {
 		return nil, err
@@ -81,6 +86,23 @@ func Compile(object map[string]any) (*Program, error) {
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
 	p.Unsupported, p.Needs = features(&set.Spec)
 	return p, p.compileSelectors()
+}
+
+// defaulted returns an object that the SidecarSet webhook has seen as it is,
+// and otherwise (it was stored while there was no webhook) a defaulted copy: its
+// hash is then the one that the webhook will record at the next write.
+func defaulted(object map[string]any) (map[string]any, error) {
+	metadata, _ := object["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if text(annotations, appsv1beta1.AnnotationHash) != "" {
+		return object, nil
+	}
+	out, err := cloneObject(object)
+	if err != nil {
+		return nil, &FieldError{SidecarSet: objectName(object), Field: locate(object), Err: err}
+	}
+	defaults.Apply(out)
+	return out, nil
 }
 
 func sidecarList(set *appsv1beta1.SidecarSet) []string {
@@ -135,8 +157,8 @@ func metadataRules(entries []appsv1beta1.SidecarSetPatchPodMetadata) []metadataR
 	return rules
 }
 
-// compileHashes takes the hashes that the SidecarSet webhook recorded. Objects
-// that were stored without it have none, and are hashed as they stand.
+// compileHashes takes the hashes that the SidecarSet webhook recorded, and
+// computes what is missing.
 func (p *Program) compileHashes() error {
 	p.Hash = p.Set.Annotations[appsv1beta1.AnnotationHash]
 	p.HashWithoutImage = p.Set.Annotations[appsv1beta1.AnnotationHashWithoutImage]

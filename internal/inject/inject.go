@@ -19,7 +19,8 @@ type Program struct {
 	// and volumes that go into Pods never come from it, since it lacks members
 	// that are newer than our libraries.
 	Set *appsv1beta1.SidecarSet
-	// Object is the same object (v1beta1) as the API server serves it.
+	// Object is the same object (v1beta1) as the API server serves it; one that
+	// was stored without its webhook is defaulted first.
 	Object map[string]any
 
 	// Selector chooses Pods; it selects nothing where the object has no usable
@@ -59,10 +60,10 @@ type Parts uint8
 
 // The parts of the Pod's own containers that a Program may need.
 const (
-	PartEnv          Parts = 1 << iota // transferEnv, shared mounts with subPathExpr
-	PartVolumeMounts                   // shareVolumePolicy
-	PartVolumeDevices                  // shareVolumeDevicePolicy
-	PartResources                      // resourcesPolicy
+	PartEnv           Parts = 1 << iota // transferEnv, shared mounts with subPathExpr
+	PartVolumeMounts                    // shareVolumePolicy
+	PartVolumeDevices                   // shareVolumeDevicePolicy
+	PartResources                       // resourcesPolicy
 )
 
 // PodView is what decides about an admitted Pod, read from the request without

@@ -1,0 +1,161 @@
+// Package match answers which SidecarSets select a Pod. A Catalog is an
+// immutable snapshot of compiled SidecarSets with an index over them, so that
+// the answer costs the same for one SidecarSet and for ten thousand. It knows
+// no client: labels of Namespaces are asked for.
+package match
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+// Catalog is a snapshot that any number of goroutines may read at the same time.
+type Catalog struct {
+	programs   []*inject.Program // by name
+	rules      []rule            // of the program at the same place
+	namespaces map[string]labels.Set
+
+	// byLabel offers the programs that ask for one of a Pod's labels, or for its
+	// namespace; rest are those that ask for neither by value.
+	byLabel map[pair][]int32
+	rest    []int32
+}
+
+// pair is one label of a Pod, or the name of its namespace under the key "",
+// which no label has.
+type pair struct{ key, value string }
+
+func namespacePair(name string) pair { return pair{"", name} }
+
+// Build makes a snapshot of Programs, which may come in any order; of several
+// with one name the last counts. It keeps a reference to namespaces, the labels
+// of the Namespaces that are known, which nobody may change afterwards.
+func Build(programs []*inject.Program, namespaces map[string]labels.Set) *Catalog {
+	c := &Catalog{programs: sortedByName(programs), namespaces: namespaces}
+	c.rules = make([]rule, len(c.programs))
+	for i, p := range c.programs {
+		c.rules[i] = newRule(p)
+	}
+	c.index()
+	return c
+}
+
+func sortedByName(programs []*inject.Program) []*inject.Program {
+	sorted := slices.Clone(programs)
+	byName := func(a, b *inject.Program) int { return strings.Compare(a.Name(), b.Name()) }
+	slices.SortStableFunc(sorted, byName)
+	last := sorted[:0]
+	for i, p := range sorted {
+		if i+1 == len(sorted) || sorted[i+1].Name() != p.Name() {
+			last = append(last, p)
+		}
+	}
+	return last
+}
+
+// Programs returns all SidecarSets in name order. The slice is shared: read it only.
+func (c *Catalog) Programs() []*inject.Program { return c.programs }
+
+// Get returns the SidecarSet of a name.
+func (c *Catalog) Get(name string) (*inject.Program, bool) {
+	i, found := slices.BinarySearchFunc(c.programs, name, func(p *inject.Program, name string) int {
+		return strings.Compare(p.Name(), name)
+	})
+	if !found {
+		return nil, false
+	}
+	return c.programs[i], true
+}
+
+// Has says whether there is a SidecarSet of that name.
+func (c *Catalog) Has(name string) bool {
+	_, found := c.Get(name)
+	return found
+}
+
+// NamespaceLabels returns the labels of a Namespace, if this snapshot knows it.
+func (c *Catalog) NamespaceLabels(namespace string) (labels.Set, bool) {
+	set, known := c.namespaces[namespace]
+	return set, known
+}
+
+// Select returns the SidecarSets whose selectors match a Pod with these labels
+// in this namespace, in name order, paused ones included.
+//
+// namespaceLabels is asked at most once, and only if a SidecarSet that matches
+// otherwise asks for more of the Namespace than its name. Its error is
+// returned: a failed look-up is never "no match".
+func (c *Catalog) Select(namespace string, podLabels labels.Set, namespaceLabels func(string) (labels.Set, error)) ([]*inject.Program, error) {
+	s := search{catalog: c, namespace: namespace, pod: podLabels, ask: namespaceLabels}
+	for key, value := range podLabels {
+		if err := s.add(c.byLabel[pair{key, value}]); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.add(c.byLabel[namespacePair(namespace)]); err != nil {
+		return nil, err
+	}
+	if err := s.add(c.rest); err != nil {
+		return nil, err
+	}
+	if len(s.found) == 0 {
+		return nil, nil
+	}
+	slices.Sort(s.found)              // the order of programs is that of names
+	s.found = slices.Compact(s.found) // a Pod that reached us unchecked may have the label ""
+	matched := make([]*inject.Program, len(s.found))
+	for i, at := range s.found {
+		matched[i] = c.programs[at]
+	}
+	return matched, nil
+}
+
+// search is one run of Select.
+type search struct {
+	catalog   *Catalog
+	namespace string
+	pod       labels.Set
+
+	ask   func(string) (labels.Set, error)
+	asked bool
+	got   labels.Set
+
+	found []int32
+}
+
+// add checks programs that the index offers and keeps those that match.
+func (s *search) add(offered []int32) error {
+	for _, at := range offered {
+		r := &s.catalog.rules[at]
+		if !r.matchesPod(s.pod) || !r.matchesNamespaceName(s.namespace) {
+			continue
+		}
+		if len(r.namespaceLabels) > 0 {
+			if err := s.readNamespace(); err != nil {
+				return err
+			}
+			if !matchesAll(r.namespaceLabels, s.got) {
+				continue
+			}
+		}
+		s.found = append(s.found, at)
+	}
+	return nil
+}
+
+func (s *search) readNamespace() error {
+	if s.asked {
+		return nil
+	}
+	var err error
+	if s.got, err = s.ask(s.namespace); err != nil {
+		return fmt.Errorf("reading the labels of Namespace %s: %w", s.namespace, err)
+	}
+	s.asked = true
+	return nil
+}

@@ -1,0 +1,155 @@
+package match
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+// rule is the selectors of one SidecarSet, taken apart.
+type rule struct {
+	nothing bool
+	pod     labels.Requirements
+	// namespaceNames are the requirements on the Namespace's name. They are
+	// decided by the request, so the Namespace need not be known.
+	namespaceNames []nameRule
+	// namespaceLabels are the others.
+	namespaceLabels labels.Requirements
+	// equalities are the requirements that name the values they accept, each as
+	// its alternatives: a Pod that matches has one pair of every one of them.
+	equalities [][]pair
+}
+
+// nameRule is a requirement on kubernetes.io/metadata.name, a label that every
+// Namespace has.
+type nameRule struct {
+	in    bool // the name has to be one of names; otherwise none of them
+	names []string
+}
+
+func newRule(p *inject.Program) rule {
+	pod, selectable := p.Selector.Requirements()
+	namespaces, selectableNamespace := p.NamespaceSelector.Requirements()
+	if !selectable || !selectableNamespace {
+		return rule{nothing: true}
+	}
+	r := rule{pod: pod}
+	for i := range pod {
+		if isEquality(&pod[i]) {
+			r.addEquality(pod[i].Key(), pod[i].ValuesUnsorted())
+		}
+	}
+	for i := range namespaces {
+		if namespaces[i].Key() != corev1.LabelMetadataName {
+			r.namespaceLabels = append(r.namespaceLabels, namespaces[i])
+			continue
+		}
+		r.addName(&namespaces[i])
+	}
+	return r
+}
+
+func (r *rule) addName(requirement *labels.Requirement) {
+	if isEquality(requirement) {
+		names := requirement.ValuesUnsorted()
+		r.namespaceNames = append(r.namespaceNames, nameRule{true, names})
+		r.addEquality("", names)
+		return
+	}
+	switch requirement.Operator() {
+	case selection.NotIn, selection.NotEquals:
+		r.namespaceNames = append(r.namespaceNames, nameRule{false, requirement.ValuesUnsorted()})
+	case selection.DoesNotExist:
+		r.nothing = true
+	case selection.Exists:
+	default: // a label selector of the API has no other
+		r.namespaceLabels = append(r.namespaceLabels, *requirement)
+	}
+}
+
+func isEquality(requirement *labels.Requirement) bool {
+	switch requirement.Operator() {
+	case selection.In, selection.Equals, selection.DoubleEquals:
+		return true
+	}
+	return false
+}
+
+// addEquality notes a requirement on a Pod's label, or on its namespace under
+// the key "".
+func (r *rule) addEquality(key string, values []string) {
+	alternatives := make([]pair, len(values))
+	for i, value := range values {
+		alternatives[i] = pair{key, value}
+	}
+	r.equalities = append(r.equalities, alternatives)
+}
+
+func (r *rule) matchesPod(pod labels.Set) bool { return matchesAll(r.pod, pod) }
+
+func (r *rule) matchesNamespaceName(namespace string) bool {
+	for i := range r.namespaceNames {
+		if n := &r.namespaceNames[i]; slices.Contains(n.names, namespace) != n.in {
+			return false
+		}
+	}
+	return true
+}
+
+func matchesAll(requirements labels.Requirements, set labels.Set) bool {
+	for i := range requirements {
+		if !requirements[i].Matches(set) {
+			return false
+		}
+	}
+	return true
+}
+
+// index files every program under the equality requirement that the fewest
+// programs share, so that a Pod meets as few as possible that it does not match.
+func (c *Catalog) index() {
+	uses := make(map[pair]int32, len(c.programs))
+	for i := range c.rules {
+		for _, alternatives := range c.rules[i].equalities {
+			for _, p := range alternatives {
+				uses[p]++
+			}
+		}
+	}
+	c.byLabel = make(map[pair][]int32, len(uses))
+	for i := range c.rules {
+		c.file(int32(i), uses) //nolint:gosec // a cluster has fewer than 2^31 SidecarSets
+	}
+}
+
+// file puts one program into the index.
+func (c *Catalog) file(at int32, uses map[pair]int32) {
+	r := &c.rules[at]
+	if r.nothing {
+		return
+	}
+	var best []pair
+	for _, alternatives := range r.equalities {
+		if best == nil || busiest(alternatives, uses) < busiest(best, uses) {
+			best = alternatives
+		}
+	}
+	if best == nil {
+		c.rest = append(c.rest, at)
+	}
+	for _, p := range best {
+		c.byLabel[p] = append(c.byLabel[p], at)
+	}
+}
+
+// busiest is how many programs the busiest of these pairs would offer at most.
+func busiest(pairs []pair, uses map[pair]int32) (most int32) {
+	for _, p := range pairs {
+		most = max(most, uses[p])
+	}
+	return most
+}
