@@ -1,0 +1,214 @@
+// Package config holds what is installed. Its tests hold the manifests against
+// what the operator and its users rely on; they read dist/install.yaml, which
+// make verify keeps equal to what config/default builds.
+package config
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+func TestWebhookConfigurations(t *testing.T) {
+	var mutating admissionregistrationv1.MutatingWebhookConfiguration
+	var validating admissionregistrationv1.ValidatingWebhookConfiguration
+	decode(t, "MutatingWebhookConfiguration", "sidecarset-mutating-webhook", &mutating)
+	decode(t, "ValidatingWebhookConfiguration", "sidecarset-validating-webhook", &validating)
+
+	sidecarSets := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{"apps.kruise.io"}, APIVersions: []string{"v1alpha1", "v1beta1"},
+			Resources: []string{"sidecarsets"}, Scope: new(admissionregistrationv1.ClusterScope),
+		},
+	}}
+	wantMutating := []admissionregistrationv1.MutatingWebhook{
+		{
+			Name: "mutate.sidecarsets.sidecarset.io", ClientConfig: service("/mutate-apps-kruise-io-sidecarset"), Rules: sidecarSets,
+			FailurePolicy: new(admissionregistrationv1.Fail), MatchPolicy: new(admissionregistrationv1.Equivalent),
+			ReinvocationPolicy: new(admissionregistrationv1.NeverReinvocationPolicy), SideEffects: new(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds: new(int32(10)), AdmissionReviewVersions: []string{"v1"},
+		},
+		{
+			Name: "inject.pods.sidecarset.io", ClientConfig: service("/pods"),
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: new(admissionregistrationv1.NamespacedScope),
+				},
+			}},
+			FailurePolicy: new(admissionregistrationv1.Fail), MatchPolicy: new(admissionregistrationv1.Equivalent),
+			ReinvocationPolicy: new(admissionregistrationv1.NeverReinvocationPolicy), SideEffects: new(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds: new(int32(5)), AdmissionReviewVersions: []string{"v1"},
+			NamespaceSelector: mutating.Webhooks[1].NamespaceSelector, // below
+		},
+	}
+	if diff := cmp.Diff(wantMutating, mutating.Webhooks); diff != "" {
+		t.Errorf("mutating entries (-want +got):\n%s", diff)
+	}
+	wantValidating := []admissionregistrationv1.ValidatingWebhook{{
+		Name: "validate.sidecarsets.sidecarset.io", ClientConfig: service("/validate-apps-kruise-io-sidecarset"), Rules: sidecarSets,
+		FailurePolicy: new(admissionregistrationv1.Fail), MatchPolicy: new(admissionregistrationv1.Equivalent),
+		SideEffects: new(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: new(int32(10)), AdmissionReviewVersions: []string{"v1"},
+	}}
+	if diff := cmp.Diff(wantValidating, validating.Webhooks); diff != "" {
+		t.Errorf("validating entries (-want +got):\n%s", diff)
+	}
+	requirement := mutating.Webhooks[1].NamespaceSelector.MatchExpressions[0]
+	if got, want := requirement.String(), `&LabelSelectorRequirement{Key:kubernetes.io/metadata.name,Operator:NotIn,Values:[sidecarset-system kube-system],}`; got != want {
+		t.Errorf("namespaces of the Pod entry %s, want %s", got, want)
+	}
+}
+
+// The port names of the Deployment are what Services, probes and the
+// NetworkPolicy refer to.
+func TestPortsFitTogether(t *testing.T) {
+	var deployment appsv1.Deployment
+	decode(t, "Deployment", "sidecarset-operator", &deployment)
+	ports := map[string]int32{}
+	for _, port := range deployment.Spec.Template.Spec.Containers[0].Ports {
+		ports[port.Name] = port.ContainerPort
+	}
+	if diff := cmp.Diff(map[string]int32{"webhook": 9443, "metrics": 8443, "probes": 8081}, ports); diff != "" {
+		t.Errorf("ports (-want +got):\n%s", diff)
+	}
+	for name, want := range map[string]string{"sidecarset-webhook": "webhook", "sidecarset-metrics": "metrics"} {
+		var svc corev1.Service
+		decode(t, "Service", name, &svc)
+		if got := svc.Spec.Ports[0].TargetPort.StrVal; got != want {
+			t.Errorf("Service %s goes to port %q, want %q", name, got, want)
+		}
+		if diff := cmp.Diff(deployment.Spec.Selector.MatchLabels, svc.Spec.Selector); diff != "" {
+			t.Errorf("Service %s selects other Pods (-Deployment +Service):\n%s", name, diff)
+		}
+	}
+}
+
+// The restricted Pod Security Standard, as far as it concerns our Pod.
+func TestOperatorFitsItsNamespace(t *testing.T) {
+	var namespace corev1.Namespace
+	decode(t, "Namespace", "sidecarset-system", &namespace)
+	if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != "restricted" {
+		t.Errorf("the Namespace enforces %q, want restricted", got)
+	}
+	var deployment appsv1.Deployment
+	decode(t, "Deployment", "sidecarset-operator", &deployment)
+	pod, container := deployment.Spec.Template.Spec.SecurityContext, deployment.Spec.Template.Spec.Containers[0].SecurityContext
+	want := &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false),
+		ReadOnlyRootFilesystem:   new(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	if diff := cmp.Diff(want, container); diff != "" {
+		t.Errorf("container (-want +got):\n%s", diff)
+	}
+	if pod.RunAsNonRoot == nil || !*pod.RunAsNonRoot || *pod.RunAsUser != 65532 || pod.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("Pod security context %+v", pod)
+	}
+	if got := *deployment.Spec.Replicas; got != 2 {
+		t.Errorf("%d replicas, want 2", got)
+	}
+}
+
+// The operator's rights: no wildcard, and Secrets only in its own namespace.
+func TestRolesAreNarrow(t *testing.T) {
+	for _, document := range installed(t) {
+		kind := text(document["kind"])
+		if kind != "ClusterRole" && kind != "Role" {
+			continue
+		}
+		var role rbacv1.ClusterRole // a Role has the same rules
+		convert(t, document, &role)
+		for _, rule := range role.Rules {
+			if slices.Contains(slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs), "*") {
+				t.Errorf("%s %s has a wildcard: %v", kind, role.Name, rule)
+			}
+			if kind == "ClusterRole" && slices.Contains(rule.Resources, "secrets") {
+				t.Errorf("ClusterRole %s may use Secrets of every namespace: %v", role.Name, rule)
+			}
+			if slices.Contains(rule.Verbs, "escalate") || slices.Contains(rule.Verbs, "bind") || slices.Contains(rule.Verbs, "impersonate") {
+				t.Errorf("%s %s may give itself rights: %v", kind, role.Name, rule)
+			}
+		}
+	}
+}
+
+// The API server refuses an annotation of more than 256 KiB, and kubectl apply
+// keeps the whole object in one.
+func TestDefinitionFitsClientSideApply(t *testing.T) {
+	data, err := yaml.Marshal(object(t, installed(t), "CustomResourceDefinition", "sidecarsets.apps.kruise.io"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data) > 200<<10 {
+		t.Errorf("the CRD has %d bytes, want at most 200 KiB", len(data))
+	}
+}
+
+func service(path string) admissionregistrationv1.WebhookClientConfig {
+	return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{
+		Namespace: "sidecarset-system", Name: "sidecarset-webhook", Path: &path, Port: new(int32(443)),
+	}}
+}
+
+// installed reads the documents of dist/install.yaml.
+func installed(t *testing.T) []map[string]any {
+	t.Helper()
+	return documents(t, "../dist/install.yaml")
+}
+
+func documents(t *testing.T, path string) []map[string]any {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []map[string]any
+	for part := range strings.SplitSeq("\n"+string(data), "\n---\n") {
+		document := map[string]any{}
+		if err := yaml.Unmarshal([]byte(part), &document); err != nil {
+			t.Fatalf("parsing %s: %v", path, err)
+		}
+		if len(document) > 0 {
+			found = append(found, document)
+		}
+	}
+	return found
+}
+
+func object(t *testing.T, documents []map[string]any, kind, name string) map[string]any {
+	t.Helper()
+	for _, document := range documents {
+		metadata, _ := document["metadata"].(map[string]any)
+		if document["kind"] == kind && metadata["name"] == name {
+			return document
+		}
+	}
+	t.Fatalf("no %s %s is installed", kind, name)
+	return nil
+}
+
+// decode reads one installed object into a typed one; an unknown member fails.
+func decode(t *testing.T, kind, name string, into any) {
+	t.Helper()
+	convert(t, object(t, installed(t), kind, name), into)
+}
+
+func convert(t *testing.T, document map[string]any, into any) {
+	t.Helper()
+	data, err := yaml.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		t.Fatalf("decoding %s %v: %v", document["kind"], document["metadata"], err)
+	}
+}
