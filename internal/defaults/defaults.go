@@ -1,0 +1,107 @@
+// Package defaults knows what the SidecarSet webhook fills in. The rules are a
+// frozen table of our own: a SidecarSet's hash is computed after defaulting, so
+// what a newer Kubernetes would default is not defaulted here. It works on
+// decoded JSON and never looks at a member that it does not know.
+package defaults
+
+import (
+	"gomodules.xyz/jsonpatch/v2"
+)
+
+// Apply defaults a SidecarSet of either version in place and returns the same
+// edits as JSON patch operations in application order. A member is added, or
+// replaced where it is null or holds the zero value that means "not set"; an
+// absent parent is added whole. Applying again returns no operations.
+//
+// A member of the wrong type is left alone, with all it contains, for a decoder
+// to refuse. Values of operations may share memory with the object: render them
+// before changing it again.
+func Apply(object map[string]any) []jsonpatch.Operation {
+	if object == nil {
+		return nil
+	}
+	e := &edits{}
+	root := node{members: object, edits: e}
+	if spec, ok := root.ensure("spec"); ok {
+		defaultSpec(spec)
+	}
+	if status, ok := root.child("status"); ok {
+		requireCounters(status)
+	}
+	return e.operations
+}
+
+func defaultSpec(spec node) {
+	requireSelector(spec, "selector")
+	requireSelector(spec, "namespaceSelector")
+	for c := range spec.elements("initContainers") {
+		c.unset("podInjectPolicy", "AfterAppContainer")
+		defaultContainer(c)
+	}
+	for c := range spec.elements("containers") {
+		c.unset("podInjectPolicy", "BeforeAppContainer")
+		defaultContainer(c)
+	}
+	for v := range spec.elements("volumes") {
+		defaultVolume(v)
+	}
+	if strategy, ok := spec.ensure("updateStrategy"); ok {
+		defaultUpdateStrategy(strategy)
+	}
+	if strategy, ok := spec.child("injectionStrategy"); ok {
+		if revision, ok := strategy.child("revision"); ok {
+			revision.unset("policy", "Always")
+		}
+	}
+	spec.absent("revisionHistoryLimit", int64(10))
+	for entry := range spec.elements("patchPodMetadata") {
+		entry.unset("patchPolicy", "Retain")
+	}
+}
+
+func defaultUpdateStrategy(strategy node) {
+	strategy.unset("type", "RollingUpdate")
+	requireSelector(strategy, "selector")
+	strategy.absent("partition", int64(0))
+	strategy.absent("maxUnavailable", int64(1))
+	if priority, ok := strategy.child("priorityStrategy"); ok {
+		requirePriority(priority)
+	}
+	for term := range strategy.elements("scatterStrategy") {
+		term.absent("key", "")
+		term.absent("value", "")
+	}
+}
+
+// The functions below write the zero value of members that the CRD's schema
+// requires and the reference accepts without: there, the webhook rewrote the
+// whole object before the schema was checked, which had the same effect.
+
+func requirePriority(priority node) {
+	for term := range priority.elements("orderPriority") {
+		term.absent("orderedKey", "")
+	}
+	for term := range priority.elements("weightPriority") {
+		term.absent("weight", int64(0))
+		if _, ok := term.ensure("matchSelector"); ok {
+			requireSelector(term, "matchSelector")
+		}
+	}
+}
+
+func requireSelector(parent node, name string) {
+	selector, ok := parent.child(name)
+	if !ok {
+		return
+	}
+	for expression := range selector.elements("matchExpressions") {
+		expression.absent("key", "")
+		expression.absent("operator", "")
+	}
+}
+
+func requireCounters(status node) {
+	status.absent("matchedPods", int64(0))
+	status.absent("updatedPods", int64(0))
+	status.absent("readyPods", int64(0))
+}

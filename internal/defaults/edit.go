@@ -1,0 +1,106 @@
+package defaults
+
+import (
+	"iter"
+	"strconv"
+	"strings"
+
+	"gomodules.xyz/jsonpatch/v2"
+)
+
+// edits collects what was changed.
+type edits struct{ operations []jsonpatch.Operation }
+
+// node is an object inside the object that is being defaulted.
+type node struct {
+	members map[string]any
+	path    string // JSON pointer
+	edits   *edits // nil inside an object that was itself added: it is added whole
+}
+
+// set writes a member, whatever was there.
+func (n node) set(name string, value any) {
+	if n.edits != nil {
+		op := "add"
+		if _, exists := n.members[name]; exists {
+			op = "replace"
+		}
+		n.edits.operations = append(n.edits.operations, jsonpatch.NewOperation(op, n.pointer(name), value))
+	}
+	n.members[name] = value
+}
+
+// absent sets a member for which zero is a value like any other.
+func (n node) absent(name string, value any) {
+	if n.members[name] == nil {
+		n.set(name, value)
+	}
+}
+
+// unset sets a member for which zero means that nothing was said.
+func (n node) unset(name string, value any) {
+	switch present := n.members[name].(type) {
+	case nil:
+		n.set(name, value)
+	case string:
+		if _, same := value.(string); same && present == "" {
+			n.set(name, value)
+		}
+	case int64:
+		if _, same := value.(int64); same && present == 0 {
+			n.set(name, value)
+		}
+	case float64:
+		if _, same := value.(int64); same && present == 0 {
+			n.set(name, value)
+		}
+	}
+}
+
+// text is a member that is a string, or "".
+func (n node) text(name string) string {
+	s, _ := n.members[name].(string)
+	return s
+}
+
+// child is a member that is an object.
+func (n node) child(name string) (node, bool) {
+	members, ok := n.members[name].(map[string]any)
+	if members == nil {
+		return node{}, false
+	}
+	return node{members, n.pointer(name), n.edits}, ok
+}
+
+// ensure is child, adding the object where it is absent. It fails on a member
+// of another type.
+func (n node) ensure(name string) (node, bool) {
+	if n.members[name] != nil {
+		return n.child(name)
+	}
+	added := map[string]any{}
+	n.set(name, added)
+	return node{members: added}, true
+}
+
+// elements are those elements of a list that are objects.
+func (n node) elements(name string) iter.Seq[node] {
+	return func(yield func(node) bool) {
+		list, _ := n.members[name].([]any)
+		for i, elem := range list {
+			members, _ := elem.(map[string]any)
+			if members == nil {
+				continue
+			}
+			if !yield(node{members, n.pointer(name) + "/" + strconv.Itoa(i), n.edits}) {
+				return
+			}
+		}
+	}
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+func (n node) pointer(name string) string {
+	return n.path + "/" + pointerEscapes.Replace(name)
+}
