@@ -1,0 +1,223 @@
+package tally_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// bytesPerPod is the goal of memory: 100,000 Pods in 100 MB.
+const bytesPerPod = 1024
+
+// realisticPod is the i-th Pod of a cluster: an app, two injected sidecars and a
+// native one, with what admission, the scheduler and the kubelet leave on it.
+func realisticPod(i int) *corev1.Pod {
+	deployment := i / 20
+	app := fmt.Sprintf("shop-%d", deployment)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: fmt.Sprintf("team-%d", deployment%50),
+		Name:      fmt.Sprintf("%s-7c9d8f6b5%d-x%06d", app, deployment%9, i),
+		UID:       types.UID(fmt.Sprintf("3f0c1d2e-4b5a-4c6d-8e7f-%012d", i)),
+		Labels: map[string]string{
+			"app.kubernetes.io/name": app, "app.kubernetes.io/instance": app, "app.kubernetes.io/part-of": "shop",
+			"pod-template-hash": fmt.Sprintf("7c9d8f6b5%d", deployment%9), "team": fmt.Sprint(deployment % 50), "inject": "yes",
+		},
+		Annotations: map[string]string{
+			appsv1beta1.AnnotationInjectedList:     "logging,mesh",
+			appsv1beta1.AnnotationHash:             hashes(i),
+			appsv1beta1.AnnotationHashWithoutImage: hashes(i),
+		},
+	}}
+	pod.Spec.InitContainers = []corev1.Container{container("proxy-init"), container("vault")}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	for _, name := range []string{app, "log", "mesh"} {
+		pod.Spec.Containers = append(pod.Spec.Containers, container(name))
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: name, Image: "registry.example.com/shop/" + name + ":1.2.3", Ready: true,
+			ImageID:     "registry.example.com/shop/" + name + "@sha256:" + strings.Repeat("0123456789abcdef", 4),
+			ContainerID: "containerd://" + strings.Repeat("fedcba9876543210", 4),
+		})
+	}
+	return pod
+}
+
+func container(name string) corev1.Container {
+	c := corev1.Container{Name: name, Image: "registry.example.com/shop/" + name + ":1.2.3"}
+	for i := range 12 {
+		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", i), Value: strings.Repeat("v", 40)})
+	}
+	c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
+	return c
+}
+
+func hashes(i int) string {
+	entries := map[string]any{}
+	for _, set := range []string{"logging", "mesh"} {
+		entries[set] = map[string]any{
+			"updateTimestamp": fmt.Sprintf("2026-01-02T03:%02d:%02dZ", i/60%60, i%60), "sidecarSetName": set,
+			"hash": strings.Repeat("bcdf2456", 8), "sidecarList": []string{"log", "mesh"}, "controllerRevision": set + "-6f84bc646f",
+		}
+	}
+	text, err := json.Marshal(entries)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// decoded gives the Pod the memory layout that decoding an event gives it.
+func decoded(t testing.TB, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	wire, err := pod.Marshal()
+	if err != nil {
+		t.Fatalf("encoding a Pod: %v", err)
+	}
+	fresh := &corev1.Pod{}
+	if err := fresh.Unmarshal(wire); err != nil {
+		t.Fatalf("decoding a Pod: %v", err)
+	}
+	return fresh
+}
+
+// crowd has SidecarSets "logging" and "mesh" that select all Pods, and 98 that
+// select none.
+func crowd(t testing.TB, pods int) *tally.Tally {
+	t.Helper()
+	tl := tally.New(tally.Options{})
+	programs := []*inject.Program{crowdProgram(t, "logging", "yes", "log"), crowdProgram(t, "mesh", "yes", "mesh")}
+	for i := range 98 {
+		name := fmt.Sprint("other-", i)
+		programs = append(programs, crowdProgram(t, name, name, "log"))
+	}
+	tl.SetCatalog(match.Build(programs, map[string]labels.Set{}))
+	for i := range pods {
+		tl.Set(podstate.FromPod(decoded(t, realisticPod(i))))
+	}
+	return tl
+}
+
+func crowdProgram(t testing.TB, name, label, container string) *inject.Program {
+	t.Helper()
+	set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Annotations: map[string]string{appsv1beta1.AnnotationHash: strings.Repeat("bcdf2456", 8)},
+	}}
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"inject": label}}
+	set.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: container}}}
+	return program(t, set)
+}
+
+func TestMemoryPerTrackedPod(t *testing.T) {
+	const pods = 20000
+	before := heap()
+	tl := crowd(t, pods)
+	perPod := (heap() - before) / pods
+	t.Logf("%d bytes for each of %d injected Pods, records and tally together", perPod, pods)
+	if n, _ := tl.Count("mesh"); n.UpdatedReady != pods {
+		t.Errorf("counters = %+v, want all of %d Pods updated and ready", n.Counters, pods)
+	}
+	if perPod > bytesPerPod {
+		t.Errorf("a tracked Pod takes %d bytes, want %d at most", perPod, bytesPerPod)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // interned strings that nothing refers to go one cycle later
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A Pod that changes in nothing but readiness moves counters and allocates
+// nothing.
+func TestPodEventsAllocateNothing(t *testing.T) {
+	tl := crowd(t, 100)
+	flip := flipped(t, 7)
+	i := 0
+	allocations := testing.AllocsPerRun(1000, func() {
+		i++
+		tl.Set(flip[i%2])
+		tl.Changed(func(string) {})
+	})
+	if allocations != 0 {
+		t.Errorf("an event allocates %v times", allocations)
+	}
+}
+
+// flipped returns the records of one Pod when it is ready and when it is not.
+func flipped(t testing.TB, i int) [2]*podstate.Record {
+	pod := decoded(t, realisticPod(i))
+	ready := podstate.FromPod(pod)
+	pod.Status.Conditions[1].Status = corev1.ConditionFalse
+	return [2]*podstate.Record{ready, podstate.FromPod(pod)}
+}
+
+// BenchmarkPodEvent is the counting of one readiness change, of Pods in no order
+// that a cache would like.
+func BenchmarkPodEvent(b *testing.B) {
+	for _, pods := range []int{1000, 10000, 100000} {
+		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
+			tl := crowd(b, pods)
+			flips := make([][2]*podstate.Record, min(pods, 20000))
+			for i := range flips {
+				flips[i] = flipped(b, i*7919%pods)
+			}
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				i++
+				tl.Set(flips[i%len(flips)][i/len(flips)%2])
+				tl.Changed(func(string) {})
+			}
+		})
+	}
+}
+
+// BenchmarkPodRecord is what turning a decoded Pod into a record adds.
+func BenchmarkPodRecord(b *testing.B) {
+	pod := decoded(b, realisticPod(1))
+	b.ReportAllocs()
+	for b.Loop() {
+		podstate.FromPod(pod)
+	}
+}
+
+// BenchmarkSidecarSetChange is the pass over all Pods when a selector changes,
+// and the look at the SidecarSets when nothing that matters does.
+func BenchmarkSidecarSetChange(b *testing.B) {
+	for _, pods := range []int{1000, 10000, 100000} {
+		tl := crowd(b, pods)
+		extra := crowdProgram(b, "extra", "yes", "log")
+		base := []*inject.Program{crowdProgram(b, "logging", "yes", "log"), crowdProgram(b, "mesh", "yes", "mesh")}
+		with, without := match.Build(append(base[:2:2], extra), nil), match.Build(base, nil)
+		touched := *base[0]
+		same := match.Build([]*inject.Program{&touched, base[1]}, nil)
+		b.Run(fmt.Sprintf("selector/pods=%d", pods), func(b *testing.B) {
+			for b.Loop() {
+				tl.SetCatalog(with)
+				tl.SetCatalog(without)
+			}
+		})
+		b.Run(fmt.Sprintf("status/pods=%d", pods), func(b *testing.B) {
+			for b.Loop() {
+				tl.SetCatalog(same)
+				tl.SetCatalog(without)
+			}
+		})
+	}
+}

@@ -1,0 +1,338 @@
+package tally_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+const excludedNamespace = "kube-system"
+
+// program compiles a SidecarSet as far as the Tally and the Catalog look at it.
+func program(t testing.TB, set *appsv1beta1.SidecarSet) *inject.Program {
+	t.Helper()
+	pods := selector(t, set.Spec.Selector, labels.Nothing())
+	if pods.Empty() {
+		pods = labels.Nothing()
+	}
+	return &inject.Program{
+		Set:               set,
+		Selector:          pods,
+		NamespaceSelector: selector(t, set.Spec.NamespaceSelector, labels.Everything()),
+		Hash:              set.Annotations[appsv1beta1.AnnotationHash],
+	}
+}
+
+func selector(t testing.TB, s *metav1.LabelSelector, absent labels.Selector) labels.Selector {
+	t.Helper()
+	if s == nil {
+		return absent
+	}
+	compiled, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		t.Fatalf("selector: %v", err)
+	}
+	return compiled
+}
+
+// world is what an API server would hold. Its recount is written from the
+// specification, over whole Pods, and shares nothing with the Tally.
+type world struct {
+	t          testing.TB
+	sets       map[string]*appsv1beta1.SidecarSet
+	programs   map[string]*inject.Program
+	namespaces map[string]labels.Set
+	pods       map[string]*corev1.Pod // by namespace/name
+	serial     int
+}
+
+func newWorld(t testing.TB) *world {
+	return &world{
+		t:        t,
+		sets:     map[string]*appsv1beta1.SidecarSet{},
+		programs: map[string]*inject.Program{},
+		pods:     map[string]*corev1.Pod{},
+		namespaces: map[string]labels.Set{
+			"a": {"kubernetes.io/metadata.name": "a"}, "b": {"kubernetes.io/metadata.name": "b", "team": "x"},
+			excludedNamespace: {"kubernetes.io/metadata.name": excludedNamespace},
+		},
+	}
+}
+
+func (w *world) put(set *appsv1beta1.SidecarSet) {
+	w.sets[set.Name] = set
+	w.programs[set.Name] = program(w.t, set)
+}
+
+func (w *world) catalog() *match.Catalog {
+	programs := make([]*inject.Program, 0, len(w.programs))
+	for _, name := range slices.Sorted(maps.Keys(w.programs)) {
+		programs = append(programs, w.programs[name])
+	}
+	return match.Build(programs, maps.Clone(w.namespaces))
+}
+
+func (w *world) records() []*podstate.Record {
+	records := make([]*podstate.Record, 0, len(w.pods))
+	for _, pod := range w.pods {
+		records = append(records, podstate.FromPod(pod))
+	}
+	return records
+}
+
+func (w *world) recount(set *appsv1beta1.SidecarSet) tally.Counters {
+	var c tally.Counters
+	for _, pod := range w.pods {
+		if !w.selects(set, pod) || pod.DeletionTimestamp != nil ||
+			pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		if !hasInjected(pod, set.Name) {
+			if w.expected(set, pod) {
+				c.Uninjected++
+			}
+			continue
+		}
+		if !contains(pod, set) {
+			continue
+		}
+		c.Matched++
+		isUpdated := recordedHash(pod, set.Name) == set.Annotations[appsv1beta1.AnnotationHash]
+		isReady := isPodReady(pod) && isSettled(pod, set)
+		if isUpdated {
+			c.Updated++
+		}
+		if isReady {
+			c.Ready++
+		}
+		if isUpdated && isReady {
+			c.UpdatedReady++
+		}
+	}
+	return c
+}
+
+func (w *world) selects(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
+	namespace, ok := w.namespaces[pod.Namespace]
+	if !ok {
+		namespace = labels.Set{"kubernetes.io/metadata.name": pod.Namespace}
+	}
+	if set.Spec.Selector == nil || len(set.Spec.Selector.MatchLabels)+len(set.Spec.Selector.MatchExpressions) == 0 {
+		return false
+	}
+	return selector(w.t, set.Spec.Selector, nil).Matches(labels.Set(pod.Labels)) &&
+		selector(w.t, set.Spec.NamespaceSelector, labels.Everything()).Matches(namespace)
+}
+
+func (w *world) expected(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
+	if pod.Namespace == excludedNamespace || pod.Annotations[corev1.MirrorPodAnnotationKey] != "" ||
+		len(set.Spec.Containers)+len(set.Spec.InitContainers) == 0 {
+		return false
+	}
+	for _, other := range w.sets {
+		if other.Annotations[appsv1beta1.AnnotationCanary] == "true" && other.Annotations[appsv1beta1.AnnotationBase] == set.Name &&
+			w.selects(other, pod) && hasInjected(pod, other.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+func hasInjected(pod *corev1.Pod, set string) bool {
+	return slices.Contains(strings.Split(pod.Annotations[appsv1beta1.AnnotationInjectedList], ","), set)
+}
+
+func contains(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
+	names := map[string]bool{}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		names[c.Name] = true
+	}
+	for _, c := range set.Spec.Containers {
+		if c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade {
+			if _, ok := working(pod)[c.Name]; !ok || !names[c.Name+"-1"] || !names[c.Name+"-2"] {
+				return false
+			}
+		} else if !names[c.Name] {
+			return false
+		}
+	}
+	return true
+}
+
+func working(pod *corev1.Pod) map[string]string {
+	var m map[string]string
+	if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]), &m) != nil {
+		return nil
+	}
+	return m
+}
+
+func recordedHash(pod *corev1.Pod, set string) string {
+	var entries map[string]struct{ Hash string }
+	if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &entries) == nil {
+		return entries[set].Hash
+	}
+	var legacy map[string]string
+	if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &legacy) == nil {
+		return legacy[set]
+	}
+	return ""
+}
+
+func isPodReady(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning &&
+		slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+}
+
+// isSettled is C §6.3 and the hot-upgrade part of §6.4 for the images that the
+// random Pods use: tags whose text needs no normalising, and digests.
+func isSettled(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
+	if len(pod.Status.ContainerStatuses) != len(pod.Spec.Containers) {
+		return false
+	}
+	var state map[string]struct {
+		LastContainerStatuses map[string]struct{ ImageID string }
+	}
+	unreadable := false
+	if text := pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]; text != "" {
+		unreadable = json.Unmarshal([]byte(text), &state) != nil
+	}
+	names := map[string]bool{}
+	for _, c := range set.Spec.Containers {
+		if c.UpgradeStrategy.UpgradeType != appsv1beta1.SidecarContainerHotUpgrade {
+			names[c.Name] = true
+			continue
+		}
+		names[c.Name+"-1"], names[c.Name+"-2"] = true, true
+		idle := c.Name + "-1"
+		if working(pod)[c.Name] == idle {
+			idle = c.Name + "-2"
+		}
+		for _, pc := range pod.Spec.Containers {
+			if pc.Name == idle && c.UpgradeStrategy.HotUpgradeEmptyImage != "" && pc.Image != c.UpgradeStrategy.HotUpgradeEmptyImage {
+				return false
+			}
+		}
+	}
+	for i, c := range pod.Spec.Containers {
+		if !names[c.Name] {
+			continue
+		}
+		status := pod.Status.ContainerStatuses[i]
+		if _, digest, pinned := strings.Cut(c.Image, "@"); pinned {
+			if !strings.HasSuffix(status.ImageID, "@"+digest) {
+				return false
+			}
+			continue
+		}
+		last := state[set.Name].LastContainerStatuses[c.Name].ImageID
+		if unreadable || last != "" && last == status.ImageID && c.Image != status.Image {
+			return false
+		}
+	}
+	return true
+}
+
+// The random part: few names and values, so that everything meets everything.
+
+func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
+
+func (w *world) randomSet(r *rand.Rand) *appsv1beta1.SidecarSet {
+	w.serial++
+	set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{
+		Name: pick(r, "s0", "s1", "s2", "s3"), UID: types.UID(fmt.Sprint("set-", w.serial)), Generation: int64(w.serial),
+		Annotations: map[string]string{appsv1beta1.AnnotationHash: pick(r, "h1", "h2")},
+	}}
+	if r.IntN(4) == 0 {
+		set.Annotations[appsv1beta1.AnnotationCanary] = pick(r, "true", "True")
+		set.Annotations[appsv1beta1.AnnotationBase] = pick(r, "s0", "s1")
+	}
+	set.Spec.Selector = pick(r,
+		nil, &metav1.LabelSelector{},
+		&metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		&metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+		&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}})
+	set.Spec.NamespaceSelector = pick(r,
+		nil, nil, &metav1.LabelSelector{},
+		&metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "a"}},
+		&metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}},
+		&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"x"}}}})
+	for _, name := range pick(r, []string{}, []string{"log"}, []string{"log", "mesh"}) {
+		set.Spec.Containers = append(set.Spec.Containers, appsv1beta1.SidecarContainer{Container: corev1.Container{Name: name}})
+	}
+	if r.IntN(4) == 0 {
+		hot := appsv1beta1.SidecarContainer{Container: corev1.Container{Name: "hot"}}
+		hot.UpgradeStrategy.UpgradeType = appsv1beta1.SidecarContainerHotUpgrade
+		hot.UpgradeStrategy.HotUpgradeEmptyImage = pick(r, "", "empty:1")
+		set.Spec.Containers = append(set.Spec.Containers, hot)
+	}
+	return set
+}
+
+func (w *world) randomPod(r *rand.Rand) *corev1.Pod {
+	w.serial++
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		UID: types.UID(fmt.Sprint("pod-", w.serial)), Namespace: pick(r, "a", "b", "new", excludedNamespace), Name: fmt.Sprint("p", r.IntN(12)),
+		Annotations: map[string]string{},
+	}}
+	w.randomChange(r, pod)
+	return pod
+}
+
+// randomChange redraws what can change on a Pod.
+func (w *world) randomChange(r *rand.Rand, pod *corev1.Pod) {
+	pod.Labels = pick(r, nil, map[string]string{"app": "web"}, map[string]string{"app": "db", "x": "y"}, map[string]string{"x": "y"})
+	for key, values := range map[string][]string{
+		corev1.MirrorPodAnnotationKey:                    {"", "", "", "m"},
+		appsv1beta1.AnnotationInjectedList:               {"", "s0", "s1,s2", "s0,s1,s2,s3", "s1"},
+		appsv1beta1.AnnotationHash:                       {"", "{", `{"s0":"h1","s1":"h2"}`, `{"s0":{"hash":"h1"},"s1":{"hash":"h1"},"s2":{"hash":"h2"}}`},
+		appsv1beta1.AnnotationWorkingHotUpgradeContainer: {"", "[", `{"hot":"hot-1"}`, `{"hot":"hot-2"}`},
+		appsv1beta1.AnnotationInPlaceUpdateState: {
+			"", "", "{", `{"s1":{"lastContainerStatuses":{"log":{"imageID":"log@sha256:a"}}}}`,
+			`{"s0":{"lastContainerStatuses":{"log":{"imageID":"log@sha256:b"},"hot-1":{"imageID":"hot@sha256:b"}}}}`,
+		},
+	} {
+		delete(pod.Annotations, key)
+		if value := pick(r, values...); value != "" {
+			pod.Annotations[key] = value
+		}
+	}
+	pod.Spec, pod.Status.ContainerStatuses = corev1.PodSpec{}, nil
+	for _, name := range pick(r, []string{"app"}, []string{"app", "log"}, []string{"app", "log", "mesh", "hot-1", "hot-2"}) {
+		repository, _, _ := strings.Cut(name, "-")
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+			Name: name, Image: pick(r, "empty:1", repository+":1", repository+":2", repository+"@sha256:a"),
+		})
+		if r.IntN(8) > 0 {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+				Name: name, Image: pick(r, repository+":1", repository+":2"), ImageID: repository + pick(r, "@sha256:a", "@sha256:b"),
+			})
+		}
+	}
+	if r.IntN(4) == 0 {
+		pod.Spec.InitContainers = []corev1.Container{{Name: pick(r, "mesh", "setup")}}
+	}
+	pod.Status.Phase = pick(r, corev1.PodPending, corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded)
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: pick(r, corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse)}}
+	pod.DeletionTimestamp = nil
+	if r.IntN(8) == 0 {
+		pod.DeletionTimestamp = &metav1.Time{}
+	}
+}

@@ -1,0 +1,205 @@
+package tally
+
+import (
+	"reflect"
+	"slices"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// verdict is what one Pod means to one SidecarSet that selects it.
+type verdict uint8
+
+const (
+	matched verdict = 1 << iota
+	updated
+	ready
+	uninjected
+)
+
+func (c *Counters) add(v verdict, n int32) {
+	if v&matched != 0 {
+		c.Matched += n
+	}
+	if v&updated != 0 {
+		c.Updated += n
+	}
+	if v&ready != 0 {
+		c.Ready += n
+	}
+	if v&(updated|ready) == updated|ready {
+		c.UpdatedReady += n
+	}
+	if v&uninjected != 0 {
+		c.Uninjected += n
+	}
+}
+
+// change says how much of the Pods a new Program may concern.
+type change int
+
+const (
+	nothingChanged    change = iota
+	comparisonChanged        // the Pods stay the same, what is said of them may not
+	selectionChanged         // other Pods may be selected
+)
+
+// sidecarSet is what Pods are compared with, and the result.
+type sidecarSet struct {
+	name    podstate.Name
+	program *inject.Program
+	terms
+
+	counters Counters
+	reported Count
+	touched  bool
+	removed  bool
+}
+
+// terms are the parts of a Program that a record is judged by.
+type terms struct {
+	hash     podstate.Name
+	base     podstate.Name // of a canary; the zero Name otherwise
+	sidecars []sidecar     // one per spec.containers
+	// recognisable is false for a SidecarSet that adds no container at all:
+	// admission then leaves no trace that one could miss.
+	recognisable bool
+}
+
+// sidecar is one of spec.containers. Native sidecars and other init containers
+// are not looked at: the Pod's Ready condition covers the former.
+type sidecar struct {
+	name       string
+	containers []podstate.Name // two for a hot-upgrade sidecar
+	emptyImage podstate.Name   // that its idle container must have; zero: any
+}
+
+// set takes over a new Program.
+func (s *sidecarSet) set(program *inject.Program) change {
+	old, now := s.program, termsOf(program)
+	unchanged := s.terms.equal(now)
+	s.program, s.terms = program, now
+	switch {
+	case old == nil || !sameSelection(old, program):
+		return selectionChanged
+	case !unchanged:
+		return comparisonChanged
+	}
+	return nothingChanged
+}
+
+func sameSelection(a, b *inject.Program) bool {
+	return reflect.DeepEqual(a.Set.Spec.Selector, b.Set.Spec.Selector) &&
+		reflect.DeepEqual(a.Set.Spec.NamespaceSelector, b.Set.Spec.NamespaceSelector)
+}
+
+func termsOf(program *inject.Program) terms {
+	set := program.Set
+	t := terms{
+		hash:         podstate.MakeName(program.Hash),
+		recognisable: len(set.Spec.Containers)+len(set.Spec.InitContainers) > 0,
+	}
+	if base := set.Annotations[appsv1beta1.AnnotationBase]; base != "" && set.Annotations[appsv1beta1.AnnotationCanary] == "true" {
+		t.base = podstate.MakeName(base)
+	}
+	for i := range set.Spec.Containers {
+		t.sidecars = append(t.sidecars, sidecarOf(&set.Spec.Containers[i]))
+	}
+	return t
+}
+
+func sidecarOf(c *appsv1beta1.SidecarContainer) sidecar {
+	if c.UpgradeStrategy.UpgradeType != appsv1beta1.SidecarContainerHotUpgrade {
+		return sidecar{name: c.Name, containers: []podstate.Name{podstate.MakeName(c.Name)}}
+	}
+	hot := sidecar{name: c.Name, containers: []podstate.Name{
+		podstate.MakeName(c.Name + "-1"), podstate.MakeName(c.Name + "-2"),
+	}}
+	if image := c.UpgradeStrategy.HotUpgradeEmptyImage; image != "" {
+		hot.emptyImage = podstate.MakeName(image)
+	}
+	return hot
+}
+
+func (t terms) equal(other terms) bool {
+	return t.hash == other.hash && t.base == other.base && t.recognisable == other.recognisable &&
+		slices.EqualFunc(t.sidecars, other.sidecars, sidecar.equal)
+}
+
+func (s sidecar) equal(other sidecar) bool {
+	return s.name == other.name && s.emptyImage == other.emptyImage && slices.Equal(s.containers, other.containers)
+}
+
+// judge says what a Pod that the SidecarSet selects means to it.
+func (s *sidecarSet) judge(r *podstate.Record) verdict {
+	injection, injected := r.Injection(s.name)
+	switch {
+	case !injected && s.recognisable:
+		return uninjected
+	case !injected || !s.containedIn(r):
+		return 0
+	}
+	v := matched
+	if injection.Hash == s.hash {
+		v |= updated
+	}
+	if r.Ready && s.settledIn(r) {
+		v |= ready
+	}
+	return v
+}
+
+// containedIn says whether the Pod has a container for each sidecar, and for a
+// hot-upgrade sidecar both and a note which of them works.
+func (s *sidecarSet) containedIn(r *podstate.Record) bool {
+	for i := range s.sidecars {
+		for _, name := range s.sidecars[i].containers {
+			if _, ok := r.Container(name); !ok {
+				return false
+			}
+		}
+		if s.sidecars[i].hot() {
+			if _, ok := r.Working(s.sidecars[i].name); !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// settledIn says whether the kubelet has taken the image of every sidecar, and
+// whether no hot upgrade is under way.
+func (s *sidecarSet) settledIn(r *podstate.Record) bool {
+	if !r.Reported {
+		return false
+	}
+	for i := range s.sidecars {
+		for _, name := range s.sidecars[i].containers {
+			if !r.Landed(s.name, name) {
+				return false
+			}
+		}
+		if s.sidecars[i].upgradingIn(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *sidecar) hot() bool { return len(s.containers) == 2 }
+
+// upgradingIn says whether the idle container of a hot-upgrade sidecar has
+// anything but the empty image.
+func (s *sidecar) upgradingIn(r *podstate.Record) bool {
+	if !s.hot() || s.emptyImage == (podstate.Name{}) {
+		return false
+	}
+	idle := s.containers[0]
+	if working, _ := r.Working(s.name); working == idle.Value() {
+		idle = s.containers[1]
+	}
+	c, _ := r.Container(idle)
+	return c.Image != s.emptyImage
+}

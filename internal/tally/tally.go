@@ -1,0 +1,362 @@
+// Package tally knows how many Pods each SidecarSet has: it keeps a record of
+// every active Pod and counters per SidecarSet, which it moves by what an event
+// changed, so that an event costs as much as the Pod has SidecarSets and never a
+// pass over the Pods. Which SidecarSets select a Pod it asks the Catalog that
+// admission asks. It refuses to know where Pods come from, what is written to a
+// status, and the time.
+package tally
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// Counters are the numbers of one SidecarSet's status.
+type Counters struct {
+	// Matched Pods are selected, active, have the SidecarSet in their injected
+	// list and contain its containers.
+	Matched int32
+	// Updated Pods are matched and carry the current hash.
+	Updated int32
+	// Ready Pods are matched, ready, and run the images they were given.
+	Ready int32
+	// UpdatedReady Pods are both.
+	UpdatedReady int32
+	// Uninjected Pods are selected and active and do not have the SidecarSet in
+	// their injected list, although admission would have injected it.
+	Uninjected int32
+}
+
+// Count is the counters of one SidecarSet and the Program that they were
+// computed with, whose generation they are about.
+type Count struct {
+	Counters
+	Program *inject.Program
+}
+
+// Options say which Pods are none of our business.
+type Options struct {
+	// ExcludedNamespaces are those whose Pods admission never sees. Their Pods
+	// are not expected to be injected; those that are count as elsewhere.
+	ExcludedNamespaces []string
+}
+
+// Tally holds the records and the counters. It belongs to one goroutine: no
+// method may run at the same time as another.
+type Tally struct {
+	excluded   map[podstate.Name]struct{}
+	catalog    *match.Catalog
+	sets       map[string]*sidecarSet
+	namespaces map[podstate.Name]*namespace
+	pods       int
+
+	// pass tells the Pods of the last Replace from those it did not mention.
+	pass    uint32
+	touched []*sidecarSet
+}
+
+type namespace struct {
+	name   string
+	labels labels.Set
+	pods   map[string]*pod
+}
+
+type pod struct {
+	record *podstate.Record
+	shares []share
+	pass   uint32
+}
+
+// share is what a Pod contributes to a SidecarSet that selects it.
+type share struct {
+	set     *sidecarSet
+	verdict verdict
+}
+
+// New returns a Tally without Pods and SidecarSets.
+func New(o Options) *Tally {
+	t := &Tally{
+		excluded:   make(map[podstate.Name]struct{}, len(o.ExcludedNamespaces)),
+		sets:       make(map[string]*sidecarSet),
+		namespaces: make(map[podstate.Name]*namespace),
+	}
+	for _, name := range o.ExcludedNamespaces {
+		t.excluded[podstate.MakeName(name)] = struct{}{}
+	}
+	return t
+}
+
+// Pods is the number of Pods that are tracked.
+func (t *Tally) Pods() int { return t.pods }
+
+// Count returns the counters of a SidecarSet of the current Catalog.
+func (t *Tally) Count(sidecarSet string) (Count, bool) {
+	s, ok := t.sets[sidecarSet]
+	if !ok {
+		return Count{}, false
+	}
+	return Count{Counters: s.counters, Program: s.program}, true
+}
+
+// Changed calls report with the name of each SidecarSet whose Count is not what
+// it was, or that is gone, since the last call.
+func (t *Tally) Changed(report func(sidecarSet string)) {
+	for i, s := range t.touched {
+		t.touched[i] = nil
+		s.touched = false
+		if now := (Count{s.counters, s.program}); s.removed || now != s.reported {
+			s.reported = now
+			report(s.name.Value())
+		}
+	}
+	t.touched = t.touched[:0]
+}
+
+// Set adds a Pod or replaces what is known about it. A Pod that is not active
+// is forgotten.
+func (t *Tally) Set(r *podstate.Record) {
+	if !r.Active {
+		t.forget(r.Namespace, r.Name)
+		return
+	}
+	ns := t.namespace(r.Namespace)
+	p, known := ns.pods[r.Name]
+	if !known {
+		p = &pod{}
+		ns.pods[r.Name] = p
+		t.pods++
+	}
+	selectAgain := !known || p.record.Labels != r.Labels
+	p.record, p.pass = r, t.pass
+	if selectAgain {
+		t.assign(p, t.selecting(ns, r.Labels))
+	} else {
+		t.judge(p)
+	}
+}
+
+// Delete removes a Pod. If its name has meanwhile been taken by a Pod with
+// another UID, that one stays.
+func (t *Tally) Delete(r *podstate.Record) {
+	ns := t.namespaces[r.Namespace]
+	if ns == nil {
+		return
+	}
+	if p := ns.pods[r.Name]; p != nil && p.record.UID == r.UID {
+		t.forget(r.Namespace, r.Name)
+	}
+}
+
+// DeleteNamed removes the Pod of that name, whichever it is.
+func (t *Tally) DeleteNamed(namespace, name string) {
+	t.forget(podstate.MakeName(namespace), name)
+}
+
+// Replace makes the given Pods the only ones.
+func (t *Tally) Replace(records []*podstate.Record) {
+	t.pass++
+	for _, r := range records {
+		t.Set(r)
+	}
+	for name, ns := range t.namespaces {
+		for podName, p := range ns.pods {
+			if p.pass != t.pass {
+				t.forget(name, podName)
+			}
+		}
+	}
+}
+
+func (t *Tally) forget(namespaceName podstate.Name, name string) {
+	ns := t.namespaces[namespaceName]
+	if ns == nil {
+		return
+	}
+	p, ok := ns.pods[name]
+	if !ok {
+		return
+	}
+	t.assign(p, nil)
+	delete(ns.pods, name)
+	t.pods--
+	if len(ns.pods) == 0 {
+		delete(t.namespaces, namespaceName)
+	}
+}
+
+func (t *Tally) namespace(name podstate.Name) *namespace {
+	ns, ok := t.namespaces[name]
+	if !ok {
+		ns = &namespace{name: name.Value(), pods: make(map[string]*pod)}
+		ns.labels = namespaceLabels(t.catalog, ns.name)
+		t.namespaces[name] = ns
+	}
+	return ns
+}
+
+// SetCatalog makes a snapshot the current one. It passes over all Pods if a
+// selector changed or a SidecarSet came or went, or if what Pods are compared
+// with changed; over the Pods of a namespace if its labels changed; and over
+// none otherwise.
+func (t *Tally) SetCatalog(next *match.Catalog) {
+	change := t.setPrograms(next)
+	t.catalog = next
+	for _, ns := range t.namespaces {
+		moved := t.setNamespaceLabels(ns)
+		switch {
+		case moved || change == selectionChanged:
+			t.reselect(ns)
+		case change == comparisonChanged:
+			for _, p := range ns.pods {
+				t.judge(p)
+			}
+		}
+	}
+}
+
+// setPrograms takes over a Catalog's Programs and says what may have changed
+// for the Pods.
+func (t *Tally) setPrograms(next *match.Catalog) change {
+	worst := nothingChanged
+	left := maps.Clone(t.sets)
+	for _, program := range next.Programs() {
+		name := program.Name()
+		delete(left, name)
+		s, known := t.sets[name]
+		if !known {
+			s = &sidecarSet{name: podstate.MakeName(name)}
+			t.sets[name] = s
+		}
+		if s.program != program {
+			worst = max(worst, s.set(program))
+			t.touch(s)
+		}
+	}
+	for name, s := range left {
+		s.removed = true
+		t.touch(s)
+		delete(t.sets, name)
+		worst = selectionChanged
+	}
+	return worst
+}
+
+func (t *Tally) setNamespaceLabels(ns *namespace) (moved bool) {
+	now := namespaceLabels(t.catalog, ns.name)
+	if maps.Equal(now, ns.labels) {
+		return false
+	}
+	ns.labels = now
+	return true
+}
+
+// namespaceLabels returns the labels of a namespace as the Catalog knows them.
+// Where it does not know the namespace yet, the name alone is certain; the
+// Catalog that knows it makes the difference good.
+func namespaceLabels(catalog *match.Catalog, namespace string) labels.Set {
+	if catalog != nil {
+		if set, ok := catalog.NamespaceLabels(namespace); ok {
+			return set
+		}
+	}
+	return labels.Set{corev1.LabelMetadataName: namespace}
+}
+
+// reselect asks the Catalog again for all Pods of a namespace, once per set of
+// labels.
+func (t *Tally) reselect(ns *namespace) {
+	known := make(map[podstate.LabelSet][]*sidecarSet)
+	for _, p := range ns.pods {
+		sets, ok := known[p.record.Labels]
+		if !ok {
+			sets = t.selecting(ns, p.record.Labels)
+			known[p.record.Labels] = sets
+		}
+		t.assign(p, sets)
+	}
+}
+
+// selecting returns the SidecarSets that select Pods with these labels.
+func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
+	if t.catalog == nil {
+		return nil
+	}
+	programs, err := t.catalog.Select(ns.name, set.Labels(), func(string) (labels.Set, error) { return ns.labels, nil })
+	if err != nil || len(programs) == 0 { // the only error is that of the function given
+		return nil
+	}
+	sets := make([]*sidecarSet, len(programs))
+	for i, program := range programs {
+		sets[i] = t.sets[program.Name()]
+	}
+	return sets
+}
+
+// assign makes the given SidecarSets those that select a Pod.
+func (t *Tally) assign(p *pod, sets []*sidecarSet) {
+	for _, sh := range p.shares {
+		t.move(sh.set, sh.verdict, 0)
+	}
+	p.shares = nil
+	if len(sets) == 0 {
+		return
+	}
+	p.shares = make([]share, len(sets))
+	for i, s := range sets {
+		p.shares[i] = share{set: s}
+	}
+	t.judge(p)
+}
+
+// judge moves the counters of the SidecarSets that select a Pod to what its
+// record says now.
+func (t *Tally) judge(p *pod) {
+	for i := range p.shares {
+		sh := &p.shares[i]
+		now := sh.set.judge(p.record)
+		if now == uninjected && !t.expected(p, sh.set) {
+			now = 0
+		}
+		t.move(sh.set, sh.verdict, now)
+		sh.verdict = now
+	}
+}
+
+// expected says whether admission would inject a SidecarSet into a Pod that it
+// selects: not where no webhook is called, not into the copy of a static Pod,
+// and not a base whose canary the Pod has instead.
+func (t *Tally) expected(p *pod, s *sidecarSet) bool {
+	if _, excluded := t.excluded[p.record.Namespace]; excluded || p.record.Mirror {
+		return false
+	}
+	for _, other := range p.shares {
+		if other.set.base == s.name {
+			if _, injected := p.record.Injection(other.set.name); injected {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (t *Tally) move(s *sidecarSet, from, to verdict) {
+	if from == to {
+		return
+	}
+	s.counters.add(from, -1)
+	s.counters.add(to, 1)
+	t.touch(s)
+}
+
+func (t *Tally) touch(s *sidecarSet) {
+	if !s.touched {
+		s.touched = true
+		t.touched = append(t.touched, s)
+	}
+}

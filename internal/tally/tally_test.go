@@ -1,0 +1,200 @@
+package tally_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+func newTally() *tally.Tally {
+	return tally.New(tally.Options{ExcludedNamespaces: []string{excludedNamespace}})
+}
+
+// Whatever happens in whatever order, the counters are those that a count from
+// nothing gives, and exactly the SidecarSets whose numbers moved are reported.
+func TestTallyEqualsARecount(t *testing.T) {
+	for seed := range uint64(24) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			w, tl := newWorld(t), newTally()
+			reported := map[string]tally.Count{}
+			for step := range 250 {
+				what := w.randomStep(r, tl)
+				checkReports(t, tl, reported)
+				for name, set := range w.sets {
+					got, ok := tl.Count(name)
+					if want := w.recount(set); !ok || got.Counters != want || got.Program != w.programs[name] {
+						t.Fatalf("step %d, %s: SidecarSet %s counts %+v, a recount %+v", step, what, name, got.Counters, want)
+					}
+				}
+				if got, want := tl.Pods(), w.activePods(); got != want {
+					t.Fatalf("step %d, %s: %d Pods are tracked, want %d", step, what, got, want)
+				}
+			}
+		})
+	}
+}
+
+// checkReports compares what Changed names with what did change.
+func checkReports(t *testing.T, tl *tally.Tally, reported map[string]tally.Count) {
+	t.Helper()
+	named := map[string]bool{}
+	tl.Changed(func(name string) { named[name] = true })
+	for i := range 4 {
+		name := fmt.Sprint("s", i)
+		now, exists := tl.Count(name)
+		before, existed := reported[name]
+		if named[name] != (exists != existed || now != before) {
+			t.Fatalf("SidecarSet %s: reported %v, before %+v, now %+v", name, named[name], before, now)
+		}
+		delete(reported, name)
+		if exists {
+			reported[name] = now
+		}
+	}
+}
+
+func (w *world) activePods() (n int) {
+	for _, pod := range w.pods {
+		if podstate.FromPod(pod).Active {
+			n++
+		}
+	}
+	return n
+}
+
+// randomStep changes the world and tells the Tally what a watch would.
+func (w *world) randomStep(r *rand.Rand, tl *tally.Tally) string {
+	switch n := r.IntN(20); {
+	case n < 5:
+		pod := w.randomPod(r)
+		key := pod.Namespace + "/" + pod.Name
+		if old, ok := w.pods[key]; ok && r.IntN(2) == 0 {
+			tl.Delete(podstate.FromPod(old))
+		}
+		w.pods[key] = pod
+		tl.Set(podstate.FromPod(pod))
+		return "create Pod " + key
+	case n < 11:
+		return w.changePod(r, tl)
+	case n < 13:
+		return w.deletePod(r, tl)
+	case n < 14:
+		for range r.IntN(4) {
+			pod := w.randomPod(r)
+			w.pods[pod.Namespace+"/"+pod.Name] = pod
+		}
+		maps.DeleteFunc(w.pods, func(string, *corev1.Pod) bool { return r.IntN(8) == 0 })
+		tl.Replace(w.records())
+		return "replace all Pods"
+	case n < 15:
+		name := pick(r, "a", "b", "new")
+		w.namespaces[name] = labels.Set{"kubernetes.io/metadata.name": name}
+		if r.IntN(2) == 0 {
+			w.namespaces[name]["team"] = pick(r, "x", "y")
+		}
+		tl.SetCatalog(w.catalog())
+		return "relabel Namespace " + name
+	case n < 17:
+		name := fmt.Sprint("s", r.IntN(4))
+		delete(w.sets, name)
+		delete(w.programs, name)
+		tl.SetCatalog(w.catalog())
+		return "delete SidecarSet " + name
+	case n < 18:
+		return w.touchSet(r, tl)
+	}
+	set := w.randomSet(r)
+	w.put(set)
+	tl.SetCatalog(w.catalog())
+	return "put SidecarSet " + set.Name
+}
+
+func (w *world) anyPod(r *rand.Rand) (string, *corev1.Pod) {
+	keys := slices.Sorted(maps.Keys(w.pods))
+	if len(keys) == 0 {
+		return "", nil
+	}
+	key := pick(r, keys...)
+	return key, w.pods[key]
+}
+
+func (w *world) changePod(r *rand.Rand, tl *tally.Tally) string {
+	key, pod := w.anyPod(r)
+	if pod == nil {
+		return "nothing"
+	}
+	w.randomChange(r, pod)
+	tl.Set(podstate.FromPod(pod))
+	return "change Pod " + key
+}
+
+func (w *world) deletePod(r *rand.Rand, tl *tally.Tally) string {
+	key, pod := w.anyPod(r)
+	if pod == nil {
+		return "nothing"
+	}
+	delete(w.pods, key)
+	if r.IntN(2) == 0 {
+		tl.DeleteNamed(pod.Namespace, pod.Name)
+	} else {
+		tl.Delete(podstate.FromPod(pod))
+	}
+	return "delete Pod " + key
+}
+
+// touchSet changes what neither selects Pods nor is compared with them.
+func (w *world) touchSet(r *rand.Rand, tl *tally.Tally) string {
+	names := slices.Sorted(maps.Keys(w.sets))
+	if len(names) == 0 {
+		return "nothing"
+	}
+	set := w.sets[pick(r, names...)].DeepCopy()
+	set.Generation++
+	set.Spec.InjectionStrategy.Paused = !set.Spec.InjectionStrategy.Paused
+	set.Status.MatchedPods++
+	w.put(set)
+	tl.SetCatalog(w.catalog())
+	return "touch SidecarSet " + set.Name
+}
+
+func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
+	w, tl := newWorld(t), newTally()
+	set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "s0"}}
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	set.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: "log"}}}
+	w.put(set)
+	tl.SetCatalog(w.catalog())
+	old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "old", Labels: map[string]string{"app": "web"}}}
+	young := old.DeepCopy()
+	young.UID = "young"
+	tl.Set(podstate.FromPod(old))
+	tl.Set(podstate.FromPod(young))
+	tl.Delete(podstate.FromPod(old))
+	got, _ := tl.Count("s0")
+	if diff := cmp.Diff(tally.Counters{Uninjected: 1}, got.Counters); diff != "" {
+		t.Errorf("counters (-want +got):\n%s", diff)
+	}
+}
+
+func TestTallyWithoutACatalogCountsNothing(t *testing.T) {
+	tl := newTally()
+	tl.Set(&podstate.Record{Namespace: podstate.MakeName("a"), Name: "p", Active: true})
+	if _, ok := tl.Count("s0"); ok || tl.Pods() != 1 {
+		t.Errorf("counted %v, %d Pods; want false, 1", ok, tl.Pods())
+	}
+	tl.SetCatalog(match.Build(nil, nil))
+	tl.Changed(func(name string) { t.Errorf("%s is reported", name) })
+}
