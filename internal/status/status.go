@@ -1,0 +1,77 @@
+// Package status knows what a SidecarSet's status says, given the counters of
+// its Pods and whether its spec could be used. It refuses to know how Pods are
+// counted, what time it is, and how a status is written.
+package status
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// Observation is what a status is made of.
+type Observation struct {
+	// Generation is that of the object whose selectors and hash the counters
+	// were computed with, whatever generation is stored by now.
+	Generation int64
+	Counters   tally.Counters
+	// Problem says why the object cannot be used; nil if it can.
+	Problem error
+	// Now becomes the transition time of a condition that changes.
+	Now time.Time
+}
+
+// Next returns the status that an observation makes of the previous one, whose
+// other members it keeps. Neither argument is changed.
+func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.SidecarSetStatus {
+	next := previous
+	next.ObservedGeneration = o.Generation
+	next.MatchedPods = o.Counters.Matched
+	next.UpdatedPods = o.Counters.Updated
+	next.ReadyPods = o.Counters.Ready
+	next.UpdatedReadyPods = o.Counters.UpdatedReady
+	next.UninjectedPods = o.Counters.Uninjected
+	next.Conditions = slices.Clone(previous.Conditions)
+	meta.SetStatusCondition(&next.Conditions, accepted(o))
+	return next
+}
+
+// Equal says whether there is nothing to write.
+func Equal(a, b appsv1beta1.SidecarSetStatus) bool {
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+func accepted(o Observation) metav1.Condition {
+	c := metav1.Condition{
+		Type:               appsv1beta1.ConditionAccepted,
+		Status:             metav1.ConditionTrue,
+		Reason:             appsv1beta1.ReasonAccepted,
+		Message:            "The operator uses this SidecarSet.",
+		ObservedGeneration: o.Generation,
+		LastTransitionTime: metav1.NewTime(o.Now.UTC().Truncate(time.Second)), // what survives JSON
+	}
+	if o.Problem != nil {
+		c.Status = metav1.ConditionFalse
+		c.Reason = appsv1beta1.ReasonInvalid
+		c.Message = invalidMessage(o.Problem)
+	}
+	return c
+}
+
+// maxMessage is the longest message that the schema of a condition allows.
+const maxMessage = 32768
+
+func invalidMessage(problem error) string {
+	message := "No Pod gets these sidecars until the SidecarSet is corrected: " + problem.Error()
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "")
+	}
+	return message
+}
