@@ -1,0 +1,166 @@
+package controllers
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// podQueueLength is how far the Pod watch may run ahead of the tally: at two
+// microseconds each, two milliseconds.
+const podQueueLength = 1024
+
+// podTally runs the Pod watch and the one goroutine that owns the tally. All
+// others, the watch and the reconciler, hand it functions to run.
+type podTally struct {
+	sets   SidecarSets
+	source cache.ListerWatcher
+	m      *collectors
+
+	work    chan func(*tally.Tally)
+	catalog chan struct{}                        // a new snapshot is there
+	dirty   chan event.TypedGenericEvent[string] // SidecarSets to reconcile
+
+	// The rest belongs to the goroutine that Start runs.
+
+	tally *tally.Tally
+	// synced is true once every Pod was seen; until then nobody is told.
+	synced bool
+	// announced are the SidecarSets that the reconciler was told of and has not
+	// asked about since. It need not be told again.
+	announced map[string]struct{}
+	pending   []string // announced, not yet sent
+}
+
+// counted is what is known of one SidecarSet.
+type counted struct {
+	tally.Count
+	// Synced is false as long as Pods may be missing; all SidecarSets are
+	// announced when that is over.
+	Synced bool
+	// Known is false if the snapshot in use does not have the SidecarSet. It is
+	// announced when that changes.
+	Known bool
+}
+
+func newPodTally(sets SidecarSets, source cache.ListerWatcher, o tally.Options, m *collectors) *podTally {
+	p := &podTally{
+		sets:      sets,
+		source:    source,
+		m:         m,
+		work:      make(chan func(*tally.Tally), podQueueLength),
+		catalog:   make(chan struct{}, 1),
+		dirty:     make(chan event.TypedGenericEvent[string]),
+		tally:     tally.New(o),
+		announced: make(map[string]struct{}),
+	}
+	sets.Notify(p.catalog)
+	return p
+}
+
+// NeedLeaderElection keeps the Pods of a whole cluster out of replicas that do
+// not count them.
+func (p *podTally) NeedLeaderElection() bool { return true }
+
+// Start counts Pods until ctx ends. It runs once.
+func (p *podTally) Start(ctx context.Context) error {
+	logger := log.FromContext(ctx).WithName("pods")
+	store := &podStore{
+		do:     func(f func(*tally.Tally)) error { return p.do(ctx, f) },
+		synced: func() { p.synced = true },
+		events: p.m.podEvents,
+	}
+	reflector := cache.NewReflectorWithOptions(p.source, &corev1.Pod{}, store,
+		cache.ReflectorOptions{Name: "pods", Logger: &logger})
+	reflector.WatchListPageSize = podPageSize
+	// Not waited for: a reflector that backs off may take half a minute to see
+	// that ctx ended, and leadership is released only after Start.
+	go reflector.RunWithContext(ctx)
+
+	p.takeCatalog()
+	for p.step(ctx) {
+	}
+	return nil
+}
+
+// step does the next thing there is to do; false means that ctx ended.
+func (p *podTally) step(ctx context.Context) bool {
+	var dirty chan<- event.TypedGenericEvent[string]
+	var next event.TypedGenericEvent[string]
+	if p.synced && len(p.pending) > 0 {
+		dirty, next.Object = p.dirty, p.pending[0]
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case f := <-p.work:
+		f(p.tally)
+	case <-p.catalog:
+		p.takeCatalog()
+	case dirty <- next:
+		p.pending = p.pending[1:]
+		return true
+	}
+	p.tally.Changed(p.announce)
+	p.m.trackedPods.Set(float64(p.tally.Pods()))
+	return true
+}
+
+func (p *podTally) takeCatalog() {
+	if catalog := p.sets.Current(); catalog != nil {
+		p.tally.SetCatalog(catalog)
+	}
+}
+
+func (p *podTally) announce(sidecarSet string) {
+	if _, ok := p.announced[sidecarSet]; !ok {
+		p.announced[sidecarSet] = struct{}{}
+		p.pending = append(p.pending, sidecarSet)
+	}
+}
+
+// do has the owner run f, after everything that was handed over before. It waits
+// while the queue is full.
+func (p *podTally) do(ctx context.Context, f func(*tally.Tally)) error {
+	select {
+	case p.work <- f:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// count returns what is known of a SidecarSet. A later change is announced.
+func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error) {
+	answer := make(chan counted, 1)
+	err := p.do(ctx, func(t *tally.Tally) {
+		delete(p.announced, sidecarSet)
+		n, known := t.Count(sidecarSet)
+		answer <- counted{Count: n, Known: known, Synced: p.synced}
+	})
+	if err != nil {
+		return counted{}, err
+	}
+	select {
+	case n := <-answer:
+		return n, nil
+	case <-ctx.Done():
+		return counted{}, ctx.Err()
+	}
+}
+
+// enqueueName makes a request of a SidecarSet's name.
+var enqueueName = handler.TypedFuncs[string, reconcile.Request]{
+	GenericFunc: func(_ context.Context, e event.TypedGenericEvent[string], queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: e.Object}})
+	},
+}

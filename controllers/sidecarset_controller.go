@@ -1,0 +1,128 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets/status,verbs=patch
+
+// SidecarSetReconciler writes the status of SidecarSets. It is called when a
+// SidecarSet changed and when its counters did.
+type SidecarSetReconciler struct {
+	reader client.Reader // the manager's cache
+	status client.SubResourceWriter
+	sets   SidecarSets
+	pods   *podTally
+	pace   *pace
+	clock  clock.PassiveClock
+	m      *collectors
+}
+
+// recheckProblem is how soon an object is looked at again that does not even
+// compile. Its problem may be that of its previous generation, and the snapshot
+// that knows better does not announce an object it cannot hold.
+const recheckProblem = 5 * time.Second
+
+// Reconcile brings one SidecarSet's status up to date, at most once per
+// writeInterval.
+func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if rest := r.pace.rest(req.Name, r.clock.Now()); rest > 0 {
+		return ctrl.Result{RequeueAfter: rest}, nil
+	}
+	n, err := r.pods.count(ctx, req.Name)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("counting Pods of SidecarSet %s: %w", req.Name, err)
+	}
+	object := newSidecarSet()
+	switch err := r.reader.Get(ctx, client.ObjectKey{Name: req.Name}, object); {
+	case apierrors.IsNotFound(err):
+		r.forget(req.Name)
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading SidecarSet %s: %w", req.Name, err)
+	case !n.Synced:
+		return ctrl.Result{}, nil
+	}
+	seen := status.Observation{Counters: n.Counters, Problem: r.sets.Problem(req.Name), Now: r.clock.Now()}
+	switch {
+	case n.Known && !describes(n.Program, object):
+		log.FromContext(ctx).V(1).Info("Waiting for the snapshot and the object to agree")
+		return ctrl.Result{}, nil // the one that is behind announces itself when it catches up
+	case n.Known:
+		seen.Generation = n.Program.Set.Generation
+		r.m.observe(req.Name, n.Counters)
+	case seen.Problem == nil:
+		return ctrl.Result{}, nil // not in the snapshot yet
+	default:
+		seen.Generation = object.GetGeneration()
+	}
+	result, err := r.writeStatus(ctx, object, seen)
+	if err == nil && !n.Known && result.IsZero() {
+		result.RequeueAfter = recheckProblem
+	}
+	return result, err
+}
+
+// describes says whether what was counted with a Program may be written to an
+// object: it must be the same object, and not be about a generation before the
+// one that its status already speaks of.
+func describes(program *inject.Program, object *unstructured.Unstructured) bool {
+	observed, _, err := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
+	return err == nil && program.Set.UID == object.GetUID() && program.Set.Generation >= observed
+}
+
+func (r *SidecarSetReconciler) forget(sidecarSet string) {
+	r.pace.forget(sidecarSet)
+	r.m.forget(sidecarSet)
+}
+
+// pace remembers when each SidecarSet was last written. It is safe for
+// concurrent use.
+type pace struct {
+	interval time.Duration
+
+	mu      sync.Mutex
+	written map[string]time.Time
+}
+
+func newPace(interval time.Duration) *pace {
+	return &pace{interval: interval, written: make(map[string]time.Time)}
+}
+
+// rest is how long it is until the next write may happen.
+func (p *pace) rest(sidecarSet string, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, ok := p.written[sidecarSet]
+	if !ok {
+		return 0
+	}
+	// A clock that was set back must not stop the writing.
+	return min(p.interval, last.Add(p.interval).Sub(now))
+}
+
+func (p *pace) wrote(sidecarSet string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.written[sidecarSet] = now
+}
+
+func (p *pace) forget(sidecarSet string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.written, sidecarSet)
+}
