@@ -1,0 +1,46 @@
+package inject_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+func TestGoldenInjections(t *testing.T) {
+	fixtures.RunCases(t, func(t *testing.T, c *fixtures.Case) fixtures.Outcome {
+		plan, err := inject.Compute(caseInput(t, c, c.Pod))
+		if err != nil {
+			return fixtures.Outcome{Refused: err.Error()}
+		}
+		pod := apply(t, plan, c.Pod)
+		checkPatch(t, plan, c.Pod)
+		again, err := inject.Compute(caseInput(t, c, pod))
+		if err != nil || !again.Empty() {
+			t.Errorf("injecting the result again: %v, operations %v", err, again.Operations())
+		}
+		return fixtures.Outcome{Pod: pod}
+	})
+}
+
+func caseInput(t *testing.T, c *fixtures.Case, pod map[string]any) inject.Input {
+	t.Helper()
+	in := inject.Input{Pod: inject.ViewOf(pod), Now: fixtures.Now}
+	catalog := c.Catalog(t)
+	programs, err := catalog.Select(c.Namespace, in.Pod.Labels, func(name string) (labels.Set, error) {
+		set, ok := catalog.NamespaceLabels(name)
+		if !ok {
+			t.Errorf("Namespace %s is not declared by the case", name)
+		}
+		return set, nil
+	})
+	if err != nil {
+		t.Fatalf("Select: %v", err)
+	}
+	for _, p := range programs {
+		in.Candidates = append(in.Candidates, inject.Candidate{Current: p})
+	}
+	return in
+}
