@@ -20,7 +20,7 @@ const includeMark = "# include: "
 // Config returns all stages as one file for kwok --config.
 func Config() (string, error) {
 	var out strings.Builder
-	for _, name := range []string{"node.yaml", "pod.yaml"} {
+	for _, name := range []string{"kwok.yaml", "node.yaml", "pod.yaml"} {
 		text, err := files.ReadFile(name)
 		if err != nil {
 			return "", err

@@ -1,0 +1,148 @@
+// Command modfile writes the go.mod with which this module builds one
+// Kubernetes version. k8s.io/kubernetes replaces its staging modules by
+// directories of its own repository, which no module outside can use; here each
+// is replaced by the version that was published along with it.
+//
+//	go run ./cmd/modfile v1.36.4           writes go.v1.36.mod and go.v1.36.sum
+//	go run ./cmd/modfile --main v1.37.1    writes go.mod and go.sum
+//
+// It runs in the module's directory.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+func main() {
+	isMain := flag.Bool("main", false, "write go.mod itself")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: modfile [--main] VERSION, as v1.36.4")
+		os.Exit(2)
+	}
+	if err := run(flag.Arg(0), *isMain); err != nil {
+		fmt.Fprintln(os.Stderr, "modfile:", err)
+		os.Exit(1)
+	}
+}
+
+func run(version string, isMain bool) error {
+	minor, staging, err := derive(version)
+	if err != nil {
+		return err
+	}
+	name := "go." + minor + ".mod"
+	if isMain {
+		name = "go.mod"
+	}
+	upstream, err := readUpstream(version)
+	if err != nil {
+		return err
+	}
+	text, err := render(version, staging, upstream)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		return err
+	}
+	_, err = goCommand("mod", "tidy", "-modfile="+name)
+	return err
+}
+
+// derive returns the minor version and the version of the staging modules:
+// "v1.36" and "v0.36.4" for v1.36.4.
+func derive(version string) (minor, staging string, err error) {
+	rest, found := strings.CutPrefix(version, "v1.")
+	number, _, hasPatch := strings.Cut(rest, ".")
+	if !found || !hasPatch {
+		return "", "", fmt.Errorf("version %q is not like v1.36.4", version)
+	}
+	return "v1." + number, "v0." + rest, nil
+}
+
+// gomod is the part of go mod edit -json that is of use here.
+type gomod struct {
+	Go      string
+	Require []struct{ Path, Version string }
+	Replace []struct{ Old, New struct{ Path string } }
+}
+
+// readUpstream downloads k8s.io/kubernetes and reads its go.mod.
+func readUpstream(version string) (*gomod, error) {
+	out, err := goCommand("mod", "download", "-json", "k8s.io/kubernetes@"+version)
+	if err != nil {
+		return nil, err
+	}
+	var download struct{ GoMod string }
+	if err := json.Unmarshal(out, &download); err != nil {
+		return nil, err
+	}
+	if out, err = goCommand("mod", "edit", "-json", download.GoMod); err != nil {
+		return nil, err
+	}
+	upstream := new(gomod)
+	return upstream, json.Unmarshal(out, upstream)
+}
+
+// render writes what cmd/kube imports and what upstream replaces; go mod tidy
+// adds the rest.
+func render(version, staging string, upstream *gomod) (string, error) {
+	etcd := ""
+	for _, r := range upstream.Require {
+		if r.Path == "go.etcd.io/etcd/client/v3" {
+			etcd = r.Version // the server that this version is tested with
+		}
+	}
+	var replaces []string
+	for _, r := range upstream.Replace {
+		if strings.HasPrefix(r.New.Path, "./staging/") {
+			replaces = append(replaces, fmt.Sprintf("\t%s => %s %s\n", r.Old.Path, r.Old.Path, staging))
+		}
+	}
+	if etcd == "" || len(replaces) == 0 {
+		return "", errors.New("k8s.io/kubernetes has another go.mod than this program knows")
+	}
+	slices.Sort(replaces)
+	return fmt.Sprintf(`module github.com/sidecarset/operator/test/controlplane
+
+go %s
+
+godebug default=go%s
+
+require (
+	go.etcd.io/etcd/server/v3 %s
+	k8s.io/client-go %s
+	k8s.io/component-base %s
+	k8s.io/kubectl %s
+	k8s.io/kubernetes %s
+)
+
+replace (
+%s)
+`, upstream.Go, goMinor(upstream.Go), etcd, staging, staging, staging, version, strings.Join(replaces, "")), nil
+}
+
+// goMinor is "1.26" for "1.26.0".
+func goMinor(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+func goCommand(args ...string) ([]byte, error) {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return out, nil
+}
