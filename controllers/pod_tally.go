@@ -85,11 +85,15 @@ func (p *podTally) Start(ctx context.Context) error {
 	// Not waited for: a reflector that backs off may take half a minute to see
 	// that ctx ended, and leadership is released only after Start.
 	go reflector.RunWithContext(ctx)
+	p.own(ctx)
+	return nil
+}
 
+// own does everything that happens to the tally, until ctx ends.
+func (p *podTally) own(ctx context.Context) {
 	p.takeCatalog()
 	for p.step(ctx) {
 	}
-	return nil
 }
 
 // step does the next thing there is to do; false means that ctx ended.
