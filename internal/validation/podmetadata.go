@@ -1,0 +1,66 @@
+package validation
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+func validatePatchPodMetadata(entries []appsv1beta1.SidecarSetPatchPodMetadata, path *field.Path) field.ErrorList {
+	seen := sets.New[string]()
+	var errs field.ErrorList
+	for i := range entries {
+		errs = append(errs, validatePatchAnnotations(entries[i].Annotations, seen, path.Index(i).Child("annotations"))...)
+		if entries[i].PatchPolicy == "" {
+			errs = append(errs, field.Required(path.Index(i).Child("patchPolicy"), "use Retain, Overwrite or MergePatchJson"))
+		}
+	}
+	return errs
+}
+
+// validatePatchAnnotations checks one entry, and adds its keys to seen.
+func validatePatchAnnotations(annotations map[string]string, seen sets.Set[string], path *field.Path) field.ErrorList {
+	if len(annotations) == 0 {
+		return field.ErrorList{field.Required(path, "add the annotations to set, or remove the entry")}
+	}
+	errs := sorted(apivalidation.ValidateAnnotations(annotations, path))
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if isOurs(key) {
+			errs = append(errs, field.Forbidden(path.Key(key), "the operator itself writes this annotation on Pods; use another key"))
+		}
+		if seen.Has(key) {
+			duplicate := field.Duplicate(path.Key(key), key)
+			duplicate.Detail = "another entry sets this annotation too; remove it from one of them"
+			errs = append(errs, duplicate)
+		}
+		seen.Insert(key)
+	}
+	return errs
+}
+
+// ourKeys are the annotations of Pods that the operator writes and reads.
+var ourKeys = sets.New(
+	appsv1beta1.AnnotationHash,
+	appsv1beta1.AnnotationHashWithoutImage,
+	appsv1beta1.AnnotationInjectedList,
+	appsv1beta1.AnnotationInPlaceUpdateState,
+	appsv1beta1.AnnotationWorkingHotUpgradeContainer,
+)
+
+// ourPrefixes are those that end in a container's name or in one of ours.
+var ourPrefixes = []string{
+	appsv1beta1.AnnotationVersionPrefix,
+	appsv1beta1.AnnotationVersionAltPrefix,
+	"sidecarset.io/",
+}
+
+func isOurs(key string) bool {
+	hasPrefix := func(prefix string) bool { return strings.HasPrefix(key, prefix) }
+	return ourKeys.Has(key) || slices.ContainsFunc(ourPrefixes, hasPrefix)
+}

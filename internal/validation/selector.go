@@ -1,0 +1,37 @@
+package validation
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validateSelector refuses an absent selector, one that says nothing, and one
+// that cannot be compiled.
+func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	if selector == nil {
+		return field.ErrorList{field.Required(path, "say which Pods to inject, for example matchLabels: {app: web}")}
+	}
+	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		return field.ErrorList{field.Invalid(path, selector, "empty selector is not valid; add matchLabels or matchExpressions")}
+	}
+	errs := sorted(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path))
+	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil && len(errs) == 0 {
+		errs = append(errs, field.Invalid(path, selector, "cannot be compiled, correct it: "+err.Error()))
+	}
+	for _, err := range errs {
+		if err.Detail == "not a valid selector operator" {
+			err.Detail += "; use In, NotIn, Exists or DoesNotExist"
+		}
+	}
+	return errs
+}
+
+// sorted gives errors that stem from a map an order.
+func sorted(errs field.ErrorList) field.ErrorList {
+	slices.SortStableFunc(errs, func(a, b *field.Error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return errs
+}

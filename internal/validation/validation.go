@@ -1,0 +1,57 @@
+// Package validation knows which SidecarSets may be stored. It looks at one
+// SidecarSet of the hub version, after defaulting, and at values that its caller
+// has gathered; it knows neither the API server nor how a Pod is injected.
+//
+// All problems are reported at once, each at its path and with its remedy.
+package validation
+
+import (
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// Environment is what rules need to know besides the SidecarSet. A look-up that
+// failed is the caller's error to report, never a value in here.
+type Environment struct {
+	// Base is the SidecarSet that BaseOf names; nil if there is none of that name.
+	Base *appsv1beta1.SidecarSet
+	// Whitelist says which annotations patchPodMetadata may set. It is not read
+	// unless the SidecarSet has some.
+	Whitelist Whitelist
+	// ExcludedNamespaces are the namespaces whose Pods are never injected.
+	ExcludedNamespaces []string
+}
+
+// Create returns what is wrong with a SidecarSet that is about to be created.
+func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
+	errs := validateMetadata(&set.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, validateCanary(set, env.Base)...)
+	errs = append(errs, validateSpec(&set.Spec, field.NewPath("spec"))...)
+	return append(errs, validateWhitelisted(set, env.Whitelist)...)
+}
+
+// Update returns what is wrong with replacing old by set. A SidecarSet that is
+// being deleted may always be updated without touching its spec, so that its
+// finalizers can be removed whatever else is wrong with it.
+func Update(set, old *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
+	if set.DeletionTimestamp != nil && apiequality.Semantic.DeepEqual(&set.Spec, &old.Spec) {
+		return nil
+	}
+	errs := Create(set, env)
+	errs = append(errs, validateCanaryUpdate(set, old)...)
+	return append(errs, validateContainersUpdate(set.Spec.Containers, old.Spec.Containers, field.NewPath("spec", "containers"))...)
+}
+
+func validateSpec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) field.ErrorList {
+	errs := validateSelector(spec.Selector, path.Child("selector"))
+	if spec.NamespaceSelector != nil {
+		errs = append(errs, validateSelector(spec.NamespaceSelector, path.Child("namespaceSelector"))...)
+	}
+	errs = append(errs, validateContainers(spec, path)...)
+	errs = append(errs, validateVolumes(spec.Volumes, path.Child("volumes"))...)
+	errs = append(errs, validateUpdateStrategy(spec, path.Child("updateStrategy"))...)
+	errs = append(errs, validatePatchPodMetadata(spec.PatchPodMetadata, path.Child("patchPodMetadata"))...)
+	return append(errs, validateSupported(spec, path)...)
+}

@@ -1,0 +1,360 @@
+package validation_test
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/randfill"
+	"sigs.k8s.io/yaml"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/defaults"
+	"github.com/sidecarset/operator/internal/validation"
+)
+
+// A case's spec is laid over this one, member by member.
+const validSpec = `
+selector: {matchLabels: {app: web}}
+containers: [{name: a, image: "b:1"}]
+updateStrategy: {type: NotUpdate}
+`
+
+const allowAll = `{"rules":[{"allowedAnnotationKeyExprs":["."]}]}`
+
+type validationCase struct {
+	name     string // default log
+	metadata string // laid over {name: …}
+	spec     string
+	want     []string // "path: Type: what the detail contains"
+}
+
+func TestCreateRefuses(t *testing.T) {
+	const dnsLabel = "a lowercase RFC 1123 label must consist of"
+	tests := map[string]validationCase{
+		"rule 1: a namespace":                   {metadata: `namespace: x`, want: []string{"metadata.namespace: Forbidden: not allowed on this type"}},
+		"rule 1: a bad label":                   {metadata: `labels: {a: "b c"}`, want: []string{"metadata.labels: Invalid: a valid label must be an empty string or consist of"}},
+		"rule 1: a bad annotation key":          {metadata: `annotations: {"a b": c}`, want: []string{"metadata.annotations: Invalid: name part must consist of"}},
+		"rule 2: a dot in the name":             {name: "a.b", want: []string{"metadata.name: Invalid: must consist of letters, digits and '-' only; choose another name"}},
+		"rule 3: a name of 64 characters":       {name: strings.Repeat("a", 64), want: []string{"metadata.name: Invalid: must be no more than 63 characters; choose a shorter name"}},
+		"rules 2 and 3: a generated name":       {metadata: `generateName: a.b`, want: []string{"metadata.generateName: Invalid: must consist of"}},
+		"rule 10: no selector":                  {spec: `selector: null`, want: []string{"spec.selector: Required: say which Pods to inject"}},
+		"rule 11: an operator":                  {spec: `selector: {matchExpressions: [{key: a, operator: Like}]}`, want: []string{"spec.selector.matchExpressions[0].operator: Invalid: not a valid selector operator; use In, NotIn, Exists or DoesNotExist"}},
+		"rule 11: no values":                    {spec: `namespaceSelector: {matchExpressions: [{key: a, operator: In}]}`, want: []string{"spec.namespaceSelector.matchExpressions[0].values: Required: must be specified when `operator` is 'In' or 'NotIn'"}},
+		"rules 11 and 13: a namespace's name":   {spec: `namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: "a b"}}`, want: []string{"spec.namespaceSelector.matchLabels: Invalid: a valid label must be"}},
+		"rule 12: an empty selector":            {spec: `selector: {}`, want: []string{"spec.selector: Invalid: empty selector is not valid; add matchLabels or matchExpressions"}},
+		"rule 12: an empty namespaceSelector":   {spec: `namespaceSelector: {}`, want: []string{"spec.namespaceSelector: Invalid: empty selector is not valid"}},
+		"rule 9: native sidecars that roll":     {spec: `{updateStrategy: {}, initContainers: [{name: m, image: i, restartPolicy: Always}, {name: p, image: i}, {name: "n", image: i, restartPolicy: Always}]}`, want: []string{"spec.updateStrategy.type: Invalid: native sidecars (initContainers with restartPolicy Always: m, n) are not updated in place yet; set updateStrategy.type NotUpdate"}},
+		"rule 26: nothing to inject":            {spec: `containers: []`, want: []string{"spec: Required: at least one of containers and initContainers must have an element; add a sidecar"}},
+		"rule 28: another podInjectPolicy":      {spec: `containers: [{name: a, image: b, podInjectPolicy: First}]`, want: []string{`spec.containers[0].podInjectPolicy: NotSupported: supported values: "BeforeAppContainer", "AfterAppContainer"`}},
+		"rule 29: another shareVolumePolicy":    {spec: `containers: [{name: a, image: b, shareVolumePolicy: {type: "on"}}]`, want: []string{`spec.containers[0].shareVolumePolicy.type: NotSupported: supported values: "enabled", "disabled"`}},
+		"rule 36: an entry without annotations": {spec: `patchPodMetadata: [{}]`, want: []string{"spec.patchPodMetadata[0].annotations: Required: add the annotations to set, or remove the entry"}},
+		"rule 37: a bad key":                    {spec: `patchPodMetadata: [{annotations: {"a b": c}}]`, want: []string{"spec.patchPodMetadata[0].annotations: Invalid: name part must consist of"}},
+		"rule 37: too much of it":               {spec: `patchPodMetadata: [{annotations: {a: "` + strings.Repeat("x", 257<<10) + `"}}]`, want: []string{"spec.patchPodMetadata[0].annotations: TooLong: may not be more than 262144 bytes"}},
+		"rule 39: one key twice":                {spec: `patchPodMetadata: [{annotations: {a: b}}, {annotations: {a: c}}]`, want: []string{"spec.patchPodMetadata[1].annotations[a]: Duplicate: another entry sets this annotation too; remove it from one of them"}},
+
+		"a container without name and image": {spec: `containers: [{}]`, want: []string{"spec.containers[0].name: Required: give it a name", "spec.containers[0].image: Required: name the image"}},
+		"a null container":                   {spec: `containers: [null]`, want: []string{"spec.containers[0].name: Required", "spec.containers[0].image: Required", "spec.containers[0].podInjectPolicy: NotSupported", "spec.containers[0].shareVolumePolicy.type: NotSupported"}},
+		"a name that is no DNS label":        {spec: `containers: [{name: A_b, image: c}]`, want: []string{"spec.containers[0].name: Invalid: " + dnsLabel}},
+		"one name in one list":               {spec: `containers: [{name: a, image: b}, {name: a, image: b}]`, want: []string{"spec.containers[1].name: Duplicate: names are unique across containers and initContainers"}},
+		"one name in both lists":             {spec: `initContainers: [{name: a, image: b}]`, want: []string{"spec.containers[0].name: Duplicate: names are unique across containers and initContainers"}},
+		"an image with white space":          {spec: `containers: [{name: a, image: " b"}]`, want: []string{"spec.containers[0].image: Invalid: must not begin or end with white space; remove it"}},
+		"an undeclared mount":                {spec: `{initContainers: [{name: i, image: b, volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]}], volumes: [{name: v}]}`, want: []string{"spec.initContainers[0].volumeMounts[1].name: Invalid: is no volume of this SidecarSet; declare it in spec.volumes"}},
+		"an undeclared device":               {spec: `containers: [{name: a, image: b, volumeDevices: [{name: v, devicePath: /v}]}]`, want: []string{"spec.containers[0].volumeDevices[0].name: Invalid: is no volume of this SidecarSet"}},
+		"a volume without a name":            {spec: `volumes: [{}]`, want: []string{"spec.volumes[0].name: Required: give it a name"}},
+		"volumes with bad and equal names":   {spec: `volumes: [{name: v}, {name: "v v"}, {name: v}]`, want: []string{"spec.volumes[1].name: Invalid: " + dnsLabel, "spec.volumes[2].name: Duplicate: names are unique"}},
+
+		"transferEnv, for now":                 {spec: `containers: [{name: a, image: b, transferEnv: [{envName: x}]}]`, want: []string{"spec.containers[0].transferEnv: Forbidden: copying environment variables is not supported yet; remove it"}},
+		"shared mounts, for now":               {spec: `initContainers: [{name: i, image: b, shareVolumePolicy: {type: enabled}}]`, want: []string{"spec.initContainers[0].shareVolumePolicy.type: Forbidden: sharing volume mounts is not supported yet; set it to disabled"}},
+		"shared devices, for now":              {spec: `containers: [{name: a, image: b, shareVolumeDevicePolicy: {type: enabled}}]`, want: []string{"spec.containers[0].shareVolumeDevicePolicy.type: Forbidden: sharing volume devices is not supported yet; set it to disabled"}},
+		"hot upgrades, for now":                {spec: `containers: [{name: a, image: b, upgradeStrategy: {upgradeType: HotUpgrade}}]`, want: []string{"spec.containers[0].upgradeStrategy.upgradeType: Forbidden: HotUpgrade is not supported yet; use ColdUpgrade"}},
+		"resourcesPolicy, for now":             {spec: `containers: [{name: a, image: b, resourcesPolicy: {targetContainersMode: sum}}]`, want: []string{"spec.containers[0].resourcesPolicy: Forbidden: computing resources is not supported yet; remove it and set resources"}},
+		"injecting old revisions, for now":     {spec: `injectionStrategy: {revision: {customVersion: v1}}`, want: []string{"spec.injectionStrategy.revision: Forbidden: injecting a recorded revision is not supported yet; remove it"}},
+		"all problems at once, in field order": {name: "a.b", spec: `{selector: null, containers: [{name: a}], volumes: [{}]}`, want: []string{"metadata.name: Invalid", "spec.selector: Required", "spec.containers[0].image: Required", "spec.volumes[0].name: Required"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			env := validation.Environment{Whitelist: validation.Whitelist{Content: allowAll}}
+			expect(t, tc.want, validation.Create(tc.set(t), env))
+		})
+	}
+}
+
+func TestCreateAccepts(t *testing.T) {
+	tests := map[string]validationCase{
+		"the smallest":                              {},
+		"63 characters":                             {name: strings.Repeat("a", 63)},
+		"a rolling update of containers":            {spec: `updateStrategy: {type: RollingUpdate}`},
+		"a rolling update beside a plain init":      {spec: `{updateStrategy: {type: RollingUpdate}, initContainers: [{name: i, image: b}]}`},
+		"a native sidecar alone":                    {spec: `{containers: null, initContainers: [{name: i, image: b, restartPolicy: Always}]}`},
+		"an init container called test":             {spec: `{containers: null, initContainers: [{name: test, image: b}]}`},
+		"every operator":                            {spec: `selector: {matchExpressions: [{key: a, operator: In, values: [b]}, {key: c, operator: NotIn, values: [d]}, {key: e, operator: Exists}, {key: f, operator: DoesNotExist}]}`},
+		"any podInjectPolicy of an init container":  {spec: `initContainers: [{name: i, image: b, podInjectPolicy: First, shareVolumePolicy: {type: "on"}}]`},
+		"declared mounts and devices":               {spec: `{containers: [{name: a, image: b, volumeMounts: [{name: v, mountPath: /v}], volumeDevices: [{name: w, devicePath: /w}]}], volumes: [{name: v}, {name: w}]}`},
+		"an unused volume":                          {spec: `volumes: [{name: v}]`},
+		"a volume and a container of one name":      {spec: `volumes: [{name: a}]`},
+		"disabled sharing":                          {spec: `containers: [{name: a, image: b, shareVolumePolicy: {type: disabled}, shareVolumeDevicePolicy: {type: disabled}, upgradeStrategy: {upgradeType: ColdUpgrade}, transferEnv: []}]`},
+		"an unknown type of updateStrategy":         {spec: `updateStrategy: {type: Later}`},
+		"an unknown upgradeType and patchPolicy":    {spec: `{containers: [{name: a, image: b, upgradeStrategy: {upgradeType: Warm}}], patchPodMetadata: [{patchPolicy: Ask, annotations: {a: b}}]}`},
+		"a negative revisionHistoryLimit":           {spec: `revisionHistoryLimit: -1`},
+		"an annotation key with capitals":           {spec: `patchPodMetadata: [{annotations: {Team: a}}]`},
+		"a base annotation on what is no canary":    {metadata: `annotations: {apps.kruise.io/sidecarset-base: nobody}`},
+		"a canary annotation that is not quite set": {metadata: `annotations: {apps.kruise.io/sidecarset-base: nobody, apps.kruise.io/sidecarset-canary: "True"}`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			env := validation.Environment{Whitelist: validation.Whitelist{Content: allowAll}}
+			expect(t, nil, validation.Create(tc.set(t), env))
+		})
+	}
+}
+
+func TestRule38PatchPolicyIsDefaulted(t *testing.T) {
+	set := validationCase{spec: `patchPodMetadata: [{annotations: {a: b}}]`}.set(t)
+	env := validation.Environment{Whitelist: validation.Whitelist{Content: allowAll}}
+	expect(t, nil, validation.Create(set, env))
+	set.Spec.PatchPodMetadata[0].PatchPolicy = ""
+	expect(t, []string{"spec.patchPodMetadata[0].patchPolicy: Required: use Retain, Overwrite or MergePatchJson"}, validation.Create(set, env))
+}
+
+func TestAnnotationsOfOursCannotBePatched(t *testing.T) {
+	for _, key := range []string{
+		"kruise.io/sidecarset-hash",
+		"kruise.io/sidecarset-hash-without-image",
+		"kruise.io/sidecarset-injected-list",
+		"kruise.io/sidecarset-working-hotupgrade-container",
+		"kruise.io/sidecarset-inplace-update-state",
+		"version.sidecarset.kruise.io/mesh-1",
+		"versionalt.sidecarset.kruise.io/mesh-1",
+		"sidecarset.io/revision-choice",
+	} {
+		t.Run(key, func(t *testing.T) {
+			set := validationCase{spec: `patchPodMetadata: [{annotations: {` + key + `: x}}]`}.set(t)
+			env := validation.Environment{Whitelist: validation.Whitelist{Content: allowAll}}
+			expect(t, []string{"spec.patchPodMetadata[0].annotations[" + key + "]: Forbidden: the operator itself writes this annotation on Pods; use another key"},
+				validation.Create(set, env))
+		})
+	}
+}
+
+func TestCanary(t *testing.T) {
+	const annotations, path = `annotations: {apps.kruise.io/sidecarset-canary: "true", apps.kruise.io/sidecarset-base: base}`, "metadata.annotations[apps.kruise.io/sidecarset-base]: Invalid: "
+	base := validationCase{name: "base"}.set(t)
+	canary := validationCase{name: "other", metadata: strings.ReplaceAll(annotations, "base: base", "base: root")}.set(t)
+	tests := map[string]struct {
+		validationCase
+		base *appsv1beta1.SidecarSet
+	}{
+		"a canary of a SidecarSet":          {validationCase{metadata: annotations}, base},
+		"rule 4: of itself":                 {validationCase{name: "base", metadata: annotations, want: []string{path + "a canary cannot be its own base; name the SidecarSet that it replaces"}}, base},
+		"rule 6: of nothing":                {validationCase{metadata: annotations, want: []string{path + "no SidecarSet of this name exists; create the base first or correct the name"}}, nil},
+		"rule 7: of a canary":               {validationCase{metadata: annotations, want: []string{path + "is itself a canary, of root; name a SidecarSet that is none"}}, canary},
+		"rule 8: that updates running Pods": {validationCase{metadata: annotations, spec: `updateStrategy: {}`, want: []string{"spec.updateStrategy.type: Invalid: a canary does not update running Pods; set updateStrategy.type NotUpdate"}}, base},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			expect(t, tc.want, validation.Create(tc.set(t), validation.Environment{Base: tc.base}))
+		})
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	const canary = `annotations: {apps.kruise.io/sidecarset-canary: "true", apps.kruise.io/sidecarset-base: base}`
+	tests := map[string]struct {
+		old, set validationCase
+		want     []string
+	}{
+		"nothing changes": {},
+		"rule 5: another base": {
+			old:  validationCase{metadata: strings.ReplaceAll(canary, "base: base", "base: root")},
+			set:  validationCase{metadata: canary},
+			want: []string{`metadata.annotations[apps.kruise.io/sidecarset-base]: Invalid: a canary's base is immutable (it was "root"); delete the SidecarSet and create it with its new base`},
+		},
+		"rule 5: a SidecarSet becomes a canary": {
+			set:  validationCase{metadata: canary},
+			want: []string{`metadata.annotations[apps.kruise.io/sidecarset-base]: Invalid: a canary's base is immutable (it was "")`},
+		},
+		"a canary becomes a SidecarSet": {old: validationCase{metadata: canary}},
+		"rule 40: a container is added": {
+			set:  validationCase{spec: `containers: [{name: a, image: b}, {name: c, image: d}]`},
+			want: []string{"spec.containers[1].name: Invalid: container c is not found in the stored SidecarSet: an update may not add or rename containers"},
+		},
+		"a container is removed": {old: validationCase{spec: `containers: [{name: a, image: b}, {name: c, image: d}]`}},
+		"init containers, selectors and volumes are free to change": {
+			set: validationCase{spec: `{initContainers: [{name: i, image: b}], selector: {matchLabels: {x: y}}, namespaceSelector: {matchLabels: {x: y}}, volumes: [{name: v}], containers: [{name: a, image: "c:2", env: [{name: x, value: v}]}]}`},
+		},
+		"rule 41: another upgradeType": {
+			set:  validationCase{spec: `containers: [{name: a, image: b, upgradeStrategy: {upgradeType: Warm}}]`},
+			want: []string{"spec.containers[0].upgradeStrategy.upgradeType: Invalid: is immutable; set it back to ColdUpgrade, or delete the SidecarSet and create it again"},
+		},
+		"rules of creation hold": {set: validationCase{spec: `selector: null`}, want: []string{"spec.selector: Required"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			env := validation.Environment{Base: validationCase{name: "base"}.set(t)}
+			expect(t, tc.want, validation.Update(tc.set.set(t), tc.old.set(t), env))
+		})
+	}
+	t.Run("rule 41: an upgradeType that was never set", func(t *testing.T) {
+		old, set := validationCase{}.set(t), validationCase{}.set(t)
+		old.Spec.Containers[0].UpgradeStrategy.UpgradeType = ""
+		expect(t, nil, validation.Update(set, old, validation.Environment{}))
+	})
+	t.Run("what is being deleted may lose its finalizers, not change", func(t *testing.T) {
+		old := validationCase{spec: `selector: null`}.set(t)
+		set := old.DeepCopy()
+		set.DeletionTimestamp = &metav1.Time{Time: time.Unix(0, 0)}
+		expect(t, nil, validation.Update(set, old, validation.Environment{}))
+		set.Spec.Containers[0].Image = "c"
+		expect(t, []string{"spec.selector: Required"}, validation.Update(set, old, validation.Environment{}))
+	})
+}
+
+func TestRule35Whitelist(t *testing.T) {
+	const notFound = "spec.patchPodMetadata: Forbidden: whitelist not found: no rule is about this SidecarSet; ask an administrator to add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"
+	const unusable = "spec.patchPodMetadata: Forbidden: the whitelist cannot be used: "
+	tests := map[string]struct {
+		content    string
+		permissive bool
+		want       []string
+	}{
+		"there is none":                      {want: []string{notFound}},
+		"there is none, and none is needed":  {permissive: true},
+		"it allows the key":                  {content: `{"rules":[{"allowedAnnotationKeyExprs":["x","^example.com/"]}]}`},
+		"it allows a part of the key":        {content: `{"rules":[{"allowedAnnotationKeyExprs":["ple"]}]}`},
+		"another rule allows it":             {content: `{"rules":[{"allowedAnnotationKeyExprs":["x"]},{"selector":{"matchLabels":{"team":"a"}},"allowedAnnotationKeyExprs":["key"]}]}`},
+		"it does not allow the key":          {content: `{"rules":[{"allowedAnnotationKeyExprs":["^x"]}]}`, want: []string{"spec.patchPodMetadata[0].annotations[example.com/key]: Forbidden: no rule of the whitelist allows this annotation"}},
+		"a strict rule, though permissive":   {content: `{"rules":[{"allowedAnnotationKeyExprs":["^x"]}]}`, permissive: true, want: []string{"spec.patchPodMetadata[0].annotations[example.com/key]: Forbidden"}},
+		"its rules are about others":         {content: `{"rules":[{"selector":{"matchLabels":{"team":"b"}},"allowedAnnotationKeyExprs":["."]}]}`, want: []string{notFound}},
+		"it has no rules":                    {content: `{}`, want: []string{notFound}},
+		"it is no JSON":                      {content: `rules:`, permissive: true, want: []string{unusable + "reading it as JSON: invalid character 'r'"}},
+		"an expression is none":              {content: `{"rules":[{"allowedAnnotationKeyExprs":["("]}]}`, want: []string{unusable + "rules[0].allowedAnnotationKeyExprs: error parsing regexp"}},
+		"a selector is none":                 {content: `{"rules":[{"selector":{"matchExpressions":[{"key":"a","operator":"Like"}]}}]}`, want: []string{unusable + `rules[0].selector: "Like" is not a valid label selector operator`}},
+		"an expression about others is none": {content: `{"rules":[{"selector":{"matchLabels":{"team":"b"}},"allowedAnnotationKeyExprs":["("]},{"allowedAnnotationKeyExprs":["."]}]}`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			set := validationCase{metadata: `labels: {team: a}`, spec: `patchPodMetadata: [{annotations: {example.com/key: v}}]`}.set(t)
+			env := validation.Environment{Whitelist: validation.Whitelist{Namespace: "ours", Content: tc.content, Permissive: tc.permissive}}
+			expect(t, tc.want, validation.Create(set, env))
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	const warning = "spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"
+	tests := map[string]struct {
+		spec string
+		want []string
+	}{
+		"every namespace":               {``, nil},
+		"another namespace":             {`namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: web}}`, nil},
+		"kube-system":                   {`namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}`, []string{warning}},
+		"kube-system among others":      {`namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [web, kube-system]}]}`, []string{warning}},
+		"every namespace but this one":  {`namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}`, nil},
+		"another label with that value": {`namespaceSelector: {matchLabels: {name: kube-system}}`, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := validation.Warnings(validationCase{spec: tc.spec}.set(t), validation.Environment{ExcludedNamespaces: []string{"ours", "kube-system"}})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzValidationNeverPanics(f *testing.F) {
+	for seed := range int64(50) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(_ *testing.T, seed int64) {
+		filler := randfill.NewWithSeed(seed).NilChance(.3).NumElements(0, 3).MaxDepth(12)
+		var set, old appsv1beta1.SidecarSet
+		var env validation.Environment
+		filler.Fill(&set)
+		filler.Fill(&old)
+		filler.Fill(&env)
+		validation.Create(&set, env)
+		validation.Update(&set, &old, env)
+		validation.Warnings(&set, env)
+	})
+}
+
+func FuzzValidationOfJSONNeverPanics(f *testing.F) {
+	f.Add([]byte(`{"spec":{"containers":[{}],"patchPodMetadata":[{}]}}`), "{}")
+	f.Fuzz(func(_ *testing.T, data []byte, whitelist string) {
+		var set appsv1beta1.SidecarSet
+		if kjson.UnmarshalCaseSensitivePreserveInts(data, &set) != nil {
+			return // the webhook refuses it first
+		}
+		validation.Update(&set, &set, validation.Environment{Whitelist: validation.Whitelist{Content: whitelist}})
+	})
+}
+
+// set is the SidecarSet as it is validated: defaulted, decoded.
+func (c validationCase) set(t *testing.T) *appsv1beta1.SidecarSet {
+	t.Helper()
+	metadata, spec := parse(t, c.metadata), parse(t, validSpec)
+	if _, generated := metadata["generateName"]; !generated || c.name != "" {
+		metadata["name"] = "log"
+	}
+	if c.name != "" {
+		metadata["name"] = c.name
+	}
+	maps.Copy(spec, parse(t, c.spec))
+	object := map[string]any{"metadata": metadata, "spec": spec}
+	defaults.Apply(object)
+	data, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set appsv1beta1.SidecarSet
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &set); err != nil {
+		t.Fatal(err)
+	}
+	if _, generated := metadata["generateName"]; generated {
+		set.Name = set.GenerateName + "x"
+		set.Name = strings.ReplaceAll(set.Name, ".", "-") // one problem is enough
+	}
+	return &set
+}
+
+func parse(t *testing.T, text string) map[string]any {
+	t.Helper()
+	object := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return object
+}
+
+var errorTypes = map[field.ErrorType]string{
+	field.ErrorTypeInvalid: "Invalid", field.ErrorTypeRequired: "Required", field.ErrorTypeForbidden: "Forbidden",
+	field.ErrorTypeDuplicate: "Duplicate", field.ErrorTypeNotSupported: "NotSupported", field.ErrorTypeTooLong: "TooLong",
+}
+
+// expect compares path and type, and that the detail begins as it should.
+func expect(t *testing.T, want []string, errs field.ErrorList) {
+	t.Helper()
+	var got []string
+	for i, err := range errs {
+		line := err.Field + ": " + errorTypes[err.Type] + ": " + err.Detail
+		if i < len(want) && strings.HasPrefix(line, want[i]) {
+			line = want[i]
+		}
+		got = append(got, line)
+		if err.Detail == "" {
+			t.Errorf("%v names no remedy", err)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("errors (-want +got):\n%s", diff)
+	}
+}

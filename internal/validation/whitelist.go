@@ -1,0 +1,100 @@
+package validation
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// Where administrators say which annotations patchPodMetadata may set.
+const (
+	WhitelistConfigMap = "kruise-configuration"
+	WhitelistKey       = "SidecarSet_PatchPodMetadata_WhiteList"
+)
+
+// Whitelist is the content of WhitelistKey in WhitelistConfigMap.
+type Whitelist struct {
+	// Namespace is where the ConfigMap is, or belongs.
+	Namespace string
+	// Content is what it holds; "" if there is no such ConfigMap or key.
+	Content string
+	// Permissive allows every annotation where no rule is about the SidecarSet.
+	Permissive bool
+}
+
+type whitelistRules struct {
+	Rules []struct {
+		Selector                  *metav1.LabelSelector `json:"selector"`
+		AllowedAnnotationKeyExprs []string              `json:"allowedAnnotationKeyExprs"`
+	} `json:"rules"`
+}
+
+// validateWhitelisted checks patchPodMetadata against the administrator's rules.
+func validateWhitelisted(set *appsv1beta1.SidecarSet, whitelist Whitelist) field.ErrorList {
+	path := field.NewPath("spec", "patchPodMetadata")
+	if len(set.Spec.PatchPodMetadata) == 0 {
+		return nil
+	}
+	expressions, err := whitelist.expressions(labels.Set(set.Labels))
+	if err != nil {
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("the whitelist cannot be used: %v; an administrator has to correct %s", err, whitelist.place()))}
+	}
+	if len(expressions) == 0 {
+		if whitelist.Permissive {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(path, "whitelist not found: no rule is about this SidecarSet; ask an administrator to add one to "+whitelist.place())}
+	}
+	var errs field.ErrorList
+	for i := range set.Spec.PatchPodMetadata {
+		for _, key := range slices.Sorted(maps.Keys(set.Spec.PatchPodMetadata[i].Annotations)) {
+			matches := func(e *regexp.Regexp) bool { return e.MatchString(key) }
+			if !slices.ContainsFunc(expressions, matches) {
+				errs = append(errs, field.Forbidden(path.Index(i).Child("annotations").Key(key),
+					"no rule of the whitelist allows this annotation; ask an administrator to add one to "+whitelist.place()))
+			}
+		}
+	}
+	return errs
+}
+
+// expressions are those of all rules that are about a SidecarSet with these labels.
+func (w Whitelist) expressions(set labels.Set) ([]*regexp.Regexp, error) {
+	if w.Content == "" {
+		return nil, nil
+	}
+	var list whitelistRules
+	if err := json.Unmarshal([]byte(w.Content), &list); err != nil {
+		return nil, fmt.Errorf("reading it as JSON: %w", err)
+	}
+	var expressions []*regexp.Regexp
+	for i, rule := range list.Rules {
+		selector, err := metav1.LabelSelectorAsSelector(rule.Selector)
+		if err != nil {
+			return nil, fmt.Errorf("rules[%d].selector: %w", i, err)
+		}
+		if rule.Selector != nil && !selector.Matches(set) {
+			continue
+		}
+		for _, text := range rule.AllowedAnnotationKeyExprs {
+			expression, err := regexp.Compile(text)
+			if err != nil {
+				return nil, fmt.Errorf("rules[%d].allowedAnnotationKeyExprs: %w", i, err)
+			}
+			expressions = append(expressions, expression)
+		}
+	}
+	return expressions, nil
+}
+
+func (w Whitelist) place() string {
+	return fmt.Sprintf("key %s of ConfigMap %s/%s", WhitelistKey, w.Namespace, WhitelistConfigMap)
+}
