@@ -296,7 +296,7 @@ const (
 	// SidecarSetOverwritePatchPolicy replaces the Pod's value.
 	SidecarSetOverwritePatchPolicy SidecarSetPatchPolicyType = "Overwrite"
 	// SidecarSetMergePatchJsonPatchPolicy merges JSON into the Pod's value (RFC 7386).
-	SidecarSetMergePatchJsonPatchPolicy SidecarSetPatchPolicyType = "MergePatchJson" //nolint:revive // wire name
+	SidecarSetMergePatchJsonPatchPolicy SidecarSetPatchPolicyType = "MergePatchJson" //nolint:revive,staticcheck // wire name
 )
 
 // SidecarSetPatchPodMetadata sets annotations on Pods.
