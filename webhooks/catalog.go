@@ -1,0 +1,346 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+)
+
+// minRebuildPause is the shortest time between two rebuilds; a longer one
+// follows a rebuild that took long, so that rebuilding never takes more than a
+// fifth of a core however many objects change. The first change after a quiet
+// time is visible at once.
+const (
+	minRebuildPause = 5 * time.Millisecond
+	rebuildShare    = 4
+)
+
+// CatalogOptions is what a Catalog needs besides the cache.
+type CatalogOptions struct {
+	// Clock paces rebuilds; the real clock if nil.
+	Clock clock.Clock
+	// Registry takes the metrics; they are not exposed if nil.
+	Registry prometheus.Registerer
+}
+
+// Catalog keeps a match.Catalog that follows the SidecarSets and Namespaces in
+// the manager's cache. It runs on every replica. All its methods are safe for
+// concurrent use, and none of those that read takes a lock or waits.
+type Catalog struct {
+	clock   clock.Clock
+	metrics *catalogMetrics
+
+	state      atomic.Pointer[catalogState] // nil until both informers have synced
+	sidecarSet toolscache.ResourceEventHandlerRegistration
+	namespace  toolscache.ResourceEventHandlerRegistration
+
+	mu      sync.Mutex
+	pending pendingChanges
+	changed chan struct{} // has capacity 1: something is pending
+	notify  []chan<- struct{}
+
+	// Only the goroutine of Start uses the following.
+	compiled   map[string]compiledSet
+	namespaces map[string]labels.Set
+}
+
+// catalogState is what readers see; nothing in it changes.
+type catalogState struct {
+	catalog  *match.Catalog
+	problems map[string]error
+}
+
+// pendingChanges are the newest states of objects since the last rebuild; nil
+// stands for a deleted one.
+type pendingChanges struct {
+	sidecarSets map[string]*unstructured.Unstructured
+	namespaces  map[string]*metav1.PartialObjectMetadata
+}
+
+// compiledSet is a SidecarSet in the version that was compiled last.
+type compiledSet struct {
+	uid             types.UID
+	resourceVersion string
+	program         *inject.Program // nil if the object is beyond use
+	err             error
+}
+
+// informerSource is the part of the manager's cache that a Catalog needs.
+type informerSource interface {
+	GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error)
+}
+
+// NewCatalog returns a Catalog over the informers of a cache, which it creates
+// if need be: that of SidecarSets on unstructured v1beta1 objects, and that of
+// Namespaces on their metadata. It does not wait for them. Add it to the manager.
+func NewCatalog(ctx context.Context, informers informerSource, options CatalogOptions) (*Catalog, error) {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Registry == nil {
+		options.Registry = prometheus.NewRegistry()
+	}
+	c := &Catalog{
+		clock:      options.Clock,
+		metrics:    newCatalogMetrics(options.Registry),
+		changed:    make(chan struct{}, 1),
+		compiled:   map[string]compiledSet{},
+		namespaces: map[string]labels.Set{},
+	}
+	var err error
+	if c.sidecarSet, err = follow(ctx, informers, newSidecarSet(), c.sidecarSetChanged); err != nil {
+		return nil, err
+	}
+	if c.namespace, err = follow(ctx, informers, newNamespace(), c.namespaceChanged); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func newSidecarSet() *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind("SidecarSet"))
+	return object
+}
+
+func newNamespace() *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return object
+}
+
+// follow calls changed with the name and newest state of objects like prototype,
+// nil for a deleted one.
+func follow[T client.Object](ctx context.Context, informers informerSource, prototype T, changed func(name string, object T)) (toolscache.ResourceEventHandlerRegistration, error) {
+	kind := prototype.GetObjectKind().GroupVersionKind().Kind
+	informer, err := informers.GetInformer(ctx, prototype, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watching kind %s: %w", kind, err)
+	}
+	update := func(object any) {
+		if object, ok := object.(T); ok {
+			changed(object.GetName(), object)
+		}
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    update,
+		UpdateFunc: func(_, object any) { update(object) },
+		DeleteFunc: func(object any) {
+			if key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+				var gone T
+				changed(key, gone)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching kind %s: %w", kind, err)
+	}
+	return registration, nil
+}
+
+// NeedLeaderElection reports false: every replica decides by a Catalog.
+func (*Catalog) NeedLeaderElection() bool { return false }
+
+// Current returns the newest snapshot, which never changes; nil until all
+// SidecarSets and Namespaces have been read.
+func (c *Catalog) Current() *match.Catalog {
+	if state := c.state.Load(); state != nil {
+		return state.catalog
+	}
+	return nil
+}
+
+// Problem says why the SidecarSet of that name cannot be used as it is stored;
+// nil if it can, or does not exist.
+func (c *Catalog) Problem(name string) error {
+	if state := c.state.Load(); state != nil {
+		return state.problems[name]
+	}
+	return nil
+}
+
+// Notify makes the Catalog send to ch, without waiting, whenever there is a new
+// snapshot. Give ch a capacity of one, and call Notify before Start.
+func (c *Catalog) Notify(ch chan<- struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notify = append(c.notify, ch)
+}
+
+// Ready is a readiness check: it fails until there is a snapshot.
+func (c *Catalog) Ready(*http.Request) error {
+	if c.state.Load() == nil {
+		return errors.New("the SidecarSets and Namespaces have not all been read yet")
+	}
+	return nil
+}
+
+// Start keeps the snapshot up to date until ctx ends.
+func (c *Catalog) Start(ctx context.Context) error {
+	logger := logf.FromContext(ctx).WithName("catalog")
+	if !toolscache.WaitForCacheSync(ctx.Done(), c.sidecarSet.HasSynced, c.namespace.HasSynced) {
+		return nil // stopped before it began
+	}
+	for {
+		took := c.rebuild(logger)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.clock.After(max(minRebuildPause, rebuildShare*took)):
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.changed:
+		}
+	}
+}
+
+func (c *Catalog) sidecarSetChanged(name string, object *unstructured.Unstructured) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending.sidecarSets == nil {
+		c.pending.sidecarSets = map[string]*unstructured.Unstructured{}
+	}
+	c.pending.sidecarSets[name] = object
+	signal(c.changed)
+}
+
+func (c *Catalog) namespaceChanged(name string, object *metav1.PartialObjectMetadata) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending.namespaces == nil {
+		c.pending.namespaces = map[string]*metav1.PartialObjectMetadata{}
+	}
+	c.pending.namespaces[name] = object
+	signal(c.changed)
+}
+
+// takePending returns what has changed since the last call.
+func (c *Catalog) takePending() pendingChanges {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pending := c.pending
+	c.pending = pendingChanges{}
+	return pending
+}
+
+// rebuild publishes a snapshot of everything known, if it differs from the last
+// one, and says how long that took.
+func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
+	start := c.clock.Now()
+	pending := c.takePending()
+	setsDiffer := c.applySidecarSets(logger, pending.sidecarSets)
+	namespacesDiffer := c.applyNamespaces(pending.namespaces)
+	if c.state.Load() != nil && !setsDiffer && !namespacesDiffer {
+		return c.clock.Since(start)
+	}
+	c.publish()
+	took := c.clock.Since(start)
+	c.metrics.rebuildSeconds.Observe(took.Seconds())
+	return took
+}
+
+// applySidecarSets compiles what is new and reports whether anything is.
+func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstructured.Unstructured) bool {
+	differ := false
+	for name, object := range changes {
+		if object == nil {
+			delete(c.compiled, name)
+			differ = true
+			continue
+		}
+		known, ok := c.compiled[name]
+		if ok && known.resourceVersion == object.GetResourceVersion() && known.uid == object.GetUID() {
+			continue
+		}
+		next := compiledSet{uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}
+		if next.program, next.err = inject.Compile(object.Object); next.err != nil {
+			logger.Error(next.err, "SidecarSet cannot be used as it is stored", "SidecarSet", name, "resourceVersion", next.resourceVersion)
+		}
+		c.compiled[name] = next
+		differ = true
+	}
+	return differ
+}
+
+// applyNamespaces reports whether labels of any Namespace differ. Snapshots
+// share the map, so that it is copied before it changes.
+func (c *Catalog) applyNamespaces(changes map[string]*metav1.PartialObjectMetadata) bool {
+	next, copied := c.namespaces, false
+	change := func() {
+		if !copied {
+			next, copied = maps.Clone(next), true
+		}
+	}
+	for name, object := range changes {
+		known, ok := c.namespaces[name]
+		switch {
+		case object == nil && ok:
+			change()
+			delete(next, name)
+		case object != nil && (!ok || !labels.Equals(known, object.Labels)):
+			change()
+			next[name] = object.Labels
+		}
+	}
+	c.namespaces = next
+	return copied
+}
+
+// publish swaps the snapshot and tells everyone who asked.
+func (c *Catalog) publish() {
+	programs := make([]*inject.Program, 0, len(c.compiled))
+	problems := map[string]error{}
+	for _, name := range slices.Sorted(maps.Keys(c.compiled)) {
+		set := c.compiled[name]
+		if set.program != nil {
+			programs = append(programs, set.program)
+		}
+		if set.err != nil {
+			problems[name] = set.err
+		}
+	}
+	c.state.Store(&catalogState{catalog: match.Build(programs, c.namespaces), problems: problems})
+	c.metrics.sidecarSets.Set(float64(len(c.compiled)))
+	c.metrics.unusable.Set(float64(len(problems)))
+	c.metrics.namespaces.Set(float64(len(c.namespaces)))
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ch := range c.notify {
+		signal(ch)
+	}
+}
+
+// signal sends without waiting; a receiver that is behind misses nothing, since
+// it looks at the newest state anyway.
+func signal(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

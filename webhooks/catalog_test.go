@@ -1,0 +1,239 @@
+package webhooks_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	toolscache "k8s.io/client-go/tools/cache"
+	sourcetesting "k8s.io/client-go/tools/cache/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// source is an API server's list and watch of one kind.
+type source struct{ *sourcetesting.FakeControllerSource }
+
+func (source) IsWatchListSemanticsUnSupported() bool { return true }
+
+// fakeCache hands out real informers over fake sources.
+type fakeCache struct {
+	sets, namespaces source
+	informers        map[string]toolscache.SharedIndexInformer
+}
+
+func newFakeCache() *fakeCache {
+	return &fakeCache{
+		sets:       source{sourcetesting.NewFakeControllerSource()},
+		namespaces: source{sourcetesting.NewFakeControllerSource()},
+		informers:  map[string]toolscache.SharedIndexInformer{},
+	}
+}
+
+func (c *fakeCache) GetInformer(_ context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	kind := object.GetObjectKind().GroupVersionKind().Kind
+	if c.informers[kind] == nil {
+		from, ok := map[string]source{"SidecarSet": c.sets, "Namespace": c.namespaces}[kind]
+		if !ok {
+			return nil, errors.New("no such kind")
+		}
+		c.informers[kind] = toolscache.NewSharedIndexInformer(from, object, 0, toolscache.Indexers{})
+	}
+	return c.informers[kind], nil
+}
+
+// run starts the informers and a Catalog over them.
+func (c *fakeCache) run(t *testing.T) *webhooks.Catalog {
+	t.Helper()
+	catalog, err := webhooks.NewCatalog(t.Context(), c, webhooks.CatalogOptions{})
+	if err != nil {
+		t.Fatalf("NewCatalog: %v", err)
+	}
+	for _, informer := range c.informers {
+		go informer.RunWithContext(t.Context())
+	}
+	stopped := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { stopped <- catalog.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("the catalog stopped: %v", err)
+		}
+	})
+	return catalog
+}
+
+// storedSet is a SidecarSet that selects Pods by app=<name>.
+func storedSet(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet",
+		"metadata": map[string]any{"name": name, "uid": "uid-" + name},
+		"spec": map[string]any{
+			"selector":       map[string]any{"matchLabels": map[string]any{"app": name}},
+			"updateStrategy": map[string]any{"type": "NotUpdate"},
+			"containers":     []any{map[string]any{"name": "side", "image": "side:v1"}},
+		},
+	}}
+}
+
+func storedNamespace(name string, set map[string]string) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return object
+}
+
+// selected names the SidecarSets that select a Pod with app=<app>.
+func selected(t *testing.T, catalog *match.Catalog, app string) []string {
+	t.Helper()
+	programs, err := catalog.Select("default", labels.Set{"app": app}, func(string) (labels.Set, error) { return nil, nil })
+	if err != nil {
+		t.Fatalf("Select: %v", err)
+	}
+	var names []string
+	for _, program := range programs {
+		names = append(names, program.Name())
+	}
+	return names
+}
+
+func TestCatalogFollowsSidecarSets(t *testing.T) {
+	c := newFakeCache()
+	c.sets.Add(storedSet("a"))
+	catalog := c.run(t)
+	eventually(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
+	if diff := cmp.Diff([]string{"a"}, selected(t, catalog.Current(), "a")); diff != "" {
+		t.Errorf("after the start (-want +got):\n%s", diff)
+	}
+	before := catalog.Current()
+
+	c.sets.Add(storedSet("b"))
+	eventually(t, func() bool { return len(selected(t, catalog.Current(), "b")) == 1 }, "an added SidecarSet")
+
+	changed := storedSet("a")
+	_ = unstructured.SetNestedStringMap(changed.Object, map[string]string{"app": "c"}, "spec", "selector", "matchLabels")
+	c.sets.Modify(changed)
+	eventually(t, func() bool { return len(selected(t, catalog.Current(), "c")) == 1 }, "a changed SidecarSet")
+	if got := selected(t, catalog.Current(), "a"); got != nil {
+		t.Errorf("the old selector still selects %v", got)
+	}
+
+	c.sets.Delete(changed)
+	eventually(t, func() bool { return len(selected(t, catalog.Current(), "c")) == 0 }, "a deleted SidecarSet")
+	if diff := cmp.Diff([]string{"a"}, selected(t, before, "a")); diff != "" {
+		t.Errorf("a snapshot changed under its reader (-want +got):\n%s", diff)
+	}
+}
+
+func TestCatalogFollowsNamespaceLabels(t *testing.T) {
+	c := newFakeCache()
+	c.namespaces.Add(storedNamespace("shop", map[string]string{"env": "test"}))
+	catalog := c.run(t)
+	env := func() string {
+		if current := catalog.Current(); current != nil {
+			set, _ := current.NamespaceLabels("shop")
+			return set["env"]
+		}
+		return ""
+	}
+	eventually(t, func() bool { return env() == "test" }, "the namespace")
+	before := catalog.Current()
+	c.namespaces.Modify(storedNamespace("shop", map[string]string{"env": "prod"}))
+	eventually(t, func() bool { return env() == "prod" }, "the new label")
+	if set, _ := before.NamespaceLabels("shop"); set["env"] != "test" {
+		t.Error("a snapshot changed under its reader")
+	}
+	c.namespaces.Delete(storedNamespace("shop", nil))
+	eventually(t, func() bool { _, known := catalog.Current().NamespaceLabels("shop"); return !known }, "the namespace to go")
+}
+
+// One SidecarSet that cannot be used is reported and does not get in the way of
+// the others.
+func TestCatalogReportsWhatItCannotUse(t *testing.T) {
+	c := newFakeCache()
+	bad := storedSet("bad")
+	_ = unstructured.SetNestedSlice(bad.Object, []any{
+		map[string]any{"key": "app", "operator": "Sometimes", "values": []any{"x"}},
+	}, "spec", "selector", "matchExpressions")
+	c.sets.Add(bad)
+	c.sets.Add(storedSet("good"))
+	catalog := c.run(t)
+	eventually(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
+
+	if err := catalog.Problem("bad"); err == nil || !strings.Contains(err.Error(), "Sometimes") {
+		t.Errorf("problem of bad = %v, want the operator named", err)
+	}
+	if err := catalog.Problem("good"); err != nil {
+		t.Errorf("problem of good = %v", err)
+	}
+	if diff := cmp.Diff([]string{"good"}, selected(t, catalog.Current(), "good")); diff != "" {
+		t.Errorf("selected (-want +got):\n%s", diff)
+	}
+	c.sets.Modify(storedSet("bad"))
+	eventually(t, func() bool { return catalog.Problem("bad") == nil }, "the repair to be noticed")
+}
+
+func TestCatalogTellsOfEverySnapshot(t *testing.T) {
+	c := newFakeCache()
+	catalog, err := webhooks.NewCatalog(t.Context(), c, webhooks.CatalogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan struct{}, 1)
+	catalog.Notify(told)
+	if catalog.Current() != nil || catalog.Ready(nil) == nil {
+		t.Error("ready before anything was read")
+	}
+	for _, informer := range c.informers {
+		go informer.RunWithContext(t.Context())
+	}
+	go func() { _ = catalog.Start(t.Context()) }()
+	<-told // the first, although there is nothing
+	for _, name := range []string{"a", "b", "c"} {
+		c.sets.Add(storedSet(name))
+		eventually(t, func() bool {
+			<-told
+			return len(selected(t, catalog.Current(), name)) == 1
+		}, name)
+	}
+}
+
+// While a thousand SidecarSets change, each is compiled once and the number of
+// rebuilds stays far below the number of changes.
+func TestCatalogCoalescesChanges(t *testing.T) {
+	c := newFakeCache()
+	catalog, err := webhooks.NewCatalog(t.Context(), c, webhooks.CatalogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan struct{}, 1)
+	catalog.Notify(told)
+	for _, informer := range c.informers {
+		go informer.RunWithContext(t.Context())
+	}
+	go func() { _ = catalog.Start(t.Context()) }()
+	<-told
+	const changes = 500
+	for i := range changes {
+		c.sets.Add(storedSet("set-" + time.Duration(i).String()))
+	}
+	rebuilds := 0
+	eventually(t, func() bool {
+		<-told
+		rebuilds++
+		return len(catalog.Current().Programs()) == changes
+	}, "all SidecarSets")
+	if rebuilds > changes/5 {
+		t.Errorf("%d rebuilds for %d changes", rebuilds, changes)
+	}
+}

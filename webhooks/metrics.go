@@ -1,0 +1,103 @@
+package webhooks
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// admissionResult is how one Pod admission ended; the values of a label.
+type admissionResult string
+
+const (
+	resultInjected    admissionResult = "injected"     // a patch was sent
+	resultUnchanged   admissionResult = "unchanged"    // selected, but nothing to add
+	resultNotSelected admissionResult = "not_selected" // no SidecarSet selects the Pod
+	resultIgnored     admissionResult = "ignored"      // not a Pod's creation, or an excluded namespace
+	resultDenied      admissionResult = "denied"       // SidecarSets and Pod do not fit together
+	resultInvalid     admissionResult = "invalid"      // the request cannot be understood
+	resultError       admissionResult = "error"        // this replica could not tell
+)
+
+var admissionResults = []admissionResult{
+	resultInjected, resultUnchanged, resultNotSelected, resultIgnored, resultDenied, resultInvalid, resultError,
+}
+
+// podMetrics are the figures of Pod admission, resolved once so that counting
+// costs a few atomic operations.
+type podMetrics struct {
+	total   map[admissionResult]prometheus.Counter
+	seconds map[admissionResult]prometheus.Observer
+}
+
+func newPodMetrics(registry prometheus.Registerer) *podMetrics {
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_pod_admissions_total",
+		Help: "Pod admissions by result: injected, unchanged, not_selected, ignored, denied, invalid, error.",
+	}, []string{"result"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "sidecarset_pod_admission_duration_seconds",
+		Help: "Time to answer one Pod admission, by result: injected, unchanged, not_selected, ignored, denied, invalid, error.",
+		// 10 µs to 2.6 s in steps of 4; the request's body is read within.
+		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
+	}, []string{"result"})
+	registry.MustRegister(total, seconds)
+
+	m := &podMetrics{total: map[admissionResult]prometheus.Counter{}, seconds: map[admissionResult]prometheus.Observer{}}
+	for _, result := range admissionResults {
+		m.total[result] = total.WithLabelValues(string(result))
+		m.seconds[result] = seconds.WithLabelValues(string(result))
+	}
+	return m
+}
+
+func (m *podMetrics) observe(result admissionResult, took time.Duration) {
+	m.total[result].Inc()
+	m.seconds[result].Observe(took.Seconds())
+}
+
+// catalogMetrics are the figures of the Catalog.
+type catalogMetrics struct {
+	sidecarSets, unusable, namespaces prometheus.Gauge
+	rebuildSeconds                    prometheus.Histogram
+}
+
+func newCatalogMetrics(registry prometheus.Registerer) *catalogMetrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	m := &catalogMetrics{
+		sidecarSets: gauge("sidecarset_catalog_sidecarsets", "SidecarSets that this replica knows."),
+		unusable:    gauge("sidecarset_catalog_unusable_sidecarsets", "SidecarSets that this replica knows and cannot use; their condition Accepted says why."),
+		namespaces:  gauge("sidecarset_catalog_namespaces", "Namespaces whose labels this replica knows."),
+		rebuildSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "sidecarset_catalog_rebuild_seconds",
+			Help:    "Time to bring the catalog up to date with changed SidecarSets and Namespaces.",
+			Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10), // 10 µs to 2.6 s
+		}),
+	}
+	registry.MustRegister(m.sidecarSets, m.unusable, m.namespaces, m.rebuildSeconds)
+	return m
+}
+
+// instrument counts and times the requests of the handlers other than that for
+// Pods, which counts for itself.
+func instrument(registry prometheus.Registerer) func(path string, next http.Handler) http.Handler {
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_webhook_requests_total",
+		Help: "Requests for SidecarSets by path of the webhook and HTTP status code.",
+	}, []string{"path", "code"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "sidecarset_webhook_request_duration_seconds",
+		Help:    "Time to answer one request for SidecarSets, by path of the webhook.",
+		Buckets: prometheus.ExponentialBuckets(100e-6, 4, 9), // 100 µs to 6.6 s
+	}, []string{"path"})
+	registry.MustRegister(total, seconds)
+	return func(path string, next http.Handler) http.Handler {
+		label := prometheus.Labels{"path": path}
+		return promhttp.InstrumentHandlerDuration(seconds.MustCurryWith(label),
+			promhttp.InstrumentHandlerCounter(total.MustCurryWith(label), next))
+	}
+}

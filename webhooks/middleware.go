@@ -1,0 +1,44 @@
+package webhooks
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// recoverPanics answers 500 where next panics, so that one request cannot end
+// the connections of others. The log has the stack and the path; a stack holds
+// no content of the body.
+func recoverPanics(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			reason := recover()
+			if reason == nil {
+				return
+			}
+			if reason == http.ErrAbortHandler { //nolint:errorlint // net/http compares it like this
+				panic(reason)
+			}
+			logf.FromContext(r.Context()).Error(nil, "Handler panicked", "path", r.URL.Path,
+				"panic", fmt.Sprintf("%T", reason), "stack", string(debug.Stack()))
+			writeFailure(w, failure{code: http.StatusInternalServerError, message: "internal error while handling the request; see the operator's log"})
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// boundBody refuses requests whose body is longer than maxBytes: at once where
+// the header says so, while it is read otherwise.
+func boundBody(next http.Handler, maxBytes int64) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength > maxBytes {
+			w.Header().Set("Connection", "close") // the body will not be read
+			writeFailure(w, tooLarge(maxBytes))
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBytes)
+		next.ServeHTTP(w, r)
+	})
+}

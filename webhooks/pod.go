@@ -1,0 +1,274 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+)
+
+// namespaceTimeout bounds the live read of a Namespace that the Catalog does
+// not know yet; it leaves room within the 5 s that the API server waits for us.
+const namespaceTimeout = 2 * time.Second
+
+// PodInjectorOptions is what a PodInjector needs.
+type PodInjectorOptions struct {
+	// Catalog returns the snapshot to decide by; nil until there is one.
+	Catalog func() *match.Catalog
+	// Namespaces reads Namespaces from the API server, not from a cache.
+	Namespaces client.Reader
+	// ExcludedNamespaces are left alone even if the API server sends their Pods.
+	ExcludedNamespaces []string
+	// Clock stamps what is injected; the real clock if nil.
+	Clock clock.PassiveClock
+	// Registry takes the metrics; they are not exposed if nil.
+	Registry prometheus.Registerer
+}
+
+// PodInjector answers the AdmissionReviews of Pods being created. It never
+// decodes a Pod as a typed object and never writes one: it reads what decides
+// and answers with JSON patch operations. It is safe for concurrent use, has no
+// side effects, and answers every request exactly once.
+//
+// A Pod that nothing selects is allowed. Errors come in two kinds: what the
+// owners of SidecarSet or Pod have to resolve is denied, and says so; a request
+// that cannot be understood or decided here is an HTTP error, to which the
+// failure policy applies. A failed look-up is never "not selected".
+type PodInjector struct {
+	catalog    func() *match.Catalog
+	namespaces client.Reader
+	excluded   []string
+	clock      clock.PassiveClock
+	metrics    *podMetrics
+}
+
+// NewPodInjector returns the handler for Pods.
+func NewPodInjector(options PodInjectorOptions) *PodInjector {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Registry == nil {
+		options.Registry = prometheus.NewRegistry()
+	}
+	return &PodInjector{
+		catalog:    options.Catalog,
+		namespaces: options.Namespaces,
+		excluded:   slices.Clone(options.ExcludedNamespaces),
+		clock:      options.Clock,
+		metrics:    newPodMetrics(options.Registry),
+	}
+}
+
+// ServeHTTP answers one AdmissionReview.
+func (p *PodInjector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := p.clock.Now()
+	a := admissions.Get().(*admission)
+	a.injector, a.ctx = p, r.Context()
+	result := a.answer(w, r)
+	a.release()
+	p.metrics.observe(result, p.clock.Since(start))
+}
+
+// admissions holds admissions for reuse: the decoder's state and the body's
+// buffer would be most of a request's garbage.
+var admissions = sync.Pool{New: func() any { return new(admission) }}
+
+// admission is the work on one request. It is the judge of its own review.
+type admission struct {
+	reviewReader
+	injector *PodInjector
+	ctx      context.Context //nolint:containedctx // lives as long as the request
+	body     bytes.Buffer
+
+	ignored  bool              // the request does not concern us
+	catalog  *match.Catalog    // the snapshot that decides
+	programs []*inject.Program // those that select the Pod
+	problem  error             // why we could not tell whether any does
+}
+
+// release makes the admission ready for another request. Nothing of this one
+// may be in use.
+func (a *admission) release() {
+	if a.body.Cap() > maxPooledBytes {
+		return // a huge body stays with the garbage collector
+	}
+	a.body.Reset()
+	a.rev = review{}
+	a.injector, a.ctx, a.catalog, a.programs, a.problem, a.ignored = nil, nil, nil, nil, nil, false
+	admissions.Put(a)
+}
+
+// answer gathers, decides and renders.
+func (a *admission) answer(w http.ResponseWriter, r *http.Request) admissionResult {
+	if err := a.receive(w, r); err != nil {
+		return a.fail(w, resultInvalid, err)
+	}
+	selected, err := a.read(a.body.Bytes(), a)
+	switch {
+	case err != nil && a.rev.uid == "":
+		return a.fail(w, resultInvalid, failure{code: http.StatusBadRequest, message: "malformed AdmissionReview: " + err.Error()})
+	case err != nil:
+		return a.deny(w, resultInvalid, http.StatusBadRequest, fmt.Errorf("malformed AdmissionReview: %w", err))
+	case a.problem != nil:
+		return a.fail(w, resultError, a.problem)
+	case a.ignored || selected && a.rev.leftAlone():
+		return a.allow(w, resultIgnored)
+	case !selected:
+		return a.allow(w, resultNotSelected)
+	}
+	return a.inject(w)
+}
+
+// inject answers for a Pod that some SidecarSet selects.
+func (a *admission) inject(w http.ResponseWriter) admissionResult {
+	plan, err := inject.Compute(inject.Input{
+		Pod:        a.rev.pod,
+		Candidates: candidates(a.programs),
+		Now:        a.injector.clock.Now(),
+		Known:      a.catalog.Has,
+	})
+	switch {
+	case err != nil:
+		return a.deny(w, resultDenied, http.StatusUnprocessableEntity, fmt.Errorf("injecting into Pod %s: %w", a.rev.podName(), err))
+	case plan.Empty():
+		return a.leave(w, plan)
+	}
+	writePatch(w, a.rev.uid, plan)
+	return resultInjected
+}
+
+func candidates(programs []*inject.Program) []inject.Candidate {
+	list := make([]inject.Candidate, len(programs))
+	for i, program := range programs {
+		list[i].Current = program
+	}
+	return list
+}
+
+// receive reads the body.
+func (a *admission) receive(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return failure{code: http.StatusMethodNotAllowed, message: "an AdmissionReview has to be sent by POST, not " + r.Method}
+	}
+	if !isJSON(r.Header.Get("Content-Type")) {
+		return failure{code: http.StatusUnsupportedMediaType, message: "an AdmissionReview has to have Content-Type application/json"}
+	}
+	// The length is the client's word: believe it up to a usual size.
+	a.body.Grow(int(min(max(r.ContentLength, 0), 64<<10)) + bytes.MinRead)
+	_, err := a.body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxAdmissionBytes))
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		return tooLarge(tooLong.Limit)
+	case err != nil:
+		return failure{code: http.StatusBadRequest, message: "reading the request body: " + err.Error()}
+	case a.body.Len() == 0:
+		return failure{code: http.StatusBadRequest, message: "the request body is empty"}
+	}
+	return nil
+}
+
+func isJSON(contentType string) bool {
+	const want = "application/json"
+	if contentType == want {
+		return true
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && mediaType == want
+}
+
+// concerns implements podJudge: only Pods being created concern us.
+func (a *admission) concerns(rev *review) bool {
+	a.ignored = rev.operation != "CREATE" || rev.group != "" || rev.resource != "pods" || rev.subResource != "" ||
+		slices.Contains(a.injector.excluded, rev.namespace)
+	return !a.ignored
+}
+
+// selects implements podJudge.
+func (a *admission) selects(rev *review) bool {
+	a.catalog = a.injector.catalog()
+	if a.catalog == nil {
+		a.problem = failure{code: http.StatusServiceUnavailable, retryAfter: 1,
+			message: "this replica of the operator has not read all SidecarSets yet; try again in a moment"}
+		return false
+	}
+	programs, err := a.catalog.Select(rev.namespace, rev.pod.Labels, func(namespace string) (labels.Set, error) {
+		return a.injector.namespaceLabels(a.ctx, a.catalog, namespace)
+	})
+	if err != nil {
+		a.problem = failure{code: http.StatusInternalServerError,
+			message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
+		return false
+	}
+	a.programs = programs
+	return len(programs) > 0
+}
+
+// namespaceLabels reads what the snapshot cannot know: the labels of a Namespace
+// that is younger than it.
+func (p *PodInjector) namespaceLabels(ctx context.Context, catalog *match.Catalog, name string) (labels.Set, error) {
+	if set, ok := catalog.NamespaceLabels(name); ok {
+		return set, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
+	defer cancel()
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := p.namespaces.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+		return nil, fmt.Errorf("reading Namespace %s: %w", name, err)
+	}
+	return namespace.Labels, nil
+}
+
+// fail answers without a decision.
+func (a *admission) fail(w http.ResponseWriter, result admissionResult, err error) admissionResult {
+	answer := failure{code: http.StatusInternalServerError, message: err.Error()}
+	_ = errors.As(err, &answer)
+	logf.FromContext(a.ctx).Info("Could not answer an AdmissionReview", "code", answer.code, "reason", answer.message)
+	writeFailure(w, answer)
+	return result
+}
+
+// deny refuses the Pod and tells its creator why.
+func (a *admission) deny(w http.ResponseWriter, result admissionResult, code int, err error) admissionResult {
+	logf.FromContext(a.ctx).Info("Denied a Pod", "pod", a.rev.podName(), "code", code, "reason", err.Error())
+	writeDenied(w, a.rev.uid, code, err.Error())
+	return result
+}
+
+// allow lets the Pod pass as it is.
+func (a *admission) allow(w http.ResponseWriter, result admissionResult) admissionResult {
+	if logger := logf.FromContext(a.ctx).V(1); logger.Enabled() {
+		logger.Info("Left a Pod alone", "pod", a.rev.podName(), "result", string(result))
+	}
+	writeAllowed(w, a.rev.uid)
+	return result
+}
+
+// leave lets a Pod pass that is selected but needs nothing, and says why.
+func (a *admission) leave(w http.ResponseWriter, plan inject.Plan) admissionResult {
+	if logger := logf.FromContext(a.ctx).V(1); logger.Enabled() {
+		for _, skip := range plan.Skipped {
+			logger.Info("Skipped a SidecarSet", "pod", a.rev.podName(), "sidecarSet", skip.SidecarSet, "reason", string(skip.Reason))
+		}
+	}
+	writeAllowed(w, a.rev.uid)
+	return resultUnchanged
+}

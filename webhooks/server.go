@@ -1,0 +1,327 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+)
+
+// Bounds of a request's body. An AdmissionReview holds two objects of at most
+// 3 MiB and less than 1 MiB besides. A ConversionReview holds all objects of a
+// LIST: 64 MiB is some 6,000 SidecarSets of 10 KiB.
+const (
+	MaxAdmissionBytes  = 7 << 20
+	MaxConversionBytes = 64 << 20
+)
+
+// Middleware wraps every handler of a Server.
+type Middleware func(http.Handler) http.Handler
+
+// ServerOptions configures a Server. Only GetCertificate is required.
+type ServerOptions struct {
+	// Address is "host:port" to listen on; ":9443" if empty. Port 0 takes any
+	// free port, which Addr then tells.
+	Address string
+	// GetCertificate returns the serving certificate; it must not block.
+	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// MinTLSVersion is TLS 1.3 if zero. No other value than tls.VersionTLS12
+	// makes it lower.
+	MinTLSVersion uint16
+	// HTTP2 offers HTTP/2. The API server speaks HTTP/1.1 to Services, where it
+	// is cheaper for the server; only webhooks called by URL are affected.
+	HTTP2 bool
+
+	// ReadHeaderTimeout (5 s) bounds the handshake and a request's header,
+	// ReadTimeout (10 s) header and body, WriteTimeout (15 s) the time from the
+	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s
+	// after which the API server closes) the wait for the next request.
+	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
+	// MaxHeaderBytes is 64 KiB if zero.
+	MaxHeaderBytes int
+
+	// Stopping is closed when the process has been asked to stop; the manager
+	// itself stops the server last, after its controllers. Optional.
+	Stopping <-chan struct{}
+	// Grace (5 s; negative: none) is how long the server goes on as before
+	// after it has become un-ready, so that endpoints are withdrawn before
+	// connections are refused.
+	Grace time.Duration
+	// DrainTimeout (10 s) bounds the wait for requests in flight after that.
+	// The manager's graceful shutdown timeout has to exceed Grace + DrainTimeout.
+	DrainTimeout time.Duration
+
+	// Middleware is applied to every handler, the first outermost, inside the
+	// recovery of panics and the bound on the body.
+	Middleware []Middleware
+	// Clock measures Grace; the real clock if nil.
+	Clock clock.Clock
+}
+
+// Server is the webhook server: TLS with a certificate that may change at any
+// time, bounded in every direction, drained when it stops. It implements
+// webhook.Server. Register before Start; the other methods are safe for
+// concurrent use.
+type Server struct {
+	options  ServerOptions
+	mux      *http.ServeMux
+	draining atomic.Bool
+
+	mu    sync.Mutex
+	paths map[string]bool
+	addr  net.Addr // set once the server listens
+}
+
+var _ webhook.Server = (*Server)(nil)
+
+// NewServer returns a Server that Start runs.
+func NewServer(options ServerOptions) *Server {
+	options.setDefaults()
+	return &Server{options: options, mux: http.NewServeMux(), paths: map[string]bool{}}
+}
+
+func (o *ServerOptions) setDefaults() {
+	setDefault(&o.Address, ":9443")
+	if o.MinTLSVersion != tls.VersionTLS12 {
+		o.MinTLSVersion = tls.VersionTLS13
+	}
+	setDefault(&o.ReadHeaderTimeout, 5*time.Second)
+	setDefault(&o.ReadTimeout, 10*time.Second)
+	setDefault(&o.WriteTimeout, 15*time.Second)
+	setDefault(&o.IdleTimeout, 2*time.Minute)
+	setDefault(&o.MaxHeaderBytes, 64<<10)
+	setDefault(&o.Grace, 5*time.Second)
+	setDefault(&o.DrainTimeout, 10*time.Second)
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// NeedLeaderElection reports false: every replica serves.
+func (*Server) NeedLeaderElection() bool { return false }
+
+// WebhookMux returns the mux that requests go through. Handlers that are added
+// to it directly are not bounded; use Register.
+func (s *Server) WebhookMux() *http.ServeMux { return s.mux }
+
+// Register serves path with handler, whose requests may have bodies of up to
+// MaxAdmissionBytes. It panics if the path is taken.
+func (s *Server) Register(path string, handler http.Handler) {
+	s.RegisterBounded(path, handler, MaxAdmissionBytes)
+}
+
+// RegisterBounded is Register with another bound on the body.
+func (s *Server) RegisterBounded(path string, handler http.Handler, maxBytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paths[path] {
+		panic(fmt.Sprintf("webhook path %q is registered twice", path))
+	}
+	s.paths[path] = true
+	for i := len(s.options.Middleware) - 1; i >= 0; i-- {
+		handler = s.options.Middleware[i](handler)
+	}
+	s.mux.Handle(path, recoverPanics(boundBody(handler, maxBytes)))
+}
+
+// Start serves until ctx ends, then drains: the server has become un-ready by
+// then, serves on for the grace period, refuses new connections, waits for
+// requests in flight and closes what is left.
+func (s *Server) Start(ctx context.Context) error {
+	logger := logf.FromContext(ctx).WithName("webhook-server")
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.options.Address)
+	if err != nil {
+		return fmt.Errorf("listening for webhooks: %w", err)
+	}
+	server := s.httpServer(ctx, logger)
+	s.mu.Lock()
+	s.addr = listener.Addr()
+	s.mu.Unlock()
+	logger.Info("Serving webhooks", "address", listener.Addr().String())
+
+	served := make(chan error, 1)
+	go func() { served <- server.ServeTLS(listener, "", "") }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving webhooks: %w", err)
+	case <-s.stopping(ctx):
+	}
+	return s.drain(ctx, server, served)
+}
+
+// stopping is closed as soon as the server may stop, at the latest when ctx
+// ends. Readiness follows it at once.
+func (s *Server) stopping(ctx context.Context) <-chan struct{} {
+	stop := make(chan struct{})
+	go func() {
+		defer close(stop)
+		select {
+		case <-s.options.Stopping: // nil blocks forever
+		case <-ctx.Done():
+		}
+		s.draining.Store(true)
+	}()
+	return stop
+}
+
+func (s *Server) drain(ctx context.Context, server *http.Server, served <-chan error) error {
+	logger := logf.FromContext(ctx).WithName("webhook-server")
+	if s.options.Grace > 0 {
+		logger.Info("Serving on until endpoints are withdrawn", "grace", s.options.Grace.String())
+		select {
+		case <-s.options.Clock.After(s.options.Grace):
+		case err := <-served:
+			return fmt.Errorf("serving webhooks: %w", err)
+		}
+	}
+	select {
+	case <-ctx.Done(): // until then the manager stops its controllers, whose writes may be sent here
+	case err := <-served:
+		return fmt.Errorf("serving webhooks: %w", err)
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.DrainTimeout)
+	defer cancel()
+	if err := server.Shutdown(bounded); err != nil {
+		logger.Info("Closing connections that did not end in time", "timeout", s.options.DrainTimeout.String())
+		return errors.Join(server.Close(), <-served)
+	}
+	<-served
+	return nil
+}
+
+func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(s.options.HTTP2)
+	base := logf.IntoContext(context.WithoutCancel(ctx), logger) // requests outlive ctx while the server drains
+	return &http.Server{
+		Handler:           s.partWhileDraining(s.mux),
+		TLSConfig:         &tls.Config{GetCertificate: s.options.GetCertificate, MinVersion: s.options.MinTLSVersion},
+		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 250, SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
+		ReadHeaderTimeout: s.options.ReadHeaderTimeout,
+		ReadTimeout:       s.options.ReadTimeout,
+		WriteTimeout:      s.options.WriteTimeout,
+		IdleTimeout:       s.options.IdleTimeout,
+		MaxHeaderBytes:    s.options.MaxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ErrorLog:          log.New(lineLogger{logger.V(1)}, "", 0),
+	}
+}
+
+// partWhileDraining makes clients open new connections, which lead elsewhere
+// once endpoints are withdrawn. The API server would keep using a connection
+// that it has for as long as it is open, and might send a request in the moment
+// in which we close it.
+func (s *Server) partWhileDraining(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// lineLogger logs what net/http complains about: failed handshakes, mostly of
+// port scanners and probes.
+type lineLogger struct{ logr.Logger }
+
+func (l lineLogger) Write(line []byte) (int, error) {
+	l.Info("Connection failed", "reason", string(line))
+	return len(line), nil
+}
+
+// Addr is the address that the server listens on; nil before Start has opened it.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addr
+}
+
+// Ready reports why no more requests should be sent here: the server is not
+// listening yet, or is draining. It is a readiness check.
+func (s *Server) Ready(*http.Request) error {
+	switch {
+	case s.draining.Load():
+		return errors.New("the webhook server is draining")
+	case s.Addr() == nil:
+		return errors.New("the webhook server is not listening yet")
+	}
+	return nil
+}
+
+// StartedChecker returns a check that succeeds if the listener answers a TLS
+// handshake with the certificate that it should serve at that moment, and that
+// certificate is valid now. Who issued it is checked by others.
+func (s *Server) StartedChecker() healthz.Checker {
+	return func(request *http.Request) error {
+		addr, ok := s.Addr().(*net.TCPAddr)
+		if !ok {
+			return errors.New("the webhook server is not listening yet")
+		}
+		config, err := s.probeConfig()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(request.Context(), s.options.ReadHeaderTimeout)
+		defer cancel()
+		if addr.IP.IsUnspecified() {
+			addr = &net.TCPAddr{Port: addr.Port} // dials the local system
+		}
+		conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr.String())
+		if err != nil {
+			return fmt.Errorf("checking the webhook server's listener: %w", err)
+		}
+		return conn.Close()
+	}
+}
+
+// probeConfig trusts the leaf that is being served, and nothing else.
+func (s *Server) probeConfig() (*tls.Config, error) {
+	certificate, err := s.options.GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil {
+		return nil, fmt.Errorf("loading the serving certificate: %w", err)
+	}
+	if certificate == nil || len(certificate.Certificate) == 0 {
+		return nil, errors.New("there is no serving certificate yet")
+	}
+	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("parsing the serving certificate: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	return &tls.Config{RootCAs: roots, ServerName: nameOf(leaf), MinVersion: s.options.MinTLSVersion}, nil
+}
+
+// nameOf is a name that leaf is valid for.
+func nameOf(leaf *x509.Certificate) string {
+	switch {
+	case len(leaf.DNSNames) > 0:
+		return leaf.DNSNames[0]
+	case len(leaf.IPAddresses) > 0:
+		return leaf.IPAddresses[0].String()
+	default:
+		return "localhost" // the handshake will say what is wrong
+	}
+}

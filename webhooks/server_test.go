@@ -1,0 +1,413 @@
+package webhooks_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/sidecarset/operator/webhooks"
+)
+
+const serverName = "webhooks.test"
+
+// newCertificate returns a self-signed certificate for serverName.
+func newCertificate(t *testing.T, notAfter time.Time) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatalf("generating a key: %v", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: serverName}, DNSNames: []string{serverName},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatalf("creating a certificate: %v", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// running is a Server that serves on a loopback address.
+type running struct {
+	*webhooks.Server
+	certificate atomic.Pointer[tls.Certificate]
+	stop        context.CancelFunc
+	stopped     chan error
+}
+
+// start serves handlers by path until the test ends.
+func start(t *testing.T, options webhooks.ServerOptions, handlers map[string]http.HandlerFunc) *running {
+	t.Helper()
+	s := &running{stopped: make(chan error, 1)}
+	s.certificate.Store(newCertificate(t, time.Now().Add(time.Hour)))
+	options.Address = "127.0.0.1:0"
+	options.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil }
+	if options.Grace == 0 {
+		options.Grace = -1
+	}
+	s.Server = webhooks.NewServer(options)
+	for path, handler := range handlers {
+		s.Register(path, handler)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s.stop = cancel
+	go func() { s.stopped <- s.Start(ctx) }()
+	eventually(t, func() bool { return s.Addr() != nil }, "the server to listen")
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case <-s.stopped:
+		case <-time.After(30 * time.Second):
+			t.Error("the server does not stop")
+		}
+	})
+	return s
+}
+
+// client trusts the server's present certificate.
+func (s *running) client(t *testing.T, configure ...func(*http.Transport)) *http.Client {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: s.tlsConfig(t)}
+	for _, f := range configure {
+		f(transport)
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+}
+
+func (s *running) tlsConfig(t *testing.T) *tls.Config {
+	t.Helper()
+	leaf, err := x509.ParseCertificate(s.certificate.Load().Certificate[0])
+	if err != nil {
+		t.Fatalf("parsing the certificate: %v", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf)
+	return &tls.Config{RootCAs: roots, ServerName: serverName, MinVersion: tls.VersionTLS12}
+}
+
+func (s *running) url(path string) string { return "https://" + s.Addr().String() + path }
+
+// eventually polls until done reports true.
+func eventually(t *testing.T, done func() bool, what string) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func answerOK(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	_, _ = io.WriteString(w, r.Proto)
+}
+
+func post(t *testing.T, client *http.Client, url string, body io.Reader) (*http.Response, string) {
+	t.Helper()
+	response, err := client.Post(url, "application/json", body)
+	if err != nil {
+		t.Fatalf("posting to %s: %v", url, err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatalf("reading the answer of %s: %v", url, err)
+	}
+	return response, string(content)
+}
+
+func TestServerSpeaksTLS13UnlessAskedForLess(t *testing.T) {
+	tests := map[string]struct {
+		min, offered uint16
+		accepted     bool
+	}{
+		"1.3 is accepted":                 {0, tls.VersionTLS13, true},
+		"1.2 is refused by default":       {0, tls.VersionTLS12, false},
+		"1.2 is accepted by option":       {tls.VersionTLS12, tls.VersionTLS12, true},
+		"1.1 is refused even then":        {tls.VersionTLS12, tls.VersionTLS11, false},
+		"a lower minimum has no effect":   {tls.VersionTLS10, tls.VersionTLS12, false},
+		"1.3 is accepted with 1.2 option": {tls.VersionTLS12, tls.VersionTLS13, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, webhooks.ServerOptions{MinTLSVersion: tc.min}, nil)
+			config := s.tlsConfig(t)
+			config.MinVersion, config.MaxVersion = tls.VersionTLS10, tc.offered
+			conn, err := tls.Dial("tcp", s.Addr().String(), config)
+			if err == nil {
+				_ = conn.Close()
+			}
+			if accepted := err == nil; accepted != tc.accepted {
+				t.Errorf("accepted = %t (%v), want %t", accepted, err, tc.accepted)
+			}
+		})
+	}
+}
+
+func TestServerOffersHTTP2OnlyByOption(t *testing.T) {
+	for want, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		t.Run(want, func(t *testing.T) {
+			s := start(t, webhooks.ServerOptions{HTTP2: http2}, map[string]http.HandlerFunc{"/x": answerOK})
+			client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
+			if _, got := post(t, client, s.url("/x"), strings.NewReader("{}")); got != want {
+				t.Errorf("spoke %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+func TestServerServesTheNewestCertificate(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{"/x": answerOK})
+	post(t, s.client(t), s.url("/x"), nil)
+	s.certificate.Store(newCertificate(t, time.Now().Add(time.Hour)))
+	post(t, s.client(t), s.url("/x"), nil) // trusts the new one only
+}
+
+func TestStartedCheckerProvesAHandshake(t *testing.T) {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("fails before the server listens", func(t *testing.T) {
+		s := webhooks.NewServer(webhooks.ServerOptions{})
+		if err := s.StartedChecker()(request); err == nil {
+			t.Error("succeeded")
+		}
+	})
+	s := start(t, webhooks.ServerOptions{}, nil)
+	t.Run("succeeds with a valid certificate", func(t *testing.T) {
+		if err := s.StartedChecker()(request); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("fails with an expired certificate", func(t *testing.T) {
+		s.certificate.Store(newCertificate(t, time.Now().Add(-time.Minute)))
+		if err := s.StartedChecker()(request); err == nil || !strings.Contains(err.Error(), "expired") {
+			t.Errorf("got %v, want an expired certificate", err)
+		}
+	})
+	t.Run("fails without a certificate", func(t *testing.T) {
+		s.certificate.Store(nil)
+		if err := s.StartedChecker()(request); err == nil {
+			t.Error("succeeded")
+		}
+	})
+}
+
+func TestServerRefusesOversizedBodies(t *testing.T) {
+	read := make(chan error, 1)
+	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{"/x": func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		read <- err
+		w.WriteHeader(http.StatusTeapot)
+	}})
+	t.Run("at once where the length is known", func(t *testing.T) {
+		response, content := post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", webhooks.MaxAdmissionBytes+1)))
+		if response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(content, `"code":413`) {
+			t.Errorf("got %d %s", response.StatusCode, content)
+		}
+		if len(read) != 0 {
+			t.Error("the handler was called")
+		}
+	})
+	t.Run("while reading where it is not", func(t *testing.T) {
+		endless := io.MultiReader(strings.NewReader(strings.Repeat(" ", webhooks.MaxAdmissionBytes)), strings.NewReader("  "))
+		post(t, s.client(t), s.url("/x"), endless)
+		if err := <-read; err == nil {
+			t.Error("the handler read all of it")
+		}
+	})
+	t.Run("not up to the bound", func(t *testing.T) {
+		post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", webhooks.MaxAdmissionBytes)))
+		if err := <-read; err != nil {
+			t.Errorf("reading: %v", err)
+		}
+	})
+}
+
+// A client that stalls must not hold a connection for longer than the limits.
+func TestServerCutsSlowClients(t *testing.T) {
+	options := webhooks.ServerOptions{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond,
+		WriteTimeout: 400 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
+	s := start(t, options, map[string]http.HandlerFunc{"/x": func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			http.Error(w, "body cut", http.StatusBadRequest)
+		}
+	}})
+	tests := map[string]string{
+		"in the header":    "POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+		"in the body":      "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc",
+		"after an answer":  "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+		"without anything": "",
+	}
+	for name, sent := range tests {
+		t.Run(name, func(t *testing.T) {
+			conn, err := tls.Dial("tcp", s.Addr().String(), s.tlsConfig(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, sent)
+			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+				t.Error("the connection is still open")
+			}
+		})
+	}
+	t.Run("before the handshake", func(t *testing.T) {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
+			t.Error("the connection is still open")
+		}
+	})
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := err.(net.Error) //nolint:errorlint // as net returns it
+	return ok && timeout.Timeout()
+}
+
+func TestServerSurvivesAPanic(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{
+		"/panic": func(http.ResponseWriter, *http.Request) { panic("secret value") },
+		"/x":     answerOK,
+	})
+	client := s.client(t)
+	response, content := post(t, client, s.url("/panic"), nil)
+	if response.StatusCode != http.StatusInternalServerError || strings.Contains(content, "secret") {
+		t.Errorf("got %d %s, want 500 without the panic's value", response.StatusCode, content)
+	}
+	post(t, client, s.url("/x"), nil)
+}
+
+func TestServerAppliesMiddlewareFirstOutermost(t *testing.T) {
+	var order []string
+	note := func(name string) webhooks.Middleware {
+		return func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				order = append(order, name)
+				next.ServeHTTP(w, r)
+			})
+		}
+	}
+	s := start(t, webhooks.ServerOptions{Middleware: []webhooks.Middleware{note("first"), note("second")}}, map[string]http.HandlerFunc{"/x": answerOK})
+	post(t, s.client(t), s.url("/x"), nil)
+	if got := strings.Join(order, " "); got != "first second" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestRegisterRefusesAPathTwice(t *testing.T) {
+	s := webhooks.NewServer(webhooks.ServerOptions{})
+	s.Register("/x", http.HandlerFunc(answerOK))
+	defer func() {
+		if recover() == nil {
+			t.Error("did not panic")
+		}
+	}()
+	s.Register("/x", http.HandlerFunc(answerOK))
+}
+
+// The order in which a replica leaves: un-ready, then a time in which it serves
+// as before, then no new connections, then the end of what is in flight.
+func TestServerDrains(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	stopping := make(chan struct{})
+	fake := clocktesting.NewFakeClock(time.Now())
+	s := start(t, webhooks.ServerOptions{Grace: time.Minute, Stopping: stopping, Clock: fake}, map[string]http.HandlerFunc{
+		"/x": answerOK,
+		"/slow": func(w http.ResponseWriter, _ *http.Request) {
+			close(entered)
+			<-leave
+			fmt.Fprint(w, "done")
+		},
+	})
+	client := s.client(t)
+	if err := s.Ready(nil); err != nil {
+		t.Fatalf("not ready: %v", err)
+	}
+
+	close(stopping)
+	eventually(t, func() bool { return s.Ready(nil) != nil && fake.HasWaiters() }, "the server to be un-ready")
+	response, _ := post(t, client, s.url("/x"), nil)
+	if !response.Close {
+		t.Error("a draining server has to ask clients for a new connection")
+	}
+
+	slow := make(chan string, 1)
+	go func() {
+		response, err := client.Post(s.url("/slow"), "application/json", nil)
+		if err != nil {
+			slow <- err.Error()
+			return
+		}
+		defer response.Body.Close()
+		content, _ := bufio.NewReader(response.Body).ReadString('\n')
+		slow <- content
+	}()
+	<-entered
+	fake.Step(time.Minute)
+	s.stop()
+	eventually(t, func() bool {
+		conn, err := net.Dial("tcp", s.Addr().String())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, "new connections to be refused")
+	close(leave)
+	if got := <-slow; got != "done" {
+		t.Errorf("the request in flight got %q", got)
+	}
+}
+
+func TestServerClosesWhatDoesNotEnd(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	defer close(leave)
+	s := start(t, webhooks.ServerOptions{DrainTimeout: 50 * time.Millisecond}, map[string]http.HandlerFunc{
+		"/stuck": func(http.ResponseWriter, *http.Request) { close(entered); <-leave },
+	})
+	client := s.client(t)
+	failed := make(chan error, 1)
+	go func() {
+		response, err := client.Post(s.url("/stuck"), "application/json", nil)
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		failed <- err
+	}()
+	<-entered
+	s.stop()
+	if err := <-failed; err == nil {
+		t.Error("the stuck request was answered")
+	}
+}

@@ -1,0 +1,162 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+)
+
+// WatchSilence is after how long without a sign of life a watch counts as
+// silent. The API server sends a bookmark about once a minute even where
+// nothing changes; this allows for two lost ones.
+const WatchSilence = 3 * time.Minute
+
+// WatchHealth notices when one of the cache's watches has gone silent: the
+// connection is open, but nothing comes through it, so that this replica would
+// go on to decide by an old state of the cluster. Every event counts as a sign
+// of life, bookmarks included, and so does every successful list and
+// reconnection. Resource versions are not looked at, since the bookmarks of an
+// idle kind repeat one.
+type WatchHealth struct {
+	clock   clock.PassiveClock
+	silence time.Duration
+
+	mu      sync.Mutex
+	watches []*watchedKind
+}
+
+// watchedKind is one informer's source.
+type watchedKind struct {
+	source toolscache.ListerWatcherWithContext
+	plain  toolscache.ListerWatcher
+	kind   string
+	clock  clock.PassiveClock
+	last   atomic.Int64 // of the last sign of life, in Unix nanoseconds
+}
+
+// NewWatchHealth returns a WatchHealth whose NewInformer is for cache.Options.
+// The real clock is used if clk is nil, and WatchSilence if silence is zero.
+func NewWatchHealth(clk clock.PassiveClock, silence time.Duration) *WatchHealth {
+	if clk == nil {
+		clk = clock.RealClock{}
+	}
+	if silence == 0 {
+		silence = WatchSilence
+	}
+	return &WatchHealth{clock: clk, silence: silence}
+}
+
+// CacheOptions are those that the manager's cache needs for what this package
+// and the controllers expect of it: watches are observed, managed fields are
+// left out, and no informer starts unless somebody asked for it by name.
+func CacheOptions(health *WatchHealth) cache.Options {
+	return cache.Options{
+		NewInformer:                 health.NewInformer,
+		ReaderFailOnMissingInformer: true,
+		DefaultTransform:            StripManagedFields,
+	}
+}
+
+// StripManagedFields is a transform for informers: it leaves out the record of
+// who set which field, often half of an object and never asked for here.
+// Applying it twice does no harm.
+func StripManagedFields(object any) (any, error) {
+	if object, ok := object.(metav1.Object); ok && object.GetManagedFields() != nil {
+		object.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+// NewInformer is NewSharedIndexInformer with its watch observed.
+func (h *WatchHealth) NewInformer(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	return toolscache.NewSharedIndexInformer(h.Observe(source, kindOf(object)), object, resync, indexers)
+}
+
+func kindOf(object runtime.Object) string {
+	if kind := object.GetObjectKind().GroupVersionKind().Kind; kind != "" {
+		return kind
+	}
+	return fmt.Sprintf("%T", object)
+}
+
+// Observe wraps a source so that its signs of life are noted under kind. It is
+// for informers and reflectors outside the manager's cache.
+func (h *WatchHealth) Observe(source toolscache.ListerWatcher, kind string) toolscache.ListerWatcher {
+	w := &watchedKind{source: toolscache.ToListerWatcherWithContext(source), plain: source, kind: kind, clock: h.clock}
+	w.touch()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watches = append(h.watches, w)
+	return w
+}
+
+// Ready is a readiness check: it fails while a watch is silent, and names its
+// kind.
+func (h *WatchHealth) Ready(*http.Request) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.watches {
+		if silent := h.clock.Since(time.Unix(0, w.last.Load())); silent > h.silence {
+			return fmt.Errorf("the watch of kind %s has been silent for %s", w.kind, silent.Round(time.Second))
+		}
+	}
+	return nil
+}
+
+func (w *watchedKind) touch() { w.last.Store(w.clock.Now().UnixNano()) }
+
+// List implements the older half of ListerWatcher.
+func (w *watchedKind) List(options metav1.ListOptions) (runtime.Object, error) {
+	list, err := w.plain.List(options) //nolint:staticcheck // part of the interface
+	if err == nil {
+		w.touch()
+	}
+	return list, err
+}
+
+// Watch implements the older half of ListerWatcher.
+func (w *watchedKind) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return w.follow(w.plain.Watch(options)) //nolint:staticcheck // part of the interface
+}
+
+// ListWithContext counts a list that succeeds.
+func (w *watchedKind) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	list, err := w.source.ListWithContext(ctx, options)
+	if err == nil {
+		w.touch()
+	}
+	return list, err
+}
+
+// WatchWithContext counts a connection that succeeds, and all its events.
+func (w *watchedKind) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return w.follow(w.source.WatchWithContext(ctx, options))
+}
+
+// IsWatchListSemanticsUnSupported passes on what the source says about itself,
+// so that observing it does not change how it is read.
+func (w *watchedKind) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(w.plain)
+}
+
+func (w *watchedKind) follow(events watch.Interface, err error) (watch.Interface, error) {
+	if err != nil {
+		return nil, err
+	}
+	w.touch()
+	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
+		w.touch()
+		return event, true
+	}), nil
+}

@@ -1,0 +1,128 @@
+package webhooks_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// scriptedSource is an API server whose watches the test drives. Lists are
+// answered while listErr is nil; each watch comes from watches.
+type scriptedSource struct {
+	listErr chan error
+	watches chan *watch.FakeWatcher
+}
+
+func (s *scriptedSource) List(metav1.ListOptions) (runtime.Object, error) {
+	select {
+	case err := <-s.listErr:
+		return nil, err
+	default:
+		return &corev1.NamespaceList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
+	}
+}
+
+func (s *scriptedSource) Watch(metav1.ListOptions) (watch.Interface, error) {
+	select {
+	case w := <-s.watches:
+		if w == nil {
+			return nil, errors.New("connection refused")
+		}
+		return w, nil
+	case <-time.After(10 * time.Second):
+		return nil, errors.New("no watch in the script")
+	}
+}
+
+func (*scriptedSource) IsWatchListSemanticsUnSupported() bool { return true }
+
+func TestWatchHealthNoticesASilentWatch(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	health := webhooks.NewWatchHealth(clock, 0)
+	source := &scriptedSource{watches: make(chan *watch.FakeWatcher, 3)}
+	events := watch.NewFake()
+	source.watches <- events
+
+	informer := health.NewInformer(source, &corev1.Namespace{TypeMeta: metav1.TypeMeta{Kind: "Namespace"}}, 0, toolscache.Indexers{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go informer.RunWithContext(ctx)
+	eventually(t, informer.HasSynced, "the informer to sync")
+
+	// Each step goes as far as allowed, sees one sign of life, and may then go
+	// as far again.
+	signs := []struct {
+		name string
+		sign func()
+	}{
+		{"an object", func() { events.Add(namespace("a", "8")) }},
+		{"a bookmark", func() { events.Action(watch.Bookmark, namespace("", "9")) }},
+		{"a bookmark that repeats the resource version", func() { events.Action(watch.Bookmark, namespace("", "9")) }},
+		{"a reconnection", func() { next := watch.NewFake(); source.watches <- next; events.Stop(); events = next }},
+	}
+	for _, step := range signs {
+		clock.Step(webhooks.WatchSilence)
+		if err := health.Ready(nil); err != nil {
+			t.Fatalf("before %s: %v", step.name, err)
+		}
+		clock.Step(time.Second)
+		if err := health.Ready(nil); err == nil || !strings.Contains(err.Error(), "kind Namespace") {
+			t.Fatalf("silence before %s: got %v, want it noticed with its kind", step.name, err)
+		}
+		step.sign()
+		eventually(t, func() bool { return health.Ready(nil) == nil }, step.name+" to count as a sign of life")
+	}
+}
+
+func TestWatchHealthWantsAnswersNotAttempts(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	health := webhooks.NewWatchHealth(clock, time.Minute)
+	source := &scriptedSource{listErr: make(chan error, 1), watches: make(chan *watch.FakeWatcher, 1)}
+	observed := health.Observe(source, "Namespace")
+
+	clock.Step(2 * time.Minute)
+	source.listErr <- errors.New("connection refused")
+	if _, err := observed.List(metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
+		t.Error("a failed list counted as a sign of life")
+	}
+	source.watches <- nil
+	if _, err := observed.Watch(metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
+		t.Error("a failed watch counted as a sign of life")
+	}
+	if _, err := observed.List(metav1.ListOptions{}); err != nil || health.Ready(nil) != nil {
+		t.Error("a list did not count as a sign of life")
+	}
+}
+
+func namespace(name, resourceVersion string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: resourceVersion}}
+}
+
+func TestStripManagedFieldsKeepsTheRest(t *testing.T) {
+	object := namespace("a", "1")
+	object.Labels = map[string]string{"team": "x"}
+	object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	for range 2 {
+		got, err := webhooks.StripManagedFields(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ns := got.(*corev1.Namespace); ns.ManagedFields != nil || ns.Labels["team"] != "x" || ns.ResourceVersion != "1" {
+			t.Errorf("got %+v", ns)
+		}
+	}
+	if got, err := webhooks.StripManagedFields(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
+		t.Errorf("got %v, %v for something that is no object", got, err)
+	}
+}
