@@ -1,0 +1,134 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/conversion"
+	"github.com/sidecarset/operator/internal/defaults"
+	"github.com/sidecarset/operator/internal/validation"
+)
+
+func TestSamplesAreAccepted(t *testing.T) {
+	for _, path := range files(t, "samples/*.yaml") {
+		if filepath.Base(path) == "kustomization.yaml" {
+			continue
+		}
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			whitelist := validation.Whitelist{Namespace: "sidecarset-system"}
+			for _, document := range documents(t, path) {
+				if document["kind"] == "ConfigMap" {
+					var configMap corev1.ConfigMap
+					convert(t, document, &configMap)
+					whitelist.Content = configMap.Data[validation.WhitelistKey]
+					continue
+				}
+				for _, err := range problems(t, document, whitelist) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// The samples apply as a whole, so each of them has to be in the kustomization.
+func TestKustomizationListsEverySample(t *testing.T) {
+	data, err := os.ReadFile("samples/kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files(t, "samples/*.yaml") {
+		name := filepath.Base(path)
+		if name != "kustomization.yaml" && !strings.Contains(string(data), "\n- "+name+"\n") {
+			t.Errorf("kustomization.yaml lacks %s", name)
+		}
+	}
+}
+
+// Each broken sample is refused with the message that it announces. Those that
+// the API server's schema refuses never reach our rules.
+func TestInvalidSamplesAreRefused(t *testing.T) {
+	for _, path := range files(t, "samples/invalid/*.yaml") {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wanted, bySchema := announced(string(data))
+			if len(wanted) == 0 {
+				t.Fatal("the file announces no message; add a comment # want: …")
+			}
+			if bySchema {
+				return // test/integration sends every one of them to an API server
+			}
+			errs := problems(t, documents(t, path)[0], validation.Whitelist{Namespace: "sidecarset-system"})
+			if len(errs) == 0 {
+				t.Fatal("it is accepted")
+			}
+			message := errs.ToAggregate().Error()
+			for _, want := range wanted {
+				if !strings.Contains(message, want) {
+					t.Errorf("message %q lacks %q", message, want)
+				}
+			}
+		})
+	}
+}
+
+// announced reads the comments at the top of a broken sample.
+func announced(content string) (wanted []string, bySchema bool) {
+	for line := range strings.Lines(content) {
+		comment, ok := strings.CutPrefix(line, "# ")
+		if !ok {
+			return wanted, bySchema
+		}
+		if want, ok := strings.CutPrefix(comment, "want: "); ok {
+			wanted = append(wanted, strings.TrimSpace(want))
+		}
+		bySchema = bySchema || strings.HasPrefix(comment, "Refused by the schema")
+	}
+	return wanted, bySchema
+}
+
+// problems takes a document the way of the webhooks: defaults, then validation
+// as v1beta1. A member that no version knows fails the test.
+func problems(t *testing.T, document map[string]any, whitelist validation.Whitelist) field.ErrorList {
+	t.Helper()
+	if document["apiVersion"] == appsv1alpha1.GroupVersion.String() {
+		convert(t, document, &appsv1alpha1.SidecarSet{})
+	}
+	object, err := conversion.ToV1beta1(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set appsv1beta1.SidecarSet
+	convert(t, object, &set)
+
+	defaults.Apply(object)
+	data, err := yaml.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set = appsv1beta1.SidecarSet{}
+	if err := yaml.Unmarshal(data, &set); err != nil {
+		t.Fatal(err)
+	}
+	return validation.Create(&set, validation.Environment{Whitelist: whitelist, ExcludedNamespaces: []string{"kube-system", "sidecarset-system"}})
+}
+
+func files(t *testing.T, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(pattern)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no files match %s: %v", pattern, err)
+	}
+	return paths
+}
