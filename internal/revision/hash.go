@@ -26,18 +26,6 @@ func Hashes(spec map[string]any) (withImage, withoutImage string, err error) {
 	return digest(text), digest(bare), nil
 }
 
-// CheckTypes returns a *TypeError if a container or init container of the spec
-// holds a value of the wrong type in a member that this build knows.
-func CheckTypes(spec map[string]any) error {
-	for _, list := range []string{"initContainers", "containers"} {
-		e := encoder{}
-		if _, err := e.value(containers, spec[list]); err != nil {
-			return under("spec."+list, err)
-		}
-	}
-	return nil
-}
-
 // TypeError says that a member has a value which its type cannot hold.
 type TypeError struct {
 	Path string // from the top of the object, such as spec.containers[0].image

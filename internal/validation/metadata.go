@@ -33,16 +33,17 @@ func validateName(name string, _ bool) (problems []string) {
 	return problems
 }
 
-// BaseOf returns the name of the SidecarSet that set is a canary of, or "".
-func BaseOf(set *appsv1beta1.SidecarSet) string {
-	if set.Annotations[appsv1beta1.AnnotationCanary] != "true" {
+// BaseOf returns the name of the SidecarSet that one with this metadata is a
+// canary of, or "".
+func BaseOf(meta *metav1.ObjectMeta) string {
+	if meta.Annotations[appsv1beta1.AnnotationCanary] != "true" {
 		return ""
 	}
-	return set.Annotations[appsv1beta1.AnnotationBase]
+	return meta.Annotations[appsv1beta1.AnnotationBase]
 }
 
-func validateCanary(set, base *appsv1beta1.SidecarSet) field.ErrorList {
-	name := BaseOf(set)
+func validateCanary(set *appsv1beta1.SidecarSet, base *metav1.ObjectMeta) field.ErrorList {
+	name := BaseOf(&set.ObjectMeta)
 	if name == "" {
 		return nil
 	}
@@ -64,7 +65,7 @@ func validateCanary(set, base *appsv1beta1.SidecarSet) field.ErrorList {
 }
 
 func validateCanaryUpdate(set, old *appsv1beta1.SidecarSet) field.ErrorList {
-	name, before := BaseOf(set), old.Annotations[appsv1beta1.AnnotationBase]
+	name, before := BaseOf(&set.ObjectMeta), old.Annotations[appsv1beta1.AnnotationBase]
 	if name == "" || name == before {
 		return nil
 	}

@@ -6,7 +6,7 @@
 package validation
 
 import (
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -15,8 +15,9 @@ import (
 // Environment is what rules need to know besides the SidecarSet. A look-up that
 // failed is the caller's error to report, never a value in here.
 type Environment struct {
-	// Base is the SidecarSet that BaseOf names; nil if there is none of that name.
-	Base *appsv1beta1.SidecarSet
+	// Base is the metadata of the SidecarSet that BaseOf names; nil if there is
+	// none of that name.
+	Base *metav1.ObjectMeta
 	// Whitelist says which annotations patchPodMetadata may set. It is not read
 	// unless the SidecarSet has some.
 	Whitelist Whitelist
@@ -32,13 +33,8 @@ func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	return append(errs, validateWhitelisted(set, env.Whitelist)...)
 }
 
-// Update returns what is wrong with replacing old by set. A SidecarSet that is
-// being deleted may always be updated without touching its spec, so that its
-// finalizers can be removed whatever else is wrong with it.
+// Update returns what is wrong with replacing old by set.
 func Update(set, old *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
-	if set.DeletionTimestamp != nil && apiequality.Semantic.DeepEqual(&set.Spec, &old.Spec) {
-		return nil
-	}
 	errs := Create(set, env)
 	errs = append(errs, validateCanaryUpdate(set, old)...)
 	return append(errs, validateContainersUpdate(set.Spec.Containers, old.Spec.Containers, field.NewPath("spec", "containers"))...)
