@@ -17,25 +17,36 @@ import (
 	"github.com/sidecarset/operator/internal/validation"
 )
 
+var noWhitelist = validation.Whitelist{Namespace: "sidecarset-system"}
+
 func TestSamplesAreAccepted(t *testing.T) {
 	for _, path := range files(t, "samples/*.yaml") {
 		if filepath.Base(path) == "kustomization.yaml" {
 			continue
 		}
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			whitelist := validation.Whitelist{Namespace: "sidecarset-system"}
 			for _, document := range documents(t, path) {
-				if document["kind"] == "ConfigMap" {
-					var configMap corev1.ConfigMap
-					convert(t, document, &configMap)
-					whitelist.Content = configMap.Data[validation.WhitelistKey]
-					continue
-				}
-				for _, err := range problems(t, document, whitelist) {
+				for _, err := range problems(t, document, noWhitelist) {
 					t.Error(err)
 				}
 			}
 		})
+	}
+}
+
+func TestSampleWithAnnotationsNeedsItsWhitelist(t *testing.T) {
+	var configMap corev1.ConfigMap
+	convert(t, documents(t, "samples/pod-annotations/whitelist.yaml")[0], &configMap)
+	if configMap.Name != validation.WhitelistConfigMap {
+		t.Errorf("the ConfigMap is called %s, want %s", configMap.Name, validation.WhitelistConfigMap)
+	}
+	whitelist := validation.Whitelist{Namespace: configMap.Namespace, Content: configMap.Data[validation.WhitelistKey]}
+	sample := documents(t, "samples/pod-annotations/sidecarset.yaml")[0]
+	if errs := problems(t, sample, noWhitelist); len(errs) == 0 {
+		t.Error("it is accepted without a whitelist")
+	}
+	for _, err := range problems(t, sample, whitelist) {
+		t.Error(err)
 	}
 }
 
@@ -69,7 +80,7 @@ func TestInvalidSamplesAreRefused(t *testing.T) {
 			if bySchema {
 				return // test/integration sends every one of them to an API server
 			}
-			errs := problems(t, documents(t, path)[0], validation.Whitelist{Namespace: "sidecarset-system"})
+			errs := problems(t, documents(t, path)[0], noWhitelist)
 			if len(errs) == 0 {
 				t.Fatal("it is accepted")
 			}
