@@ -1,0 +1,416 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// liveNamespaces is the API server's answer to reads of Namespaces.
+type liveNamespaces struct {
+	client.Reader
+	labels map[string]labels.Set
+	err    error
+	reads  int
+}
+
+func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	l.reads++
+	if _, bounded := ctx.Deadline(); !bounded {
+		return errors.New("a live read without a deadline")
+	}
+	if _, partial := object.(*metav1.PartialObjectMetadata); !partial {
+		return fmt.Errorf("a live read of all of a %T", object)
+	}
+	if l.err != nil {
+		return l.err
+	}
+	set, ok := l.labels[key.Name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, key.Name)
+	}
+	object.SetLabels(set)
+	return nil
+}
+
+// injector returns a handler that decides by catalog and excludes kube-system.
+func injector(catalog *match.Catalog, live *liveNamespaces) http.Handler {
+	return webhooks.NewPodInjector(webhooks.PodInjectorOptions{
+		Catalog:            func() *match.Catalog { return catalog },
+		Namespaces:         live,
+		ExcludedNamespaces: []string{"kube-system"},
+		Clock:              clocktesting.NewFakePassiveClock(fixtures.Now),
+	})
+}
+
+// catalogOf compiles SidecarSets; the namespace default is known.
+func catalogOf(t testing.TB, sets ...map[string]any) *match.Catalog {
+	t.Helper()
+	var programs []*inject.Program
+	for _, set := range sets {
+		programs = append(programs, fixtures.Program(t, set))
+	}
+	return match.Build(programs, map[string]labels.Set{"default": {"kubernetes.io/metadata.name": "default"}})
+}
+
+// request is an AdmissionReview that a test changes as it needs.
+func request(pod map[string]any) map[string]any {
+	return map[string]any{
+		"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+		"request": map[string]any{
+			"uid":       "uid-1",
+			"kind":      map[string]any{"group": "", "version": "v1", "kind": "Pod"},
+			"resource":  map[string]any{"group": "", "version": "v1", "resource": "pods"},
+			"namespace": "default",
+			"operation": "CREATE",
+			"object":    pod,
+			"oldObject": nil,
+			"dryRun":    false,
+		},
+	}
+}
+
+func encode(t testing.TB, value any) []byte {
+	t.Helper()
+	data, err := json.Marshal(value)
+	if err != nil {
+		t.Fatalf("encoding: %v", err)
+	}
+	return data
+}
+
+func send(handler http.Handler, body io.Reader) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/pods", body)
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	return w
+}
+
+// review sends an AdmissionReview and reads the answer as the API server would.
+func review(t testing.TB, handler http.Handler, body []byte) *admissionv1.AdmissionResponse {
+	t.Helper()
+	w := send(handler, bytes.NewReader(body))
+	if w.Code != http.StatusOK {
+		t.Fatalf("got %d %s", w.Code, w.Body)
+	}
+	return decodeAnswer(t, w)
+}
+
+func decodeAnswer(t testing.TB, w *httptest.ResponseRecorder) *admissionv1.AdmissionResponse {
+	t.Helper()
+	var answer admissionv1.AdmissionReview
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		t.Fatalf("decoding the answer %s: %v", w.Body, err)
+	}
+	if answer.Kind != "AdmissionReview" || answer.APIVersion != "admission.k8s.io/v1" || answer.Response == nil {
+		t.Fatalf("the answer is no AdmissionReview: %s", w.Body)
+	}
+	if (answer.Response.Patch == nil) != (answer.Response.PatchType == nil) {
+		t.Fatalf("patch and patchType have to come together: %s", w.Body)
+	}
+	return answer.Response
+}
+
+// The handler does to a Pod what the engine does, for every golden case.
+func TestPodInjectorEqualsGoldenFiles(t *testing.T) {
+	fixtures.RunCases(t, func(t *testing.T, c *fixtures.Case) fixtures.Outcome {
+		envelope := request(c.Pod)
+		envelope["request"].(map[string]any)["namespace"] = c.Namespace
+		answer := review(t, injector(c.Catalog(t), &liveNamespaces{labels: c.Namespaces}), encode(t, envelope))
+		if answer.UID != "uid-1" {
+			t.Errorf("uid = %q", answer.UID)
+		}
+		if !answer.Allowed {
+			if answer.Result.Code != http.StatusUnprocessableEntity {
+				t.Errorf("code = %d, want 422", answer.Result.Code)
+			}
+			_, message, _ := strings.Cut(answer.Result.Message, ": ") // the handler says which Pod
+			return fixtures.Outcome{Refused: message}
+		}
+		return fixtures.Outcome{Pod: apply(t, c.Pod, answer.Patch)}
+	})
+}
+
+func apply(t testing.TB, pod map[string]any, patch []byte) map[string]any {
+	t.Helper()
+	data := encode(t, pod)
+	if len(patch) > 0 {
+		operations, err := jsonpatch.DecodePatch(patch)
+		if err != nil {
+			t.Fatalf("decoding the patch %s: %v", patch, err)
+		}
+		if data, err = operations.Apply(data); err != nil {
+			t.Fatalf("applying the patch %s: %v", patch, err)
+		}
+	}
+	var out map[string]any
+	if err := utiljson.Unmarshal(data, &out); err != nil {
+		t.Fatalf("decoding the Pod: %v", err)
+	}
+	return out
+}
+
+// T1: whatever stands in a container, it is the user's, and nothing that our
+// libraries do not know gets lost, in the Pod and in the SidecarSet.
+func TestPodInjectorKeepsInventedMembers(t *testing.T) {
+	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").With("inventedMember", map[string]any{"a": "b"}).BeforeApp().Map()
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").With("alsoInvented", []any{"x"}).Obj()
+	answer := review(t, injector(catalogOf(t, set), nil), encode(t, request(pod)))
+	if !strings.Contains(string(answer.Patch), `"inventedMember":{"a":"b"}`) {
+		t.Errorf("the sidecar's member is not in the patch: %s", answer.Patch)
+	}
+	containers := apply(t, pod, answer.Patch)["spec"].(map[string]any)["containers"].([]any)
+	want := pod["spec"].(map[string]any)["containers"].([]any)[0]
+	if diff := cmp.Diff(want, containers[1]); diff != "" {
+		t.Errorf("the user's container (-want +got):\n%s", diff)
+	}
+	if strings.Contains(string(answer.Patch), "alsoInvented") {
+		t.Errorf("the patch mentions the user's container: %s", answer.Patch)
+	}
+}
+
+func TestPodInjectorSaysWhatItInjected(t *testing.T) {
+	sets := []map[string]any{
+		fixtures.SidecarSet("b").Select("app", "web").Container("b", "b:v1").Map(),
+		fixtures.SidecarSet("a").Select("app", "web").Container("a", "a:v1").Map(),
+	}
+	answer := review(t, injector(catalogOf(t, sets...), nil), encode(t, request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())))
+	if diff := cmp.Diff(map[string]string{"injected": "a,b"}, answer.AuditAnnotations); diff != "" {
+		t.Errorf("audit annotations (-want +got):\n%s", diff)
+	}
+	if len(answer.Warnings) != 0 {
+		t.Errorf("warnings = %q", answer.Warnings)
+	}
+}
+
+func TestPodInjectorAnswersItsOwnResultWithNoPatch(t *testing.T) {
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
+	handler := injector(catalog, nil)
+	injected := apply(t, pod, review(t, handler, encode(t, request(pod))).Patch)
+	if answer := review(t, handler, encode(t, request(injected))); !answer.Allowed || answer.Patch != nil {
+		t.Errorf("second answer = %s", answer.Patch)
+	}
+}
+
+// Everything that is not the creation of a live Pod in a namespace of users is
+// allowed as it is.
+func TestPodInjectorLeavesAlone(t *testing.T) {
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	in := func(r map[string]any) map[string]any { return r["request"].(map[string]any) }
+	object := func(r map[string]any) map[string]any { return in(r)["object"].(map[string]any) }
+	tests := map[string]func(r map[string]any){
+		"a Pod that nothing selects": func(r map[string]any) {
+			object(r)["metadata"].(map[string]any)["labels"] = map[string]any{"app": "db"}
+		},
+		"a Pod without labels": func(r map[string]any) { delete(object(r)["metadata"].(map[string]any), "labels") },
+		"a Pod whose labels are null": func(r map[string]any) {
+			object(r)["metadata"].(map[string]any)["labels"] = nil
+		},
+		"an update":     func(r map[string]any) { in(r)["operation"] = "UPDATE" },
+		"a deletion":    func(r map[string]any) { in(r)["operation"] = "DELETE"; in(r)["object"] = nil },
+		"a subresource": func(r map[string]any) { in(r)["subResource"] = "binding" },
+		"another resource": func(r map[string]any) {
+			in(r)["resource"] = map[string]any{"group": "", "version": "v1", "resource": "services"}
+		},
+		"pods of another group": func(r map[string]any) {
+			in(r)["resource"] = map[string]any{"group": "metrics.k8s.io", "version": "v1beta1", "resource": "pods"}
+		},
+		"a cluster-scoped resource": func(r map[string]any) {
+			in(r)["resource"] = map[string]any{"group": "", "version": "v1", "resource": "nodes"}
+			delete(in(r), "namespace")
+		},
+		"an excluded namespace": func(r map[string]any) { in(r)["namespace"] = "kube-system" },
+		"a mirror Pod": func(r map[string]any) {
+			object(r)["metadata"].(map[string]any)["annotations"] = map[string]any{"kubernetes.io/config.mirror": "abc"}
+		},
+		"a Pod that is going away": func(r map[string]any) {
+			object(r)["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-20T21:58:28Z"
+		},
+		"a Pod that has succeeded": func(r map[string]any) { object(r)["status"] = map[string]any{"phase": "Succeeded"} },
+		"a Pod that has failed":    func(r map[string]any) { object(r)["status"] = map[string]any{"phase": "Failed"} },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			envelope := request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+			change(envelope)
+			answer := review(t, injector(catalog, nil), encode(t, envelope))
+			if !answer.Allowed || answer.Patch != nil || answer.UID != "uid-1" {
+				t.Errorf("got allowed=%t patch=%s uid=%s", answer.Allowed, answer.Patch, answer.UID)
+			}
+		})
+	}
+}
+
+// T14: a failed look-up is an error, never "no match".
+func TestPodInjectorReadsUnknownNamespacesLive(t *testing.T) {
+	byLabel := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
+		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
+	byName := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").InNamespace("young").Map()
+	tests := map[string]struct {
+		set      map[string]any
+		live     liveNamespaces
+		wantCode int
+		injected bool
+		reads    int
+	}{
+		"and injects if its labels match":           {byLabel, liveNamespaces{labels: map[string]labels.Set{"young": {"env": "prod"}}}, 200, true, 1},
+		"and does not if they do not":               {byLabel, liveNamespaces{labels: map[string]labels.Set{"young": {"env": "test"}}}, 200, false, 1},
+		"and fails if there is no such namespace":   {byLabel, liveNamespaces{}, 500, false, 1},
+		"and fails if the API server does not tell": {byLabel, liveNamespaces{err: errors.New("connection refused")}, 500, false, 1},
+		"but not if its name is enough":             {byName, liveNamespaces{err: errors.New("connection refused")}, 200, true, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			envelope := request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+			envelope["request"].(map[string]any)["namespace"] = "young"
+			w := send(injector(catalogOf(t, tc.set), &tc.live), bytes.NewReader(encode(t, envelope)))
+			if w.Code != tc.wantCode || tc.live.reads != tc.reads {
+				t.Fatalf("got %d after %d reads, want %d after %d: %s", w.Code, tc.live.reads, tc.wantCode, tc.reads, w.Body)
+			}
+			if w.Code != http.StatusOK {
+				checkStatus(t, w, `reading Namespace young`)
+				return
+			}
+			if injected := decodeAnswer(t, w).Patch != nil; injected != tc.injected {
+				t.Errorf("injected = %t, want %t", injected, tc.injected)
+			}
+		})
+	}
+}
+
+// checkStatus expects a Status, of which the API server shows the message.
+func checkStatus(t testing.TB, w *httptest.ResponseRecorder, message string) {
+	t.Helper()
+	var status metav1.Status
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
+		t.Fatalf("decoding %s: %v", w.Body, err)
+	}
+	if status.Kind != "Status" || status.Status != metav1.StatusFailure || int(status.Code) != w.Code || status.Reason == "" {
+		t.Errorf("status = %+v, HTTP %d", status, w.Code)
+	}
+	if !strings.Contains(status.Message, message) {
+		t.Errorf("message %q does not say %q", status.Message, message)
+	}
+}
+
+func TestPodInjectorWaitsForTheCatalog(t *testing.T) {
+	w := send(injector(nil, nil), bytes.NewReader(encode(t, request(fixtures.Pod("web").Obj()))))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("got %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+	}
+	checkStatus(t, w, "has not read all SidecarSets yet")
+}
+
+func TestPodInjectorRefusesRequestsThatAreNone(t *testing.T) {
+	valid := string(encode(t, request(fixtures.Pod("web").Obj())))
+	post := func(body string) *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/pods", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		return r
+	}
+	with := func(r *http.Request, change func(*http.Request)) *http.Request { change(r); return r }
+	tests := map[string]struct {
+		request *http.Request
+		code    int
+		message string
+	}{
+		"another method": {with(post(valid), func(r *http.Request) { r.Method = http.MethodGet }), 405, "POST"},
+		"another content type": {with(post(valid), func(r *http.Request) { r.Header.Set("Content-Type", "application/yaml") }), 415,
+			"application/json"},
+		"no content type":            {with(post(valid), func(r *http.Request) { r.Header.Del("Content-Type") }), 415, "application/json"},
+		"a body that is too long":    {post(strings.Repeat(" ", webhooks.MaxAdmissionBytes) + valid), 413, "longer than 7340032 bytes"},
+		"a body that breaks off":     {with(post(""), func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)) }), 400, "reading the request body"},
+		"no body":                    {post(""), 400, "body is empty"},
+		"no JSON":                    {post("hello"), 400, "malformed AdmissionReview"},
+		"a list":                     {post("[]"), 400, "must be an object, not an array"},
+		"null":                       {post("null"), 400, "must be a JSON object"},
+		"truncated JSON":             {post(valid[:40]), 400, "malformed"},
+		"a ConversionReview":         {post(strings.Replace(valid, `"kind":"AdmissionReview"`, `"kind":"ConversionReview"`, 1)), 400, `not kind "ConversionReview"`},
+		"an older version":           {post(strings.Replace(valid, `admission.k8s.io/v1"`, `admission.k8s.io/v1beta1"`, 1)), 400, `admission.k8s.io/v1beta1`},
+		"no kind":                    {post(`{"apiVersion":"admission.k8s.io/v1"}`), 400, "kind and apiVersion are missing"},
+		"no request":                 {post(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), 400, "request is missing"},
+		"no uid":                     {post(strings.Replace(valid, `"uid":"uid-1"`, `"uid":""`, 1)), 400, "request.uid is missing"},
+		"a uid that is no string":    {post(strings.Replace(valid, `"uid":"uid-1"`, `"uid":7`, 1)), 400, "request.uid must be a string, not a number"},
+		"members in the wrong case":  {post(strings.Replace(valid, `"request":`, `"Request":`, 1)), 400, "request is missing"},
+		"nesting beyond all measure": {post(`{"kind":"AdmissionReview","x":` + strings.Repeat("[", 20_000)), 400, "malformed"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			injector(catalogOf(t), nil).ServeHTTP(w, tc.request)
+			if w.Code != tc.code {
+				t.Errorf("code = %d, want %d", w.Code, tc.code)
+			}
+			checkStatus(t, w, tc.message)
+		})
+	}
+}
+
+// Where the uid is known the answer is an AdmissionReview, which the API server
+// shows to whoever creates the Pod.
+func TestPodInjectorDeniesMalformedRequests(t *testing.T) {
+	head := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"uid-1",` +
+		`"resource":{"group":"","version":"v1","resource":"pods"},`
+	pod := func(object string) string {
+		return head + `"namespace":"default","operation":"CREATE","object":` + object + `}}`
+	}
+	const selected = `"metadata":{"labels":{"app":"web"}}`
+	tests := map[string]struct{ body, message string }{
+		"no namespace":                       {head + `"operation":"CREATE","object":{"metadata":{}}}}`, "request.namespace is missing"},
+		"no operation":                       {head + `"namespace":"default","object":{"metadata":{}}}}`, "request.operation is missing"},
+		"no object":                          {head + `"namespace":"default","operation":"CREATE"}}`, "request.object is missing"},
+		"a null object":                      {pod(`null`), "request.object is missing"},
+		"an object that is a string":         {pod(`"x"`), "request.object must be an object, not a string"},
+		"no metadata":                        {pod(`{}`), "request.object.metadata is missing"},
+		"a selected Pod without a spec":      {pod(`{` + selected + `}`), "request.object.spec is missing"},
+		"labels that are a list":             {pod(`{"metadata":{"labels":[]}}`), "request.object.metadata.labels must be an object, not an array"},
+		"a label that is a number":           {pod(`{"metadata":{"labels":{"app":1}}}`), "request.object.metadata.labels.app must be a string, not a number"},
+		"a label that stands twice":          {pod(`{"metadata":{"labels":{"app":"a","app":"b"}}}`), "request.object.metadata.labels.app stands twice"},
+		"spec twice":                         {pod(`{` + selected + `,"spec":{},"spec":{}}`), "request.object.spec stands twice"},
+		"a name written twice, once escaped": {pod(`{` + selected + `,"spec":{},"\u0073pec":{}}`), "stands twice"},
+		"containers that are an object":      {pod(`{` + selected + `,"spec":{"containers":{}}}`), "request.object.spec.containers must be an array, not an object"},
+		"garbage in a value stepped over":    {pod(`{` + selected + `,"spec":{"containers":[{"name":"a","ports":[tru]}]}}`), "malformed"},
+		"bytes that are no UTF-8":            {pod("{" + selected + `,"spec":{"hostname":"` + "\xff" + `"}}`), "malformed"},
+		"more after the document":            {pod(`{`+selected+`,"spec":{}}`) + `{}`, "more data follows"},
+		"a document that breaks off":         {head + `"namespace":"default","operation":"CREATE","object":{` + selected + `,"spec":{"containers":[`, "malformed"},
+		"nesting beyond all measure":         {pod(`{` + selected + `,"spec":` + strings.Repeat(`{"a":`, 20_000)), "malformed"},
+	}
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := review(t, injector(catalog, nil), []byte(tc.body))
+			if answer.Allowed || answer.UID != "uid-1" || answer.Result == nil || answer.Result.Code != http.StatusBadRequest {
+				t.Fatalf("got %+v", answer)
+			}
+			if !strings.Contains(answer.Result.Message, tc.message) {
+				t.Errorf("message %q does not say %q", answer.Result.Message, tc.message)
+			}
+		})
+	}
+}
