@@ -1,13 +1,10 @@
 package controllers
 
-// What leading needs, for config/rbac: the lease, and an event that says who
-// holds it.
+// What leading needs, for config/rbac, besides what stands on the controllers:
+// the lease, and an event that says who holds it.
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=sidecarset-system,verbs=create;get;update
 // +kubebuilder:rbac:groups="",resources=events,namespace=sidecarset-system,verbs=create;patch
 //
 // Whoever reads /metrics is authenticated and authorized by the API server.
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
-//
-// What the SidecarSet controller writes.
-// +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets/status,verbs=patch

@@ -13,13 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/conversion"
 )
 
-const (
-	conversionKind = "ConversionReview"
-
-	// conversionBodyLimit bounds a ConversionReview, which carries all objects of
-	// a LIST at once: 64 MiB is some 6,000 SidecarSets of 10 KiB.
-	conversionBodyLimit = 64 << 20
-)
+const conversionKind = "ConversionReview"
 
 // conversionVersions are the ones that the CRD lists in conversionReviewVersions.
 // Both say the same in the same words; the answer has the version of the question.
@@ -67,9 +61,10 @@ type conversionHandler struct {
 // sentence about why. An object that cannot be converted fails its review with
 // a message naming the object, which the API server passes on to the user. The
 // handler keeps no state and may serve any number of requests at a time; each
-// may hold up to twice the body limit of 64 MiB in memory.
+// may hold up to twice MaxConversionBytes in memory: one review carries all
+// objects of a LIST.
 func NewConversionHandler(log logr.Logger) http.Handler {
-	return &conversionHandler{log: log, limit: conversionBodyLimit}
+	return &conversionHandler{log: log, limit: MaxConversionBytes}
 }
 
 // ServeHTTP answers one ConversionReview.

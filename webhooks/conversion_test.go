@@ -168,7 +168,7 @@ func TestConversionBoundsTheBody(t *testing.T) {
 		"a body at the limit is read":             {size, unknownLength(), http.StatusOK},
 		"a declared length over the limit":        {size - 1, strings.NewReader(review), http.StatusRequestEntityTooLarge},
 		"an undeclared length over the limit":     {size - 1, unknownLength(), http.StatusRequestEntityTooLarge},
-		"the real limit holds a body without end": {conversionBodyLimit, io.MultiReader(strings.NewReader(`{"x":"`), endless{}), http.StatusRequestEntityTooLarge},
+		"the real limit holds a body without end": {MaxConversionBytes, io.MultiReader(strings.NewReader(`{"x":"`), endless{}), http.StatusRequestEntityTooLarge},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
