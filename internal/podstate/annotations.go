@@ -6,7 +6,6 @@ package podstate
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,41 +48,57 @@ func ParseHashes(value string) Hashes {
 	if value == "" {
 		return Hashes{}
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(value), &members); err != nil {
+	if h, ok := parseWritten(value); ok {
+		return h
+	}
+	if !json.Valid([]byte(value)) || value[skipSpace(value, 0)] != '{' {
 		return Hashes{}
 	}
-	h := Hashes{entries: make([]recordedEntry, 0, len(members))}
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if e, ok := parseEntry(name, members[name]); ok {
-			h.entries = append(h.entries, e)
+	var h Hashes
+	for name, raw := range members(value) {
+		e, ok := parseEntry(name, raw)
+		i, found := h.find(name)
+		switch {
+		case ok && found: // the last of several counts
+			h.entries[i] = e
+		case ok:
+			h.entries = slices.Insert(h.entries, i, e)
+		case found:
+			h.entries = slices.Delete(h.entries, i, i+1)
 		}
 	}
 	return h
 }
 
-func parseEntry(name string, raw json.RawMessage) (recordedEntry, bool) {
+func parseEntry(name, raw string) (recordedEntry, bool) {
 	switch raw[0] {
 	case '"':
-		var hash string
-		if err := json.Unmarshal(raw, &hash); err != nil {
-			return recordedEntry{}, false
-		}
-		return newEntry(HashEntry{SidecarSetName: name, Hash: hash}), true
+		return newEntry(HashEntry{SidecarSetName: name, Hash: unquote(raw)}), true
 	case '{':
-		var known struct {
-			Hash string `json:"hash"`
+		var hash string
+		for member, value := range members(raw) {
+			switch {
+			case member != "hash":
+			case value[0] == '"':
+				hash = unquote(value)
+			case value == "null":
+				hash = ""
+			default:
+				return recordedEntry{}, false
+			}
 		}
-		if err := json.Unmarshal(raw, &known); err != nil {
-			return recordedEntry{}, false
-		}
-		return recordedEntry{name: name, hash: known.Hash, raw: string(raw)}, true
+		return recordedEntry{name: name, hash: hash, raw: raw}, true
 	}
 	return recordedEntry{}, false
 }
 
 func newEntry(e HashEntry) recordedEntry {
-	return recordedEntry{name: e.SidecarSetName, hash: e.Hash, raw: string(e.appendJSON(nil))}
+	size := len(`{"updateTimestamp":"2006-01-02T15:04:05Z","hash":"","sidecarSetName":"","sidecarList":[],"controllerRevision":""}`) +
+		len(e.Hash) + len(e.SidecarSetName) + len(e.ControllerRevision)
+	for _, name := range e.SidecarList {
+		size += len(name) + len(`"",`)
+	}
+	return recordedEntry{name: e.SidecarSetName, hash: e.Hash, raw: string(e.appendJSON(make([]byte, 0, size)))}
 }
 
 // Hash returns the hash recorded for a SidecarSet, "" if there is none.
@@ -217,14 +232,12 @@ func appendList(dst []byte, names []string) []byte {
 // appendQuoted appends s as a JSON string. Names and hashes are plain; the rest
 // is left to the library.
 func appendQuoted(dst []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			quoted, err := json.Marshal(s)
-			if err != nil { // a string always marshals
-				return append(dst, `""`...)
-			}
-			return append(dst, quoted...)
+	if !isPlain(s) {
+		quoted, err := json.Marshal(s)
+		if err != nil { // a string always marshals
+			return append(dst, `""`...)
 		}
+		return append(dst, quoted...)
 	}
 	dst = append(dst, '"')
 	dst = append(dst, s...)

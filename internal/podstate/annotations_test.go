@@ -1,6 +1,7 @@
 package podstate_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -51,12 +52,15 @@ func TestHashesRenderTheReferenceForm(t *testing.T) {
 			`{"a":{"updateTimestamp":null,"hash":"h1","sidecarSetName":"a","sidecarList":null},` +
 				`"b":{"updateTimestamp":null,"hash":"h2","sidecarSetName":"b","sidecarList":null}}`,
 		},
-		"garbage is dropped":                       {`{"a":`, nil, `{}`},
-		"a value that is no object is dropped":     {`["a"]`, nil, `{}`},
-		"null is dropped":                          {`null`, nil, `{}`},
-		"entries that are no entries are dropped":  {`{"a":null,"b":3,"c":[],"d":{"hash":7},"e":"h"}`, nil, `{"e":{"updateTimestamp":null,"hash":"h","sidecarSetName":"e","sidecarList":null}}`},
-		"names that need quoting survive":          {`{"a\"b":{"hash":"h"}}`, nil, `{"a\"b":{"hash":"h"}}`},
-		"white space around the object is allowed": {" {\"a\" : {\"hash\":\"h\"} } ", nil, `{"a":{"hash":"h"}}`},
+		"garbage is dropped":                            {`{"a":`, nil, `{}`},
+		"a value that is no object is dropped":          {`["a"]`, nil, `{}`},
+		"null is dropped":                               {`null`, nil, `{}`},
+		"entries that are no entries are dropped":       {`{"a":null,"b":3,"c":[],"d":{"hash":7},"e":"h"}`, nil, `{"e":{"updateTimestamp":null,"hash":"h","sidecarSetName":"e","sidecarList":null}}`},
+		"names that need quoting survive":               {`{"a\"b":{"hash":"h"}}`, nil, `{"a\"b":{"hash":"h"}}`},
+		"of an entry that stands twice the last counts": {`{"a":"1","b":"2","a":{"hash":"3"},"b":null}`, nil, `{"a":{"hash":"3"}}`},
+		"a hash that is null is none":                   {`{"a":{"hash":null}}`, nil, `{"a":{"hash":null}}`},
+		"nested members called hash do not count":       {`{"a":{"x":{"hash":1,"y":["]}",{}]},"hash":"h\"\\"}}`, nil, `{"a":{"x":{"hash":1,"y":["]}",{}]},"hash":"h\"\\"}}`},
+		"white space around the object is allowed":      {" {\"a\" : {\"hash\":\"h\"} } ", nil, `{"a":{"hash":"h"}}`},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +140,7 @@ func TestJoinInjectedListSorts(t *testing.T) {
 }
 
 func FuzzParseHashes(f *testing.F) {
-	for _, seed := range []string{``, `{}`, `{"a":"h"}`, `{"a":{"hash":"h"}}`, `{"a":{"hash":1}}`, `null`, `{"a":{"hash":"h"},"a":"x"}`, "{\"\xff\":\"h\"}"} {
+	for _, seed := range []string{``, `{}`, `{"a":"h"}`, `{"a":{"hash":"h"}}`, `{"a":{"hash":1}}`, `null`, `{"a":{"hash":null,"hash":"x"}}`, `{"a":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"w","sidecarSetName":"a","sidecarList":["m","t"],"controllerRevision":"c"},"b":{"updateTimestamp":null,"hash":"w","sidecarSetName":"b","sidecarList":[]}}`, `{"a":{"hash":"h"},"a":"x"}`, "{\"\xff\":\"h\"}"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
@@ -144,7 +148,37 @@ func FuzzParseHashes(f *testing.F) {
 		if again := podstate.ParseHashes(once).String(); again != once {
 			t.Errorf("parsing %q gives %s, parsing that gives %s", value, once, again)
 		}
+		if want := oracle(value); want != nil {
+			got := map[string]string{}
+			for _, name := range podstate.ParseHashes(value).Names() {
+				got[name] = podstate.ParseHashes(value).Hash(name)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("hashes of %q (-decoder +ours):\n%s", value, diff)
+			}
+		}
 	})
+}
+
+// oracle reads hashes with the library's decoder; nil where the value is no object.
+func oracle(value string) map[string]string {
+	var raw map[string]json.RawMessage
+	if json.Unmarshal([]byte(value), &raw) != nil {
+		return map[string]string{}
+	}
+	out := map[string]string{}
+	for name, entry := range raw {
+		var hash string
+		var members map[string]json.RawMessage
+		if json.Unmarshal(entry, &hash) == nil && entry[0] == '"' {
+			out[name] = hash
+		} else if json.Unmarshal(entry, &members) == nil && entry[0] == '{' {
+			if h, present := members["hash"]; !present || string(h) == "null" || json.Unmarshal(h, &hash) == nil {
+				out[name] = hash
+			}
+		}
+	}
+	return out
 }
 
 func BenchmarkParseHashes(b *testing.B) {

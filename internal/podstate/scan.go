@@ -1,0 +1,114 @@
+package podstate
+
+import (
+	"encoding/json"
+	"iter"
+)
+
+// The functions below walk JSON text that is known to be valid. A generic
+// decoder would build values for members that we only carry along; annotations
+// are read for every Pod event and every admission.
+
+// members yields the members of a JSON object as they are written; the names
+// are unquoted, and one that stands twice is yielded twice.
+func members(object string) iter.Seq2[string, string] {
+	return func(yield func(name, raw string) bool) {
+		i := skipSpace(object, 0) + 1 // the brace
+		for {
+			i = skipSpace(object, i)
+			if object[i] == '}' {
+				return
+			}
+			if object[i] == ',' {
+				i++
+				continue
+			}
+			end := skipString(object, i)
+			name := object[i:end]
+			start := skipSpace(object, skipSpace(object, end)+1) // the colon
+			i = skipValue(object, start)
+			if !yield(unquote(name), object[start:i]) {
+				return
+			}
+		}
+	}
+}
+
+func skipSpace(s string, i int) int {
+	for i < len(s) && (s[i] == ' ' || s[i] == '\t' || s[i] == '\n' || s[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the place behind the string that starts at i.
+func skipString(s string, i int) int {
+	for i++; s[i] != '"'; i++ {
+		if s[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// skipValue returns the place behind the value that starts at i.
+func skipValue(s string, i int) int {
+	for depth := 0; i < len(s); {
+		switch s[i] {
+		case '"':
+			i = skipString(s, i)
+		case '{', '[':
+			depth++
+			i++
+			continue
+		case '}', ']':
+			depth--
+			i++
+		default:
+			if depth == 0 {
+				return skipScalar(s, i)
+			}
+			i++
+			continue
+		}
+		if depth == 0 {
+			break
+		}
+	}
+	return i
+}
+
+func skipScalar(s string, i int) int {
+	for i < len(s) {
+		switch s[i] {
+		case ',', '}', ']', ' ', '\t', '\n', '\r':
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// unquote returns the value of a JSON string; the text itself is used where it
+// stands for itself.
+func unquote(quoted string) string {
+	text := quoted[1 : len(quoted)-1]
+	if isPlain(text) {
+		return text
+	}
+	var value string
+	if err := json.Unmarshal([]byte(quoted), &value); err != nil { // it is valid
+		return ""
+	}
+	return value
+}
+
+// isPlain says that a string and its JSON differ by the quotes only.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
+}
