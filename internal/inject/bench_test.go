@@ -1,0 +1,98 @@
+package inject_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+// typical brings two containers, an init container and two volumes.
+func typical(name string) map[string]any {
+	return fixtures.SidecarSet(name).
+		InitContainer(name+"-init", "registry.example.com/init:v1").Mount(name+"-conf", "/conf").
+		Container(name, "registry.example.com/proxy:v12").Env("LEVEL", "info").Env("ADDRESS", "127.0.0.1:15000").
+		Mount(name+"-conf", "/conf").Mount(name+"-log", "/var/log").
+		With("args", []any{"--listen=:15000", "--config=/conf/proxy.yaml"}).
+		With("resources", map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "128Mi"}}).
+		Container(name+"-tail", "registry.example.com/tail:v3").AfterApp().Mount(name+"-log", "/var/log").
+		Volume(name + "-conf").Volume(name + "-log").PullSecret("registry").LatestRevision(name + "-6d5857687f").Map()
+}
+
+func benchPod() map[string]any {
+	return fixtures.Pod("web").Annotation("team", "payments").
+		InitContainer("migrate", "app:v1").Container("app", "app:v1").Container("cron", "app:v1").
+		Volume("data").Volume("tmp").Volume("kube-api-access-abcde").Obj()
+}
+
+func benchInput(b *testing.B, pod map[string]any, n int) inject.Input {
+	sets := make([]map[string]any, n)
+	for i := range sets {
+		sets[i] = typical(fmt.Sprintf("set-%03d", i))
+	}
+	return fixtures.Input(b, pod, sets...)
+}
+
+var candidates = []int{1, 10, 100}
+
+// BenchmarkInject is Compute and AppendPatch for a Pod that carries nothing yet.
+func BenchmarkInject(b *testing.B) {
+	for _, n := range candidates {
+		b.Run(fmt.Sprint("candidates=", n), func(b *testing.B) {
+			in := benchInput(b, benchPod(), n)
+			patch := make([]byte, 0, 1<<20)
+			b.ReportAllocs()
+			for b.Loop() {
+				plan, err := inject.Compute(in)
+				if err != nil {
+					b.Fatal(err)
+				}
+				patch = plan.AppendPatch(patch[:0])
+			}
+			b.ReportMetric(float64(len(patch)), "patch-bytes")
+		})
+	}
+}
+
+// BenchmarkInjected is the same for a Pod that carries our result.
+func BenchmarkInjected(b *testing.B) {
+	for _, n := range candidates {
+		b.Run(fmt.Sprint("candidates=", n), func(b *testing.B) {
+			in := benchInput(b, benchPod(), n)
+			plan, err := inject.Compute(in)
+			if err != nil {
+				b.Fatal(err)
+			}
+			in.Pod = inject.ViewOf(apply(b, plan, benchPod()))
+			b.ReportAllocs()
+			for b.Loop() {
+				plan, err := inject.Compute(in)
+				if err != nil || !plan.Empty() {
+					b.Fatal(err, plan)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkOperations(b *testing.B) {
+	plan, err := inject.Compute(benchInput(b, benchPod(), 1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		plan.Operations()
+	}
+}
+
+func BenchmarkCompile(b *testing.B) {
+	object := typical("set")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := inject.Compile(object); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

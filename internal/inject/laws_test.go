@@ -1,0 +1,189 @@
+package inject_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+// laws are checked for a range of seeds by every run of the tests, and for more
+// by the fuzzer.
+var laws = map[string]func(t *testing.T, w world){
+	"injecting twice is injecting once":                  checkIdempotent,
+	"the order of candidates does not matter":            checkDeterministic,
+	"the Pod's own content stays byte for byte":          checkUntouched,
+	"operations, patch and applied plan say the same":    checkRenderings,
+	"one after the other gives the same set of sidecars": checkOneByOne,
+}
+
+func TestLaws(t *testing.T) {
+	for name, law := range laws {
+		t.Run(name, func(t *testing.T) {
+			taken := 0
+			for seed := range uint64(400) {
+				w := randomWorld(seed)
+				if _, ok := compute(t, w); ok {
+					taken++
+				}
+				if law(t, w); t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+			if taken < 200 {
+				t.Errorf("only %d of 400 worlds are accepted: the laws are hardly tested", taken)
+			}
+		})
+	}
+}
+
+func FuzzLaws(f *testing.F) {
+	f.Add(uint64(0))
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		w := randomWorld(seed)
+		for _, law := range laws {
+			law(t, w)
+		}
+	})
+}
+
+// compute returns false where the users' choices conflict.
+func compute(t *testing.T, w world) (inject.Plan, bool) {
+	t.Helper()
+	plan, err := inject.Compute(fixtures.Input(t, w.pod, w.sets...))
+	var conflict *inject.ConflictError
+	var metadata *inject.MetadataError
+	if err != nil && !errors.As(err, &conflict) && !errors.As(err, &metadata) {
+		t.Fatalf("Compute: %v", err)
+	}
+	return plan, err == nil
+}
+
+func checkIdempotent(t *testing.T, w world) {
+	first, ok := compute(t, w)
+	if !ok {
+		return
+	}
+	in := fixtures.Input(t, apply(t, first, w.pod), w.sets...)
+	in.Now = in.Now.Add(time.Hour)
+	again, err := inject.Compute(in)
+	if err != nil || !again.Empty() || len(again.Operations()) != 0 || again.AppendPatch(nil) != nil {
+		t.Errorf("second pass: %v, %v", again.Operations(), err)
+	}
+}
+
+func checkDeterministic(t *testing.T, w world) {
+	plan, ok := compute(t, w)
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3 {
+		shuffled := world{w.pod, slices.Clone(w.sets)}
+		r.Shuffle(len(shuffled.sets), func(i, j int) {
+			shuffled.sets[i], shuffled.sets[j] = shuffled.sets[j], shuffled.sets[i]
+		})
+		other, otherOK := compute(t, shuffled)
+		if ok != otherOK {
+			t.Fatalf("accepted: %v and, shuffled, %v", ok, otherOK)
+		}
+		if diff := cmp.Diff(string(plan.AppendPatch(nil)), string(other.AppendPatch(nil))); diff != "" {
+			t.Errorf("patches (-sorted +shuffled):\n%s", diff)
+		}
+		if diff := cmp.Diff(plan.Skipped, other.Skipped); diff != "" {
+			t.Errorf("skipped (-sorted +shuffled):\n%s", diff)
+		}
+	}
+}
+
+// checkUntouched takes what we inject out of the result again and expects the
+// Pod as it was, except for annotations and containers of ours.
+func checkUntouched(t *testing.T, w world) {
+	plan, ok := compute(t, w)
+	if !ok {
+		return
+	}
+	after := apply(t, plan, w.pod)
+	for _, list := range []string{"initContainers", "containers"} {
+		if diff := cmp.Diff(own(t, w.pod, list), own(t, after, list)); diff != "" {
+			t.Errorf("%s of the user (-before +after):\n%s", list, diff)
+		}
+	}
+	for _, list := range []string{"volumes", "imagePullSecrets"} {
+		before, _ := w.pod["spec"].(map[string]any)[list].([]any)
+		now, _ := after["spec"].(map[string]any)[list].([]any)
+		if len(now) < len(before) || marshal(t, now[:len(before)]) != marshal(t, before) && len(before) > 0 {
+			t.Errorf("%s were %v and are %v", list, before, now)
+		}
+	}
+	for _, member := range []string{"labels", "name", "namespace"} {
+		if diff := cmp.Diff(w.pod["metadata"].(map[string]any)[member], after["metadata"].(map[string]any)[member]); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", member, diff)
+		}
+	}
+}
+
+// own returns the JSON of the containers that carry no IS_INJECTED=true.
+func own(t *testing.T, pod map[string]any, list string) []string {
+	var out []string
+	all, _ := pod["spec"].(map[string]any)[list].([]any)
+	view := inject.ViewOf(pod)
+	views := view.Containers
+	if list == "initContainers" {
+		views = view.InitContainers
+	}
+	for i, c := range all {
+		if !views[i].Injected {
+			out = append(out, marshal(t, c))
+		}
+	}
+	return out
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func checkRenderings(t *testing.T, w world) {
+	if plan, ok := compute(t, w); ok {
+		checkPatch(t, plan, w.pod)
+	}
+}
+
+// checkOneByOne admits the Pod to one SidecarSet after the other, as several
+// webhook entries do. Positions may differ, what is there may not.
+func checkOneByOne(t *testing.T, w world) {
+	plan, ok := compute(t, w)
+	if !ok || hasCanary(plan) {
+		return // a canary has to be seen together with its base
+	}
+	together := apply(t, plan, w.pod)
+	pod := w.pod
+	for i := range w.sets {
+		next, err := inject.Compute(fixtures.Input(t, pod, w.sets[:i+1]...))
+		if err != nil {
+			t.Fatalf("Compute with %d SidecarSets: %v", i+1, err)
+		}
+		pod = apply(t, next, pod)
+	}
+	// imagePullSecrets may differ: a SidecarSet without containers brings its own
+	// only where another one injects.
+	for _, l := range []string{"initContainers", "containers", "volumes"} {
+		if diff := cmp.Diff(slices.Sorted(slices.Values(list(together, l))), slices.Sorted(slices.Values(list(pod, l)))); diff != "" {
+			t.Errorf("%s (-together +one by one):\n%s", l, diff)
+		}
+	}
+}
+
+func hasCanary(plan inject.Plan) bool {
+	return slices.ContainsFunc(plan.Skipped, func(s inject.Skip) bool { return s.Reason == inject.SkipCanary })
+}

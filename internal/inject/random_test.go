@@ -1,0 +1,115 @@
+package inject_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+)
+
+// world is a random Pod and random SidecarSets that select it. Names come from
+// a small set, so that they meet.
+type world struct {
+	pod  map[string]any
+	sets []map[string]any
+}
+
+func randomWorld(seed uint64) world {
+	r := &random{rand.New(rand.NewPCG(seed, 7))}
+	w := world{pod: r.pod()}
+	for i := range 1 + r.IntN(4) {
+		w.sets = append(w.sets, r.sidecarSet(fmt.Sprint("set-", i), i))
+	}
+	return w
+}
+
+type random struct{ *rand.Rand }
+
+// often is true in one of n cases.
+func (r *random) oneIn(n int) bool { return r.IntN(n) == 0 }
+
+func (r *random) pick(options ...string) string { return options[r.IntN(len(options))] }
+
+func (r *random) pod() map[string]any {
+	b := fixtures.Pod("web").Container("app", r.pick("app:v1", "app:v2")).With("invented", map[string]any{"by": "the user", "n": r.IntN(9)})
+	if r.oneIn(3) {
+		b.InitContainer("migrate", "app:v1").With("invented", []any{r.IntN(9), nil, 1.5})
+	}
+	if r.oneIn(2) {
+		b.Container("second", "app:v1").Env("A", r.pick("1", "<&>", "\u2028", `"\`))
+	}
+	for i := range r.IntN(3) {
+		if r.oneIn(3) {
+			b.Container(fmt.Sprint("c-0-", i), "x:1").Injected()
+		}
+	}
+	for i := range r.IntN(3) {
+		b.Volume(fmt.Sprint("v-", i))
+	}
+	if r.oneIn(3) {
+		b.PullSecret("s-0").PullSecret("s-0")
+	}
+	if r.oneIn(2) {
+		b.Annotation("k/a~b", r.pick("", "1", `{"a":{"b":1}}`, `{"c":"<&>"}`))
+	}
+	if r.oneIn(3) {
+		b.Annotation("kruise.io/sidecarset-hash", r.pick("garbage", `{"set-0":"old"}`, `{"zoo":{"hash":"h","x":[1, 2]}}`, `{"set-1":{"hash":"old"}}`))
+	}
+	if r.oneIn(3) {
+		b.Annotation("kruise.io/sidecarset-injected-list", r.pick("zoo", ",,", "set-0,zoo"))
+	}
+	return b.Obj()
+}
+
+func (r *random) sidecarSet(name string, n int) map[string]any {
+	b := fixtures.SidecarSet(name)
+	for i := range r.IntN(3) {
+		r.container(b.Container(fmt.Sprintf("c-%d-%d", n, i), r.pick("x:1", "x:2")))
+	}
+	for i := range r.IntN(3) {
+		r.container(b.InitContainer(fmt.Sprintf("%s-%d-%d", r.pick("a", "z"), n, i), "x:1"))
+	}
+	if r.oneIn(12) {
+		b.Container(r.pick("app", "c-0-0", "migrate"), "x:1")
+	}
+	for i := range r.IntN(4) {
+		b.VolumeOf(fmt.Sprint("v-", i), r.pick("emptyDir", "inventedSource"), map[string]any{"medium": r.pick("", "Memory")})
+	}
+	for i := range r.IntN(3) {
+		b.PullSecret(fmt.Sprint("s-", i))
+	}
+	for range r.IntN(3) {
+		b.PatchAnnotation(r.pick("Retain", "Overwrite", "MergePatchJson"), r.pick("k/a~b", "other"), r.pick(`{"a":{"b":null}}`, `{"n":1.0}`, `{}`))
+	}
+	if r.oneIn(8) {
+		b.Paused()
+	}
+	if r.oneIn(8) {
+		b.CanaryOf(fmt.Sprint("set-", r.IntN(4)))
+	}
+	if r.oneIn(2) {
+		b.LatestRevision(name + "-abc")
+	}
+	return b.Map()
+}
+
+func (r *random) container(b *fixtures.SidecarSetBuilder) {
+	if r.oneIn(2) {
+		b.AfterApp()
+	}
+	if r.oneIn(2) {
+		b.BeforeApp()
+	}
+	if r.oneIn(3) {
+		b.Env(r.pick("A", "IS_INJECTED"), r.pick("no", "<&>\x01"))
+	}
+	if r.oneIn(3) {
+		b.With("invented", map[string]any{"deep": []any{r.IntN(5), nil, "x"}})
+	}
+	for range r.IntN(3) {
+		b.Mount(fmt.Sprint("v-", r.IntN(4)), "/m")
+	}
+	if r.oneIn(4) {
+		b.Device(fmt.Sprint("v-", r.IntN(4)), "/dev/x")
+	}
+}
