@@ -1,9 +1,9 @@
 package inject
 
 import (
-	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -59,7 +59,12 @@ func (p Plan) appendAnnotations(dst []byte) []byte {
 	if len(p.Annotations) == 0 {
 		return dst
 	}
-	keys := slices.Sorted(maps.Keys(p.Annotations))
+	var few [8]string // more is rare
+	keys := few[:0]
+	for key := range p.Annotations {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
 	if p.noAnnotation {
 		dst = append(dst, `,{"op":"add","path":"`+annotationsPath+`","value":{`...)
 		for i, key := range keys {
@@ -74,11 +79,36 @@ func (p Plan) appendAnnotations(dst []byte) []byte {
 	for _, key := range keys {
 		dst = append(append(dst, `,{"op":"`...), p.verb(key)...)
 		dst = append(dst, `","path":`...)
-		dst = appendQuoted(dst, annotationsPath+"/"+escapePointer(key))
+		dst = appendAnnotationPath(dst, key)
 		dst = append(dst, `,"value":`...)
 		dst = append(appendQuoted(dst, p.Annotations[key]), '}')
 	}
 	return dst
+}
+
+// appendAnnotationPath appends the quoted JSON pointer to an annotation.
+func appendAnnotationPath(dst []byte, key string) []byte {
+	if !strings.ContainsAny(key, `~"\`) && isPrintable(key) { // nearly every key
+		dst = append(dst, `"`+annotationsPath+`/`...)
+		for {
+			prefix, rest, found := strings.Cut(key, "/")
+			dst = append(dst, prefix...)
+			if !found {
+				return append(dst, '"')
+			}
+			dst, key = append(dst, "~1"...), rest
+		}
+	}
+	return appendQuoted(dst, annotationsPath+"/"+escapePointer(key))
+}
+
+func isPrintable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 const hexDigits = "0123456789abcdef"
