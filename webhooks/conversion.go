@@ -146,7 +146,7 @@ func convertAll(request *conversionRequest) *conversionResponse {
 	}
 	converted := make([]map[string]any, len(request.Objects))
 	for i, raw := range request.Objects {
-		object, err := decodeSidecarSet(raw)
+		object, err := decodeForConversion(raw)
 		if err != nil {
 			return failure(fmt.Errorf("decoding request.objects[%d]: %w", i, err))
 		}
@@ -166,7 +166,7 @@ var conversionReads = map[string]bool{
 	".spec":            true,
 }
 
-func decodeSidecarSet(raw jsontext.Value) (map[string]any, error) {
+func decodeForConversion(raw jsontext.Value) (map[string]any, error) {
 	if raw.Kind() != '{' {
 		return nil, errors.New("it is not an object")
 	}
