@@ -1,0 +1,198 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// The values of --role.
+const (
+	roleAll        = "all"
+	roleWebhook    = "webhook"
+	roleController = "controller"
+)
+
+// defaultNamespace is where config/default installs the operator.
+const defaultNamespace = "sidecarset-system"
+
+// options are the flags.
+type options struct {
+	role      string
+	namespace string
+
+	webhookAddress string
+	webhookService string
+	webhookSANs    []string
+	tls12          bool
+	drainGrace     time.Duration
+	certSecret     string
+
+	excludedNamespaces []string
+
+	metricsAddress string
+	probeAddress   string
+
+	leaderElect                               bool
+	leaseDuration, renewDeadline, retryPeriod time.Duration
+
+	logging zap.Options
+}
+
+// parseOptions reads the command line; getenv supplies the defaults that the
+// downward API sets.
+func parseOptions(args []string, getenv func(string) string) (options, error) {
+	o := options{namespace: getenv("POD_NAMESPACE")}
+	if o.namespace == "" {
+		o.namespace = defaultNamespace
+	}
+	excluded, sans := "", ""
+
+	flags := flag.NewFlagSet("sidecarset-operator", flag.ContinueOnError)
+	flags.StringVar(&o.role, "role", roleAll, "what this process does: `all`, webhook (answers admission) or controller (status, certificates; on the leader)")
+	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` that the operator runs in and keeps its objects in; default is $POD_NAMESPACE")
+	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` that webhooks are served on")
+	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service that the API server calls webhooks through")
+	flags.StringVar(&sans, "webhook-san", "", "further DNS `names` or IP addresses for the serving certificate, separated by commas, for webhooks that are called by URL")
+	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 besides 1.3")
+	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process was asked to stop, so that endpoints are withdrawn first")
+	flags.StringVar(&o.certSecret, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret that holds the CA of the serving certificates")
+	flags.StringVar(&excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. The webhook configuration has to say the same")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
+	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
+	flags.BoolVar(&o.leaderElect, "leader-elect", true, "elect a leader, which runs the controllers; needed for more than one replica")
+	flags.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "`time` after which a leader that is gone is replaced")
+	flags.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "`time` in which the leader has to renew its lease")
+	flags.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "`time` between attempts to get or renew the lease")
+	clientconfig.RegisterFlags(flags)
+	o.logging.BindFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	o.excludedNamespaces = append(splitList(excluded), o.namespace)
+	o.webhookSANs = splitList(sans)
+	return o, o.check(flags.Args())
+}
+
+func (o options) check(rest []string) error {
+	var errs []error
+	if len(rest) > 0 {
+		errs = append(errs, fmt.Errorf("unexpected arguments %q; flags are listed by --help", rest))
+	}
+	switch o.role {
+	case roleAll, roleWebhook, roleController:
+	default:
+		errs = append(errs, fmt.Errorf("--role=%s: use all, webhook or controller", o.role))
+	}
+	if o.drainGrace < 0 {
+		errs = append(errs, fmt.Errorf("--drain-grace=%s: use a time that is not negative", o.drainGrace))
+	}
+	return errors.Join(errs...)
+}
+
+func splitList(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func (o options) answersWebhooks() bool { return o.role != roleController }
+func (o options) runsControllers() bool { return o.role != roleWebhook }
+
+// serverName is what API servers expect in the serving certificate when they
+// call the Service.
+func (o options) serverName() string { return certs.ServiceName(o.webhookService, o.namespace) }
+
+func (o options) certificates() certs.Options {
+	subject := certs.Subject{DNSNames: []string{o.serverName()}}
+	for _, san := range o.webhookSANs {
+		if ip := net.ParseIP(san); ip != nil {
+			subject.IPs = append(subject.IPs, ip)
+		} else {
+			subject.DNSNames = append(subject.DNSNames, san)
+		}
+	}
+	return certs.Options{Namespace: o.namespace, SecretName: o.certSecret, Subject: subject}
+}
+
+func (o options) server(source certs.Source, stopping <-chan struct{}) webhooks.ServerOptions {
+	options := webhooks.ServerOptions{
+		Address:        o.webhookAddress,
+		GetCertificate: source.GetCertificate,
+		HTTP2:          true,
+		Grace:          o.drainGrace,
+		Stopping:       stopping,
+	}
+	if o.drainGrace == 0 {
+		options.Grace = -1
+	}
+	if o.tls12 {
+		options.MinTLSVersion = tls.VersionTLS12
+	}
+	return options
+}
+
+// manager returns the manager's options. The cache holds SidecarSets as
+// unstructured objects and Namespaces as metadata. Everything else is read
+// live, by name; Pods in particular are never cached.
+func (o options) manager(source certs.Source, server *webhooks.Server, watches *webhooks.WatchHealth) ctrl.Options {
+	managed := ctrl.Options{
+		Scheme: scheme,
+		Cache:  webhooks.CacheOptions(watches),
+		Client: client.Options{Cache: &client.CacheOptions{
+			Unstructured: true,
+			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},
+		}},
+		HealthProbeBindAddress:        o.probeAddress,
+		Metrics:                       o.metrics(source),
+		LeaderElection:                o.leaderElect && o.runsControllers(),
+		LeaderElectionID:              "sidecarset-operator",
+		LeaderElectionNamespace:       o.namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &o.leaseDuration,
+		RenewDeadline:                 &o.renewDeadline,
+		RetryPeriod:                   &o.retryPeriod,
+		GracefulShutdownTimeout:       new(o.drainGrace + 15*time.Second), // the server's grace and its bound on requests in flight
+	}
+	if o.answersWebhooks() {
+		managed.WebhookServer = server
+	}
+	return managed
+}
+
+// metrics are served over TLS with the webhooks' certificate, to clients that
+// the API server authenticates and authorizes.
+func (o options) metrics(source certs.Source) metricsserver.Options {
+	return metricsserver.Options{
+		BindAddress:    o.metricsAddress,
+		SecureServing:  true,
+		TLSOpts:        []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = source.GetCertificate }},
+		FilterProvider: filters.WithAuthenticationAndAuthorization,
+	}
+}
+
+// restConfig has no client-side rate limit: the API server's priority and
+// fairness decides.
+func restConfig() (*rest.Config, error) {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	config.UserAgent = "sidecarset-operator/" + version
+	return config, nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func parse(t *testing.T, namespace string, args ...string) options {
+	t.Helper()
+	o, err := parseOptions(args, func(string) string { return namespace })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestNamespaceComesFromTheFlagThenThePodThenTheDefault(t *testing.T) {
+	tests := map[string]struct {
+		env  string
+		args []string
+		want string
+	}{
+		"flag":    {"pod", []string{"--namespace=flag"}, "flag"},
+		"Pod":     {"pod", nil, "pod"},
+		"default": {"", nil, "sidecarset-system"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := parse(t, tc.env, tc.args...)
+			if o.namespace != tc.want {
+				t.Errorf("namespace is %q, want %q", o.namespace, tc.want)
+			}
+			if diff := cmp.Diff([]string{"kube-system", tc.want}, o.excludedNamespaces); diff != "" {
+				t.Errorf("excluded namespaces (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheCertificateNamesTheServiceAndMore(t *testing.T) {
+	subject := parse(t, "ns", "--webhook-service=svc", "--webhook-san=127.0.0.1,example.com").certificates().Subject
+	if diff := cmp.Diff([]string{"svc.ns.svc", "example.com"}, subject.DNSNames); diff != "" {
+		t.Errorf("DNS names (-want +got):\n%s", diff)
+	}
+	if len(subject.IPs) != 1 || subject.IPs[0].String() != "127.0.0.1" {
+		t.Errorf("IP addresses are %v", subject.IPs)
+	}
+}
+
+func TestRoles(t *testing.T) {
+	for role, want := range map[string]struct{ webhooks, controllers bool }{
+		roleAll: {true, true}, roleWebhook: {true, false}, roleController: {false, true},
+	} {
+		o := parse(t, "", "--role="+role)
+		if o.answersWebhooks() != want.webhooks || o.runsControllers() != want.controllers {
+			t.Errorf("%s: webhooks %t, controllers %t", role, o.answersWebhooks(), o.runsControllers())
+		}
+	}
+}
+
+func TestBadFlagsAreNamedWithTheRemedy(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"an unknown role":    {[]string{"--role=both"}, "use all, webhook or controller"},
+		"a negative grace":   {[]string{"--drain-grace=-1s"}, "not negative"},
+		"a stray argument":   {[]string{"serve"}, `"serve"`},
+		"a flag of somebody": {[]string{"--enable-everything"}, "enable-everything"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseOptions(tc.args, func(string) string { return "" })
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}

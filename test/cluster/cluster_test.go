@@ -1,0 +1,223 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+const sidecarSet = `
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: NS}
+spec:
+  selector: {matchLabels: {sidecars: "yes"}}
+  namespaceSelector: {matchLabels: {for: NS}}
+  updateStrategy: {type: NotUpdate}
+  initContainers:
+  - {name: proxy, image: "example.com/proxy:v1", restartPolicy: Always}
+  containers:
+  - {name: log-agent, image: "example.com/log-agent:v1", podInjectPolicy: AfterAppContainer}
+`
+
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: NAME, namespace: NS}
+spec:
+  replicas: REPLICAS
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata:
+      labels: {app: NAME, sidecars: "LABEL"}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: app, image: "example.com/app:v1"}]
+`
+
+func newDeployment(name string, replicas int, label string) string {
+	return strings.NewReplacer("NAME", name, "REPLICAS", fmt.Sprint(replicas), "LABEL", label).Replace(deployment)
+}
+
+// awaitCounters waits for "matched updated ready" of the status, and for
+// uninjectedPods.
+func awaitCounters(t *testing.T, name string, within time.Duration, matched, updated, ready, uninjected int) {
+	t.Helper()
+	want := fmt.Sprintf("%d %d %d %d", matched, updated, ready, uninjected)
+	stand.Eventually(t, within, "the counters of SidecarSet "+name, func(ctx context.Context) error {
+		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", name, "-o",
+			"go-template={{.status.matchedPods}} {{.status.updatedPods}} {{.status.readyPods}} {{or .status.uninjectedPods 0}}")
+		if err == nil && got != want {
+			err = fmt.Errorf("matched, updated, ready, uninjected: %s, want %s", got, want)
+		}
+		return err
+	})
+}
+
+// awaitSelection waits until a new Pod of the namespace would be injected.
+func awaitSelection(t *testing.T, namespace string) {
+	t.Helper()
+	stand.Eventually(t, 10*time.Second, "the webhooks' snapshots", func(ctx context.Context) error {
+		out, err := cluster.Kubectl(ctx, "", "-n", namespace, "run", "probe", "--image=example.com/app:v1", "--labels=sidecars=yes", "--dry-run=server", "-o",
+			"jsonpath={.spec.containers[*].name}")
+		if err == nil && out != "probe log-agent" {
+			err = fmt.Errorf("a Pod would have the containers %s", out)
+		}
+		return err
+	})
+}
+
+func TestTheReadmesCommandIsACompleteInstall(t *testing.T) {
+	if got := strings.Count(installed, "pod/sidecarset-operator-"); got != 2 {
+		t.Errorf("the Deployment has %d Pods, want 2: %s", got, installed)
+	}
+}
+
+func TestADeploymentsPodsAreInjected(t *testing.T) {
+	namespace := newNamespace(t, "for=testadeploymentspodsareinjected")
+	apply(t, namespace, sidecarSet)
+	awaitSelection(t, namespace)
+	apply(t, namespace, newDeployment("labelled", 5, "yes")+"---"+newDeployment("plain", 1, "no"))
+	awaitCounters(t, namespace, 60*time.Second, 5, 5, 5, 0)
+
+	lines := strings.Split(kubectl(t, "", "get", "sidecarset", namespace), "\n")
+	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME MATCHED UPDATED READY AGE"; got != want {
+		t.Errorf("columns are %q, want %q", got, want)
+	}
+	if got, want := strings.Fields(lines[1])[:4], []string{namespace, "5", "5", "5"}; strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("row is %q, want %q", got, want)
+	}
+	for app, want := range map[string]string{"labelled": "proxy/app log-agent", "plain": "/app"} {
+		got := kubectl(t, "", "-n", namespace, "get", "pods", "-l", "app="+app, "-o",
+			"jsonpath={.items[0].spec.initContainers[*].name}/{.items[0].spec.containers[*].name}")
+		if got != want {
+			t.Errorf("a Pod of %s has the containers %q, want %q", app, got, want)
+		}
+	}
+}
+
+// Two hundred Pods through everything that moves a counter, with the operator
+// restarted on the way: the counters end where they have to.
+func TestStatusFollowsPodsThroughARestart(t *testing.T) {
+	namespace := newNamespace(t, "for=teststatusfollowspodsthrougharestart")
+	apply(t, namespace, sidecarSet)
+	awaitSelection(t, namespace)
+	apply(t, namespace, newDeployment("many", 200, "yes"))
+	awaitCounters(t, namespace, 120*time.Second, 200, 200, 200, 0)
+
+	pods := strings.Fields(kubectl(t, "", "-n", namespace, "get", "pods", "-o", "name"))
+	if len(pods) != 200 {
+		t.Fatalf("there are %d Pods", len(pods))
+	}
+	in := func(args ...string) { kubectl(t, "", append([]string{"-n", namespace}, args...)...) }
+
+	in(append([]string{"label", "--overwrite", "sidecars=no"}, pods[:20]...)...)
+	awaitCounters(t, namespace, 30*time.Second, 180, 180, 180, 0)
+
+	kubectl(t, "", "label", "--overwrite", "namespace", namespace, "for=nobody")
+	awaitCounters(t, namespace, 30*time.Second, 0, 0, 0, 0)
+
+	// While nobody watches: Pods go, and the Namespace comes back.
+	for _, replica := range replicas {
+		replica.Kill()
+	}
+	in(append([]string{"delete", "--force", "--grace-period=0", "--wait=false"}, pods[20:30]...)...)
+	in("scale", "deployment", "many", "--replicas=0")
+	stand.Eventually(t, 60*time.Second, "scaling down", func(ctx context.Context) error {
+		out, err := cluster.Kubectl(ctx, "", "-n", namespace, "get", "pods", "-o", "name")
+		if err == nil && out != "" {
+			err = fmt.Errorf("%d Pods are left", strings.Count(out, "\n"))
+		}
+		return err
+	})
+	for i, replica := range replicas {
+		started, err := operator.StartReplica(t.Context(), replica.Number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicas[i] = started
+	}
+	kubectl(t, "", "label", "--overwrite", "namespace", namespace, "for="+namespace)
+	awaitSelection(t, namespace)
+	in("scale", "deployment", "many", "--replicas=50")
+	awaitCounters(t, namespace, 60*time.Second, 50, 50, 50, 0)
+
+	// Old Pods are counted as what they are after the SidecarSet changed.
+	kubectl(t, "", "patch", "sidecarset", namespace, "--type=json", "-p", `[{"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/log-agent:v2"}]`)
+	awaitCounters(t, namespace, 30*time.Second, 50, 0, 50, 0)
+
+	in("delete", "deployment", "many")
+	awaitCounters(t, namespace, 60*time.Second, 0, 0, 0, 0)
+}
+
+// Stopping one replica of two, gracefully, fails no creation of a Pod.
+func TestAReplicaMayStopAtAnyTime(t *testing.T) {
+	operator.NeedReplicas(t)
+	namespace := newNamespace(t, "for=testareplicamaystopatanytime")
+	apply(t, namespace, sidecarSet)
+	awaitSelection(t, namespace)
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- replicas[1].Stop(t.Context()) }()
+	for i, done := 0, false; !done || i < 20; i++ {
+		select {
+		case err := <-stopped:
+			if err != nil {
+				t.Error(err)
+			}
+			done = true
+		default:
+		}
+		name := fmt.Sprintf("p-%d", i)
+		out, err := cluster.Kubectl(t.Context(), "", "-n", namespace, "run", name, "--image=example.com/app:v1", "--labels=sidecars=yes", "-o", "jsonpath={.spec.containers[*].name}")
+		if err != nil {
+			t.Fatalf("Pod %d: %v", i, err)
+		}
+		if want := name + " log-agent"; out != want {
+			t.Fatalf("Pod %d has the containers %q, want %q", i, out, want)
+		}
+	}
+	started, err := operator.StartReplica(t.Context(), replicas[1].Number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replicas[1] = started
+}
+
+// With every replica gone, Pods outside the excluded namespaces are refused: that
+// is what failurePolicy Fail says, and the message names the webhook. The
+// operator's own namespace goes on, or it could never come back.
+func TestTheOperatorsOwnPodsDoNotNeedIt(t *testing.T) {
+	if _, err := operator.Clients.CoreV1().Namespaces().Get(t.Context(), deploy.Namespace, metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, replica := range replicas {
+		replica.Kill()
+	}
+	defer func() {
+		for i, replica := range replicas {
+			started, err := operator.StartReplica(t.Context(), replica.Number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			replicas[i] = started
+		}
+	}()
+	_, err := cluster.Kubectl(t.Context(), "", "-n", "default", "run", "refused", "--image=example.com/app:v1", "--dry-run=server")
+	if err == nil || !strings.Contains(err.Error(), "inject.pods.sidecarset.io") {
+		t.Errorf("a Pod in default: %v", err)
+	}
+	for _, namespace := range []string{"kube-system", deploy.Namespace} {
+		const restricted = `{"spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":1,"seccompProfile":{"type":"RuntimeDefault"}},"containers":[{"name":"own","image":"x","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}`
+		if _, err := cluster.Kubectl(t.Context(), "", "-n", namespace, "run", "own", "--image=x", "--dry-run=server", "--overrides="+restricted); err != nil {
+			t.Errorf("a Pod in %s: %v", namespace, err)
+		}
+	}
+}

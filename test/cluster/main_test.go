@@ -1,0 +1,141 @@
+// Package cluster tests the operator on a whole control plane with simulated
+// nodes: Deployments, restarts, and counters under load.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+var (
+	cluster  *stand.Cluster
+	operator *deploy.Operator
+	replicas []*deploy.Replica
+	// installed is what the complete install left behind before it was trimmed
+	// to what the stand can run.
+	installed string
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(stand.Main(m, stand.Options{Full: true, Kwok: true, Namespace: true}, func(c *stand.Cluster) {
+		cluster = c
+		if err := begin(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "cluster:", err)
+			os.Exit(1) // the cluster ends with this process
+		}
+	}))
+}
+
+// begin installs the operator with the README's command while there is no node,
+// so that its Pods stay pending; takes a record; then puts processes in the
+// place of the Deployment, and lets nodes join.
+func begin(ctx context.Context) error {
+	if _, err := cluster.Kubectl(ctx, "", "apply", "-k", filepath.Join(deploy.Root(), "config/default")); err != nil {
+		return err
+	}
+	var err error
+	if installed, err = awaitOwnPods(ctx); err != nil {
+		return err
+	}
+	if _, err := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "delete", "deployment,poddisruptionbudget", "--all"); err != nil {
+		return err
+	}
+	if operator, err = deploy.Install(ctx, cluster); err != nil {
+		return err
+	}
+	count := 1
+	if stand.Namespace() {
+		count = 2
+	}
+	for number := range count {
+		replica, err := operator.StartReplica(ctx, number+1)
+		if err != nil {
+			return err
+		}
+		replicas = append(replicas, replica)
+	}
+	return joinNodes(ctx, 3)
+}
+
+// awaitOwnPods waits until the Deployment has its Pods, and returns them.
+func awaitOwnPods(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		pods, err := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "get", "pods", "-o", "name")
+		if err != nil || strings.Count(pods, "\n") == 2 {
+			return pods, err
+		}
+	}
+}
+
+// joinNodes makes nodes that kwok looks after.
+func joinNodes(ctx context.Context, count int) error {
+	for i := range count {
+		capacity := corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("1k"), corev1.ResourceMemory: resource.MustParse("10Ti"), corev1.ResourcePods: resource.MustParse("10k"),
+		}
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        fmt.Sprintf("node-%d", i),
+				Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+				Labels:      map[string]string{"kubernetes.io/hostname": fmt.Sprintf("node-%d", i), "kubernetes.io/os": "linux"},
+			},
+			Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+		}
+		if _, err := operator.Clients.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubectl runs kubectl and fails the test if it fails.
+func kubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := cluster.Kubectl(t.Context(), stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// newNamespace makes a namespace of the test's own and deletes it afterwards.
+func newNamespace(t *testing.T, labels ...string) string {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	kubectl(t, "", "create", "namespace", name)
+	if len(labels) > 0 {
+		kubectl(t, "", append([]string{"label", "namespace", name}, labels...)...)
+	}
+	t.Cleanup(func() {
+		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "namespace", name, "--wait=false"); err != nil {
+			t.Error(err)
+		}
+	})
+	return name
+}
+
+// apply applies manifests in which NS stands for the namespace, and deletes the
+// SidecarSet of that name afterwards.
+func apply(t *testing.T, namespace, manifests string) {
+	t.Helper()
+	kubectl(t, strings.ReplaceAll(manifests, "NS", namespace), "apply", "-f", "-")
+	t.Cleanup(func() {
+		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "sidecarset", namespace, "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
+}

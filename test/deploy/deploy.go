@@ -1,0 +1,290 @@
+// Package deploy puts the operator on a stand the way a user would, from
+// config/, with its replicas as processes that have the rights of the
+// operator's ServiceAccount and no others. It is imported by tests only.
+//
+// Inside a network namespace of the stand's the API server reaches the replicas
+// as in production: through the Service, whose endpoints are written here.
+// Elsewhere there is one replica, reached by URL on loopback.
+package deploy
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// The names that config/ gives.
+const (
+	Namespace      = "sidecarset-system"
+	ServiceAccount = "sidecarset-operator"
+	Service        = "sidecarset-webhook"
+	CertSecret     = "sidecarset-webhook-certs"
+	Lease          = "sidecarset-operator"
+
+	MutatingConfiguration   = "sidecarset-mutating-webhook"
+	ValidatingConfiguration = "sidecarset-validating-webhook"
+	CRD                     = "sidecarsets.apps.kruise.io"
+)
+
+// endpointSlice lists the replicas for the Service.
+const endpointSlice = "sidecarset-webhook-replicas"
+
+// portOfURL is the port that test/overlays/demo puts in its URLs; it stands for
+// the port of the one replica.
+const portOfURL = "https://127.0.0.1:9443/"
+
+// Operator is an installation on one cluster.
+type Operator struct {
+	Cluster *stand.Cluster
+	Clients kubernetes.Interface // as the administrator
+
+	kubeconfig string // of the operator's ServiceAccount
+	port       int    // of the one replica that is reached by URL; 0 where the Service is used
+
+	mu       sync.Mutex
+	replicas map[int]*Replica // those that are endpoints, by number
+}
+
+// Root is the directory of the checkout.
+func Root() string {
+	root, err := filepath.Abs("../..") // tests run in test/<suite>
+	if err != nil {
+		panic(err)
+	}
+	return root
+}
+
+// Install applies config/ and makes the credentials that replicas use. Webhooks
+// are in force from then on, so SidecarSets and Pods are refused until a replica
+// runs.
+func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
+	o := &Operator{Cluster: c, replicas: map[int]*Replica{}}
+	var err error
+	if o.Clients, err = kubernetes.NewForConfig(c.Config()); err != nil {
+		return nil, err
+	}
+	overlay := "processes"
+	if !stand.Namespace() {
+		overlay = "demo"
+		if o.port, err = freePort(); err != nil {
+			return nil, err
+		}
+	}
+	manifests, err := c.Kubectl(ctx, "", "kustomize", filepath.Join(Root(), "test/overlays", overlay))
+	if err != nil {
+		return nil, err
+	}
+	manifests = strings.ReplaceAll(manifests, portOfURL, fmt.Sprintf("https://127.0.0.1:%d/", o.port))
+	if _, err := c.Kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+		return nil, err
+	}
+	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/"+CRD); err != nil {
+		return nil, err
+	}
+	if err := o.writeKubeconfig(ctx); err != nil {
+		return nil, fmt.Errorf("making the operator's credentials: %w", err)
+	}
+	return o, nil
+}
+
+// writeKubeconfig makes a kubeconfig with a token of the operator's
+// ServiceAccount.
+func (o *Operator) writeKubeconfig(ctx context.Context) error {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(86400))}}
+	token, err := o.Clients.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, ServiceAccount, request, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.LoadFromFile(o.Cluster.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.AuthInfos["operator"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
+	config.Contexts[config.CurrentContext].AuthInfo = "operator"
+	o.kubeconfig = filepath.Join(o.Cluster.Dir, "operator.kubeconfig")
+	return clientcmd.WriteToFile(*config, o.kubeconfig)
+}
+
+// Replica is one process of the operator.
+type Replica struct {
+	*stand.Process
+	Number  int
+	Webhook string // host:port of its webhook server
+	Probes  string // URL of its probes
+	Metrics string // URL of its metrics server
+
+	operator *Operator
+}
+
+// NeedReplicas skips the test where only one replica can be reached.
+func (o *Operator) NeedReplicas(t testing.TB) {
+	t.Helper()
+	if o.port != 0 {
+		t.Skip("SKIP: several replicas behind a Service need a network namespace, which cannot be made here")
+	}
+}
+
+// StartReplica starts the number-th replica (from 1), waits until it is ready,
+// and makes it an endpoint of the Service. The caller must Stop it. args are
+// flags in addition to those that say who it is.
+func (o *Operator) StartReplica(ctx context.Context, number int, args ...string) (*Replica, error) {
+	replica, err := o.StartReplicaUnready(ctx, number, args...)
+	if err != nil {
+		return nil, err
+	}
+	return replica, errors.Join(replica.AwaitReady(ctx), o.AddEndpoint(ctx, replica))
+}
+
+// StartReplicaUnready starts a replica without waiting for anything.
+func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
+	probes, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	replica := &Replica{
+		Number:   number,
+		Webhook:  fmt.Sprintf("127.0.0.1:%d", o.port),
+		Probes:   fmt.Sprintf("http://127.0.0.1:%d", probes),
+		Metrics:  fmt.Sprintf("https://127.0.0.1:%d", metrics),
+		operator: o,
+	}
+	if o.port == 0 {
+		replica.Webhook = stand.Address(number+1) + ":9443"
+	}
+	program, err := Program(ctx)
+	if err != nil {
+		return nil, err
+	}
+	replica.Process, err = stand.StartProcess(ctx, stand.Command{
+		Name: fmt.Sprintf("operator-%d", number),
+		Path: program,
+		Args: append([]string{
+			"--kubeconfig=" + o.kubeconfig,
+			"--namespace=" + Namespace,
+			"--webhook-bind-address=" + replica.Webhook,
+			"--webhook-san=127.0.0.1",
+			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes),
+			fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
+			"--drain-grace=1s",
+			"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+		}, args...),
+		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
+	})
+	return replica, err
+}
+
+// Stop withdraws the replica from the Service and stops it as a rolling update
+// would.
+func (r *Replica) Stop(ctx context.Context) error {
+	err := r.operator.RemoveEndpoint(ctx, r)
+	r.Process.Stop()
+	return err
+}
+
+// Bundle returns the CA bundle that the API server has been given for the Pod
+// webhook.
+func (o *Operator) Bundle(ctx context.Context) ([]byte, error) {
+	configuration, err := o.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, MutatingConfiguration, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, webhook := range configuration.Webhooks {
+		if strings.HasPrefix(webhook.Name, "inject.") {
+			return webhook.ClientConfig.CABundle, nil
+		}
+	}
+	return nil, errors.New("there is no Pod webhook")
+}
+
+// AddEndpoint lets the Service reach the replica.
+func (o *Operator) AddEndpoint(ctx context.Context, r *Replica) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.replicas[r.Number] = r
+	return o.writeEndpoints(ctx)
+}
+
+// RemoveEndpoint keeps the Service from reaching the replica.
+func (o *Operator) RemoveEndpoint(ctx context.Context, r *Replica) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.replicas, r.Number)
+	return o.writeEndpoints(ctx)
+}
+
+func (o *Operator) writeEndpoints(ctx context.Context) error {
+	if o.port != 0 {
+		return nil
+	}
+	slice := discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: Namespace,
+			Name:      endpointSlice,
+			Labels:    map[string]string{discoveryv1.LabelServiceName: Service},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: new("webhook"), Port: new(int32(9443)), Protocol: new(corev1.ProtocolTCP)}},
+		Endpoints:   []discoveryv1.Endpoint{},
+	}
+	for number := range o.replicas {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{stand.Address(number + 1)},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+		})
+	}
+	body, err := json.Marshal(slice)
+	if err != nil {
+		return err
+	}
+	_, err = o.Cluster.Kubectl(ctx, string(body), "apply", "--server-side", "--force-conflicts", "-f", "-")
+	return err
+}
+
+// CASecretValue returns one key of the Secret that holds the CA.
+func (o *Operator) CASecretValue(ctx context.Context, key string) (string, error) {
+	secret, err := o.Clients.CoreV1().Secrets(Namespace).Get(ctx, CertSecret, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(secret.Data[key]), nil
+}
+
+// Program returns the operator's binary: $OPERATOR, or one that is built now.
+var Program = func() func(context.Context) (string, error) {
+	var once sync.Once
+	var path string
+	var err error
+	return func(ctx context.Context) (string, error) {
+		once.Do(func() { path, err = findProgram(ctx) })
+		return path, err
+	}
+}()
+
+func findProgram(ctx context.Context) (string, error) {
+	if path := os.Getenv("OPERATOR"); path != "" {
+		return path, nil
+	}
+	return build(ctx)
+}

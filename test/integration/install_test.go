@@ -1,0 +1,90 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// The command of the README, on a server that has the CRD's webhooks already:
+// everything it names can be created, and applying it again changes nothing.
+func TestTheReadmesCommandInstallsEverything(t *testing.T) {
+	directory := filepath.Join(deploy.Root(), "config/default")
+	for range 2 {
+		if _, err := cluster.Kubectl(t.Context(), "", "apply", "--dry-run=server", "-k", directory); err != nil {
+			t.Fatal(err)
+		}
+	}
+	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{
+		"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "Deployment", "PodDisruptionBudget",
+		"Service", "NetworkPolicy", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+	} {
+		if !strings.Contains(manifests, "\nkind: "+kind+"\n") {
+			t.Errorf("there is no %s", kind)
+		}
+	}
+}
+
+// Replicas have the rights of the operator's ServiceAccount; what they lack
+// would stand in their logs.
+func TestRightsSuffice(t *testing.T) {
+	for _, replica := range replicas {
+		for line := range strings.Lines(replica.Log()) {
+			if strings.Contains(line, "forbidden") {
+				t.Errorf("replica %d: %s", replica.Number, line)
+			}
+		}
+	}
+}
+
+// leader returns the index of the replica that has acquired the lease.
+func leader(t *testing.T) int {
+	t.Helper()
+	for i, replica := range replicas {
+		if strings.Contains(replica.Log(), "successfully acquired lease") {
+			return i
+		}
+	}
+	t.Fatal("no replica says that it leads")
+	return -1
+}
+
+func leaseHolder(ctx context.Context) (string, error) {
+	return cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "get", "lease", deploy.Lease, "-o", "jsonpath={.spec.holderIdentity}")
+}
+
+func TestTheLeaseIsReleasedOnExit(t *testing.T) {
+	operator.NeedReplicas(t)
+	before, err := leaseHolder(t.Context())
+	if err != nil || before == "" {
+		t.Fatalf("holder %q, %v", before, err)
+	}
+	i := leader(t)
+	if err := replicas[i].Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The lease of a leader that had not released it would still name it.
+	if now, err := leaseHolder(t.Context()); err != nil || now == before {
+		t.Errorf("the lease is held by %q after its holder ended, %v", now, err)
+	}
+	if replicas[i], err = operator.StartReplica(t.Context(), replicas[i].Number); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 10*time.Second, "a new leader", func(ctx context.Context) error {
+		now, err := leaseHolder(ctx)
+		if err == nil && (now == "" || now == before) {
+			err = fmt.Errorf("the holder is %q", now)
+		}
+		return err
+	})
+}

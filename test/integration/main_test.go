@@ -1,0 +1,193 @@
+// Package integration tests the operator on a real API server, over real TLS
+// and, where a network namespace can be made, through its Service. Pods have no
+// node here: nothing runs, and a test writes the status that a kubelet would.
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+var (
+	cluster  *stand.Cluster
+	operator *deploy.Operator
+	replicas []*deploy.Replica
+	api      client.Client
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(stand.Main(m, stand.Options{Namespace: true}, func(c *stand.Cluster) {
+		cluster = c
+		if err := begin(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "integration:", err)
+			os.Exit(1) // the cluster ends with this process
+		}
+	}))
+}
+
+// begin installs the operator and starts its replicas at the same time, so that
+// they race for the certificate's Secret in every run.
+func begin(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return err
+	}
+	if err := appsv1beta1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	var err error
+	if api, err = client.New(cluster.Config(), client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	if operator, err = deploy.Install(ctx, cluster); err != nil {
+		return err
+	}
+	count := 1
+	if stand.Namespace() {
+		count = 2
+	}
+	for number := range count {
+		replica, err := operator.StartReplicaUnready(ctx, number+1)
+		if err != nil {
+			return err
+		}
+		replicas = append(replicas, replica)
+	}
+	for _, replica := range replicas {
+		if err := replica.AwaitReady(ctx); err != nil {
+			return err
+		}
+		if err := operator.AddEndpoint(ctx, replica); err != nil {
+			return err
+		}
+	}
+	// The API server follows its EndpointSlices with a short delay.
+	return untilCalled(ctx)
+}
+
+// untilCalled waits until the API server reaches the webhooks.
+func untilCalled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		err := api.Create(ctx, pod("default", "probe"), client.DryRunAll)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// newNamespace makes a namespace of the test's own, with labels if given.
+func newNamespace(t *testing.T, labels map[string]string) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}}
+	create(t, namespace)
+	return namespace.Name
+}
+
+func create(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := api.Create(t.Context(), object); err != nil {
+		t.Fatalf("creating %T %s: %v", object, object.GetName(), err)
+	}
+}
+
+// parse reads one object from YAML; every NS in it is replaced by namespace.
+func parse(t *testing.T, manifest, namespace string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(manifest, "NS", namespace)), &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// createSidecarSet creates the SidecarSet that spec describes, for one
+// namespace, and deletes it after the test. It returns when new Pods get it.
+func createSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstructured {
+	t.Helper()
+	set := newSidecarSet(t, namespace, spec)
+	create(t, set)
+	t.Cleanup(func() { deleteSidecarSet(t, set) })
+	awaitObserved(t, set)
+	return set
+}
+
+// newSidecarSet returns a SidecarSet of that spec, named after the namespace.
+func newSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstructured {
+	t.Helper()
+	set := parse(t, spec, namespace)
+	set.Object = map[string]any{"spec": set.Object}
+	set.SetGroupVersionKind(appsv1beta1.Kind)
+	set.SetGenerateName(namespace + "-")
+	return set
+}
+
+func deleteSidecarSet(t *testing.T, set *unstructured.Unstructured) {
+	t.Helper()
+	if err := api.Delete(context.WithoutCancel(t.Context()), set); client.IgnoreNotFound(err) != nil {
+		t.Errorf("deleting SidecarSet %s: %v", set.GetName(), err)
+	}
+}
+
+// awaitObserved waits until every replica has the object: the controller by its
+// status, the others because they hear of it at the same time.
+func awaitObserved(t *testing.T, set *unstructured.Unstructured) {
+	t.Helper()
+	stand.Eventually(t, 10*time.Second, "the status of SidecarSet "+set.GetName(), func(ctx context.Context) error {
+		status, err := statusOf(ctx, set.GetName())
+		if err != nil {
+			return err
+		}
+		if status.ObservedGeneration < set.GetGeneration() {
+			return fmt.Errorf("observed generation %d of %d", status.ObservedGeneration, set.GetGeneration())
+		}
+		return nil
+	})
+}
+
+func statusOf(ctx context.Context, name string) (appsv1beta1.SidecarSetStatus, error) {
+	set := &appsv1beta1.SidecarSet{}
+	err := api.Get(ctx, client.ObjectKey{Name: name}, set)
+	return set.Status, err
+}
+
+// pod returns a Pod with one container, app.
+func pod(namespace, name string, labels ...string) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "app", Image: "example.com/app:v1",
+			Env: []corev1.EnvVar{{Name: "A", Value: "1"}},
+		}}},
+	}
+	for _, label := range labels {
+		key, value, _ := strings.Cut(label, "=")
+		p.Labels[key] = value
+	}
+	return p
+}
+
+func containerNames(containers []corev1.Container) []string {
+	var names []string
+	for _, c := range containers {
+		names = append(names, c.Name)
+	}
+	return names
+}

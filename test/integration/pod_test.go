@@ -1,0 +1,188 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+const fullSet = `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: NotUpdate}
+initContainers:
+- {name: z-init, image: "example.com/init:v1"}
+- {name: native, image: "example.com/native:v1", restartPolicy: Always, podInjectPolicy: BeforeAppContainer}
+containers:
+- {name: after, image: "example.com/after:v1", podInjectPolicy: AfterAppContainer}
+- name: before
+  image: example.com/before:v1
+  volumeMounts: [{name: logs, mountPath: /logs}]
+volumes:
+- {name: logs, emptyDir: {}}
+- {name: unused, emptyDir: {}}
+imagePullSecrets: [{name: pull}]
+`
+
+func TestInjection(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, fullSet)
+
+	p := pod(namespace, "selected", "app=web")
+	p.Spec.InitContainers = []corev1.Container{{Name: "m-init", Image: "example.com/m:v1"}}
+	create(t, p)
+
+	if diff := cmp.Diff([]string{"before", "app", "after"}, containerNames(p.Spec.Containers)); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"native", "m-init", "z-init"}, containerNames(p.Spec.InitContainers)); diff != "" {
+		t.Errorf("init containers (-want +got):\n%s", diff)
+	}
+	var volumes []string
+	for _, v := range p.Spec.Volumes {
+		volumes = append(volumes, v.Name)
+	}
+	if diff := cmp.Diff([]string{"logs"}, volumes); diff != "" {
+		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]corev1.LocalObjectReference{{Name: "pull"}}, p.Spec.ImagePullSecrets); diff != "" {
+		t.Errorf("pull secrets (-want +got):\n%s", diff)
+	}
+	if got := p.Annotations[appsv1beta1.AnnotationInjectedList]; got != set.GetName() {
+		t.Errorf("injected list is %q, want %q", got, set.GetName())
+	}
+	if hash := set.GetAnnotations()[appsv1beta1.AnnotationHash]; hash == "" || !strings.Contains(p.Annotations[appsv1beta1.AnnotationHash], `"hash":"`+hash+`"`) {
+		t.Errorf("hash annotation %s does not hold the SidecarSet's hash %q", p.Annotations[appsv1beta1.AnnotationHash], hash)
+	}
+	for _, c := range p.Spec.Containers {
+		injected := len(c.Env) > 0 && c.Env[len(c.Env)-1] == corev1.EnvVar{Name: appsv1beta1.EnvInjected, Value: "true"}
+		if injected != (c.Name != "app") {
+			t.Errorf("container %s: env %v", c.Name, c.Env)
+		}
+	}
+}
+
+func TestWhatIsLeftAlone(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	createSidecarSet(t, namespace, fullSet)
+	elsewhere := newNamespace(t, nil)
+
+	mirror := pod(namespace, "mirror", "app=web")
+	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	mirror.Spec.NodeName = "node"
+	tests := map[string]*corev1.Pod{
+		"a Pod without the label":     pod(namespace, "plain", "app=other"),
+		"a Pod of another namespace":  pod(elsewhere, "elsewhere", "app=web"),
+		"a Pod in kube-system":        pod(metav1.NamespaceSystem, "system", "app=web"),
+		"a Pod without a label set":   pod(namespace, "bare"),
+		"a mirror Pod of the kubelet": mirror,
+	}
+	for name, p := range tests {
+		t.Run(name, func(t *testing.T) {
+			create(t, p)
+			if diff := cmp.Diff([]string{"app"}, containerNames(p.Spec.Containers)); diff != "" {
+				t.Errorf("containers (-want +got):\n%s", diff)
+			}
+			if list, ok := p.Annotations[appsv1beta1.AnnotationInjectedList]; ok {
+				t.Errorf("injected list %q", list)
+			}
+		})
+	}
+}
+
+func TestNamespaceSelectorReadsLabels(t *testing.T) {
+	namespace := newNamespace(t, map[string]string{"team": "a"})
+	other := newNamespace(t, map[string]string{"team": "b"})
+	createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: teams}}
+namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [a]}]}
+containers: [{name: side, image: "example.com/side:v1"}]
+`)
+	for ns, want := range map[string][]string{namespace: {"side", "app"}, other: {"app"}} {
+		p := pod(ns, "p", "app=teams")
+		create(t, p)
+		if diff := cmp.Diff(want, containerNames(p.Spec.Containers)); diff != "" {
+			t.Errorf("containers in %s (-want +got):\n%s", ns, diff)
+		}
+	}
+
+	// A namespace that is younger than the replicas' snapshots is read live.
+	young := newNamespace(t, map[string]string{"team": "a"})
+	p := pod(young, "p", "app=teams")
+	create(t, p)
+	if diff := cmp.Diff([]string{"side", "app"}, containerNames(p.Spec.Containers)); diff != "" {
+		t.Errorf("containers in a namespace made a moment ago (-want +got):\n%s", diff)
+	}
+}
+
+func TestCanaryTakesThePlaceOfItsBase(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	const spec = `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: NotUpdate}
+containers: [{name: side, image: "example.com/side:v1"}]
+`
+	base := createSidecarSet(t, namespace, spec)
+	canary := newSidecarSet(t, namespace, strings.Replace(strings.Replace(spec, "side:v1", "side:v2", 1), "{app: web}", "{app: web, track: canary}", 1))
+	canary.SetAnnotations(map[string]string{appsv1beta1.AnnotationCanary: "true", appsv1beta1.AnnotationBase: base.GetName()})
+	create(t, canary)
+	t.Cleanup(func() { deleteSidecarSet(t, canary) })
+	awaitObserved(t, canary)
+
+	for name, tc := range map[string]struct {
+		pod         *corev1.Pod
+		image, list string
+	}{
+		"a Pod that only the base selects": {pod(namespace, "a", "app=web"), "example.com/side:v1", base.GetName()},
+		"a Pod that both select":           {pod(namespace, "b", "app=web", "track=canary"), "example.com/side:v2", canary.GetName()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			create(t, tc.pod)
+			if got := tc.pod.Spec.Containers[0].Image; got != tc.image {
+				t.Errorf("image %s, want %s", got, tc.image)
+			}
+			if got := tc.pod.Annotations[appsv1beta1.AnnotationInjectedList]; got != tc.list {
+				t.Errorf("injected list %q, want %q", got, tc.list)
+			}
+		})
+	}
+}
+
+func TestNameClashIsRefused(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+containers: [{name: app, image: "example.com/side:v1"}]
+`)
+	err := api.Create(t.Context(), pod(namespace, "clash", "app=web"))
+	if err == nil {
+		t.Fatal("the Pod was created")
+	}
+	for _, want := range []string{set.GetName(), `"app"`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the message does not name %s: %v", want, err)
+		}
+	}
+}
+
+func TestPausedInjectsNothing(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+injectionStrategy: {paused: true}
+containers: [{name: side, image: "example.com/side:v1"}]
+`)
+	p := pod(namespace, "p", "app=web")
+	create(t, p)
+	if diff := cmp.Diff([]string{"app"}, containerNames(p.Spec.Containers)); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,240 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// serverName is what the API server expects in the serving certificate.
+const serverName = deploy.Service + "." + deploy.Namespace + ".svc"
+
+// trusting returns a client that trusts the bundle which the API server has
+// been given, and talks to one replica.
+func trusting(t *testing.T, replica *deploy.Replica) *http.Client {
+	t.Helper()
+	bundle, err := operator.Bundle(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		t.Fatalf("the published bundle holds no certificate: %q", bundle)
+	}
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, replica.Webhook)
+		},
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+}
+
+func TestEveryReplicaServesACertificateOfTheOneCA(t *testing.T) {
+	operator.NeedReplicas(t)
+	for _, replica := range replicas {
+		response, err := trusting(t, replica).Get("https://" + serverName + "/")
+		if err != nil {
+			t.Errorf("replica %d: %v", replica.Number, err)
+			continue
+		}
+		response.Body.Close()
+		if got := response.TLS.Version; got != tls.VersionTLS13 {
+			t.Errorf("replica %d speaks %s", replica.Number, tls.VersionName(got))
+		}
+	}
+}
+
+func TestAResetBundleIsRestored(t *testing.T) {
+	before, err := operator.Bundle(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	configurations := operator.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	reset := []byte(`[{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}]`)
+	if _, err := configurations.Patch(t.Context(), deploy.MutatingConfiguration, types.JSONPatchType, reset, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 10*time.Second, "the bundle", func(ctx context.Context) error {
+		after, err := operator.Bundle(ctx)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(before, after) {
+			return fmt.Errorf("the bundle is %q", after)
+		}
+		return nil
+	})
+	stand.Eventually(t, 10*time.Second, "readiness", replicas[0].Ready)
+	stand.Eventually(t, 10*time.Second, "a Pod", func(ctx context.Context) error {
+		return api.Create(ctx, pod("default", "after-reset"), client.DryRunAll)
+	})
+}
+
+// ask posts body to a replica's path.
+func ask(t *testing.T, path, contentType string, body io.Reader) (int, string) {
+	t.Helper()
+	response, err := trusting(t, replicas[0]).Post("https://"+serverName+path, contentType, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(answer)
+}
+
+func review(object string) string {
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"Pod"},` +
+		`"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"NS","name":"p","object":` + object + `}}`
+}
+
+func TestBadRequestsGetClearAnswers(t *testing.T) {
+	good := strings.ReplaceAll(review(`{"metadata":{"name":"p"},"spec":{"containers":[]}}`), "NS", "default")
+	tests := map[string]struct {
+		path, contentType, body string
+		status                  int
+		want                    string
+	}{
+		"malformed":         {"/pods", "application/json", `{"kind": "AdmissionReview", `, 400, "AdmissionReview"},
+		"empty":             {"/pods", "application/json", ``, 400, ""},
+		"another kind":      {"/pods", "application/json", `{"apiVersion":"v1","kind":"Pod"}`, 400, "AdmissionReview"},
+		"another version":   {"/pods", "application/json", strings.Replace(good, "admission.k8s.io/v1", "admission.k8s.io/v2", 1), 400, "admission.k8s.io/v1"},
+		"no namespace":      {"/pods", "application/json", strings.Replace(good, `"namespace":"default",`, "", 1), 400, "namespace"},
+		"oversized":         {"/pods", "application/json", strings.Repeat(" ", 8<<20), 413, ""},
+		"another type":      {"/pods", "text/plain", good, 415, "application/json"},
+		"unknown path":      {"/nowhere", "application/json", good, 404, ""},
+		"wrong conversion":  {"/convert", "application/json", good, 400, "ConversionReview"},
+		"broken conversion": {"/convert", "application/json", `[]`, 400, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			status, answer := ask(t, tc.path, tc.contentType, strings.NewReader(tc.body))
+			if status != tc.status && !deniedWith(answer, tc.status) {
+				t.Errorf("status %d, want %d: %s", status, tc.status, answer)
+			}
+			if !strings.Contains(answer, tc.want) {
+				t.Errorf("the answer does not say %q: %s", tc.want, answer)
+			}
+		})
+	}
+	if status, answer := ask(t, "/pods", "application/json", strings.NewReader(good)); status != 200 || !strings.Contains(answer, `"allowed":true`) {
+		t.Errorf("after all that a good request got %d: %s", status, answer)
+	}
+}
+
+// deniedWith reports whether the answer is an AdmissionReview that denies with
+// the code.
+func deniedWith(answer string, code int) bool {
+	var r admissionv1.AdmissionReview
+	return json.Unmarshal([]byte(answer), &r) == nil && r.Response != nil && !r.Response.Allowed &&
+		r.Response.Result != nil && r.Response.Result.Code == int32(code)
+}
+
+// A member that neither the API server nor we know is not touched in the Pod,
+// and one of a sidecar stands in our patch.
+func TestUnknownMembersTravel(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+containers: [{name: side, image: "example.com/side:v1", inventedField: {deep: [1, {er: true}]}}]
+`)
+	object := `{"inventedTop":1,"metadata":{"name":"p","labels":{"app":"web"},"inventedMeta":{}},"spec":{"inventedSpec":[1],"containers":[{"name":"app","image":"a","inventedContainer":"x"}]}}`
+	status, answer := ask(t, "/pods", "application/json", strings.NewReader(strings.ReplaceAll(review(object), "NS", namespace)))
+	var r admissionv1.AdmissionReview
+	if err := json.Unmarshal([]byte(answer), &r); err != nil || status != 200 || r.Response == nil || !r.Response.Allowed {
+		t.Fatalf("%d %s: %v", status, answer, err)
+	}
+	var operations []struct {
+		Op, Path string
+		Value    json.RawMessage
+	}
+	if err := json.Unmarshal(r.Response.Patch, &operations); err != nil {
+		t.Fatalf("patch %s: %v", base64.StdEncoding.EncodeToString(r.Response.Patch), err)
+	}
+	found := false
+	for _, o := range operations {
+		if o.Op != "add" {
+			t.Errorf("operation %s %s: a first injection only adds", o.Op, o.Path)
+		}
+		found = found || o.Path == "/spec/containers/0" && strings.Contains(string(o.Value), `"inventedField":{"deep":[1,{"er":true}]}`)
+		if strings.Contains(string(o.Value), "inventedContainer") || o.Path == "/spec/containers" {
+			t.Errorf("the user's container is rewritten: %s %s", o.Path, o.Value)
+		}
+	}
+	if !found {
+		t.Errorf("the sidecar's invented field is not in the patch: %s", r.Response.Patch)
+	}
+}
+
+func TestMetricsAreForAuthorizedClients(t *testing.T) {
+	get := func(token string) int {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, replicas[0].Metrics+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: trusting(t, replicas[0]).Transport.(*http.Transport).TLSClientConfig}}
+		response, err := httpClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode == 200 && !strings.Contains(string(body), "\nsidecarset_") {
+			t.Errorf("no metric of ours in %d bytes", len(body))
+		}
+		return response.StatusCode
+	}
+	if got := get(""); got != http.StatusUnauthorized && got != http.StatusForbidden {
+		t.Errorf("without a token: %d", got)
+	}
+	namespace := newNamespace(t, nil)
+	create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "scraper"}})
+	token, err := cluster.Kubectl(t.Context(), "", "-n", namespace, "create", "token", "scraper")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token = strings.TrimSpace(token)
+	if got := get(token); got != http.StatusForbidden {
+		t.Errorf("with a token that may not: %d", got)
+	}
+	if _, err := cluster.Kubectl(t.Context(), "", "create", "clusterrolebinding", "scraper-"+namespace,
+		"--clusterrole=sidecarset-metrics-reader", "--serviceaccount="+namespace+":scraper"); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 15*time.Second, "metrics", func(context.Context) error {
+		if got := get(token); got != http.StatusOK {
+			return fmt.Errorf("with a token that may: %d", got)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,239 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/deploy"
+)
+
+var v1alpha1 = schema.GroupVersionKind{Group: appsv1beta1.GroupVersion.Group, Version: "v1alpha1", Kind: "SidecarSet"}
+
+// readAs reads a SidecarSet in another version.
+func readAs(t *testing.T, name string, gvk schema.GroupVersionKind) map[string]any {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(gvk)
+	if err := api.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
+		t.Fatal(err)
+	}
+	return object.Object
+}
+
+func apply(t *testing.T, manifest string) {
+	t.Helper()
+	if _, err := cluster.Kubectl(t.Context(), manifest, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	object := parse(t, manifest, "")
+	t.Cleanup(func() { deleteSidecarSet(t, object) })
+}
+
+func field(object map[string]any, path ...string) any {
+	value, _, err := unstructured.NestedFieldNoCopy(object, path...)
+	if err != nil {
+		return err
+	}
+	return value
+}
+
+func TestBothVersionsAreOneObject(t *testing.T) {
+	apply(t, `
+apiVersion: apps.kruise.io/v1alpha1
+kind: SidecarSet
+metadata:
+  name: written-as-v1alpha1
+  labels: {apps.kruise.io/sidecarset-custom-version: v2, keep: me}
+spec:
+  namespace: some-namespace
+  selector: {matchLabels: {app: versions}}
+  containers: [{name: side, image: "example.com/side:v1", inventedField: {a: 1}}]
+  volumes: [{name: data, inventedSource: {size: 9007199254740993}}]
+`)
+	beta := readAs(t, "written-as-v1alpha1", appsv1beta1.Kind)
+	for path, want := range map[string]any{
+		"spec.namespaceSelector.matchLabels": map[string]any{"kubernetes.io/metadata.name": "some-namespace"},
+		"spec.namespace":                     nil,
+		"spec.customVersion":                 "v2",
+		"metadata.labels":                    map[string]any{"keep": "me"},
+	} {
+		if diff := cmp.Diff(want, field(beta, strings.Split(path, ".")...)); diff != "" {
+			t.Errorf("v1beta1 %s (-want +got):\n%s", path, diff)
+		}
+	}
+	alpha := readAs(t, "written-as-v1alpha1", v1alpha1)
+	for path, want := range map[string]any{
+		"spec.namespaceSelector.matchLabels": map[string]any{"kubernetes.io/metadata.name": "some-namespace"},
+		"spec.namespace":                     nil,
+		"spec.customVersion":                 nil,
+		"metadata.labels":                    map[string]any{"keep": "me", "apps.kruise.io/sidecarset-custom-version": "v2"},
+	} {
+		if diff := cmp.Diff(want, field(alpha, strings.Split(path, ".")...)); diff != "" {
+			t.Errorf("v1alpha1 %s (-want +got):\n%s", path, diff)
+		}
+	}
+	for version, object := range map[string]map[string]any{"v1beta1": beta, "v1alpha1": alpha} {
+		side := field(object, "spec", "containers").([]any)[0].(map[string]any)
+		if diff := cmp.Diff(map[string]any{"a": int64(1)}, side["inventedField"]); diff != "" {
+			t.Errorf("%s: invented field of a container (-want +got):\n%s", version, diff)
+		}
+		data := field(object, "spec", "volumes").([]any)[0].(map[string]any)
+		if diff := cmp.Diff(map[string]any{"size": int64(9007199254740993)}, data["inventedSource"]); diff != "" {
+			t.Errorf("%s: invented source of a volume (-want +got):\n%s", version, diff)
+		}
+		if _, ok := data["emptyDir"]; ok {
+			t.Errorf("%s: a volume with a source we do not know was given another", version)
+		}
+	}
+	all, err := cluster.Kubectl(t.Context(), "", "get", "sidecarsets.v1alpha1.apps.kruise.io", "-o", "name")
+	if err != nil || !strings.Contains(all, "written-as-v1alpha1") {
+		t.Errorf("listing as v1alpha1: %q, %v", all, err)
+	}
+}
+
+// The vectors are those of OpenKruise 1.9 for the same manifests.
+func TestDefaultsAndHashes(t *testing.T) {
+	apply(t, `
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: hashed}
+spec:
+  selector: {matchLabels: {app: hashed}}
+  containers: [{name: agent, image: "busybox:1.36"}]
+`)
+	object := readAs(t, "hashed", appsv1beta1.Kind)
+	annotations := field(object, "metadata", "annotations").(map[string]any)
+	for key, want := range map[string]string{
+		appsv1beta1.AnnotationHash:             "vcv9449744252484czf45xb572z8zbcwvc7c5b5cx85c44f2wf2964d88c5zd944",
+		appsv1beta1.AnnotationHashWithoutImage: "62258bb8d4vv7w584244bd5df277d4vw9fbf49c99967447fxw5z4f4956b97fz4",
+	} {
+		if annotations[key] != want {
+			t.Errorf("%s is %v, want %s", key, annotations[key], want)
+		}
+	}
+	want := map[string]any{
+		"selector": map[string]any{"matchLabels": map[string]any{"app": "hashed"}},
+		"containers": []any{map[string]any{
+			"name": "agent", "image": "busybox:1.36",
+			"imagePullPolicy": "IfNotPresent", "podInjectPolicy": "BeforeAppContainer",
+			"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+			"upgradeStrategy": map[string]any{"upgradeType": "ColdUpgrade"}, "shareVolumePolicy": map[string]any{"type": "disabled"},
+		}},
+		"updateStrategy":       map[string]any{"type": "RollingUpdate", "partition": int64(0), "maxUnavailable": int64(1)},
+		"revisionHistoryLimit": int64(10),
+	}
+	if diff := cmp.Diff(want, field(object, "spec")); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+}
+
+// Zero values that the reference writes before the schema is checked.
+func TestZeroValuesPassTheSchema(t *testing.T) {
+	apply(t, `
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: zero-values}
+spec:
+  selector: {matchLabels: {app: zero}}
+  containers: [{name: agent, image: "busybox:1.36"}]
+  updateStrategy: {type: NotUpdate, scatterStrategy: [{key: zone}]}
+`)
+	terms := field(readAs(t, "zero-values", appsv1beta1.Kind), "spec", "updateStrategy", "scatterStrategy")
+	if diff := cmp.Diff([]any{map[string]any{"key": "zone", "value": ""}}, terms); diff != "" {
+		t.Errorf("scatterStrategy (-want +got):\n%s", diff)
+	}
+}
+
+func TestSamplesAreAccepted(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(deploy.Root(), "config/samples/*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("samples: %v, %v", files, err)
+	}
+	for _, file := range files {
+		if filepath.Base(file) == "kustomization.yaml" {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			if _, err := cluster.Kubectl(t.Context(), "", "apply", "--dry-run=server", "-f", file); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+var wantComment = regexp.MustCompile(`(?m)^# want: (.+)$`)
+
+// Each broken sample says in a comment "# want: …" what the refusal must hold.
+func TestBrokenSamplesAreRefused(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(deploy.Root(), "config/samples/invalid/*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("samples: %v, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wants := wantComment.FindAllStringSubmatch(string(text), -1)
+			if len(wants) == 0 {
+				t.Fatal("the file does not say what is wrong with it")
+			}
+			_, err = cluster.Kubectl(t.Context(), "", "apply", "--dry-run=server", "-f", file)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range wants {
+				if !strings.Contains(err.Error(), want[1]) {
+					t.Errorf("the refusal does not say %q: %v", want[1], err)
+				}
+			}
+		})
+	}
+}
+
+func TestUpdateRules(t *testing.T) {
+	apply(t, `
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: updated}
+spec:
+  selector: {matchLabels: {app: updated}}
+  containers: [{name: a, image: "busybox:1.36"}, {name: b, image: "busybox:1.36"}]
+`)
+	tests := map[string]struct{ containers, want string }{
+		"a container may be removed":    {`[{name: a, image: "busybox:1.36"}]`, ""},
+		"a container may not be added":  {`[{name: a, image: "busybox:1.36"}, {name: c, image: "busybox:1.36"}]`, "is not found"},
+		"an image may change":           {`[{name: a, image: "busybox:1.37"}, {name: b, image: "busybox:1.36"}]`, ""},
+		"upgradeType may not change":    {`[{name: a, image: "busybox:1.36", upgradeStrategy: {upgradeType: Other}}]`, "upgradeType"},
+		"a container may not be broken": {`[{name: a, image: ""}]`, "spec.containers[0].image"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var containers []any
+			if err := yaml.Unmarshal([]byte(tc.containers), &containers); err != nil {
+				t.Fatal(err)
+			}
+			set := &unstructured.Unstructured{Object: readAs(t, "updated", appsv1beta1.Kind)}
+			if err := unstructured.SetNestedSlice(set.Object, containers, "spec", "containers"); err != nil {
+				t.Fatal(err)
+			}
+			err := api.Update(context.WithoutCancel(t.Context()), set, client.DryRunAll)
+			if got := fmt.Sprint(err); (err == nil) != (tc.want == "") || !strings.Contains(got, tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
