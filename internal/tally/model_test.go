@@ -315,15 +315,17 @@ func (w *world) randomChange(r *rand.Rand, pod *corev1.Pod) {
 		}
 	}
 	pod.Spec, pod.Status.ContainerStatuses = corev1.PodSpec{}, nil
+	settled := r.IntN(2) == 0 // or else hardly any Pod with many containers ever is
 	for _, name := range pick(r, []string{"app"}, []string{"app", "log"}, []string{"app", "log", "mesh", "hot-1", "hot-2"}) {
 		repository, _, _ := strings.Cut(name, "-")
-		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
-			Name: name, Image: pick(r, "empty:1", repository+":1", repository+":2", repository+"@sha256:a"),
-		})
-		if r.IntN(8) > 0 {
-			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: name, Image: pick(r, repository+":1", repository+":2"), ImageID: repository + pick(r, "@sha256:a", "@sha256:b"),
-			})
+		c := corev1.Container{Name: name, Image: pick(r, "empty:1", repository+":1", repository+":2", repository+"@sha256:a")}
+		status := corev1.ContainerStatus{Name: name, Image: pick(r, repository+":1", repository+":2"), ImageID: repository + pick(r, "@sha256:a", "@sha256:b")}
+		if settled {
+			status.Image, status.ImageID = c.Image, repository+"@sha256:a"
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
+		if settled || r.IntN(8) > 0 {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status)
 		}
 	}
 	if r.IntN(4) == 0 {

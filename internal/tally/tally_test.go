@@ -25,12 +25,12 @@ func newTally() *tally.Tally {
 // Whatever happens in whatever order, the counters are those that a count from
 // nothing gives, and exactly the SidecarSets whose numbers moved are reported.
 func TestTallyEqualsARecount(t *testing.T) {
-	for seed := range uint64(24) {
+	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			w, tl := newWorld(t), newTally()
 			reported := map[string]tally.Count{}
-			for step := range 250 {
+			for step := range 300 {
 				what := w.randomStep(r, tl)
 				checkReports(t, tl, reported)
 				for name, set := range w.sets {
@@ -77,7 +77,7 @@ func (w *world) activePods() (n int) {
 
 // randomStep changes the world and tells the Tally what a watch would.
 func (w *world) randomStep(r *rand.Rand, tl *tally.Tally) string {
-	switch n := r.IntN(20); {
+	switch n := r.IntN(21); {
 	case n < 5:
 		pod := w.randomPod(r)
 		key := pod.Namespace + "/" + pod.Name
@@ -113,8 +113,8 @@ func (w *world) randomStep(r *rand.Rand, tl *tally.Tally) string {
 		delete(w.programs, name)
 		tl.SetCatalog(w.catalog())
 		return "delete SidecarSet " + name
-	case n < 18:
-		return w.touchSet(r, tl)
+	case n < 19:
+		return w.editSet(r, tl)
 	}
 	set := w.randomSet(r)
 	w.put(set)
@@ -155,19 +155,38 @@ func (w *world) deletePod(r *rand.Rand, tl *tally.Tally) string {
 	return "delete Pod " + key
 }
 
-// touchSet changes what neither selects Pods nor is compared with them.
-func (w *world) touchSet(r *rand.Rand, tl *tally.Tally) string {
+// editSet changes one thing about a SidecarSet, of which some neither select
+// Pods nor are compared with them.
+func (w *world) editSet(r *rand.Rand, tl *tally.Tally) string {
 	names := slices.Sorted(maps.Keys(w.sets))
 	if len(names) == 0 {
 		return "nothing"
 	}
-	set := w.sets[pick(r, names...)].DeepCopy()
+	set, other := w.sets[pick(r, names...)].DeepCopy(), w.randomSet(r)
 	set.Generation++
-	set.Spec.InjectionStrategy.Paused = !set.Spec.InjectionStrategy.Paused
-	set.Status.MatchedPods++
+	what := r.IntN(7)
+	switch what {
+	case 0:
+		set.Spec.InjectionStrategy.Paused = !set.Spec.InjectionStrategy.Paused
+	case 1:
+		set.Status.MatchedPods++
+	case 2:
+		set.Annotations[appsv1beta1.AnnotationHash] = pick(r, "h1", "h2")
+	case 3:
+		set.Annotations[appsv1beta1.AnnotationCanary] = pick(r, "true", "false")
+		set.Annotations[appsv1beta1.AnnotationBase] = pick(r, names...)
+	case 4:
+		for i := range set.Spec.Containers {
+			set.Spec.Containers[i].UpgradeStrategy.HotUpgradeEmptyImage = pick(r, "", "empty:1", "hot:1")
+		}
+	case 5:
+		set.Spec.Containers = other.Spec.Containers
+	case 6:
+		set.Spec.NamespaceSelector = other.Spec.NamespaceSelector
+	}
 	w.put(set)
 	tl.SetCatalog(w.catalog())
-	return "touch SidecarSet " + set.Name
+	return fmt.Sprintf("edit %d of SidecarSet %s", what, set.Name)
 }
 
 func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
