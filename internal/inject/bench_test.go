@@ -6,6 +6,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
 )
 
 // typical brings two containers, an init container and two volumes.
@@ -71,6 +72,33 @@ func BenchmarkInjected(b *testing.B) {
 				if err != nil || !plan.Empty() {
 					b.Fatal(err, plan)
 				}
+			}
+		})
+	}
+}
+
+// BenchmarkAdmit is the decision of a whole admission: one SidecarSet of many
+// selects the Pod.
+func BenchmarkAdmit(b *testing.B) {
+	for _, n := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprint("sets=", n), func(b *testing.B) {
+			programs := make([]*inject.Program, n)
+			for i := range programs {
+				programs[i] = fixtures.Program(b, fixtures.SidecarSet(fmt.Sprint("set-", i)).Container("c", "c:1").Select("app", fmt.Sprint("app-", i)).Map())
+			}
+			programs[0] = fixtures.Program(b, typical("set-0"))
+			catalog, view, patch := match.Build(programs, nil), inject.ViewOf(benchPod()), make([]byte, 0, 1<<16)
+			b.ReportAllocs()
+			for b.Loop() {
+				selected, err := catalog.Select("default", view.Labels, nil)
+				if err != nil || len(selected) != 1 {
+					b.Fatal(selected, err)
+				}
+				plan, err := inject.Compute(inject.Input{Pod: view, Candidates: []inject.Candidate{{Current: selected[0]}}, Now: fixtures.Now, Known: catalog.Has})
+				if err != nil {
+					b.Fatal(err)
+				}
+				patch = plan.AppendPatch(patch[:0])
 			}
 		})
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 )
 
@@ -29,7 +28,7 @@ func TestLaws(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			taken := 0
 			for seed := range uint64(150) {
-				w := randomWorld(seed)
+				w := newWorld(t, seed)
 				if _, ok := compute(t, w); ok {
 					taken++
 				}
@@ -47,9 +46,39 @@ func TestLaws(t *testing.T) {
 func FuzzLaws(f *testing.F) {
 	f.Add(uint64(0))
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		w := randomWorld(seed)
+		w := newWorld(t, seed)
 		for _, law := range laws {
 			law(t, w)
+		}
+	})
+}
+
+// Whatever is stored or admitted, nothing panics.
+func FuzzCompileAndCompute(f *testing.F) {
+	set, _ := json.Marshal(log().Mount("v", "/v").Volume("v").PullSecret("s").PatchAnnotation("MergePatchJson", "k", `{"a":1}`).Map())
+	pod, _ := json.Marshal(app().Annotation("kruise.io/sidecarset-hash", `{"log":"h"}`).Obj())
+	f.Add(set, pod)
+	f.Add([]byte(`{"metadata":{"name":"x"},"spec":{"selector":{"matchLabels":{"a":"b"}},"containers":[{}]}}`), []byte(`{"spec":{"containers":[null,{"env":[null,{}]}]}}`))
+	f.Fuzz(func(t *testing.T, setText, podText []byte) {
+		var object, pod map[string]any
+		if json.Unmarshal(setText, &object) != nil || json.Unmarshal(podText, &pod) != nil {
+			return
+		}
+		p, err := inject.Compile(object)
+		if p == nil && err == nil {
+			t.Fatal("neither a Program nor an error")
+		}
+		if p == nil {
+			return
+		}
+		in := inject.Input{Pod: inject.ViewOf(pod), Candidates: []inject.Candidate{{Current: p}}}
+		if plan, err := inject.Compute(in); err == nil {
+			if text := plan.AppendPatch(nil); text != nil && !json.Valid(text) {
+				t.Errorf("patch is no JSON: %s", text)
+			}
+			if _, err := plan.Apply(pod); err != nil {
+				t.Errorf("Apply: %v", err)
+			}
 		}
 	})
 }
@@ -57,7 +86,7 @@ func FuzzLaws(f *testing.F) {
 // compute returns false where the users' choices conflict.
 func compute(t *testing.T, w world) (inject.Plan, bool) {
 	t.Helper()
-	plan, err := inject.Compute(fixtures.Input(t, w.pod, w.sets...))
+	plan, err := inject.Compute(w.input(w.pod))
 	var conflict *inject.ConflictError
 	var metadata *inject.MetadataError
 	if err != nil && !errors.As(err, &conflict) && !errors.As(err, &metadata) {
@@ -71,7 +100,7 @@ func checkIdempotent(t *testing.T, w world) {
 	if !ok {
 		return
 	}
-	in := fixtures.Input(t, apply(t, first, w.pod), w.sets...)
+	in := w.input(apply(t, first, w.pod))
 	in.Now = in.Now.Add(time.Hour)
 	again, err := inject.Compute(in)
 	if err != nil || !again.Empty() || len(again.Operations()) != 0 || again.AppendPatch(nil) != nil {
@@ -169,7 +198,7 @@ func checkOneByOne(t *testing.T, w world) {
 	together := apply(t, plan, w.pod)
 	pod := w.pod
 	for i := range w.sets {
-		next, err := inject.Compute(fixtures.Input(t, pod, w.sets[:i+1]...))
+		next, err := inject.Compute(world{pod, w.sets[:i+1]}.input(pod))
 		if err != nil {
 			t.Fatalf("Compute with %d SidecarSets: %v", i+1, err)
 		}

@@ -3,24 +3,36 @@ package inject_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"testing"
 
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
 )
 
 // world is a random Pod and random SidecarSets that select it. Names come from
 // a small set, so that they meet.
 type world struct {
 	pod  map[string]any
-	sets []map[string]any
+	sets []*inject.Program
 }
 
-func randomWorld(seed uint64) world {
+func newWorld(t testing.TB, seed uint64) world {
+	t.Helper()
 	r := &random{rand.New(rand.NewPCG(seed, 7))}
 	w := world{pod: r.pod()}
 	for i := range 1 + r.IntN(4) {
-		w.sets = append(w.sets, r.sidecarSet(fmt.Sprint("set-", i), i))
+		w.sets = append(w.sets, fixtures.Program(t, r.sidecarSet(fmt.Sprint("set-", i), i)))
 	}
 	return w
+}
+
+// input makes all SidecarSets candidates for a Pod.
+func (w world) input(pod map[string]any) inject.Input {
+	in := inject.Input{Pod: inject.ViewOf(pod), Now: fixtures.Now}
+	for _, p := range w.sets {
+		in.Candidates = append(in.Candidates, inject.Candidate{Current: p})
+	}
+	return in
 }
 
 type random struct{ *rand.Rand }

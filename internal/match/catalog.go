@@ -5,6 +5,7 @@
 package match
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -89,7 +90,8 @@ func (c *Catalog) NamespaceLabels(namespace string) (labels.Set, bool) {
 //
 // namespaceLabels is asked at most once, and only if a SidecarSet that matches
 // otherwise asks for more of the Namespace than its name. Its error is
-// returned: a failed look-up is never "no match".
+// returned: a failed look-up is never "no match". Where it is nil, the snapshot
+// answers, and a Namespace that the snapshot does not know is an error.
 func (c *Catalog) Select(namespace string, podLabels labels.Set, namespaceLabels func(string) (labels.Set, error)) ([]*inject.Program, error) {
 	s := search{catalog: c, namespace: namespace, pod: podLabels, ask: namespaceLabels}
 	for key, value := range podLabels {
@@ -152,10 +154,24 @@ func (s *search) readNamespace() error {
 	if s.asked {
 		return nil
 	}
+	ask := s.ask
+	if ask == nil {
+		ask = s.catalog.knownNamespace
+	}
 	var err error
-	if s.got, err = s.ask(s.namespace); err != nil {
+	if s.got, err = ask(s.namespace); err != nil {
 		return fmt.Errorf("reading the labels of Namespace %s: %w", s.namespace, err)
 	}
 	s.asked = true
 	return nil
+}
+
+var errUnknownNamespace = errors.New("it is not known")
+
+func (c *Catalog) knownNamespace(name string) (labels.Set, error) {
+	set, known := c.namespaces[name]
+	if !known {
+		return nil, errUnknownNamespace
+	}
+	return set, nil
 }

@@ -167,6 +167,16 @@ func TestSelectReturnsTheErrorOfALookUp(t *testing.T) {
 	}
 }
 
+func TestSelectAsksTheSnapshotByDefault(t *testing.T) {
+	c := match.Build([]*inject.Program{program(t, "team", equal("app", "web"), equal("team", "a"))}, map[string]labels.Set{"prod": {"team": "a"}})
+	if got, err := c.Select("prod", labels.Set{"app": "web"}, nil); err != nil || len(got) != 1 {
+		t.Errorf("prod: %v, %v", names(got), err)
+	}
+	if got, err := c.Select("test", labels.Set{"app": "web"}, nil); err == nil || got != nil {
+		t.Errorf("a Namespace that is not known: %v, %v", names(got), err)
+	}
+}
+
 func TestSelectAsksOnceForANamespace(t *testing.T) {
 	var programs []*inject.Program
 	for i := range 5 {
