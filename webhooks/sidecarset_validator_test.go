@@ -1,0 +1,218 @@
+package webhooks_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// live stands for the API server: SidecarSets by name with their annotations,
+// and the content of the whitelist.
+type live struct {
+	client.Reader
+	sets      map[string]map[string]string
+	whitelist string
+	err       error
+	reads     []string
+}
+
+func (l *live) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	l.reads = append(l.reads, key.String())
+	if l.err != nil {
+		return l.err
+	}
+	switch object := object.(type) {
+	case *metav1.PartialObjectMetadata:
+		if annotations, ok := l.sets[key.Name]; ok && object.Kind == "SidecarSet" {
+			object.Name, object.Annotations = key.Name, annotations
+			return nil
+		}
+	case *corev1.ConfigMap:
+		if l.whitelist != "" && key.String() == "ours/kruise-configuration" {
+			object.Data = map[string]string{"SidecarSet_PatchPodMetadata_WhiteList": l.whitelist}
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+func validator(reader *live) http.Handler {
+	return webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
+		Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"ours", "kube-system"},
+	})
+}
+
+const (
+	canaryManifest = "{name: log, annotations: {apps.kruise.io/sidecarset-canary: \"true\", apps.kruise.io/sidecarset-base: base}}"
+	patchMember    = "  patchPodMetadata: [{annotations: {example.com/a: b}, patchPolicy: Retain}]\n"
+)
+
+// defaulted is what the validating webhook gets to see: the manifest after the
+// mutating one.
+func defaulted(t *testing.T, manifest string) string {
+	t.Helper()
+	answer := review(t, webhooks.NewSidecarSetDefaulter(), sidecarSetReview(t, manifest, ""))
+	if !answer.Allowed {
+		t.Fatalf("refused: %v", answer.Result)
+	}
+	object := manifestObject(t, manifest)
+	if answer.Patch != nil {
+		object = apply(t, object, answer.Patch)
+	}
+	return string(encode(t, object))
+}
+
+func TestSidecarSetValidatorAllows(t *testing.T) {
+	tests := map[string]struct {
+		manifest string
+		live     live
+		warnings []string
+		reads    []string
+	}{
+		"v1beta1":  {manifest: betaManifest},
+		"v1alpha1": {manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: team-a\n"},
+		"a canary whose base exists": {
+			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),
+			live:     live{sets: map[string]map[string]string{"base": nil}},
+			reads:    []string{"/base"},
+		},
+		"what the whitelist allows": {
+			manifest: betaManifest + patchMember,
+			live:     live{whitelist: `{"rules":[{"allowedAnnotationKeyExprs":["^example.com/"]}]}`},
+			reads:    []string{"ours/kruise-configuration"},
+		},
+		"kube-system, with a warning": {
+			manifest: betaManifest + "  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}\n",
+			warnings: []string{"spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"},
+		},
+		"kube-system by the namespace of v1alpha1, with a warning": {
+			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: kube-system\n",
+			warnings: []string{"spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"},
+		},
+		"members that it does not know": {manifest: betaManifest + "  novel: [1]\n"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := review(t, validator(&tc.live), sidecarSetReview(t, defaulted(t, tc.manifest), ""))
+			if !answer.Allowed || answer.Patch != nil {
+				t.Fatalf("got %+v", answer.Result)
+			}
+			if diff := cmp.Diff(tc.warnings, answer.Warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.reads, tc.live.reads); diff != "" {
+				t.Errorf("live reads (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSidecarSetValidatorRefuses(t *testing.T) {
+	tests := map[string]struct {
+		manifest, old string
+		live          live
+		message       string
+		causes        map[string]string // field → what its message contains
+	}{
+		"all problems at once": {
+			manifest: strings.NewReplacer("{matchLabels: {app: web}}", "{}", "image", "command: [x], workingDir").Replace(betaManifest),
+			message:  `SidecarSet.apps.kruise.io "log" is invalid: [spec.selector: Invalid value: {}: empty selector is not valid; add matchLabels or matchExpressions, spec.containers[0].image: Required value: name the image that the sidecar runs]`,
+			causes:   map[string]string{"spec.selector": "add matchLabels", "spec.containers[0].image": "name the image"},
+		},
+		"v1alpha1, at paths of v1beta1": {
+			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: a b\n",
+			causes:   map[string]string{"spec.namespaceSelector.matchLabels": "a valid label must be"},
+		},
+		"a native sidecar that would roll": {
+			manifest: strings.Replace(betaManifest, "updateStrategy: {type: NotUpdate}", "initContainers: [{name: native, image: i, restartPolicy: Always}]", 1),
+			causes:   map[string]string{"spec.updateStrategy.type": "not updated in place yet; set updateStrategy.type NotUpdate"},
+		},
+		"what is not supported yet": {
+			manifest: strings.Replace(betaManifest, "name: agent", "name: agent, transferEnv: [{envName: x}]", 1),
+			causes:   map[string]string{"spec.containers[0].transferEnv": "not supported yet"},
+		},
+		"a canary of nothing": {
+			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),
+			causes:   map[string]string{"metadata.annotations[apps.kruise.io/sidecarset-base]": "create the base first"},
+		},
+		"a canary of a canary": {
+			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),
+			live:     live{sets: map[string]map[string]string{"base": {"apps.kruise.io/sidecarset-canary": "true", "apps.kruise.io/sidecarset-base": "root"}}},
+			causes:   map[string]string{"metadata.annotations[apps.kruise.io/sidecarset-base]": "is itself a canary, of root"},
+		},
+		"annotations without a whitelist": {
+			manifest: betaManifest + patchMember,
+			causes:   map[string]string{"spec.patchPodMetadata": "add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"},
+		},
+		"a container that an update adds": {
+			manifest: strings.Replace(betaManifest, "name: agent", "name: second", 1),
+			old:      betaManifest,
+			causes:   map[string]string{"spec.containers[0].name": "container second is not found"},
+		},
+		"the same, when the stored version is older": {
+			manifest: strings.Replace(betaManifest, "name: agent", "name: second", 1),
+			old:      strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1),
+			causes:   map[string]string{"spec.containers[0].name": "container second is not found"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := review(t, validator(&tc.live), sidecarSetReview(t, defaulted(t, tc.manifest), tc.old))
+			if answer.Allowed || answer.Result.Code != http.StatusUnprocessableEntity || answer.Result.Reason != metav1.StatusReasonInvalid {
+				t.Fatalf("got %+v, want 422 Invalid", answer.Result)
+			}
+			if !strings.Contains(answer.Result.Message, tc.message) {
+				t.Errorf("message %s, want %s", answer.Result.Message, tc.message)
+			}
+			if len(answer.Result.Details.Causes) != len(tc.causes) {
+				t.Errorf("causes: %v", answer.Result.Details.Causes)
+			}
+			for _, cause := range answer.Result.Details.Causes {
+				if want, ok := tc.causes[cause.Field]; !ok || !strings.Contains(cause.Message, want) {
+					t.Errorf("cause %+v, want %v", cause, tc.causes)
+				}
+			}
+		})
+	}
+}
+
+// An object that was stored while nobody checked it can still be repaired.
+func TestSidecarSetValidatorLetsABrokenObjectBeRepaired(t *testing.T) {
+	old := strings.Replace(betaManifest, `"busybox:1.36"`, "5", 1)
+	answer := review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, betaManifest), old))
+	if !answer.Allowed {
+		t.Errorf("refused: %v", answer.Result)
+	}
+}
+
+// A look-up that fails says nothing about the object.
+func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("no"))
+	tests := map[string]struct {
+		manifest string
+		err      error
+		want     string
+	}{
+		"of a base":      {strings.Replace(betaManifest, "{name: log}", canaryManifest, 1), errors.New("boom"), "looking up SidecarSet base, try again: boom"},
+		"of a whitelist": {betaManifest + patchMember, forbidden, "looking up ConfigMap ours/kruise-configuration, try again: things"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := review(t, validator(&live{err: tc.err}), sidecarSetReview(t, defaulted(t, tc.manifest), ""))
+			if answer.Allowed || answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, tc.want) {
+				t.Errorf("got %v, want 500 %s", answer.Result, tc.want)
+			}
+		})
+	}
+}
