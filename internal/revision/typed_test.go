@@ -186,7 +186,7 @@ func randomContainers(seed int64) []appsv1beta1.SidecarContainer {
 		},
 		func(q *resource.Quantity, c randfill.Continue) { *q = randomQuantity(c.Rand) },
 		func(p *intstr.IntOrString, c randfill.Continue) {
-			*p = intstr.FromInt32(int32(c.Uint32())) //nolint:gosec // any number will do
+			*p = intstr.FromInt32(int32(c.Uint32()))
 			if c.Bool() {
 				*p = intstr.FromString("h<tp")
 			}
