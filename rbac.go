@@ -1,7 +1,8 @@
-package controllers
+package main
 
-// What leading needs, for config/rbac, besides what stands on the controllers:
-// the lease, and an event that says who holds it.
+// What the process needs besides what stands on its parts, for config/rbac.
+//
+// The leader's lease, and an event that says who holds it.
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=sidecarset-system,verbs=create;get;update
 // +kubebuilder:rbac:groups="",resources=events,namespace=sidecarset-system,verbs=create;patch
 //
