@@ -31,11 +31,15 @@ const Addresses = 20
 
 // Run runs the command in a new namespace, passes signals on to it and returns
 // how it ended. If no namespace can be made, the command is run without one when
-// that is allowed.
+// that is allowed. The command may get a signal twice when a terminal sends it to
+// both.
 func Run(argv []string, optional bool) error {
 	// The child is killed when the thread that made it ends; this one waits here.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	signals := make(chan os.Signal, 16) // from now on; those that come early wait
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
 	cmd, err := startInside(argv, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNET)
 	if err != nil && os.Geteuid() == 0 {
 		var second error
@@ -49,7 +53,11 @@ func Run(argv []string, optional bool) error {
 		}
 		return execve(argv, "none: "+err.Error())
 	}
-	passSignals(cmd.Process)
+	go func() {
+		for sig := range signals {
+			_ = cmd.Process.Signal(sig)
+		}
+	}()
 	return cmd.Wait()
 }
 
@@ -120,16 +128,4 @@ func execve(argv []string, namespace string) error {
 		return fmt.Errorf("executing %s: %w", path, err)
 	}
 	return nil
-}
-
-// passSignals sends to the process what this one is sent. The process may get a
-// signal twice when a terminal sends it to both.
-func passSignals(to *os.Process) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
-	go func() {
-		for sig := range signals {
-			_ = to.Signal(sig)
-		}
-	}()
 }

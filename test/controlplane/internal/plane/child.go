@@ -52,6 +52,19 @@ func spawn(c component, bin, logs string, extra []string, ports []int) (*child, 
 	return ch, nil
 }
 
+// rank orders the components by who needs whom: those that only use the API come
+// after the API servers, and these after etcd.
+func (c *child) rank() int {
+	switch c.program {
+	case "etcd":
+		return 0
+	case "kube-apiserver":
+		return 1
+	default:
+		return 2
+	}
+}
+
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 func (c *child) alive() bool {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,20 +79,23 @@ func (c *client) do(ctx context.Context, method, url string, body []byte) ([]byt
 	return text, resp.StatusCode, err
 }
 
-// poll asks again and again until probe succeeds, giving up is closed, or ctx
+// final is an answer that asking again would not change.
+type final struct{ error }
+
+func (f final) Unwrap() error { return f.error }
+
+// poll asks again and again until probe succeeds, its answer is final or ctx
 // ends; the last answer is the error.
-func poll(ctx context.Context, givingUp <-chan struct{}, probe func(context.Context) error) error {
+func poll(ctx context.Context, probe func(context.Context) error) error {
 	ticks := time.NewTicker(50 * time.Millisecond)
 	defer ticks.Stop()
 	for {
 		err := probe(ctx)
-		if err == nil {
-			return nil
+		if err == nil || errors.As(err, new(final)) {
+			return err
 		}
 		select {
 		case <-ticks.C:
-		case <-givingUp:
-			return err
 		case <-ctx.Done():
 			return fmt.Errorf("%w; the last answer was: %w", context.Cause(ctx), err)
 		}

@@ -3,6 +3,7 @@ package plane
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -24,7 +25,8 @@ var signals = map[string]syscall.Signal{
 func serveControl(dir string, s *supervisor) (io.Closer, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewEncoder(w).Encode(s.snapshot())
+		info, err := s.snapshot()
+		answer(w, info, err)
 	})
 	mux.HandleFunc("POST /kill/{component}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.FormValue("signal")
@@ -33,11 +35,11 @@ func serveControl(dir string, s *supervisor) (io.Closer, error) {
 			http.Error(w, fmt.Sprintf("no signal %q", name), http.StatusBadRequest)
 			return
 		}
-		answer(w, s, s.kill(r.PathValue("component"), sig))
+		carryOut(w, s, s.kill(r.PathValue("component"), sig))
 	})
 	mux.HandleFunc("POST /restart/{component}", func(w http.ResponseWriter, r *http.Request) {
 		// The caller's patience does not decide whether the component lives.
-		answer(w, s, s.restart(context.WithoutCancel(r.Context()), r.PathValue("component")))
+		carryOut(w, s, s.restart(context.WithoutCancel(r.Context()), r.PathValue("component")))
 	})
 	var listener net.Listener
 	err := inDir(dir, func(path string) (err error) {
@@ -53,12 +55,18 @@ func serveControl(dir string, s *supervisor) (io.Closer, error) {
 	return server, nil
 }
 
-func answer(w http.ResponseWriter, s *supervisor, err error) {
+// carryOut answers with what runs after a request, and keeps stand.json true.
+func carryOut(w http.ResponseWriter, s *supervisor, err error) {
+	info, publishing := s.publish()
+	answer(w, info, errors.Join(err, publishing))
+}
+
+func answer(w http.ResponseWriter, info *Info, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_ = json.NewEncoder(w).Encode(s.snapshot())
+	_ = json.NewEncoder(w).Encode(info)
 }
 
 // inDir calls f with a path to the control socket in dir that is short however
@@ -90,8 +98,12 @@ func Restart(ctx context.Context, dir, component string) (*Info, error) {
 }
 
 func request(ctx context.Context, dir, method, path string) (*Info, error) {
-	if running, err := IsRunning(dir); err != nil || !running {
-		return nil, errorsOr(err, fmt.Errorf("%w in %s", ErrNotRunning, dir))
+	running, err := IsRunning(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !running {
+		return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
 	}
 	transport := &http.Transport{
 		DisableKeepAlives: true,
@@ -121,11 +133,4 @@ func request(ctx context.Context, dir, method, path string) (*Info, error) {
 	}
 	info := new(Info)
 	return info, json.Unmarshal(body, info)
-}
-
-func errorsOr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }

@@ -43,7 +43,7 @@ func Down(ctx context.Context, dir string) error {
 }
 
 func waitGone(ctx context.Context, dir string) error {
-	return poll(ctx, nil, func(context.Context) error {
+	return poll(ctx, func(context.Context) error {
 		running, err := IsRunning(dir)
 		if err == nil && running {
 			err = fmt.Errorf("the stand in %s still runs", dir)
@@ -56,7 +56,7 @@ func waitGone(ctx context.Context, dir string) error {
 func AwaitReady(ctx context.Context, dir string) (info *Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startPatience)
 	defer cancel()
-	err = poll(ctx, nil, func(context.Context) error {
+	err = poll(ctx, func(context.Context) error {
 		info, err = ReadInfo(dir)
 		return err
 	})

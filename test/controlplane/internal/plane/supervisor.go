@@ -1,19 +1,17 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/sidecarset/operator/test/controlplane/internal/pki"
-	"github.com/sidecarset/operator/test/controlplane/stages"
 )
 
 const (
@@ -33,9 +31,13 @@ type supervisor struct {
 	client *client
 	lost   chan *child // a component that ended without being asked to
 
+	orders sync.Mutex // held while a request from outside is carried out
+
 	mu       sync.Mutex // guards what follows
-	children []*child   // in the order of their start
+	children []*child
 	info     Info
+	ready    bool // everything has answered once
+	stopping bool // nothing is started any more
 }
 
 // Run runs the stand until ctx ends or a component does. It calls ready once,
@@ -70,7 +72,11 @@ func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
 		return err
 	}
 	s.setReady(time.Since(begin))
-	if err := ready(s.snapshot()); err != nil {
+	info, err := s.publish()
+	if err != nil {
+		return err
+	}
+	if err := ready(info); err != nil {
 		return err
 	}
 	select {
@@ -81,77 +87,12 @@ func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
 	}
 }
 
-// prepare writes every file that components are given.
-func (s *supervisor) prepare() error {
-	o := s.o
-	for _, sub := range []string{"logs", "components"} {
-		if err := os.MkdirAll(filepath.Join(o.Dir, sub), 0o755); err != nil {
-			return err
-		}
-	}
-	authority, err := pki.Open(filepath.Join(o.Dir, "pki"))
-	if err != nil {
-		return err
-	}
-	serviceAccountKey, err := authority.ServiceAccountKey()
-	if err != nil {
-		return err
-	}
-	serving, err := authority.Serving("serving", servingNames, servingAddresses(o.BindAddress))
-	if err != nil {
-		return err
-	}
-	if s.admin, err = authority.Client("admin", "admin", "system:masters"); err != nil {
-		return err
-	}
-	if s.client, err = newClient(authority, s.admin); err != nil {
-		return err
-	}
-	config, err := stages.Config()
-	if err != nil {
-		return err
-	}
-	s.files = files{
-		dir: o.Dir, authority: authority, serving: serving, serviceAccountKey: serviceAccountKey,
-		stages:      filepath.Join(o.Dir, "components", "kwok.yaml"),
-		auditPolicy: filepath.Join(o.Dir, "components", "audit-policy.yaml"),
-	}
-	s.info = Info{
-		Dir: o.Dir, Bin: o.Bin, Version: o.Version, ServiceCIDR: ServiceCIDR,
-		Kubeconfig: filepath.Join(o.Dir, "kubeconfig"), CAFile: authority.CertFile(),
-		Pid: os.Getpid(), StartTime: startTime(os.Getpid()),
-	}
-	return errors.Join(
-		os.WriteFile(s.files.stages, []byte(config), 0o644),
-		os.WriteFile(s.files.auditPolicy, []byte(auditPolicy), 0o644),
-	)
-}
-
-// auditPolicy logs one line per request, without bodies.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-`
-
-var servingNames = []string{
-	"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
-}
-
-func servingAddresses(bind string) []net.IP {
-	first, _, _ := net.ParseCIDR(ServiceCIDR)
-	first = first.To4()
-	first[3]++ // the address of the Service kubernetes
-	return []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, first, net.ParseIP(bind)}
-}
-
 // start starts the components in the order in which they need one another.
 func (s *supervisor) start(ctx context.Context) error {
 	if err := s.startTier(ctx, etcd(s.o, s.files)); err != nil {
 		return err
 	}
-	s.info.Etcd = s.o.url("http", s.children[0].listen[0])
+	s.info.Etcd = s.o.url("http", s.find("etcd").listen[0])
 
 	servers := []component{apiServer(s.o, s.files, "kube-apiserver-1", s.info.Etcd)}
 	if s.o.APIServers == 2 {
@@ -232,30 +173,42 @@ func (s *supervisor) run(ctx context.Context, c component, ports []int) (*child,
 	if err != nil {
 		return nil, err
 	}
-	s.adopt(ch)
+	if !s.adopt(ch) {
+		ch.stop(0)
+		return nil, fmt.Errorf("starting %s: the stand is stopping", c.name)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("not healthy after %s", startPatience))
 	defer cancel()
-	err = poll(ctx, ch.done, func(ctx context.Context) error { return s.client.get(ctx, c.health(ports), nil) })
-	switch {
-	case !ch.alive():
-		return ch, ch.failure()
-	case err != nil:
-		return ch, fmt.Errorf("waiting for %s: %w; the end of %s:\n%s", c.name, err, ch.log, ch.tail(20))
+	err = poll(ctx, func(ctx context.Context) error {
+		if !ch.alive() {
+			return final{ch.failure()}
+		}
+		return s.client.get(ctx, c.health(ports), nil)
+	})
+	if err == nil {
+		go s.watch(ch)
+		return ch, nil
 	}
-	go s.watch(ch)
-	return ch, nil
+	if !errors.As(err, new(final)) {
+		err = fmt.Errorf("waiting for %s: %w; the end of %s:\n%s", c.name, err, ch.log, ch.tail(20))
+	}
+	return ch, err
 }
 
-// adopt lists the child, in the place of its predecessor if it has one.
-func (s *supervisor) adopt(ch *child) {
+// adopt lists the child, in the place of its predecessor if it has one. It
+// reports false when it is too late to start anything.
+func (s *supervisor) adopt(ch *child) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.children, func(old *child) bool { return old.name == ch.name })
-	if i < 0 {
-		s.children = append(s.children, ch)
-		return
+	if s.stopping {
+		return false
 	}
-	s.children[i] = ch
+	s.children = slices.DeleteFunc(s.children, func(old *child) bool { return old.name == ch.name })
+	s.children = append(s.children, ch)
+	slices.SortFunc(s.children, func(a, b *child) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.name, b.name))
+	})
+	return true
 }
 
 func (s *supervisor) watch(ch *child) {
@@ -269,53 +222,16 @@ func (s *supervisor) watch(ch *child) {
 func (s *supervisor) await(ctx context.Context, what string, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("not there after %s", startPatience))
 	defer cancel()
-	givingUp := make(chan struct{})
-	var lost *child
-	go func() {
+	err := poll(ctx, func(ctx context.Context) error {
 		select {
-		case lost = <-s.lost:
-			close(givingUp)
-		case <-ctx.Done():
+		case ch := <-s.lost:
+			return final{ch.failure()}
+		default:
+			return probe(ctx)
 		}
-	}()
-	err := poll(ctx, givingUp, probe)
-	select {
-	case <-givingUp:
-		return lost.failure()
-	default:
-	}
+	})
 	if err != nil {
 		return fmt.Errorf("waiting for %s: %w; logs are in %s", what, err, filepath.Join(s.o.Dir, "logs"))
-	}
-	return nil
-}
-
-// writeKubeconfigs writes the administrator's kubeconfig and one for each
-// component, under the user whose rights the API server grants by default.
-func (s *supervisor) writeKubeconfigs() error {
-	var all []endpoint
-	for i, name := range []string{"kube-apiserver-1", "kube-apiserver-2"}[:s.o.APIServers] {
-		ch := s.find(name)
-		url := s.o.url("https", ch.listen[0])
-		s.info.APIServers = append(s.info.APIServers, url)
-		all = append(all, endpoint{[]string{"admin", "admin-2"}[i], url})
-	}
-	if err := writeKubeconfig(s.info.Kubeconfig, s.files.authority, s.admin, all); err != nil {
-		return err
-	}
-	users := []struct{ component, user, group string }{
-		{"kube-controller-manager", "system:kube-controller-manager", ""},
-		{"kube-scheduler", "system:kube-scheduler", ""},
-		{"kwok", "kwok", "system:masters"},
-	}
-	for _, u := range users {
-		pair, err := s.files.authority.Client(u.component, u.user, u.group)
-		if err != nil {
-			return err
-		}
-		if err := writeKubeconfig(s.files.kubeconfig(u.component), s.files.authority, pair, all[:1]); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -331,19 +247,24 @@ func (s *supervisor) find(name string) *child {
 	return nil
 }
 
-// setReady publishes what runs.
 func (s *supervisor) setReady(took time.Duration) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = true
 	s.info.ReadyMillis = took.Milliseconds()
-	s.mu.Unlock()
 }
 
-// snapshot returns what runs now, and writes it to stand.json.
-func (s *supervisor) snapshot() *Info {
+// errStarting is the answer to requests that come too early.
+var errStarting = errors.New("the stand is starting")
+
+// snapshot returns what runs now.
+func (s *supervisor) snapshot() (*Info, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.ready {
+		return nil, errStarting
+	}
 	info := s.info
-	info.Components = nil
 	for _, ch := range s.children {
 		c := Component{Name: ch.name, Ports: ch.listen, Log: ch.log}
 		if ch.alive() {
@@ -351,74 +272,35 @@ func (s *supervisor) snapshot() *Info {
 		}
 		info.Components = append(info.Components, c)
 	}
-	if err := info.write(); err != nil {
-		fmt.Fprintln(s.o.Progress, "stand:", err)
-	}
-	return &info
+	return &info, nil
 }
 
-// stopAll stops the processes in the reverse order of their start. Those that
-// only use the API go together, then the API servers, then etcd.
+// publish writes what runs now to stand.json.
+func (s *supervisor) publish() (*Info, error) {
+	info, err := s.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return info, info.write()
+}
+
+// stopAll stops the processes rank by rank, the last first.
 func (s *supervisor) stopAll() {
 	s.mu.Lock()
+	s.stopping = true
 	children := slices.Clone(s.children)
 	s.mu.Unlock()
 	for _, ch := range children {
 		ch.dismiss.Store(true)
 	}
 	for len(children) > 0 {
-		rank := stopRank(children[len(children)-1])
+		rank := children[len(children)-1].rank()
+		first := slices.IndexFunc(children, func(ch *child) bool { return ch.rank() == rank })
 		var stopping sync.WaitGroup
-		for len(children) > 0 && stopRank(children[len(children)-1]) == rank {
-			last := children[len(children)-1]
-			children = children[:len(children)-1]
-			stopping.Go(func() { last.stop(stopPatience) })
+		for _, ch := range children[first:] {
+			stopping.Go(func() { ch.stop(stopPatience) })
 		}
 		stopping.Wait()
+		children = children[:first]
 	}
-}
-
-func stopRank(c *child) int {
-	switch c.program {
-	case "etcd":
-		return 0
-	case "kube-apiserver":
-		return 1
-	default:
-		return 2
-	}
-}
-
-// kill sends a signal to one component. Unless the signal only stops or
-// continues it, kill returns once the process is gone.
-func (s *supervisor) kill(name string, sig syscall.Signal) error {
-	ch := s.find(name)
-	if ch == nil {
-		return fmt.Errorf("no component %q", name)
-	}
-	ends := sig != syscall.SIGSTOP && sig != syscall.SIGCONT
-	if ends {
-		ch.dismiss.Store(true)
-	}
-	if err := ch.signal(sig); err != nil || !ends {
-		return err
-	}
-	select {
-	case <-ch.done:
-		return nil
-	case <-time.After(stopPatience):
-		return fmt.Errorf("%s (pid %d) is still there %s after %s", name, ch.pid(), stopPatience, sig)
-	}
-}
-
-// restart stops one component if it runs, and starts it again with the same
-// flags, ports and data. It returns once the component is healthy.
-func (s *supervisor) restart(ctx context.Context, name string) error {
-	ch := s.find(name)
-	if ch == nil {
-		return fmt.Errorf("no component %q", name)
-	}
-	ch.stop(stopPatience)
-	_, err := s.run(ctx, ch.component, ch.listen)
-	return err
 }
