@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -72,22 +72,15 @@ func run(ctx context.Context, o options) error {
 	}
 	ctrl.Log.Info("Starting", "version", version, "role", o.role, "namespace", o.namespace)
 
-	live, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
-	}
-	published := certs.NewPublished(live,
-		certs.MutatingWebhooks(mutatingConfiguration),
-		certs.ValidatingWebhooks(validatingConfiguration),
-		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()))
-	source, err := certs.NewSelfManaged(live, published, o.certificates())
-	if err != nil {
-		return err
+	// The servers exist before the certificate does, and ask for it when they are called.
+	var serving *certs.Serving
+	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return serving.Source.GetCertificate(hello)
 	}
 	watches := webhooks.NewWatchHealth(nil, 0)
-	server := webhooks.NewServer(o.server(source, ctx.Done()))
+	server := webhooks.NewServer(o.server(certificate, ctx.Done()))
 
-	mgr, err := ctrl.NewManager(config, o.manager(source, server, watches))
+	mgr, err := ctrl.NewManager(config, o.manager(certificate, server, watches))
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
@@ -98,19 +91,26 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.Add(catalog); err != nil {
 		return err
 	}
-	if err := addCertificates(mgr, o, live, source, published); err != nil {
+	serving, err = certs.SetupSelfManaged(mgr, o.serverName(), o.certificates(),
+		certs.MutatingWebhooks(mutatingConfiguration),
+		certs.ValidatingWebhooks(validatingConfiguration),
+		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()))
+	if err != nil {
 		return err
 	}
 	if o.answersWebhooks() {
-		if err := addWebhooks(mgr, o, server, catalog, watches); err != nil {
+		err := webhooks.Setup(mgr, server, webhooks.Options{Catalog: catalog, Namespace: o.namespace, ExcludedNamespaces: o.excludedNamespaces})
+		if err != nil {
 			return err
 		}
-		ready := certs.NewReadiness(source, published, o.serverName(), nil)
-		if err := mgr.AddReadyzCheck("certificate", ready.Check); err != nil {
+		if err := mgr.AddReadyzCheck("certificate", serving.Readiness.Check); err != nil {
 			return err
 		}
 	}
 	if o.runsControllers() {
+		if err := serving.SetupLeader(mgr); err != nil {
+			return err
+		}
 		if err := controllers.Setup(mgr, catalog, controllers.Options{ExcludedNamespaces: o.excludedNamespaces}); err != nil {
 			return err
 		}
@@ -124,30 +124,4 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	return mgr.Start(ctx)
-}
-
-// addCertificates lets every replica that serves keep its leaf, and the leader
-// look after the CA and the bundles.
-func addCertificates(mgr ctrl.Manager, o options, live client.Client, source *certs.SelfManaged, published *certs.Published) error {
-	if err := mgr.Add(published); err != nil {
-		return err
-	}
-	if err := mgr.Add(source); err != nil {
-		return err
-	}
-	if !o.runsControllers() {
-		return nil
-	}
-	if err := mgr.Add(source.Rotator()); err != nil {
-		return err
-	}
-	return mgr.Add(certs.NewBundlePublisher(live, source, published, nil))
-}
-
-func addWebhooks(mgr ctrl.Manager, o options, server *webhooks.Server, catalog *webhooks.Catalog, watches *webhooks.WatchHealth) error {
-	return webhooks.Setup(mgr, server, webhooks.Options{
-		Catalog:            catalog,
-		Namespace:          o.namespace,
-		ExcludedNamespaces: o.excludedNamespaces,
-	})
 }

@@ -129,10 +129,13 @@ func (o options) certificates() certs.Options {
 	return certs.Options{Namespace: o.namespace, SecretName: o.certSecret, Subject: subject}
 }
 
-func (o options) server(source certs.Source, stopping <-chan struct{}) webhooks.ServerOptions {
+// getCertificate answers a TLS handshake.
+type getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+func (o options) server(certificate getCertificate, stopping <-chan struct{}) webhooks.ServerOptions {
 	options := webhooks.ServerOptions{
 		Address:        o.webhookAddress,
-		GetCertificate: source.GetCertificate,
+		GetCertificate: certificate,
 		HTTP2:          true,
 		Grace:          o.drainGrace,
 		Stopping:       stopping,
@@ -149,7 +152,7 @@ func (o options) server(source certs.Source, stopping <-chan struct{}) webhooks.
 // manager returns the manager's options. The cache holds SidecarSets as
 // unstructured objects and Namespaces as metadata. Everything else is read
 // live, by name; Pods in particular are never cached.
-func (o options) manager(source certs.Source, server *webhooks.Server, watches *webhooks.WatchHealth) ctrl.Options {
+func (o options) manager(certificate getCertificate, server *webhooks.Server, watches *webhooks.WatchHealth) ctrl.Options {
 	managed := ctrl.Options{
 		Scheme: scheme,
 		Cache:  webhooks.CacheOptions(watches),
@@ -158,7 +161,7 @@ func (o options) manager(source certs.Source, server *webhooks.Server, watches *
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},
 		}},
 		HealthProbeBindAddress:        o.probeAddress,
-		Metrics:                       o.metrics(source),
+		Metrics:                       o.metrics(certificate),
 		LeaderElection:                o.leaderElect && o.runsControllers(),
 		LeaderElectionID:              "sidecarset-operator",
 		LeaderElectionNamespace:       o.namespace,
@@ -176,11 +179,11 @@ func (o options) manager(source certs.Source, server *webhooks.Server, watches *
 
 // metrics are served over TLS with the webhooks' certificate, to clients that
 // the API server authenticates and authorizes.
-func (o options) metrics(source certs.Source) metricsserver.Options {
+func (o options) metrics(certificate getCertificate) metricsserver.Options {
 	return metricsserver.Options{
 		BindAddress:    o.metricsAddress,
 		SecureServing:  true,
-		TLSOpts:        []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = source.GetCertificate }},
+		TLSOpts:        []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate }},
 		FilterProvider: filters.WithAuthenticationAndAuthorization,
 	}
 }
