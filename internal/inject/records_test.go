@@ -1,6 +1,7 @@
 package inject_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -153,8 +154,8 @@ func TestComputeRefusesMetadataThatIsNoJSON(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := app().Annotation("k", tc.has).Obj()
 			_, err := inject.Compute(fixtures.Input(t, pod, log().PatchAnnotation("MergePatchJson", "k", tc.value).Map()))
-			metadata, ok := err.(*inject.MetadataError)
-			if !ok || metadata.SidecarSet != "log" || metadata.Key != "k" || metadata.InPod != tc.inPod {
+			var metadata *inject.MetadataError
+			if !errors.As(err, &metadata) || metadata.SidecarSet != "log" || metadata.Key != "k" || metadata.InPod != tc.inPod {
 				t.Errorf("error = %#v", err)
 			}
 		})

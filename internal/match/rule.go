@@ -122,7 +122,7 @@ func (c *Catalog) index() {
 	}
 	c.byLabel = make(map[pair][]int32, len(uses))
 	for i := range c.rules {
-		c.file(int32(i), uses) //nolint:gosec // a cluster has fewer than 2^31 SidecarSets
+		c.file(int32(i), uses)
 	}
 }
 
