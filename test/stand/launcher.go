@@ -72,7 +72,7 @@ func buildLauncher(module string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "stand")
-	cmd := exec.Command("go", "build", "-C", module, "-o", path, "./cmd/stand")
+	cmd := exec.Command("go", "build", "-C", module, "-buildvcs=false", "-o", path, "./cmd/stand")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", errors.Join(err, errors.New(string(out)))

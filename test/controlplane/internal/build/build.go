@@ -113,7 +113,7 @@ type target struct {
 }
 
 func (t target) build(ctx context.Context, progress io.Writer) error {
-	args := append([]string{"build", "-v", "-mod=readonly", "-trimpath", "-o", t.out}, t.flags...)
+	args := append([]string{"build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", t.out}, t.flags...)
 	cmd := goCommand(ctx, t.dir, append(args, t.pkg)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
