@@ -89,6 +89,27 @@ cluster-down: $(STAND) ## Stop it
 
 ##@ Code
 
+# Generators and linters at the versions of hack/tools/go.mod. The go command
+# builds each of them once and keeps it in its build cache.
+TOOL = $(GO) tool -modfile=hack/tools/go.mod
+
+.PHONY: generate
+generate: ## Generate deep copies of the API types
+	$(TOOL) controller-gen object paths=./apis/...
+
+# controller-gen repeats the list type that label selectors have in Go. Atomic is
+# what a list without the keyword is; the CRD does without, as the reference's.
+.PHONY: manifests
+manifests: ## Generate the CRD, the operator's roles and dist/install.yaml
+	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
+	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
+	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=. paths=./certs paths=./controllers paths=./webhooks output:rbac:dir=config/rbac
+	$(TOOL) kustomize build config/default >dist/install.yaml
+
+.PHONY: lint
+lint: ## Import rules and linters; the first run builds the linter, which takes minutes
+	$(TOOL) golangci-lint run ./...
+
 .PHONY: fmt
 fmt: ## Format all Go code
 	gofmt -w $$(git ls-files '*.go')
