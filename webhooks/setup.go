@@ -1,9 +1,20 @@
+// Package webhooks answers the API server: it injects sidecars into Pods,
+// defaults and validates SidecarSets, and converts them between versions. It
+// knows HTTP, TLS and informers; every decision is made in internal/.
+//
+// To follow one Pod: Setup (setup.go) registers the handler; Server (server.go)
+// bounds and serves the request; PodInjector (pod.go) reads it with a
+// reviewReader (review.go, which is the only user of reader.go and with it of a
+// JSON decoder), asks the Catalog's snapshot (catalog.go, from informers to
+// match.Catalog) which SidecarSets select the Pod, lets inject.Compute decide,
+// and writes the answer (answer.go).
 package webhooks
 
 import (
 	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
@@ -30,6 +41,7 @@ type Options struct {
 // its readiness to the manager's.
 func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	live := mgr.GetAPIReader()
+	instrumented := instrument(metrics.Registry)
 
 	server.Register(PathPods, NewPodInjector(PodInjectorOptions{
 		Catalog:            o.Catalog.Current,
@@ -37,16 +49,19 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Registry:           metrics.Registry,
 	}))
-	server.Register(PathDefaultSidecarSet, NewSidecarSetDefaulter())
-	server.Register(PathValidateSidecarSet, NewSidecarSetValidator(SidecarSetValidatorOptions{
+	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, NewSidecarSetDefaulter()))
+	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, NewSidecarSetValidator(SidecarSetValidatorOptions{
 		Reader:             live,
 		Namespace:          o.Namespace,
 		ExcludedNamespaces: o.ExcludedNamespaces,
-	}))
-	server.RegisterBounded(PathConvert, NewConversionHandler(mgr.GetLogger().WithName("convert")), MaxConversionBytes)
+	})))
+	convert := NewConversionHandler(mgr.GetLogger().WithName("convert"))
+	server.RegisterBounded(PathConvert, instrumented(PathConvert, convert), MaxConversionBytes)
 
-	if err := mgr.AddReadyzCheck("webhook", server.Ready); err != nil {
-		return fmt.Errorf("adding the webhook server's readiness: %w", err)
+	for name, check := range map[string]healthz.Checker{"webhook": server.Ready, "webhook-listener": server.StartedChecker()} {
+		if err := mgr.AddReadyzCheck(name, check); err != nil {
+			return fmt.Errorf("adding the readiness check %s: %w", name, err)
+		}
 	}
 	return nil
 }
