@@ -59,23 +59,28 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := commands[os.Args[1]](ctx, os.Args[2:])
 	stop()
-	var exit *exec.ExitError
+	var status exitStatus
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.As(err, &exit):
-		os.Exit(exitCode(exit))
+	case errors.As(err, &status):
+		os.Exit(int(status))
 	default:
 		fmt.Fprintln(os.Stderr, "stand:", err)
 		os.Exit(1)
 	}
 }
 
-// exitCode is the command's own, or what a shell says of a signal.
-func exitCode(exit *exec.ExitError) int {
+// exitStatus is how a command ended that said itself what there is to say.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// statusOf returns the command's own exit code, or what a shell says of a signal.
+func statusOf(exit *exec.ExitError) exitStatus {
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 128 + int(status.Signal())
+		return exitStatus(128 + int(status.Signal()))
 	}
-	return exit.ExitCode()
+	return exitStatus(exit.ExitCode())
 }
 
 // buildFlags say which programs a stand consists of.
@@ -336,7 +341,12 @@ func netnsCommand(_ context.Context, args []string) error {
 	if fs.NArg() == 0 {
 		return errors.New("netns: no command; usage: stand netns [--optional] -- COMMAND [ARGUMENT...]")
 	}
-	return netns.Run(fs.Args(), *optional)
+	err := netns.Run(fs.Args(), *optional)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return statusOf(exit)
+	}
+	return err
 }
 
 func dirFlag(fs *flag.FlagSet) *string {
