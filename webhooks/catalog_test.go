@@ -22,7 +22,9 @@ import (
 )
 
 // source is an API server's list and watch of one kind.
-type source struct{ *sourcetesting.FakeControllerSource }
+type source struct {
+	*sourcetesting.FakeControllerSource
+}
 
 func (source) IsWatchListSemanticsUnSupported() bool { return true }
 

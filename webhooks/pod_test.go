@@ -414,3 +414,35 @@ func TestPodInjectorDeniesMalformedRequests(t *testing.T) {
 		})
 	}
 }
+
+// Whatever the bytes, there is exactly one answer that the API server can use.
+func FuzzPodInjector(f *testing.F) {
+	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map()
+	handler := injector(catalogOf(f, set), &liveNamespaces{})
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
+	valid := encode(f, request(pod))
+	f.Add(valid)
+	f.Add(valid[:len(valid)/2])
+	f.Add(bytes.Replace(valid, []byte("CREATE"), []byte("UPDATE"), 1))
+	f.Add([]byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}`))
+	f.Add([]byte(`[[[[[`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := send(handler, bytes.NewReader(body))
+		switch {
+		case w.Code == http.StatusOK:
+			answer := decodeAnswer(t, w)
+			if answer.UID == "" || !answer.Allowed && (answer.Result == nil || answer.Result.Message == "") {
+				t.Errorf("an answer of no use: %s", w.Body)
+			}
+			if answer.Patch != nil {
+				if _, err := jsonpatch.DecodePatch(answer.Patch); err != nil {
+					t.Errorf("the patch is none: %v", err)
+				}
+			}
+		case w.Code >= 400 && w.Code < 500:
+			checkStatus(t, w, "sidecarset: ")
+		default:
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,359 @@
+package webhooks
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	sigsjson "sigs.k8s.io/json"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+// everything wants all of every Pod.
+type everything struct{}
+
+func (everything) concerns(*review) bool { return true }
+func (everything) selects(*review) bool  { return true }
+
+// nothing wants no Pod, and notes what it saw.
+type nothing struct{ namespace, app string }
+
+func (*nothing) concerns(*review) bool { return true }
+func (n *nothing) selects(r *review) bool {
+	n.namespace, n.app = r.namespace, r.pod.Labels["app"]
+	return false
+}
+
+// oracle is what Kubernetes' own decoder makes of a review.
+type oracle struct {
+	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion"`
+	Request    *struct {
+		UID         string `json:"uid"`
+		Namespace   string `json:"namespace"`
+		Operation   string `json:"operation"`
+		SubResource string `json:"subResource"`
+		Resource    struct {
+			Group    string `json:"group"`
+			Resource string `json:"resource"`
+		} `json:"resource"`
+		Object *struct {
+			Metadata *struct {
+				Name              string            `json:"name"`
+				Labels            map[string]string `json:"labels"`
+				Annotations       map[string]string `json:"annotations"`
+				DeletionTimestamp any               `json:"deletionTimestamp"`
+			} `json:"metadata"`
+			Spec *struct {
+				InitContainers   []oracleContainer `json:"initContainers"`
+				Containers       []oracleContainer `json:"containers"`
+				Volumes          []oracleName      `json:"volumes"`
+				ImagePullSecrets []oracleName      `json:"imagePullSecrets"`
+			} `json:"spec"`
+			Status struct {
+				Phase string `json:"phase"`
+			} `json:"status"`
+		} `json:"object"`
+	} `json:"request"`
+}
+
+type oracleContainer struct {
+	Name  string `json:"name"`
+	Image string `json:"image"`
+	Env   []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"env"`
+}
+
+type oracleName struct {
+	Name string `json:"name"`
+}
+
+func (o *oracle) view() inject.PodView {
+	object := o.Request.Object
+	return inject.PodView{
+		Labels: object.Metadata.Labels, Annotations: object.Metadata.Annotations,
+		InitContainers: oracleViews(object.Spec.InitContainers), Containers: oracleViews(object.Spec.Containers),
+		Volumes: oracleNames(object.Spec.Volumes), ImagePullSecrets: oracleNames(object.Spec.ImagePullSecrets),
+	}
+}
+
+func oracleViews(containers []oracleContainer) []inject.ContainerView {
+	if containers == nil {
+		return nil
+	}
+	views := make([]inject.ContainerView, len(containers))
+	for i, c := range containers {
+		views[i] = inject.ContainerView{Name: c.Name, Image: c.Image}
+		for _, env := range c.Env {
+			if env.Name == "IS_INJECTED" {
+				views[i].Injected = env.Value == "true"
+				break
+			}
+		}
+	}
+	return views
+}
+
+func oracleNames(items []oracleName) []string {
+	if items == nil {
+		return nil
+	}
+	names := make([]string, len(items))
+	for i, item := range items {
+		names[i] = item.Name
+	}
+	return names
+}
+
+// checkAgainstOracle fails if body is read and means something else than to
+// Kubernetes' decoder. It reports whether body was read.
+func checkAgainstOracle(t *testing.T, body []byte) bool {
+	t.Helper()
+	var r reviewReader
+	if _, err := r.read(body, everything{}); err != nil {
+		return false
+	}
+	var want oracle
+	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(body, &want); err != nil {
+		t.Fatalf("we read what Kubernetes does not: %v\n%s", err, body)
+	}
+	if diff := cmp.Diff(want.view(), r.rev.pod); diff != "" {
+		t.Fatalf("view (-want +got):\n%s\n%s", diff, body)
+	}
+	request := want.Request
+	wantRest := []any{want.Kind, request.UID, request.Namespace, request.Operation, request.SubResource, request.Resource.Group,
+		request.Resource.Resource, request.Object.Metadata.Name, request.Object.Metadata.DeletionTimestamp != nil, request.Object.Status.Phase}
+	gotRest := []any{r.rev.kind, r.rev.uid, r.rev.namespace, r.rev.operation, r.rev.subResource, r.rev.group,
+		r.rev.resource, r.rev.name, r.rev.deleting, r.rev.phase}
+	if diff := cmp.Diff(wantRest, gotRest); diff != "" {
+		t.Fatalf("rest of the review (-want +got):\n%s\n%s", diff, body)
+	}
+	return true
+}
+
+// We read what Kubernetes reads, whatever the order of members, the white space
+// and the escapes.
+func TestReviewReaderEqualsKubernetesDecoder(t *testing.T) {
+	for seed := range uint64(2000) {
+		g := generator{rand.New(rand.NewPCG(seed, 1))}
+		if body := g.write(g.review()); !checkAgainstOracle(t, body) {
+			t.Fatalf("seed %d: not read:\n%s", seed, body)
+		}
+	}
+}
+
+// The webhook sees a Pod as the engine's own ViewOf does.
+func TestReviewReaderEqualsViewOf(t *testing.T) {
+	check := func(t *testing.T, pod map[string]any, body []byte) {
+		t.Helper()
+		var r reviewReader
+		if _, err := r.read(body, everything{}); err != nil {
+			t.Fatalf("reading: %v\n%s", err, body)
+		}
+		if diff := cmp.Diff(inject.ViewOf(pod), r.rev.pod); diff != "" {
+			t.Fatalf("view (-want +got):\n%s\n%s", diff, body)
+		}
+	}
+	for _, c := range fixtures.Cases(t) {
+		g := generator{rand.New(rand.NewPCG(1, 2))}
+		check(t, c.Pod, g.write(g.envelope(c.Pod)))
+	}
+	for seed := range uint64(500) {
+		g := generator{rand.New(rand.NewPCG(seed, 3))}
+		pod := g.pod(false)
+		check(t, pod, g.write(g.envelope(pod)))
+	}
+}
+
+// Whatever the order of members, the judge sees namespace and labels, and is
+// asked once.
+func TestReviewReaderAsksTheJudgeInAnyOrder(t *testing.T) {
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
+	for seed := range uint64(300) {
+		g := generator{rand.New(rand.NewPCG(seed, 4))}
+		body := g.write(g.envelope(pod))
+		var r reviewReader
+		judge := &nothing{}
+		selected, err := r.read(body, judge)
+		if err != nil || selected {
+			t.Fatalf("seed %d: selected=%t, %v\n%s", seed, selected, err, body)
+		}
+		if judge.namespace != "shop" || judge.app != "web" {
+			t.Fatalf("seed %d: the judge saw %+v\n%s", seed, judge, body)
+		}
+	}
+}
+
+// In the order in which the API server writes, nothing behind the labels is
+// read for a Pod that nobody selects; not even its syntax.
+func TestReviewReaderStopsAtTheLabels(t *testing.T) {
+	body := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"resource":"pods"},` +
+		`"namespace":"shop","operation":"CREATE","object":{"metadata":{"labels":{"app":"web"},!!!`
+	var r reviewReader
+	if selected, err := r.read([]byte(body), &nothing{}); selected || err != nil {
+		t.Errorf("selected=%t, %v", selected, err)
+	}
+	if _, err := r.read([]byte(body), everything{}); err == nil {
+		t.Error("a selected Pod was read past a syntax error")
+	}
+}
+
+// Whatever the bytes: no panic, and never another meaning than Kubernetes'.
+func FuzzReviewReader(f *testing.F) {
+	for seed := range uint64(20) {
+		g := generator{rand.New(rand.NewPCG(seed, 5))}
+		f.Add(g.write(g.review()))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) { checkAgainstOracle(t, body) })
+}
+
+// generator makes random reviews, with values as odd as the API server could
+// send and more.
+type generator struct{ *rand.Rand }
+
+// review is an envelope around a random Pod that may have nulls in it.
+func (g generator) review() map[string]any { return g.envelope(g.pod(true)) }
+
+func (g generator) envelope(pod map[string]any) map[string]any {
+	return map[string]any{
+		"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+		"request": map[string]any{
+			"uid": "uid-" + g.word(), "namespace": "shop", "operation": "CREATE", "dryRun": g.IntN(2) == 0, "oldObject": nil,
+			"kind":     map[string]any{"group": "", "version": "v1", "kind": "Pod"},
+			"resource": map[string]any{"group": "", "version": "v1", "resource": "pods"},
+			"userInfo": map[string]any{"username": g.word(), "groups": []any{g.word()}},
+			"object":   pod,
+		},
+		g.word(): g.anything(3),
+	}
+}
+
+func (g generator) pod(nulls bool) map[string]any {
+	metadata := map[string]any{"name": g.word()}
+	g.maybe(metadata, "labels", nulls, func() any { return g.words() })
+	g.maybe(metadata, "annotations", nulls, func() any { return g.words() })
+	g.maybe(metadata, "managedFields", nulls, func() any { return []any{g.anything(3)} })
+	spec := map[string]any{}
+	g.maybe(spec, "initContainers", nulls, func() any { return g.list(func() any { return g.container(nulls) }) })
+	g.maybe(spec, "containers", nulls, func() any { return g.list(func() any { return g.container(nulls) }) })
+	g.maybe(spec, "volumes", nulls, func() any {
+		return g.list(func() any { return map[string]any{"name": g.word(), g.word(): g.anything(2)} })
+	})
+	g.maybe(spec, "imagePullSecrets", nulls, func() any { return g.list(func() any { return map[string]any{"name": g.word()} }) })
+	g.maybe(spec, g.word(), nulls, func() any { return g.anything(3) })
+	pod := map[string]any{"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
+	g.maybe(pod, "status", nulls, func() any { return map[string]any{"phase": g.word(), "qosClass": "Burstable"} })
+	return pod
+}
+
+func (g generator) container(nulls bool) any {
+	if nulls && g.IntN(20) == 0 {
+		return nil
+	}
+	c := map[string]any{"name": g.word()}
+	g.maybe(c, "image", nulls, func() any { return g.word() })
+	g.maybe(c, "env", nulls, func() any {
+		return g.list(func() any {
+			env := map[string]any{"name": []string{g.word(), "IS_INJECTED"}[g.IntN(2)]}
+			g.maybe(env, "value", nulls, func() any { return []string{"true", "false"}[g.IntN(2)] })
+			g.maybe(env, "valueFrom", nulls, func() any { return g.anything(2) })
+			return env
+		})
+	})
+	g.maybe(c, g.word(), nulls, func() any { return g.anything(3) })
+	return c
+}
+
+// maybe sets a member most of the time, to null now and then.
+func (g generator) maybe(object map[string]any, name string, nulls bool, value func() any) {
+	switch n := g.IntN(10); {
+	case n < 7:
+		object[name] = value()
+	case n == 7 && nulls:
+		object[name] = nil
+	}
+}
+
+func (g generator) list(element func() any) []any {
+	list := []any{}
+	for range g.IntN(4) {
+		list = append(list, element())
+	}
+	return list
+}
+
+func (g generator) words() map[string]any {
+	words := map[string]any{}
+	for range g.IntN(4) {
+		words[g.word()] = g.word()
+	}
+	return words
+}
+
+func (g generator) word() string {
+	words := []string{"", "app", "web", "Name", "héllo", "a/b", "x~y", "quo\"te", "back\\slash", "tab\t", "\u2028", "🙂", "<&>"}
+	return words[g.IntN(len(words))] + strings.Repeat("z", g.IntN(3))
+}
+
+func (g generator) anything(depth int) any {
+	switch n := g.IntN(8); {
+	case depth == 0 || n < 4:
+		return []any{nil, true, false, g.word(), 12.5, -7, 1e300}[g.IntN(7)]
+	case n < 6:
+		return g.list(func() any { return g.anything(depth - 1) })
+	default:
+		return map[string]any{g.word(): g.anything(depth - 1), "name": g.anything(depth - 1), "labels": g.anything(depth - 1)}
+	}
+}
+
+// write encodes a value with members in random order, random white space and
+// random escapes.
+func (g generator) write(value any) []byte {
+	return []byte(g.space() + g.encode(value) + g.space())
+}
+
+func (g generator) encode(value any) string {
+	switch value := value.(type) {
+	case map[string]any:
+		members := make([]string, 0, len(value))
+		for name, member := range value {
+			members = append(members, g.space()+g.quote(name)+g.space()+":"+g.space()+g.encode(member)+g.space())
+		}
+		slices.Sort(members) // a map's order is not the seed's
+		g.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		return "{" + strings.Join(members, ",") + "}"
+	case []any:
+		elements := make([]string, len(value))
+		for i, element := range value {
+			elements[i] = g.space() + g.encode(element) + g.space()
+		}
+		return "[" + strings.Join(elements, ",") + "]"
+	case string:
+		return g.quote(value)
+	default:
+		data, err := json.Marshal(value)
+		if err != nil {
+			panic(fmt.Sprintf("encoding %v: %v", value, err)) // values are made above
+		}
+		return string(data)
+	}
+}
+
+func (g generator) space() string { return []string{"", "", "", " ", "\n\t"}[g.IntN(5)] }
+
+func (g generator) quote(s string) string {
+	if s != "" && s[0] < 0x80 && g.IntN(4) == 0 {
+		rest, _ := json.Marshal(s[1:])
+		return fmt.Sprintf(`"\u%04x`, s[0]) + string(rest[1:])
+	}
+	data, _ := json.Marshal(s)
+	return string(data)
+}
