@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -54,7 +56,7 @@ func (o Options) flags(dir string) []string {
 		level = "full"
 	}
 	flags := []string{
-		"run", "--until-stdin-closes", "--dir=" + dir, "--control-plane=" + level,
+		"run", "--until-stdin-closes", "--temporary", "--dir=" + dir, "--control-plane=" + level,
 		"--nodes=" + strconv.Itoa(o.Nodes), "--apiservers=" + strconv.Itoa(max(o.APIServers, 1)),
 		"--kwok=" + strconv.FormatBool(o.Kwok), "--audit=" + strconv.FormatBool(o.Audit),
 	}
@@ -87,6 +89,10 @@ type Cluster struct {
 	done     chan struct{} // closed when the launcher is gone; waitErr is set then
 	waitErr  error
 	keepLogs bool
+
+	mu      sync.Mutex
+	stopped bool
+	before  []func() // what Stop calls first, the last first
 }
 
 // Component is one process of the cluster.
@@ -111,7 +117,6 @@ func Start(o Options) (*Cluster, error) {
 	}
 	c := &Cluster{launcher: path, Dir: dir, done: make(chan struct{})}
 	if err := c.start(o.flags(dir)); err != nil {
-		c.keepLogs = true
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
@@ -141,30 +146,62 @@ func (c *Cluster) start(flags []string) error {
 	}()
 	if readErr != nil {
 		<-c.done
-		return fmt.Errorf("starting the control plane: %w (the reason is above)", c.waitErr)
+		return errors.New("the control plane did not start; the reason is above")
 	}
 	return json.Unmarshal(line, c)
 }
 
-// Stop ends all processes of the cluster and returns when they are gone.
-// Calling it again does nothing.
+// BeforeStop has Stop call f first: to end processes that use the cluster.
+func (c *Cluster) BeforeStop(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = append(c.before, f)
+}
+
+// Stop ends all processes of the cluster, deletes its directory and returns when
+// they are gone. Calling it again does nothing.
 func (c *Cluster) Stop() error {
-	const patience = time.Minute
-	if c.cmd != nil && c.cmd.Process != nil {
-		_ = c.stdin.Close()
-		select {
-		case <-c.done:
-		case <-time.After(patience):
-			_ = c.cmd.Process.Kill() // the components go with it
-			<-c.done
-			return fmt.Errorf("the launcher (pid %d) had to be killed after %s", c.Pid, patience)
-		}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	for _, f := range slices.Backward(c.before) {
+		f()
+	}
+	if c.cmd == nil || c.cmd.Process == nil {
+		return os.RemoveAll(c.Dir)
 	}
 	if c.keepLogs {
-		fmt.Fprintln(os.Stderr, "stand: the logs of the control plane are kept in", filepath.Join(c.Dir, "logs"))
-		return os.RemoveAll(filepath.Join(c.Dir, "etcd"))
+		c.saveLogs()
 	}
-	return errors.Join(c.waitErr, os.RemoveAll(c.Dir))
+	_ = c.stdin.Close()
+	const patience = time.Minute
+	select {
+	case <-c.done:
+	case <-time.After(patience):
+		_ = c.cmd.Process.Kill() // the components go with it
+		<-c.done
+	}
+	if c.waitErr != nil {
+		return fmt.Errorf("the launcher (pid %d) ended with %w; logs are in %s", c.cmd.Process.Pid, c.waitErr, filepath.Join(c.Dir, "logs"))
+	}
+	return nil
+}
+
+// saveLogs moves the logs to where they outlive the cluster. What is written
+// from now on follows them.
+func (c *Cluster) saveLogs() {
+	dir, err := os.MkdirTemp("", "stand-logs-")
+	if err == nil {
+		err = os.Rename(filepath.Join(c.Dir, "logs"), filepath.Join(dir, "logs"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stand: keeping the logs of the control plane:", err)
+		return
+	}
+	fmt.Fprintln(os.Stderr, "stand: the logs of the control plane are kept in", filepath.Join(dir, "logs"))
 }
 
 // Config returns a client configuration for the first API server, as a member

@@ -227,8 +227,16 @@ func TestAuditLogIsWritten(t *testing.T) {
 
 func TestStopLeavesNoProcess(t *testing.T) {
 	c, pids := startSmall(t)
+	answered := false
+	c.BeforeStop(func() {
+		_, err := c.Kubectl(t.Context(), "", "get", "namespaces")
+		answered = err == nil
+	})
 	if err := c.Stop(); err != nil {
 		t.Fatal(err)
+	}
+	if !answered {
+		t.Error("the cluster did not answer before it was stopped")
 	}
 	for _, pid := range pids {
 		if exists(pid) {
@@ -256,6 +264,7 @@ func TestComponentsDieWithTheLauncher(t *testing.T) {
 	if err := c.Stop(); err == nil {
 		t.Error("Stop does not say that the launcher was killed")
 	}
+	_ = os.RemoveAll(c.Dir) // nobody was left to do it
 }
 
 func TestStandEndsWhenAComponentDies(t *testing.T) {
@@ -275,9 +284,14 @@ func TestStandEndsWhenAComponentDies(t *testing.T) {
 		}
 		return nil
 	})
-	if err := c.Stop(); err == nil {
-		t.Error("Stop does not say that the stand had failed")
+	logs := c.Dir + "/logs"
+	if err := c.Stop(); err == nil || !strings.Contains(err.Error(), logs) {
+		t.Errorf("Stop does not say that the stand had failed and where the logs are: %v", err)
 	}
+	if _, err := os.Stat(logs + "/etcd.log"); err != nil {
+		t.Errorf("the logs are not there: %v", err)
+	}
+	_ = os.RemoveAll(c.Dir)
 }
 
 // startSmall starts a second cluster and returns the pids of all its processes.

@@ -19,6 +19,9 @@ type Options struct {
 	Kwok        bool   // run kwok even if Nodes is 0
 	Nodes       int    // fake nodes to create
 	Audit       bool   // write an audit log per API server
+	// Temporary deletes the data directory at the end; after a failure it keeps
+	// the logs.
+	Temporary bool
 	// Args are additional flags by program, as "kube-apiserver=--v=4". They come
 	// last on the command line, so they win over the flags chosen here.
 	Args []string

@@ -57,8 +57,10 @@ func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
 	}
 	defer lock.Close()
 	s := &supervisor{o: o, lost: make(chan *child, 16)}
-	defer s.stopAll()
-	defer os.Remove(infoFile(o.Dir))
+	defer func() {
+		s.stopAll()
+		err = errors.Join(err, o.cleanUp(err))
+	}()
 	control, err := serveControl(o.Dir, s)
 	if err != nil {
 		return err
@@ -85,6 +87,23 @@ func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
 	case c := <-s.lost:
 		return c.failure()
 	}
+}
+
+// cleanUp removes what would mislead others, and the rest if it is temporary.
+func (o *Options) cleanUp(failure error) error {
+	switch {
+	case !o.Temporary:
+		return os.RemoveAll(infoFile(o.Dir))
+	case failure == nil || errors.Is(failure, context.Canceled):
+		return os.RemoveAll(o.Dir)
+	}
+	entries, err := os.ReadDir(o.Dir)
+	for _, entry := range entries {
+		if entry.Name() != "logs" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(o.Dir, entry.Name())))
+		}
+	}
+	return err
 }
 
 // start starts the components in the order in which they need one another.
