@@ -79,10 +79,14 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 
 // describes says whether what was counted with a Program may be written to an
 // object: it must be the same object, and not be about a generation before the
-// one that its status already speaks of.
+// one that its status already speaks of. A status that speaks of a generation
+// which the object has not reached was not written by us, and is corrected.
 func describes(program *inject.Program, object *unstructured.Unstructured) bool {
 	observed, _, err := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
-	return err == nil && program.Set.UID == object.GetUID() && program.Set.Generation >= observed
+	if err != nil || program.Set.UID != object.GetUID() {
+		return false
+	}
+	return program.Set.Generation >= observed || observed > object.GetGeneration()
 }
 
 func (r *SidecarSetReconciler) forget(sidecarSet string) {

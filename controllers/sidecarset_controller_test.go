@@ -158,6 +158,7 @@ func TestReconcileNamesTheGenerationThatWasCounted(t *testing.T) {
 func TestReconcileWaitsForASnapshotThatIsBehind(t *testing.T) {
 	tests := map[string]func(*unstructured.Unstructured) error{
 		"of an older generation than the status speaks of": func(o *unstructured.Unstructured) error {
+			o.SetGeneration(2)
 			return unstructured.SetNestedField(o.Object, int64(2), "status", "observedGeneration")
 		},
 		"of an object that was deleted and made again": func(o *unstructured.Unstructured) error {
@@ -176,6 +177,18 @@ func TestReconcileWaitsForASnapshotThatIsBehind(t *testing.T) {
 				t.Errorf("result %v, %d writes", result, r.store.writes())
 			}
 		})
+	}
+}
+
+func TestReconcileCorrectsAGenerationFromNowhere(t *testing.T) {
+	r := newRig(t, 1)
+	r.pods.feed(t, webPod(1))
+	if err := unstructured.SetNestedField(r.store.cached.Object, int64(99), "status", "observedGeneration"); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t)
+	if got := r.storedStatus(t).ObservedGeneration; got != 1 {
+		t.Errorf("observedGeneration = %d, want 1", got)
 	}
 }
 
