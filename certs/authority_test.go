@@ -223,12 +223,18 @@ func TestReplacement(t *testing.T) {
 // secretOf returns a Secret that holds the Authority.
 func secretOf(t *testing.T, a certs.Authority) *corev1.Secret {
 	t.Helper()
+	return secretAt(t, a, start)
+}
+
+// secretAt is secretOf for another time; what has expired by then is left out.
+func secretAt(t *testing.T, a certs.Authority, at time.Time) *corev1.Secret {
+	t.Helper()
 	secret := &corev1.Secret{}
 	secret.Namespace, secret.Name = "system", "ca"
 	if a.RotationRequested {
 		secret.Annotations = map[string]string{"theirs": "x"}
 	}
-	if err := a.Encode(secret, start); err != nil {
+	if err := a.Encode(secret, at); err != nil {
 		t.Fatalf("Encode: %v", err)
 	}
 	if bytes.Contains(secret.Data["ca.crt"], []byte("KEY")) {

@@ -1,0 +1,193 @@
+package certs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// compareEvery is how often the bundle is compared with what is published when no object changes. It costs no request.
+	compareEvery = 500 * time.Millisecond
+	// writeEvery is how often one object is written at most, lest two who disagree about it write as fast as they can.
+	writeEvery = time.Second
+	// maxBackoff bounds the time between two attempts to write an object that cannot be written.
+	maxBackoff = time.Minute
+)
+
+// BundlePublisher writes a Source's bundle as caBundle into every clientConfig that a Published follows, and writes it again whenever
+// somebody else has put another one there. It is a manager.Runnable that needs the leader. It changes no other field.
+//
+// Others write the same objects: kubectl apply, Helm and GitOps controllers, which may reset caBundle to what their manifest says;
+// the leader's own webhook configuration controller, which adds and removes entries; cert-manager's cainjector, if somebody
+// annotated the objects for it. Each patch therefore tests the resourceVersion that it was computed from, because a JSON patch
+// addresses entries by position. An API server answers 422 (Invalid) when the test fails.
+type BundlePublisher struct {
+	client    client.Client
+	source    Source
+	published *Published
+	clock     clock.Clock
+	attempts  map[string]attempt // by object
+}
+
+// attempt is the last try to write an object.
+type attempt struct {
+	resourceVersion string // that was to be changed
+	at              time.Time
+	pause           time.Duration // before the same version is tried again
+}
+
+// due says whether an object is to be written now. A newer version than the one we tried may be written sooner.
+func (a attempt) due(o *object, now time.Time) bool {
+	pause := writeEvery
+	if a.resourceVersion == o.resourceVersion {
+		pause = a.pause
+	}
+	return a.at.IsZero() || now.Sub(a.at) >= pause
+}
+
+// NewBundlePublisher returns a BundlePublisher that works on the objects that published follows. A nil clock is the real one.
+func NewBundlePublisher(c client.Client, source Source, published *Published, clk clock.Clock) *BundlePublisher {
+	if clk == nil {
+		clk = clock.RealClock{}
+	}
+	return &BundlePublisher{client: c, source: source, published: published, clock: clk, attempts: map[string]attempt{}}
+}
+
+// NeedLeaderElection has a manager start it on the leader only.
+func (b *BundlePublisher) NeedLeaderElection() bool { return true }
+
+// Start publishes until ctx ends. A failure is logged and tried again.
+func (b *BundlePublisher) Start(ctx context.Context) error {
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("ca-bundle"))
+	if !b.refreshSource(ctx) {
+		return nil
+	}
+	missing := ""
+	for {
+		changed := b.published.Changed()
+		b.publish(ctx)
+		missing = b.reportMissing(ctx, missing)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-b.clock.After(compareEvery):
+		}
+	}
+}
+
+// refreshSource has the source look again before anything is published, so that a new leader does not undo what the last one wrote.
+// It returns false if ctx ended meanwhile.
+func (b *BundlePublisher) refreshSource(ctx context.Context) bool {
+	source, ok := b.source.(refresher)
+	for ok && ctx.Err() == nil {
+		err := source.Refresh(ctx)
+		if err == nil {
+			return true
+		}
+		log.FromContext(ctx).V(1).Info("Waiting for a CA bundle to publish", "reason", err.Error()) // the source reports it
+		select {
+		case <-ctx.Done():
+		case <-b.clock.After(retryAfter):
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// publish brings every object up to date that is not and whose turn it is.
+func (b *BundlePublisher) publish(ctx context.Context) {
+	bundle := b.source.Bundle()
+	if len(bundle) == 0 {
+		return
+	}
+	now := b.clock.Now()
+	for _, o := range b.published.snapshot().objects {
+		stale, last := staleClients(o, string(bundle)), b.attempts[o.String()]
+		if len(stale) > 0 && last.due(o, now) {
+			b.attempts[o.String()] = attempt{o.resourceVersion, now, b.write(ctx, o, stale, bundle, last)}
+		}
+	}
+}
+
+// write patches one object and returns how long to wait before the same version of it is tried again.
+func (b *BundlePublisher) write(ctx context.Context, o *object, stale []clientConfig, bundle []byte, last attempt) time.Duration {
+	logger := log.FromContext(ctx).WithValues(o.gvk.Kind, o.name)
+	again := last.resourceVersion == o.resourceVersion
+	err := b.patch(ctx, o, stale, bundle)
+	switch {
+	case err == nil:
+		bundleWrites.WithLabelValues(o.gvk.Kind).Inc()
+		logger.Info("Published the CA bundle", "entries", len(stale))
+		return 5 * writeEvery // long before that, the newer version is observed
+	case !again && (apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
+		logger.V(1).Info("Waiting to observe the version that somebody else has written", "reason", err.Error())
+		return writeEvery
+	}
+	pause := writeEvery
+	if again {
+		pause = min(2*last.pause, maxBackoff)
+	}
+	logger.Error(err, "Could not publish the CA bundle", "retryAfter", pause)
+	return pause
+}
+
+// reportMissing logs, once each time it changes, which targets cannot be written because they are not there.
+func (b *BundlePublisher) reportMissing(ctx context.Context, reported string) string {
+	var reasons []string
+	for _, err := range b.published.snapshot().missing {
+		reasons = append(reasons, err.Error())
+	}
+	missing := strings.Join(reasons, "; ")
+	if missing != "" && missing != reported {
+		log.FromContext(ctx).Info("Waiting for objects to publish the CA bundle in", "reason", missing)
+	}
+	return missing
+}
+
+func staleClients(o *object, bundle string) []clientConfig {
+	var stale []clientConfig
+	for _, c := range o.clients {
+		if c.bundle != bundle {
+			stale = append(stale, c)
+		}
+	}
+	return stale
+}
+
+// operation is one operation of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"` // []byte is rendered in base64, as caBundle is
+}
+
+// patch writes the bundle into some of an object's clientConfigs, all or none of them. To add a member that is there is to replace it.
+func (b *BundlePublisher) patch(ctx context.Context, o *object, stale []clientConfig, bundle []byte) error {
+	operations := []operation{{"test", "/metadata/resourceVersion", o.resourceVersion}}
+	for _, c := range stale {
+		operations = append(operations, operation{"add", c.path + "/caBundle", bundle})
+	}
+	body, err := json.Marshal(operations)
+	if err != nil {
+		return fmt.Errorf("encoding patch of %s: %w", o, err)
+	}
+	target := &metav1.PartialObjectMetadata{} // all we want back
+	target.SetGroupVersionKind(o.gvk)
+	target.SetName(o.name)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := b.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body), client.FieldOwner(FieldOwner)); err != nil {
+		return fmt.Errorf("writing caBundle of %s: %w", o, err)
+	}
+	return nil
+}

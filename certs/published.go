@@ -1,0 +1,269 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Published follows, on every replica, the objects that tell API servers whom to trust, and keeps what they say in memory. It is a
+// manager.Runnable that needs no leader. All methods are safe for concurrent use, and none but Start does I/O.
+type Published struct {
+	client  client.WithWatch
+	targets []Target
+
+	mu      sync.Mutex
+	views   []view // by index of targets
+	changed chan struct{}
+}
+
+// view is what has been observed of one Target.
+type view struct {
+	synced  bool
+	err     error // of the last attempt to list or watch, nil if that worked
+	objects map[string]*object
+}
+
+// NewPublished returns a Published that follows the targets. The client must not read from a cache.
+func NewPublished(c client.WithWatch, targets ...Target) *Published {
+	return &Published{client: c, targets: targets, views: make([]view, len(targets)), changed: make(chan struct{})}
+}
+
+// NeedLeaderElection has a manager start it on every replica.
+func (p *Published) NeedLeaderElection() bool { return false }
+
+// Start follows the targets until ctx ends. An object that is not there yet, or may not be read yet, is waited for.
+func (p *Published) Start(ctx context.Context) error {
+	logger := log.FromContext(ctx).WithName("published")
+	var wg sync.WaitGroup
+	for i, target := range p.targets {
+		reflector := cache.NewReflectorWithOptions(&targetListWatch{p, i}, nil, &targetStore{p, i}, cache.ReflectorOptions{
+			Name:            target.String(),
+			TypeDescription: target.kind.Kind,
+			Logger:          &logger,
+			// From half a second to ten: a role that is granted late holds up the start.
+			Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 10 * time.Second},
+		})
+		wg.Go(func() { reflector.RunWithContext(ctx) })
+	}
+	<-ctx.Done()
+	wg.Wait()
+	return nil
+}
+
+// Changed returns a channel that is closed when something is observed next. Get it before looking, so as not to miss a change.
+func (p *Published) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// Verify checks that every API server accepts the certificate: all targets have been observed, and each clientConfig in them trusts
+// it for the host that it calls. The error names everything that is missing.
+func (p *Published) Verify(cert *tls.Certificate, now time.Time) error {
+	s := p.snapshot()
+	errs := append(s.unobserved, s.missing...)
+	for _, t := range s.trusts() {
+		if t.bundle == "" {
+			errs = append(errs, fmt.Errorf("checking %s: its caBundle is empty until the leader writes it", t.place()))
+		} else if err := Verify(cert, []byte(t.bundle), t.host, now); err != nil {
+			errs = append(errs, fmt.Errorf("checking the serving certificate as %s does: %w", t.place(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// carries checks that every clientConfig has the CA in its bundle. One that is missing or empty has nobody call us who could stop to
+// trust us, so it is no obstacle; a target that has not been observed is one.
+func (p *Published) carries(ca *x509.Certificate) error {
+	s := p.snapshot()
+	errs := s.unobserved
+	for _, t := range s.trusts() {
+		certs, _ := ParseBundle([]byte(t.bundle))
+		if t.bundle != "" && !slices.ContainsFunc(certs, ca.Equal) {
+			errs = append(errs, fmt.Errorf("waiting for %s to hold the next CA", t.place()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// refuses returns an error if there is a clientConfig that trusts current but not next, or if that cannot be known yet.
+func (p *Published) refuses(next, current *tls.Certificate, now time.Time) error {
+	s := p.snapshot()
+	errs := s.unobserved
+	for _, t := range s.trusts() {
+		if Verify(current, []byte(t.bundle), t.host, now) != nil {
+			continue
+		}
+		if err := Verify(next, []byte(t.bundle), t.host, now); err != nil {
+			errs = append(errs, fmt.Errorf("waiting for %s to trust the next serving certificate: %w", t.place(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// snapshot is what was observed at one moment.
+type snapshot struct {
+	objects    []*object // in order of targets, then of names
+	unobserved []error   // targets that nothing is known of
+	missing    []error   // targets that are known not to be there
+}
+
+func (p *Published) snapshot() snapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var s snapshot
+	for i, v := range p.views {
+		target := p.targets[i]
+		named := v.objects[target.name]
+		switch {
+		case !v.synced && v.err != nil:
+			s.unobserved = append(s.unobserved, fmt.Errorf("reading the CA bundle of %s: %w", target, v.err))
+		case !v.synced:
+			s.unobserved = append(s.unobserved, fmt.Errorf("reading the CA bundle of %s: not done yet", target))
+		case target.name != "" && named == nil:
+			s.missing = append(s.missing, fmt.Errorf("reading the CA bundle of %s: it does not exist, apply it", target))
+		case target.name != "" && len(named.clients) == 0 && target.kind.without != "":
+			s.missing = append(s.missing, fmt.Errorf("reading the CA bundle of %s: it %s, apply it again", target, target.kind.without))
+		}
+		first := len(s.objects)
+		for _, o := range v.objects {
+			s.objects = append(s.objects, o)
+		}
+		slices.SortFunc(s.objects[first:], func(a, b *object) int { return strings.Compare(a.name, b.name) })
+	}
+	return s
+}
+
+// trust is a bundle and a host that some clientConfig has; the first one is named for all that have the same.
+type trust struct {
+	clientConfig
+	object *object
+}
+
+func (t trust) place() string { return t.object.String() + ", " + t.entry }
+
+// trusts returns the different pairs of bundle and host, which are few however many entries there are.
+func (s snapshot) trusts() []trust {
+	type pair struct{ host, bundle string }
+	seen := map[pair]bool{}
+	var trusts []trust
+	for _, o := range s.objects {
+		for _, c := range o.clients {
+			if key := (pair{c.host, c.bundle}); !seen[key] {
+				seen[key] = true
+				trusts = append(trusts, trust{c, o})
+			}
+		}
+	}
+	return trusts
+}
+
+// update changes the view of one target and wakes whoever waits for a change.
+func (p *Published) update(i int, change func(*view)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(&p.views[i])
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// targetListWatch lists and watches one target. It does without the streaming list: there is one object, or a few.
+type targetListWatch struct {
+	p *Published
+	i int
+}
+
+// IsWatchListSemanticsUnSupported is what a reflector asks to learn that it should list and then watch.
+func (lw *targetListWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (lw *targetListWatch) List(options metav1.ListOptions) (runtime.Object, error) {
+	return lw.ListWithContext(context.Background(), options)
+}
+
+func (lw *targetListWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	target := lw.p.targets[lw.i]
+	list, opts := target.list(), target.listOptions()
+	opts.Raw = &options
+	err := lw.p.client.List(ctx, list, opts)
+	lw.note(err)
+	return list, err
+}
+
+func (lw *targetListWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return lw.WatchWithContext(context.Background(), options)
+}
+
+func (lw *targetListWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	target := lw.p.targets[lw.i]
+	opts := target.listOptions()
+	opts.Raw = &options
+	w, err := lw.p.client.Watch(ctx, target.list(), opts)
+	lw.note(err)
+	return w, err
+}
+
+// note remembers why a target cannot be followed, for whoever asks whether we are ready.
+func (lw *targetListWatch) note(err error) {
+	lw.p.mu.Lock()
+	defer lw.p.mu.Unlock()
+	lw.p.views[lw.i].err = err
+}
+
+// targetStore is where a reflector puts what it reads of one target.
+type targetStore struct {
+	p *Published
+	i int
+}
+
+// Add is called for an object that has appeared.
+func (s *targetStore) Add(obj any) error { return s.Update(obj) }
+
+// Update is called for an object that has changed.
+func (s *targetStore) Update(obj any) error {
+	target := s.p.targets[s.i]
+	if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
+		seen := target.observe(u)
+		s.p.update(s.i, func(v *view) { v.objects[seen.name] = seen })
+	}
+	return nil
+}
+
+// Delete is called for an object that is gone, or that no longer carries the labels.
+func (s *targetStore) Delete(obj any) error {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		s.p.update(s.i, func(v *view) { delete(v.objects, u.GetName()) })
+	}
+	return nil
+}
+
+// Replace is called with all there is.
+func (s *targetStore) Replace(list []any, _ string) error {
+	target := s.p.targets[s.i]
+	objects := map[string]*object{}
+	for _, obj := range list {
+		if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
+			objects[u.GetName()] = target.observe(u)
+		}
+	}
+	s.p.update(s.i, func(v *view) { v.synced, v.objects = true, objects })
+	return nil
+}
+
+// Resync does nothing: everything is kept.
+func (s *targetStore) Resync() error { return nil }

@@ -1,0 +1,303 @@
+package certs_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/sidecarset/operator/certs"
+)
+
+// shortLived makes a CA sign for 40 minutes and a leaf serve for five and a third.
+func shortLived() certs.Options {
+	opts := options()
+	opts.CALifetime, opts.LeafLifetime, opts.Settle, opts.Poll = time.Hour, 8*time.Minute, time.Minute, 10*time.Second
+	return opts
+}
+
+// apiServerLag is how long an API server may go on using what was published before. It is less than Settle.
+const apiServerLag = 30 * time.Second
+
+// apiServers remembers what has been published, because an API server may be behind.
+type apiServers struct {
+	history []publication
+	checked map[string]bool // leaf and bundle
+}
+
+type publication struct {
+	until   time.Time // when it was replaced; zero while it is current
+	bundles map[string]string
+}
+
+// observe takes down what is published now.
+func (a *apiServers) observe(t *testing.T, server client.Client) {
+	t.Helper()
+	now, bundles := time.Now(), publishedBundles(t, server)
+	if last := len(a.history) - 1; last < 0 || !maps.Equal(a.history[last].bundles, bundles) {
+		if last >= 0 {
+			a.history[last].until = now
+		}
+		a.history = append(a.history, publication{bundles: bundles})
+	}
+}
+
+// forget drops what no API server uses any more.
+func (a *apiServers) forget() {
+	for len(a.history) > 1 && time.Since(a.history[0].until) > apiServerLag {
+		a.history = a.history[1:]
+	}
+}
+
+// call has every API server call, each of which may be up to date or behind. What has worked once works until the leaf expires.
+func (a *apiServers) call(leaf *tls.Certificate) error {
+	for _, p := range a.history {
+		for place, bundle := range p.bundles {
+			call := string(leaf.Leaf.Signature) + bundle
+			if a.checked[call] {
+				continue
+			}
+			if err := certs.Verify(leaf, []byte(bundle), host, time.Now()); err != nil {
+				return fmt.Errorf("calling because of %s: %w", place, err)
+			}
+			a.checked[call] = true
+		}
+	}
+	return nil
+}
+
+// The law of rotation: whatever happens to replicas and leaders, there is no moment at which an API server refuses a leaf that has
+// not expired, be the API server up to date or behind.
+func TestRotationLosesNoCall(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { rotateUnderFire(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func rotateUnderFire(t *testing.T, random *rand.Rand) {
+	var writes atomic.Int64
+	read := int64(-1)
+	server := interceptor.NewClient(newAPIServer(t, manifests()...), interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			writes.Add(1)
+			return c.Update(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			writes.Add(1)
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	var replicas []*replica
+	for range 3 {
+		r := newReplica(t, server, shortLived(), targets()...)
+		r.start(t)
+		replicas = append(replicas, r)
+	}
+	leader := replicas[0]
+	leader.lead(t)
+	pass(5 * time.Second)
+
+	callers := apiServers{checked: map[string]bool{}}
+	signers := map[string]bool{}
+	biggest := 0
+	for end := time.Now().Add(150 * time.Minute); time.Now().Before(end) && !t.Failed(); {
+		switch random.IntN(200) {
+		case 0: // nobody leads for a while
+			if leader != nil {
+				leader.resign()
+				leader = nil
+			}
+		case 1, 2:
+			if leader == nil {
+				leader = replicas[random.IntN(len(replicas))]
+				leader.lead(t)
+			}
+		case 3: // may last longer than the leaf is valid
+			replicas[random.IntN(len(replicas))].connect(false)
+		case 4:
+			for _, r := range replicas {
+				r.connect(true)
+			}
+		case 8: // a process starts anew
+			i := random.IntN(len(replicas))
+			if replicas[i] != leader {
+				replicas[i].stop()
+				replicas[i] = newReplica(t, server, shortLived(), targets()...)
+				replicas[i].start(t)
+			}
+		}
+		pass(2 * time.Second)
+
+		callers.forget()
+		if now := writes.Load(); read != now {
+			read = now
+			callers.observe(t, server)
+			authority := getAuthority(t, server, time.Now())
+			signers[authority.Signing.Certificate.Subject.CommonName] = true
+			biggest = max(biggest, len(authority.Bundle(time.Now())))
+		}
+		for i, r := range replicas {
+			leaf, err := r.source.GetCertificate(nil)
+			if err != nil || leaf.Leaf.NotAfter.Before(time.Now()) {
+				continue // cut off since it started, or for so long that it could not renew
+			}
+			if err := callers.call(leaf); err != nil {
+				t.Errorf("%s: replica %d: %v", time.Now(), i, err)
+			}
+		}
+	}
+	if len(signers) < 3 || biggest < 2 {
+		t.Errorf("%d CAs have signed and the bundle held up to %d: this run shows nothing", len(signers), biggest)
+	}
+}
+
+func TestRotationStepByStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(t, manifests()...)
+		leader, follower := newReplica(t, server, shortLived(), targets()...), newReplica(t, server, shortLived(), targets()...)
+		leader.start(t)
+		follower.start(t)
+		leader.lead(t)
+		pass(2 * time.Second)
+		first := getAuthority(t, server, time.Now()).Signing.Certificate
+
+		annotateSecret(t, server, certs.RotateAnnotation, "please")
+		pass(15 * time.Second)
+		rotating := getAuthority(t, server, time.Now())
+		if rotating.Next == nil || rotating.RotationRequested || !rotating.Signing.Certificate.Equal(first) {
+			t.Fatalf("a rotation that was asked for has not begun: %+v", getSecret(t, server).Annotations)
+		}
+		for place, bundle := range publishedBundles(t, server) {
+			if list, _ := certs.ParseBundle([]byte(bundle)); len(list) != 2 {
+				t.Errorf("%s holds %d CAs, want the old and the next", place, len(list))
+			}
+		}
+
+		pass(time.Minute) // to settle
+		pass(20 * time.Second)
+		promoted := getAuthority(t, server, time.Now())
+		if promoted.Next != nil || !promoted.Signing.Certificate.Equal(rotating.Next.Certificate) || len(promoted.Old) != 1 {
+			t.Fatal("the next CA does not sign, or the old one is not trusted any more")
+		}
+		for _, r := range []*replica{leader, follower} {
+			if err := certs.Verify(serving(t, r), certs.EncodeBundle(promoted.Bundle(time.Now())[:1]), host, time.Now()); err != nil {
+				t.Errorf("a replica does not serve a leaf of the new CA: %v", err)
+			}
+		}
+
+		pass(time.Until(promoted.RetireAfter) + 15*time.Second)
+		for place, bundle := range publishedBundles(t, server) {
+			if list, _ := certs.ParseBundle([]byte(bundle)); len(list) != 1 || list[0].Equal(first) {
+				t.Errorf("%s still holds the old CA", place)
+			}
+		}
+		checkError(t, follower.readiness.Ready(t.Context()), "")
+	})
+}
+
+// The next CA does not sign before every client has it, however long that takes.
+func TestRotationWaitsForEveryClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(t, manifests()...)
+		r := newReplica(t, server, shortLived(), targets()...)
+		r.start(t)
+		stop := run(t, r.source.Rotator())
+		publishing := run(t, certs.NewBundlePublisher(r.client, r.source, r.published, nil))
+		pass(2 * time.Second)
+		publishing() // nobody publishes any more
+
+		annotateSecret(t, server, certs.RotateAnnotation, "please")
+		pass(10 * time.Minute)
+		if getAuthority(t, server, time.Now()).Next == nil {
+			t.Error("the next CA signs, and nobody trusts it")
+		}
+		stop()
+	})
+}
+
+// A new leader may have missed what the last one did. It looks before it publishes, so no bundle ever loses a CA that may sign.
+func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(t, manifests()...)
+		rarely := shortLived()
+		rarely.Poll = time.Hour
+		leader, follower := newReplica(t, server, shortLived(), targets()...), newReplica(t, server, rarely, targets()...)
+		leader.start(t)
+		follower.start(t)
+		leader.lead(t)
+		pass(2 * time.Second)
+		annotateSecret(t, server, certs.RotateAnnotation, "please")
+		pass(15 * time.Second)
+		leader.resign()
+		bundle, writes := leader.source.Bundle(), 0
+		if bytes.Equal(follower.source.Bundle(), bundle) {
+			t.Fatal("the follower knows of the rotation, so this shows nothing")
+		}
+
+		follower.client = interceptor.NewClient(follower.client, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				writes++
+				return c.Patch(ctx, o, p, opts...)
+			},
+		})
+		follower.lead(t)
+		pass(3 * time.Second)
+		if writes > 0 || !bytes.Equal(follower.source.Bundle(), bundle) {
+			t.Errorf("the new leader wrote %d objects, want none: all was well", writes)
+		}
+	})
+}
+
+// A CA that somebody has put in by hand is not published yet. The old leaf is served until it is, and no longer.
+func TestCAReplacedByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(t, manifests()...)
+		leader, follower := newReplica(t, server, shortLived(), targets()...), newReplica(t, server, shortLived(), targets()...)
+		leader.start(t)
+		follower.start(t)
+		leader.lead(t)
+		pass(2 * time.Second)
+		old := serving(t, follower)
+		leader.resign()
+
+		secret := getSecret(t, server)
+		secret.Data = secretAt(t, certs.Authority{Signing: issueCA(t, time.Now(), time.Hour)}, time.Now()).Data
+		if err := server.Update(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		pass(30 * time.Second)
+		if serving(t, follower) != old {
+			t.Error("a leaf is served that no API server trusts")
+		}
+		checkError(t, follower.readiness.Ready(t.Context()), "")
+
+		leader.lead(t)
+		pass(time.Second)
+		if serving(t, follower) == old {
+			t.Error("a leaf is served that no API server trusts any more")
+		}
+		checkError(t, follower.readiness.Ready(t.Context()), "")
+	})
+}
+
+func annotateSecret(t *testing.T, server client.Client, key, value string) {
+	t.Helper()
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = "system", "ca"
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value))
+	if err := server.Patch(t.Context(), secret, patch); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,171 @@
+package certs
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Target is what holds a caBundle of ours: one object by name, or all objects of a kind that carry some labels.
+type Target struct {
+	kind     targetKind
+	name     string
+	selector labels.Selector
+}
+
+// targetKind is a kind of object, and how to find in one the clients that it configures.
+type targetKind struct {
+	schema.GroupVersionKind
+	clients func(u *unstructured.Unstructured) []clientConfig
+	// without says what is wrong with an object that was asked for by name and configures no client; "" if nothing is.
+	without string
+}
+
+func admissionKind(kind string) targetKind {
+	return targetKind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind},
+		clients:          webhookClients,
+	}
+}
+
+// MutatingWebhooks is the MutatingWebhookConfiguration of that name.
+func MutatingWebhooks(name string) Target {
+	return Target{kind: admissionKind("MutatingWebhookConfiguration"), name: name}
+}
+
+// ValidatingWebhooks is the ValidatingWebhookConfiguration of that name.
+func ValidatingWebhooks(name string) Target {
+	return Target{kind: admissionKind("ValidatingWebhookConfiguration"), name: name}
+}
+
+// MutatingWebhooksLabelled is every MutatingWebhookConfiguration that selector selects; there may be none. Unlike for the other
+// targets, RBAC cannot restrict list and watch to their names.
+func MutatingWebhooksLabelled(selector labels.Selector) Target {
+	return Target{kind: admissionKind("MutatingWebhookConfiguration"), selector: selector}
+}
+
+// ConversionWebhook is the conversion webhook of the CustomResourceDefinition of that name.
+func ConversionWebhook(crd string) Target {
+	return Target{name: crd, kind: targetKind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		clients:          conversionClients,
+		without:          "has no conversion webhook",
+	}}
+}
+
+func (t Target) String() string {
+	if t.name == "" {
+		return fmt.Sprintf("%s with %s", t.kind.Kind, t.selector)
+	}
+	return t.kind.Kind + " " + t.name
+}
+
+// listOptions selects the target at the API server. A field selector on the name is what resourceNames in RBAC allow.
+func (t Target) listOptions() *client.ListOptions {
+	if t.name == "" {
+		return &client.ListOptions{LabelSelector: t.selector}
+	}
+	return &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", t.name)}
+}
+
+// list returns an empty list to read the target into.
+func (t Target) list() *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(t.kind.GroupVersion().WithKind(t.kind.Kind + "List"))
+	return list
+}
+
+// object is what we keep of a published object. It is not changed once it is made.
+type object struct {
+	gvk             schema.GroupVersionKind
+	name            string
+	resourceVersion string
+	clients         []clientConfig
+}
+
+func (o *object) String() string { return o.gvk.Kind + " " + o.name }
+
+// observe keeps of an object what tells API servers whom to trust.
+func (t Target) observe(u *unstructured.Unstructured) *object {
+	return &object{
+		gvk:             t.kind.GroupVersionKind,
+		name:            u.GetName(),
+		resourceVersion: u.GetResourceVersion(),
+		clients:         t.kind.clients(u),
+	}
+}
+
+// clientConfig is one place that tells API servers whom to call and whom to trust.
+type clientConfig struct {
+	entry  string // names it for people
+	path   string // JSON pointer to the clientConfig
+	host   string // what the serving certificate is checked against
+	bundle string // PEM; "" if there is none
+}
+
+func webhookClients(u *unstructured.Unstructured) []clientConfig {
+	webhooks, _ := u.Object["webhooks"].([]any)
+	clients := make([]clientConfig, 0, len(webhooks))
+	shared := map[string]string{} // hundreds of entries hold the same bundle: keep it once
+	for i, w := range webhooks {
+		webhook, _ := w.(map[string]any)
+		name, _ := webhook["name"].(string)
+		config, ok := webhook["clientConfig"].(map[string]any)
+		if !ok {
+			continue
+		}
+		c := readClientConfig(config)
+		c.entry, c.path = "webhook "+name, fmt.Sprintf("/webhooks/%d/clientConfig", i)
+		if first, ok := shared[c.bundle]; ok {
+			c.bundle = first
+		}
+		shared[c.bundle] = c.bundle
+		clients = append(clients, c)
+	}
+	return clients
+}
+
+func conversionClients(u *unstructured.Unstructured) []clientConfig {
+	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "conversion", "strategy")
+	config, ok, _ := unstructured.NestedMap(u.Object, "spec", "conversion", "webhook", "clientConfig")
+	if strategy != "Webhook" || !ok {
+		return nil
+	}
+	c := readClientConfig(config)
+	c.entry, c.path = "conversion webhook", "/spec/conversion/webhook/clientConfig"
+	return []clientConfig{c}
+}
+
+// readClientConfig derives the host as the API server does: from the Service, else from the URL.
+func readClientConfig(config map[string]any) clientConfig {
+	var c clientConfig
+	if service, ok := config["service"].(map[string]any); ok {
+		name, _ := service["name"].(string)
+		namespace, _ := service["namespace"].(string)
+		c.host = ServiceName(name, namespace)
+	} else if raw, ok := config["url"].(string); ok {
+		if u, err := url.Parse(raw); err == nil {
+			c.host = u.Hostname()
+		}
+	}
+	if encoded, ok := config["caBundle"].(string); ok {
+		if bundle, err := base64.StdEncoding.DecodeString(encoded); err == nil {
+			c.bundle = string(bundle)
+		}
+	}
+	return c
+}
+
+// selects repeats listOptions here, for clients that do not select at the server.
+func (t Target) selects(u *unstructured.Unstructured) bool {
+	if t.name == "" {
+		return t.selector.Matches(labels.Set(u.GetLabels()))
+	}
+	return u.GetName() == t.name
+}
