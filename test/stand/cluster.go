@@ -124,7 +124,7 @@ func Start(o Options) (*Cluster, error) {
 
 // start runs the launcher until it says, in one line, that it is ready.
 func (c *Cluster) start(flags []string) error {
-	c.cmd = exec.Command(c.launcher, flags...)
+	c.cmd = exec.CommandContext(context.Background(), c.launcher, flags...)
 	c.cmd.Stderr = os.Stderr
 	if module, err := controlplaneDir(); err == nil {
 		c.cmd.Args = append(c.cmd.Args, "--module="+module)
@@ -310,7 +310,7 @@ func buildControlPlane(launcher, version string) error {
 	if module, err := controlplaneDir(); err == nil {
 		args = append(args, "--module="+module)
 	}
-	cmd := exec.Command(launcher, args...)
+	cmd := exec.CommandContext(context.Background(), launcher, args...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Run(); err != nil {

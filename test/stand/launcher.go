@@ -1,6 +1,7 @@
 package stand
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -67,12 +68,12 @@ func buildLauncher(module string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close()
+	defer func() { _ = lock.Close() }()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "stand")
-	cmd := exec.Command("go", "build", "-C", module, "-buildvcs=false", "-o", path, "./cmd/stand")
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-C", module, "-buildvcs=false", "-o", path, "./cmd/stand")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", errors.Join(err, errors.New(string(out)))

@@ -26,11 +26,11 @@ func FreePorts(t testing.TB, n int) []int {
 			return ports
 		}
 		port := first + rand.IntN(max(low-first, 1000))
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
 		}
-		defer listener.Close() // held until all are chosen, so they differ
+		defer func() { _ = listener.Close() }() // held until all are chosen, so they differ
 		ports = append(ports, port)
 	}
 	t.Fatalf("finding %d free ports", n)

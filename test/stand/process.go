@@ -72,8 +72,9 @@ func StartProcess(ctx context.Context, c Command) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a log for %s: %w", c.Name, err)
 	}
-	defer log.Close()
-	p := &Process{Name: c.Name, LogFile: log.Name(), cmd: exec.Command(c.Path, c.Args...), done: make(chan struct{})}
+	defer func() { _ = log.Close() }() // the process has its own
+	p := &Process{Name: c.Name, LogFile: log.Name(), done: make(chan struct{})}
+	p.cmd = exec.CommandContext(context.WithoutCancel(ctx), c.Path, c.Args...) // ctx bounds the start only
 	p.cmd.Env = append(os.Environ(), c.Env...)
 	p.cmd.Dir = c.Dir
 	p.cmd.Stdout, p.cmd.Stderr = log, log
@@ -195,7 +196,7 @@ func AnswersHTTP(url string) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
 			body, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
 			return fmt.Errorf("GET %s: %s: %s", url, resp.Status, body)
