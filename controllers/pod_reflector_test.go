@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -212,5 +213,28 @@ func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
 	stop()
 	if err := <-blocked; !errors.Is(err, context.Canceled) {
 		t.Errorf("Add with a full queue: %v", err)
+	}
+}
+
+// BenchmarkPodUpdate is one decoded Pod on its way to the counters: the record,
+// the queue and the count.
+func BenchmarkPodUpdate(b *testing.B) {
+	sets := &sidecarSets{}
+	m, err := newCollectors(prometheus.NewRegistry())
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := newPodTally(sets, nil, tally.Options{}, m)
+	sets.swap(logSet(1))
+	go p.own(b.Context())
+	store := &podStore{do: func(f func(*tally.Tally)) error { return p.do(b.Context(), f) }, events: m.podEvents}
+	pods := [2]*corev1.Pod{webPod(1), notReady(webPod(1))}
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		if err := store.Update(pods[i%2]); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

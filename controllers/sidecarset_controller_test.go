@@ -233,10 +233,11 @@ func TestReconcileReportsAnObjectThatDoesNotCompile(t *testing.T) {
 	r.pods.feed(t, webPod(1))
 	r.sets.swap() // without a Program
 	eventually(t, func() error {
-		if n, err := r.pods.count(t.Context(), "log"); err != nil || n.Known {
-			return fmt.Errorf("known %v, %v", n.Known, err)
+		n, err := r.pods.count(t.Context(), "log")
+		if err == nil && n.Known {
+			err = errors.New("the tally still knows the SidecarSet")
 		}
-		return nil
+		return err
 	})
 	if result := r.reconcile(t); !result.IsZero() || r.store.writes() != 0 {
 		t.Fatalf("without a problem: result %v, %d writes", result, r.store.writes())
