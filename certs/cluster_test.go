@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -103,6 +104,8 @@ func newAPIServer(t *testing.T, objects ...client.Object) client.WithWatch {
 	crd.SetGroupVersionKind(crdKind)
 	byName := func(o client.Object) []string { return []string{o.GetName()} }
 	server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithTypeConverters(managedfields.NewDeducedTypeConverter()). // the default one parses every API's schema
+
 		WithIndex(&admissionregistrationv1.MutatingWebhookConfiguration{}, "metadata.name", byName).
 		WithIndex(&admissionregistrationv1.ValidatingWebhookConfiguration{}, "metadata.name", byName).
 		WithIndex(crd, "metadata.name", byName).
@@ -155,6 +158,12 @@ func (r *replica) connect(yes bool) {
 }
 
 var errCutOff = errors.New("the API server cannot be reached")
+
+func (r *replica) connected() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.cutOff
+}
 
 // newReplica makes a replica; it is connected.
 func newReplica(t *testing.T, server client.WithWatch, opts certs.Options, targets ...certs.Target) *replica {
