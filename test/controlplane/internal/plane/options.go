@@ -61,7 +61,7 @@ func (o *Options) argsFor(program string) []string {
 	return flags
 }
 
-// host is the bind address as it stands in a URL.
+// url is that of a server at the bind address.
 func (o *Options) url(scheme string, port int) string {
 	return scheme + "://" + net.JoinHostPort(o.BindAddress, fmt.Sprint(port))
 }
