@@ -1,0 +1,82 @@
+// Command report measures one Pod admission with the operator's handler and
+// with the comparator, in interleaved rounds of one process, and prints the
+// ratios beside the targets. Times depend on the machine and its load; ratios,
+// allocations and bytes are what counts.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-logr/logr"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/test/bench"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 9, "rounds in which all cases take their turn")
+	budget := flag.Duration("budget", 20*time.Millisecond, "CPU time for one case in one round")
+	flag.Parse()
+	logf.SetLogger(logr.Discard())
+
+	results := bench.Compare(*rounds, *budget)
+	printTable(os.Stdout, results)
+	printTargets(os.Stdout, results, bench.CatalogChange(1000, *rounds))
+}
+
+func printTable(w io.Writer, r bench.Results) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "Pod\tcase\tSidecarSets\tcomparator CPU\tallocs\tbytes\tours CPU\tallocs\tbytes\tCPU 1/\tallocs 1/\tbytes 1/\t")
+	for _, c := range r.Cases {
+		theirs, ours := r.Comparator[c], r.Ours[c]
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%.0f\t%.0f\t%s\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t\n", c.Size, c.Kind, c.Count,
+			micros(theirs.CPU), theirs.Allocs, theirs.Bytes, micros(ours.CPU), ours.Allocs, ours.Bytes,
+			ratio(theirs.CPU, ours.CPU), theirs.Allocs/ours.Allocs, theirs.Bytes/ours.Bytes)
+	}
+	_ = table.Flush() // an error would come from w, which is the terminal
+	fmt.Fprintln(w)
+}
+
+func printTargets(w io.Writer, r bench.Results, change time.Duration) {
+	small, big := bench.Small.Name, bench.Big.Name
+	match := bench.Case{Size: small, Kind: bench.Matched, Count: 100}
+	bigMatch := bench.Case{Size: big, Kind: bench.Matched, Count: 100}
+	none := bench.Case{Size: small, Kind: bench.None, Count: 100}
+	bigNone := bench.Case{Size: big, Kind: bench.None, Count: 100}
+	repeated := bench.Case{Size: small, Kind: bench.Repeated, Count: 100}
+
+	theirs, ours := r.Comparator, r.Ours
+	atLeast := func(name, what string, got, want float64) { verdict(w, name, what, got, want, got >= want, ">=") }
+	atMost := func(name, what string, got, want float64) { verdict(w, name, what, got, want, got <= want, "<=") }
+
+	atLeast("P1", "matched, 9 KB, 100 SidecarSets: CPU, times less than the comparator", ratio(theirs[match].CPU, ours[match].CPU), 30)
+	atLeast("P1", "the same: bytes", theirs[match].Bytes/ours[match].Bytes, 40)
+	atLeast("P1", "the same: allocations", theirs[match].Allocs/ours[match].Allocs, 30)
+	atMost("P1b", "our own result again: CPU, times a match", ratio(ours[repeated].CPU, ours[match].CPU), 1.2)
+	atLeast("P2", "matched, 60 KB: CPU", ratio(theirs[bigMatch].CPU, ours[bigMatch].CPU), 30)
+	atLeast("P3", "none matched, 9 KB: CPU", ratio(theirs[none].CPU, ours[none].CPU), 15)
+	atMost("P3", "none matched: the 60 KB Pod, times the 9 KB Pod", ratio(ours[bigNone].CPU, ours[none].CPU), 1.5)
+	for _, kind := range bench.Kinds {
+		one, thousand, most := bench.Case{Size: small, Kind: kind, Count: 1}, bench.Case{Size: small, Kind: kind, Count: 1000}, bench.Case{Size: small, Kind: kind, Count: 10_000}
+		atMost("P4", fmt.Sprintf("%s, 9 KB: 1,000 SidecarSets, times one (the bound of now)", kind), ratio(ours[thousand].CPU, ours[one].CPU), 1.2)
+		atMost("P4", fmt.Sprintf("%s, 9 KB: 10,000 SidecarSets, times one", kind), ratio(ours[most].CPU, ours[one].CPU), 1.1)
+	}
+	atMost("P8", "one of 1,000 SidecarSets changes: ms of CPU until visible", change.Seconds()*1000, 2)
+}
+
+func verdict(w io.Writer, name, what string, got, want float64, met bool, relation string) {
+	word := "met"
+	if !met {
+		word = "NOT MET"
+	}
+	fmt.Fprintf(w, "%-4s %-75s %6.2f  (%s %g)  %s\n", name, what, got, relation, want, word)
+}
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+func micros(d time.Duration) string { return fmt.Sprintf("%.1fµs", float64(d.Nanoseconds())/1000) }
