@@ -110,25 +110,62 @@ func newAPIServer(t *testing.T, objects ...client.Object) client.WithWatch {
 		WithIndex(&admissionregistrationv1.ValidatingWebhookConfiguration{}, "metadata.name", byName).
 		WithIndex(crd, "metadata.name", byName).
 		Build()
-	return interceptor.NewClient(server, interceptor.Funcs{Watch: watchUnstructured})
+	return interceptor.NewClient(server, interceptor.Funcs{Watch: watchAll})
 }
 
-// watchUnstructured sends unstructured objects to those who asked for them, as a real client does and the fake one does not.
-func watchUnstructured(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
-	w, err := c.Watch(ctx, l, opts...)
+// watchAll does what a real API server does and the fake one does not: it begins with what was written since the list that precedes a
+// watch (here: with everything there is), and sends unstructured objects to those who asked for them.
+func watchAll(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+	later, err := c.Watch(ctx, l, opts...)
 	if err != nil {
 		return nil, err
 	}
-	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
-		if _, ok := e.Object.(*unstructured.Unstructured); !ok {
-			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.Object)
-			if err != nil {
-				panic(err)
+	now, ok := l.DeepCopyObject().(*unstructured.UnstructuredList)
+	if err := c.List(ctx, now, opts...); err != nil || !ok {
+		later.Stop()
+		return nil, err
+	}
+	events := make(chan watch.Event)
+	w := watch.NewProxyWatcher(events)
+	go func() {
+		defer close(events)
+		defer later.Stop()
+		for i := range now.Items {
+			select {
+			case events <- watch.Event{Type: watch.Modified, Object: &now.Items[i]}:
+			case <-w.StopChan():
+				return
 			}
-			e.Object = &unstructured.Unstructured{Object: object}
 		}
-		return e, true
-	}), nil
+		for {
+			select {
+			case e, ok := <-later.ResultChan():
+				if !ok {
+					return
+				}
+				e.Object = toUnstructured(e.Object)
+				select {
+				case events <- e:
+				case <-w.StopChan():
+					return
+				}
+			case <-w.StopChan():
+				return
+			}
+		}
+	}()
+	return w, nil
+}
+
+func toUnstructured(o runtime.Object) runtime.Object {
+	if _, ok := o.(*unstructured.Unstructured); ok {
+		return o
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(err)
+	}
+	return &unstructured.Unstructured{Object: object}
 }
 
 // replica is one process of the operator.

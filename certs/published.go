@@ -52,7 +52,7 @@ func (p *Published) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("published")
 	var wg sync.WaitGroup
 	for i, target := range p.targets {
-		reflector := cache.NewReflectorWithOptions(&targetListWatch{p, i}, nil, &targetStore{p, i}, cache.ReflectorOptions{
+		reflector := cache.NewReflectorWithOptions(p.listWatch(i), nil, &targetStore{p, i}, cache.ReflectorOptions{
 			Name:            target.String(),
 			TypeDescription: target.kind.Kind,
 			Logger:          &logger,
@@ -183,46 +183,38 @@ func (p *Published) update(i int, change func(*view)) {
 	p.changed = make(chan struct{})
 }
 
-// targetListWatch lists and watches one target. It does without the streaming list: there is one object, or a few.
-type targetListWatch struct {
-	p *Published
-	i int
-}
+// listThenWatch has a reflector list first and then watch: there is one object, or a few.
+type listThenWatch struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is what a reflector asks to learn that it should list and then watch.
-func (lw *targetListWatch) IsWatchListSemanticsUnSupported() bool { return true }
+// IsWatchListSemanticsUnSupported is how a reflector asks.
+func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-func (lw *targetListWatch) List(options metav1.ListOptions) (runtime.Object, error) {
-	return lw.ListWithContext(context.Background(), options)
-}
-
-func (lw *targetListWatch) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	target := lw.p.targets[lw.i]
-	list, opts := target.list(), target.listOptions()
-	opts.Raw = &options
-	err := lw.p.client.List(ctx, list, opts)
-	lw.note(err)
-	return list, err
-}
-
-func (lw *targetListWatch) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return lw.WatchWithContext(context.Background(), options)
-}
-
-func (lw *targetListWatch) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	target := lw.p.targets[lw.i]
-	opts := target.listOptions()
-	opts.Raw = &options
-	w, err := lw.p.client.Watch(ctx, target.list(), opts)
-	lw.note(err)
-	return w, err
+// listWatch lists and watches one target.
+func (p *Published) listWatch(i int) cache.ListerWatcher {
+	target := p.targets[i]
+	return listThenWatch{&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list, opts := target.list(), target.listOptions()
+			opts.Raw = &options
+			err := p.client.List(ctx, list, opts)
+			p.note(i, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			opts := target.listOptions()
+			opts.Raw = &options
+			w, err := p.client.Watch(ctx, target.list(), opts)
+			p.note(i, err)
+			return w, err
+		},
+	}}
 }
 
 // note remembers why a target cannot be followed, for whoever asks whether we are ready.
-func (lw *targetListWatch) note(err error) {
-	lw.p.mu.Lock()
-	defer lw.p.mu.Unlock()
-	lw.p.views[lw.i].err = err
+func (p *Published) note(i int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.views[i].err = err
 }
 
 // targetStore is where a reflector puts what it reads of one target.
