@@ -16,12 +16,6 @@ import (
 	"github.com/sidecarset/operator/internal/revision"
 )
 
-// The paths that the webhook configuration calls for SidecarSets.
-const (
-	SidecarSetDefaultPath  = "/mutate-apps-kruise-io-sidecarset"
-	SidecarSetValidatePath = "/validate-apps-kruise-io-sidecarset"
-)
-
 // NewSidecarSetDefaulter returns the webhook that defaults SidecarSets of either
 // version and writes their hashes. It answers with operations for exactly what
 // it filled in and never re-serialises the object, so that members which this
