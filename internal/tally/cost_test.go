@@ -1,14 +1,13 @@
 package tally_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,7 +23,7 @@ import (
 const bytesPerPod = 1024
 
 // realisticPod is the i-th Pod of a cluster: an app, two injected sidecars and a
-// native one, with what admission, the scheduler and the kubelet leave on it.
+// native one, with what of admission, the scheduler and the kubelet is looked at.
 func realisticPod(i int) *corev1.Pod {
 	deployment := i / 20
 	app := fmt.Sprintf("shop-%d", deployment)
@@ -57,27 +56,18 @@ func realisticPod(i int) *corev1.Pod {
 }
 
 func container(name string) corev1.Container {
-	c := corev1.Container{Name: name, Image: "registry.example.com/shop/" + name + ":1.2.3"}
-	for i := range 12 {
-		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", i), Value: strings.Repeat("v", 40)})
-	}
-	c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
-	return c
+	return corev1.Container{Name: name, Image: "registry.example.com/shop/" + name + ":1.2.3"}
 }
 
 func hashes(i int) string {
-	entries := map[string]any{}
+	var h podstate.Hashes
 	for _, set := range []string{"logging", "mesh"} {
-		entries[set] = map[string]any{
-			"updateTimestamp": fmt.Sprintf("2026-01-02T03:%02d:%02dZ", i/60%60, i%60), "sidecarSetName": set,
-			"hash": strings.Repeat("bcdf2456", 8), "sidecarList": []string{"log", "mesh"}, "controllerRevision": set + "-6f84bc646f",
-		}
+		h = h.With(podstate.HashEntry{
+			UpdateTimestamp: time.Unix(1767323045+int64(i), 0), SidecarSetName: set, Hash: strings.Repeat("bcdf2456", 8),
+			SidecarList: []string{"log", "mesh"}, ControllerRevision: set + "-6f84bc646f",
+		})
 	}
-	text, err := json.Marshal(entries)
-	if err != nil {
-		panic(err)
-	}
-	return string(text)
+	return h.String()
 }
 
 // decoded gives the Pod the memory layout that decoding an event gives it.

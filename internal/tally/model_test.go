@@ -59,14 +59,16 @@ type world struct {
 	namespaces map[string]labels.Set
 	pods       map[string]*corev1.Pod // by namespace/name
 	serial     int
+	selectors  map[*metav1.LabelSelector]labels.Selector // compiled once
 }
 
 func newWorld(t testing.TB) *world {
 	return &world{
-		t:        t,
-		sets:     map[string]*appsv1beta1.SidecarSet{},
-		programs: map[string]*inject.Program{},
-		pods:     map[string]*corev1.Pod{},
+		t:         t,
+		sets:      map[string]*appsv1beta1.SidecarSet{},
+		programs:  map[string]*inject.Program{},
+		pods:      map[string]*corev1.Pod{},
+		selectors: map[*metav1.LabelSelector]labels.Selector{nil: labels.Everything()},
 		namespaces: map[string]labels.Set{
 			"a": {"kubernetes.io/metadata.name": "a"}, "b": {"kubernetes.io/metadata.name": "b", "team": "x"},
 			excludedNamespace: {"kubernetes.io/metadata.name": excludedNamespace},
@@ -135,8 +137,14 @@ func (w *world) selects(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
 	if set.Spec.Selector == nil || len(set.Spec.Selector.MatchLabels)+len(set.Spec.Selector.MatchExpressions) == 0 {
 		return false
 	}
-	return selector(w.t, set.Spec.Selector, nil).Matches(labels.Set(pod.Labels)) &&
-		selector(w.t, set.Spec.NamespaceSelector, labels.Everything()).Matches(namespace)
+	return w.selector(set.Spec.Selector).Matches(labels.Set(pod.Labels)) && w.selector(set.Spec.NamespaceSelector).Matches(namespace)
+}
+
+func (w *world) selector(s *metav1.LabelSelector) labels.Selector {
+	if _, compiled := w.selectors[s]; !compiled {
+		w.selectors[s] = selector(w.t, s, nil)
+	}
+	return w.selectors[s]
 }
 
 func (w *world) expected(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
