@@ -10,7 +10,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -80,7 +82,7 @@ func run(ctx context.Context, o options) error {
 	watches := webhooks.NewWatchHealth(nil, 0)
 	server := webhooks.NewServer(o.server(certificate, ctx.Done()))
 
-	mgr, err := ctrl.NewManager(config, o.manager(certificate, server, watches))
+	mgr, err := ctrl.NewManager(config, o.manager(certificate, watches))
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
@@ -103,7 +105,7 @@ func run(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
-		if err := mgr.AddReadyzCheck("certificate", serving.Readiness.Check); err != nil {
+		if err := addReadiness(mgr, "certificate", serving.Readiness.Check); err != nil {
 			return err
 		}
 	}
@@ -116,7 +118,7 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "watches": watches.Ready} {
-		if err := mgr.AddReadyzCheck(name, check); err != nil {
+		if err := addReadiness(mgr, name, check); err != nil {
 			return err
 		}
 	}
@@ -124,4 +126,25 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// addReadiness adds a readiness check and logs its answer whenever it changes:
+// the probe's own answer keeps reasons to itself.
+func addReadiness(mgr ctrl.Manager, name string, check healthz.Checker) error {
+	var mu sync.Mutex
+	last := "not asked yet"
+	return mgr.AddReadyzCheck(name, func(r *http.Request) error {
+		err := check(r)
+		answer := ""
+		if err != nil {
+			answer = err.Error()
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if answer != last {
+			ctrl.Log.WithName("readiness").Info("Readiness changed", "check", name, "ready", err == nil, "reason", answer)
+			last = answer
+		}
+		return err
+	})
 }

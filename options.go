@@ -152,8 +152,8 @@ func (o options) server(certificate getCertificate, stopping <-chan struct{}) we
 // manager returns the manager's options. The cache holds SidecarSets as
 // unstructured objects and Namespaces as metadata. Everything else is read
 // live, by name; Pods in particular are never cached.
-func (o options) manager(certificate getCertificate, server *webhooks.Server, watches *webhooks.WatchHealth) ctrl.Options {
-	managed := ctrl.Options{
+func (o options) manager(certificate getCertificate, watches *webhooks.WatchHealth) ctrl.Options {
+	return ctrl.Options{
 		Scheme: scheme,
 		Cache:  webhooks.CacheOptions(watches),
 		Client: client.Options{Cache: &client.CacheOptions{
@@ -171,10 +171,6 @@ func (o options) manager(certificate getCertificate, server *webhooks.Server, wa
 		RetryPeriod:                   &o.retryPeriod,
 		GracefulShutdownTimeout:       new(o.drainGrace + 15*time.Second), // the server's grace and its bound on requests in flight
 	}
-	if o.answersWebhooks() {
-		managed.WebhookServer = server
-	}
-	return managed
 }
 
 // metrics are served over TLS with the webhooks' certificate, to clients that

@@ -37,8 +37,8 @@ type Options struct {
 	ExcludedNamespaces []string
 }
 
-// Setup serves all webhooks on server, which the manager has to run, and adds
-// its readiness to the manager's.
+// Setup serves all webhooks on server, and adds the server and its readiness to
+// the manager.
 func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	live := mgr.GetAPIReader()
 	instrumented := instrument(metrics.Registry)
@@ -58,6 +58,9 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	convert := NewConversionHandler(mgr.GetLogger().WithName("convert"))
 	server.RegisterBounded(PathConvert, instrumented(PathConvert, convert), MaxConversionBytes)
 
+	if err := mgr.Add(server); err != nil {
+		return fmt.Errorf("adding the webhook server: %w", err)
+	}
 	for name, check := range map[string]healthz.Checker{"webhook": server.Ready, "webhook-listener": server.StartedChecker()} {
 		if err := mgr.AddReadyzCheck(name, check); err != nil {
 			return fmt.Errorf("adding the readiness check %s: %w", name, err)

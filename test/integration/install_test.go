@@ -51,7 +51,7 @@ func TestRightsSuffice(t *testing.T) {
 func leader(t *testing.T) int {
 	t.Helper()
 	for i, replica := range replicas {
-		if strings.Contains(replica.Log(), "successfully acquired lease") {
+		if strings.Contains(replica.Log(), "Successfully acquired lease") {
 			return i
 		}
 	}
