@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/x509"
 	"errors"
@@ -62,6 +63,7 @@ const (
 	StepPromote   Step = "promote"   // the next CA has become the signing one
 	StepSchedule  Step = "schedule"  // it was settled when to drop a CA that was found in the bundle
 	StepRetire    Step = "retire"    // the CAs that no longer sign were dropped from the bundle
+	StepTidy      Step = "tidy"      // what had expired was dropped, or what was missing was added; only ca.crt changes
 )
 
 const caName = "sidecarset-operator-ca"
@@ -75,13 +77,18 @@ func NewAuthority(now time.Time, p Policy) (Authority, error) {
 	return Authority{Signing: ca}, nil
 }
 
-// Bundle returns the certificates that clients must trust: Signing, Next, then Old, each once and none that has expired.
+// Bundle returns the certificates that clients must trust, each once and none that has expired. The oldest is first, whoever signs, so
+// that a promotion changes nothing that is published.
 func (a Authority) Bundle(now time.Time) []*x509.Certificate {
-	ours := []*x509.Certificate{a.Signing.Certificate}
+	current := []*x509.Certificate{a.Signing.Certificate}
 	if a.Next != nil {
-		ours = append(ours, a.Next.Certificate)
+		current = append(current, a.Next.Certificate)
 	}
-	return MergeBundles(now, ours, a.Old)
+	bundle := MergeBundles(now, current, a.Old)
+	slices.SortStableFunc(bundle, func(a, b *x509.Certificate) int {
+		return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))
+	})
+	return bundle
 }
 
 // Advance takes at most one step of the rotation that is due at now. The argument published says that every client has trusted Next

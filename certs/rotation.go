@@ -85,8 +85,11 @@ func (r *Rotator) step(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rotating the CA in Secret %s: %w", s.secretRef(), err)
 	}
-	if step == StepNone && bytes.Equal(secret.Data[bundleKey], EncodeBundle(stored.Bundle(now))) {
-		return nil
+	if step == StepNone {
+		if bytes.Equal(secret.Data[bundleKey], EncodeBundle(stored.Bundle(now))) {
+			return nil
+		}
+		step = StepTidy
 	}
 	if err := r.store(ctx, secret, due, now); err != nil {
 		return err
