@@ -32,7 +32,7 @@ const (
 	// RetireAfterAnnotation stands on the CA Secret while a CA that no longer signs is still trusted: the time, in RFC 3339, after
 	// which no leaf of it can be valid. Set it to a time in the past to drop such CAs at once, for example after a key has leaked.
 	RetireAfterAnnotation = "sidecarset.io/ca-retire-after"
-	// RotateAnnotation, with any value, asks the leader to rotate the CA now. The leader removes it when it has begun.
+	// RotateAnnotation asks the leader, with any value, to rotate the CA now. The leader removes it when it has begun.
 	RotateAnnotation = "sidecarset.io/ca-rotate"
 )
 

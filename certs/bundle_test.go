@@ -130,8 +130,7 @@ func TestResetBundleIsRepaired(t *testing.T) {
 func TestQuarrelIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := 0
-		var server client.WithWatch
-		server = interceptor.NewClient(newAPIServer(t, manifests()...), interceptor.Funcs{
+		server := interceptor.NewClient(newAPIServer(t, manifests()...), interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 				err := c.Patch(ctx, o, p, opts...)
 				if o.GetName() == "defaulting" && err == nil {

@@ -15,7 +15,7 @@ import (
 // written out as they are after defaulting.
 type vector struct {
 	spec                         string
-	text, bareText               string // the preimages; bareText is derived from text where empty
+	text                         string // the preimage
 	hex, hash, bareHex, bareHash string
 }
 

@@ -209,7 +209,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if response.StatusCode == 200 && !strings.Contains(string(body), "\nsidecarset_") {
+		if response.StatusCode == http.StatusOK && !strings.Contains(string(body), "\nsidecarset_") {
 			t.Errorf("no metric of ours in %d bytes", len(body))
 		}
 		return response.StatusCode
