@@ -122,9 +122,9 @@ func (a *admission) answer(w http.ResponseWriter, r *http.Request) admissionResu
 	selected, err := a.read(a.body.Bytes(), a)
 	switch {
 	case err != nil && a.rev.uid == "":
-		return a.fail(w, resultInvalid, failure{code: http.StatusBadRequest, message: "malformed AdmissionReview: " + err.Error()})
+		return a.fail(w, resultInvalid, failure{code: http.StatusBadRequest, message: malformed(err)})
 	case err != nil:
-		return a.deny(w, resultInvalid, http.StatusBadRequest, fmt.Errorf("malformed AdmissionReview: %w", err))
+		return a.deny(w, resultInvalid, http.StatusBadRequest, malformed(err))
 	case a.problem != nil:
 		return a.fail(w, resultError, a.problem)
 	case a.ignored || selected && a.rev.leftAlone():
@@ -145,7 +145,7 @@ func (a *admission) inject(w http.ResponseWriter) admissionResult {
 	})
 	switch {
 	case err != nil:
-		return a.deny(w, resultDenied, http.StatusUnprocessableEntity, fmt.Errorf("injecting into Pod %s: %w", a.rev.podName(), err))
+		return a.deny(w, resultDenied, http.StatusUnprocessableEntity, fmt.Sprintf("injecting into Pod %s: %v", a.rev.podName(), err))
 	case plan.Empty():
 		return a.leave(w, plan)
 	}
@@ -237,26 +237,42 @@ func (p *PodInjector) namespaceLabels(ctx context.Context, catalog *match.Catalo
 	return namespace.Labels, nil
 }
 
-// fail answers without a decision.
+// malformed says what is wrong with a request, at a length that fits a log: it
+// may quote names that the request made up.
+func malformed(err error) string {
+	const most = 500
+	message := "malformed AdmissionReview: " + err.Error()
+	if len(message) > most {
+		message = message[:most] + "…"
+	}
+	return message
+}
+
+// fail answers without a decision. What others send us is their problem and
+// logged on request only; what keeps us from deciding is ours.
 func (a *admission) fail(w http.ResponseWriter, result admissionResult, err error) admissionResult {
 	answer := failure{code: http.StatusInternalServerError, message: err.Error()}
 	_ = errors.As(err, &answer)
-	logf.FromContext(a.ctx).Info("Could not answer an AdmissionReview", "code", answer.code, "reason", answer.message)
+	logger := logf.FromContext(a.ctx)
+	if result == resultInvalid {
+		logger = logger.V(1)
+	}
+	logger.Info("Could not answer an AdmissionReview", "code", answer.code, "reason", answer.message)
 	writeFailure(w, answer)
 	return result
 }
 
 // deny refuses the Pod and tells its creator why.
-func (a *admission) deny(w http.ResponseWriter, result admissionResult, code int, err error) admissionResult {
-	logf.FromContext(a.ctx).Info("Denied a Pod", "pod", a.rev.podName(), "code", code, "reason", err.Error())
-	writeDenied(w, a.rev.uid, code, err.Error())
+func (a *admission) deny(w http.ResponseWriter, result admissionResult, code int, message string) admissionResult {
+	logf.FromContext(a.ctx).V(1).Info("Denied a Pod", "Pod", a.rev.podName(), "code", code, "reason", message)
+	writeDenied(w, a.rev.uid, code, message)
 	return result
 }
 
 // allow lets the Pod pass as it is.
 func (a *admission) allow(w http.ResponseWriter, result admissionResult) admissionResult {
 	if logger := logf.FromContext(a.ctx).V(1); logger.Enabled() {
-		logger.Info("Left a Pod alone", "pod", a.rev.podName(), "result", string(result))
+		logger.Info("Left a Pod alone", "Pod", a.rev.podName(), "result", string(result))
 	}
 	writeAllowed(w, a.rev.uid)
 	return result
@@ -266,7 +282,7 @@ func (a *admission) allow(w http.ResponseWriter, result admissionResult) admissi
 func (a *admission) leave(w http.ResponseWriter, plan inject.Plan) admissionResult {
 	if logger := logf.FromContext(a.ctx).V(1); logger.Enabled() {
 		for _, skip := range plan.Skipped {
-			logger.Info("Skipped a SidecarSet", "pod", a.rev.podName(), "sidecarSet", skip.SidecarSet, "reason", string(skip.Reason))
+			logger.Info("Skipped a SidecarSet", "Pod", a.rev.podName(), "SidecarSet", skip.SidecarSet, "reason", string(skip.Reason))
 		}
 	}
 	writeAllowed(w, a.rev.uid)

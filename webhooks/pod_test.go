@@ -314,6 +314,9 @@ func checkStatus(t testing.TB, w *httptest.ResponseRecorder, message string) {
 	if status.Kind != "Status" || status.Status != metav1.StatusFailure || int(status.Code) != w.Code || status.Reason == "" {
 		t.Errorf("status = %+v, HTTP %d", status, w.Code)
 	}
+	if len(status.Message) > 1000 {
+		t.Errorf("the message has %d bytes", len(status.Message))
+	}
 	if !strings.Contains(status.Message, message) {
 		t.Errorf("message %q does not say %q", status.Message, message)
 	}
@@ -352,6 +355,7 @@ func TestPodInjectorRefusesRequestsThatAreNone(t *testing.T) {
 		"null":                       {post("null"), 400, "must be a JSON object"},
 		"truncated JSON":             {post(valid[:40]), 400, "malformed"},
 		"a ConversionReview":         {post(strings.Replace(valid, `"kind":"AdmissionReview"`, `"kind":"ConversionReview"`, 1)), 400, `not kind "ConversionReview"`},
+		"a kind of any length":       {post(strings.Replace(valid, `"kind":"AdmissionReview"`, `"kind":"`+strings.Repeat("x", 1<<20)+`"`, 1)), 400, "malformed"},
 		"an older version":           {post(strings.Replace(valid, `admission.k8s.io/v1"`, `admission.k8s.io/v1beta1"`, 1)), 400, `admission.k8s.io/v1beta1`},
 		"no kind":                    {post(`{"apiVersion":"admission.k8s.io/v1"}`), 400, "kind and apiVersion are missing"},
 		"no request":                 {post(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), 400, "request is missing"},

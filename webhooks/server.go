@@ -203,9 +203,11 @@ func (s *Server) drain(ctx context.Context, server *http.Server, served <-chan e
 	defer cancel()
 	if err := server.Shutdown(bounded); err != nil {
 		logger.Info("Closing connections that did not end in time", "timeout", s.options.DrainTimeout.String())
-		return errors.Join(server.Close(), <-served)
+		_ = server.Close() // the listener is closed already; nothing is left to report
 	}
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving webhooks: %w", err)
+	}
 	return nil
 }
 

@@ -74,7 +74,10 @@ func start(t *testing.T, options webhooks.ServerOptions, handlers map[string]htt
 	t.Cleanup(func() {
 		cancel()
 		select {
-		case <-s.stopped:
+		case err := <-s.stopped:
+			if err != nil {
+				t.Errorf("the server stopped: %v", err)
+			}
 		case <-time.After(30 * time.Second):
 			t.Error("the server does not stop")
 		}
@@ -247,6 +250,23 @@ func TestServerRefusesOversizedBodies(t *testing.T) {
 			t.Errorf("reading: %v", err)
 		}
 	})
+}
+
+func TestServerRefusesHugeHeaders(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{MaxHeaderBytes: 1 << 10}, map[string]http.HandlerFunc{"/x": answerOK})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url("/x"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Huge", strings.Repeat("x", 16<<10))
+	response, err := s.client(t).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("got %d, want 431", response.StatusCode)
+	}
 }
 
 // A client that stalls must not hold a connection for longer than the limits.

@@ -89,18 +89,18 @@ func TestWatchHealthWantsAnswersNotAttempts(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	health := webhooks.NewWatchHealth(clock, time.Minute)
 	source := &scriptedSource{listErr: make(chan error, 1), watches: make(chan *watch.FakeWatcher, 1)}
-	observed := health.Observe(source, "Namespace")
+	observed := toolscache.ToListerWatcherWithContext(health.Observe(source, "Namespace"))
 
 	clock.Step(2 * time.Minute)
 	source.listErr <- errors.New("connection refused")
-	if _, err := observed.List(metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
+	if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
 		t.Error("a failed list counted as a sign of life")
 	}
 	source.watches <- nil
-	if _, err := observed.Watch(metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
+	if _, err := observed.WatchWithContext(t.Context(), metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
 		t.Error("a failed watch counted as a sign of life")
 	}
-	if _, err := observed.List(metav1.ListOptions{}); err != nil || health.Ready(nil) != nil {
+	if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || health.Ready(nil) != nil {
 		t.Error("a list did not count as a sign of life")
 	}
 }

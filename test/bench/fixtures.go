@@ -152,7 +152,7 @@ func managedFields(manager string, pod *corev1.Pod) metav1.ManagedFieldsEntry {
 	mustDecode(mustEncode(bare), &tree)
 	return metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
-		Time: new(metav1.Unix(1_790_000_000, 0).Rfc3339Copy()), FieldsV1: &metav1.FieldsV1{Raw: mustEncode(fieldSet(tree))},
+		Time: new(metav1.Unix(1_790_000_000, 0).Rfc3339Copy()), FieldsV1: metav1.NewFieldsV1(string(mustEncode(fieldSet(tree)))),
 	}
 }
 
