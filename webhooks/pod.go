@@ -232,7 +232,7 @@ func (p *PodInjector) namespaceLabels(ctx context.Context, catalog *match.Catalo
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := p.namespaces.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
-		return nil, fmt.Errorf("reading Namespace %s: %w", name, err)
+		return nil, err // match says of which Namespace
 	}
 	return namespace.Labels, nil
 }

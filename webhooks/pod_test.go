@@ -294,7 +294,7 @@ func TestPodInjectorReadsUnknownNamespacesLive(t *testing.T) {
 				t.Fatalf("got %d after %d reads, want %d after %d: %s", w.Code, tc.live.reads, tc.wantCode, tc.reads, w.Body)
 			}
 			if w.Code != http.StatusOK {
-				checkStatus(t, w, `reading Namespace young`)
+				checkStatus(t, w, `reading the labels of Namespace young`)
 				return
 			}
 			if injected := decodeAnswer(t, w).Patch != nil; injected != tc.injected {
