@@ -272,7 +272,7 @@ type SecretError struct {
 }
 
 func (e *SecretError) Error() string {
-	remedy := "delete it, or have another one used with --ca-secret-name"
+	remedy := "delete it, or name another one with --cert-secret"
 	if e.Replaceable {
 		remedy = "the leader replaces it; if none can, delete it"
 	}

@@ -96,7 +96,7 @@ func TestLeafIsRenewedByTheWallClock(t *testing.T) {
 	checkError(t, certs.Verify(refresh(), r.source.Bundle(), host, clk.Now()), "")
 }
 
-// An expired leaf is all there is when the Secret cannot be read; it is not taken away.
+// A leaf that is due is kept when the Secret cannot be read, because a CA that no longer signs must not be signed with.
 func TestLeafIsKeptWhileTheSecretCannotBeRead(t *testing.T) {
 	clk := clocktesting.NewFakeClock(start)
 	opts := options()

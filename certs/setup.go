@@ -20,6 +20,10 @@ type Serving struct {
 
 // SetupSelfManaged adds to the manager what every replica runs to serve with self-managed certificates. The serverName is the name
 // under which API servers call; it has to be one of those in opts.Subject.
+//
+// A manager starts runnables when its cache has synced, and elects a leader after that. So there must be no informer in the cache, at
+// the time that the manager starts, whose objects API servers convert by our webhook: its list would fail until there is a certificate
+// and a published bundle, and these would wait for its list. Add such an informer from a runnable.
 func SetupSelfManaged(mgr manager.Manager, serverName string, opts Options, targets ...Target) (*Serving, error) {
 	c, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
 		HTTPClient: mgr.GetHTTPClient(),
