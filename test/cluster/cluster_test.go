@@ -61,17 +61,15 @@ func awaitCounters(t *testing.T, name string, within time.Duration, matched, upd
 	})
 }
 
-// awaitSelection waits until a new Pod of the namespace would be injected.
+// awaitSelection waits until every replica would inject a Pod of the namespace;
+// its SidecarSet has the same name.
 func awaitSelection(t *testing.T, namespace string) {
 	t.Helper()
-	stand.Eventually(t, 10*time.Second, "the webhooks' snapshots", func(ctx context.Context) error {
-		out, err := cluster.Kubectl(ctx, "", "-n", namespace, "run", "probe", "--image=example.com/app:v1", "--labels=sidecars=yes", "--dry-run=server", "-o",
-			"jsonpath={.spec.containers[*].name}")
-		if err == nil && out != "probe log-agent" {
-			err = fmt.Errorf("a Pod would have the containers %s", out)
-		}
-		return err
-	})
+	for _, replica := range replicas {
+		stand.Eventually(t, 10*time.Second, "a snapshot that selects the Pod", func(ctx context.Context) error {
+			return replica.Injects(ctx, namespace, namespace, map[string]string{"sidecars": "yes"})
+		})
+	}
 }
 
 func TestTheReadmesCommandIsACompleteInstall(t *testing.T) {
@@ -118,7 +116,7 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	}
 	in := func(args ...string) { kubectl(t, "", append([]string{"-n", namespace}, args...)...) }
 
-	in(append([]string{"label", "--overwrite", "sidecars=no"}, pods[:20]...)...)
+	in(append(append([]string{"label", "--overwrite"}, pods[:20]...), "sidecars=no")...)
 	awaitCounters(t, namespace, 30*time.Second, 180, 180, 180, 0)
 
 	kubectl(t, "", "label", "--overwrite", "namespace", namespace, "for=nobody")

@@ -146,8 +146,7 @@ func deleteSidecarSet(t *testing.T, set *unstructured.Unstructured) {
 	}
 }
 
-// awaitObserved waits until every replica has the object: the controller by its
-// status, the others because they hear of it at the same time.
+// awaitObserved waits until the leader has seen the object as it is now.
 func awaitObserved(t *testing.T, set *unstructured.Unstructured) {
 	t.Helper()
 	stand.Eventually(t, 10*time.Second, "the status of SidecarSet "+set.GetName(), func(ctx context.Context) error {
@@ -160,6 +159,17 @@ func awaitObserved(t *testing.T, set *unstructured.Unstructured) {
 		}
 		return nil
 	})
+}
+
+// awaitInjected waits until every replica would inject the SidecarSet into a Pod
+// of the namespace with the labels, given as key=value.
+func awaitInjected(t *testing.T, set *unstructured.Unstructured, namespace string, labels ...string) {
+	t.Helper()
+	for _, replica := range replicas {
+		stand.Eventually(t, 10*time.Second, "a snapshot that selects the Pod", func(ctx context.Context) error {
+			return replica.Injects(ctx, set.GetName(), namespace, pod(namespace, "", labels...).Labels)
+		})
+	}
 }
 
 func statusOf(ctx context.Context, name string) (appsv1beta1.SidecarSetStatus, error) {

@@ -32,6 +32,7 @@ imagePullSecrets: [{name: pull}]
 func TestInjection(t *testing.T) {
 	namespace := newNamespace(t, nil)
 	set := createSidecarSet(t, namespace, fullSet)
+	awaitInjected(t, set, namespace, "app=web")
 
 	p := pod(namespace, "selected", "app=web")
 	p.Spec.InitContainers = []corev1.Container{{Name: "m-init", Image: "example.com/m:v1"}}
@@ -69,7 +70,8 @@ func TestInjection(t *testing.T) {
 
 func TestWhatIsLeftAlone(t *testing.T) {
 	namespace := newNamespace(t, nil)
-	createSidecarSet(t, namespace, fullSet)
+	set := createSidecarSet(t, namespace, fullSet)
+	awaitInjected(t, set, namespace, "app=web")
 	elsewhere := newNamespace(t, nil)
 
 	mirror := pod(namespace, "mirror", "app=web")
@@ -98,11 +100,12 @@ func TestWhatIsLeftAlone(t *testing.T) {
 func TestNamespaceSelectorReadsLabels(t *testing.T) {
 	namespace := newNamespace(t, map[string]string{"team": "a"})
 	other := newNamespace(t, map[string]string{"team": "b"})
-	createSidecarSet(t, namespace, `
+	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: teams}}
 namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [a]}]}
 containers: [{name: side, image: "example.com/side:v1"}]
 `)
+	awaitInjected(t, set, namespace, "app=teams")
 	for ns, want := range map[string][]string{namespace: {"side", "app"}, other: {"app"}} {
 		p := pod(ns, "p", "app=teams")
 		create(t, p)
@@ -133,7 +136,8 @@ containers: [{name: side, image: "example.com/side:v1"}]
 	canary.SetAnnotations(map[string]string{appsv1beta1.AnnotationCanary: "true", appsv1beta1.AnnotationBase: base.GetName()})
 	create(t, canary)
 	t.Cleanup(func() { deleteSidecarSet(t, canary) })
-	awaitObserved(t, canary)
+	awaitInjected(t, base, namespace, "app=web")
+	awaitInjected(t, canary, namespace, "app=web", "track=canary")
 
 	for name, tc := range map[string]struct {
 		pod         *corev1.Pod
@@ -161,6 +165,7 @@ selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
 containers: [{name: app, image: "example.com/side:v1"}]
 `)
+	awaitInjected(t, set, namespace, "app=web")
 	err := api.Create(t.Context(), pod(namespace, "clash", "app=web"))
 	if err == nil {
 		t.Fatal("the Pod was created")

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -25,35 +23,22 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// serverName is what the API server expects in the serving certificate.
-const serverName = deploy.Service + "." + deploy.Namespace + ".svc"
-
 // trusting returns a client that trusts the bundle which the API server has
 // been given, and talks to one replica.
 func trusting(t *testing.T, replica *deploy.Replica) *http.Client {
 	t.Helper()
-	bundle, err := operator.Bundle(t.Context())
+	httpClient, err := replica.Client(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(bundle) {
-		t.Fatalf("the published bundle holds no certificate: %q", bundle)
-	}
-	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: serverName},
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, replica.Webhook)
-		},
-	}
-	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	t.Cleanup(httpClient.CloseIdleConnections)
+	return httpClient
 }
 
 func TestEveryReplicaServesACertificateOfTheOneCA(t *testing.T) {
 	operator.NeedReplicas(t)
 	for _, replica := range replicas {
-		response, err := trusting(t, replica).Get("https://" + serverName + "/")
+		response, err := trusting(t, replica).Get("https://" + deploy.ServerName + "/")
 		if err != nil {
 			t.Errorf("replica %d: %v", replica.Number, err)
 			continue
@@ -94,7 +79,7 @@ func TestAResetBundleIsRestored(t *testing.T) {
 // ask posts body to a replica's path.
 func ask(t *testing.T, path, contentType string, body io.Reader) (int, string) {
 	t.Helper()
-	response, err := trusting(t, replicas[0]).Post("https://"+serverName+path, contentType, body)
+	response, err := trusting(t, replicas[0]).Post("https://"+deploy.ServerName+path, contentType, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,11 +142,12 @@ func deniedWith(answer string, code int) bool {
 // and one of a sidecar stands in our patch.
 func TestUnknownMembersTravel(t *testing.T) {
 	namespace := newNamespace(t, nil)
-	createSidecarSet(t, namespace, `
+	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
 containers: [{name: side, image: "example.com/side:v1", inventedField: {deep: [1, {er: true}]}}]
 `)
+	awaitInjected(t, set, namespace, "app=web")
 	object := `{"inventedTop":1,"metadata":{"name":"p","labels":{"app":"web"},"inventedMeta":{}},"spec":{"inventedSpec":[1],"containers":[{"name":"app","image":"a","inventedContainer":"x"}]}}`
 	status, answer := ask(t, "/pods", "application/json", strings.NewReader(strings.ReplaceAll(review(object), "NS", namespace)))
 	var r admissionv1.AdmissionReview

@@ -79,6 +79,7 @@ containers: [{name: side, image: "example.com/side:v1"}]
 `)
 			awaitCounters(t, set, counters{Uninjected: 1})
 
+			awaitInjected(t, set, namespace, "app=web")
 			var pods []*corev1.Pod
 			for i := range 4 {
 				p := pod(namespace, fmt.Sprintf("p-%d", i), "app=web")
@@ -125,6 +126,7 @@ selector: {matchLabels: {app: staged}}
 namespaceSelector: {matchLabels: {stage: prod}}
 containers: [{name: side, image: "example.com/side:v1"}]
 `)
+	awaitInjected(t, set, namespace, "app=staged")
 	for i := range 3 {
 		p := pod(namespace, fmt.Sprintf("p-%d", i), "app=staged")
 		create(t, p)

@@ -1,0 +1,99 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+// ServerName is what the API server expects in the serving certificate.
+const ServerName = Service + "." + Namespace + ".svc"
+
+// Client returns a client that talks to this replica, whatever the URL's host,
+// and trusts what the API server has been told to trust. The caller closes its
+// idle connections.
+func (r *Replica) Client(ctx context.Context) (*http.Client, error) {
+	bundle, err := r.operator.Bundle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(bundle) {
+		return nil, fmt.Errorf("the published bundle holds no certificate: %q", bundle)
+	}
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: ServerName},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, r.Webhook)
+		},
+	}
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}, nil
+}
+
+// Injects returns nil if this replica would inject the SidecarSet into a new Pod
+// with the labels.
+func (r *Replica) Injects(ctx context.Context, sidecarSet, namespace string, labels map[string]string) error {
+	patch, err := r.patch(ctx, namespace, labels)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(patch, `"sidecarSetName\":\"`+sidecarSet+`\"`) {
+		return fmt.Errorf("%s would not inject %s: its patch is %q", r.Name, sidecarSet, patch)
+	}
+	return nil
+}
+
+// patch asks the replica, as the API server would, what it does to a new Pod.
+func (r *Replica) patch(ctx context.Context, namespace string, labels map[string]string) (string, error) {
+	httpClient, err := r.Client(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer httpClient.CloseIdleConnections()
+	body, err := json.Marshal(podReview(namespace, labels))
+	if err != nil {
+		return "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+ServerName+"/pods", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := httpClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var answer admissionv1.AdmissionReview
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return "", fmt.Errorf("reading the answer of %s: %w", r.Name, err)
+	}
+	if answer.Response == nil || !answer.Response.Allowed {
+		return "", fmt.Errorf("%s refuses: %v", r.Name, answer.Response)
+	}
+	return string(answer.Response.Patch), nil
+}
+
+func podReview(namespace string, labels map[string]string) map[string]any {
+	return map[string]any{
+		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+		"request": map[string]any{
+			"uid": "probe", "operation": "CREATE", "namespace": namespace, "dryRun": true,
+			"kind":     map[string]any{"group": "", "version": "v1", "kind": "Pod"},
+			"resource": map[string]any{"group": "", "version": "v1", "resource": "pods"},
+			"object": map[string]any{
+				"metadata": map[string]any{"name": "probe", "labels": labels},
+				"spec":     map[string]any{"containers": []any{map[string]any{"name": "probe", "image": "probe"}}},
+			},
+		},
+	}
+}
