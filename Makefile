@@ -13,6 +13,7 @@ IMAGE       ?= sidecarset-operator:$(VERSION)
 STATE    ?= $(CURDIR)/.cache
 BIN      := $(CURDIR)/bin
 STAND    := $(BIN)/stand
+SPLICE   := $(BIN)/splice
 OPERATOR := $(BIN)/sidecarset-operator
 
 GO         ?= go
@@ -37,12 +38,12 @@ build: ## Build the operator into bin/
 test: test-unit test-integration test-cluster ## Run every tier that this machine can run
 
 .PHONY: demo
-demo: build stand-build ## Start a real control plane with the operator on it and show what it does
-	@STATE='$(STATE)/demo' STAND='$(STAND)' OPERATOR='$(OPERATOR)' hack/demo.sh up
+demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
+	@STATE='$(STATE)/demo' STAND='$(STAND)' OPERATOR='$(OPERATOR)' SPLICE='$(SPLICE)' hack/demo.sh up
 
 .PHONY: demo-down
-demo-down: ## Stop and remove what `make demo` started
-	@STATE='$(STATE)/demo' STAND='$(STAND)' hack/demo.sh down
+demo-down: $(STAND) ## Stop and remove what `make demo` started
+	@STATE='$(STATE)/demo' STAND='$(STAND)' OPERATOR='$(OPERATOR)' SPLICE='$(SPLICE)' hack/demo.sh down
 
 ##@ Test tiers
 
@@ -69,11 +70,11 @@ bench: ## Ratios of an admission against the comparator, in interleaved rounds
 
 ##@ The stand
 
-.PHONY: stand
-stand: $(STAND)
-.PHONY: $(STAND)
+.PHONY: $(STAND) $(SPLICE) # the go command knows whether there is something to do
 $(STAND):
-	@$(GO) build -C test/controlplane -trimpath -o $(STAND) ./cmd/stand
+	@$(GO) build -C test/controlplane -trimpath -o $@ ./cmd/stand
+$(SPLICE):
+	@$(GO) build -C test/controlplane -trimpath -o $@ ./cmd/splice
 
 .PHONY: stand-build
 stand-build: $(STAND) ## Build the control plane once (minutes); later runs find it in the user's cache directory

@@ -83,7 +83,7 @@ start_replicas() {
     webhook=$(free_port) probe=$(free_port)
     POD_NAME=replica-$i start "replica-$i" "$OPERATOR" --kubeconfig "$STATE/operator.kubeconfig" --namespace "$NAMESPACE" \
       --webhook-bind-address "127.0.0.1:$webhook" --webhook-san 127.0.0.1 \
-      --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address 0
+      --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address 0 --drain-grace 0s
     backends+=(-to "127.0.0.1:$webhook") probes+=("$probe")
   done
   start splice "$SPLICE" -listen "127.0.0.1:$1" "${backends[@]}"
@@ -97,6 +97,7 @@ up() {
     exit 0
   fi
   trap 'code=$?; [ $code -eq 0 ] || { echo "demo: failed; stopping what was started. Logs stay in $STATE" >&2; down_processes; }' EXIT
+  rm -rf "$STATE" # what an earlier demo that failed left behind
   mkdir -p "$STATE"
 
   title "Starting a control plane: etcd, kube-apiserver, controller-manager, scheduler, 3 simulated nodes"
@@ -154,8 +155,8 @@ counted() {
 
 show_pod() {
   local pod
-  pod=$("$KUBECTL" get pods -l "$1" -o name | head -n 1)
-  run get "$pod" -o 'custom-columns=POD:.metadata.name,INIT CONTAINERS:.spec.initContainers[*].name,CONTAINERS:.spec.containers[*].name,VOLUMES:.spec.volumes[*].name,INJECTED BY:.metadata.annotations.kruise\.io/sidecarset-injected-list'
+  pod=$("$KUBECTL" get pods -l "$1" -o 'jsonpath={.items[0].metadata.name}')
+  run get pod "$pod" -o 'custom-columns=INIT CONTAINERS:.spec.initContainers[*].name,CONTAINERS:.spec.containers[*].name,VOLUMES:.spec.volumes[*].name,INJECTED BY:.metadata.annotations.kruise\.io/sidecarset-injected-list'
 }
 
 down_processes() {
