@@ -18,9 +18,10 @@ import (
 )
 
 // WatchSilence is after how long without a sign of life a watch counts as
-// silent. The API server sends a bookmark about once a minute even where
-// nothing changes; this allows for two lost ones.
-const WatchSilence = 3 * time.Minute
+// silent. Where nothing changes the API server sends the first bookmark of a
+// watch after two minutes and one per minute from then on; this allows for two
+// that are late.
+const WatchSilence = 4 * time.Minute
 
 // WatchHealth notices when one of the cache's watches has gone silent: the
 // connection is open, but nothing comes through it, so that this replica would
