@@ -84,7 +84,7 @@ func (s Source) buildInto(ctx context.Context, dir string, progress io.Writer) e
 	}
 	bin := filepath.Join(temp, "bin")
 
-	fmt.Fprintf(progress, "stand: building Kubernetes %s and kwok: 6 to 8 minutes on 2 cores, once; kept in %s\n", s.Version, dir)
+	fmt.Fprintf(progress, "stand: building Kubernetes %s and kwok: 6 to 12 minutes on 2 cores, once; kept in %s\n", s.Version, dir)
 	kube := target{
 		name: "kube", dir: s.Dir, pkg: "./cmd/kube", out: filepath.Join(bin, "kube"),
 		flags: []string{"-modfile=" + s.Modfile, "-ldflags=" + s.ldflags()},
