@@ -184,10 +184,19 @@ func (c *Cluster) Stop() error {
 		_ = c.cmd.Process.Kill() // the components go with it
 		<-c.done
 	}
-	if c.waitErr != nil {
-		return fmt.Errorf("the launcher (pid %d) ended with %w; logs are in %s", c.cmd.Process.Pid, c.waitErr, filepath.Join(c.Dir, "logs"))
+	if c.waitErr == nil {
+		return nil
 	}
-	return nil
+	err := fmt.Errorf("the launcher (pid %d) ended with %w", c.cmd.Process.Pid, c.waitErr)
+	if logs := filepath.Join(c.Dir, "logs"); exists(logs) {
+		return fmt.Errorf("%w; logs are in %s", err, logs)
+	}
+	return errors.Join(err, os.RemoveAll(c.Dir))
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // saveLogs moves the logs to where they outlive the cluster. What is written

@@ -294,6 +294,19 @@ func TestStandEndsWhenAComponentDies(t *testing.T) {
 	_ = os.RemoveAll(c.Dir)
 }
 
+func TestClusterThatCannotStartLeavesNothing(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	c, err := stand.Start(stand.Options{APIServers: 3})
+	if err == nil {
+		_ = c.Stop()
+		t.Fatal("three API servers started")
+	}
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v, %v are left", left, err)
+	}
+}
+
 // startSmall starts a second cluster and returns the pids of all its processes.
 func startSmall(t *testing.T) (*stand.Cluster, []int) {
 	t.Helper()
