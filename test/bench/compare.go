@@ -16,10 +16,23 @@ type Case struct {
 	Count int // of SidecarSets
 }
 
-// Figures are the costs of one Case: CPU time is the median over rounds.
+// Figures are the costs of one Case.
 type Figures struct {
-	CPU time.Duration
 	Cost
+	rounds []time.Duration // CPU time, by round
+}
+
+// CPU is the median over rounds.
+func (f Figures) CPU() time.Duration { return median(f.rounds) }
+
+// CPURatio is how many times the CPU time of g that of f is: the median over
+// rounds of the ratio within a round, in which both met the same neighbours.
+func (f Figures) CPURatio(g Figures) float64 {
+	ratios := make([]float64, len(f.rounds))
+	for i := range ratios {
+		ratios[i] = float64(f.rounds[i]) / float64(g.rounds[i])
+	}
+	return median(ratios)
 }
 
 // Results hold the figures of both handlers.
@@ -29,25 +42,12 @@ type Results struct {
 }
 
 // Compare measures every case with both handlers. In each round all cases take
-// their turn, so that whatever else the machine does hits all of them alike.
-// budget is the CPU time for one case in one round.
+// their turn, those that are compared next to one another, so that whatever else
+// the machine does hits them alike. budget is the CPU time for one case in one
+// round.
 func Compare(rounds int, budget time.Duration) Results {
 	results := Results{Comparator: map[Case]Figures{}, Ours: map[Case]Figures{}}
-	var runs []*run
-	for _, count := range Counts {
-		sets := SidecarSets(count)
-		handlers := Handlers(sets)
-		for _, size := range Sizes {
-			for _, kind := range Kinds {
-				of := Case{size.Name, kind, count}
-				results.Cases = append(results.Cases, of)
-				body := Body(sets, size, kind)
-				runs = append(runs,
-					&run{of: of, into: results.Comparator, call: NewCall(handlers[0], body)},
-					&run{of: of, into: results.Ours, call: NewCall(handlers[1], body)})
-			}
-		}
-	}
+	runs := results.prepare()
 	for _, r := range runs {
 		r.calibrate(budget)
 	}
@@ -57,9 +57,36 @@ func Compare(rounds int, budget time.Duration) Results {
 		}
 	}
 	for _, r := range runs {
-		r.into[r.of] = Figures{CPU: median(r.cpu), Cost: Measure(20, r.do)}
+		r.into[r.of] = Figures{Cost: Measure(20, r.do), rounds: r.cpu}
 	}
 	return results
+}
+
+// prepare makes the runs of all cases: by size and kind, then all of one
+// handler, since growth is compared between runs of the same one.
+func (r *Results) prepare() []*run {
+	var runs []*run
+	sets := map[int][]map[string]any{}
+	handlers := map[int][]Handler{}
+	for _, count := range Counts {
+		sets[count] = SidecarSets(count)
+		handlers[count] = Handlers(sets[count])
+	}
+	for _, size := range Sizes {
+		for _, kind := range Kinds {
+			for i, into := range []map[Case]Figures{r.Comparator, r.Ours} {
+				for _, count := range Counts {
+					of := Case{size.Name, kind, count}
+					call := NewCall(handlers[count][i].Handler, Body(sets[count], size, kind))
+					runs = append(runs, &run{of: of, into: into, call: call})
+					if i == 0 {
+						r.Cases = append(r.Cases, of)
+					}
+				}
+			}
+		}
+	}
+	return runs
 }
 
 // run is one case of one handler.
