@@ -127,6 +127,7 @@ vet: ## go vet
 .PHONY: tidy
 tidy: ## go mod tidy in every module
 	@for m in $(MODULES); do $(GO) -C $$m mod tidy || exit 1; done
+	@$(GO) -C test/controlplane mod tidy -modfile=go.v1.36.mod
 
 .PHONY: verify
 verify: generate manifests tidy ## Regenerate everything; the tree must stay clean

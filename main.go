@@ -56,7 +56,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sidecarset-operator:", err)
 		os.Exit(2)
 	}
-	logger := zap.New(zap.UseFlagOptions(&o.logging))
+	logger := zap.New(zap.UseFlagOptions(&o.logging), zap.RawZapOpts(withoutProbes()))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 
@@ -86,10 +86,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
-	catalog, err := webhooks.NewCatalog(ctx, mgr.GetCache(), webhooks.CatalogOptions{Registry: metrics.Registry})
-	if err != nil {
-		return err
-	}
+	catalog := webhooks.NewCatalog(mgr.GetCache(), webhooks.CatalogOptions{Registry: metrics.Registry})
 	if err := mgr.Add(catalog); err != nil {
 		return err
 	}

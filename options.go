@@ -39,6 +39,7 @@ type options struct {
 
 	webhookAddress string
 	webhookService string
+	convertService string
 	webhookSANs    []string
 	tls12          bool
 	drainGrace     time.Duration
@@ -69,6 +70,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` that the operator runs in and keeps its objects in; default is $POD_NAMESPACE")
 	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` that webhooks are served on")
 	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service that the API server calls webhooks through")
+	flags.StringVar(&o.convertService, "conversion-service", "sidecarset-conversion", "`name` of the Service that the API server calls conversions through; it has to reach replicas that are not ready")
 	flags.StringVar(&sans, "webhook-san", "", "further DNS `names` or IP addresses for the serving certificate, separated by commas, for webhooks that are called by URL")
 	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 besides 1.3")
 	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process was asked to stop, so that endpoints are withdrawn first")
@@ -118,7 +120,7 @@ func (o options) runsControllers() bool { return o.role != roleWebhook }
 func (o options) serverName() string { return certs.ServiceName(o.webhookService, o.namespace) }
 
 func (o options) certificates() certs.Options {
-	subject := certs.Subject{DNSNames: []string{o.serverName()}}
+	subject := certs.Subject{DNSNames: []string{o.serverName(), certs.ServiceName(o.convertService, o.namespace)}}
 	for _, san := range o.webhookSANs {
 		if ip := net.ParseIP(san); ip != nil {
 			subject.IPs = append(subject.IPs, ip)

@@ -50,12 +50,11 @@ type CatalogOptions struct {
 // the manager's cache. It runs on every replica. All its methods are safe for
 // concurrent use, and none of those that read takes a lock or waits.
 type Catalog struct {
-	clock   clock.Clock
-	metrics *catalogMetrics
+	informers informerSource
+	clock     clock.Clock
+	metrics   *catalogMetrics
 
-	state      atomic.Pointer[catalogState] // nil until both informers have synced
-	sidecarSet toolscache.ResourceEventHandlerRegistration
-	namespace  toolscache.ResourceEventHandlerRegistration
+	state atomic.Pointer[catalogState] // nil until both informers have synced
 
 	mu      sync.Mutex
 	pending pendingChanges
@@ -93,31 +92,24 @@ type informerSource interface {
 	GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error)
 }
 
-// NewCatalog returns a Catalog over the informers of a cache, which it creates
-// if need be: that of SidecarSets on unstructured v1beta1 objects, and that of
-// Namespaces on their metadata. It does not wait for them. Add it to the manager.
-func NewCatalog(ctx context.Context, informers informerSource, options CatalogOptions) (*Catalog, error) {
+// NewCatalog returns a Catalog over the informers of a cache: that of SidecarSets
+// on unstructured v1beta1 objects, and that of Namespaces on their metadata. Add
+// it to the manager.
+func NewCatalog(informers informerSource, options CatalogOptions) *Catalog {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
 	if options.Registry == nil {
 		options.Registry = prometheus.NewRegistry()
 	}
-	c := &Catalog{
+	return &Catalog{
+		informers:  informers,
 		clock:      options.Clock,
 		metrics:    newCatalogMetrics(options.Registry),
 		changed:    make(chan struct{}, 1),
 		compiled:   map[string]compiledSet{},
 		namespaces: map[string]labels.Set{},
 	}
-	var err error
-	if c.sidecarSet, err = follow(ctx, informers, newSidecarSet(), c.sidecarSetChanged); err != nil {
-		return nil, err
-	}
-	if c.namespace, err = follow(ctx, informers, newNamespace(), c.namespaceChanged); err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 func newSidecarSet() *unstructured.Unstructured {
@@ -199,9 +191,22 @@ func (c *Catalog) Ready(*http.Request) error {
 }
 
 // Start keeps the snapshot up to date until ctx ends.
+//
+// It begins to watch only now. A manager that knows an informer when it starts
+// waits for it before it starts anything else; but SidecarSets that are stored
+// as v1alpha1 cannot be listed until this process serves /convert with a
+// certificate that the API server trusts.
 func (c *Catalog) Start(ctx context.Context) error {
 	logger := logf.FromContext(ctx).WithName("catalog")
-	if !toolscache.WaitForCacheSync(ctx.Done(), c.sidecarSet.HasSynced, c.namespace.HasSynced) {
+	sidecarSets, err := follow(ctx, c.informers, newSidecarSet(), c.sidecarSetChanged)
+	if err != nil {
+		return err
+	}
+	namespaces, err := follow(ctx, c.informers, newNamespace(), c.namespaceChanged)
+	if err != nil {
+		return err
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), sidecarSets.HasSynced, namespaces.HasSynced) {
 		return nil // stopped before it began
 	}
 	for {

@@ -42,28 +42,24 @@ func newFakeCache() *fakeCache {
 	}
 }
 
-func (c *fakeCache) GetInformer(_ context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+func (c *fakeCache) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
 	kind := object.GetObjectKind().GroupVersionKind().Kind
 	if c.informers[kind] == nil {
 		from, ok := map[string]source{"SidecarSet": c.sets, "Namespace": c.namespaces}[kind]
 		if !ok {
 			return nil, errors.New("no such kind")
 		}
-		c.informers[kind] = toolscache.NewSharedIndexInformer(from, object, 0, toolscache.Indexers{})
+		informer := toolscache.NewSharedIndexInformer(from, object, 0, toolscache.Indexers{})
+		go informer.RunWithContext(ctx)
+		c.informers[kind] = informer
 	}
 	return c.informers[kind], nil
 }
 
-// run starts the informers and a Catalog over them.
+// run starts a Catalog.
 func (c *fakeCache) run(t *testing.T) *webhooks.Catalog {
 	t.Helper()
-	catalog, err := webhooks.NewCatalog(t.Context(), c, webhooks.CatalogOptions{})
-	if err != nil {
-		t.Fatalf("NewCatalog: %v", err)
-	}
-	for _, informer := range c.informers {
-		go informer.RunWithContext(t.Context())
-	}
+	catalog := webhooks.NewCatalog(c, webhooks.CatalogOptions{})
 	stopped := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { stopped <- catalog.Start(ctx) }()
@@ -187,17 +183,11 @@ func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 
 func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 	c := newFakeCache()
-	catalog, err := webhooks.NewCatalog(t.Context(), c, webhooks.CatalogOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	catalog := webhooks.NewCatalog(c, webhooks.CatalogOptions{})
 	told := make(chan struct{}, 1)
 	catalog.Notify(told)
 	if catalog.Current() != nil || catalog.Ready(nil) == nil {
 		t.Error("ready before anything was read")
-	}
-	for _, informer := range c.informers {
-		go informer.RunWithContext(t.Context())
 	}
 	go func() { _ = catalog.Start(t.Context()) }()
 	<-told // the first, although there is nothing
@@ -214,15 +204,9 @@ func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 // rebuilds stays far below the number of changes.
 func TestCatalogCoalescesChanges(t *testing.T) {
 	c := newFakeCache()
-	catalog, err := webhooks.NewCatalog(t.Context(), c, webhooks.CatalogOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	catalog := webhooks.NewCatalog(c, webhooks.CatalogOptions{})
 	told := make(chan struct{}, 1)
 	catalog.Notify(told)
-	for _, informer := range c.informers {
-		go informer.RunWithContext(t.Context())
-	}
 	go func() { _ = catalog.Start(t.Context()) }()
 	<-told
 	const changes = 500

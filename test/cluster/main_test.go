@@ -55,16 +55,8 @@ func begin(ctx context.Context) error {
 	if operator, err = deploy.Install(ctx, cluster); err != nil {
 		return err
 	}
-	count := 1
-	if stand.Namespace() {
-		count = 2
-	}
-	for number := range count {
-		replica, err := operator.StartReplica(ctx, number+1)
-		if err != nil {
-			return err
-		}
-		replicas = append(replicas, replica)
+	if replicas, err = operator.StartReplicas(ctx); err != nil {
+		return err
 	}
 	return joinNodes(ctx, 3)
 }

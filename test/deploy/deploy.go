@@ -9,7 +9,6 @@ package deploy
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +34,7 @@ const (
 	Namespace      = "sidecarset-system"
 	ServiceAccount = "sidecarset-operator"
 	Service        = "sidecarset-webhook"
+	Conversion     = "sidecarset-conversion"
 	CertSecret     = "sidecarset-webhook-certs"
 	Lease          = "sidecarset-operator"
 
@@ -42,9 +42,6 @@ const (
 	ValidatingConfiguration = "sidecarset-validating-webhook"
 	CRD                     = "sidecarsets.apps.kruise.io"
 )
-
-// endpointSlice lists the replicas for the Service.
-const endpointSlice = "sidecarset-webhook-replicas"
 
 // portOfURL is the port that test/overlays/demo puts in its URLs; it stands for
 // the port of the one replica.
@@ -58,8 +55,8 @@ type Operator struct {
 	kubeconfig string // of the operator's ServiceAccount
 	port       int    // of the one replica that is reached by URL; 0 where the Service is used
 
-	mu       sync.Mutex
-	replicas map[int]*Replica // those that are endpoints, by number
+	mu        sync.Mutex
+	endpoints map[string]map[int]bool // numbers of the replicas behind each Service
 }
 
 // Root is the directory of the checkout.
@@ -75,7 +72,7 @@ func Root() string {
 // are in force from then on, so SidecarSets and Pods are refused until a replica
 // runs.
 func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
-	o := &Operator{Cluster: c, replicas: map[int]*Replica{}}
+	o := &Operator{Cluster: c, endpoints: map[string]map[int]bool{Service: {}, Conversion: {}}}
 	var err error
 	if o.Clients, err = kubernetes.NewForConfig(c.Config()); err != nil {
 		return nil, err
@@ -152,7 +149,33 @@ func (o *Operator) StartReplica(ctx context.Context, number int, args ...string)
 	return replica, errors.Join(replica.AwaitReady(ctx), o.AddEndpoint(ctx, replica))
 }
 
-// StartReplicaUnready starts a replica without waiting for anything.
+// StartReplicas starts all replicas at the same time, so that they race for the
+// certificate's Secret, and waits until they are ready: two, or one where no
+// more can be reached. They are stopped before the cluster is.
+func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
+	count := 1
+	if stand.Namespace() {
+		count = 2
+	}
+	var replicas []*Replica
+	for number := range count {
+		replica, err := o.StartReplicaUnready(ctx, number+1)
+		if err != nil {
+			return nil, err
+		}
+		o.Cluster.BeforeStop(replica.Process.Stop)
+		replicas = append(replicas, replica)
+	}
+	for _, replica := range replicas {
+		if err := errors.Join(replica.AwaitReady(ctx), o.AddEndpoint(ctx, replica)); err != nil {
+			return nil, err
+		}
+	}
+	return replicas, nil
+}
+
+// StartReplicaUnready starts a replica without waiting for anything. Only
+// conversions reach it.
 func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
 	probes, err := freePort()
 	if err != nil {
@@ -191,7 +214,10 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 		}, args...),
 		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
 	})
-	return replica, err
+	if err != nil {
+		return nil, err
+	}
+	return replica, o.setEndpoint(ctx, Conversion, number, true)
 }
 
 // Stop withdraws the replica from the Service and stops it as a rolling update
@@ -199,7 +225,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 func (r *Replica) Stop(ctx context.Context) error {
 	err := r.operator.RemoveEndpoint(ctx, r)
 	r.Process.Stop()
-	return err
+	return errors.Join(err, r.operator.setEndpoint(ctx, Conversion, r.Number, false))
 }
 
 // Bundle returns the CA bundle that the API server has been given for the Pod
@@ -217,38 +243,41 @@ func (o *Operator) Bundle(ctx context.Context) ([]byte, error) {
 	return nil, errors.New("there is no Pod webhook")
 }
 
-// AddEndpoint lets the Service reach the replica.
+// AddEndpoint lets the Service of the webhooks reach the replica.
 func (o *Operator) AddEndpoint(ctx context.Context, r *Replica) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.replicas[r.Number] = r
-	return o.writeEndpoints(ctx)
+	return o.setEndpoint(ctx, Service, r.Number, true)
 }
 
-// RemoveEndpoint keeps the Service from reaching the replica.
+// RemoveEndpoint keeps the Service of the webhooks from reaching the replica.
 func (o *Operator) RemoveEndpoint(ctx context.Context, r *Replica) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.replicas, r.Number)
-	return o.writeEndpoints(ctx)
+	return o.setEndpoint(ctx, Service, r.Number, false)
 }
 
-func (o *Operator) writeEndpoints(ctx context.Context) error {
+// setEndpoint writes the EndpointSlice of a Service, as the controller would if
+// replicas were Pods.
+func (o *Operator) setEndpoint(ctx context.Context, service string, number int, present bool) error {
 	if o.port != 0 {
 		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if present {
+		o.endpoints[service][number] = true
+	} else {
+		delete(o.endpoints[service], number)
 	}
 	slice := discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace,
-			Name:      endpointSlice,
-			Labels:    map[string]string{discoveryv1.LabelServiceName: Service},
+			Name:      service + "-replicas",
+			Labels:    map[string]string{discoveryv1.LabelServiceName: service},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new("webhook"), Port: new(int32(9443)), Protocol: new(corev1.ProtocolTCP)}},
 		Endpoints:   []discoveryv1.Endpoint{},
 	}
-	for number := range o.replicas {
+	for number := range o.endpoints[service] {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{stand.Address(number + 1)},
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
@@ -260,15 +289,6 @@ func (o *Operator) writeEndpoints(ctx context.Context) error {
 	}
 	_, err = o.Cluster.Kubectl(ctx, string(body), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	return err
-}
-
-// CASecretValue returns one key of the Secret that holds the CA.
-func (o *Operator) CASecretValue(ctx context.Context, key string) (string, error) {
-	secret, err := o.Clients.CoreV1().Secrets(Namespace).Get(ctx, CertSecret, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	return base64.StdEncoding.EncodeToString(secret.Data[key]), nil
 }
 
 // Program returns the operator's binary: $OPERATOR, or one that is built now.

@@ -41,8 +41,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// begin installs the operator and starts its replicas at the same time, so that
-// they race for the certificate's Secret in every run.
+// begin installs the operator and waits until its webhooks are reached.
 func begin(ctx context.Context) error {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
@@ -58,24 +57,8 @@ func begin(ctx context.Context) error {
 	if operator, err = deploy.Install(ctx, cluster); err != nil {
 		return err
 	}
-	count := 1
-	if stand.Namespace() {
-		count = 2
-	}
-	for number := range count {
-		replica, err := operator.StartReplicaUnready(ctx, number+1)
-		if err != nil {
-			return err
-		}
-		replicas = append(replicas, replica)
-	}
-	for _, replica := range replicas {
-		if err := replica.AwaitReady(ctx); err != nil {
-			return err
-		}
-		if err := operator.AddEndpoint(ctx, replica); err != nil {
-			return err
-		}
+	if replicas, err = operator.StartReplicas(ctx); err != nil {
+		return err
 	}
 	// The API server follows its EndpointSlices with a short delay.
 	return untilCalled(ctx)

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -222,15 +223,12 @@ spec:
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			var containers []any
-			if err := yaml.Unmarshal([]byte(tc.containers), &containers); err != nil {
+			change, err := yaml.YAMLToJSON([]byte("spec: {containers: " + tc.containers + "}"))
+			if err != nil {
 				t.Fatal(err)
 			}
-			set := &unstructured.Unstructured{Object: readAs(t, "updated", appsv1beta1.Kind)}
-			if err := unstructured.SetNestedSlice(set.Object, containers, "spec", "containers"); err != nil {
-				t.Fatal(err)
-			}
-			err := api.Update(context.WithoutCancel(t.Context()), set, client.DryRunAll)
+			set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "updated"}}
+			err = api.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, change), client.DryRunAll)
 			if got := fmt.Sprint(err); (err == nil) != (tc.want == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
