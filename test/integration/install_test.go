@@ -88,3 +88,35 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 		return err
 	})
 }
+
+// watchesOfPods returns how many watches of Pods the API server serves.
+func watchesOfPods(ctx context.Context) (int, error) {
+	text, err := cluster.Kubectl(ctx, "", "get", "--raw", "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "apiserver_longrunning_requests{") || !strings.Contains(line, `resource="pods"`) || !strings.Contains(line, `verb="WATCH"`) {
+			continue
+		}
+		var count int
+		if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &count); err != nil {
+			return 0, fmt.Errorf("reading %q: %w", line, err)
+		}
+		total += count
+	}
+	return total, nil
+}
+
+// Pods are watched by the leader, once: neither a manager's cache nor a replica
+// that does not lead keeps any.
+func TestOnlyTheLeaderWatchesPods(t *testing.T) {
+	stand.Eventually(t, 10*time.Second, "the watches of Pods", func(ctx context.Context) error {
+		count, err := watchesOfPods(ctx)
+		if err == nil && count != watchesBefore+1 {
+			err = fmt.Errorf("there are %d, and were %d before the operator", count, watchesBefore)
+		}
+		return err
+	})
+}

@@ -29,6 +29,8 @@ var (
 	operator *deploy.Operator
 	replicas []*deploy.Replica
 	api      client.Client
+
+	watchesBefore int // of Pods, before there was an operator
 )
 
 func TestMain(m *testing.M) {
@@ -55,6 +57,9 @@ func begin(ctx context.Context) error {
 		return err
 	}
 	if operator, err = deploy.Install(ctx, cluster); err != nil {
+		return err
+	}
+	if watchesBefore, err = watchesOfPods(ctx); err != nil {
 		return err
 	}
 	if replicas, err = operator.StartReplicas(ctx); err != nil {
