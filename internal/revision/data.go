@@ -1,0 +1,122 @@
+package revision
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"strconv"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// recorded are the members of a spec that a revision consists of, sorted.
+var recorded = []string{"containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"}
+
+// Data returns what a ControllerRevision records of the spec of a defaulted
+// SidecarSet: a patch that replaces the spec by five of its members, as JSON
+// with sorted members, HTML escaped, absent and empty lists as null. Containers
+// are written in the normal form of the hash, so that a revision which
+// OpenKruise recorded has the same bytes; members that this build does not know
+// are kept everywhere. An error is a *TypeError. The spec is not changed.
+func Data(spec map[string]any) ([]byte, error) {
+	dst := []byte(`{"spec":{"$patch":"replace"`)
+	for _, member := range recorded {
+		dst = append(dst, `,"`+member+`":`...)
+		elems, err := recordedList(spec, member)
+		switch {
+		case err != nil:
+			return nil, err
+		case len(elems) == 0:
+			dst = append(dst, "null"...)
+		default:
+			dst = appendList(dst, elems)
+		}
+	}
+	return append(dst, "}}"...), nil
+}
+
+func recordedList(spec map[string]any, member string) ([]any, error) {
+	elems, ok := spec[member].([]any)
+	if !ok && spec[member] != nil {
+		return nil, under("spec."+member, mismatch("a list", spec[member]))
+	}
+	if member == "containers" || member == "initContainers" {
+		return normalContainers(elems, "spec."+member)
+	}
+	return elems, nil
+}
+
+// normalContainers returns the containers as the hash's encoder writes them, and
+// with their unknown members.
+func normalContainers(elems []any, path string) ([]any, error) {
+	normal := make([]any, len(elems))
+	for i, elem := range elems {
+		var e encoder
+		unknown, err := e.value(sidecarContainer, elem)
+		if err != nil {
+			return nil, under(path+"["+strconv.Itoa(i)+"]", err)
+		}
+		if err := utiljson.Unmarshal(e.buf, &normal[i]); err != nil {
+			return nil, fmt.Errorf("reading %s[%d] back: %w", path, i, err)
+		}
+		restoreUnknown(normal[i], unknown)
+	}
+	return normal, nil
+}
+
+// restoreUnknown puts the unknown members that an encoder handed back into the
+// value that it wrote. It changes value.
+func restoreUnknown(value any, unknown map[string]any) {
+	for name, branch := range unknown {
+		switch value := value.(type) {
+		case map[string]any:
+			inner, isTree := branch.(map[string]any)
+			if written := value[name]; written == nil || !isTree {
+				value[name] = branch
+			} else {
+				restoreUnknown(written, inner)
+			}
+		case []any:
+			inner, isTree := branch.(map[string]any)
+			if i, err := strconv.Atoi(name); err == nil && i < len(value) && isTree {
+				restoreUnknown(value[i], inner)
+			}
+		}
+	}
+}
+
+// Suffix tells revisions of one SidecarSet apart by name. Another collisionCount
+// gives the same data another one.
+func Suffix(data []byte, collisionCount int32) string {
+	h := fnv.New32()
+	_, _ = h.Write(data) // a hash takes everything
+	_, _ = h.Write(strconv.AppendInt(nil, int64(collisionCount), 10))
+	return safeEncode(strconv.FormatUint(uint64(h.Sum32()), 10))
+}
+
+// maxPrefix keeps names within the 253 characters of a Kubernetes name: a dash
+// and up to ten characters of suffix follow, and OpenKruise leaves room for 29.
+const maxPrefix = 223
+
+// Name is the name of the ControllerRevision of a SidecarSet with this suffix.
+func Name(sidecarSet, suffix string) string {
+	if len(sidecarSet) > maxPrefix {
+		sidecarSet = sidecarSet[:maxPrefix]
+	}
+	return sidecarSet + "-" + suffix
+}
+
+// specOf reads the spec that data records. Members that are null are absent.
+func specOf(data []byte) (map[string]any, error) {
+	var object map[string]any
+	if err := utiljson.Unmarshal(data, &object); err != nil {
+		return nil, err
+	}
+	spec, ok := object["spec"].(map[string]any)
+	if !ok {
+		return nil, errors.New("it records no spec")
+	}
+	maps.DeleteFunc(spec, func(name string, value any) bool { return name == "$patch" || value == nil })
+	return spec, nil
+}

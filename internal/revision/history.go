@@ -1,0 +1,163 @@
+package revision
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// History is what is recorded of one SidecarSet, oldest first.
+type History []*appsv1.ControllerRevision
+
+// NewHistory picks the owner's revisions and those without an owner from what
+// carries its name, and orders them by number, then age, then name. The
+// revisions are shared, not copied.
+func NewHistory(revisions []*appsv1.ControllerRevision, owner Owner) History {
+	var h History
+	for _, r := range revisions {
+		if r.Labels[appsv1beta1.LabelSidecarSetName] == owner.Name && owner.mayUse(r) {
+			h = append(h, r)
+		}
+	}
+	slices.SortFunc(h, byAge)
+	return h
+}
+
+func byAge(a, b *appsv1.ControllerRevision) int {
+	return cmp.Or(
+		cmp.Compare(a.Revision, b.Revision),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name),
+	)
+}
+
+// Find returns the newest revision that records data, and the number that it has
+// to have so that it is the newest of all: its own if it is that already. If
+// there is none, the number is that of a new revision.
+//
+// Only bytes count. The reference also compares the hash labels if both happen
+// to be numbers, and then records the same content twice after a collision.
+func (h History) Find(data []byte) (found *appsv1.ControllerRevision, number int64) {
+	for i := len(h) - 1; i >= 0; i-- {
+		if !bytes.Equal(h[i].Data.Raw, data) {
+			continue
+		}
+		if i == len(h)-1 {
+			return h[i], h[i].Revision
+		}
+		return h[i], h.next()
+	}
+	return nil, h.next()
+}
+
+// next is the number of a revision that is newer than all.
+func (h History) next() int64 {
+	if len(h) == 0 {
+		return 1
+	}
+	return h[len(h)-1].Revision + 1
+}
+
+// Adopts says whether a revision whose name is taken is the one that would have
+// been created: it records the same, and belongs to no other SidecarSet, not
+// even to a deleted one of the same name, with which it will vanish. Otherwise
+// the name is a collision.
+func Adopts(existing, candidate *appsv1.ControllerRevision, owner Owner) bool {
+	return bytes.Equal(existing.Data.Raw, candidate.Data.Raw) && owner.mayUse(existing) &&
+		existing.Labels[appsv1beta1.LabelSidecarSetName] == owner.Name
+}
+
+// Reference names a recorded revision, as injectionStrategy.revision does.
+type Reference struct {
+	Name          string // wins over CustomVersion
+	CustomVersion string
+}
+
+// ReferenceOf returns what injectionStrategy.revision names; false if it names
+// nothing.
+func ReferenceOf(r *appsv1beta1.SidecarSetInjectRevision) (Reference, bool) {
+	switch {
+	case r == nil:
+		return Reference{}, false
+	case r.RevisionName != nil:
+		return Reference{Name: *r.RevisionName}, true
+	case r.CustomVersion != nil:
+		return Reference{CustomVersion: *r.CustomVersion}, true
+	}
+	return Reference{}, false
+}
+
+// String describes the reference for messages.
+func (ref Reference) String() string {
+	if ref.Name != "" {
+		return "revisionName " + ref.Name
+	}
+	return "customVersion " + ref.CustomVersion
+}
+
+// Choose returns the revision of a SidecarSet that a reference means: that of the
+// name, or the newest of the custom version; nil if there is none. Whoever wrote
+// it, it has to carry the SidecarSet's name in its label: another SidecarSet's
+// containers are not this one's history.
+func Choose(ref Reference, sidecarSet string, revisions []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
+	var chosen *appsv1.ControllerRevision
+	for _, r := range revisions {
+		if r.Labels[appsv1beta1.LabelSidecarSetName] == sidecarSet && ref.means(r) && (chosen == nil || byAge(chosen, r) < 0) {
+			chosen = r
+		}
+	}
+	return chosen
+}
+
+func (ref Reference) means(r *appsv1.ControllerRevision) bool {
+	if ref.Name != "" {
+		return r.Name == ref.Name
+	}
+	version, labelled := r.Labels[appsv1beta1.LabelCustomVersion]
+	return labelled && version == ref.CustomVersion
+}
+
+// Keep says which revisions stay whatever their number.
+type Keep struct {
+	// Limit is spec.revisionHistoryLimit.
+	Limit *int32
+	// Referred is what injectionStrategy.revision names.
+	Referred *appsv1beta1.SidecarSetInjectRevision
+	// InUse has the names that matched Pods record.
+	InUse map[string]bool
+}
+
+// defaultLimit is how many revisions are kept where the spec does not say.
+const defaultLimit = 10
+
+// Surplus returns what to delete, oldest first, so that no more than the limit
+// stay, and how many are still too many then because they are needed: the latest
+// one, those that Pods run, and the one that injection uses.
+func (h History) Surplus(sidecarSet string, keep Keep) (surplus History, tooMany int) {
+	excess := len(h) - keep.limit()
+	if excess <= 0 {
+		return nil, 0
+	}
+	var referred *appsv1.ControllerRevision
+	if ref, ok := ReferenceOf(keep.Referred); ok {
+		referred = Choose(ref, sidecarSet, h)
+	}
+	for _, r := range h[:len(h)-1] {
+		if excess > 0 && r != referred && !keep.InUse[r.Name] {
+			surplus = append(surplus, r)
+			excess--
+		}
+	}
+	return surplus, excess
+}
+
+func (k Keep) limit() int {
+	if k.Limit == nil {
+		return defaultLimit
+	}
+	return max(1, int(*k.Limit))
+}
