@@ -1,0 +1,101 @@
+// Package expr is the language in which a resourcesPolicy computes a sidecar's
+// resources, such as max(cpu*50%, 50m). It knows the language alone: not where
+// the variable's value comes from, nor what becomes of the result.
+//
+//	expr   = term   { ("+" | "-") term }
+//	term   = factor { ("*" | "/") factor }
+//	factor = number | quantity | variable | "(" expr ")" | "-" factor
+//	       | ("max" | "min") "(" expr "," expr ")"
+//
+// Names are the same in capitals; white space means nothing. A number is
+// written 2, .5, 1e3 or 50%; a quantity is digits and one of the suffixes m k M
+// G T P Ki Mi Gi Ti Pi. The variable, cpu or memory, is a quantity.
+//
+// Numbers are exact. Quantities count in thousandths of a core or byte; what is
+// finer is rounded up where a quantity is read, as Kubernetes does, and cut off
+// where one is computed. A number that is added to a quantity or compared with
+// one counts in cores or bytes and becomes a quantity itself. Two quantities
+// cannot be multiplied, and nothing can be divided by a quantity.
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Variable is the one variable of an expression. It also says what the result
+// is: cores in thousandths, or whole bytes.
+type Variable string
+
+// The variables.
+const (
+	CPU    Variable = "cpu"
+	Memory Variable = "memory"
+)
+
+// MaxLength is how many bytes an expression may have. It bounds how deep one
+// can be nested, too.
+const MaxLength = 1024
+
+// Expr is an expression that Parse has accepted. Any number of goroutines may
+// evaluate it at the same time.
+type Expr struct {
+	variable Variable
+	root     *node
+}
+
+// Parse reads an expression over one variable and checks all that can be known
+// without the variable's value: names, literals, types, division by zero, and
+// the sign and size of a constant. What it accepts can only fail to evaluate by
+// a result that is negative or too large. The error says where and what to do.
+func Parse(text string, variable Variable) (*Expr, error) {
+	if len(text) > MaxLength {
+		return nil, fmt.Errorf("it has %d characters and may have %d; shorten it", len(text), MaxLength)
+	}
+	p := &parser{text: text, variable: variable}
+	root, err := p.parse()
+	if err != nil {
+		return nil, err
+	}
+	e := &Expr{variable: variable, root: root}
+	if root.op == opConstant {
+		if _, err := e.result(root.constant); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// Eval computes the expression. A result in memory is rounded up to whole bytes.
+// It has the format (binary or decimal suffixes) of the quantity that it comes
+// from. A result that is negative or too large for a quantity is an error.
+func (e *Expr) Eval(variable resource.Quantity) (resource.Quantity, error) {
+	return e.result(e.root.eval(quantityOf(variable)))
+}
+
+var thousand = big.NewInt(1000)
+
+func (e *Expr) result(v value) (resource.Quantity, error) {
+	if v.sign() < 0 {
+		return resource.Quantity{}, fmt.Errorf("the result %s is negative; write max(…, 0) around it, or another lower bound", v)
+	}
+	v = v.asQuantity()
+	format := v.format
+	if format == "" {
+		format = resource.DecimalSI
+	}
+	units := v.milli
+	if e.variable == Memory {
+		units = ceil(units, thousand)
+	}
+	if !units.IsInt64() {
+		return resource.Quantity{}, errors.New("the result is too large for a quantity; bound it with min(…, …)")
+	}
+	if e.variable == Memory {
+		return *resource.NewQuantity(units.Int64(), format), nil
+	}
+	return *resource.NewMilliQuantity(units.Int64(), format), nil
+}
