@@ -221,6 +221,14 @@ func (a *admission) selects(rev *review) bool {
 	return len(programs) > 0
 }
 
+// needs implements podJudge.
+func (a *admission) needs() (parts inject.Parts) {
+	for _, program := range a.programs {
+		parts |= program.Needs
+	}
+	return parts
+}
+
 // namespaceLabels reads what the snapshot cannot know: the labels of a Namespace
 // that is younger than it.
 func (p *PodInjector) namespaceLabels(ctx context.Context, catalog *match.Catalog, name string) (labels.Set, error) {

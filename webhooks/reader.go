@@ -21,8 +21,9 @@ import (
 // The zero reader is ready for reset. The first error sticks: every later call is a no-op, so that callers check
 // err once, at the end.
 type reader struct {
-	dec   jsontext.Decoder
-	input bytes.Buffer // what dec reads, without copying it
+	dec      jsontext.Decoder
+	document []byte
+	input    bytes.Buffer // what dec reads: document, without copying it
 	// scratch holds a string whose escapes had to be resolved.
 	scratch []byte
 	err     error
@@ -30,6 +31,7 @@ type reader struct {
 
 // reset starts over with document, which must not change until release.
 func (r *reader) reset(document []byte) {
+	r.document = document
 	r.input = *bytes.NewBuffer(document)
 	r.dec.Reset(&r.input, jsontext.AllowDuplicateNames(true)) // a third of the cost; see object
 	r.err = nil
@@ -221,6 +223,22 @@ func (r *reader) skip() {
 	if r.err == nil {
 		_, r.err = r.dec.ReadValue() // faster than SkipValue
 	}
+}
+
+// offset is where in the document the value just read ends.
+func (r *reader) offset() int64 { return r.dec.InputOffset() }
+
+// since returns the value that was read since offset was start, as it stands in
+// the document and without copying it; nil for null and after an error.
+func (r *reader) since(start int64) []byte {
+	if r.err != nil {
+		return nil
+	}
+	value := bytes.TrimLeft(r.document[start:r.offset()], ": \t\r\n")
+	if string(value) == "null" {
+		return nil
+	}
+	return value
 }
 
 // end checks that nothing follows the document.

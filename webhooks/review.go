@@ -62,6 +62,9 @@ type podJudge interface {
 	// selects reports whether the rest of the Pod has to be read. It sees
 	// namespace and labels, and is asked at most once.
 	selects(*review) bool
+	// needs names the parts to keep of a selected Pod's containers; it is asked
+	// after selects.
+	needs() inject.Parts
 }
 
 // The members that are read of each object; all others are stepped over.
@@ -73,7 +76,7 @@ var (
 	metadataMembers  = []string{"name", "generateName", "labels", "annotations", "deletionTimestamp"}
 	specMembers      = []string{"initContainers", "containers", "volumes", "imagePullSecrets"}
 	statusMembers    = []string{"phase"}
-	containerMembers = []string{"name", "image", "env"}
+	containerMembers = []string{"name", "image", "env", "volumeMounts", "volumeDevices", "resources", "restartPolicy"}
 	envMembers       = []string{"name", "value"}
 	nameMember       = []string{"name"}
 )
@@ -90,12 +93,18 @@ var errDecided = errors.New("the answer is known")
 // A pass that ends early has not seen the rest of the document: neither its
 // syntax nor a second member of the same name. That is harmless, since the API
 // server writes valid JSON without duplicates and the answer changes nothing.
+//
+// Parts of containers that only some SidecarSets need are kept, as they stand in
+// the document, if a selecting one asks for them. Where the spec stands before
+// the labels that is known too late, and the document is read once more.
 type reviewReader struct {
 	reader
 	rev   review
 	judge podJudge
 
 	hasLabels, judged, selected bool
+	// parts are the ones to keep, as far as it is known.
+	parts inject.Parts
 }
 
 // read parses document into rev and reports whether the judge selected the Pod;
@@ -106,17 +115,26 @@ func (r *reviewReader) read(document []byte, judge podJudge) (bool, error) {
 	defer r.release()
 	r.rev = review{}
 	r.judge = judge
-	r.hasLabels, r.judged, r.selected = false, false, false
+	r.hasLabels, r.judged, r.selected, r.parts = false, false, false, 0
 
-	r.readEnvelope()
-	r.end()
-	if r.err == nil {
-		r.readComplete()
+	r.readDocument()
+	if r.err == nil && r.rev.pod.Parts != r.parts {
+		r.reset(document)
+		r.rev = review{}
+		r.readDocument()
 	}
 	if errors.Is(r.err, errDecided) {
 		return false, nil
 	}
 	return r.selected, r.err
+}
+
+func (r *reviewReader) readDocument() {
+	r.readEnvelope()
+	r.end()
+	if r.err == nil {
+		r.readComplete()
+	}
 }
 
 func (r *reviewReader) readEnvelope() {
@@ -212,6 +230,7 @@ func (r *reviewReader) readMetadata() bool {
 
 func (r *reviewReader) readSpec() bool {
 	pod := &r.rev.pod
+	pod.Parts = r.parts
 	return r.object(specMembers, func(name string) {
 		switch name {
 		case "initContainers":
@@ -235,23 +254,52 @@ func (r *reviewReader) readStatus() {
 // readContainers returns nil where there is no list.
 func (r *reviewReader) readContainers() []inject.ContainerView {
 	views := make([]inject.ContainerView, 0, 4)
-	if !r.array(func() {
-		view := inject.ContainerView{}
-		r.object(containerMembers, func(name string) {
-			switch name {
-			case "name":
-				view.Name = r.text()
-			case "image":
-				view.Image = r.text()
-			case "env":
-				view.Injected = r.readInjected()
-			}
-		})
-		views = append(views, view)
-	}) {
+	if !r.array(func() { views = append(views, r.readContainer()) }) {
 		return nil
 	}
 	return views
+}
+
+func (r *reviewReader) readContainer() (view inject.ContainerView) {
+	var raw *inject.RawParts
+	known := containerMembers[:3]
+	if r.parts != 0 {
+		raw, known = new(inject.RawParts), containerMembers
+		view.Raw = raw
+	}
+	r.object(known, func(name string) {
+		switch name {
+		case "name":
+			view.Name = r.text()
+		case "image":
+			view.Image = r.text()
+		case "env":
+			start := r.offset()
+			view.Injected = r.readInjected()
+			if r.parts&inject.PartEnv != 0 {
+				raw.Env = r.since(start)
+			}
+		case "volumeMounts":
+			raw.VolumeMounts = r.part(inject.PartVolumeMounts)
+		case "volumeDevices":
+			raw.VolumeDevices = r.part(inject.PartVolumeDevices)
+		case "resources":
+			raw.Resources = r.part(inject.PartResources)
+		case "restartPolicy":
+			raw.RestartPolicy = r.text()
+		}
+	})
+	return view
+}
+
+// part steps over a value and keeps it, if that part is asked for.
+func (r *reviewReader) part(part inject.Parts) []byte {
+	start := r.offset()
+	r.skip()
+	if r.parts&part == 0 {
+		return nil
+	}
+	return r.since(start)
 }
 
 // readInjected reads a container's env and reports whether its first IS_INJECTED
@@ -306,7 +354,9 @@ func (r *reviewReader) considerPod() {
 	r.judged = true
 	if r.selected = r.judge.selects(&r.rev); !r.selected {
 		r.fail(errDecided)
+		return
 	}
+	r.parts = r.judge.needs()
 }
 
 // readComplete checks, after the whole document has been read, that nothing is

@@ -20,6 +20,15 @@ type everything struct{}
 
 func (everything) concerns(*review) bool { return true }
 func (everything) selects(*review) bool  { return true }
+func (everything) needs() inject.Parts   { return inject.AllParts }
+
+// some wants all Pods and some parts of them.
+type some struct {
+	everything
+	parts inject.Parts
+}
+
+func (s some) needs() inject.Parts { return s.parts }
 
 // nothing wants no Pod, and notes what it saw.
 type nothing struct{ namespace, app string }
@@ -29,6 +38,7 @@ func (n *nothing) selects(r *review) bool {
 	n.namespace, n.app = r.namespace, r.pod.Labels["app"]
 	return false
 }
+func (*nothing) needs() inject.Parts { return inject.AllParts }
 
 // oracle is what Kubernetes' own decoder makes of a review.
 type oracle struct {
@@ -64,12 +74,27 @@ type oracle struct {
 }
 
 type oracleContainer struct {
-	Name  string `json:"name"`
-	Image string `json:"image"`
-	Env   []struct {
+	Name          string          `json:"name"`
+	Image         string          `json:"image"`
+	Env           oracleEnv       `json:"env"`
+	VolumeMounts  json.RawMessage `json:"volumeMounts"`
+	VolumeDevices json.RawMessage `json:"volumeDevices"`
+	Resources     json.RawMessage `json:"resources"`
+	RestartPolicy string          `json:"restartPolicy"`
+}
+
+// oracleEnv is a container's env and its JSON.
+type oracleEnv struct {
+	list []struct {
 		Name  string `json:"name"`
 		Value string `json:"value"`
-	} `json:"env"`
+	}
+	raw json.RawMessage
+}
+
+func (e *oracleEnv) UnmarshalJSON(data []byte) error {
+	e.raw = slices.Clone(data)
+	return sigsjson.UnmarshalCaseSensitivePreserveInts(data, &e.list)
 }
 
 type oracleName struct {
@@ -82,6 +107,7 @@ func (o *oracle) view() inject.PodView {
 		Labels: object.Metadata.Labels, Annotations: object.Metadata.Annotations,
 		InitContainers: oracleViews(object.Spec.InitContainers), Containers: oracleViews(object.Spec.Containers),
 		Volumes: oracleNames(object.Spec.Volumes), ImagePullSecrets: oracleNames(object.Spec.ImagePullSecrets),
+		Parts: inject.AllParts,
 	}
 }
 
@@ -91,8 +117,10 @@ func oracleViews(containers []oracleContainer) []inject.ContainerView {
 	}
 	views := make([]inject.ContainerView, len(containers))
 	for i, c := range containers {
-		views[i] = inject.ContainerView{Name: c.Name, Image: c.Image}
-		for _, env := range c.Env {
+		views[i] = inject.ContainerView{Name: c.Name, Image: c.Image, Raw: &inject.RawParts{
+			Env: c.Env.raw, VolumeMounts: c.VolumeMounts, VolumeDevices: c.VolumeDevices, Resources: c.Resources, RestartPolicy: c.RestartPolicy,
+		}}
+		for _, env := range c.Env.list {
 			if env.Name == "IS_INJECTED" {
 				views[i].Injected = env.Value == "true"
 				break
@@ -125,7 +153,7 @@ func checkAgainstOracle(t *testing.T, body []byte) bool {
 	if err := sigsjson.UnmarshalCaseSensitivePreserveInts(body, &want); err != nil {
 		t.Fatalf("we read what Kubernetes does not: %v\n%s", err, body)
 	}
-	if diff := cmp.Diff(want.view(), r.rev.pod); diff != "" {
+	if diff := cmp.Diff(want.view(), r.rev.pod, sameJSON); diff != "" {
 		t.Fatalf("view (-want +got):\n%s\n%s", diff, body)
 	}
 	request := want.Request
@@ -138,6 +166,16 @@ func checkAgainstOracle(t *testing.T, body []byte) bool {
 	}
 	return true
 }
+
+// sameJSON compares raw JSON by what it says; null is as good as nothing.
+var sameJSON = cmp.Transformer("JSON", func(raw json.RawMessage) (value any) {
+	if raw != nil {
+		if err := json.Unmarshal(raw, &value); err != nil {
+			return err
+		}
+	}
+	return value
+})
 
 // We read what Kubernetes reads, whatever the order of members, the white space
 // and the escapes.
@@ -158,7 +196,7 @@ func TestReviewReaderEqualsViewOf(t *testing.T) {
 		if _, err := r.read(body, everything{}); err != nil {
 			t.Fatalf("reading: %v\n%s", err, body)
 		}
-		if diff := cmp.Diff(inject.ViewOf(pod), r.rev.pod); diff != "" {
+		if diff := cmp.Diff(inject.ViewOf(pod), r.rev.pod, sameJSON); diff != "" {
 			t.Fatalf("view (-want +got):\n%s\n%s", diff, body)
 		}
 	}
@@ -171,6 +209,56 @@ func TestReviewReaderEqualsViewOf(t *testing.T) {
 		pod := g.pod(false)
 		check(t, pod, g.write(g.envelope(pod)))
 	}
+}
+
+// Parts of containers are kept as they stand in the document, the ones that are
+// asked for and no others, whether that is known before the spec or after it.
+func TestReviewReaderKeepsThePartsThatAreAskedFor(t *testing.T) {
+	all := inject.RawParts{
+		Env: []byte(`[ {"name":"A" , "invented":1.0e1} ]`), VolumeMounts: []byte(`[{"mountPath":"/\u006d"}]`),
+		VolumeDevices: []byte(`[]`), Resources: []byte(`{"limits" :{}}`), RestartPolicy: "Always",
+	}
+	spec := `"spec":{"containers":[{"env": [ {"name":"A" , "invented":1.0e1} ],"volumeMounts"` + "\n\t: " + `[{"mountPath":"/\u006d"}],` +
+		`"volumeDevices":[],"resources":{"limits" :{}} ,"restartPolicy":"Always"},{"env":null}]}`
+	metadata := `"metadata":{"labels":{"app":"web"}}`
+	for order, pod := range map[string]string{"labels first": metadata + "," + spec, "spec first": spec + "," + metadata} {
+		body := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"resource":"pods"},` +
+			`"namespace":"shop","operation":"CREATE","object":{` + pod + `}}}`
+		for parts := range inject.AllParts + 1 {
+			t.Run(fmt.Sprintf("%s/%04b", order, parts), func(t *testing.T) {
+				var r reviewReader
+				if _, err := r.read([]byte(body), some{parts: parts}); err != nil {
+					t.Fatal(err)
+				}
+				want := []inject.ContainerView{{}, {}}
+				if parts != 0 {
+					want[0].Raw, want[1].Raw = only(all, parts), new(inject.RawParts)
+				}
+				if diff := cmp.Diff(want, r.rev.pod.Containers); diff != "" {
+					t.Errorf("containers (-want +got):\n%s", diff)
+				}
+				if r.rev.pod.Parts != parts {
+					t.Errorf("Parts = %04b", r.rev.pod.Parts)
+				}
+			})
+		}
+	}
+}
+
+func only(all inject.RawParts, parts inject.Parts) *inject.RawParts {
+	if parts&inject.PartEnv == 0 {
+		all.Env = nil
+	}
+	if parts&inject.PartVolumeMounts == 0 {
+		all.VolumeMounts = nil
+	}
+	if parts&inject.PartVolumeDevices == 0 {
+		all.VolumeDevices = nil
+	}
+	if parts&inject.PartResources == 0 {
+		all.Resources = nil
+	}
+	return &all
 }
 
 // Whatever the order of members, the judge sees namespace and labels, and is
@@ -268,7 +356,10 @@ func (g generator) container(nulls bool) any {
 			return env
 		})
 	})
-	g.maybe(c, g.word(), nulls, func() any { return g.anything(3) })
+	for _, part := range []string{"volumeMounts", "volumeDevices", "resources", g.word()} {
+		g.maybe(c, part, nulls, func() any { return g.anything(3) })
+	}
+	g.maybe(c, "restartPolicy", nulls, func() any { return g.word() })
 	return c
 }
 

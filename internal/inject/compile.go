@@ -25,19 +25,15 @@ type compiled struct {
 	volumes        []part    // in order of first reference, referenced ones only
 	pullSecrets    []part
 	metadata       []metadataRule
-	duplicate      string // a name that two of its containers have, "" if there is none
+	duplicate      string        // a name that two of its containers have, "" if there is none
+	hotUpgrade     []string      // sidecars that become two containers, by their name in the SidecarSet
+	invalid        *InvalidError // what keeps its sidecars from working in any Pod
 }
 
 // part is a piece of a Pod, serialised once.
 type part struct {
 	name string
 	body json.RawMessage
-}
-
-type sidecar struct {
-	part
-	image  string
-	before bool // in front of the Pod's own containers of the list
 }
 
 // metadataRule is one entry of patchPodMetadata, keys sorted, without the keys
@@ -82,7 +78,7 @@ func Compile(object map[string]any) (*Program, error) {
 		return nil, err
 	}
 	p.baseOfCanary = baseOfCanary(set)
-	p.duplicate = duplicateName(set)
+	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
 	p.Unsupported, p.Needs = features(&set.Spec)
 	return p, p.compileSelectors()
@@ -121,14 +117,14 @@ func sidecarList(set *appsv1beta1.SidecarSet) []string {
 
 // duplicateName finds a name that stands twice among init containers and
 // containers. Objects that were stored without our webhook may have one.
-func duplicateName(set *appsv1beta1.SidecarSet) string {
+func duplicateName(lists ...[]sidecar) string {
 	var seen []string
-	for _, list := range [][]appsv1beta1.SidecarContainer{set.Spec.InitContainers, set.Spec.Containers} {
+	for _, list := range lists {
 		for i := range list {
-			if slices.Contains(seen, list[i].Name) {
-				return list[i].Name
+			if slices.Contains(seen, list[i].name) {
+				return list[i].name
 			}
-			seen = append(seen, list[i].Name)
+			seen = append(seen, list[i].name)
 		}
 	}
 	return ""
@@ -221,36 +217,28 @@ func (p *Program) fieldError(field string, err error) error {
 // features finds the fields whose effect depends on the Pod: which of them this
 // build cannot honour yet, and what they read.
 func features(spec *appsv1beta1.SidecarSetSpec) (unsupported []string, needs Parts) {
-	add := func(used bool, field string, parts Parts) {
+	add := func(used bool, field string) {
 		if used {
 			unsupported = append(unsupported, field)
-			needs |= parts
 		}
 	}
 	lists := []struct {
 		field      string
 		containers []appsv1beta1.SidecarContainer
-		init       bool
-	}{{"initContainers", spec.InitContainers, true}, {"containers", spec.Containers, false}}
+	}{{"initContainers", spec.InitContainers}, {"containers", spec.Containers}}
 	for _, list := range lists {
 		for i := range list.containers {
 			c := &list.containers[i]
+			needs |= containerNeeds(c)
 			field := fmt.Sprintf("spec.%s[%d].", list.field, i)
-			hot := c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade
-			devices := c.ShareVolumeDevicePolicy
-			add(len(c.TransferEnv) > 0, field+"transferEnv", PartEnv)
-			add(shares(&c.ShareVolumePolicy), field+"shareVolumePolicy", PartVolumeMounts|PartEnv)
-			add(shares(devices), field+"shareVolumeDevicePolicy", PartVolumeDevices)
-			add(c.ResourcesPolicy != nil, field+"resourcesPolicy", PartResources)
-			// A plain init container ends before anything could take over from it.
-			add(hot && (!list.init || restartsAlways(c)), field+"upgradeStrategy.upgradeType", 0)
+			add(len(c.TransferEnv) > 0, field+"transferEnv")
+			add(shares(&c.ShareVolumePolicy), field+"shareVolumePolicy")
+			add(shares(c.ShareVolumeDevicePolicy), field+"shareVolumeDevicePolicy")
+			add(c.ResourcesPolicy != nil, field+"resourcesPolicy")
+			add(isHot(c, list.field), field+"upgradeStrategy.upgradeType")
 		}
 	}
 	rev := spec.InjectionStrategy.Revision
-	add(rev != nil && (rev.RevisionName != nil || rev.CustomVersion != nil), "spec.injectionStrategy.revision", 0)
+	add(rev != nil && (rev.RevisionName != nil || rev.CustomVersion != nil), "spec.injectionStrategy.revision")
 	return unsupported, needs
-}
-
-func shares(p *appsv1beta1.ShareVolumePolicy) bool {
-	return p != nil && p.Type == appsv1beta1.ShareVolumePolicyEnabled
 }

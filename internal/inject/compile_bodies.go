@@ -14,11 +14,6 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// sidecarOnly are the members of a SidecarContainer that no container of a Pod has.
-var sidecarOnly = []string{
-	"podInjectPolicy", "upgradeStrategy", "shareVolumePolicy", "shareVolumeDevicePolicy", "transferEnv", "resourcesPolicy",
-}
-
 // compileBodies serialises what goes into Pods from the JSON that the user
 // wrote, in which members survive that the typed view does not know.
 func (p *Program) compileBodies() error {
@@ -43,46 +38,6 @@ func (p *Program) compileBodies() error {
 }
 
 func byName(a, b sidecar) int { return strings.Compare(a.name, b.name) }
-
-func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1.SidecarContainer) ([]sidecar, error) {
-	raw, _ := spec[list].([]any)
-	out := make([]sidecar, 0, len(typed))
-	for i := range typed {
-		c, ok := raw[i].(map[string]any)
-		if !ok {
-			return nil, p.fieldError(index("spec."+list, i), errors.New("must be a container, not null"))
-		}
-		body, err := json.Marshal(containerBody(c))
-		if err != nil {
-			return nil, p.fieldError(index("spec."+list, i), err)
-		}
-		out = append(out, sidecar{
-			part:   part{typed[i].Name, body},
-			image:  typed[i].Image,
-			before: typed[i].PodInjectPolicy == appsv1beta1.BeforeAppContainer,
-		})
-	}
-	return out, nil
-}
-
-// containerBody is the container as it stands in a Pod: without the members
-// that only a SidecarSet has, and with IS_INJECTED=true as the last env. An
-// IS_INJECTED of the user's own is left out, since the first one decides.
-func containerBody(c map[string]any) map[string]any {
-	body := maps.Clone(c)
-	for _, member := range sidecarOnly {
-		delete(body, member)
-	}
-	own, _ := c["env"].([]any)
-	env := make([]any, 0, len(own)+1)
-	for _, e := range own {
-		if v, _ := e.(map[string]any); v["name"] != appsv1beta1.EnvInjected {
-			env = append(env, e)
-		}
-	}
-	body["env"] = append(env, map[string]any{"name": appsv1beta1.EnvInjected, "value": "true"})
-	return body
-}
 
 // named serialises a list of objects that have names.
 func (p *Program) named(spec map[string]any, list string) ([]part, error) {

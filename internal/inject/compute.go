@@ -2,6 +2,7 @@ package inject
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +12,8 @@ import (
 
 // Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
 // the order of the candidates, and a Pod that already carries the result yields
-// an empty plan. The error is a *ConflictError, *UnsupportedError or
-// *MetadataError: each says what the users have to change.
+// an empty plan. The error is a *ConflictError, *UnsupportedError, *InvalidError
+// or *MetadataError: each says what the users have to change.
 func Compute(in Input) (Plan, error) {
 	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known}}
 	c.readRecords()
@@ -89,15 +90,22 @@ type computation struct {
 	pod     *PodView
 	targets []target
 	records
-	plan Plan
+	plan    Plan
+	sources []*source // what sidecars take from the Pod's containers, once it is needed
 }
 
 // checkTargets refuses what must not be injected. A SidecarSet that the Pod
 // already carries asks for nothing, so it is not refused for what it uses.
 func (c *computation) checkTargets() error {
 	for i := range c.targets {
-		if t := &c.targets[i]; t.skip == "" && len(t.Unsupported) > 0 {
+		switch t := &c.targets[i]; {
+		case t.skip != "":
+		case len(t.Unsupported) > 0:
 			return &UnsupportedError{SidecarSet: t.Name(), Field: t.Unsupported[0]}
+		case t.invalid != nil:
+			return t.invalid
+		case t.Needs&^c.pod.Parts != 0:
+			return fmt.Errorf("the Pod was read without what SidecarSet %q needs of it: read %b, needed %b", t.Name(), c.pod.Parts, t.Needs)
 		}
 	}
 	return c.checkNames()
@@ -226,7 +234,7 @@ func (c *computation) merge(in, other podList, sidecars []placed) error {
 		}
 		for _, s := range sidecars {
 			if s.insert && s.before == before {
-				c.insert(s.target, in.list, next, s.part)
+				c.insert(s.target, in.list, next, part{s.name, c.body(s)})
 				next++
 			}
 		}
@@ -253,8 +261,16 @@ func (c *computation) replace(in, other podList, s *placed) error {
 		return nil
 	}
 	c.plan.Replacements = append(c.plan.Replacements,
-		Edit{SidecarSet: s.target.Name(), List: in.list, Index: i, Name: s.name, Body: s.body})
+		Edit{SidecarSet: s.target.Name(), List: in.list, Index: i, Name: s.name, Body: c.body(*s)})
 	return nil
+}
+
+// body is the sidecar as it goes into this Pod.
+func (c *computation) body(s placed) json.RawMessage {
+	if s.template == nil {
+		return s.body
+	}
+	return c.render(s)
 }
 
 func indexOf(containers []ContainerView, name string) int {

@@ -48,6 +48,14 @@ func (e *UnsupportedError) Error() string {
 		e.SidecarSet, e.Field)
 }
 
+// InvalidError says that what a SidecarSet asks for cannot work in any Pod. It
+// was stored while no webhook checked it.
+type InvalidError struct{ SidecarSet, Field, Problem string }
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("SidecarSet %q cannot be injected: %s %s", e.SidecarSet, e.Field, e.Problem)
+}
+
 // MetadataError says that patchPodMetadata cannot merge an annotation.
 type MetadataError struct {
 	SidecarSet, Key string

@@ -5,6 +5,7 @@
 package inject
 
 import (
+	"encoding/json"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -63,7 +64,9 @@ const (
 	PartEnv           Parts = 1 << iota // transferEnv, shared mounts with subPathExpr
 	PartVolumeMounts                    // shareVolumePolicy
 	PartVolumeDevices                   // shareVolumeDevicePolicy
-	PartResources                       // resourcesPolicy
+	PartResources                       // resourcesPolicy; restartPolicy comes with it
+
+	AllParts = PartEnv | PartVolumeMounts | PartVolumeDevices | PartResources
 )
 
 // PodView is what decides about an admitted Pod, read from the request without
@@ -76,6 +79,9 @@ type PodView struct {
 	// Volumes and ImagePullSecrets are names in Pod order; nil where the member
 	// is absent.
 	Volumes, ImagePullSecrets []string
+
+	// Parts says what else has been read of each container, into its Raw.
+	Parts Parts
 }
 
 // ContainerView is what decides about one container of the admitted Pod.
@@ -84,6 +90,16 @@ type ContainerView struct {
 	// Injected is true when the first env named IS_INJECTED has the literal
 	// value "true".
 	Injected bool
+	// Raw is nil where the view has no Parts.
+	Raw *RawParts
+}
+
+// RawParts are members of a container as the JSON in which they were submitted,
+// so that members of them that nobody here knows can be handed on. A member that
+// was not asked for, is absent or null is nil.
+type RawParts struct {
+	Env, VolumeMounts, VolumeDevices, Resources json.RawMessage
+	RestartPolicy                               string
 }
 
 // Input is everything a decision depends on. It holds values, never clients.

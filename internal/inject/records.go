@@ -43,12 +43,22 @@ func (c *computation) readRecords() {
 // each webhook.
 func carries(containers []ContainerView, sidecars []sidecar) bool {
 	for i := range sidecars {
-		at := indexOf(containers, sidecars[i].name)
-		if at < 0 || !containers[at].Injected || containers[at].Image != sidecars[i].image {
+		s := &sidecars[i]
+		at := indexOf(containers, s.name)
+		if at < 0 || !containers[at].Injected {
+			return false
+		}
+		if image := containers[at].Image; image != s.image && !(s.sibling != "" && image == s.siblingImage && hasImage(containers, s.sibling, s.image)) {
 			return false
 		}
 	}
 	return true
+}
+
+// hasImage says whether the other container of a hot-upgrade pair has this image.
+func hasImage(containers []ContainerView, name, image string) bool {
+	at := indexOf(containers, name)
+	return at >= 0 && containers[at].Image == image
 }
 
 // isComplete says that nothing is left to do: every target is skipped, and
@@ -100,8 +110,35 @@ func (c *computation) writeRecords(injects bool) {
 		}
 	}
 	others := podstate.ParseHashes(c.pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])
+	c.recordHotUpgrades()
 	c.annotate(appsv1beta1.AnnotationHash, c.hashes.Keep(c.keeps).With(withImage...).String())
 	c.annotate(appsv1beta1.AnnotationHashWithoutImage, others.Keep(c.keeps).With(withoutImage...).String())
+}
+
+// recordHotUpgrades says of each pair which container works and which is newer.
+// What other sidecars recorded stays.
+func (c *computation) recordHotUpgrades() {
+	var working map[string]string
+	for i := range c.targets {
+		t := &c.targets[i]
+		if t.skip != "" {
+			continue
+		}
+		for _, name := range t.hotUpgrade {
+			if working == nil {
+				working = podstate.ParseWorking(c.pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
+			}
+			first, second := name+"-1", name+"-2"
+			working[name] = first
+			c.annotate(appsv1beta1.AnnotationVersionPrefix+first, "1")
+			c.annotate(appsv1beta1.AnnotationVersionAltPrefix+first, "0")
+			c.annotate(appsv1beta1.AnnotationVersionPrefix+second, "0")
+			c.annotate(appsv1beta1.AnnotationVersionAltPrefix+second, "1")
+		}
+	}
+	if working != nil {
+		c.annotate(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatWorking(working))
+	}
 }
 
 // keeps says whether another SidecarSet's record stays: it exists, or the

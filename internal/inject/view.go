@@ -9,8 +9,8 @@ import (
 )
 
 // ViewOf reads a PodView from a Pod given as JSON values. What has an
-// unexpected type reads as absent. The webhook reads the same view from the
-// request's bytes without building these values.
+// unexpected type reads as absent. The view has AllParts. The webhook reads the
+// same view from the request's bytes without building these values.
 func ViewOf(pod map[string]any) PodView {
 	metadata, _ := pod["metadata"].(map[string]any)
 	spec, _ := pod["spec"].(map[string]any)
@@ -21,6 +21,7 @@ func ViewOf(pod map[string]any) PodView {
 		Containers:       containerViews(spec["containers"]),
 		Volumes:          names(spec["volumes"]),
 		ImagePullSecrets: names(spec["imagePullSecrets"]),
+		Parts:            AllParts,
 	}
 }
 
@@ -46,9 +47,31 @@ func containerViews(value any) []ContainerView {
 	views := make([]ContainerView, len(list))
 	for i, item := range list {
 		c, _ := item.(map[string]any)
-		views[i] = ContainerView{Name: text(c, "name"), Image: text(c, "image"), Injected: injected(c)}
+		views[i] = ContainerView{Name: text(c, "name"), Image: text(c, "image"), Injected: injected(c), Raw: rawParts(c)}
 	}
 	return views
+}
+
+func rawParts(container map[string]any) *RawParts {
+	return &RawParts{
+		Env:           raw(container["env"]),
+		VolumeMounts:  raw(container["volumeMounts"]),
+		VolumeDevices: raw(container["volumeDevices"]),
+		Resources:     raw(container["resources"]),
+		RestartPolicy: text(container, "restartPolicy"),
+	}
+}
+
+// raw is nil for what is absent and for what is no JSON value.
+func raw(value any) json.RawMessage {
+	if value == nil {
+		return nil
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil
+	}
+	return data
 }
 
 // injected says whether the first env named IS_INJECTED is the literal "true".

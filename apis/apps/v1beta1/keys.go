@@ -41,6 +41,10 @@ const (
 
 	// EnvInjected is set to "true" on every injected container.
 	EnvInjected = "IS_INJECTED"
+	// EnvVersion and EnvVersionAlt tell both containers of a hot-upgrade pair
+	// their own version and their sibling's.
+	EnvVersion    = "SIDECARSET_VERSION"
+	EnvVersionAlt = "SIDECARSET_VERSION_ALT"
 )
 
 // Labels on ControllerRevisions.

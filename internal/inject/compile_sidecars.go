@@ -1,0 +1,275 @@
+package inject
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// sidecarOnly are the members of a SidecarContainer that no container of a Pod has.
+var sidecarOnly = []string{
+	"podInjectPolicy", "upgradeStrategy", "shareVolumePolicy", "shareVolumeDevicePolicy", "transferEnv", "resourcesPolicy",
+}
+
+// sidecar is one container as it goes into Pods.
+type sidecar struct {
+	part            // body is nil where it depends on the Pod
+	image    string // expected in a Pod that carries it
+	before   bool   // in front of the Pod's own containers of the list
+	template *template
+	// sibling is the other container of a hot-upgrade pair, "" for all others.
+	// After a hot upgrade the two have swapped their images.
+	sibling, siblingImage string
+}
+
+// template makes the body of a sidecar that depends on the Pod.
+type template struct {
+	rest                 []byte // the members that do not depend on the Pod, without braces
+	env, mounts, devices []entry
+	hotEnv               []entry // behind all other variables
+	transfers            []transfer
+	shareMounts          bool
+	shareDevices         bool
+	privileged           bool
+}
+
+// entry is an element of a container's env, volumeMounts or volumeDevices.
+type entry struct {
+	key  string // what it is told apart by: name, mountPath or devicePath
+	body json.RawMessage
+}
+
+// transfer is one entry of transferEnv.
+type transfer struct {
+	container         string // the source container; "" where label or annotation names it
+	label, annotation string
+	names             []string // sorted, without duplicates
+}
+
+func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1.SidecarContainer) ([]sidecar, error) {
+	raw, _ := spec[list].([]any)
+	out := make([]sidecar, 0, len(typed))
+	for i := range typed {
+		c, ok := raw[i].(map[string]any)
+		if !ok {
+			return nil, p.fieldError(index("spec."+list, i), errors.New("must be a container, not null"))
+		}
+		hot := isHot(&typed[i], list)
+		if hot {
+			p.hotUpgrade = append(p.hotUpgrade, typed[i].Name)
+			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
+		}
+		for _, v := range variants(&typed[i], hot) {
+			s, err := newSidecar(c, &typed[i], v)
+			if err != nil {
+				return nil, p.fieldError(index("spec."+list, i), err)
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// isHot says whether a sidecar becomes two containers. A plain init container
+// ends before anything could take over from it.
+func isHot(c *appsv1beta1.SidecarContainer, list string) bool {
+	return c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade && (list == string(Containers) || restartsAlways(c))
+}
+
+// maxContainerName is the length of a DNS label, which a container's name is.
+const maxContainerName = 63
+
+// checkHotUpgrade notes what makes a pair that no Pod can have.
+func (p *Program) checkHotUpgrade(c *appsv1beta1.SidecarContainer, field string) {
+	switch {
+	case p.invalid != nil:
+	case c.UpgradeStrategy.HotUpgradeEmptyImage == "":
+		p.invalid = &InvalidError{p.Name(), field + ".upgradeStrategy.hotUpgradeEmptyImage",
+			"is missing: name the image that the idle container of the hot-upgrade pair runs"}
+	case len(c.Name)+len("-1") > maxContainerName:
+		p.invalid = &InvalidError{p.Name(), field + ".name", fmt.Sprintf(
+			"is too long for a hot upgrade: %q and its sibling may have %d characters at most, so shorten the name", c.Name+"-1", maxContainerName)}
+	}
+}
+
+// variant is one of the containers that a sidecar becomes.
+type variant struct {
+	name, image           string
+	sibling, siblingImage string
+}
+
+// variants are the sidecar itself or, for a hot upgrade, the container that
+// works first and the idle one.
+func variants(c *appsv1beta1.SidecarContainer, hot bool) []variant {
+	if !hot {
+		return []variant{{name: c.Name, image: c.Image}}
+	}
+	first, second := c.Name+"-1", c.Name+"-2"
+	idle := c.UpgradeStrategy.HotUpgradeEmptyImage
+	return []variant{{first, c.Image, second, idle}, {second, idle, first, c.Image}}
+}
+
+func newSidecar(c map[string]any, typed *appsv1beta1.SidecarContainer, v variant) (s sidecar, err error) {
+	s = sidecar{
+		part: part{name: v.name}, image: v.image, sibling: v.sibling, siblingImage: v.siblingImage,
+		before: typed.PodInjectPolicy == appsv1beta1.BeforeAppContainer,
+	}
+	body := containerBody(c)
+	var hotEnv []any
+	if v.sibling != "" {
+		body["name"], body["image"] = v.name, v.image
+		hotEnv = versionEnv(v.name)
+	}
+	if containerNeeds(typed) != 0 {
+		s.template, err = newTemplate(body, hotEnv, typed)
+		return s, err
+	}
+	env, _ := body["env"].([]any)
+	body["env"] = append(env, hotEnv...)
+	s.body, err = json.Marshal(body)
+	return s, err
+}
+
+// containerBody is the container as it stands in a Pod: without the members
+// that only a SidecarSet has, and with IS_INJECTED=true as the last env. An
+// IS_INJECTED of the user's own is left out, since the first one decides.
+func containerBody(c map[string]any) map[string]any {
+	body := maps.Clone(c)
+	for _, member := range sidecarOnly {
+		delete(body, member)
+	}
+	own, _ := c["env"].([]any)
+	env := make([]any, 0, len(own)+1)
+	for _, e := range own {
+		if v, _ := e.(map[string]any); v["name"] != appsv1beta1.EnvInjected {
+			env = append(env, e)
+		}
+	}
+	body["env"] = append(env, map[string]any{"name": appsv1beta1.EnvInjected, "value": "true"})
+	return body
+}
+
+// versionEnv are the variables by which the two containers of a pair learn which
+// of them is newer.
+func versionEnv(container string) []any {
+	from := func(name, prefix string) any {
+		path := "metadata.annotations['" + prefix + container + "']"
+		return map[string]any{"name": name, "valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": path}}}
+	}
+	return []any{
+		from(appsv1beta1.EnvVersion, appsv1beta1.AnnotationVersionPrefix),
+		from(appsv1beta1.EnvVersionAlt, appsv1beta1.AnnotationVersionAltPrefix),
+	}
+}
+
+// containerNeeds says which parts of a Pod a sidecar's body is made from.
+func containerNeeds(c *appsv1beta1.SidecarContainer) (needs Parts) {
+	if len(c.TransferEnv) > 0 {
+		needs |= PartEnv
+	}
+	if shares(&c.ShareVolumePolicy) {
+		needs |= PartVolumeMounts | PartEnv
+	}
+	if shares(c.ShareVolumeDevicePolicy) {
+		needs |= PartVolumeDevices
+	}
+	if c.ResourcesPolicy != nil {
+		needs |= PartResources
+	}
+	return needs
+}
+
+func shares(p *appsv1beta1.ShareVolumePolicy) bool {
+	return p != nil && p.Type == appsv1beta1.ShareVolumePolicyEnabled
+}
+
+// newTemplate takes body apart.
+func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarContainer) (*template, error) {
+	t := &template{
+		transfers:    transfers(typed.TransferEnv),
+		shareMounts:  shares(&typed.ShareVolumePolicy),
+		shareDevices: shares(typed.ShareVolumeDevicePolicy),
+	}
+	if sc := typed.SecurityContext; sc != nil && sc.Privileged != nil {
+		t.privileged = *sc.Privileged
+	}
+	var err error
+	take := func(into *[]entry, list any, key string) {
+		if err == nil {
+			*into, err = entries(list, key)
+		}
+	}
+	take(&t.env, body["env"], "name")
+	take(&t.mounts, body["volumeMounts"], "mountPath")
+	take(&t.devices, body["volumeDevices"], "devicePath")
+	take(&t.hotEnv, hotEnv, "name")
+	if err != nil {
+		return nil, err
+	}
+	for _, member := range []string{"env", "volumeMounts", "volumeDevices"} {
+		delete(body, member)
+	}
+	rest, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	t.rest = rest[1 : len(rest)-1]
+	return t, nil
+}
+
+func entries(list any, key string) ([]entry, error) {
+	items, _ := list.([]any)
+	out := make([]entry, 0, len(items))
+	for _, item := range items {
+		body, err := json.Marshal(item)
+		if err != nil {
+			return nil, err
+		}
+		members, _ := item.(map[string]any)
+		out = append(out, entry{text(members, key), body})
+	}
+	return out, nil
+}
+
+func transfers(list []appsv1beta1.TransferEnvVar) []transfer {
+	var out []transfer
+	for _, v := range list {
+		t := transfer{container: v.SourceContainerName, names: transferNames(v)}
+		if from := v.SourceContainerNameFrom; from != nil && from.FieldRef != nil {
+			t.container = ""
+			t.label, t.annotation = subscript(from.FieldRef.FieldPath)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func transferNames(v appsv1beta1.TransferEnvVar) []string {
+	names := slices.Clone(v.EnvNames)
+	if v.EnvName != "" {
+		names = append(names, v.EnvName)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// subscript returns the key of metadata.labels['key'] or
+// metadata.annotations['key']; both are "" for any other path, which names no
+// container.
+func subscript(path string) (label, annotation string) {
+	path, ok := strings.CutSuffix(path, "']")
+	field, key, found := strings.Cut(path, "['")
+	switch {
+	case !ok || !found:
+	case field == "metadata.labels":
+		return key, ""
+	case field == "metadata.annotations":
+		return "", key
+	}
+	return "", ""
+}

@@ -1,0 +1,162 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// render makes the body of a sidecar that depends on the Pod. All sidecars read
+// the Pod as it was submitted, whatever else is injected in the same pass.
+func (c *computation) render(s placed) json.RawMessage {
+	t := s.template
+	env := c.transferEnv(t, slices.Clone(t.env))
+	mounts, devices := t.mounts, t.devices
+	if t.shareMounts {
+		mounts, env = c.shareMounts(s, env)
+	}
+	if t.shareDevices {
+		devices = c.shareDevices(t, mounts)
+	}
+	body := append(make([]byte, 0, len(t.rest)+1024), '{')
+	body = appendMember(body, "env", append(env, t.hotEnv...))
+	body = appendMember(body, "volumeMounts", mounts)
+	body = appendMember(body, "volumeDevices", devices)
+	return append(append(body, t.rest...), '}')
+}
+
+// appendMember appends a list and a comma behind it; an empty list is left out.
+func appendMember(dst []byte, name string, list []entry) []byte {
+	if len(list) == 0 {
+		return dst
+	}
+	dst = append(append(append(dst, '"'), name...), `":[`...)
+	for i, e := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, e.body...)
+	}
+	return append(dst, "],"...)
+}
+
+// transferEnv appends what the transferEnv entries copy. A variable that the
+// sidecar has already is not copied; a container or a variable that the Pod
+// lacks is passed over.
+func (c *computation) transferEnv(t *template, env []entry) []entry {
+	for _, transfer := range t.transfers {
+		if from := c.source(c.sourceName(transfer)); from != nil {
+			for _, name := range transfer.names {
+				env = from.appendVariable(env, name)
+			}
+		}
+	}
+	return env
+}
+
+// sourceName is the container that a transferEnv entry copies from. An
+// annotation counts with the value that patchPodMetadata gives it.
+func (c *computation) sourceName(t transfer) string {
+	switch {
+	case t.label != "":
+		return c.pod.Labels[t.label]
+	case t.annotation != "":
+		name, _ := c.annotation(t.annotation)
+		return name
+	default:
+		return t.container
+	}
+}
+
+// source finds one of the Pod's own containers. Sidecars that take part count as
+// absent, whether the Pod has them already or not: the result is then the same
+// as when all are injected at once.
+func (c *computation) source(name string) *source {
+	if name == "" || c.isSidecar(name) {
+		return nil
+	}
+	for _, s := range c.appContainers() {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (c *computation) isSidecar(name string) bool {
+	named := func(s sidecar) bool { return s.name == name }
+	return slices.ContainsFunc(c.targets, func(t target) bool {
+		return t.takesPart() && slices.ContainsFunc(t.containers, named)
+	})
+}
+
+// appContainers are the Pod's containers as sources.
+func (c *computation) appContainers() []*source {
+	if c.sources == nil {
+		c.sources = make([]*source, len(c.pod.Containers))
+		for i := range c.pod.Containers {
+			c.sources[i] = newSource(&c.pod.Containers[i])
+		}
+	}
+	return c.sources
+}
+
+// shareMounts appends the mounts of the Pod's own containers where their paths
+// are free, and the variables that their sub-paths are made of. Those come along
+// even for a mount whose path is taken (T28).
+func (c *computation) shareMounts(s placed, env []entry) (mounts, _ []entry) {
+	mounts = slices.Clone(s.template.mounts)
+	for _, from := range c.appContainers() {
+		if from.Injected { // a user's container may opt out this way, too (T27)
+			continue
+		}
+		for _, m := range from.mounts {
+			for _, reference := range references.FindAllStringSubmatch(m.subPathExpr, -1) {
+				env = from.appendVariable(env, reference[1])
+			}
+			if hasKey(mounts, m.key) || hasKey(s.template.devices, m.key) {
+				continue
+			}
+			mounts = append(mounts, m.entry)
+			c.notePropagation(s, from, m)
+		}
+	}
+	return mounts, env
+}
+
+// references are the variables in a subPathExpr. As in the reference, $$(X) is
+// not read as an escape.
+var references = regexp.MustCompile(`\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)`)
+
+// notePropagation tells why the API server will refuse the Pod.
+func (c *computation) notePropagation(s placed, from *source, m podEntry) {
+	if m.mountPropagation == string(corev1.MountPropagationBidirectional) && !s.template.privileged {
+		c.plan.Notes = append(c.plan.Notes, Note{s.target.Name(), fmt.Sprintf(
+			"sidecar %q shares the mount %s of container %q, whose mountPropagation is Bidirectional: "+
+				"the API server refuses that for a container that is not privileged", s.name, m.key, from.Name)})
+	}
+}
+
+// shareDevices appends the devices of the Pod's own containers where their paths
+// are free.
+func (c *computation) shareDevices(t *template, mounts []entry) []entry {
+	devices := slices.Clone(t.devices)
+	for _, from := range c.appContainers() {
+		if from.Injected {
+			continue
+		}
+		for _, d := range from.devices {
+			if !hasKey(devices, d.key) && !hasKey(mounts, d.key) {
+				devices = append(devices, d.entry)
+			}
+		}
+	}
+	return devices
+}
+
+func hasKey(list []entry, key string) bool {
+	return slices.ContainsFunc(list, func(e entry) bool { return e.key == key })
+}

@@ -1,0 +1,230 @@
+package inject
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/expr"
+)
+
+// resourcesPolicy computes the resources of one sidecar. It is compiled once;
+// any number of goroutines may use it at the same time.
+type resourcesPolicy struct {
+	place   policyPlace
+	target  *regexp.Regexp
+	combine func(total *resource.Quantity, q resource.Quantity) // adds q to total, or takes the larger one
+	exprs   []resourceExpr
+	own     map[string]any // what the sidecar's resources hold besides limits and requests
+	err     error          // why the policy can serve no Pod
+}
+
+// policyPlace says whose policy it is, for errors.
+type policyPlace struct {
+	sidecarSet, container string
+	field                 string // of the policy, such as spec.containers[0].resourcesPolicy
+}
+
+// resourceExpr is one expression of the policy; those that are empty are left out.
+type resourceExpr struct {
+	list     string // "limits" or "requests"
+	variable expr.Variable
+	compiled *expr.Expr
+}
+
+const (
+	limits   = "limits"
+	requests = "requests"
+)
+
+// ResourcesError says that the resources of a sidecar cannot be computed, and
+// what to change.
+type ResourcesError struct {
+	SidecarSet, Container string
+	Field                 string // spec.containers[0].resourcesPolicy.resourcesExpr.limits.cpu
+	Err                   error
+}
+
+func (e *ResourcesError) Error() string {
+	return fmt.Sprintf("SidecarSet %q: computing the resources of container %q: %s: %v", e.SidecarSet, e.Container, e.Field, e.Err)
+}
+
+func (e *ResourcesError) Unwrap() error { return e.Err }
+
+// compileResourcesPolicy prepares the policy of a sidecar. The resources that
+// the user wrote beside it are kept in what is injected, without limits and
+// requests: claims, and members that are newer than our types. A policy that
+// cannot be used (it was stored while no webhook checked it) is compiled as well
+// and refuses each Pod with the reason.
+func compileResourcesPolicy(place policyPlace, policy *appsv1beta1.ResourcesPolicy, resources map[string]any) *resourcesPolicy {
+	p := &resourcesPolicy{place: place, own: maps.Clone(resources)}
+	delete(p.own, limits)
+	delete(p.own, requests)
+	p.err = p.compile(policy)
+	return p
+}
+
+func (p *resourcesPolicy) compile(policy *appsv1beta1.ResourcesPolicy) (err error) {
+	switch mode := policy.TargetContainersMode; mode {
+	case appsv1beta1.TargetContainersModeSum:
+		p.combine = add
+	case appsv1beta1.TargetContainersModeMax:
+		p.combine = larger
+	default:
+		return p.error(".targetContainersMode", fmt.Errorf("%q is neither sum nor max; correct it", mode))
+	}
+	if p.target, err = regexp.Compile(policy.TargetContainersNameRegex); err != nil {
+		return p.error(".targetContainersNameRegex", fmt.Errorf("%w; correct it", err))
+	}
+	return p.compileExprs(&policy.ResourcesExpr)
+}
+
+func (p *resourcesPolicy) compileExprs(texts *appsv1beta1.ResourcesExpr) error {
+	add := func(list string, variable expr.Variable, text string) error {
+		if text == "" {
+			return nil
+		}
+		compiled, err := expr.Parse(text, variable)
+		if err != nil {
+			return p.error(exprField(list, variable), fmt.Errorf("failed to parse expression %q: %w", text, err))
+		}
+		p.exprs = append(p.exprs, resourceExpr{list, variable, compiled})
+		return nil
+	}
+	var errs []error
+	if l := texts.Limits; l != nil {
+		errs = append(errs, add(limits, expr.CPU, l.CPU), add(limits, expr.Memory, l.Memory))
+	}
+	if r := texts.Requests; r != nil {
+		errs = append(errs, add(requests, expr.CPU, r.CPU), add(requests, expr.Memory, r.Memory))
+	}
+	return errors.Join(errs...)
+}
+
+func add(total *resource.Quantity, q resource.Quantity) { total.Add(q) }
+
+func larger(total *resource.Quantity, q resource.Quantity) {
+	if total.IsZero() || q.Cmp(*total) > 0 {
+		*total = q
+	}
+}
+
+func exprField(list string, variable expr.Variable) string {
+	return ".resourcesExpr." + list + "." + string(variable)
+}
+
+func (p *resourcesPolicy) error(field string, err error) error {
+	return &ResourcesError{p.place.sidecarSet, p.place.container, p.place.field + field, err}
+}
+
+// containerResources are the resources of one of the Pod's containers that
+// expressions read.
+type containerResources struct {
+	name             string
+	limits, requests amounts
+}
+
+// amounts are nil where nothing is set.
+type amounts struct {
+	CPU    *resource.Quantity `json:"cpu"`
+	Memory *resource.Quantity `json:"memory"`
+}
+
+// parseResources reads a container's resources, which may be absent.
+func parseResources(name string, resources json.RawMessage) (containerResources, error) {
+	var members struct {
+		Limits   amounts `json:"limits"`
+		Requests amounts `json:"requests"`
+	}
+	if len(resources) > 0 {
+		if err := utiljson.Unmarshal(resources, &members); err != nil {
+			return containerResources{}, fmt.Errorf("reading the resources of container %q: %w", name, err)
+		}
+	}
+	return containerResources{name, members.Limits, members.Requests}, nil
+}
+
+func (c *containerResources) amount(list string, variable expr.Variable) *resource.Quantity {
+	of := &c.requests
+	if list == limits {
+		of = &c.limits
+	}
+	if variable == expr.CPU {
+		return of.CPU
+	}
+	return of.Memory
+}
+
+// resources returns the sidecar's resources as they go into the Pod; without
+// members, they are better left out. The containers are the Pod's native
+// sidecars and then its containers; the policy chooses by name among those that
+// are not excluded, which are all that a SidecarSet injects, whether the Pod
+// carries them already or not. The error is a *ResourcesError.
+//
+// A limit that one of the chosen containers lacks is not set. A request that a
+// container lacks counts as 0; the API server has set it to the limit before the
+// webhook is called. A request of 0 is set.
+func (p *resourcesPolicy) resources(containers []containerResources, excluded func(name string) bool) (map[string]any, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	chosen := p.choose(containers, excluded)
+	if len(chosen) == 0 {
+		return nil, p.error(".targetContainersNameRegex", fmt.Errorf("no containers match the regex pattern %q: "+
+			"change it, or change the SidecarSet's selector so that it leaves this Pod out", p.target))
+	}
+	out := maps.Clone(p.own)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for _, e := range p.exprs {
+		total, complete := p.total(chosen, e)
+		if e.list == limits && !complete {
+			continue
+		}
+		q, err := e.compiled.Eval(total)
+		if err != nil {
+			return nil, p.error(exprField(e.list, e.variable), fmt.Errorf("failed to evaluate the expression with %s = %s: %w", e.variable, total.String(), err))
+		}
+		set(out, e.list, string(e.variable), q.String())
+	}
+	return out, nil
+}
+
+func (p *resourcesPolicy) choose(containers []containerResources, excluded func(name string) bool) []*containerResources {
+	var chosen []*containerResources
+	for i := range containers {
+		if c := &containers[i]; p.target.MatchString(c.name) && !excluded(c.name) {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen
+}
+
+// total combines what the containers set; complete says that each of them does.
+func (p *resourcesPolicy) total(containers []*containerResources, e resourceExpr) (total resource.Quantity, complete bool) {
+	complete = true
+	for _, c := range containers {
+		if q := c.amount(e.list, e.variable); q != nil {
+			p.combine(&total, *q)
+		} else {
+			complete = false
+		}
+	}
+	return total, complete
+}
+
+func set(resources map[string]any, list, name, quantity string) {
+	amounts, ok := resources[list].(map[string]any)
+	if !ok {
+		amounts = map[string]any{}
+		resources[list] = amounts
+	}
+	amounts[name] = quantity
+}

@@ -1,0 +1,26 @@
+package podstate
+
+import "encoding/json"
+
+// ParseWorking reads the annotation that maps each hot-upgrade sidecar to the
+// one of its two containers that does the work. It returns an empty map, never
+// nil, for a value that cannot be read.
+func ParseWorking(value string) map[string]string {
+	working := map[string]string{}
+	if value == "" {
+		return working
+	}
+	if err := json.Unmarshal([]byte(value), &working); err != nil || working == nil {
+		return map[string]string{}
+	}
+	return working
+}
+
+// FormatWorking renders the annotation that ParseWorking reads, sidecars sorted.
+func FormatWorking(working map[string]string) string {
+	text, err := json.Marshal(working)
+	if err != nil { // a map of strings always marshals
+		return "{}"
+	}
+	return string(text)
+}
