@@ -37,6 +37,7 @@ type Hashes struct {
 // does not know survive.
 type recordedEntry struct {
 	name, hash string
+	revision   string // the ControllerRevision, "" if it names none
 	raw        string
 }
 
@@ -75,9 +76,11 @@ func parseEntry(name, raw string) (recordedEntry, bool) {
 	case '"':
 		return newEntry(HashEntry{SidecarSetName: name, Hash: unquote(raw)}), true
 	case '{':
-		var hash string
+		var hash, revision string
 		for member, value := range members(raw) {
 			switch {
+			case member == "controllerRevision" && value[0] == '"':
+				revision = unquote(value)
 			case member != "hash":
 			case value[0] == '"':
 				hash = unquote(value)
@@ -87,7 +90,7 @@ func parseEntry(name, raw string) (recordedEntry, bool) {
 				return recordedEntry{}, false
 			}
 		}
-		return recordedEntry{name: name, hash: hash, raw: raw}, true
+		return recordedEntry{name: name, hash: hash, revision: revision, raw: raw}, true
 	}
 	return recordedEntry{}, false
 }
@@ -98,13 +101,22 @@ func newEntry(e HashEntry) recordedEntry {
 	for _, name := range e.SidecarList {
 		size += len(name) + len(`"",`)
 	}
-	return recordedEntry{name: e.SidecarSetName, hash: e.Hash, raw: string(e.appendJSON(make([]byte, 0, size)))}
+	return recordedEntry{name: e.SidecarSetName, hash: e.Hash, revision: e.ControllerRevision, raw: string(e.appendJSON(make([]byte, 0, size)))}
 }
 
 // Hash returns the hash recorded for a SidecarSet, "" if there is none.
 func (h Hashes) Hash(sidecarSet string) string {
 	if i, ok := h.find(sidecarSet); ok {
 		return h.entries[i].hash
+	}
+	return ""
+}
+
+// Revision returns the name of the ControllerRevision recorded for a SidecarSet,
+// "" if there is none.
+func (h Hashes) Revision(sidecarSet string) string {
+	if i, ok := h.find(sidecarSet); ok {
+		return h.entries[i].revision
 	}
 	return ""
 }

@@ -79,6 +79,11 @@ func TestHashesAnswerForEachSidecarSet(t *testing.T) {
 			t.Errorf("Hash(%q) = %q, want %q", name, got, want)
 		}
 	}
+	for name, want := range map[string]string{"a": "", "b": "b-1", "c": ""} {
+		if got := h.Revision(name); got != want {
+			t.Errorf("Revision(%q) = %q, want %q", name, got, want)
+		}
+	}
 	entry, ok := h.Entry("b")
 	want := podstate.HashEntry{UpdateTimestamp: written.Truncate(time.Second), Hash: "h2", SidecarSetName: "b", SidecarList: []string{"x"}, ControllerRevision: "b-1"}
 	if diff := cmp.Diff(want, entry); !ok || diff != "" {

@@ -62,6 +62,9 @@ type Injection struct {
 	SidecarSet Name
 	// Hash is the content hash that the Pod carries, "" if it records none.
 	Hash Name
+	// Revision names the ControllerRevision that the Pod was given, "" if it
+	// records none.
+	Revision Name
 }
 
 // landing says whether a container runs the image that its spec asks for, as
@@ -183,7 +186,7 @@ func injections(pod *corev1.Pod) []Injection {
 	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 	injections := make([]Injection, len(names))
 	for i, name := range names {
-		injections[i] = Injection{SidecarSet: MakeName(name), Hash: MakeName(hashes.Hash(name))}
+		injections[i] = Injection{SidecarSet: MakeName(name), Hash: MakeName(hashes.Hash(name)), Revision: MakeName(hashes.Revision(name))}
 	}
 	return injections
 }

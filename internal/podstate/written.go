@@ -45,7 +45,7 @@ func (c *cursor) entry() (e recordedEntry) {
 	c.literal(`,"sidecarList":`)
 	c.list()
 	if c.skip(`,"controllerRevision":`) {
-		c.text()
+		e.revision = c.text()
 	}
 	c.literal("}")
 	e.raw = start[:len(start)-len(c.rest)]

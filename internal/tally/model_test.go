@@ -129,6 +129,23 @@ func (w *world) recount(set *appsv1beta1.SidecarSet) tally.Counters {
 	return c
 }
 
+// revisions are the ControllerRevisions that matched Pods record.
+func (w *world) revisions(set *appsv1beta1.SidecarSet) []string {
+	var names []string
+	for _, pod := range w.pods {
+		active := pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+		if !active || !w.selects(set, pod) || !hasInjected(pod, set.Name) || !contains(pod, set) {
+			continue
+		}
+		var entries map[string]struct{ ControllerRevision string }
+		if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &entries) == nil && entries[set.Name].ControllerRevision != "" {
+			names = append(names, entries[set.Name].ControllerRevision)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 func (w *world) selects(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
 	namespace, ok := w.namespaces[pod.Namespace]
 	if !ok {
@@ -308,9 +325,10 @@ func (w *world) randomPod(r *rand.Rand) *corev1.Pod {
 func (w *world) randomChange(r *rand.Rand, pod *corev1.Pod) {
 	pod.Labels = pick(r, nil, map[string]string{"app": "web"}, map[string]string{"app": "db", "x": "y"}, map[string]string{"x": "y"})
 	for key, values := range map[string][]string{
-		corev1.MirrorPodAnnotationKey:                    {"", "", "", "m"},
-		appsv1beta1.AnnotationInjectedList:               {"", "s0", "s1,s2", "s0,s1,s2,s3", "s1"},
-		appsv1beta1.AnnotationHash:                       {"", "{", `{"s0":"h1","s1":"h2"}`, `{"s0":{"hash":"h1"},"s1":{"hash":"h1"},"s2":{"hash":"h2"}}`},
+		corev1.MirrorPodAnnotationKey:      {"", "", "", "m"},
+		appsv1beta1.AnnotationInjectedList: {"", "s0", "s1,s2", "s0,s1,s2,s3", "s1"},
+		appsv1beta1.AnnotationHash: {"", "{", `{"s0":"h1","s1":"h2"}`, `{"s0":{"hash":"h1"},"s1":{"hash":"h1"},"s2":{"hash":"h2"}}`,
+			`{"s0":{"hash":"h1","controllerRevision":"s0-a"},"s1":{"hash":"h2","controllerRevision":"s1-a"}}`, `{"s1":{"hash":"h1","controllerRevision":"s1-b"}}`},
 		appsv1beta1.AnnotationWorkingHotUpgradeContainer: {"", "[", `{"hot":"hot-1"}`, `{"hot":"hot-2"}`},
 		appsv1beta1.AnnotationInPlaceUpdateState: {
 			"", "", "{", `{"s1":{"lastContainerStatuses":{"log":{"imageID":"log@sha256:a"}}}}`,

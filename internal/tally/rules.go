@@ -52,6 +52,9 @@ type sidecarSet struct {
 	program *inject.Program
 	terms
 
+	// revisions counts the matched Pods by the ControllerRevision they record.
+	revisions map[podstate.Name]int32
+
 	counters Counters
 	reported Count
 	touched  bool
@@ -149,6 +152,35 @@ func (s *sidecarSet) judge(r *podstate.Record) verdict {
 		v |= ready
 	}
 	return v
+}
+
+// revisionOf is the ControllerRevision that a Pod records, zero for none.
+func (s *sidecarSet) revisionOf(r *podstate.Record) podstate.Name {
+	in, _ := r.Injection(s.name)
+	if in.Revision == noName {
+		return podstate.Name{}
+	}
+	return in.Revision
+}
+
+var noName = podstate.MakeName("")
+
+// swapRevision counts a Pod under another revision; zero is none.
+func (s *sidecarSet) swapRevision(from, to podstate.Name) {
+	if from == to {
+		return
+	}
+	if from != (podstate.Name{}) {
+		if s.revisions[from]--; s.revisions[from] == 0 {
+			delete(s.revisions, from)
+		}
+	}
+	if to != (podstate.Name{}) {
+		if s.revisions == nil {
+			s.revisions = make(map[podstate.Name]int32)
+		}
+		s.revisions[to]++
+	}
 }
 
 // containedIn says whether the Pod has a container for each sidecar, and for a

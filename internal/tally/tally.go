@@ -77,6 +77,8 @@ type pod struct {
 type share struct {
 	set     *sidecarSet
 	verdict verdict
+	// revision is what a matched Pod records; zero for others.
+	revision podstate.Name
 }
 
 // New returns a Tally without Pods and SidecarSets.
@@ -102,6 +104,20 @@ func (t *Tally) Count(sidecarSet string) (Count, bool) {
 		return Count{}, false
 	}
 	return Count{Counters: s.counters, Program: s.program}, true
+}
+
+// Revisions returns the names of the ControllerRevisions that matched Pods of a
+// SidecarSet record, in no order.
+func (t *Tally) Revisions(sidecarSet string) []string {
+	s, ok := t.sets[sidecarSet]
+	if !ok {
+		return nil
+	}
+	names := make([]string, 0, len(s.revisions))
+	for name := range s.revisions {
+		names = append(names, name.Value())
+	}
+	return names
 }
 
 // Changed calls report with the name of each SidecarSet whose Count is not what
@@ -302,6 +318,7 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 	for _, sh := range p.shares {
 		t.move(sh.set, sh.verdict, 0)
+		sh.set.swapRevision(sh.revision, podstate.Name{})
 	}
 	p.shares = nil
 	if len(sets) == 0 {
@@ -325,6 +342,12 @@ func (t *Tally) judge(p *pod) {
 		}
 		t.move(sh.set, sh.verdict, now)
 		sh.verdict = now
+		var revision podstate.Name
+		if now&matched != 0 {
+			revision = sh.set.revisionOf(p.record)
+		}
+		sh.set.swapRevision(sh.revision, revision)
+		sh.revision = revision
 	}
 }
 

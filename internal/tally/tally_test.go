@@ -38,6 +38,9 @@ func TestTallyEqualsARecount(t *testing.T) {
 					if want := w.recount(set); !ok || got.Counters != want || got.Program != w.programs[name] {
 						t.Fatalf("step %d, %s: SidecarSet %s counts %+v, a recount %+v", step, what, name, got.Counters, want)
 					}
+					if diff := cmp.Diff(w.revisions(set), slices.Sorted(slices.Values(tl.Revisions(name)))); diff != "" {
+						t.Fatalf("step %d, %s: revisions of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
+					}
 				}
 				if got, want := tl.Pods(), w.activePods(); got != want {
 					t.Fatalf("step %d, %s: %d Pods are tracked, want %d", step, what, got, want)
