@@ -73,9 +73,9 @@ func compileResourcesPolicy(place policyPlace, policy *appsv1beta1.ResourcesPoli
 func (p *resourcesPolicy) compile(policy *appsv1beta1.ResourcesPolicy) (err error) {
 	switch mode := policy.TargetContainersMode; mode {
 	case appsv1beta1.TargetContainersModeSum:
-		p.combine = add
+		p.combine = addUp
 	case appsv1beta1.TargetContainersModeMax:
-		p.combine = larger
+		p.combine = keepLarger
 	default:
 		return p.error(".targetContainersMode", fmt.Errorf("%q is neither sum nor max; correct it", mode))
 	}
@@ -107,9 +107,9 @@ func (p *resourcesPolicy) compileExprs(texts *appsv1beta1.ResourcesExpr) error {
 	return errors.Join(errs...)
 }
 
-func add(total *resource.Quantity, q resource.Quantity) { total.Add(q) }
+func addUp(total *resource.Quantity, q resource.Quantity) { total.Add(q) }
 
-func larger(total *resource.Quantity, q resource.Quantity) {
+func keepLarger(total *resource.Quantity, q resource.Quantity) {
 	if total.IsZero() || q.Cmp(*total) > 0 {
 		*total = q
 	}
@@ -165,7 +165,7 @@ func (c *containerResources) amount(list string, variable expr.Variable) *resour
 // members, they are better left out. The containers are the Pod's native
 // sidecars and then its containers; the policy chooses by name among those that
 // are not excluded, which are all that a SidecarSet injects, whether the Pod
-// carries them already or not. The error is a *ResourcesError.
+// carries them already or not. The error is a *ResourcesError, or several joined.
 //
 // A limit that one of the chosen containers lacks is not set. A request that a
 // container lacks counts as 0; the API server has set it to the limit before the
@@ -192,7 +192,7 @@ func (p *resourcesPolicy) resources(containers []containerResources, excluded fu
 		if err != nil {
 			return nil, p.error(exprField(e.list, e.variable), fmt.Errorf("failed to evaluate the expression with %s = %s: %w", e.variable, total.String(), err))
 		}
-		set(out, e.list, string(e.variable), q.String())
+		setAmount(out, e.list, string(e.variable), q.String())
 	}
 	return out, nil
 }
@@ -220,7 +220,7 @@ func (p *resourcesPolicy) total(containers []*containerResources, e resourceExpr
 	return total, complete
 }
 
-func set(resources map[string]any, list, name, quantity string) {
+func setAmount(resources map[string]any, list, name, quantity string) {
 	amounts, ok := resources[list].(map[string]any)
 	if !ok {
 		amounts = map[string]any{}
