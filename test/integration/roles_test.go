@@ -1,0 +1,60 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// One process answers webhooks, another leads: together they do what one with
+// both roles does.
+func TestRolesCanBeSplit(t *testing.T) {
+	operator.NeedReplicas(t)
+	for _, replica := range replicas {
+		if err := replica.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	controller, err := operator.StartReplicaUnready(t.Context(), 5, "--role=controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	webhook, err := operator.StartReplica(t.Context(), 6, "--role=webhook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // not with t.Context, which has ended by then
+		ctx := context.WithoutCancel(t.Context())
+		if err := errors.Join(webhook.Stop(ctx), controller.Stop(ctx)); err != nil {
+			t.Error(err)
+		}
+		for i, replica := range replicas {
+			var err error
+			if replicas[i], err = operator.StartReplica(ctx, replica.Number); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+containers: [{name: side, image: "example.com/side:v1"}]
+`)
+	p := pod(namespace, "p", "app=web")
+	create(t, p)
+	if diff := cmp.Diff([]string{"side", "app"}, containerNames(p.Spec.Containers)); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	awaitCounters(t, set, counters{Matched: 1, Updated: 1})
+	if strings.Contains(webhook.Log(), "Successfully acquired lease") {
+		t.Error("the webhook role leads")
+	}
+	if strings.Contains(controller.Log(), "Serving webhooks") {
+		t.Error("the controller role serves webhooks")
+	}
+}
