@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"os"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/go-logr/logr"
-
-	"github.com/sidecarset/operator/internal/conversion"
 )
 
 const conversionKind = "ConversionReview"
@@ -22,26 +21,7 @@ var conversionVersions = map[string]bool{
 	"apiextensions.k8s.io/v1beta1": true,
 }
 
-// conversionReview is the envelope of both directions.
-type conversionReview struct {
-	APIVersion string              `json:"apiVersion"`
-	Kind       string              `json:"kind"`
-	Request    *conversionRequest  `json:"request,omitzero"`
-	Response   *conversionResponse `json:"response,omitzero"`
-}
-
-type conversionRequest struct {
-	UID               string           `json:"uid"`
-	DesiredAPIVersion string           `json:"desiredAPIVersion"`
-	Objects           []jsontext.Value `json:"objects"`
-}
-
-type conversionResponse struct {
-	UID              string           `json:"uid"`
-	ConvertedObjects []map[string]any `json:"convertedObjects,omitzero"`
-	Result           conversionResult `json:"result"`
-}
-
+// conversionResult says whether all objects were converted.
 type conversionResult struct {
 	Status  string `json:"status"`
 	Message string `json:"message,omitzero"`
@@ -59,30 +39,20 @@ type conversionHandler struct {
 //
 // A request that is no ConversionReview is refused with a 4xx status and a
 // sentence about why. An object that cannot be converted fails its review with
-// a message naming the object, which the API server passes on to the user. The
-// handler keeps no state and may serve any number of requests at a time; each
-// may hold up to twice MaxConversionBytes in memory: one review carries all
-// objects of a LIST.
+// a message naming the object, which the API server passes on to the user; so
+// does what is found wrong after the first 256 KiB of an answer have been sent.
+// The handler keeps no state and may serve any number of requests at a time;
+// one holds a few objects in memory, however long the review is.
 func NewConversionHandler(log logr.Logger) http.Handler {
 	return &conversionHandler{log: log, limit: MaxConversionBytes}
 }
 
 // ServeHTTP answers one ConversionReview.
 func (h *conversionHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	review, refusal := h.read(w, r)
-	if refusal != nil {
+	if refusal := h.answer(w, r); refusal != nil {
 		h.log.Info("Refused a request for conversion", "status", refusal.status, "reason", refusal.reason)
+		w.Header().Set("Connection", "close") // the body may not have been read
 		http.Error(w, refusal.reason, refusal.status)
-		return
-	}
-	response := convertAll(review.Request)
-	if response.Result.Message != "" {
-		h.log.Info("Could not convert", "reason", response.Result.Message)
-	}
-	review.Request, review.Response = nil, response
-	w.Header().Set("Content-Type", "application/json")
-	if err := json.MarshalWrite(w, review, json.Deterministic(true), jsontext.PreserveRawStrings(true)); err != nil {
-		h.log.Error(err, "Writing a ConversionReview failed")
 	}
 }
 
@@ -92,69 +62,52 @@ type refusal struct {
 	reason string
 }
 
-// read decodes the review; its objects stay undecoded.
-func (h *conversionHandler) read(w http.ResponseWriter, r *http.Request) (*conversionReview, *refusal) {
+// answer converts, or says why the request cannot be answered.
+func (h *conversionHandler) answer(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return nil, &refusal{http.StatusMethodNotAllowed, "conversion is asked for by POST, not " + r.Method}
+		return &refusal{http.StatusMethodNotAllowed, "conversion is asked for by POST, not " + r.Method}
 	}
 	contentType := r.Header.Get("Content-Type")
 	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
-		return nil, &refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type must be application/json, not %q", contentType)}
+		return &refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type must be application/json, not %q", contentType)}
 	}
 	if r.ContentLength > h.limit {
-		return nil, h.tooLarge()
+		return h.tooLarge()
 	}
-	review := &conversionReview{}
-	if err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, h.limit), review); err != nil {
-		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			return nil, h.tooLarge()
-		}
-		return nil, &refusal{http.StatusBadRequest, "the body is not a ConversionReview: " + err.Error()}
+	// HTTP/1.1 servers finish reading before they write, unless asked. An error
+	// means that this connection needs no asking.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	stream := newConversionStream(http.MaxBytesReader(w, r.Body, h.limit), w)
+	err := stream.convert()
+	if stream.failure != nil {
+		h.log.Info("Could not convert", "reason", stream.failure.Error())
 	}
-	if reason := review.problem(); reason != "" {
-		return nil, &refusal{http.StatusBadRequest, reason}
+	return h.refusal(err)
+}
+
+// refusal is the answer to a request that failed with err.
+func (h *conversionHandler) refusal(err error) *refusal {
+	var tooLong *http.MaxBytesError
+	var notReview errNotReview
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &tooLong):
+		return h.tooLarge()
+	case errors.Is(err, errValueTooLong):
+		return &refusal{http.StatusRequestEntityTooLarge, err.Error()}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &refusal{http.StatusRequestTimeout, "the request body did not arrive in time"}
+	case errors.As(err, &notReview):
+		return &refusal{http.StatusBadRequest, err.Error()}
+	default:
+		return &refusal{http.StatusBadRequest, "the body is not a ConversionReview: " + err.Error()}
 	}
-	return review, nil
 }
 
 func (h *conversionHandler) tooLarge() *refusal {
 	return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", h.limit)}
-}
-
-// problem says what makes a decoded review unusable; "" if nothing does.
-func (r *conversionReview) problem() string {
-	switch {
-	case r.Kind != conversionKind || !conversionVersions[r.APIVersion]:
-		return fmt.Sprintf("expected kind %s of apiextensions.k8s.io/v1 or v1beta1, not kind %q of %q", conversionKind, r.Kind, r.APIVersion)
-	case r.Request == nil:
-		return "request is missing"
-	case r.Request.UID == "":
-		return "request.uid is missing"
-	default:
-		return ""
-	}
-}
-
-// convertAll converts every object or none: the API server cannot use a part.
-func convertAll(request *conversionRequest) *conversionResponse {
-	failure := func(err error) *conversionResponse {
-		return &conversionResponse{UID: request.UID, Result: conversionResult{Status: "Failure", Message: err.Error()}}
-	}
-	if err := conversion.CheckDesired(request.DesiredAPIVersion); err != nil {
-		return failure(err)
-	}
-	converted := make([]map[string]any, len(request.Objects))
-	for i, raw := range request.Objects {
-		object, err := decodeForConversion(raw)
-		if err != nil {
-			return failure(fmt.Errorf("decoding request.objects[%d]: %w", i, err))
-		}
-		if converted[i], err = conversion.Convert(object, request.DesiredAPIVersion); err != nil {
-			return failure(fmt.Errorf("request.objects[%d]: %w", i, err))
-		}
-	}
-	return &conversionResponse{UID: request.UID, ConvertedObjects: converted, Result: conversionResult{Status: "Success"}}
 }
 
 // conversionReads lists the objects that conversion looks into. Everything
