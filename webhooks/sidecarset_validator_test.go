@@ -139,8 +139,8 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 			causes:   map[string]string{"spec.updateStrategy.type": "not updated in place yet; set updateStrategy.type NotUpdate"},
 		},
 		"what is not supported yet": {
-			manifest: strings.Replace(betaManifest, "name: agent", "name: agent, transferEnv: [{envName: x}]", 1),
-			causes:   map[string]string{"spec.containers[0].transferEnv": "not supported yet"},
+			manifest: strings.Replace(betaManifest, "name: agent", "name: agent, resourcesPolicy: {targetContainersMode: sum, resourcesExpr: {limits: {cpu: cpu}}}", 1),
+			causes:   map[string]string{"spec.containers[0].resourcesPolicy": "not supported yet"},
 		},
 		"a canary of nothing": {
 			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),

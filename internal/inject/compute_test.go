@@ -385,57 +385,6 @@ func TestComputeAddsASecondSidecarSetToAnInjectedPod(t *testing.T) {
 	}
 }
 
-func TestComputeRefusesWhatIsNotSupportedYet(t *testing.T) {
-	one := func() *fixtures.SidecarSetBuilder { return fixtures.SidecarSet("s").Container("c", "c:1") }
-	enabled := map[string]any{"type": "enabled"}
-	hot := map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}
-	tests := map[string]struct {
-		set   *fixtures.SidecarSetBuilder
-		field string
-		needs inject.Parts
-	}{
-		"transferEnv":             {one().With("transferEnv", []any{map[string]any{"sourceContainerName": "app", "envName": "A"}}), "spec.containers[0].transferEnv", inject.PartEnv},
-		"shareVolumePolicy":       {one().With("shareVolumePolicy", enabled), "spec.containers[0].shareVolumePolicy", inject.PartVolumeMounts | inject.PartEnv},
-		"shareVolumeDevicePolicy": {one().With("shareVolumeDevicePolicy", enabled), "spec.containers[0].shareVolumeDevicePolicy", inject.PartVolumeDevices},
-		"resourcesPolicy": {
-			fixtures.SidecarSet("s").Native("n", "n:1").With("resourcesPolicy", map[string]any{"targetContainersMode": "sum", "resourcesExpr": map[string]any{}}),
-			"spec.initContainers[0].resourcesPolicy", inject.PartResources,
-		},
-		"hot upgrade":                     {one().With("upgradeStrategy", hot), "spec.containers[0].upgradeStrategy.upgradeType", 0},
-		"hot upgrade of a native sidecar": {fixtures.SidecarSet("s").Native("n", "n:1").With("upgradeStrategy", hot), "spec.initContainers[0].upgradeStrategy.upgradeType", 0},
-		"a recorded revision":             {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "s-1"}}), "spec.injectionStrategy.revision", 0},
-		"hot upgrade of an init container that ends means nothing": {fixtures.SidecarSet("s").InitContainer("n", "n:1").With("upgradeStrategy", hot), "", 0},
-		"sharing that is disabled":                                 {one().With("shareVolumePolicy", map[string]any{"type": "disabled"}), "", 0},
-		"a revision without names":                                 {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"policy": "Always"}}), "", 0},
-		"nothing, while paused":                                    {one().With("shareVolumePolicy", enabled).Paused(), "", inject.PartVolumeMounts | inject.PartEnv},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			in := fixtures.Input(t, app().Obj(), tc.set.Map())
-			if got := in.Candidates[0].Current.Needs; got != tc.needs {
-				t.Errorf("Needs = %b, want %b", got, tc.needs)
-			}
-			_, err := inject.Compute(in)
-			if tc.field == "" {
-				if err != nil {
-					t.Errorf("refused: %v", err)
-				}
-				return
-			}
-			var unsupported *inject.UnsupportedError
-			if !errors.As(err, &unsupported) {
-				t.Fatalf("error = %v, want an UnsupportedError", err)
-			}
-			if diff := cmp.Diff(inject.UnsupportedError{SidecarSet: "s", Field: tc.field}, *unsupported); diff != "" {
-				t.Errorf("error (-want +got):\n%s", diff)
-			}
-			if !strings.Contains(err.Error(), "not supported yet") {
-				t.Errorf("message: %v", err)
-			}
-		})
-	}
-}
-
 func TestComputeNotesVolumesThatDiffer(t *testing.T) {
 	a := fixtures.SidecarSet("a").Container("a", "a:1").Mount("v", "/v").VolumeOf("v", "emptyDir", map[string]any{})
 	b := fixtures.SidecarSet("b").Container("b", "b:1").Mount("v", "/v").VolumeOf("v", "emptyDir", map[string]any{"medium": "Memory"})

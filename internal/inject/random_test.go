@@ -44,11 +44,13 @@ func (r *random) pick(options ...string) string { return options[r.IntN(len(opti
 
 func (r *random) pod() map[string]any {
 	b := fixtures.Pod("web").Container("app", r.pick("app:v1", "app:v2")).With("invented", map[string]any{"by": "the user", "n": r.IntN(9)})
+	r.podParts(b)
 	if r.oneIn(3) {
 		b.InitContainer("migrate", "app:v1").With("invented", []any{r.IntN(9), nil, 1.5})
 	}
 	if r.oneIn(2) {
 		b.Container("second", "app:v1").Env("A", r.pick("1", "<&>", "\u2028", `"\`))
+		r.podParts(b)
 	}
 	for i := range r.IntN(3) {
 		if r.oneIn(3) {
@@ -71,6 +73,13 @@ func (r *random) pod() map[string]any {
 		b.Annotation("kruise.io/sidecarset-injected-list", r.pick("zoo", ",,", "set-0,zoo"))
 	}
 	return b.Obj()
+}
+
+// podParts gives a container of the Pod what sidecars may take from it.
+func (r *random) podParts(b *fixtures.PodBuilder) {
+	for range r.IntN(4) {
+		b.Env(r.pick("A", "B", "C"), r.pick("1", "<&>", "\u2028"))
+	}
 }
 
 func (r *random) sidecarSet(name string, n int) map[string]any {
@@ -123,5 +132,8 @@ func (r *random) container(b *fixtures.SidecarSetBuilder) {
 	}
 	if r.oneIn(4) {
 		b.Device(fmt.Sprint("v-", r.IntN(4)), "/dev/x")
+	}
+	if r.oneIn(4) {
+		b.With("transferEnv", transferOf(r.pick("app", "second", "nobody", "c-0-0"), "B", r.pick("A", "IS_INJECTED"), "A"))
 	}
 }

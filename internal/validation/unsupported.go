@@ -32,9 +32,6 @@ func validateContainerSupported(c *appsv1beta1.SidecarContainer, path *field.Pat
 	if c.ShareVolumeDevicePolicy != nil && c.ShareVolumeDevicePolicy.Type == appsv1beta1.ShareVolumePolicyEnabled {
 		errs = append(errs, unsupported(path.Child("shareVolumeDevicePolicy", "type"), "sharing volume devices", "set it to disabled"))
 	}
-	if len(c.TransferEnv) > 0 {
-		errs = append(errs, unsupported(path.Child("transferEnv"), "copying environment variables", "remove it"))
-	}
 	if c.ResourcesPolicy != nil {
 		errs = append(errs, unsupported(path.Child("resourcesPolicy"), "computing resources", "remove it and set resources"))
 	}

@@ -69,7 +69,6 @@ func TestCreateRefuses(t *testing.T) {
 		"a volume without a name":            {spec: `volumes: [{}]`, want: []string{"spec.volumes[0].name: Required: give it a name"}},
 		"volumes with bad and equal names":   {spec: `volumes: [{name: v}, {name: "v v"}, {name: v}]`, want: []string{"spec.volumes[1].name: Invalid: " + dnsLabel, "spec.volumes[2].name: Duplicate: names are unique"}},
 
-		"transferEnv, for now":                 {spec: `containers: [{name: a, image: b, transferEnv: [{envName: x}]}]`, want: []string{"spec.containers[0].transferEnv: Forbidden: copying environment variables is not supported yet; remove it"}},
 		"shared mounts, for now":               {spec: `initContainers: [{name: i, image: b, shareVolumePolicy: {type: enabled}}]`, want: []string{"spec.initContainers[0].shareVolumePolicy.type: Forbidden: sharing volume mounts is not supported yet; set it to disabled"}},
 		"shared devices, for now":              {spec: `containers: [{name: a, image: b, shareVolumeDevicePolicy: {type: enabled}}]`, want: []string{"spec.containers[0].shareVolumeDevicePolicy.type: Forbidden: sharing volume devices is not supported yet; set it to disabled"}},
 		"hot upgrades, for now":                {spec: `containers: [{name: a, image: b, upgradeStrategy: {upgradeType: HotUpgrade}}]`, want: []string{"spec.containers[0].upgradeStrategy.upgradeType: Forbidden: HotUpgrade is not supported yet; use ColdUpgrade"}},
