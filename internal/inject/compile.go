@@ -231,8 +231,6 @@ func features(spec *appsv1beta1.SidecarSetSpec) (unsupported []string, needs Par
 			c := &list.containers[i]
 			needs |= containerNeeds(c)
 			field := fmt.Sprintf("spec.%s[%d].", list.field, i)
-			add(shares(&c.ShareVolumePolicy), field+"shareVolumePolicy")
-			add(shares(c.ShareVolumeDevicePolicy), field+"shareVolumeDevicePolicy")
 			add(c.ResourcesPolicy != nil, field+"resourcesPolicy")
 			add(isHot(c, list.field), field+"upgradeStrategy.upgradeType")
 		}

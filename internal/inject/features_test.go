@@ -65,14 +65,11 @@ func TestComputeRefusesWhatIsNotSupportedYet(t *testing.T) {
 		set   *fixtures.SidecarSetBuilder
 		field string
 	}{
-		"shareVolumePolicy":               {one().With("shareVolumePolicy", enabled), "spec.containers[0].shareVolumePolicy"},
-		"shareVolumeDevicePolicy":         {one().With("shareVolumeDevicePolicy", enabled), "spec.containers[0].shareVolumeDevicePolicy"},
 		"resourcesPolicy":                 {fixtures.SidecarSet("s").Native("n", "n:1").With("resourcesPolicy", halfCPU), "spec.initContainers[0].resourcesPolicy"},
 		"hot upgrade":                     {one().With("upgradeStrategy", hot), "spec.containers[0].upgradeStrategy.upgradeType"},
 		"hot upgrade of a native sidecar": {fixtures.SidecarSet("s").Native("n", "n:1").With("upgradeStrategy", hot), "spec.initContainers[0].upgradeStrategy.upgradeType"},
 		"a recorded revision":             {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "s-1"}}), "spec.injectionStrategy.revision"},
 		"nothing for a hot upgrade of an init container that ends": {fixtures.SidecarSet("s").InitContainer("n", "n:1").With("upgradeStrategy", hot), ""},
-		"nothing for sharing that is disabled":                     {one().With("shareVolumePolicy", disabled), ""},
 		"nothing for a revision without names":                     {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"policy": "Always"}}), ""},
 		"nothing while it is paused":                               {one().With("resourcesPolicy", halfCPU).Paused(), ""},
 	}

@@ -80,6 +80,16 @@ func (r *random) podParts(b *fixtures.PodBuilder) {
 	for range r.IntN(4) {
 		b.Env(r.pick("A", "B", "C"), r.pick("1", "<&>", "\u2028"))
 	}
+	var mounts, devices []any
+	for range r.IntN(4) {
+		mounts = append(mounts, map[string]any{
+			"name": fmt.Sprint("v-", r.IntN(3)), "mountPath": r.pick("/m", "/n", "/dev/x"), "subPathExpr": r.pick("", "$(A)/$(B)", "$(C"), "invented": r.IntN(9),
+		})
+		devices = append(devices, map[string]any{"name": fmt.Sprint("v-", r.IntN(3)), "devicePath": r.pick("/dev/x", "/dev/y", "/n")})
+	}
+	if mounts != nil {
+		b.With("volumeMounts", mounts).With("volumeDevices", devices)
+	}
 }
 
 func (r *random) sidecarSet(name string, n int) map[string]any {
@@ -132,6 +142,12 @@ func (r *random) container(b *fixtures.SidecarSetBuilder) {
 	}
 	if r.oneIn(4) {
 		b.Device(fmt.Sprint("v-", r.IntN(4)), "/dev/x")
+	}
+	if r.oneIn(4) {
+		b.With("shareVolumePolicy", enabled)
+	}
+	if r.oneIn(4) {
+		b.With("shareVolumeDevicePolicy", enabled)
 	}
 	if r.oneIn(4) {
 		b.With("transferEnv", transferOf(r.pick("app", "second", "nobody", "c-0-0"), "B", r.pick("A", "IS_INJECTED"), "A"))

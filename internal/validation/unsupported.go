@@ -26,12 +26,6 @@ func validateContainerSupported(c *appsv1beta1.SidecarContainer, path *field.Pat
 	if c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade {
 		errs = append(errs, unsupported(path.Child("upgradeStrategy", "upgradeType"), "HotUpgrade", "use ColdUpgrade"))
 	}
-	if c.ShareVolumePolicy.Type == appsv1beta1.ShareVolumePolicyEnabled {
-		errs = append(errs, unsupported(path.Child("shareVolumePolicy", "type"), "sharing volume mounts", "set it to disabled"))
-	}
-	if c.ShareVolumeDevicePolicy != nil && c.ShareVolumeDevicePolicy.Type == appsv1beta1.ShareVolumePolicyEnabled {
-		errs = append(errs, unsupported(path.Child("shareVolumeDevicePolicy", "type"), "sharing volume devices", "set it to disabled"))
-	}
 	if c.ResourcesPolicy != nil {
 		errs = append(errs, unsupported(path.Child("resourcesPolicy"), "computing resources", "remove it and set resources"))
 	}
