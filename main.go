@@ -98,7 +98,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if o.answersWebhooks() {
-		err := webhooks.Setup(mgr, server, webhooks.Options{Catalog: catalog, Namespace: o.namespace, ExcludedNamespaces: o.excludedNamespaces})
+		err := webhooks.Setup(mgr, server, webhooks.Options{Catalog: catalog, Namespace: o.revisionNamespace, ExcludedNamespaces: o.excludedNamespaces})
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func run(ctx context.Context, o options) error {
 		if err := serving.SetupLeader(mgr); err != nil {
 			return err
 		}
-		if err := controllers.Setup(mgr, catalog, controllers.Options{ExcludedNamespaces: o.excludedNamespaces}); err != nil {
+		if err := controllers.Setup(mgr, catalog, controllers.Options{ExcludedNamespaces: o.excludedNamespaces, RevisionNamespace: o.revisionNamespace}); err != nil {
 			return err
 		}
 	}

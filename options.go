@@ -34,8 +34,9 @@ const defaultNamespace = "sidecarset-system"
 
 // options are the flags.
 type options struct {
-	role      string
-	namespace string
+	role              string
+	namespace         string
+	revisionNamespace string
 
 	webhookAddress string
 	webhookService string
@@ -68,6 +69,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags := flag.NewFlagSet("sidecarset-operator", flag.ContinueOnError)
 	flags.StringVar(&o.role, "role", roleAll, "what this process does: `all`, webhook (answers admission) or controller (status, certificates; on the leader)")
 	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` that the operator runs in and keeps its objects in; default is $POD_NAMESPACE")
+	flags.StringVar(&o.revisionNamespace, "revision-namespace", "", "`namespace` that holds the ControllerRevisions and the ConfigMap kruise-configuration; default is the operator's own. After a migration from OpenKruise it is kruise-system")
 	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` that webhooks are served on")
 	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service that the API server calls webhooks through")
 	flags.StringVar(&o.convertService, "conversion-service", "sidecarset-conversion", "`name` of the Service that the API server calls conversions through; it has to reach replicas that are not ready")
@@ -86,6 +88,9 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	o.logging.BindFlags(flags)
 	if err := flags.Parse(args); err != nil {
 		return o, err
+	}
+	if o.revisionNamespace == "" {
+		o.revisionNamespace = o.namespace
 	}
 	o.excludedNamespaces = append(splitList(excluded), o.namespace)
 	o.webhookSANs = splitList(sans)
@@ -157,7 +162,7 @@ func (o options) server(certificate getCertificate, stopping <-chan struct{}) we
 func (o options) manager(certificate getCertificate, watches *webhooks.WatchHealth) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  webhooks.CacheOptions(watches),
+		Cache:  webhooks.CacheOptions(watches, o.revisionNamespace),
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},

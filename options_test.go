@@ -39,6 +39,16 @@ func TestNamespaceComesFromTheFlagThenThePodThenTheDefault(t *testing.T) {
 	}
 }
 
+func TestRevisionsAreKeptInTheOperatorsNamespaceOrWhereTheFlagSays(t *testing.T) {
+	if got := parse(t, "", "--namespace=ours").revisionNamespace; got != "ours" {
+		t.Errorf("revision namespace is %q", got)
+	}
+	o := parse(t, "ours", "--revision-namespace=kruise-system")
+	if o.revisionNamespace != "kruise-system" || o.namespace != "ours" {
+		t.Errorf("namespaces are %q and %q", o.revisionNamespace, o.namespace)
+	}
+}
+
 func TestTheCertificateNamesBothServicesAndMore(t *testing.T) {
 	subject := parse(t, "ns", "--webhook-service=svc", "--conversion-service=conv", "--webhook-san=127.0.0.1,example.com").certificates().Subject
 	if diff := cmp.Diff([]string{"svc.ns.svc", "conv.ns.svc", "example.com"}, subject.DNSNames); diff != "" {

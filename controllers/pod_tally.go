@@ -44,6 +44,8 @@ type podTally struct {
 // counted is what is known of one SidecarSet.
 type counted struct {
 	tally.Count
+	// Revisions names the ControllerRevisions that matched Pods record.
+	Revisions []string
 	// Synced is false as long as Pods may be missing; all SidecarSets are
 	// announced when that is over.
 	Synced bool
@@ -149,7 +151,7 @@ func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error
 	err := p.do(ctx, func(t *tally.Tally) {
 		delete(p.announced, sidecarSet)
 		n, known := t.Count(sidecarSet)
-		answer <- counted{Count: n, Known: known, Synced: p.synced}
+		answer <- counted{Count: n, Revisions: t.Revisions(sidecarSet), Known: known, Synced: p.synced}
 	})
 	if err != nil {
 		return counted{}, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -34,6 +35,8 @@ type Options struct {
 	// ExcludedNamespaces are those whose Pods the webhook is never called for,
 	// so that nobody waits for them to be injected.
 	ExcludedNamespaces []string
+	// RevisionNamespace holds the ControllerRevisions.
+	RevisionNamespace string
 	// Clock is the time; the real one if nil.
 	Clock clock.PassiveClock
 	// Registry takes the metrics; the manager's if nil.
@@ -75,9 +78,12 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		status: mgr.GetClient().Status(),
 		sets:   sets,
 		pods:   pods,
-		pace:   newPace(writeInterval),
-		clock:  o.Clock,
-		m:      m,
+		revisions: &revisionKeeper{
+			cached: mgr.GetCache(), live: mgr.GetAPIReader(), writer: mgr.GetClient(), namespace: o.RevisionNamespace,
+		},
+		pace:  newPace(writeInterval),
+		clock: o.Clock,
+		m:     m,
 	}
 	return r.setup(mgr, pods)
 }
@@ -86,6 +92,7 @@ func (r *SidecarSetReconciler) setup(mgr ctrl.Manager, pods *podTally) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("sidecarset").
 		For(newSidecarSet()).
+		Owns(&appsv1.ControllerRevision{}). // what somebody deletes is recorded again
 		WatchesRawSource(source.Channel(pods.dirty, enqueueName)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,13 +24,14 @@ import (
 // SidecarSetReconciler writes the status of SidecarSets. It is called when a
 // SidecarSet changed and when its counters did.
 type SidecarSetReconciler struct {
-	reader client.Reader // the manager's cache
-	status client.SubResourceWriter
-	sets   SidecarSets
-	pods   *podTally
-	pace   *pace
-	clock  clock.PassiveClock
-	m      *collectors
+	reader    client.Reader // the manager's cache
+	status    client.SubResourceWriter
+	sets      SidecarSets
+	pods      *podTally
+	revisions *revisionKeeper
+	pace      *pace
+	clock     clock.PassiveClock
+	m         *collectors
 }
 
 // recheckProblem is how soon an object is looked at again that does not even
@@ -70,7 +72,15 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 	default:
 		seen.Generation = object.GetGeneration()
 	}
+	var recording error
+	if n.Known && object.GetDeletionTimestamp() == nil {
+		seen.Revision, recording = r.record(ctx, object, n)
+		if seen.Revision == nil && !observed(object, seen.Generation) {
+			return ctrl.Result{}, recording // an observed generation is a recorded one
+		}
+	}
 	result, err := r.writeStatus(ctx, object, seen)
+	err = errors.Join(err, recording)
 	if err == nil && !n.Known && result.IsZero() {
 		result.RequeueAfter = recheckProblem
 	}
@@ -87,6 +97,12 @@ func describes(program *inject.Program, object *unstructured.Unstructured) bool 
 		return false
 	}
 	return program.Set.Generation >= observed || observed > object.GetGeneration()
+}
+
+// observed says whether the status already speaks of a generation.
+func observed(object *unstructured.Unstructured, generation int64) bool {
+	got, _, err := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
+	return err == nil && got == generation
 }
 
 func (r *SidecarSetReconciler) forget(sidecarSet string) {

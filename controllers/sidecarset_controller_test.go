@@ -26,6 +26,7 @@ type rig struct {
 	clock *clocktesting.FakePassiveClock
 	sets  *sidecarSets
 	store *store
+	api   *revisionAPI
 }
 
 // newRig has SidecarSet "log" at this generation in the snapshot and the cache.
@@ -35,11 +36,12 @@ func newRig(t *testing.T, generation int64) *rig {
 		clock: clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
 		sets:  &sidecarSets{problems: map[string]error{}},
 		store: newStore(t, logSet(generation)),
+		api:   newRevisionAPI(),
 	}
 	pods := ownedTally(t, r.sets)
 	r.sets.swap(logSet(generation))
 	r.SidecarSetReconciler = &SidecarSetReconciler{
-		reader: r.store, status: r.store, sets: r.sets, pods: pods,
+		reader: r.store, status: r.store, sets: r.sets, pods: pods, revisions: r.api.keeper(),
 		pace: newPace(writeInterval), clock: r.clock, m: pods.m,
 	}
 	r.knows(t, generation)
@@ -84,6 +86,7 @@ func TestReconcileWritesWhatWasCounted(t *testing.T) {
 		"metadata": map[string]any{"resourceVersion": "103"},
 		"status": map[string]any{
 			"observedGeneration": 3.0, "matchedPods": 2.0, "updatedPods": 2.0, "readyPods": 1.0, "updatedReadyPods": 1.0, "uninjectedPods": 0.0,
+			"latestRevision": r.api.stored(t)[0].Name, "collisionCount": 0.0,
 			"conditions": []any{map[string]any{
 				"type": "Accepted", "status": "True", "reason": "Compiled", "message": "The operator uses this SidecarSet.",
 				"observedGeneration": 3.0, "lastTransitionTime": "2026-01-02T03:04:05Z",
@@ -130,13 +133,13 @@ func TestReconcileWritesNothingTwice(t *testing.T) {
 func TestReconcileKeepsStatusMembersOfOthers(t *testing.T) {
 	r := newRig(t, 1)
 	r.pods.feed(t, webPod(1))
-	for _, member := range []string{"latestRevision", "fromTheFuture"} {
+	for _, member := range []string{"fromTheFuture", "fromElsewhere"} {
 		if err := unstructured.SetNestedField(r.store.cached.Object, "kept", "status", member); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.reconcile(t)
-	for _, member := range []string{"latestRevision", "fromTheFuture"} {
+	for _, member := range []string{"fromTheFuture", "fromElsewhere"} {
 		if got, _, _ := unstructured.NestedString(r.store.cached.Object, "status", member); got != "kept" {
 			t.Errorf("status.%s = %q", member, got)
 		}

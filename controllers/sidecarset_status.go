@@ -73,6 +73,8 @@ type ownedStatus struct {
 	UpdatedReadyPods   int32              `json:"updatedReadyPods"`
 	UninjectedPods     int32              `json:"uninjectedPods"`
 	Conditions         []metav1.Condition `json:"conditions"`
+	LatestRevision     string             `json:"latestRevision,omitempty"`
+	CollisionCount     *int32             `json:"collisionCount,omitempty"`
 }
 
 // statusPatch is a merge patch of our members only, so that others stay, known
@@ -89,6 +91,8 @@ func statusPatch(object *unstructured.Unstructured, s appsv1beta1.SidecarSetStat
 			UpdatedReadyPods:   s.UpdatedReadyPods,
 			UninjectedPods:     s.UninjectedPods,
 			Conditions:         s.Conditions,
+			LatestRevision:     s.LatestRevision,
+			CollisionCount:     s.CollisionCount,
 		},
 	})
 	if err != nil {

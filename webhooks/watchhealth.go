@@ -8,13 +8,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // WatchSilence is after how long without a sign of life a watch counts as
@@ -60,13 +66,29 @@ func NewWatchHealth(clk clock.PassiveClock, silence time.Duration) *WatchHealth 
 
 // CacheOptions are those that the manager's cache needs for what this package
 // and the controllers expect of it: watches are observed, managed fields are
-// left out, and no informer starts unless somebody asked for it by name.
-func CacheOptions(health *WatchHealth) cache.Options {
+// left out, ControllerRevisions are those of SidecarSets in one namespace, and no
+// informer starts unless somebody asked for it by name.
+func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
 	return cache.Options{
 		NewInformer:                 health.NewInformer,
 		ReaderFailOnMissingInformer: true,
 		DefaultTransform:            StripManagedFields,
+		ByObject: map[client.Object]cache.ByObject{
+			&appsv1.ControllerRevision{}: {
+				Namespaces: map[string]cache.Config{revisionNamespace: {}},
+				Label:      labels.NewSelector().Add(carriesSidecarSet()),
+			},
+		},
 	}
+}
+
+// carriesSidecarSet selects what is the history of some SidecarSet.
+func carriesSidecarSet() labels.Requirement {
+	requirement, err := labels.NewRequirement(appsv1beta1.LabelSidecarSetName, selection.Exists, nil)
+	if err != nil { // of a constant
+		panic(err)
+	}
+	return *requirement
 }
 
 // StripManagedFields is a transform for informers: it leaves out the record of

@@ -62,6 +62,12 @@ func (h History) next() int64 {
 	return h[len(h)-1].Revision + 1
 }
 
+// With returns the history with r as the newest, in place of an older state of it.
+func (h History) With(r *appsv1.ControllerRevision) History {
+	next := slices.DeleteFunc(slices.Clone(h), func(old *appsv1.ControllerRevision) bool { return old.Name == r.Name })
+	return append(next, r)
+}
+
 // Adopts says whether a revision whose name is taken is the one that would have
 // been created: it records the same, and belongs to no other SidecarSet, not
 // even to a deleted one of the same name, with which it will vanish. Otherwise

@@ -22,10 +22,20 @@ type Observation struct {
 	// were computed with, whatever generation is stored by now.
 	Generation int64
 	Counters   tally.Counters
+	// Revision is the newest ControllerRevision; nil if none could be recorded, so
+	// that what the status says of it stays.
+	Revision *Revision
 	// Problem says why the object cannot be used; nil if it can.
 	Problem error
 	// Now becomes the transition time of a condition that changes.
 	Now time.Time
+}
+
+// Revision says how the current content is recorded.
+type Revision struct {
+	Name string
+	// CollisionCount is how often a name was taken.
+	CollisionCount int32
 }
 
 // Next returns the status that an observation makes of the previous one, whose
@@ -38,6 +48,10 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	next.ReadyPods = o.Counters.Ready
 	next.UpdatedReadyPods = o.Counters.UpdatedReady
 	next.UninjectedPods = o.Counters.Uninjected
+	if o.Revision != nil {
+		next.LatestRevision = o.Revision.Name
+		next.CollisionCount = new(o.Revision.CollisionCount)
+	}
 	next.Conditions = slices.Clone(previous.Conditions)
 	meta.SetStatusCondition(&next.Conditions, accepted(o))
 	return next

@@ -43,6 +43,14 @@ func TestNextTakesTheCountersAndTheirGeneration(t *testing.T) {
 	}
 }
 
+func TestNextNamesTheRevision(t *testing.T) {
+	previous := appsv1beta1.SidecarSetStatus{LatestRevision: "log-1"}
+	got := status.Next(previous, status.Observation{Revision: &status.Revision{Name: "log-2"}, Now: start})
+	if got.LatestRevision != "log-2" || got.CollisionCount == nil || *got.CollisionCount != 0 {
+		t.Errorf("status = %+v", got)
+	}
+}
+
 func TestNextTellsWhatIsWrong(t *testing.T) {
 	problem := errors.New(`SidecarSet log: spec.selector.matchExpressions[0].operator: "Inn" is not an operator`)
 	got := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Generation: 1, Problem: problem, Now: start}).Conditions[0]

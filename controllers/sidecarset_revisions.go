@@ -1,0 +1,178 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,namespace=sidecarset-system,verbs=get;list;watch;create;patch;delete
+//
+// Where the API server checks who may set blockOwnerDeletion, it asks for this.
+// +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets/finalizers,verbs=update
+
+// revisionKeeper records SidecarSets in ControllerRevisions of one namespace.
+type revisionKeeper struct {
+	cached    client.Reader // may be behind
+	live      client.Reader
+	writer    client.Writer
+	namespace string
+}
+
+// record keeps the history of a SidecarSet. If it returns a revision, that one
+// records the content which the Pods were counted with, and it was tried to
+// delete what is too old, even if there is an error as well.
+func (r *SidecarSetReconciler) record(ctx context.Context, object *unstructured.Unstructured, n counted) (*status.Revision, error) {
+	previous, err := statusOf(object)
+	if err != nil {
+		return nil, err
+	}
+	collisions := int32(0)
+	if previous.CollisionCount != nil {
+		collisions = *previous.CollisionCount
+	}
+	recorded, err := r.revisions.keep(ctx, n.Program, collisions, n.Revisions)
+	if err != nil {
+		err = fmt.Errorf("recording SidecarSet %s: %w", object.GetName(), err)
+	}
+	return recorded, err
+}
+
+// keep makes the content of a Program the newest revision and deletes those
+// beyond the limit that nobody needs.
+func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, collisions int32, inUse []string) (*status.Revision, error) {
+	spec, _ := program.Object["spec"].(map[string]any)
+	data, err := revision.Data(spec)
+	if err != nil {
+		return nil, err
+	}
+	owner := ownerOf(program)
+	history, err := k.history(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	latest, collisions, err := k.register(ctx, owner, history, data, collisions)
+	if err != nil {
+		return nil, err
+	}
+	err = k.truncate(ctx, program, history.With(latest), inUse)
+	return &status.Revision{Name: latest.Name, CollisionCount: collisions}, err
+}
+
+func ownerOf(program *inject.Program) revision.Owner {
+	set := program.Set
+	return revision.Owner{
+		Name: set.Name, UID: set.UID, Labels: set.Labels, Annotations: set.Annotations,
+		CustomVersion: set.Spec.CustomVersion, Hash: program.Hash, HashWithoutImage: program.HashWithoutImage,
+	}
+}
+
+func (k *revisionKeeper) history(ctx context.Context, owner revision.Owner) (revision.History, error) {
+	var list appsv1.ControllerRevisionList
+	err := k.cached.List(ctx, &list, client.InNamespace(k.namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: owner.Name})
+	if err != nil {
+		return nil, fmt.Errorf("listing ControllerRevisions: %w", err)
+	}
+	all := make([]*appsv1.ControllerRevision, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return revision.NewHistory(all, owner), nil
+}
+
+// register returns the revision of that content, as the newest one.
+func (k *revisionKeeper) register(ctx context.Context, owner revision.Owner, history revision.History, data []byte, collisions int32) (*appsv1.ControllerRevision, int32, error) {
+	found, number := history.Find(data)
+	if found != nil {
+		found, err := k.refresh(ctx, found, owner, number)
+		return found, collisions, err
+	}
+	return k.create(ctx, owner, data, collisions, number)
+}
+
+// maxCollisions bounds the names that are tried at a time. The next reconcile
+// goes on where this one ended only if a name was found, so that a namespace
+// full of foreign revisions costs this many requests.
+const maxCollisions = 10
+
+// create makes a new revision under the first name that is not taken. The cache
+// may be behind, so that the name may be taken by the very revision.
+func (k *revisionKeeper) create(ctx context.Context, owner revision.Owner, data []byte, collisions int32, number int64) (*appsv1.ControllerRevision, int32, error) {
+	for range maxCollisions {
+		candidate := revision.New(owner, k.namespace, data, collisions, number)
+		err := k.writer.Create(ctx, candidate)
+		if err == nil {
+			log.FromContext(ctx).Info("Recorded a revision", "ControllerRevision", klog.KObj(candidate), "revision", number)
+			return candidate, collisions, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, 0, fmt.Errorf("creating ControllerRevision %s/%s: %w", k.namespace, candidate.Name, err)
+		}
+		existing := &appsv1.ControllerRevision{}
+		if err := k.live.Get(ctx, client.ObjectKeyFromObject(candidate), existing); err != nil {
+			return nil, 0, fmt.Errorf("reading ControllerRevision %s/%s: %w", k.namespace, candidate.Name, err)
+		}
+		if revision.Adopts(existing, candidate, owner) {
+			existing, err := k.refresh(ctx, existing, owner, max(number, existing.Revision))
+			return existing, collisions, err
+		}
+		collisions++
+	}
+	return nil, 0, errors.New("all names tried for a new ControllerRevision are taken by others")
+}
+
+// refresh writes what may change of a revision while its content stays. Its
+// history may have been read from a cache that is behind, or another leader may
+// not know yet that it is none: both lose by the precondition.
+func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevision, owner revision.Owner, number int64) (*appsv1.ControllerRevision, error) {
+	next, differs := revision.Refresh(r, owner, number)
+	if !differs {
+		return r, nil
+	}
+	patch := client.MergeFromWithOptions(r, client.MergeFromWithOptimisticLock{})
+	if err := k.writer.Patch(ctx, next, patch); err != nil {
+		return nil, fmt.Errorf("updating ControllerRevision %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	log.FromContext(ctx).Info("Updated a revision", "ControllerRevision", klog.KObj(next), "revision", number)
+	return next, nil
+}
+
+// truncate deletes what is too old. That more is left than the limit allows,
+// since all of it is needed, is no failure.
+func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse []string) error {
+	spec := &program.Set.Spec
+	keep := revision.Keep{Limit: spec.RevisionHistoryLimit, Referred: spec.InjectionStrategy.Revision, InUse: make(map[string]bool, len(inUse))}
+	for _, name := range inUse {
+		keep.InUse[name] = true
+	}
+	surplus, tooMany := history.Surplus(program.Name(), keep)
+	var errs []error
+	for _, r := range surplus {
+		err := k.writer.Delete(ctx, r, client.Preconditions{UID: &r.UID})
+		if err != nil && !isGone(err) {
+			errs = append(errs, fmt.Errorf("deleting ControllerRevision %s/%s: %w", r.Namespace, r.Name, err))
+			continue
+		}
+		log.FromContext(ctx).V(1).Info("Deleted an old revision", "ControllerRevision", klog.KObj(r))
+	}
+	if tooMany > 0 {
+		log.FromContext(ctx).V(1).Info("Kept more revisions than the limit because they are in use", "tooMany", tooMany)
+	}
+	return errors.Join(errs...)
+}
+
+// isGone says whether the object to delete does not exist any more; another one
+// of its name may.
+func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }

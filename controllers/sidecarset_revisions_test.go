@@ -1,0 +1,202 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/revision"
+)
+
+// revisionAPI is an API server whose next write can be made to fail, and a cache
+// of it that can be kept behind.
+type revisionAPI struct {
+	client.Client
+
+	fail   error // of writes
+	behind bool  // the cache has not seen any revision
+}
+
+func newRevisionAPI(revisions ...client.Object) *revisionAPI {
+	scheme := runtime.NewScheme()
+	_ = clientgoscheme.AddToScheme(scheme)
+	a := &revisionAPI{}
+	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(revisions...).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+			return unless(a.fail, func() error { return c.Create(ctx, object, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			return unless(a.fail, func() error { return c.Patch(ctx, object, patch, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+			return unless(a.fail, func() error { return c.Delete(ctx, object, opts...) })
+		},
+	}).Build()
+	return a
+}
+
+func unless(err error, otherwise func() error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise()
+}
+
+func (a *revisionAPI) keeper() *revisionKeeper {
+	return &revisionKeeper{cached: laggingReader{a}, live: a, writer: a, namespace: "system"}
+}
+
+type laggingReader struct{ *revisionAPI }
+
+func (r laggingReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if r.behind {
+		return nil
+	}
+	return r.revisionAPI.List(ctx, list, opts...)
+}
+
+func (a *revisionAPI) stored(t *testing.T) []appsv1.ControllerRevision {
+	t.Helper()
+	var list appsv1.ControllerRevisionList
+	if err := a.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// logProgram is SidecarSet "log" with one container of that image.
+func logProgram(image string) *inject.Program {
+	set := logSet(1)
+	return &inject.Program{Set: set, Hash: "h1", HashWithoutImage: "hw", Object: map[string]any{
+		"spec": map[string]any{"containers": []any{map[string]any{"name": "log", "image": image}}},
+	}}
+}
+
+// recorded is the revision of logProgram(image), as number.
+func recorded(t *testing.T, image string, number int64, collisions int32) *appsv1.ControllerRevision {
+	t.Helper()
+	program := logProgram(image)
+	data, err := revision.Data(program.Object["spec"].(map[string]any))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision.New(ownerOf(program), "system", data, collisions, number)
+}
+
+func TestKeepAdoptsWhatTheCacheHasNotSeen(t *testing.T) {
+	own := recorded(t, "log:1", 1, 0)
+	api := newRevisionAPI(own)
+	api.behind = true
+	got, err := api.keeper().keep(t.Context(), logProgram("log:1"), 0, nil)
+	if err != nil || got.Name != own.Name || got.CollisionCount != 0 || len(api.stored(t)) != 1 {
+		t.Errorf("%v, %v; %d revisions", got, err, len(api.stored(t)))
+	}
+}
+
+func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
+	foreign := recorded(t, "log:1", 4, 0)
+	foreign.OwnerReferences[0].UID = "set-0"
+	api := newRevisionAPI(foreign)
+	got, err := api.keeper().keep(t.Context(), logProgram("log:1"), 0, nil)
+	want := recorded(t, "log:1", 1, 1)
+	if err != nil || got.Name != want.Name || got.CollisionCount != 1 {
+		t.Fatalf("%v, %v; want %s", got, err, want.Name)
+	}
+	i := slices.IndexFunc(api.stored(t), func(r appsv1.ControllerRevision) bool { return r.Name == want.Name })
+	if i < 0 || api.stored(t)[i].Revision != 1 {
+		t.Errorf("stored: %v", api.stored(t))
+	}
+	// From then on it is found by content, whatever the count says.
+	got, err = api.keeper().keep(t.Context(), logProgram("log:1"), 0, nil)
+	if err != nil || got.Name != want.Name || len(api.stored(t)) != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
+	var taken []client.Object
+	for i := range int32(maxCollisions) {
+		foreign := recorded(t, "log:1", 1, i)
+		foreign.OwnerReferences[0].UID = "set-0"
+		taken = append(taken, foreign)
+	}
+	if got, err := newRevisionAPI(taken...).keeper().keep(t.Context(), logProgram("log:1"), 0, nil); err == nil {
+		t.Errorf("recorded as %v", got)
+	}
+}
+
+func TestReconcileObservesOnlyWhatIsRecorded(t *testing.T) {
+	r := newRig(t, 1)
+	r.pods.feed(t, webPod(1))
+	r.api.fail = errors.New("etcd is full")
+	if _, err := r.Reconcile(t.Context(), logRequest); !errors.Is(err, r.api.fail) || r.store.writes() != 0 {
+		t.Fatalf("error %v, %d writes", err, r.store.writes())
+	}
+	r.api.fail = nil
+	r.reconcile(t)
+	s := r.storedStatus(t)
+	if len(r.api.stored(t)) != 1 || s.LatestRevision != r.api.stored(t)[0].Name || s.CollisionCount == nil || s.ObservedGeneration != 1 {
+		t.Errorf("status %+v, revisions %v", s, r.api.stored(t))
+	}
+}
+
+func TestKeepReportsWhatItCouldNotDelete(t *testing.T) {
+	api := newRevisionAPI(recorded(t, "log:1", 1, 0), recorded(t, "log:2", 2, 0))
+	api.fail = errors.New("refused")
+	program := logProgram("log:2")
+	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
+	got, err := api.keeper().keep(t.Context(), program, 0, nil)
+	if !errors.Is(err, api.fail) || got == nil {
+		t.Errorf("%v, %v; want the revision and the error", got, err)
+	}
+}
+
+func TestDeletingWhatIsGoneIsNoFailure(t *testing.T) {
+	gone := apierrors.NewNotFound(appsv1.Resource("controllerrevisions"), "x")
+	changed := apierrors.NewConflict(appsv1.Resource("controllerrevisions"), "x", errors.New("another UID"))
+	if !isGone(gone) || !isGone(changed) || isGone(errors.New("refused")) {
+		t.Error("isGone")
+	}
+}
+
+func TestKeepSparesWhatPodsRun(t *testing.T) {
+	var all []client.Object
+	var names []string
+	for i, image := range []string{"log:1", "log:2", "log:3"} {
+		r := recorded(t, image, int64(i+1), 0)
+		all, names = append(all, r), append(names, r.Name)
+	}
+	api := newRevisionAPI(all...)
+	program := logProgram("log:4")
+	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
+	got, err := api.keeper().keep(t.Context(), program, 0, []string{names[1]})
+	if err != nil {
+		t.Fatalf("keep: %v", err)
+	}
+	var left []string
+	for _, r := range api.stored(t) {
+		left = append(left, r.Name)
+		if !metav1.IsControlledBy(&r, &metav1.ObjectMeta{UID: program.Set.UID}) || r.Labels[appsv1beta1.LabelSidecarSetName] != "log" {
+			t.Errorf("revision %+v", r.ObjectMeta)
+		}
+	}
+	want := []string{names[1], got.Name}
+	slices.Sort(left)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, left); diff != "" {
+		t.Errorf("revisions (-want +got):\n%s", diff)
+	}
+}

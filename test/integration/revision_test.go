@@ -1,0 +1,200 @@
+package integration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// history returns what is recorded of a SidecarSet, oldest first.
+func history(ctx context.Context, sidecarSet string) ([]appsv1.ControllerRevision, error) {
+	var list appsv1.ControllerRevisionList
+	err := api.List(ctx, &list, client.InNamespace(deploy.Namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: sidecarSet})
+	slices.SortFunc(list.Items, func(a, b appsv1.ControllerRevision) int { return cmp.Compare(a.Revision, b.Revision) })
+	return list.Items, err
+}
+
+// mustHistory returns the history as it is now, which it is as soon as the
+// generation is observed.
+func mustHistory(t *testing.T, sidecarSet string) []appsv1.ControllerRevision {
+	t.Helper()
+	revisions, err := history(t.Context(), sidecarSet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revisions
+}
+
+func numbers(revisions []appsv1.ControllerRevision) map[string]int64 {
+	all := map[string]int64{}
+	for _, r := range revisions {
+		all[r.Name] = r.Revision
+	}
+	return all
+}
+
+// setSpec patches the spec and waits until it is observed.
+func setSpec(t *testing.T, set *unstructured.Unstructured, spec map[string]any) {
+	t.Helper()
+	patch(t, set, map[string]any{"spec": spec})
+	awaitObserved(t, set)
+}
+
+func containersOf(image string) map[string]any {
+	return map[string]any{"containers": []any{map[string]any{"name": "agent", "image": image}}}
+}
+
+// createNamed is createSidecarSet with a name that a vector needs.
+func createNamed(t *testing.T, name, namespace, spec string) *unstructured.Unstructured {
+	t.Helper()
+	set := newSidecarSet(t, namespace, spec)
+	set.SetGenerateName("")
+	set.SetName(name)
+	create(t, set)
+	t.Cleanup(func() { deleteSidecarSet(t, set) })
+	awaitObserved(t, set)
+	return set
+}
+
+func TestRevisionsRecordEachContent(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createNamed(t, "s1", namespace, `
+selector: {matchLabels: {app: recorded}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: NotUpdate}
+containers: [{name: agent, image: "busybox:1.36"}]
+`)
+	const first = "s1-6d5857687f" // computed by OpenKruise 1.9
+	revisions := mustHistory(t, "s1")
+	if diff := gocmp.Diff(map[string]int64{first: 1}, numbers(revisions)); diff != "" {
+		t.Fatalf("after the creation (-want +got):\n%s", diff)
+	}
+	status, err := statusOf(t.Context(), "s1")
+	if err != nil || status.LatestRevision != first || status.CollisionCount == nil || *status.CollisionCount != 0 {
+		t.Errorf("status %+v, %v", status, err)
+	}
+	r := revisions[0]
+	if !metav1.IsControlledBy(&r, set) || r.Annotations[appsv1beta1.AnnotationHash] != set.GetAnnotations()[appsv1beta1.AnnotationHash] ||
+		!strings.HasPrefix(string(r.Data.Raw), `{"spec":{"$patch":"replace","containers":[{"image":"busybox:1.36"`) {
+		t.Errorf("revision %+v", r)
+	}
+
+	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"paused": true}})
+	if got := numbers(mustHistory(t, "s1")); len(got) != 1 {
+		t.Errorf("a spec with the same content is recorded again: %v", got)
+	}
+	setSpec(t, set, containersOf("busybox:1.37"))
+	status, err = statusOf(t.Context(), "s1")
+	if diff := gocmp.Diff(map[string]int64{first: 1, status.LatestRevision: 2}, numbers(mustHistory(t, "s1"))); err != nil || diff != "" {
+		t.Fatalf("after a change: %v (-want +got):\n%s", err, diff)
+	}
+	second := status.LatestRevision
+
+	setSpec(t, set, containersOf("busybox:1.36"))
+	if diff := gocmp.Diff(map[string]int64{first: 3, second: 2}, numbers(mustHistory(t, "s1"))); diff != "" {
+		t.Errorf("after a rollback (-want +got):\n%s", diff)
+	}
+	if status, err = statusOf(t.Context(), "s1"); err != nil || status.LatestRevision != first {
+		t.Errorf("latest revision %q, %v", status.LatestRevision, err)
+	}
+}
+
+func TestRevisionsCarryTheCustomVersion(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: versioned}}
+customVersion: v1
+containers: [{name: agent, image: "example.com/agent:v1"}]
+`)
+	version := func() string { return mustHistory(t, set.GetName())[0].Labels[appsv1beta1.LabelCustomVersion] }
+	if got := version(); got != "v1" {
+		t.Errorf("version %q, want v1", got)
+	}
+	setSpec(t, set, map[string]any{"customVersion": "v2"})
+	if got := version(); got != "v2" {
+		t.Errorf("version %q, want v2", got)
+	}
+	setSpec(t, set, map[string]any{"customVersion": nil})
+	if got := version(); got != "v2" {
+		t.Errorf("version %q after it was emptied, want v2", got)
+	}
+	// A v1alpha1 client changes a label, which changes no generation.
+	alpha := &unstructured.Unstructured{}
+	alpha.SetAPIVersion("apps.kruise.io/v1alpha1")
+	alpha.SetKind("SidecarSet")
+	alpha.SetName(set.GetName())
+	relabel(t, alpha, map[string]any{appsv1beta1.LabelCustomVersion: "v3"})
+	stand.Eventually(t, 10*time.Second, "the new version", func(ctx context.Context) error {
+		revisions, err := history(ctx, set.GetName())
+		if err != nil || len(revisions) != 1 || revisions[0].Labels[appsv1beta1.LabelCustomVersion] != "v3" {
+			return fmt.Errorf("%v, %v", revisions, err)
+		}
+		return nil
+	})
+}
+
+func TestRevisionsBeyondTheLimitAreDeletedUnlessPodsRunThem(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: kept}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+revisionHistoryLimit: 2
+containers: [{name: agent, image: "example.com/agent:v1"}]
+`)
+	awaitInjected(t, set, namespace, "app=kept")
+	p := pod(namespace, "p", "app=kept")
+	create(t, p)
+	awaitCounters(t, set, counters{Matched: 1, Updated: 1})
+	first := mustHistory(t, set.GetName())[0].Name
+	if !strings.Contains(p.Annotations[appsv1beta1.AnnotationHash], `"controllerRevision":"`+first+`"`) {
+		t.Errorf("the Pod records %s, want %s", p.Annotations[appsv1beta1.AnnotationHash], first)
+	}
+	for i := 2; i <= 4; i++ {
+		setSpec(t, set, containersOf(fmt.Sprint("example.com/agent:v", i)))
+	}
+	revisions := mustHistory(t, set.GetName())
+	if len(revisions) != 2 || revisions[0].Name != first || revisions[1].Revision != 4 {
+		t.Errorf("history %v, want %s and number 4", numbers(revisions), first)
+	}
+	if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	awaitCounters(t, set, counters{})
+	setSpec(t, set, containersOf("example.com/agent:v5"))
+	revisions = mustHistory(t, set.GetName())
+	if len(revisions) != 2 || revisions[0].Revision != 4 || revisions[1].Revision != 5 {
+		t.Errorf("history %v, want numbers 4 and 5", numbers(revisions))
+	}
+}
+
+func TestADeletedRevisionIsRecordedAgain(t *testing.T) {
+	set := createSidecarSet(t, newNamespace(t, nil), `
+selector: {matchLabels: {app: restored}}
+containers: [{name: agent, image: "example.com/agent:v1"}]
+`)
+	r := mustHistory(t, set.GetName())[0]
+	if err := api.Delete(t.Context(), &r); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 10*time.Second, "the revision", func(ctx context.Context) error {
+		revisions, err := history(ctx, set.GetName())
+		if err != nil || len(revisions) != 1 || revisions[0].Name != r.Name || revisions[0].UID == r.UID {
+			return fmt.Errorf("%v, %v", revisions, err)
+		}
+		return nil
+	})
+}
