@@ -232,7 +232,6 @@ func features(spec *appsv1beta1.SidecarSetSpec) (unsupported []string, needs Par
 			needs |= containerNeeds(c)
 			field := fmt.Sprintf("spec.%s[%d].", list.field, i)
 			add(c.ResourcesPolicy != nil, field+"resourcesPolicy")
-			add(isHot(c, list.field), field+"upgradeStrategy.upgradeType")
 		}
 	}
 	rev := spec.InjectionStrategy.Revision

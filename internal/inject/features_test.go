@@ -32,7 +32,6 @@ func TestProgramNeeds(t *testing.T) {
 		want inject.Parts
 	}{
 		"nothing for a plain sidecar":    {one().Env("A", "1").Mount("v", "/v").With("shareVolumePolicy", disabled), 0},
-		"nothing for a hot upgrade":      {one().With("upgradeStrategy", hot), 0},
 		"env for transferEnv":            {one().With("transferEnv", transferOf("app", "A")), inject.PartEnv},
 		"mounts and env for sharing":     {one().With("shareVolumePolicy", enabled), inject.PartVolumeMounts | inject.PartEnv},
 		"devices for sharing them":       {one().With("shareVolumeDevicePolicy", enabled), inject.PartVolumeDevices},
@@ -66,10 +65,7 @@ func TestComputeRefusesWhatIsNotSupportedYet(t *testing.T) {
 		field string
 	}{
 		"resourcesPolicy":                 {fixtures.SidecarSet("s").Native("n", "n:1").With("resourcesPolicy", halfCPU), "spec.initContainers[0].resourcesPolicy"},
-		"hot upgrade":                     {one().With("upgradeStrategy", hot), "spec.containers[0].upgradeStrategy.upgradeType"},
-		"hot upgrade of a native sidecar": {fixtures.SidecarSet("s").Native("n", "n:1").With("upgradeStrategy", hot), "spec.initContainers[0].upgradeStrategy.upgradeType"},
 		"a recorded revision":             {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "s-1"}}), "spec.injectionStrategy.revision"},
-		"nothing for a hot upgrade of an init container that ends": {fixtures.SidecarSet("s").InitContainer("n", "n:1").With("upgradeStrategy", hot), ""},
 		"nothing for a revision without names":                     {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"policy": "Always"}}), ""},
 		"nothing while it is paused":                               {one().With("resourcesPolicy", halfCPU).Paused(), ""},
 	}

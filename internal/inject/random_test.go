@@ -54,7 +54,7 @@ func (r *random) pod() map[string]any {
 	}
 	for i := range r.IntN(3) {
 		if r.oneIn(3) {
-			b.Container(fmt.Sprint("c-0-", i), "x:1").Injected()
+			b.Container(fmt.Sprint("c-0-", i, r.pick("", "-1", "-2")), r.pick("x:1", "empty:1")).Injected()
 		}
 	}
 	for i := range r.IntN(3) {
@@ -68,6 +68,9 @@ func (r *random) pod() map[string]any {
 	}
 	if r.oneIn(3) {
 		b.Annotation("kruise.io/sidecarset-hash", r.pick("garbage", `{"set-0":"old"}`, `{"zoo":{"hash":"h","x":[1, 2]}}`, `{"set-1":{"hash":"old"}}`))
+	}
+	if r.oneIn(3) {
+		b.Annotation("kruise.io/sidecarset-working-hotupgrade-container", r.pick("garbage", `{"zoo":"zoo-2"}`, `{"c-0-0":"c-0-0-2"}`))
 	}
 	if r.oneIn(3) {
 		b.Annotation("kruise.io/sidecarset-injected-list", r.pick("zoo", ",,", "set-0,zoo"))
@@ -151,5 +154,11 @@ func (r *random) container(b *fixtures.SidecarSetBuilder) {
 	}
 	if r.oneIn(4) {
 		b.With("transferEnv", transferOf(r.pick("app", "second", "nobody", "c-0-0"), "B", r.pick("A", "IS_INJECTED"), "A"))
+	}
+	if r.oneIn(4) {
+		b.With("upgradeStrategy", hot)
+	}
+	if r.oneIn(4) {
+		b.With("restartPolicy", "Always") // on a container it means nothing to us
 	}
 }

@@ -23,9 +23,6 @@ func validateSupported(spec *appsv1beta1.SidecarSetSpec, path *field.Path) field
 }
 
 func validateContainerSupported(c *appsv1beta1.SidecarContainer, path *field.Path) (errs field.ErrorList) {
-	if c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade {
-		errs = append(errs, unsupported(path.Child("upgradeStrategy", "upgradeType"), "HotUpgrade", "use ColdUpgrade"))
-	}
 	if c.ResourcesPolicy != nil {
 		errs = append(errs, unsupported(path.Child("resourcesPolicy"), "computing resources", "remove it and set resources"))
 	}

@@ -1,0 +1,157 @@
+package inject_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+)
+
+func hotSidecar(image string) *fixtures.SidecarSetBuilder {
+	return fixtures.SidecarSet("mesh").Container("mesh", image).With("upgradeStrategy", hot)
+}
+
+// setImages gives the Pod's containers of those names other images.
+func setImages(pod map[string]any, images map[string]string) {
+	for _, c := range pod["spec"].(map[string]any)["containers"].([]any) {
+		c := c.(map[string]any)
+		if image := images[c["name"].(string)]; image != "" {
+			c["image"] = image
+		}
+	}
+}
+
+func images(pod map[string]any) map[string]string {
+	out := map[string]string{}
+	for _, c := range inject.ViewOf(pod).Containers {
+		out[c.Name] = c.Image
+	}
+	return out
+}
+
+// A Pod created from the manifest of a running one carries the pair in some
+// state. What an upgrade leaves behind is as good as what injection makes; any
+// other state is put right.
+func TestComputeKnowsAHotUpgradePair(t *testing.T) {
+	fresh := map[string]string{"app": "app:v1", "mesh-1": "mesh:v1", "mesh-2": "empty:1"}
+	tests := map[string]struct {
+		images map[string]string
+		set    *fixtures.SidecarSetBuilder
+		want   map[string]string // nil: the Pod is left as it is
+	}{
+		"as injected": {set: hotSidecar("mesh:v1")},
+		"after a hot upgrade the roles are swapped": {images: map[string]string{"mesh-1": "empty:1", "mesh-2": "mesh:v1"}, set: hotSidecar("mesh:v1")},
+		"both at work":          {images: map[string]string{"mesh-2": "mesh:v1"}, set: hotSidecar("mesh:v1"), want: fresh},
+		"both idle":             {images: map[string]string{"mesh-1": "empty:1"}, set: hotSidecar("mesh:v1"), want: fresh},
+		"out of date":           {images: map[string]string{"mesh-1": "mesh:v0"}, set: hotSidecar("mesh:v1"), want: fresh},
+		"of an earlier version": {set: hotSidecar("mesh:v2"), want: map[string]string{"app": "app:v1", "mesh-1": "mesh:v2", "mesh-2": "empty:1"}},
+		"of an earlier version, with swapped roles": {images: map[string]string{"mesh-1": "empty:1", "mesh-2": "mesh:v1"}, set: hotSidecar("mesh:v2"), want: map[string]string{"app": "app:v1", "mesh-1": "mesh:v2", "mesh-2": "empty:1"}},
+		"of an earlier version, with another sibling": {
+			set: fixtures.SidecarSet("mesh").Container("mesh", "mesh:v1").
+				With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:2"}),
+			want: map[string]string{"app": "app:v1", "mesh-1": "mesh:v1", "mesh-2": "empty:2"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := fixtures.Pod("web").Container("app", "app:v1").Obj()
+			pod, _ = injected(t, fixtures.Input(t, pod, hotSidecar("mesh:v1").Map()), pod)
+			annotations := pod["metadata"].(map[string]any)["annotations"].(map[string]any)
+			annotations[appsv1beta1.AnnotationVersionPrefix+"mesh-2"] = "4711" // as after an upgrade
+			setImages(pod, tc.images)
+
+			in := fixtures.Input(t, pod, tc.set.Map())
+			in.Now = in.Now.Add(time.Hour)
+			got, plan := injected(t, in, pod)
+			if tc.want == nil {
+				if !plan.Empty() || plan.Skipped[0].Reason != inject.SkipInjected {
+					t.Errorf("operations %v, skipped %v", plan.Operations(), plan.Skipped)
+				}
+				return
+			}
+			if diff := cmp.Diff(tc.want, images(got)); diff != "" {
+				t.Errorf("images (-want +got):\n%s", diff)
+			}
+			if len(plan.Insertions) != 0 {
+				t.Errorf("the pair was not replaced in place: %v", plan.Insertions)
+			}
+			if version := annotation(got, appsv1beta1.AnnotationVersionPrefix+"mesh-2"); version != "0" {
+				t.Errorf("version of the idle container = %q, want 0", version)
+			}
+		})
+	}
+}
+
+// The annotation that names the working containers is shared by all SidecarSets.
+func TestComputeExtendsTheWorkingContainers(t *testing.T) {
+	key := appsv1beta1.AnnotationWorkingHotUpgradeContainer
+	for value, want := range map[string]string{
+		"":                                  `{"mesh":"mesh-1"}`,
+		"garbage":                           `{"mesh":"mesh-1"}`,
+		`["mesh-2"]`:                        `{"mesh":"mesh-1"}`,
+		`{"log":"log-2"}`:                   `{"log":"log-2","mesh":"mesh-1"}`,
+		`{"mesh":"mesh-2", "log": "log-2"}`: `{"log":"log-2","mesh":"mesh-1"}`,
+	} {
+		pod := fixtures.Pod("web").Container("app", "app:v1").Annotation(key, value).Obj()
+		got, _ := injected(t, fixtures.Input(t, pod, hotSidecar("mesh:v1").Map()), pod)
+		if working := annotation(got, key); working != want {
+			t.Errorf("%s becomes %s, want %s", value, working, want)
+		}
+	}
+}
+
+// The worked example of the reference, down to the bytes of one sidecar.
+func TestWorkedExample(t *testing.T) {
+	for _, c := range fixtures.Cases(t) {
+		if c.Name != "worked-example" {
+			continue
+		}
+		plan, err := inject.Compute(caseInput(t, c, c.Pod))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := apply(t, plan, c.Pod)
+		for member, want := range map[string][]string{
+			"initContainers": {"a-init", "m-init", "z-init"}, "containers": {"mesh-1", "mesh-2", "main", "tail"},
+			"volumes": {"data", "log"}, "imagePullSecrets": {"sec"},
+		} {
+			if diff := cmp.Diff(want, list(pod, member)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", member, diff)
+			}
+		}
+		const want = `{"env":[{"name":"PROXY_IP","value":"own"},{"name":"IS_INJECTED","value":"true"},` +
+			`{"name":"A","value":"a"},{"name":"B","value":"b"},{"name":"POD_NAME","value":"pn"},` +
+			`{"name":"SIDECARSET_VERSION","valueFrom":{"fieldRef":{"fieldPath":"metadata.annotations['version.sidecarset.kruise.io/mesh-1']"}}},` +
+			`{"name":"SIDECARSET_VERSION_ALT","valueFrom":{"fieldRef":{"fieldPath":"metadata.annotations['versionalt.sidecarset.kruise.io/mesh-1']"}}}],` +
+			`"volumeMounts":[{"mountPath":"/var/log","name":"log"},{"mountPath":"/data","name":"data"}],` +
+			`"image":"example.com/mesh:v1","imagePullPolicy":"IfNotPresent","name":"mesh-1",` +
+			`"terminationMessagePath":"/dev/termination-log","terminationMessagePolicy":"File"}`
+		for _, e := range plan.Insertions {
+			if e.Name == "mesh-1" && string(e.Body) != want {
+				t.Errorf("mesh-1 = %s\nwant     %s", e.Body, want)
+			}
+		}
+		p := c.Catalog(t).Programs()[0]
+		entry := func(hash, revision string) string {
+			return `{"hot":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"` + hash + `","sidecarSetName":"hot","sidecarList":["mesh","tail"]` + revision + `}}`
+		}
+		wantAnnotations := map[string]string{
+			"kruise.io/sidecarset-hash":                         entry(p.Hash, `,"controllerRevision":"hot-abc"`),
+			"kruise.io/sidecarset-hash-without-image":           entry(p.HashWithoutImage, ""),
+			"kruise.io/sidecarset-injected-list":                "hot",
+			"kruise.io/sidecarset-working-hotupgrade-container": `{"mesh":"mesh-1"}`,
+			"version.sidecarset.kruise.io/mesh-1":               "1", "versionalt.sidecarset.kruise.io/mesh-1": "0",
+			"version.sidecarset.kruise.io/mesh-2": "0", "versionalt.sidecarset.kruise.io/mesh-2": "1",
+		}
+		if diff := cmp.Diff(wantAnnotations, maps.Clone(plan.Annotations)); diff != "" {
+			t.Errorf("annotations (-want +got):\n%s", diff)
+		}
+		return
+	}
+	t.Fatal("the case is missing")
+}
