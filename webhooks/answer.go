@@ -37,10 +37,13 @@ func writeFailure(w http.ResponseWriter, f failure) {
 	body = appendText(body, reasonFor(f.code))
 	body = append(body, `,"code":`...)
 	body = strconv.AppendInt(body, int64(f.code), 10)
-	body = append(body, '}')
 	if f.retryAfter > 0 {
+		body = append(body, `,"details":{"retryAfterSeconds":`...)
+		body = strconv.AppendInt(body, int64(f.retryAfter), 10)
+		body = append(body, '}')
 		w.Header().Set("Retry-After", strconv.Itoa(f.retryAfter))
 	}
+	body = append(body, '}')
 	writeJSON(w, f.code, body)
 }
 
@@ -49,6 +52,8 @@ func reasonFor(code int) string {
 	switch code {
 	case http.StatusBadRequest:
 		return "BadRequest"
+	case http.StatusNotFound:
+		return "NotFound"
 	case http.StatusMethodNotAllowed:
 		return "MethodNotAllowed"
 	case http.StatusRequestEntityTooLarge:
@@ -57,6 +62,10 @@ func reasonFor(code int) string {
 		return "UnsupportedMediaType"
 	case http.StatusUnprocessableEntity:
 		return "Invalid"
+	case http.StatusRequestTimeout:
+		return "Timeout"
+	case http.StatusTooManyRequests:
+		return "TooManyRequests"
 	case http.StatusServiceUnavailable:
 		return "ServiceUnavailable"
 	default:

@@ -54,7 +54,7 @@ func TestConversionHoldsAFewObjectsInMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	out := convertCounted(body)
 	runtime.ReadMemStats(&after)
-	if out.bytes < 59<<20 || !strings.HasSuffix(string(out.tail), `"result":{"status":"Success"},"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`) {
+	if out.bytes < 59<<20 || !strings.HasSuffix(string(out.tail), `"result":{"status":"Success"}},"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`) {
 		t.Errorf("%d bytes that end with %s", out.bytes, out.tail)
 	}
 	if grown := int64(after.HeapSys) - int64(before.HeapSys); grown > 32<<20 {

@@ -101,3 +101,40 @@ func instrument(registry prometheus.Registerer) func(path string, next http.Hand
 			promhttp.InstrumentHandlerCounter(total.MustCurryWith(label), next))
 	}
 }
+
+// serverMetrics are the figures of the Server itself.
+type serverMetrics struct {
+	refused    *prometheus.CounterVec
+	collectors []prometheus.Collector
+}
+
+func newServerMetrics(gates map[Group]*gate, open *connections) *serverMetrics {
+	m := &serverMetrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_webhook_refused_requests_total",
+		Help: "Requests that were refused before they were looked at, by group of paths (pods, sidecarsets, conversions) and reason: busy, memory, too_large, slow, invalid.",
+	}, []string{"group", "reason"})}
+	m.collectors = []prometheus.Collector{m.refused,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "sidecarset_webhook_connections", Help: "Open connections to the webhook server.",
+		}, func() float64 { return float64(open.count()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "sidecarset_webhook_evicted_connections_total", Help: "Connections that were closed because there were too many.",
+		}, func() float64 { return float64(open.evicted.Load()) }),
+	}
+	for group, gate := range gates {
+		for _, reason := range refusalReasons {
+			gate.refused[reason] = m.refused.WithLabelValues(string(group), string(reason))
+		}
+		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "sidecarset_webhook_requests_in_flight",
+			Help:        "Requests that are being answered, by group of paths: pods, sidecarsets, conversions.",
+			ConstLabels: prometheus.Labels{"group": string(group)},
+		}, func() float64 { return float64(gate.inFlight()) }))
+	}
+	return m
+}
+
+// Instrument exposes the server's own metrics. Call it once.
+func (s *Server) Instrument(registry prometheus.Registerer) {
+	registry.MustRegister(s.metrics.collectors...)
+}

@@ -1,10 +1,14 @@
 package webhooks
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 
+	"github.com/go-json-experiment/json/jsontext"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -29,16 +33,34 @@ func recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
-// boundBody refuses requests whose body is longer than maxBytes: at once where
-// the header says so, while it is read otherwise.
-func boundBody(next http.Handler, maxBytes int64) http.Handler {
+// wellFormed refuses bodies that are no JSON document before next decodes them
+// as a whole; 10,000 is as deep as a document may be.
+func wellFormed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength > maxBytes {
-			w.Header().Set("Connection", "close") // the body will not be read
-			writeFailure(w, tooLarge(maxBytes))
-			return
+		if body, ok := r.Body.(*heldBody); ok {
+			if err := checkJSON(body.data); err != nil {
+				w.Header().Set("Connection", "close")
+				writeFailure(w, failure{code: http.StatusBadRequest, message: malformed(err)})
+				return
+			}
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxBytes)
 		next.ServeHTTP(w, r)
 	})
+}
+
+func checkJSON(document []byte) error {
+	decoder := jsontext.NewDecoder(bytes.NewReader(document), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if err := decoder.SkipValue(); err != nil {
+		return err
+	}
+	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the document")
+	}
+	return nil
+}
+
+// notFound answers for paths that nobody registered.
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Connection", "close") // the body will not be read
+	writeFailure(w, failure{code: http.StatusNotFound, message: "there is no webhook at this path"})
 }

@@ -95,6 +95,7 @@ type admission struct {
 	injector *PodInjector
 	ctx      context.Context //nolint:containedctx // lives as long as the request
 	body     bytes.Buffer
+	document []byte // of body, or of the request's own
 
 	ignored  bool              // the request does not concern us
 	catalog  *match.Catalog    // the snapshot that decides
@@ -109,6 +110,7 @@ func (a *admission) release() {
 		return // a huge body stays with the garbage collector
 	}
 	a.body.Reset()
+	a.document = nil
 	a.rev = review{}
 	a.injector, a.ctx, a.catalog, a.programs, a.problem, a.ignored = nil, nil, nil, nil, nil, false
 	admissions.Put(a)
@@ -119,7 +121,7 @@ func (a *admission) answer(w http.ResponseWriter, r *http.Request) admissionResu
 	if err := a.receive(w, r); err != nil {
 		return a.fail(w, resultInvalid, err)
 	}
-	selected, err := a.read(a.body.Bytes(), a)
+	selected, err := a.read(a.document, a)
 	switch {
 	case err != nil && a.rev.uid == "":
 		return a.fail(w, resultInvalid, failure{code: http.StatusBadRequest, message: malformed(err)})
@@ -170,6 +172,10 @@ func (a *admission) receive(w http.ResponseWriter, r *http.Request) error {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		return failure{code: http.StatusUnsupportedMediaType, message: "an AdmissionReview has to have Content-Type application/json"}
 	}
+	if held, ok := r.Body.(*heldBody); ok && held.complete {
+		a.document = held.data
+		return a.notEmpty()
+	}
 	// The length is the client's word: believe it up to a usual size.
 	a.body.Grow(int(min(max(r.ContentLength, 0), 64<<10)) + bytes.MinRead)
 	_, err := a.body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxAdmissionBytes))
@@ -179,7 +185,13 @@ func (a *admission) receive(w http.ResponseWriter, r *http.Request) error {
 		return tooLarge(tooLong.Limit)
 	case err != nil:
 		return failure{code: http.StatusBadRequest, message: "reading the request body: " + err.Error()}
-	case a.body.Len() == 0:
+	}
+	a.document = a.body.Bytes()
+	return a.notEmpty()
+}
+
+func (a *admission) notEmpty() error {
+	if len(a.document) == 0 {
 		return failure{code: http.StatusBadRequest, message: "the request body is empty"}
 	}
 	return nil
@@ -264,6 +276,7 @@ func (a *admission) fail(w http.ResponseWriter, result admissionResult, err erro
 	logger := logf.FromContext(a.ctx)
 	if result == resultInvalid {
 		logger = logger.V(1)
+		w.Header().Set("Connection", "close") // what comes next will be no better
 	}
 	logger.Info("Could not answer an AdmissionReview", "code", answer.code, "reason", answer.message)
 	writeFailure(w, answer)
@@ -272,6 +285,9 @@ func (a *admission) fail(w http.ResponseWriter, result admissionResult, err erro
 
 // deny refuses the Pod and tells its creator why.
 func (a *admission) deny(w http.ResponseWriter, result admissionResult, code int, message string) admissionResult {
+	if result == resultInvalid {
+		w.Header().Set("Connection", "close")
+	}
 	logf.FromContext(a.ctx).V(1).Info("Denied a Pod", "Pod", a.rev.podName(), "code", code, "reason", message)
 	writeDenied(w, a.rev.uid, code, message)
 	return result

@@ -45,13 +45,19 @@ type ServerOptions struct {
 	// is cheaper for the server; only webhooks called by URL are affected.
 	HTTP2 bool
 
-	// ReadHeaderTimeout (5 s) bounds the handshake and a request's header,
-	// ReadTimeout (10 s) header and body, WriteTimeout (15 s) the time from the
+	// ReadHeaderTimeout (4 s) bounds the handshake and a request's header,
+	// ReadTimeout (8 s) header and body, WriteTimeout (10 s) the time from the
 	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s
 	// after which the API server closes) the wait for the next request.
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 	// MaxHeaderBytes is 64 KiB if zero.
 	MaxHeaderBytes int
+	// MaxConnections is 512 if zero. One too many takes the place of one that has
+	// no request at the moment.
+	MaxConnections int
+	// Pods, SidecarSets and Conversions bound what the requests of a group take
+	// at the same time; the zero value is a default by the number of cores.
+	Pods, SidecarSets, Conversions Limits
 
 	// Stopping is closed when the process has been asked to stop; the manager
 	// itself stops the server last, after its controllers. Optional.
@@ -65,7 +71,7 @@ type ServerOptions struct {
 	DrainTimeout time.Duration
 
 	// Middleware is applied to every handler, the first outermost, inside the
-	// recovery of panics and the bound on the body.
+	// recovery of panics and the limits.
 	Middleware []Middleware
 	// Clock measures Grace; the real clock if nil.
 	Clock clock.Clock
@@ -76,9 +82,12 @@ type ServerOptions struct {
 // webhook.Server. Register before Start; the other methods are safe for
 // concurrent use.
 type Server struct {
-	options  ServerOptions
-	mux      *http.ServeMux
-	draining atomic.Bool
+	options     ServerOptions
+	mux         *http.ServeMux
+	gates       map[Group]*gate
+	connections *connections
+	metrics     *serverMetrics
+	draining    atomic.Bool
 
 	mu    sync.Mutex
 	paths map[string]bool
@@ -90,7 +99,15 @@ var _ webhook.Server = (*Server)(nil)
 // NewServer returns a Server that Start runs.
 func NewServer(options ServerOptions) *Server {
 	options.setDefaults()
-	return &Server{options: options, mux: http.NewServeMux(), paths: map[string]bool{}}
+	s := &Server{options: options, mux: http.NewServeMux(), paths: map[string]bool{}, gates: map[Group]*gate{}}
+	for group, limits := range map[Group]Limits{GroupPods: options.Pods, GroupSidecarSets: options.SidecarSets, GroupConversions: options.Conversions} {
+		limits.check(group)
+		s.gates[group] = newGate(limits)
+	}
+	s.connections = newConnections(options.MaxConnections)
+	s.metrics = newServerMetrics(s.gates, s.connections)
+	s.mux.HandleFunc("/", notFound)
+	return s
 }
 
 func (o *ServerOptions) setDefaults() {
@@ -98,11 +115,16 @@ func (o *ServerOptions) setDefaults() {
 	if o.MinTLSVersion != tls.VersionTLS12 {
 		o.MinTLSVersion = tls.VersionTLS13
 	}
-	setDefault(&o.ReadHeaderTimeout, 5*time.Second)
-	setDefault(&o.ReadTimeout, 10*time.Second)
-	setDefault(&o.WriteTimeout, 15*time.Second)
+	setDefault(&o.ReadHeaderTimeout, 4*time.Second)
+	setDefault(&o.ReadTimeout, 8*time.Second)
+	setDefault(&o.WriteTimeout, 10*time.Second)
 	setDefault(&o.IdleTimeout, 2*time.Minute)
 	setDefault(&o.MaxHeaderBytes, 64<<10)
+	setDefault(&o.MaxConnections, 512) // of some 40 KiB each
+	pods, sidecarSets, conversions := defaultLimits()
+	setDefault(&o.Pods, pods)
+	setDefault(&o.SidecarSets, sidecarSets)
+	setDefault(&o.Conversions, conversions)
 	setDefault(&o.Grace, 5*time.Second)
 	setDefault(&o.DrainTimeout, 10*time.Second)
 	if o.Clock == nil {
@@ -121,17 +143,17 @@ func setDefault[T comparable](field *T, value T) {
 func (*Server) NeedLeaderElection() bool { return false }
 
 // WebhookMux returns the mux that requests go through. Handlers that are added
-// to it directly are not bounded; use Register.
+// to it directly are not bounded; use RegisterIn.
 func (s *Server) WebhookMux() *http.ServeMux { return s.mux }
 
-// Register serves path with handler, whose requests may have bodies of up to
-// MaxAdmissionBytes. It panics if the path is taken.
+// Register serves path with handler, within the limits for SidecarSets. It
+// panics if the path is taken.
 func (s *Server) Register(path string, handler http.Handler) {
-	s.RegisterBounded(path, handler, MaxAdmissionBytes)
+	s.RegisterIn(GroupSidecarSets, path, handler)
 }
 
-// RegisterBounded is Register with another bound on the body.
-func (s *Server) RegisterBounded(path string, handler http.Handler, maxBytes int64) {
+// RegisterIn is Register within the limits of a group.
+func (s *Server) RegisterIn(group Group, path string, handler http.Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paths[path] {
@@ -141,7 +163,7 @@ func (s *Server) RegisterBounded(path string, handler http.Handler, maxBytes int
 	for i := len(s.options.Middleware) - 1; i >= 0; i-- {
 		handler = s.options.Middleware[i](handler)
 	}
-	s.mux.Handle(path, recoverPanics(boundBody(handler, maxBytes)))
+	s.mux.Handle(path, recoverPanics(s.gates[group].admit(handler)))
 }
 
 // Start serves until ctx ends, then drains: the server has become un-ready by
@@ -226,6 +248,7 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 		WriteTimeout:      s.options.WriteTimeout,
 		IdleTimeout:       s.options.IdleTimeout,
 		MaxHeaderBytes:    s.options.MaxHeaderBytes,
+		ConnState:         s.connections.observe,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          log.New(lineLogger{logger.V(1)}, "", 0),
 	}

@@ -222,32 +222,30 @@ func TestStartedCheckerProvesAHandshake(t *testing.T) {
 }
 
 func TestServerRefusesOversizedBodies(t *testing.T) {
-	read := make(chan error, 1)
-	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{"/x": func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.Copy(io.Discard, r.Body)
-		read <- err
-		w.WriteHeader(http.StatusTeapot)
+	read := make(chan int64, 1)
+	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{"/x": func(_ http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		read <- n
 	}})
-	t.Run("at once where the length is known", func(t *testing.T) {
-		response, content := post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", webhooks.MaxAdmissionBytes+1)))
-		if response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(content, `"code":413`) {
-			t.Errorf("got %d %s", response.StatusCode, content)
-		}
-		if len(read) != 0 {
-			t.Error("the handler was called")
-		}
-	})
-	t.Run("while reading where it is not", func(t *testing.T) {
-		endless := io.MultiReader(strings.NewReader(strings.Repeat(" ", webhooks.MaxAdmissionBytes)), strings.NewReader("  "))
-		post(t, s.client(t), s.url("/x"), endless)
-		if err := <-read; err == nil {
-			t.Error("the handler read all of it")
-		}
-	})
+	spaces := strings.Repeat(" ", webhooks.MaxAdmissionBytes)
+	for name, body := range map[string]io.Reader{
+		"at once where the length is known":   strings.NewReader(spaces + " "),
+		"while reading where it is not known": io.MultiReader(strings.NewReader(spaces), strings.NewReader("  ")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			response, content := post(t, s.client(t), s.url("/x"), body)
+			if response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(content, `"code":413`) || !response.Close {
+				t.Errorf("got %d %s, closing: %t", response.StatusCode, content, response.Close)
+			}
+			if len(read) != 0 {
+				t.Error("the handler was called")
+			}
+		})
+	}
 	t.Run("not up to the bound", func(t *testing.T) {
-		post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", webhooks.MaxAdmissionBytes)))
-		if err := <-read; err != nil {
-			t.Errorf("reading: %v", err)
+		post(t, s.client(t), s.url("/x"), strings.NewReader(spaces))
+		if n := <-read; n != webhooks.MaxAdmissionBytes {
+			t.Errorf("read %d bytes", n)
 		}
 	})
 }
@@ -278,10 +276,10 @@ func TestServerCutsSlowClients(t *testing.T) {
 			http.Error(w, "body cut", http.StatusBadRequest)
 		}
 	}})
-	tests := map[string]string{
+	tests := map[string]string{ // the body's type is right: it is waited for
 		"in the header":    "POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-		"in the body":      "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nabc",
-		"after an answer":  "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+		"in the body":      "POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\nabc",
+		"after an answer":  "POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n",
 		"without anything": "",
 	}
 	for name, sent := range tests {

@@ -43,20 +43,21 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	live := mgr.GetAPIReader()
 	instrumented := instrument(metrics.Registry)
 
-	server.Register(PathPods, NewPodInjector(PodInjectorOptions{
+	server.Instrument(metrics.Registry)
+	server.RegisterIn(GroupPods, PathPods, NewPodInjector(PodInjectorOptions{
 		Catalog:            o.Catalog.Current,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Registry:           metrics.Registry,
 	}))
-	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, NewSidecarSetDefaulter()))
-	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, NewSidecarSetValidator(SidecarSetValidatorOptions{
+	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, wellFormed(NewSidecarSetDefaulter())))
+	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, wellFormed(NewSidecarSetValidator(SidecarSetValidatorOptions{
 		Reader:             live,
 		Namespace:          o.Namespace,
 		ExcludedNamespaces: o.ExcludedNamespaces,
-	})))
+	}))))
 	convert := NewConversionHandler(mgr.GetLogger().WithName("convert"))
-	server.RegisterBounded(PathConvert, instrumented(PathConvert, convert), MaxConversionBytes)
+	server.RegisterIn(GroupConversions, PathConvert, instrumented(PathConvert, convert))
 
 	if err := mgr.Add(server); err != nil {
 		return fmt.Errorf("adding the webhook server: %w", err)

@@ -1,0 +1,291 @@
+package webhooks_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// blocking is a handler that answers only when it is told to.
+type blocking struct {
+	entered chan struct{}
+	leave   chan struct{}
+}
+
+func newBlocking(t *testing.T) *blocking {
+	b := &blocking{entered: make(chan struct{}, 1000), leave: make(chan struct{})}
+	t.Cleanup(sync.OnceFunc(func() { close(b.leave) }))
+	return b
+}
+
+func (b *blocking) serve(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	b.entered <- struct{}{}
+	<-b.leave
+}
+
+func small() webhooks.Limits {
+	return webhooks.Limits{Body: 1 << 20, Held: 1 << 20, Active: 2, Waiting: 1, Patience: time.Minute}
+}
+
+func TestAFullGroupRefusesAtOnce(t *testing.T) {
+	handler := newBlocking(t)
+	s := start(t, webhooks.ServerOptions{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": handler.serve})
+	s.RegisterIn(webhooks.GroupPods, "/pods", http.HandlerFunc(answerOK))
+	registry := prometheus.NewRegistry()
+	s.Instrument(registry)
+
+	statuses := make(chan int, 3)
+	for range 3 { // two are answered, one waits
+		go func() {
+			response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
+			if err != nil {
+				statuses <- 0
+				return
+			}
+			_ = response.Body.Close()
+			statuses <- response.StatusCode
+		}()
+	}
+	<-handler.entered
+	<-handler.entered
+	var content string
+	eventually(t, func() bool { // once the third waits
+		begin := time.Now()
+		client := s.client(t)
+		client.Timeout = 200 * time.Millisecond // of those that were let wait
+		response, err := client.Post(s.url("/x"), "application/json", strings.NewReader("{}"))
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		all, _ := io.ReadAll(response.Body)
+		content = string(all)
+		if response.Header.Get("Retry-After") != "1" || response.Close {
+			t.Errorf("Retry-After %q, closing: %t", response.Header.Get("Retry-After"), response.Close)
+		}
+		return response.StatusCode == http.StatusTooManyRequests && time.Since(begin) < time.Second
+	}, "a refusal")
+	for _, want := range []string{`"kind":"Status"`, `"reason":"TooManyRequests"`, `"code":429`, `"retryAfterSeconds":1`} {
+		if !strings.Contains(content, want) {
+			t.Errorf("the answer lacks %s: %s", want, content)
+		}
+	}
+	if response, _ := post(t, s.client(t), s.url("/pods"), strings.NewReader("{}")); response.StatusCode != http.StatusOK {
+		t.Errorf("another group got %d", response.StatusCode)
+	}
+	if got := metric(t, registry, "sidecarset_webhook_refused_requests_total", "sidecarsets", "busy"); got < 1 {
+		t.Errorf("%v refusals are counted", got)
+	}
+	if got := metric(t, registry, "sidecarset_webhook_requests_in_flight", "sidecarsets"); got != 2 {
+		t.Errorf("%v requests are in flight", got)
+	}
+	handler.leave <- struct{}{}
+	<-handler.entered // the one that waited
+	handler.leave <- struct{}{}
+	handler.leave <- struct{}{}
+	for range 3 {
+		if got := <-statuses; got != http.StatusOK {
+			t.Errorf("a request that was admitted got %d", got)
+		}
+	}
+}
+
+func TestWaitingEndsAfterTheGroupsPatience(t *testing.T) {
+	handler := newBlocking(t)
+	limits := small()
+	limits.Active, limits.Patience = 1, 20*time.Millisecond
+	s := start(t, webhooks.ServerOptions{SidecarSets: limits}, map[string]http.HandlerFunc{"/x": handler.serve})
+	go func() {
+		if response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}")); err == nil {
+			_ = response.Body.Close()
+		}
+	}()
+	<-handler.entered
+	if response, content := post(t, s.client(t), s.url("/x"), strings.NewReader("{}")); response.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("got %d %s", response.StatusCode, content)
+	}
+	handler.leave <- struct{}{}
+}
+
+// stalled sends part of a body and then nothing more.
+func stalled(t *testing.T, s *running, path string, length int) *tls.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", s.Addr().String(), s.tlsConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", path, 2*length)
+	if _, err := io.WriteString(conn, head+strings.Repeat(" ", length)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func TestSlowBodiesTakeNoPlace(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": answerOK})
+	for range 20 {
+		stalled(t, s, "/x", 10)
+	}
+	if response, content := post(t, s.client(t), s.url("/x"), strings.NewReader("{}")); response.StatusCode != http.StatusOK {
+		t.Errorf("got %d %s", response.StatusCode, content)
+	}
+}
+
+func TestBodiesAreHeldUpToABound(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{SidecarSets: small(), ReadTimeout: time.Second}, map[string]http.HandlerFunc{"/x": answerOK})
+	for range 3 {
+		stalled(t, s, "/x", 400<<10)
+	}
+	eventually(t, func() bool { // once they are read
+		response, _ := post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", 500<<10)))
+		return response.StatusCode == http.StatusTooManyRequests
+	}, "a refusal")
+	eventually(t, func() bool { // once they are cut
+		response, _ := post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", 500<<10)))
+		return response.StatusCode == http.StatusOK
+	}, "the memory of slow bodies to be given back")
+}
+
+func TestASlowBodyIsToldSo(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{ReadTimeout: 100 * time.Millisecond}, map[string]http.HandlerFunc{"/x": answerOK})
+	answer, err := io.ReadAll(stalled(t, s, "/x", 10))
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), "did not arrive in time") {
+		t.Errorf("got %s %v", answer, err)
+	}
+}
+
+// A long conversion is handed on as it arrives; a short one does not wait for it.
+func TestConversionsAreStreamedInPlacesOfTheirOwn(t *testing.T) {
+	limits := small()
+	limits.Body, limits.Streams, limits.Waiting = 64<<20, 1, 0
+	begun := make(chan struct{}, 10)
+	s := start(t, webhooks.ServerOptions{Conversions: limits}, nil)
+	s.RegisterIn(webhooks.GroupConversions, "/convert", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, err)
+	}))
+	stalled(t, s, "/convert", 300<<10)
+	<-begun // before all of it is there
+	if response, content := post(t, s.client(t), s.url("/convert"), strings.NewReader("{}")); response.StatusCode != http.StatusOK || content != "2 <nil>" {
+		t.Errorf("a short one got %d %s", response.StatusCode, content)
+	}
+	if response, content := post(t, s.client(t), s.url("/convert"), strings.NewReader(strings.Repeat(" ", 1<<20))); response.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("a long one got %d %s", response.StatusCode, content)
+	}
+}
+
+func TestStreamedBodiesAreComplete(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{}, nil)
+	s.RegisterIn(webhooks.GroupConversions, "/convert", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		_, _ = io.Copy(w, r.Body)
+	}))
+	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 256 << 10, 256<<10 + 1, 3 << 20} {
+		body := strings.Repeat("0123456789abcdef", size/16+1)[:size]
+		if _, content := post(t, s.client(t), s.url("/convert"), strings.NewReader(body)); content != body {
+			t.Errorf("of %d bytes %d came back", size, len(content))
+		}
+	}
+}
+
+func TestRefusalsCloseTheConnection(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{"/x": answerOK})
+	tests := map[string]struct {
+		method, path, contentType string
+		status                    int
+	}{
+		"another method":       {http.MethodGet, "/x", "application/json", http.StatusMethodNotAllowed},
+		"another content type": {http.MethodPost, "/x", "text/plain", http.StatusUnsupportedMediaType},
+		"no content type":      {http.MethodPost, "/x", "", http.StatusUnsupportedMediaType},
+		"another path":         {http.MethodPost, "/y", "application/json", http.StatusNotFound},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			request, err := http.NewRequestWithContext(t.Context(), tc.method, s.url(tc.path), strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Content-Type", tc.contentType)
+			response, err := s.client(t).Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if response.StatusCode != tc.status || !response.Close {
+				t.Errorf("got %d, closing: %t; want %d", response.StatusCode, response.Close, tc.status)
+			}
+		})
+	}
+}
+
+// One connection too many takes the place of one that waits, not of one that works.
+func TestTooManyConnectionsCloseTheOldestIdle(t *testing.T) {
+	handler := newBlocking(t)
+	s := start(t, webhooks.ServerOptions{MaxConnections: 3}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
+	working := make(chan string, 1)
+	go func() {
+		response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
+		if err != nil {
+			working <- err.Error()
+			return
+		}
+		_ = response.Body.Close()
+		working <- response.Status
+	}()
+	<-handler.entered
+	var waiting []*tls.Conn
+	for range 10 {
+		conn, err := tls.Dial("tcp", s.Addr().String(), s.tlsConfig(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		waiting = append(waiting, conn)
+	}
+	if response, _ := post(t, s.client(t), s.url("/y"), strings.NewReader("{}")); response.StatusCode != http.StatusOK {
+		t.Errorf("a good client got %d", response.StatusCode)
+	}
+	_ = waiting[0].SetReadDeadline(time.Now().Add(2 * time.Second))
+	if _, err := waiting[0].Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("the oldest connection is open: %v", err)
+	}
+	handler.leave <- struct{}{}
+	if diff := cmp.Diff("200 OK", <-working); diff != "" {
+		t.Errorf("the request in flight (-want +got):\n%s", diff)
+	}
+}
+
+// metric returns the value of the metric with those label values.
+func metric(t *testing.T, registry *prometheus.Registry, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var values []string
+			for _, label := range m.GetLabel() {
+				values = append(values, label.GetValue())
+			}
+			if family.GetName() == name && cmp.Equal(values, labels) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("no metric %s of %v", name, labels)
+	return 0
+}
