@@ -230,8 +230,7 @@ func features(spec *appsv1beta1.SidecarSetSpec) (unsupported []string, needs Par
 		for i := range list.containers {
 			c := &list.containers[i]
 			needs |= containerNeeds(c)
-			field := fmt.Sprintf("spec.%s[%d].", list.field, i)
-			add(c.ResourcesPolicy != nil, field+"resourcesPolicy")
+			add(c.ResourcesPolicy != nil, fmt.Sprintf("spec.%s[%d].resourcesPolicy", list.field, i))
 		}
 	}
 	rev := spec.InjectionStrategy.Revision

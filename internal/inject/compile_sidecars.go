@@ -36,6 +36,7 @@ type template struct {
 	shareMounts          bool
 	shareDevices         bool
 	privileged           bool
+	resources            *resourcesPolicy // nil: resources are among the rest
 }
 
 // entry is an element of a container's env, volumeMounts or volumeDevices.
@@ -64,8 +65,9 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 			p.hotUpgrade = append(p.hotUpgrade, typed[i].Name)
 			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
 		}
+		policy := p.resourcesPolicy(c, &typed[i], index("spec."+list, i))
 		for _, v := range variants(&typed[i], hot) {
-			s, err := newSidecar(c, &typed[i], v)
+			s, err := newSidecar(c, &typed[i], v, policy)
 			if err != nil {
 				return nil, p.fieldError(index("spec."+list, i), err)
 			}
@@ -114,7 +116,16 @@ func variants(c *appsv1beta1.SidecarContainer, hot bool) []variant {
 	return []variant{{first, c.Image, second, idle}, {second, idle, first, c.Image}}
 }
 
-func newSidecar(c map[string]any, typed *appsv1beta1.SidecarContainer, v variant) (s sidecar, err error) {
+// resourcesPolicy is nil for a sidecar that has none.
+func (p *Program) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarContainer, field string) *resourcesPolicy {
+	if typed.ResourcesPolicy == nil {
+		return nil
+	}
+	resources, _ := c["resources"].(map[string]any)
+	return compileResourcesPolicy(policyPlace{p.Name(), typed.Name, field + ".resourcesPolicy"}, typed.ResourcesPolicy, resources)
+}
+
+func newSidecar(c map[string]any, typed *appsv1beta1.SidecarContainer, v variant, policy *resourcesPolicy) (s sidecar, err error) {
 	s = sidecar{
 		part: part{name: v.name}, image: v.image, sibling: v.sibling, siblingImage: v.siblingImage,
 		before: typed.PodInjectPolicy == appsv1beta1.BeforeAppContainer,
@@ -126,7 +137,7 @@ func newSidecar(c map[string]any, typed *appsv1beta1.SidecarContainer, v variant
 		hotEnv = versionEnv(v.name)
 	}
 	if containerNeeds(typed) != 0 {
-		s.template, err = newTemplate(body, hotEnv, typed)
+		s.template, err = newTemplate(body, hotEnv, typed, policy)
 		return s, err
 	}
 	env, _ := body["env"].([]any)
@@ -189,11 +200,12 @@ func shares(p *appsv1beta1.ShareVolumePolicy) bool {
 }
 
 // newTemplate takes body apart.
-func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarContainer) (*template, error) {
+func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarContainer, policy *resourcesPolicy) (*template, error) {
 	t := &template{
 		transfers:    transfers(typed.TransferEnv),
 		shareMounts:  shares(&typed.ShareVolumePolicy),
 		shareDevices: shares(typed.ShareVolumeDevicePolicy),
+		resources:    policy,
 	}
 	if sc := typed.SecurityContext; sc != nil && sc.Privileged != nil {
 		t.privileged = *sc.Privileged
@@ -213,6 +225,9 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 	}
 	for _, member := range []string{"env", "volumeMounts", "volumeDevices"} {
 		delete(body, member)
+	}
+	if policy != nil {
+		delete(body, "resources")
 	}
 	rest, err := json.Marshal(body)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 
 // Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
 // the order of the candidates, and a Pod that already carries the result yields
-// an empty plan. The error is a *ConflictError, *UnsupportedError, *InvalidError
-// or *MetadataError: each says what the users have to change.
+// an empty plan. The error is, or joins, *ConflictError, *UnsupportedError,
+// *InvalidError, *MetadataError and *ResourcesError: each says what the users
+// have to change.
 func Compute(in Input) (Plan, error) {
 	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known}}
 	c.readRecords()
@@ -234,7 +235,11 @@ func (c *computation) merge(in, other podList, sidecars []placed) error {
 		}
 		for _, s := range sidecars {
 			if s.insert && s.before == before {
-				c.insert(s.target, in.list, next, part{s.name, c.body(s)})
+				body, err := c.body(s)
+				if err != nil {
+					return err
+				}
+				c.insert(s.target, in.list, next, part{s.name, body})
 				next++
 			}
 		}
@@ -260,15 +265,19 @@ func (c *computation) replace(in, other podList, s *placed) error {
 	if s.target.sameHash && found.Image == s.image {
 		return nil
 	}
+	body, err := c.body(*s)
+	if err != nil {
+		return err
+	}
 	c.plan.Replacements = append(c.plan.Replacements,
-		Edit{SidecarSet: s.target.Name(), List: in.list, Index: i, Name: s.name, Body: c.body(*s)})
+		Edit{SidecarSet: s.target.Name(), List: in.list, Index: i, Name: s.name, Body: body})
 	return nil
 }
 
 // body is the sidecar as it goes into this Pod.
-func (c *computation) body(s placed) json.RawMessage {
+func (c *computation) body(s placed) (json.RawMessage, error) {
 	if s.template == nil {
-		return s.body
+		return s.body, nil
 	}
 	return c.render(s)
 }

@@ -2,6 +2,7 @@ package inject
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,7 +12,7 @@ import (
 
 // render makes the body of a sidecar that depends on the Pod. All sidecars read
 // the Pod as it was submitted, whatever else is injected in the same pass.
-func (c *computation) render(s placed) json.RawMessage {
+func (c *computation) render(s placed) (json.RawMessage, error) {
 	t := s.template
 	env := c.transferEnv(t, slices.Clone(t.env))
 	mounts, devices := t.mounts, t.devices
@@ -25,7 +26,13 @@ func (c *computation) render(s placed) json.RawMessage {
 	body = appendMember(body, "env", append(env, t.hotEnv...))
 	body = appendMember(body, "volumeMounts", mounts)
 	body = appendMember(body, "volumeDevices", devices)
-	return append(append(body, t.rest...), '}')
+	if t.resources != nil {
+		var err error
+		if body, err = c.appendResources(body, t.resources); err != nil {
+			return nil, err
+		}
+	}
+	return append(append(body, t.rest...), '}'), nil
 }
 
 // appendMember appends a list and a comma behind it; an empty list is left out.
@@ -155,6 +162,55 @@ func (c *computation) shareDevices(t *template, mounts []entry) []entry {
 		}
 	}
 	return devices
+}
+
+// appendResources appends what the policy makes of the Pod's containers and a
+// comma behind it.
+func (c *computation) appendResources(dst []byte, policy *resourcesPolicy) ([]byte, error) {
+	containers, err := c.containerResources()
+	if err != nil {
+		return nil, policy.error("", err)
+	}
+	resources, err := policy.resources(containers, c.belongsToSidecars)
+	if err != nil || len(resources) == 0 {
+		return dst, err
+	}
+	text, err := json.Marshal(resources)
+	if err != nil {
+		return nil, policy.error("", err)
+	}
+	return append(append(append(dst, `"resources":`...), text...), ','), nil
+}
+
+// containerResources are those of the Pod's native sidecars and then of its
+// containers.
+func (c *computation) containerResources() (all []containerResources, err error) {
+	add := func(view *ContainerView) {
+		var raw json.RawMessage
+		if view.Raw != nil {
+			raw = view.Raw.Resources
+		}
+		one, parseErr := parseResources(view.Name, raw)
+		all, err = append(all, one), errors.Join(err, parseErr)
+	}
+	for i := range c.pod.InitContainers {
+		if view := &c.pod.InitContainers[i]; view.Raw != nil && view.Raw.RestartPolicy == string(corev1.ContainerRestartPolicyAlways) {
+			add(view)
+		}
+	}
+	for i := range c.pod.Containers {
+		add(&c.pod.Containers[i])
+	}
+	return all, err
+}
+
+// belongsToSidecars says whether a SidecarSet that takes part has a container of
+// that name, be it the name in its spec or, of a hot-upgrade pair, in the Pod.
+func (c *computation) belongsToSidecars(name string) bool {
+	named := func(s sidecar) bool { return s.name == name }
+	return slices.ContainsFunc(c.targets, func(t target) bool {
+		return t.takesPart() && (slices.ContainsFunc(t.containers, named) || slices.ContainsFunc(t.initContainers, named) || slices.Contains(t.hotUpgrade, name))
+	})
 }
 
 func hasKey(list []entry, key string) bool {
