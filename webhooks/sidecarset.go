@@ -35,7 +35,7 @@ func defaultSidecarSet(_ context.Context, req ctrladmission.Request) ctrladmissi
 	if onlyFinalizes(object, req) {
 		return ctrladmission.Allowed("")
 	}
-	if _, err := typedSidecarSet(object); err != nil {
+	if _, err := toHub(object); err != nil {
 		return ctrladmission.Errored(http.StatusBadRequest, err)
 	}
 	ops := defaults.Apply(object)

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -15,6 +16,7 @@ import (
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/conversion"
+	"github.com/sidecarset/operator/internal/defaults"
 )
 
 // readSidecarSet decodes a SidecarSet of a version that we serve, as JSON.
@@ -44,9 +46,16 @@ func unsupportedVersion(apiVersion any) error {
 	return fmt.Errorf("unsupported version: %s; use v1beta1 or v1alpha1 of %s", name, appsv1beta1.GroupVersion.Group)
 }
 
-// typedSidecarSet converts an object to the hub version and decodes it. An
-// error names the member whose value has the wrong type.
-func typedSidecarSet(object map[string]any) (*appsv1beta1.SidecarSet, error) {
+// hubSidecarSet is a SidecarSet of the hub version: as JSON, with members that
+// this build does not know, and as our type.
+type hubSidecarSet struct {
+	object map[string]any
+	set    *appsv1beta1.SidecarSet
+}
+
+// toHub converts an object to the hub version and decodes it. An error names the
+// member whose value has the wrong type.
+func toHub(object map[string]any) (*hubSidecarSet, error) {
 	hub, err := conversion.ToV1beta1(object)
 	if err != nil {
 		return nil, err // names the object and the member
@@ -55,7 +64,19 @@ func typedSidecarSet(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 	if err := decodeInto(&set, hub); err != nil {
 		return nil, fmt.Errorf("%s: %w", describeSidecarSet(object), locate(hub, nil, err))
 	}
-	return &set, nil
+	return &hubSidecarSet{hub, &set}, nil
+}
+
+// storedSidecarSet is one that may have been stored while no webhook looked at
+// it, defaulted. One that cannot be decoded is nil.
+func storedSidecarSet(object map[string]any) *hubSidecarSet {
+	object = runtime.DeepCopyJSON(object)
+	defaults.Apply(object)
+	stored, err := toHub(object)
+	if err != nil {
+		return nil
+	}
+	return stored
 }
 
 func decodeInto(set *appsv1beta1.SidecarSet, object any) error {

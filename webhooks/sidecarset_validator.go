@@ -9,15 +9,19 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/validation"
 )
 
@@ -27,11 +31,11 @@ const lookUpTimeout = 2 * time.Second
 
 // SidecarSetValidatorOptions is what the validating webhook needs.
 type SidecarSetValidatorOptions struct {
-	// Reader reads SidecarSets (metadata only) and ConfigMaps from the API
-	// server, not from a cache, and only where a SidecarSet gives cause.
+	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API
+	// server, not from a cache; the latter two only where a SidecarSet gives cause.
 	Reader client.Reader
-	// Namespace holds the ConfigMap that says which annotations patchPodMetadata
-	// may set.
+	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
+	// annotations patchPodMetadata may set.
 	Namespace string
 	// PermissiveWhitelist allows all of them where no rule is about a SidecarSet.
 	PermissiveWhitelist bool
@@ -47,12 +51,10 @@ func NewSidecarSetValidator(options SidecarSetValidatorOptions) *ctrladmission.W
 	return &ctrladmission.Webhook{Handler: &sidecarSetReview{validator: &sidecarSetValidator{options}}}
 }
 
-// sidecarSetReview adapts requests of both versions to the validator, which
-// knows the hub only. The framework's own adapter cannot: it decodes v1alpha1
-// into the hub's type without converting it.
-type sidecarSetReview struct {
-	validator ctrladmission.Validator[*appsv1beta1.SidecarSet]
-}
+// sidecarSetReview answers requests of both versions. The framework's own
+// adapter would decode v1alpha1 into the hub's type without converting it, and
+// drop the members that this build does not know.
+type sidecarSetReview struct{ validator *sidecarSetValidator }
 
 // Handle answers one request. It never changes the object.
 func (r *sidecarSetReview) Handle(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
@@ -66,36 +68,36 @@ func (r *sidecarSetReview) Handle(ctx context.Context, req ctrladmission.Request
 	if onlyFinalizes(object, req) {
 		return ctrladmission.Allowed("")
 	}
-	set, err := typedSidecarSet(object)
+	hub, err := toHub(object)
 	if err != nil {
 		return ctrladmission.Errored(http.StatusBadRequest, err)
 	}
-	warnings, err := r.validate(ctx, set, req)
-	return verdict(warnings, err)
+	warnings, err := r.validator.validate(ctx, hub, replacedSidecarSet(req))
+	return verdict(append(warnings, warnAboutVersion(object)...), err)
 }
 
-func (r *sidecarSetReview) validate(ctx context.Context, set *appsv1beta1.SidecarSet, req ctrladmission.Request) (ctrladmission.Warnings, error) {
-	if req.Operation == admissionv1.Update {
-		if old := storedSidecarSet(req); old != nil {
-			return r.validator.ValidateUpdate(ctx, old, set)
-		}
-	}
-	return r.validator.ValidateCreate(ctx, set)
-}
-
-// storedSidecarSet is the object that an update replaces. One that cannot be
+// replacedSidecarSet is the object that an update replaces. One that cannot be
 // read was stored while no webhook checked it; an update that repairs it is
 // held to the rules for new objects, hence nil.
-func storedSidecarSet(req ctrladmission.Request) *appsv1beta1.SidecarSet {
+func replacedSidecarSet(req ctrladmission.Request) *hubSidecarSet {
+	if req.Operation != admissionv1.Update {
+		return nil
+	}
 	object, err := readSidecarSet(req.OldObject.Raw)
 	if err != nil {
 		return nil
 	}
-	set, err := typedSidecarSet(object)
-	if err != nil {
-		return nil
+	return storedSidecarSet(object)
+}
+
+// warnAboutVersion says what v1alpha1 can express and its conversion drops.
+func warnAboutVersion(object map[string]any) []string {
+	spec, _ := object["spec"].(map[string]any)
+	namespace, _ := spec["namespace"].(string)
+	if object["apiVersion"] == appsv1alpha1.GroupVersion.String() && namespace != "" && spec["namespaceSelector"] != nil {
+		return []string{"spec.namespaceSelector: is ignored beside spec.namespace; remove one of them"}
 	}
-	return set
+	return nil
 }
 
 func verdict(warnings ctrladmission.Warnings, err error) ctrladmission.Response {
@@ -114,29 +116,35 @@ func verdict(warnings ctrladmission.Warnings, err error) ctrladmission.Response 
 // sidecarSetValidator gathers what the rules need and asks them.
 type sidecarSetValidator struct{ SidecarSetValidatorOptions }
 
-var _ ctrladmission.Validator[*appsv1beta1.SidecarSet] = (*sidecarSetValidator)(nil)
-
-// ValidateCreate says whether set may be created.
-func (v *sidecarSetValidator) ValidateCreate(ctx context.Context, set *appsv1beta1.SidecarSet) (ctrladmission.Warnings, error) {
-	env, err := v.gather(ctx, set)
+// validate says whether a SidecarSet may be created or, if old is not nil,
+// replace it.
+func (v *sidecarSetValidator) validate(ctx context.Context, hub, old *hubSidecarSet) (ctrladmission.Warnings, error) {
+	env, err := v.gather(ctx, hub.set)
 	if err != nil {
 		return nil, err
 	}
-	return validation.Warnings(set, env), refuse(set, validation.Create(set, env))
-}
-
-// ValidateUpdate says whether set may replace old.
-func (v *sidecarSetValidator) ValidateUpdate(ctx context.Context, old, set *appsv1beta1.SidecarSet) (ctrladmission.Warnings, error) {
-	env, err := v.gather(ctx, set)
-	if err != nil {
-		return nil, err
+	env.Object = hub.object
+	if old == nil {
+		return validation.Warnings(hub.set, env), refuse(hub.set, validation.Create(hub.set, env))
 	}
-	return validation.Warnings(set, env), refuse(set, validation.Update(set, old, env))
+	env.Replaced = old.object
+	env.SameWithoutImages = sameWithoutImages(hub.object, old.object)
+	return validation.Warnings(hub.set, env), refuse(hub.set, validation.Update(hub.set, old.set, env))
 }
 
-// ValidateDelete allows every deletion.
-func (v *sidecarSetValidator) ValidateDelete(context.Context, *appsv1beta1.SidecarSet) (ctrladmission.Warnings, error) {
-	return nil, nil
+// sameWithoutImages reports whether two SidecarSets differ in nothing that the
+// content hash covers but images. What cannot be hashed differs.
+func sameWithoutImages(a, b map[string]any) bool {
+	hash := func(object map[string]any) string {
+		spec, _ := object["spec"].(map[string]any)
+		_, withoutImages, err := revision.Hashes(spec)
+		if err != nil {
+			return ""
+		}
+		return withoutImages
+	}
+	first := hash(a)
+	return first != "" && first == hash(b)
 }
 
 func refuse(set *appsv1beta1.SidecarSet, errs field.ErrorList) error {
@@ -159,9 +167,54 @@ func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.Sidec
 		}
 	}
 	if len(set.Spec.PatchPodMetadata) > 0 {
-		env.Whitelist.Content, err = v.whitelist(ctx)
+		if env.Whitelist.Content, err = v.whitelist(ctx); err != nil {
+			return env, err
+		}
 	}
+	if ref, named := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision); named {
+		if env.Recorded, err = v.recorded(ctx, set.Name, ref); err != nil {
+			return env, err
+		}
+	}
+	env.Others, err = v.others(ctx, set.Name)
 	return env, err
+}
+
+// others lists the SidecarSets that this one may clash with, live: one applied
+// in the same breath counts. One that cannot be decoded injects nothing.
+func (v *sidecarSetValidator) others(ctx context.Context, name string) ([]appsv1beta1.SidecarSet, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
+	if err := v.Reader.List(ctx, list); err != nil {
+		return nil, &lookUpError{"the other SidecarSets", err}
+	}
+	others := make([]appsv1beta1.SidecarSet, 0, len(list.Items))
+	for i := range list.Items {
+		if list.Items[i].GetName() == name {
+			continue
+		}
+		if stored := storedSidecarSet(list.Items[i].Object); stored != nil {
+			others = append(others, *stored.set)
+		}
+	}
+	return others, nil
+}
+
+// recorded reports whether a SidecarSet has the revision that it refers to.
+func (v *sidecarSetValidator) recorded(ctx context.Context, name string, ref revision.Reference) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	var list appsv1.ControllerRevisionList
+	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: name}); err != nil {
+		return false, &lookUpError{"the ControllerRevisions of SidecarSet " + name, err}
+	}
+	revisions := make([]*appsv1.ControllerRevision, len(list.Items))
+	for i := range list.Items {
+		revisions[i] = &list.Items[i]
+	}
+	return revision.Choose(ref, name, revisions) != nil, nil
 }
 
 // base reads the metadata of the SidecarSet that a canary names; nil if there

@@ -8,11 +8,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/sidecarset/operator/webhooks"
 )
@@ -23,8 +26,29 @@ type live struct {
 	client.Reader
 	sets      map[string]map[string]string
 	whitelist string
+	stored    []string // manifests of SidecarSets
+	revisions []appsv1.ControllerRevision
 	err       error
 	reads     []string
+}
+
+func (l *live) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if l.err != nil {
+		return l.err
+	}
+	switch list := list.(type) {
+	case *unstructured.UnstructuredList:
+		for _, manifest := range l.stored {
+			var object map[string]any
+			if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+				return err
+			}
+			list.Items = append(list.Items, unstructured.Unstructured{Object: object})
+		}
+	case *appsv1.ControllerRevisionList:
+		list.Items = l.revisions
+	}
+	return nil
 }
 
 func (l *live) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
@@ -100,7 +124,26 @@ func TestSidecarSetValidatorAllows(t *testing.T) {
 			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: kube-system\n",
 			warnings: []string{"spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"},
 		},
-		"members that it does not know": {manifest: betaManifest + "  novel: [1]\n"},
+		"what meets with others in no Pod": {
+			manifest: betaManifest,
+			live: live{stored: []string{
+				betaManifest,
+				strings.NewReplacer("{name: log}", "{name: broken}", `"busybox:1.36"`, "5").Replace(betaManifest),
+				strings.NewReplacer("{name: log}", "{name: nil-selector}", "{matchLabels: {app: web}}", "null").Replace(betaManifest),
+				strings.NewReplacer("{name: log}", "{name: elsewhere}", "app: web", "app: db").Replace(betaManifest),
+			}},
+		},
+		"an overlap that the reference does not see, with a warning": {
+			manifest: betaManifest,
+			live:     live{stored: []string{strings.NewReplacer("{name: log}", "{name: other}", "{matchLabels: {app: web}}", "{matchExpressions: [{key: zone, operator: Exists}]}").Replace(betaManifest)}},
+			warnings: []string{`spec.containers[0].name: "agent" is a container of SidecarSet other, which may select the same Pods; rename it or keep their selectors apart`},
+		},
+		"namespace beside namespaceSelector, with a warning": {
+			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: team-a\n  namespaceSelector: {matchLabels: {a: b}}\n",
+			warnings: []string{"spec.namespaceSelector: is ignored beside spec.namespace; remove one of them"},
+		},
+		"a probe with a handler that it does not know": {manifest: strings.Replace(betaManifest, "name: agent", "name: agent, livenessProbe: {novel: {}}", 1)},
+		"members that it does not know":                {manifest: betaManifest + "  novel: [1]\n"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +198,11 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 			manifest: betaManifest + patchMember,
 			causes:   map[string]string{"spec.patchPodMetadata": "add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"},
 		},
+		"a container that another SidecarSet has": {
+			manifest: betaManifest,
+			live:     live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}},
+			causes:   map[string]string{"spec.containers[0].name": "is a container of SidecarSet other, which may select the same Pods"},
+		},
 		"a container that an update adds": {
 			manifest: strings.Replace(betaManifest, "name: agent", "name: second", 1),
 			old:      betaManifest,
@@ -205,6 +253,8 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 		want     string
 	}{
 		"of a base":      {strings.Replace(betaManifest, "{name: log}", canaryManifest, 1), errors.New("boom"), "looking up SidecarSet base, try again: boom"},
+		"of the others":  {betaManifest, forbidden, "looking up the other SidecarSets, try again: things"},
+		"of revisions":   {betaManifest + "  injectionStrategy: {revision: {customVersion: v1}}\n", errors.New("boom"), "looking up the ControllerRevisions of SidecarSet log, try again: boom"},
 		"of a whitelist": {betaManifest + patchMember, forbidden, "looking up ConfigMap ours/kruise-configuration, try again: things"},
 	}
 	for name, tc := range tests {
@@ -212,6 +262,57 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 			answer := review(t, validator(&live{err: tc.err}), sidecarSetReview(t, defaulted(t, tc.manifest), ""))
 			if answer.Allowed || answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, tc.want) {
 				t.Errorf("got %v, want 500 %s", answer.Result, tc.want)
+			}
+		})
+	}
+}
+
+// An update says which running Pods cannot follow it.
+func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
+	old := strings.Replace(betaManifest, "NotUpdate", "RollingUpdate", 1)
+	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images to update them"
+	tests := map[string]struct {
+		manifest string
+		want     []string
+	}{
+		"nothing":                                {old, nil},
+		"an image":                               {strings.Replace(old, "busybox:1.36", "busybox:1.37", 1), nil},
+		"a command":                              {strings.Replace(old, "name: agent", "name: agent, command: [x]", 1), []string{"spec.containers[0]: agent: command changed: " + unreachable}},
+		"a member that is not known":             {strings.Replace(old, "name: agent", "name: agent, novel: 1", 1), []string{"spec.containers[0]: agent: novel changed: " + unreachable}},
+		"the tag latest, which is pulled always": {strings.Replace(old, "busybox:1.36", "busybox:latest", 1), []string{"spec.containers[0]: agent: imagePullPolicy changed: " + unreachable}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, tc.manifest), defaulted(t, old)))
+			if !answer.Allowed {
+				t.Fatalf("refused: %v", answer.Result)
+			}
+			if diff := cmp.Diff(tc.want, answer.Warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSidecarSetValidatorLooksUpRevisions(t *testing.T) {
+	recorded := func(owner string) live {
+		return live{revisions: []appsv1.ControllerRevision{{ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": owner}}}}}
+	}
+	tests := map[string]struct {
+		live  live
+		found bool
+	}{
+		"T16: that another SidecarSet recorded": {recorded("other"), false},
+		"rule 15: that nobody recorded":         {live{}, false},
+		"its own":                               {recorded("log"), true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			manifest := betaManifest + "  injectionStrategy: {revision: {revisionName: log-1}}\n"
+			answer := review(t, validator(&tc.live), sidecarSetReview(t, defaulted(t, manifest), ""))
+			missing := answer.Result != nil && strings.Contains(answer.Result.Message, "cannot find ControllerRevision")
+			if missing == tc.found {
+				t.Errorf("found %v, want %v: %+v", !missing, tc.found, answer.Result)
 			}
 		})
 	}

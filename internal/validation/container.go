@@ -18,31 +18,96 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path *field.Path) fiel
 	if len(spec.InitContainers)+len(spec.Containers) == 0 {
 		return field.ErrorList{field.Required(path, "at least one of containers and initContainers must have an element; add a sidecar")}
 	}
-	volumes, names := volumeNames(spec.Volumes), sets.New[string]()
+	volumes, names := volumesByName(spec.Volumes), sets.New[string]()
 	var errs field.ErrorList
 	for i := range spec.InitContainers {
-		errs = append(errs, validateContainer(&spec.InitContainers[i], names, volumes, path.Child("initContainers").Index(i))...)
+		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
+		errs = append(errs, validateUniqueName(c.Name, names, at.Child("name"))...)
+		errs = append(errs, validateContainer(&c.Container, volumes, at)...)
+		errs = append(errs, validateInitContainer(c, at)...)
+		errs = append(errs, validateSidecar(c, isNativeSidecar(c), at)...)
 	}
 	for i := range spec.Containers {
 		c, at := &spec.Containers[i], path.Child("containers").Index(i)
-		errs = append(errs, validateContainer(c, names, volumes, at)...)
-		errs = append(errs, validatePodInjectPolicy(c.PodInjectPolicy, at.Child("podInjectPolicy"))...)
-		errs = append(errs, validateShareVolumePolicy(c.ShareVolumePolicy.Type, at.Child("shareVolumePolicy", "type"))...)
+		errs = append(errs, validateUniqueName(c.Name, names, at.Child("name"))...)
+		errs = append(errs, validateContainer(&c.Container, volumes, at)...)
+		errs = append(errs, validateAppContainer(c, at)...)
+		errs = append(errs, validateSidecar(c, true, at)...)
+	}
+	errs = append(errs, validateHostPortsAcross(spec.Containers, path.Child("containers"))...)
+	return append(errs, validateHotUpgradeNames(spec, names, path)...)
+}
+
+// validateContainer checks what every container needs, in the order of its
+// fields. Members with values that the API server fills in may be absent.
+func validateContainer(c *corev1.Container, volumes map[string]*corev1.Volume, path *field.Path) field.ErrorList {
+	errs := validateImage(c.Image, path.Child("image"))
+	errs = append(errs, validatePorts(c.Ports, path.Child("ports"))...)
+	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
+	errs = append(errs, validateEnv(c.Env, path.Child("env"))...)
+	errs = append(errs, validateResources(&c.Resources, path.Child("resources"))...)
+	errs = append(errs, validateResizePolicy(c.ResizePolicy, path.Child("resizePolicy"))...)
+	errs = append(errs, validateVolumeMounts(c, volumes, path.Child("volumeMounts"))...)
+	errs = append(errs, validateVolumeDevices(c, volumes, path.Child("volumeDevices"))...)
+	errs = append(errs, validateValue(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
+		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
+	errs = append(errs, validateValue(c.ImagePullPolicy, path.Child("imagePullPolicy"), pullPolicies...)...)
+	return append(errs, validateSecurityContext(c.SecurityContext, path.Child("securityContext"))...)
+}
+
+var pullPolicies = []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
+
+// validateInitContainer checks what only init containers have to obey.
+func validateInitContainer(c *appsv1beta1.SidecarContainer, path *field.Path) field.ErrorList {
+	if isNativeSidecar(c) {
+		return validateProbes(&c.Container, path)
+	}
+	var errs field.ErrorList
+	if c.RestartPolicy != nil {
+		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), *c.RestartPolicy, []corev1.ContainerRestartPolicy{corev1.ContainerRestartPolicyAlways}))
+	}
+	for _, member := range []struct {
+		name string
+		set  bool
+	}{
+		{"livenessProbe", c.LivenessProbe != nil},
+		{"readinessProbe", c.ReadinessProbe != nil},
+		{"startupProbe", c.StartupProbe != nil},
+		{"lifecycle", c.Lifecycle != nil},
+	} {
+		if member.set {
+			errs = append(errs, field.Forbidden(path.Child(member.name), "an init container that ends has none; remove it, or set restartPolicy Always"))
+		}
+	}
+	for i, policy := range c.ResizePolicy {
+		if policy.RestartPolicy == corev1.RestartContainer {
+			errs = append(errs, field.Invalid(path.Child("resizePolicy").Index(i).Child("restartPolicy"), policy.RestartPolicy, "an init container that ends is not restarted; remove it, or set restartPolicy Always"))
+		}
 	}
 	return errs
 }
 
-// validateContainer checks what every container needs. It adds its name to names.
-func validateContainer(c *appsv1beta1.SidecarContainer, names, volumes sets.Set[string], path *field.Path) field.ErrorList {
-	errs := validateUniqueName(c.Name, names, path.Child("name"))
-	errs = append(errs, validateImage(c.Image, path.Child("image"))...)
-	for i := range c.VolumeMounts {
-		errs = append(errs, validateVolumeReference(c.VolumeMounts[i].Name, volumes, path.Child("volumeMounts").Index(i).Child("name"))...)
+// validateAppContainer checks what only containers have to obey.
+func validateAppContainer(c *appsv1beta1.SidecarContainer, path *field.Path) (errs field.ErrorList) {
+	if c.RestartPolicy != nil {
+		errs = append(errs, field.Forbidden(path.Child("restartPolicy"), "only init containers have one; remove it, or move the sidecar to initContainers"))
 	}
-	for i := range c.VolumeDevices {
-		errs = append(errs, validateVolumeReference(c.VolumeDevices[i].Name, volumes, path.Child("volumeDevices").Index(i).Child("name"))...)
+	errs = append(errs, validateProbes(&c.Container, path)...)
+	errs = append(errs, validatePodInjectPolicy(c.PodInjectPolicy, path.Child("podInjectPolicy"))...)
+	errs = append(errs, validateShareVolumePolicy(c.ShareVolumePolicy.Type, path.Child("shareVolumePolicy", "type"))...)
+	return append(errs, validateTransferEnv(c.TransferEnv, path.Child("transferEnv"))...)
+}
+
+// validateSidecar checks what a SidecarSet adds to a container of either list.
+// One that stays is a container or a native sidecar.
+func validateSidecar(c *appsv1beta1.SidecarContainer, stays bool, path *field.Path) (errs field.ErrorList) {
+	if stays {
+		errs = append(errs, validateHotUpgrade(c, path)...)
 	}
-	return errs
+	if c.ResourcesPolicy != nil && !stays {
+		return append(errs, field.Invalid(path.Child("resourcesPolicy"), "", "an init container may have it with restartPolicy Always only; remove it and set resources"))
+	}
+	return append(errs, validateResourcesPolicy(c, path)...)
 }
 
 // validateUniqueName checks the name of a container or volume, and adds it to names.
@@ -55,9 +120,7 @@ func validateUniqueName(name string, names sets.Set[string], path *field.Path) f
 		errs = append(errs, field.Invalid(path, name, problem))
 	}
 	if names.Has(name) {
-		duplicate := field.Duplicate(path, name)
-		duplicate.Detail = "names are unique across containers and initContainers, and among volumes; rename one"
-		errs = append(errs, duplicate)
+		errs = append(errs, duplicate(path, name, "names are unique across containers and initContainers, and among volumes; rename one"))
 	}
 	names.Insert(name)
 	return errs
@@ -71,13 +134,6 @@ func validateImage(image string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, image, "must not begin or end with white space; remove it")}
 	}
 	return nil
-}
-
-func validateVolumeReference(name string, volumes sets.Set[string], path *field.Path) field.ErrorList {
-	if volumes.Has(name) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, name, "is no volume of this SidecarSet; declare it in spec.volumes")}
 }
 
 func validatePodInjectPolicy(policy appsv1beta1.PodInjectPolicyType, path *field.Path) field.ErrorList {

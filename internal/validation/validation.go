@@ -21,6 +21,20 @@ type Environment struct {
 	// Whitelist says which annotations patchPodMetadata may set. It is not read
 	// unless the SidecarSet has some.
 	Whitelist Whitelist
+	// Others are the SidecarSets that are stored, defaulted; this one may be
+	// among them.
+	Others []appsv1beta1.SidecarSet
+	// Recorded is true if injectionStrategy.revision names a ControllerRevision
+	// that exists and is this SidecarSet's. It is not read unless that is set.
+	Recorded bool
+	// Object is the SidecarSet as JSON, v1beta1 and defaulted, with the members
+	// that this build does not know. Without it they are taken not to exist.
+	Object map[string]any
+	// Replaced is what an update replaces, in the same form; nil on creation.
+	Replaced map[string]any
+	// SameWithoutImages is true if the update leaves the content hash without
+	// images as it is.
+	SameWithoutImages bool
 	// ExcludedNamespaces are the namespaces whose Pods are never injected.
 	ExcludedNamespaces []string
 }
@@ -29,8 +43,9 @@ type Environment struct {
 func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	errs := validateMetadata(&set.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateCanary(set, env.Base)...)
-	errs = append(errs, validateSpec(&set.Spec, field.NewPath("spec"))...)
-	return append(errs, validateWhitelisted(set, env.Whitelist)...)
+	errs = append(errs, withoutGuesses(validateSpec(&set.Spec, env.Recorded, field.NewPath("spec")), env.Object)...)
+	errs = append(errs, validateWhitelisted(set, env.Whitelist)...)
+	return append(errs, validateConflicts(set, env.Others)...)
 }
 
 // Update returns what is wrong with replacing old by set.
@@ -40,7 +55,7 @@ func Update(set, old *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	return append(errs, validateContainersUpdate(set.Spec.Containers, old.Spec.Containers, field.NewPath("spec", "containers"))...)
 }
 
-func validateSpec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) field.ErrorList {
+func validateSpec(spec *appsv1beta1.SidecarSetSpec, recorded bool, path *field.Path) field.ErrorList {
 	errs := validateSelector(spec.Selector, path.Child("selector"))
 	if spec.NamespaceSelector != nil {
 		errs = append(errs, validateSelector(spec.NamespaceSelector, path.Child("namespaceSelector"))...)
@@ -48,6 +63,7 @@ func validateSpec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) field.Erro
 	errs = append(errs, validateContainers(spec, path)...)
 	errs = append(errs, validateVolumes(spec.Volumes, path.Child("volumes"))...)
 	errs = append(errs, validateUpdateStrategy(spec, path.Child("updateStrategy"))...)
+	errs = append(errs, validateRevision(spec.InjectionStrategy.Revision, recorded, path.Child("injectionStrategy", "revision"))...)
 	errs = append(errs, validatePatchPodMetadata(spec.PatchPodMetadata, path.Child("patchPodMetadata"))...)
 	return append(errs, validateSupported(spec, path)...)
 }

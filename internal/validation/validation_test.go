@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/randfill"
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -69,13 +68,13 @@ func TestCreateRefuses(t *testing.T) {
 		"a volume without a name":            {spec: `volumes: [{}]`, want: []string{"spec.volumes[0].name: Required: give it a name"}},
 		"volumes with bad and equal names":   {spec: `volumes: [{name: v}, {name: "v v"}, {name: v}]`, want: []string{"spec.volumes[1].name: Invalid: " + dnsLabel, "spec.volumes[2].name: Duplicate: names are unique"}},
 
-		"resourcesPolicy, for now":             {spec: `containers: [{name: a, image: b, resourcesPolicy: {targetContainersMode: sum}}]`, want: []string{"spec.containers[0].resourcesPolicy: Forbidden: computing resources is not supported yet; remove it and set resources"}},
+		"resourcesPolicy, for now":             {spec: `containers: [{name: a, image: b, resourcesPolicy: {targetContainersMode: sum, resourcesExpr: {limits: {}}}}]`, want: []string{"spec.containers[0].resourcesPolicy: Forbidden: computing resources is not supported yet; remove it and set resources"}},
 		"injecting old revisions, for now":     {spec: `injectionStrategy: {revision: {customVersion: v1}}`, want: []string{"spec.injectionStrategy.revision: Forbidden: injecting a recorded revision is not supported yet; remove it"}},
 		"all problems at once, in field order": {name: "a.b", spec: `{selector: null, containers: [{name: a}], volumes: [{}]}`, want: []string{"metadata.name: Invalid", "spec.selector: Required", "spec.containers[0].image: Required", "spec.volumes[0].name: Required"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			env := validation.Environment{Whitelist: validation.Whitelist{Content: allowAll}}
+			env := validation.Environment{Recorded: true, Whitelist: validation.Whitelist{Content: allowAll}}
 			expect(t, tc.want, validation.Create(tc.set(t), env))
 		})
 	}
@@ -91,7 +90,7 @@ func TestCreateAccepts(t *testing.T) {
 		"an init container called test":             {spec: `{containers: null, initContainers: [{name: test, image: b}]}`},
 		"every operator":                            {spec: `selector: {matchExpressions: [{key: a, operator: In, values: [b]}, {key: c, operator: NotIn, values: [d]}, {key: e, operator: Exists}, {key: f, operator: DoesNotExist}]}`},
 		"any podInjectPolicy of an init container":  {spec: `initContainers: [{name: i, image: b, podInjectPolicy: First, shareVolumePolicy: {type: "on"}}]`},
-		"declared mounts and devices":               {spec: `{containers: [{name: a, image: b, volumeMounts: [{name: v, mountPath: /v}], volumeDevices: [{name: w, devicePath: /w}]}], volumes: [{name: v}, {name: w}]}`},
+		"declared mounts and devices":               {spec: `{containers: [{name: a, image: b, volumeMounts: [{name: v, mountPath: /v}], volumeDevices: [{name: w, devicePath: /w}]}], volumes: [{name: v}, {name: w, persistentVolumeClaim: {claimName: c}}]}`},
 		"an unused volume":                          {spec: `volumes: [{name: v}]`},
 		"a volume and a container of one name":      {spec: `volumes: [{name: a}]`},
 		"disabled sharing":                          {spec: `containers: [{name: a, image: b, shareVolumePolicy: {type: disabled}, shareVolumeDevicePolicy: {type: disabled}, upgradeStrategy: {upgradeType: ColdUpgrade}, transferEnv: []}]`},
@@ -234,60 +233,8 @@ func TestRule35Whitelist(t *testing.T) {
 	}
 }
 
-func TestWarnings(t *testing.T) {
-	const warning = "spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"
-	tests := map[string]struct {
-		spec string
-		want []string
-	}{
-		"every namespace":               {``, nil},
-		"another namespace":             {`namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: web}}`, nil},
-		"kube-system":                   {`namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}`, []string{warning}},
-		"kube-system among others":      {`namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [web, kube-system]}]}`, []string{warning}},
-		"every namespace but this one":  {`namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}`, nil},
-		"another label with that value": {`namespaceSelector: {matchLabels: {name: kube-system}}`, nil},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			got := validation.Warnings(validationCase{spec: tc.spec}.set(t), validation.Environment{ExcludedNamespaces: []string{"ours", "kube-system"}})
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func FuzzValidationNeverPanics(f *testing.F) {
-	for seed := range int64(50) {
-		f.Add(seed)
-	}
-	f.Fuzz(func(_ *testing.T, seed int64) {
-		filler := randfill.NewWithSeed(seed).NilChance(.3).NumElements(0, 3).MaxDepth(12)
-		var set, old appsv1beta1.SidecarSet
-		var env validation.Environment
-		filler.Fill(&set)
-		filler.Fill(&old)
-		filler.Fill(&env)
-		env.Base = &old.ObjectMeta
-		validation.Create(&set, env)
-		validation.Update(&set, &old, env)
-		validation.Warnings(&set, env)
-	})
-}
-
-func FuzzValidationOfJSONNeverPanics(f *testing.F) {
-	f.Add([]byte(`{"spec":{"containers":[{}],"patchPodMetadata":[{}]}}`), "{}")
-	f.Fuzz(func(_ *testing.T, data []byte, whitelist string) {
-		var set appsv1beta1.SidecarSet
-		if kjson.UnmarshalCaseSensitivePreserveInts(data, &set) != nil {
-			return // the webhook refuses it first
-		}
-		validation.Update(&set, &set, validation.Environment{Whitelist: validation.Whitelist{Content: whitelist}})
-	})
-}
-
-// set is the SidecarSet as it is validated: defaulted, decoded.
-func (c validationCase) set(t *testing.T) *appsv1beta1.SidecarSet {
+// object is the SidecarSet as it is validated: defaulted.
+func (c validationCase) object(t *testing.T) map[string]any {
 	t.Helper()
 	metadata, spec := parse(t, c.metadata), parse(t, validSpec)
 	if _, generated := metadata["generateName"]; !generated || c.name != "" {
@@ -299,7 +246,13 @@ func (c validationCase) set(t *testing.T) *appsv1beta1.SidecarSet {
 	maps.Copy(spec, parse(t, c.spec))
 	object := map[string]any{"metadata": metadata, "spec": spec}
 	defaults.Apply(object)
-	data, err := json.Marshal(object)
+	return object
+}
+
+// set is the same, decoded.
+func (c validationCase) set(t *testing.T) *appsv1beta1.SidecarSet {
+	t.Helper()
+	data, err := json.Marshal(c.object(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,9 +260,8 @@ func (c validationCase) set(t *testing.T) *appsv1beta1.SidecarSet {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &set); err != nil {
 		t.Fatal(err)
 	}
-	if _, generated := metadata["generateName"]; generated {
-		set.Name = set.GenerateName + "x"
-		set.Name = strings.ReplaceAll(set.Name, ".", "-") // one problem is enough
+	if set.GenerateName != "" {
+		set.Name = strings.ReplaceAll(set.GenerateName+"x", ".", "-") // one problem is enough
 	}
 	return &set
 }

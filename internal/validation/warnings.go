@@ -1,25 +1,189 @@
 package validation
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // Warnings returns what may be stored and will probably not do what its author
-// expects.
+// expects: what the reference accepts although it cannot work, what may clash
+// with other SidecarSets, and what running Pods will not follow. Each begins
+// with a field and ends with what to do.
 func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
-	var warnings []string
-	for _, namespace := range namedNamespaces(set.Spec.NamespaceSelector) {
+	w := &warner{}
+	spec, path := &set.Spec, field.NewPath("spec")
+	for _, namespace := range namedNamespaces(spec.NamespaceSelector) {
 		if slices.Contains(env.ExcludedNamespaces, namespace) {
-			warnings = append(warnings, fmt.Sprintf("spec.namespaceSelector: names %s, whose Pods are never injected; the operator's administrator can change the excluded namespaces", namespace))
+			w.add(path.Child("namespaceSelector"), "names %s, whose Pods are never injected; the operator's administrator can change the excluded namespaces", namespace)
 		}
 	}
-	return warnings
+	w.spec(spec, path)
+	w.list = append(w.list, warnAboutConflicts(set, env.Others)...)
+	if env.Replaced != nil && spec.UpdateStrategy.Type == appsv1beta1.RollingUpdateSidecarSetStrategyType {
+		w.update(env)
+	}
+	return w.list
+}
+
+type warner struct{ list []string }
+
+func (w *warner) add(path *field.Path, format string, args ...any) {
+	w.list = append(w.list, path.String()+": "+fmt.Sprintf(format, args...))
+}
+
+func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
+	for i := range spec.InitContainers {
+		w.initContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i))
+	}
+	for i := range spec.Containers {
+		w.container(&spec.Containers[i], path.Child("containers").Index(i))
+	}
+	w.unusedVolumes(spec, path.Child("volumes"))
+	w.updateStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))
+	w.injectionStrategy(spec, path.Child("injectionStrategy"))
+	for i, secret := range spec.ImagePullSecrets {
+		if secret.Name == "" {
+			w.add(path.Child("imagePullSecrets").Index(i).Child("name"), "is empty, which adds no Secret; name one or remove the entry")
+		}
+	}
+	if spec.RevisionHistoryLimit != nil && *spec.RevisionHistoryLimit < 1 {
+		w.add(path.Child("revisionHistoryLimit"), "is %d, yet one old revision is kept at least; use 1 or more", *spec.RevisionHistoryLimit)
+	}
+	for i := range spec.PatchPodMetadata {
+		w.patch(&spec.PatchPodMetadata[i], path.Child("patchPodMetadata").Index(i))
+	}
+	if problems := validation.IsValidLabelValue(spec.CustomVersion); len(problems) > 0 {
+		w.add(path.Child("customVersion"), "cannot be a label's value, so that no revision can be recorded; use up to 63 letters, digits, '-', '_' and '.'")
+	}
+}
+
+// container is about what both lists have in common.
+func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
+	if t := c.UpgradeStrategy.UpgradeType; len(validateValue(t, path, appsv1beta1.SidecarContainerColdUpgrade, appsv1beta1.SidecarContainerHotUpgrade)) > 0 {
+		w.add(path.Child("upgradeStrategy", "upgradeType"), "%q is unknown and means ColdUpgrade; use ColdUpgrade or HotUpgrade", t)
+	}
+	if share := c.ShareVolumeDevicePolicy; share != nil && len(validateShareVolumePolicy(share.Type, path)) > 0 {
+		w.add(path.Child("shareVolumeDevicePolicy", "type"), "%q is unknown and means disabled; use enabled or disabled", share.Type)
+	}
+	if c.ShareVolumePolicy.Type == appsv1beta1.ShareVolumePolicyEnabled && !isPrivileged(&c.Container) {
+		w.add(path.Child("shareVolumePolicy"), "a Pod that mounts with mountPropagation Bidirectional is refused, since this sidecar is not privileged; do not select such Pods")
+	}
+	for i := range c.TransferEnv {
+		w.transfer(&c.TransferEnv[i], path.Child("transferEnv").Index(i))
+	}
+	for i := range c.Env {
+		if e := &c.Env[i]; e.Name == appsv1beta1.EnvInjected && (e.Value != "true" || e.ValueFrom != nil) {
+			w.add(path.Child("env").Index(i), "%s is set to true by the operator; remove it", e.Name)
+		}
+	}
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
+		w.add(path.Child("lifecycle", "stopSignal"), "a Pod without spec.os.name is refused; select only Pods that have it")
+	}
+	if sc := c.SecurityContext; sc != nil && sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount {
+		w.add(path.Child("securityContext", "procMount"), "a Pod without hostUsers false is refused; select only Pods that have it")
+	}
+}
+
+func (w *warner) initContainer(c *appsv1beta1.SidecarContainer, path *field.Path) {
+	w.container(c, path)
+	if len(validatePodInjectPolicy(c.PodInjectPolicy, path)) > 0 {
+		w.add(path.Child("podInjectPolicy"), "%q is unknown and means AfterAppContainer; use BeforeAppContainer or AfterAppContainer", c.PodInjectPolicy)
+	}
+	if len(validateShareVolumePolicy(c.ShareVolumePolicy.Type, path)) > 0 {
+		w.add(path.Child("shareVolumePolicy", "type"), "%q is unknown and means disabled; use enabled or disabled", c.ShareVolumePolicy.Type)
+	}
+	for _, err := range validateTransferEnv(c.TransferEnv, path.Child("transferEnv")) {
+		w.list = append(w.list, err.Error())
+	}
+	switch native := isNativeSidecar(c); {
+	case native && c.PodInjectPolicy == appsv1beta1.BeforeAppContainer:
+		w.add(path.Child("podInjectPolicy"), "BeforeAppContainer starts this native sidecar before the app's own init containers; use AfterAppContainer to start it after them")
+	case !native && isHotUpgrade(c):
+		w.add(path.Child("upgradeStrategy", "upgradeType"), "HotUpgrade has no effect on an init container that ends; remove it or set restartPolicy Always")
+	}
+}
+
+func (w *warner) transfer(t *appsv1beta1.TransferEnvVar, path *field.Path) {
+	from := t.SourceContainerNameFrom
+	switch {
+	case t.SourceContainerName == "" && (from == nil || from.FieldRef == nil):
+		w.add(path, "names no container to copy from, so that nothing is copied; set sourceContainerName or sourceContainerNameFrom.fieldRef")
+	case t.EnvName == "" && len(t.EnvNames) == 0:
+		w.add(path, "names no variable, so that nothing is copied; set envName or envNames")
+	}
+}
+
+// unusedVolumes are not added to Pods: only what a container mounts is.
+func (w *warner) unusedVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
+	used := make(map[string]bool)
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for i := range c.VolumeMounts {
+			used[c.VolumeMounts[i].Name] = true
+		}
+		for i := range c.VolumeDevices {
+			used[c.VolumeDevices[i].Name] = true
+		}
+	}
+	for i := range spec.Volumes {
+		if name := spec.Volumes[i].Name; !used[name] {
+			w.add(path.Index(i), "%s is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it", name)
+		}
+	}
+}
+
+func (w *warner) updateStrategy(s *appsv1beta1.SidecarSetUpdateStrategy, path *field.Path) {
+	switch s.Type {
+	case appsv1beta1.NotUpdateSidecarSetStrategyType:
+		return
+	case appsv1beta1.RollingUpdateSidecarSetStrategyType:
+	default:
+		w.add(path.Child("type"), "%q is unknown and updates no running Pod; use RollingUpdate or NotUpdate", s.Type)
+		return
+	}
+	if s.MaxUnavailable != nil && (*s.MaxUnavailable == intstr.FromInt32(0) || *s.MaxUnavailable == intstr.FromString("0%")) {
+		w.add(path.Child("maxUnavailable"), "is 0, so that no Pod is ever updated; use 1 or more")
+	}
+	if percent, err := intstr.GetScaledValueFromIntOrPercent(s.Partition, 100, true); s.Partition != nil && s.Partition.Type == intstr.String && err == nil && percent > 100 {
+		w.add(path.Child("partition"), "is more than 100%%, which means 100%%: no Pod is updated; use 0%% to 100%%")
+	}
+}
+
+func (w *warner) injectionStrategy(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
+	revision := spec.InjectionStrategy.Revision
+	if revision == nil {
+		return
+	}
+	partition := spec.UpdateStrategy.Partition
+	switch {
+	case revision.Policy == appsv1beta1.PartialSidecarSetInjectRevisionPolicy && (partition == nil || partition.Type == intstr.Int):
+		w.add(path.Child("revision", "policy"), "Partial needs updateStrategy.partition as a percentage, otherwise every Pod that updateStrategy.selector matches gets the current revision; set it, for example 50%%")
+	case revision.Policy == appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy && spec.UpdateStrategy.Selector != nil:
+		w.add(path.Child("revision", "policy"), "Always ignores updateStrategy.selector; use Partial to inject the current revision into the Pods that it matches")
+	}
+}
+
+func (w *warner) patch(entry *appsv1beta1.SidecarSetPatchPodMetadata, path *field.Path) {
+	switch entry.PatchPolicy {
+	case "", appsv1beta1.SidecarSetRetainPatchPolicy, appsv1beta1.SidecarSetOverwritePatchPolicy:
+	case appsv1beta1.SidecarSetMergePatchJsonPatchPolicy:
+		for _, key := range slices.Sorted(maps.Keys(entry.Annotations)) {
+			if !json.Valid([]byte(entry.Annotations[key])) {
+				w.add(path.Child("annotations").Key(key), "is no JSON, so that a Pod that has this annotation is refused; correct it or use another patchPolicy")
+			}
+		}
+	default:
+		w.add(path.Child("patchPolicy"), "%q is unknown, so that the entry is ignored; use Retain, Overwrite or MergePatchJson", entry.PatchPolicy)
+	}
 }
 
 // namedNamespaces are the namespaces that a selector chooses by name.

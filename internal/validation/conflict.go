@@ -1,0 +1,191 @@
+package validation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// conflict is something of which two SidecarSets both have a say in one Pod.
+type conflict struct {
+	path    *field.Path
+	value   string
+	detail  string
+	refused bool // by the reference too; others are warnings
+}
+
+func (c conflict) String() string { return fmt.Sprintf("%s: %q %s", c.path, c.value, c.detail) }
+
+// validateConflicts refuses what clashes with other SidecarSets.
+func validateConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) field.ErrorList {
+	var errs field.ErrorList
+	for _, c := range conflicts(set, others) {
+		if c.refused {
+			errs = append(errs, field.Invalid(c.path, c.value, c.detail))
+		}
+	}
+	return errs
+}
+
+func warnAboutConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
+	var warnings []string
+	for _, c := range conflicts(set, others) {
+		if !c.refused {
+			warnings = append(warnings, c.String())
+		}
+	}
+	return warnings
+}
+
+// conflicts compares with every SidecarSet that may select one of the same Pods.
+// A canary and its base never meet in a Pod, whichever of them is written.
+func conflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []conflict {
+	var found []conflict
+	for i := range others {
+		other := &others[i]
+		if other.Name == set.Name || BaseOf(&set.ObjectMeta) == other.Name || BaseOf(&other.ObjectMeta) == set.Name {
+			continue
+		}
+		meet, refused := meets(&set.Spec, &other.Spec)
+		if !meet {
+			continue
+		}
+		pair := pairing{mine: &set.Spec, theirs: &other.Spec, name: other.Name, refused: refused}
+		found = append(found, pair.containers()...)
+		found = append(found, pair.volumes()...)
+		found = append(found, pair.annotations()...)
+	}
+	return found
+}
+
+// meets reports whether two SidecarSets may select one Pod, and whether the
+// reference notices.
+func meets(a, b *appsv1beta1.SidecarSetSpec) (meet, noticed bool) {
+	if saysNothing(a.Selector) || saysNothing(b.Selector) || !Overlap(a.Selector, b.Selector) {
+		return false, false
+	}
+	noticed = !unseenByReference(a.Selector, b.Selector)
+	if a.NamespaceSelector == nil || b.NamespaceSelector == nil {
+		return true, noticed
+	}
+	return Overlap(a.NamespaceSelector, b.NamespaceSelector), noticed && !unseenByReference(a.NamespaceSelector, b.NamespaceSelector)
+}
+
+// pairing compares two SidecarSets that may select one Pod.
+type pairing struct {
+	mine, theirs *appsv1beta1.SidecarSetSpec
+	name         string // of the other
+	refused      bool
+}
+
+func (p pairing) conflict(path *field.Path, value, what string, refused bool) conflict {
+	return conflict{path, value, fmt.Sprintf("is %s SidecarSet %s, which may select the same Pods; %s", what, p.name, remedyOfConflict), refused}
+}
+
+const remedyOfConflict = "rename it or keep their selectors apart"
+
+func (p pairing) containers() []conflict {
+	inits, apps := namesOf(p.theirs.InitContainers, true), namesOf(p.theirs.Containers, false)
+	found := p.inList(p.mine.InitContainers, true, inits, apps, field.NewPath("spec", "initContainers"))
+	return append(found, p.inList(p.mine.Containers, false, apps, inits, field.NewPath("spec", "containers"))...)
+}
+
+// inList compares the containers of one list with those of the same list and of
+// the other list. The reference compares what users wrote in the same list, and
+// nothing else.
+func (p pairing) inList(mine []appsv1beta1.SidecarContainer, init bool, same, other containerNames, path *field.Path) []conflict {
+	var found []conflict
+	for i := range mine {
+		c, at := &mine[i], path.Index(i).Child("name")
+		if same.written.Has(c.Name) {
+			found = append(found, p.conflict(at, c.Name, "a container of", p.refused))
+			continue
+		}
+		for _, name := range namesInPods(c, init) {
+			if same.inPods.Has(name) || other.inPods.Has(name) {
+				found = append(found, p.conflict(at, name, "a container of", false))
+			}
+		}
+	}
+	return found
+}
+
+// containerNames are those of one list, as users wrote them and as Pods have
+// them: the containers of a hot upgrade have two names, both derived.
+type containerNames struct{ written, inPods sets.Set[string] }
+
+func namesOf(containers []appsv1beta1.SidecarContainer, init bool) containerNames {
+	names := containerNames{sets.New[string](), sets.New[string]()}
+	for i := range containers {
+		names.written.Insert(containers[i].Name)
+		names.inPods.Insert(namesInPods(&containers[i], init)...)
+	}
+	return names
+}
+
+func namesInPods(c *appsv1beta1.SidecarContainer, init bool) []string {
+	if !isHotUpgrade(c) || init && !isNativeSidecar(c) {
+		return []string{c.Name}
+	}
+	return []string{c.Name + hotUpgradeSuffixes[0], c.Name + hotUpgradeSuffixes[1]}
+}
+
+func (p pairing) volumes() []conflict {
+	theirs := volumesByName(p.theirs.Volumes)
+	var found []conflict
+	for i := range p.mine.Volumes {
+		mine := &p.mine.Volumes[i]
+		if other := theirs[mine.Name]; other != nil && !sameVolume(mine, other) {
+			found = append(found, p.conflict(field.NewPath("spec", "volumes").Index(i).Child("name"), mine.Name, "another volume of", p.refused))
+		}
+	}
+	return found
+}
+
+func sameVolume(a, b *corev1.Volume) bool { return apiequality.Semantic.DeepEqual(a, b) }
+
+// annotations finds those that both write and at least one of them overwrites.
+func (p pairing) annotations() []conflict {
+	theirs := writtenAnnotations(p.theirs.PatchPodMetadata)
+	var found []conflict
+	for i, entry := range p.mine.PatchPodMetadata {
+		for _, key := range slices.Sorted(maps.Keys(entry.Annotations)) {
+			policies, written := theirs[key]
+			if !written || !writes(entry.PatchPolicy) {
+				continue
+			}
+			if entry.PatchPolicy == appsv1beta1.SidecarSetOverwritePatchPolicy || policies.Has(appsv1beta1.SidecarSetOverwritePatchPolicy) {
+				found = append(found, p.conflict(field.NewPath("spec", "patchPodMetadata").Index(i).Child("annotations").Key(key), key, "an annotation of", p.refused))
+			}
+		}
+	}
+	return found
+}
+
+func writtenAnnotations(entries []appsv1beta1.SidecarSetPatchPodMetadata) map[string]sets.Set[appsv1beta1.SidecarSetPatchPolicyType] {
+	written := make(map[string]sets.Set[appsv1beta1.SidecarSetPatchPolicyType])
+	for _, entry := range entries {
+		if !writes(entry.PatchPolicy) {
+			continue
+		}
+		for key := range entry.Annotations {
+			if written[key] == nil {
+				written[key] = sets.New[appsv1beta1.SidecarSetPatchPolicyType]()
+			}
+			written[key].Insert(entry.PatchPolicy)
+		}
+	}
+	return written
+}
+
+// writes reports whether a policy changes an annotation that is there already.
+func writes(policy appsv1beta1.SidecarSetPatchPolicyType) bool {
+	return policy == appsv1beta1.SidecarSetOverwritePatchPolicy || policy == appsv1beta1.SidecarSetMergePatchJsonPatchPolicy
+}

@@ -1,0 +1,251 @@
+package validation
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validateFiles checks the files that a Secret's or ConfigMap's keys become.
+func validateFiles(items []corev1.KeyToPath, mode *int32, path *field.Path) field.ErrorList {
+	errs := validateMode(mode, maxFileMode, path.Child("defaultMode"))
+	return append(errs, validateKeys(items, path.Child("items"))...)
+}
+
+func validateKeys(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range items {
+		item, at := &items[i], path.Index(i)
+		errs = append(errs, requireText(item.Key, at.Child("key"), "name a key")...)
+		errs = append(errs, validateFilePath(item.Path, at.Child("path"))...)
+		errs = append(errs, validateMode(item.Mode, maxFileMode, at.Child("mode"))...)
+	}
+	return errs
+}
+
+func validateDownwardFiles(items []corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range items {
+		item, at := &items[i], path.Index(i)
+		errs = append(errs, validateFilePath(item.Path, at.Child("path"))...)
+		errs = append(errs, validateOneOf(at, member{"fieldRef", item.FieldRef != nil}, member{"resourceFieldRef", item.ResourceFieldRef != nil})...)
+		if item.FieldRef != nil {
+			errs = append(errs, validateFieldRef(item.FieldRef, fileFieldPaths, at.Child("fieldRef"))...)
+		}
+		if ref := item.ResourceFieldRef; ref != nil {
+			errs = append(errs, requireText(ref.ContainerName, at.Child("resourceFieldRef", "containerName"), "name the container")...)
+			errs = append(errs, validateResourceFieldRef(ref, at.Child("resourceFieldRef"))...)
+		}
+		errs = append(errs, validateMode(item.Mode, maxFileMode, at.Child("mode"))...)
+	}
+	return errs
+}
+
+// validateProjected checks a volume that joins several sources. Their files
+// share one directory, so that no two may have one path.
+func validateProjected(v *corev1.ProjectedVolumeSource, path *field.Path) field.ErrorList {
+	errs := validateMode(v.DefaultMode, maxFileMode, path.Child("defaultMode"))
+	taken := sets.New[string]()
+	for i := range v.Sources {
+		source, at := &v.Sources[i], path.Child("sources").Index(i)
+		errs = append(errs, validateProjection(source, at)...)
+		for _, file := range projectedPaths(source) {
+			if file != "" && taken.Has(file) {
+				errs = append(errs, field.Invalid(at, file, "another source has a file of this path; change one of them"))
+			}
+			taken.Insert(file)
+		}
+	}
+	return errs
+}
+
+func validateProjection(s *corev1.VolumeProjection, path *field.Path) field.ErrorList {
+	errs := validateOneOf(path,
+		member{"secret", s.Secret != nil}, member{"configMap", s.ConfigMap != nil}, member{"downwardAPI", s.DownwardAPI != nil},
+		member{"serviceAccountToken", s.ServiceAccountToken != nil}, member{"clusterTrustBundle", s.ClusterTrustBundle != nil},
+		member{"podCertificate", s.PodCertificate != nil},
+	)
+	if v := s.Secret; v != nil {
+		errs = append(errs, requireText(v.Name, path.Child("secret", "name"), "name the Secret")...)
+		errs = append(errs, validateKeys(v.Items, path.Child("secret", "items"))...)
+	}
+	if v := s.ConfigMap; v != nil {
+		errs = append(errs, requireText(v.Name, path.Child("configMap", "name"), "name the ConfigMap")...)
+		errs = append(errs, validateKeys(v.Items, path.Child("configMap", "items"))...)
+	}
+	if v := s.DownwardAPI; v != nil {
+		errs = append(errs, validateDownwardFiles(v.Items, path.Child("downwardAPI", "items"))...)
+	}
+	if v := s.ServiceAccountToken; v != nil {
+		errs = append(errs, validateToken(v, path.Child("serviceAccountToken"))...)
+	}
+	if v := s.ClusterTrustBundle; v != nil {
+		errs = append(errs, validateTrustBundle(v, path.Child("clusterTrustBundle"))...)
+	}
+	if v := s.PodCertificate; v != nil {
+		errs = append(errs, requireText(v.SignerName, path.Child("podCertificate", "signerName"), "name the signer, <domain>/<name>")...)
+		errs = append(errs, requireText(v.KeyType, path.Child("podCertificate", "keyType"), "name the type of key, for example ED25519")...)
+		if v.CredentialBundlePath+v.KeyPath+v.CertificateChainPath == "" {
+			errs = append(errs, field.Required(path.Child("podCertificate", "credentialBundlePath"), "say where in the volume the file goes, here, in keyPath or in certificateChainPath"))
+		}
+	}
+	return errs
+}
+
+// The bounds of a token's life, in seconds: ten minutes, and what fits 32 bits.
+const (
+	minTokenSeconds = 10 * 60
+	maxTokenSeconds = 1 << 32
+)
+
+func validateToken(v *corev1.ServiceAccountTokenProjection, path *field.Path) field.ErrorList {
+	errs := validateFilePath(v.Path, path.Child("path"))
+	if life := v.ExpirationSeconds; life != nil && (*life < minTokenSeconds || *life > maxTokenSeconds) {
+		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *life, "must be from 600 (ten minutes) to 4294967296; correct or remove it"))
+	}
+	return errs
+}
+
+func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path *field.Path) field.ErrorList {
+	errs := validateFilePath(v.Path, path.Child("path"))
+	errs = append(errs, validateOneOf(path, member{"name", v.Name != nil}, member{"signerName", v.SignerName != nil})...)
+	if v.Name != nil {
+		errs = append(errs, requireText(*v.Name, path.Child("name"), "name the ClusterTrustBundle")...)
+		if v.LabelSelector != nil {
+			errs = append(errs, field.Invalid(path.Child("labelSelector"), "", "may not stand beside name; remove one of them"))
+		}
+	}
+	if v.SignerName != nil {
+		errs = append(errs, requireText(*v.SignerName, path.Child("signerName"), "name the signer, <domain>/<name>")...)
+	}
+	return errs
+}
+
+// projectedPaths are the files of one source of a projected volume. A token's is
+// not compared, as the API server does not.
+func projectedPaths(s *corev1.VolumeProjection) []string {
+	var paths []string
+	if s.Secret != nil {
+		for _, item := range s.Secret.Items {
+			paths = append(paths, item.Path)
+		}
+	}
+	if s.ConfigMap != nil {
+		for _, item := range s.ConfigMap.Items {
+			paths = append(paths, item.Path)
+		}
+	}
+	if s.DownwardAPI != nil {
+		for _, item := range s.DownwardAPI.Items {
+			paths = append(paths, item.Path)
+		}
+	}
+	if s.ClusterTrustBundle != nil {
+		paths = append(paths, s.ClusterTrustBundle.Path)
+	}
+	if v := s.PodCertificate; v != nil {
+		paths = append(paths, v.CredentialBundlePath, v.KeyPath, v.CertificateChainPath)
+	}
+	return paths
+}
+
+// requirement is a member without which a source means nothing.
+type requirement struct {
+	source, member string
+	set            bool
+}
+
+// validateRequiredText refuses sources that lack what they need most.
+func validateRequiredText(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, r := range requirements(s) {
+		if !r.set {
+			errs = append(errs, field.Required(path.Child(r.source, r.member), "the volume needs it; set it"))
+		}
+	}
+	return errs
+}
+
+func requirements(s *corev1.VolumeSource) (list []requirement) {
+	need := func(source, member string, set bool) { list = append(list, requirement{source, member, set}) }
+	if v := s.HostPath; v != nil {
+		need("hostPath", "path", v.Path != "")
+	}
+	if v := s.Secret; v != nil {
+		need("secret", "secretName", v.SecretName != "")
+	}
+	if v := s.ConfigMap; v != nil {
+		need("configMap", "name", v.Name != "")
+	}
+	if v := s.PersistentVolumeClaim; v != nil {
+		need("persistentVolumeClaim", "claimName", v.ClaimName != "")
+	}
+	if v := s.CSI; v != nil {
+		need("csi", "driver", v.Driver != "")
+	}
+	if v := s.Image; v != nil {
+		need("image", "reference", v.Reference != "")
+	}
+	if v := s.NFS; v != nil {
+		need("nfs", "server", v.Server != "")
+		need("nfs", "path", v.Path != "")
+	}
+	if v := s.ISCSI; v != nil {
+		need("iscsi", "targetPortal", v.TargetPortal != "")
+		need("iscsi", "iqn", v.IQN != "")
+	}
+	if v := s.RBD; v != nil {
+		need("rbd", "monitors", len(v.CephMonitors) > 0)
+		need("rbd", "image", v.RBDImage != "")
+	}
+	if v := s.CephFS; v != nil {
+		need("cephfs", "monitors", len(v.Monitors) > 0)
+	}
+	if v := s.Glusterfs; v != nil {
+		need("glusterfs", "endpoints", v.EndpointsName != "")
+		need("glusterfs", "path", v.Path != "")
+	}
+	return append(list, requirementsOfClouds(s)...)
+}
+
+func requirementsOfClouds(s *corev1.VolumeSource) (list []requirement) {
+	need := func(source, member string, set bool) { list = append(list, requirement{source, member, set}) }
+	if v := s.Cinder; v != nil {
+		need("cinder", "volumeID", v.VolumeID != "")
+	}
+	if v := s.FlexVolume; v != nil {
+		need("flexVolume", "driver", v.Driver != "")
+	}
+	if v := s.GitRepo; v != nil {
+		need("gitRepo", "repository", v.Repository != "")
+	}
+	if v := s.GCEPersistentDisk; v != nil {
+		need("gcePersistentDisk", "pdName", v.PDName != "")
+	}
+	if v := s.AWSElasticBlockStore; v != nil {
+		need("awsElasticBlockStore", "volumeID", v.VolumeID != "")
+	}
+	if v := s.AzureFile; v != nil {
+		need("azureFile", "secretName", v.SecretName != "")
+		need("azureFile", "shareName", v.ShareName != "")
+	}
+	if v := s.AzureDisk; v != nil {
+		need("azureDisk", "diskName", v.DiskName != "")
+		need("azureDisk", "diskURI", v.DataDiskURI != "")
+	}
+	if v := s.VsphereVolume; v != nil {
+		need("vsphereVolume", "volumePath", v.VolumePath != "")
+	}
+	if v := s.PhotonPersistentDisk; v != nil {
+		need("photonPersistentDisk", "pdID", v.PdID != "")
+	}
+	if v := s.PortworxVolume; v != nil {
+		need("portworxVolume", "volumeID", v.VolumeID != "")
+	}
+	if v := s.ScaleIO; v != nil {
+		need("scaleIO", "gateway", v.Gateway != "")
+		need("scaleIO", "system", v.System != "")
+		need("scaleIO", "volumeName", v.VolumeName != "")
+	}
+	return list
+}

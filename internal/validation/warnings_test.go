@@ -1,0 +1,97 @@
+package validation_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/internal/validation"
+)
+
+func TestWarnings(t *testing.T) {
+	const excluded = "spec.namespaceSelector: names kube-system, whose Pods are never injected; the operator's administrator can change the excluded namespaces"
+	tests := map[string]struct {
+		spec string
+		want []string
+	}{
+		"every namespace":               {``, nil},
+		"another namespace":             {`namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: web}}`, nil},
+		"kube-system":                   {`namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}`, []string{excluded}},
+		"kube-system among others":      {`namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [web, kube-system]}]}`, []string{excluded}},
+		"every namespace but this one":  {`namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}`, nil},
+		"another label with that value": {`namespaceSelector: {matchLabels: {name: kube-system}}`, nil},
+
+		"4.8: an unknown upgradeType":                     {`containers: [{name: a, image: b, upgradeStrategy: {upgradeType: Warm}}]`, []string{`spec.containers[0].upgradeStrategy.upgradeType: "Warm" is unknown and means ColdUpgrade; use ColdUpgrade or HotUpgrade`}},
+		"4.8: an unknown shareVolumeDevicePolicy":         {`containers: [{name: a, image: b, shareVolumeDevicePolicy: {type: "on"}}]`, []string{`spec.containers[0].shareVolumeDevicePolicy.type: "on" is unknown and means disabled; use enabled or disabled`}},
+		"4.8: an unknown updateStrategy.type":             {`updateStrategy: {type: Later}`, []string{`spec.updateStrategy.type: "Later" is unknown and updates no running Pod; use RollingUpdate or NotUpdate`}},
+		"4.8: policies of an init container":              {`initContainers: [{name: i, image: b, podInjectPolicy: First, shareVolumePolicy: {type: "on"}}]`, []string{`spec.initContainers[0].podInjectPolicy: "First" is unknown and means AfterAppContainer; use BeforeAppContainer or AfterAppContainer`, `spec.initContainers[0].shareVolumePolicy.type: "on" is unknown and means disabled; use enabled or disabled`}},
+		"4.8: transferEnv of an init container":           {`initContainers: [{name: i, image: b, transferEnv: [{envName: A, sourceContainerNameFrom: {fieldRef: {fieldPath: metadata.name}}}]}]`, []string{`spec.initContainers[0].transferEnv[0].sourceContainerNameFrom.fieldRef.fieldPath: Invalid value: "metadata.name": error converting fieldPath: only metadata.labels['<key>'] and metadata.annotations['<key>'] can name a container; correct it`}},
+		"4.8: empty entries of transferEnv":               {`containers: [{name: a, image: b, transferEnv: [{}, {sourceContainerName: c}, {sourceContainerName: c, envNames: [A]}]}]`, []string{"spec.containers[0].transferEnv[0]: names no container to copy from, so that nothing is copied; set sourceContainerName or sourceContainerNameFrom.fieldRef", "spec.containers[0].transferEnv[1]: names no variable, so that nothing is copied; set envName or envNames"}},
+		"4.8: a negative revisionHistoryLimit":            {`revisionHistoryLimit: -1`, []string{"spec.revisionHistoryLimit: is -1, yet one old revision is kept at least; use 1 or more"}},
+		"4.8: a pull secret without name":                 {`imagePullSecrets: [{name: a}, {}]`, []string{"spec.imagePullSecrets[1].name: is empty, which adds no Secret; name one or remove the entry"}},
+		"4.8: HotUpgrade of an init container that ends":  {`initContainers: [{name: i, image: b, upgradeStrategy: {upgradeType: HotUpgrade}}]`, []string{"spec.initContainers[0].upgradeStrategy.upgradeType: HotUpgrade has no effect on an init container that ends; remove it or set restartPolicy Always"}},
+		"rule 19: nothing may be unavailable":             {`updateStrategy: {type: RollingUpdate, maxUnavailable: 0}`, []string{"spec.updateStrategy.maxUnavailable: is 0, so that no Pod is ever updated; use 1 or more"}},
+		"rule 19: a percentage above 100":                 {`updateStrategy: {type: RollingUpdate, partition: 101%}`, []string{"spec.updateStrategy.partition: is more than 100%, which means 100%: no Pod is updated; use 0% to 100%"}},
+		"T18: Partial without a percentage":               {`{injectionStrategy: {revision: {customVersion: v, policy: Partial}}}`, []string{"spec.injectionStrategy.revision.policy: Partial needs updateStrategy.partition as a percentage, otherwise every Pod that updateStrategy.selector matches gets the current revision; set it, for example 50%"}},
+		"T18: Always beside a selector":                   {`{updateStrategy: {type: NotUpdate, selector: {matchLabels: {a: b}}}, injectionStrategy: {revision: {customVersion: v}}}`, []string{"spec.injectionStrategy.revision.policy: Always ignores updateStrategy.selector; use Partial to inject the current revision into the Pods that it matches"}},
+		"T26: a variable of ours":                         {`containers: [{name: a, image: b, env: [{name: IS_INJECTED, value: "false"}]}]`, []string{"spec.containers[0].env[0]: IS_INJECTED is set to true by the operator; remove it"}},
+		"T30: a customVersion that is no label":           {`customVersion: "a b"`, []string{"spec.customVersion: cannot be a label's value, so that no revision can be recorded; use up to 63 letters, digits, '-', '_' and '.'"}},
+		"T31: an unknown patchPolicy":                     {`patchPodMetadata: [{patchPolicy: Ask, annotations: {a: b}}]`, []string{`spec.patchPodMetadata[0].patchPolicy: "Ask" is unknown, so that the entry is ignored; use Retain, Overwrite or MergePatchJson`}},
+		"T31: a merge patch that is no JSON":              {`patchPodMetadata: [{patchPolicy: MergePatchJson, annotations: {a: "{", b: "{}"}}]`, []string{"spec.patchPodMetadata[0].annotations[a]: is no JSON, so that a Pod that has this annotation is refused; correct it or use another patchPolicy"}},
+		"9.9: mounts are shared":                          {`containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}}]`, []string{"spec.containers[0].shareVolumePolicy: a Pod that mounts with mountPropagation Bidirectional is refused, since this sidecar is not privileged; do not select such Pods"}},
+		"9.9: mounts are shared with privileges":          {`containers: [{name: a, image: b, shareVolumePolicy: {type: enabled}, securityContext: {privileged: true}}]`, nil},
+		"a native sidecar before the app":                 {`initContainers: [{name: i, image: b, restartPolicy: Always, podInjectPolicy: BeforeAppContainer}]`, []string{"spec.initContainers[0].podInjectPolicy: BeforeAppContainer starts this native sidecar before the app's own init containers; use AfterAppContainer to start it after them"}},
+		"a native sidecar after the app":                  {`initContainers: [{name: i, image: b, restartPolicy: Always}]`, nil},
+		"a volume that nobody mounts":                     {`volumes: [{name: v}]`, []string{"spec.volumes[0]: v is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it"}},
+		"what only Pods with other fields may have":       {`containers: [{name: a, image: b, lifecycle: {stopSignal: SIGTERM}, securityContext: {procMount: Unmasked}}]`, []string{"spec.containers[0].lifecycle.stopSignal: a Pod without spec.os.name is refused; select only Pods that have it", "spec.containers[0].securityContext.procMount: a Pod without hostUsers false is refused; select only Pods that have it"}},
+		"strategies that are not used need no attention":  {`updateStrategy: {type: NotUpdate, maxUnavailable: 0, partition: 101%}`, nil},
+		"every member that a hot upgrade and sharing has": {`containers: [{name: a, image: b, upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: e}, shareVolumeDevicePolicy: {type: enabled}}]`, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := validation.Warnings(validationCase{spec: tc.spec}.set(t), validation.Environment{ExcludedNamespaces: []string{"ours", "kube-system"}})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWarningsAboutUpdates(t *testing.T) {
+	const (
+		unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images to update them"
+		newPodsOnly = "changed for new Pods only; running Pods keep what they have and count as updated, recreate them where it matters"
+		native      = `{updateStrategy: {type: RollingUpdate}, initContainers: [{name: i, image: b}, {name: m, image: "b:1", restartPolicy: Always}]}`
+	)
+	rolls := func(spec string) validationCase {
+		return validationCase{spec: `{updateStrategy: {type: RollingUpdate}, ` + spec + `}`}
+	}
+	tests := map[string]struct {
+		old, set validationCase
+		want     []string
+	}{
+		"nothing":                              {rolls(`selector: {matchLabels: {a: b}}`), rolls(`selector: {matchLabels: {a: b}}`), nil},
+		"an image":                             {rolls(`containers: [{name: a, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2"}]`), nil},
+		"the members of two containers":        {rolls(`containers: [{name: a, image: "b:1", args: [x]}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2", env: [{name: A}]}, {name: c, image: "b:1", novel: 1}]`), []string{"spec.containers[0]: a: args, env changed: " + unreachable, "spec.containers[1]: c: novel changed: " + unreachable}},
+		"the tag latest":                       {rolls(`containers: [{name: a, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:latest"}]`), []string{"spec.containers[0]: a: imagePullPolicy changed: " + unreachable}},
+		"a container less":                     {rolls(`containers: [{name: a, image: "b:1"}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:1"}]`), []string{"spec.containers: c was removed: " + unreachable}},
+		"what the hash does not cover":         {rolls(``), rolls(`initContainers: [{name: i, image: b}], volumes: [{name: v, emptyDir: {}}], imagePullSecrets: [{name: s}], patchPodMetadata: [{annotations: {a: b}}]`), []string{"spec.volumes[0]: v is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it", "spec.initContainers: " + newPodsOnly, "spec.volumes: " + newPodsOnly, "spec.imagePullSecrets: " + newPodsOnly, "spec.patchPodMetadata: " + newPodsOnly}},
+		"T3: init containers of a native list": {validationCase{spec: native}, validationCase{spec: `{updateStrategy: {type: RollingUpdate}, initContainers: [{name: i, image: b, args: [x]}, {name: "n", image: "b:1", restartPolicy: Always}]}`}, []string{"spec.initContainers[0]: i: args changed: " + unreachable, "spec.initContainers[1]: n is new: " + unreachable, "spec.initContainers: m was removed: " + unreachable}},
+		"running Pods that shall not follow":   {rolls(``), validationCase{spec: `containers: [{name: a, image: "b:1", args: [x]}]`}, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			env := validation.Environment{Object: tc.set.object(t), Replaced: tc.old.object(t)}
+			if diff := cmp.Diff(tc.want, validation.Warnings(tc.set.set(t), env)); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("members that the hash takes for equal", func(t *testing.T) {
+		old, set := rolls(`containers: [{name: a, image: "b:1", resources: {limits: {cpu: "1"}}}]`), rolls(`containers: [{name: a, image: "b:1", resources: {limits: {cpu: 1000m}}}]`)
+		env := validation.Environment{Object: set.object(t), Replaced: old.object(t), SameWithoutImages: true}
+		if got := validation.Warnings(set.set(t), env); len(got) > 0 {
+			t.Errorf("got %q", got)
+		}
+	})
+}

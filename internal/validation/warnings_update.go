@@ -1,0 +1,106 @@
+package validation
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// update names what a rolling update cannot bring to running Pods. Only images
+// are exchanged in place; anything else that the content hash covers keeps a Pod
+// from being updated at all, and what it does not cover passes unnoticed.
+func (w *warner) update(env Environment) {
+	path := field.NewPath("spec")
+	before, after := specOf(env.Replaced), specOf(env.Object)
+	if before == nil || after == nil {
+		return
+	}
+	hashed := hasNative(before) || hasNative(after)
+	if !env.SameWithoutImages {
+		w.changedContainers(before["containers"], after["containers"], path.Child("containers"))
+		if hashed {
+			w.changedContainers(before["initContainers"], after["initContainers"], path.Child("initContainers"))
+		}
+	}
+	members := []string{"volumes", "imagePullSecrets", "patchPodMetadata"}
+	if !hashed {
+		members = append([]string{"initContainers"}, members...)
+	}
+	for _, name := range members {
+		if !apiequality.Semantic.DeepEqual(before[name], after[name]) {
+			w.add(path.Child(name), "changed for new Pods only; running Pods keep what they have and count as updated, recreate them where it matters")
+		}
+	}
+}
+
+// changedContainers names the members of each container that keep running Pods
+// from being updated.
+func (w *warner) changedContainers(before, after any, path *field.Path) {
+	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images to update them"
+	old := byName(before)
+	for i, name := range containerNamesOf(after) {
+		was, existed := old[name]
+		delete(old, name)
+		is, _ := after.([]any)[i].(map[string]any)
+		switch fields := changedMembers(was, is); {
+		case !existed:
+			w.add(path.Index(i), "%s is new: %s", name, unreachable)
+		case len(fields) > 0:
+			w.add(path.Index(i), "%s: %s changed: %s", name, strings.Join(fields, ", "), unreachable)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(old)) {
+		w.add(path, "%s was removed: %s", name, unreachable)
+	}
+}
+
+// changedMembers are those that differ, the image apart.
+func changedMembers(before, after map[string]any) []string {
+	names := sets.KeySet(before).Union(sets.KeySet(after)).Delete("image")
+	var changed []string
+	for _, name := range sets.List(names) {
+		if !apiequality.Semantic.DeepEqual(before[name], after[name]) {
+			changed = append(changed, name)
+		}
+	}
+	return changed
+}
+
+func specOf(object map[string]any) map[string]any {
+	spec, _ := object["spec"].(map[string]any)
+	return spec
+}
+
+func hasNative(spec map[string]any) bool {
+	list, _ := spec["initContainers"].([]any)
+	return slices.ContainsFunc(list, func(elem any) bool {
+		c, _ := elem.(map[string]any)
+		return c["restartPolicy"] == "Always"
+	})
+}
+
+func byName(list any) map[string]map[string]any {
+	elems, _ := list.([]any)
+	containers := make(map[string]map[string]any, len(elems))
+	for _, elem := range elems {
+		c, _ := elem.(map[string]any)
+		name, _ := c["name"].(string)
+		containers[name] = c
+	}
+	return containers
+}
+
+// containerNamesOf are the names in a list, one per element.
+func containerNamesOf(list any) []string {
+	elems, _ := list.([]any)
+	names := make([]string, len(elems))
+	for i, elem := range elems {
+		c, _ := elem.(map[string]any)
+		names[i], _ = c["name"].(string)
+	}
+	return names
+}
