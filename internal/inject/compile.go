@@ -25,6 +25,8 @@ type compiled struct {
 	volumes        []part    // in order of first reference, referenced ones only
 	pullSecrets    []part
 	metadata       []metadataRule
+	history        *historyRule  // nil where only the current content is injected
+	recordedAs     string        // the ControllerRevision of this content
 	duplicate      string        // a name that two of its containers have, "" if there is none
 	hotUpgrade     []string      // sidecars that become two containers, by their name in the SidecarSet
 	invalid        *InvalidError // what keeps its sidecars from working in any Pod
@@ -62,6 +64,16 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // FieldError per unusable field. A Program is returned together with an error
 // if only its selectors are unusable; it then selects no Pod.
 func Compile(object map[string]any) (*Program, error) {
+	p, err := compileContent(object)
+	if err != nil {
+		return nil, err
+	}
+	p.history = newHistoryRule(p.Set)
+	return p, p.compileSelectors()
+}
+
+// compileContent prepares all but what decides about Pods.
+func compileContent(object map[string]any) (*Program, error) {
 	object, err := defaulted(object)
 	if err != nil {
 		return nil, err
@@ -77,11 +89,14 @@ func Compile(object map[string]any) (*Program, error) {
 	if err := p.compileHashes(); err != nil {
 		return nil, err
 	}
+	if err := p.nameRevision(); err != nil {
+		return nil, err
+	}
 	p.baseOfCanary = baseOfCanary(set)
 	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
 	p.Unsupported, p.Needs = features(&set.Spec)
-	return p, p.compileSelectors()
+	return p, nil
 }
 
 // defaulted returns an object that the SidecarSet webhook has seen as it is,
@@ -172,6 +187,28 @@ func (p *Program) compileHashes() error {
 	if p.HashWithoutImage == "" {
 		p.HashWithoutImage = withoutImage
 	}
+	return nil
+}
+
+// nameRevision finds the name of the ControllerRevision of this content. Right
+// after a change the status still names that of the content before, while the
+// new name follows from the content.
+func (p *Program) nameRevision() error {
+	status := &p.Set.Status
+	p.recordedAs = status.LatestRevision
+	if status.ObservedGeneration == p.Set.Generation {
+		return nil
+	}
+	spec, _ := p.Object["spec"].(map[string]any)
+	data, err := revision.Data(spec)
+	if err != nil {
+		return p.fieldError("spec", err)
+	}
+	collisions := int32(0)
+	if status.CollisionCount != nil {
+		collisions = *status.CollisionCount
+	}
+	p.recordedAs = revision.Name(p.Set.Name, revision.Suffix(data, collisions))
 	return nil
 }
 

@@ -8,13 +8,16 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
 // the order of the candidates, and a Pod that already carries the result yields
 // an empty plan. The error is, or joins, *ConflictError, *UnsupportedError,
-// *InvalidError, *MetadataError and *ResourcesError: each says what the users
-// have to change.
+// *InvalidError, *RevisionError, *MetadataError and *ResourcesError: each says
+// what the users have to change.
 func Compute(in Input) (Plan, error) {
 	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known}}
 	c.readRecords()
@@ -34,6 +37,10 @@ type target struct {
 	by   string
 	// sameHash: the Pod's record says that it was given this very content.
 	sameHash bool
+
+	paused  bool
+	problem error  // why it is not known which revision to inject
+	choice  string // what chance decided, "" where nothing was left to it
 }
 
 // takesPart says whether the SidecarSet is to be found in the Pod afterwards:
@@ -44,8 +51,9 @@ func (t *target) takesPart() bool { return t.skip == "" || t.skip == SkipInjecte
 // that are paused or replaced by a canary.
 func choose(in *Input) []target {
 	targets := make([]target, 0, len(in.Candidates))
+	choices := podstate.ParseRevisionChoices(in.Pod.Annotations[appsv1beta1.AnnotationRevisionChoice])
 	for _, candidate := range in.Candidates {
-		targets = append(targets, target{Program: candidate.program()})
+		targets = append(targets, candidate.resolve(&in.Pod, choices))
 	}
 	byName := func(a, b target) int { return strings.Compare(a.Name(), b.Name()) }
 	if !slices.IsSortedFunc(targets, byName) {
@@ -56,17 +64,13 @@ func choose(in *Input) []target {
 		switch t := &targets[i]; {
 		case mirror:
 			t.skip = SkipMirrorPod
-		case t.Set.Spec.InjectionStrategy.Paused:
+		case t.paused:
 			t.skip = SkipPaused
 		}
 	}
 	dropBases(targets)
 	return targets
 }
-
-// program is the revision to inject. A recorded one is not offered yet: a
-// Program that asks for one is Unsupported.
-func (c Candidate) program() *Program { return c.Current }
 
 // dropBases leaves out every SidecarSet that a canary among the targets names
 // as its base, so a canary that is paused or selects other Pods replaces nothing.
@@ -103,6 +107,8 @@ func (c *computation) checkTargets() error {
 		case t.skip != "":
 		case len(t.Unsupported) > 0:
 			return &UnsupportedError{SidecarSet: t.Name(), Field: t.Unsupported[0]}
+		case t.problem != nil:
+			return t.problem
 		case t.invalid != nil:
 			return t.invalid
 		case t.Needs&^c.pod.Parts != 0:

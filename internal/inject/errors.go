@@ -48,6 +48,15 @@ func (e *UnsupportedError) Error() string {
 		e.SidecarSet, e.Field)
 }
 
+// RevisionError says that the recorded revision to inject is not there, or
+// cannot be used.
+type RevisionError struct{ SidecarSet, Reference string }
+
+func (e *RevisionError) Error() string {
+	return fmt.Sprintf("SidecarSet %q injects its recorded revision of %s, and no usable ControllerRevision is that: "+
+		"correct spec.injectionStrategy.revision, or remove it to inject the current revision", e.SidecarSet, e.Reference)
+}
+
 // InvalidError says that what a SidecarSet asks for cannot work in any Pod. It
 // was stored while no webhook checked it.
 type InvalidError struct{ SidecarSet, Field, Problem string }

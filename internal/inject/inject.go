@@ -115,7 +115,8 @@ type Input struct {
 }
 
 // Candidate is one SidecarSet that selects the Pod. History is set when its
-// injectionStrategy names a revision; Draw, in [0,1), decides a Partial policy.
+// injectionStrategy names a revision that is there; Draw, in [0,1), decides a
+// Partial policy for a Pod that it has not been decided for before.
 type Candidate struct {
 	Current, History *Program
 	Draw             float64

@@ -32,7 +32,7 @@ func (c *computation) readRecords() {
 	for i := range c.targets {
 		t := &c.targets[i]
 		t.sameHash = c.hashes.Has(t.Name()) && c.hashes.Hash(t.Name()) == t.Hash
-		if t.skip == "" && t.sameHash && carries(c.pod.InitContainers, t.initContainers) && carries(c.pod.Containers, t.containers) {
+		if t.skip == "" && t.problem == nil && t.sameHash && carries(c.pod.InitContainers, t.initContainers) && carries(c.pod.Containers, t.containers) {
 			t.skip = SkipInjected
 		}
 	}
@@ -93,12 +93,13 @@ func (c *computation) writeRecords(injects bool) {
 	if !injects {
 		return
 	}
+	c.recordChoices()
 	withImage := make([]podstate.HashEntry, 0, len(c.targets))
 	for i := range c.targets {
 		if t := &c.targets[i]; t.skip == "" {
 			withImage = append(withImage, podstate.HashEntry{
 				UpdateTimestamp: c.now, Hash: t.Hash, SidecarSetName: t.Name(), SidecarList: t.SidecarList,
-				ControllerRevision: t.Set.Status.LatestRevision,
+				ControllerRevision: t.recordedAs,
 			})
 		}
 	}

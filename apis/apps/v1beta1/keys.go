@@ -38,6 +38,11 @@ const (
 	// hot-upgrade container; AnnotationVersionAltPrefix that of its sibling.
 	AnnotationVersionPrefix    = "version.sidecarset.kruise.io/"
 	AnnotationVersionAltPrefix = "versionalt.sidecarset.kruise.io/"
+	// AnnotationRevisionChoice remembers which revision chance has chosen for a
+	// Pod: a JSON object of SidecarSets, each with the name of a
+	// ControllerRevision or "Current". It is written where
+	// injectionStrategy.revision has the policy Partial.
+	AnnotationRevisionChoice = "sidecarset.io/revision-choice"
 
 	// EnvInjected is set to "true" on every injected container.
 	EnvInjected = "IS_INJECTED"

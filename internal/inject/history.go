@@ -1,0 +1,158 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/revision"
+)
+
+// CompileRevision prepares the content that a ControllerRevision records for
+// injection in place of the current one. The result selects no Pods by itself;
+// it has the name and metadata of current.
+func CompileRevision(current *Program, recorded *appsv1.ControllerRevision) (*Program, error) {
+	object, err := revision.Restore(current.Object, recorded)
+	if err != nil {
+		return nil, err
+	}
+	p, err := compileContent(object)
+	if err != nil {
+		return nil, fmt.Errorf("compiling ControllerRevision %s/%s: %w", recorded.Namespace, recorded.Name, err)
+	}
+	p.Selector, p.NamespaceSelector = labels.Nothing(), labels.Nothing()
+	p.recordedAs = recorded.Name
+	return p, nil
+}
+
+// historyRule says which Pods are given a recorded revision.
+type historyRule struct {
+	reference revision.Reference
+	always    bool
+	selector  labels.Selector // nil, or Pods that it does not select get the recorded one
+	share     float64         // of the others
+	invalid   *InvalidError
+}
+
+// Refers returns the recorded revision that injectionStrategy.revision names;
+// false if it names none.
+func (p *Program) Refers() (revision.Reference, bool) {
+	if p.history == nil {
+		return revision.Reference{}, false
+	}
+	return p.history.reference, true
+}
+
+// newHistoryRule reads injectionStrategy.revision and what it takes from the
+// update strategy; nil where only the current content is injected.
+func newHistoryRule(set *appsv1beta1.SidecarSet) *historyRule {
+	reference, ok := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision)
+	if !ok {
+		return nil
+	}
+	update := &set.Spec.UpdateStrategy
+	partial := set.Spec.InjectionStrategy.Revision.Policy == appsv1beta1.PartialSidecarSetInjectRevisionPolicy
+	r := &historyRule{reference: reference, always: update.Paused || !partial}
+	if r.always {
+		return r
+	}
+	var err error
+	field := "spec.updateStrategy.partition"
+	if r.share, err = partitionShare(update.Partition); err == nil && update.Selector != nil {
+		field = "spec.updateStrategy.selector"
+		r.selector, err = metav1.LabelSelectorAsSelector(update.Selector)
+	}
+	if err != nil {
+		r.invalid = &InvalidError{SidecarSet: set.Name, Field: field, Problem: err.Error()}
+	}
+	return r
+}
+
+// partitionShare is the share of new Pods that a partition keeps old. A number
+// of Pods says nothing about new ones.
+func partitionShare(partition *intstr.IntOrString) (float64, error) {
+	if partition == nil || partition.Type == intstr.Int {
+		return 0, nil
+	}
+	digits, isPercentage := strings.CutSuffix(partition.StrVal, "%")
+	percent, err := strconv.Atoi(digits)
+	if !isPercentage || err != nil {
+		return 0, errors.New(strconv.Quote(partition.StrVal) + ` is neither a number nor a percentage such as "10%"`)
+	}
+	return float64(percent) / 100, nil
+}
+
+// resolve makes a target of a candidate: of the recorded revision where that is
+// to be injected, of the current one otherwise.
+func (c Candidate) resolve(pod *PodView, choices podstate.RevisionChoices) target {
+	t := target{Program: c.Current, paused: c.Current.Set.Spec.InjectionStrategy.Paused}
+	rule := c.Current.history
+	switch {
+	case rule == nil || t.paused:
+		return t
+	case rule.invalid != nil:
+		t.problem = rule.invalid
+		return t
+	}
+	old := rule.always || rule.selector != nil && !rule.selector.Matches(labels.Set(pod.Labels))
+	if !old {
+		t.choice = c.choose(choices[t.Name()])
+		old = t.choice != podstate.ChoseCurrent
+	}
+	switch {
+	case !old:
+	case c.History == nil:
+		t.problem = &RevisionError{SidecarSet: t.Name(), Reference: rule.reference.String()}
+	default:
+		t.Program = c.History
+	}
+	return t
+}
+
+// choose lets chance decide, unless it has done so for this Pod before. The API
+// server may call several times, and each call has a draw of its own.
+func (c Candidate) choose(before string) string {
+	recorded := "?" // chosen, and missing: no name of a revision
+	if c.History != nil {
+		recorded = c.History.recordedAs
+	}
+	if before == podstate.ChoseCurrent || before == recorded {
+		return before
+	}
+	if c.Draw < c.Current.history.share {
+		return recorded
+	}
+	return podstate.ChoseCurrent
+}
+
+// recordChoices remembers what chance decided for the SidecarSets that are
+// injected now.
+func (c *computation) recordChoices() {
+	var choices podstate.RevisionChoices
+	for i := range c.targets {
+		t := &c.targets[i]
+		if t.skip != "" || t.choice == "" {
+			continue
+		}
+		if choices == nil {
+			choices = make(podstate.RevisionChoices)
+			for name, choice := range podstate.ParseRevisionChoices(c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice]) {
+				if c.keeps(name) {
+					choices[name] = choice
+				}
+			}
+		}
+		choices[t.Name()] = t.choice
+	}
+	if choices != nil {
+		c.annotate(appsv1beta1.AnnotationRevisionChoice, choices.String())
+	}
+}

@@ -1,0 +1,34 @@
+package podstate
+
+import "encoding/json"
+
+// ChoseCurrent is the choice of the current content over a recorded revision.
+// No ControllerRevision can have that name.
+const ChoseCurrent = "Current"
+
+// RevisionChoices is the value of the annotation that remembers choices which
+// chance made: by SidecarSet, the name of the ControllerRevision that the Pod was
+// given, or ChoseCurrent.
+type RevisionChoices map[string]string
+
+// ParseRevisionChoices reads the annotation. A value that makes no sense gives
+// no choices.
+func ParseRevisionChoices(value string) RevisionChoices {
+	if value == "" {
+		return nil
+	}
+	var choices RevisionChoices
+	if json.Unmarshal([]byte(value), &choices) != nil {
+		return nil
+	}
+	return choices
+}
+
+// String renders the annotation's value, names sorted.
+func (c RevisionChoices) String() string {
+	text, err := json.Marshal(c)
+	if err != nil { // a map of strings always marshals
+		return "{}"
+	}
+	return string(text)
+}
