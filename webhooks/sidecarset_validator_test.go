@@ -181,10 +181,6 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 			manifest: strings.Replace(betaManifest, "updateStrategy: {type: NotUpdate}", "initContainers: [{name: native, image: i, restartPolicy: Always}]", 1),
 			causes:   map[string]string{"spec.updateStrategy.type": "not updated in place yet; set updateStrategy.type NotUpdate"},
 		},
-		"what is not supported yet": {
-			manifest: strings.Replace(betaManifest, "name: agent", "name: agent, resourcesPolicy: {targetContainersMode: sum, resourcesExpr: {limits: {cpu: cpu}}}", 1),
-			causes:   map[string]string{"spec.containers[0].resourcesPolicy": "not supported yet"},
-		},
 		"a canary of nothing": {
 			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),
 			causes:   map[string]string{"metadata.annotations[apps.kruise.io/sidecarset-base]": "create the base first"},

@@ -251,26 +251,17 @@ func (p *Program) fieldError(field string, err error) error {
 	return &FieldError{SidecarSet: p.Set.Name, Field: field, Err: err}
 }
 
-// features finds the fields whose effect depends on the Pod: which of them this
-// build cannot honour yet, and what they read.
+// features finds the fields that this build cannot honour yet, and what the
+// others read of a Pod.
 func features(spec *appsv1beta1.SidecarSetSpec) (unsupported []string, needs Parts) {
-	add := func(used bool, field string) {
-		if used {
-			unsupported = append(unsupported, field)
-		}
-	}
-	lists := []struct {
-		field      string
-		containers []appsv1beta1.SidecarContainer
-	}{{"initContainers", spec.InitContainers}, {"containers", spec.Containers}}
-	for _, list := range lists {
-		for i := range list.containers {
-			c := &list.containers[i]
-			needs |= containerNeeds(c)
-			add(c.ResourcesPolicy != nil, fmt.Sprintf("spec.%s[%d].resourcesPolicy", list.field, i))
+	for _, list := range [][]appsv1beta1.SidecarContainer{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			needs |= containerNeeds(&list[i])
 		}
 	}
 	rev := spec.InjectionStrategy.Revision
-	add(rev != nil && (rev.RevisionName != nil || rev.CustomVersion != nil), "spec.injectionStrategy.revision")
+	if rev != nil && (rev.RevisionName != nil || rev.CustomVersion != nil) {
+		unsupported = append(unsupported, "spec.injectionStrategy.revision")
+	}
 	return unsupported, needs
 }

@@ -64,10 +64,9 @@ func TestComputeRefusesWhatIsNotSupportedYet(t *testing.T) {
 		set   *fixtures.SidecarSetBuilder
 		field string
 	}{
-		"resourcesPolicy":                 {fixtures.SidecarSet("s").Native("n", "n:1").With("resourcesPolicy", halfCPU), "spec.initContainers[0].resourcesPolicy"},
-		"a recorded revision":             {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "s-1"}}), "spec.injectionStrategy.revision"},
-		"nothing for a revision without names":                     {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"policy": "Always"}}), ""},
-		"nothing while it is paused":                               {one().With("resourcesPolicy", halfCPU).Paused(), ""},
+		"a recorded revision":                  {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "s-1"}}), "spec.injectionStrategy.revision"},
+		"nothing for a revision without names": {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"policy": "Always"}}), ""},
+		"nothing while it is paused":           {one().Spec("injectionStrategy", map[string]any{"paused": true, "revision": map[string]any{"revisionName": "s-1"}}), ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -87,6 +86,63 @@ func TestComputeRefusesWhatIsNotSupportedYet(t *testing.T) {
 			}
 			if !strings.Contains(err.Error(), "not supported yet") {
 				t.Errorf("message: %v", err)
+			}
+		})
+	}
+}
+
+// A Pod that carries an earlier version of the sidecars gets the resources that
+// it got at first: the pair of a hot upgrade is no target of its own policy,
+// although its names are not those of the SidecarSet.
+func TestComputedResourcesDoNotDependOnEarlierSidecars(t *testing.T) {
+	for name, upgrade := range map[string]map[string]any{"hot": hot, "cold": {"upgradeType": "ColdUpgrade"}} {
+		t.Run(name, func(t *testing.T) {
+			set := func(image string) map[string]any {
+				return fixtures.SidecarSet("mesh").Container("mesh", image).With("upgradeStrategy", upgrade).With("resourcesPolicy", halfCPU).Map()
+			}
+			pod := fixtures.Pod("web").Container("app", "app:v1").
+				With("resources", map[string]any{"limits": map[string]any{"cpu": "1"}}).Obj()
+			first, _ := injected(t, fixtures.Input(t, pod, set("mesh:v1")), pod)
+			second, plan := injected(t, fixtures.Input(t, first, set("mesh:v2")), first)
+			if len(plan.Replacements) == 0 || len(plan.Insertions) != 0 {
+				t.Fatalf("operations: %v", plan.Operations())
+			}
+			for _, c := range second["spec"].(map[string]any)["containers"].([]any) {
+				c := c.(map[string]any)
+				want := `{"limits":{"cpu":"500m"}}`
+				if c["name"] == "app" {
+					want = `{"limits":{"cpu":"1"}}`
+				}
+				if got := marshal(t, c["resources"]); got != want {
+					t.Errorf("resources of %s = %s, want %s", c["name"], got, want)
+				}
+			}
+		})
+	}
+}
+
+// A mount that the API server will refuse in the sidecar is worth a word.
+func TestComputeNotesSharedPropagation(t *testing.T) {
+	for name, tc := range map[string]struct {
+		propagation string
+		context     map[string]any
+		want        int
+	}{
+		"bidirectional":                 {"Bidirectional", nil, 1},
+		"bidirectional and privileged":  {"Bidirectional", map[string]any{"privileged": true}, 0},
+		"bidirectional, not privileged": {"Bidirectional", map[string]any{"privileged": false}, 1},
+		"from the host only":            {"HostToContainer", nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := one().With("shareVolumePolicy", enabled)
+			if tc.context != nil {
+				set.With("securityContext", tc.context)
+			}
+			pod := fixtures.Pod("web").Container("app", "app:v1").Volume("v").
+				With("volumeMounts", []any{map[string]any{"name": "v", "mountPath": "/v", "mountPropagation": tc.propagation}}).Obj()
+			_, plan := injected(t, fixtures.Input(t, pod, set.Map()), pod)
+			if len(plan.Notes) != tc.want || tc.want > 0 && !strings.Contains(plan.Notes[0].Message, "/v of container \"app\"") {
+				t.Errorf("notes = %v, want %d", plan.Notes, tc.want)
 			}
 		})
 	}

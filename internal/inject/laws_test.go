@@ -89,7 +89,8 @@ func compute(t *testing.T, w world) (inject.Plan, bool) {
 	plan, err := inject.Compute(w.input(w.pod))
 	var conflict *inject.ConflictError
 	var metadata *inject.MetadataError
-	if err != nil && !errors.As(err, &conflict) && !errors.As(err, &metadata) {
+	var resources *inject.ResourcesError
+	if err != nil && !errors.As(err, &conflict) && !errors.As(err, &metadata) && !errors.As(err, &resources) {
 		t.Fatalf("Compute: %v", err)
 	}
 	return plan, err == nil

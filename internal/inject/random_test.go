@@ -90,6 +90,9 @@ func (r *random) podParts(b *fixtures.PodBuilder) {
 		})
 		devices = append(devices, map[string]any{"name": fmt.Sprint("v-", r.IntN(3)), "devicePath": r.pick("/dev/x", "/dev/y", "/n")})
 	}
+	if r.oneIn(3) {
+		b.With("resources", map[string]any{"limits": map[string]any{"cpu": r.pick("1", "100m"), "memory": r.pick("1Gi", "101")}})
+	}
 	if mounts != nil {
 		b.With("volumeMounts", mounts).With("volumeDevices", devices)
 	}
@@ -157,6 +160,15 @@ func (r *random) container(b *fixtures.SidecarSetBuilder) {
 	}
 	if r.oneIn(4) {
 		b.With("upgradeStrategy", hot)
+	}
+	if r.oneIn(4) {
+		b.With("resourcesPolicy", map[string]any{
+			"targetContainersMode": r.pick("sum", "max"), "targetContainersNameRegex": r.pick("", "app", "c-", "."),
+			"resourcesExpr": map[string]any{
+				"limits":   map[string]any{"cpu": r.pick("cpu/3", "CPU-500m"), "memory": "max(memory*10%, 16Mi)"},
+				"requests": map[string]any{"memory": "memory"},
+			},
+		})
 	}
 	if r.oneIn(4) {
 		b.With("restartPolicy", "Always") // on a container it means nothing to us
