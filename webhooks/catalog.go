@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -46,15 +47,15 @@ type CatalogOptions struct {
 	Registry prometheus.Registerer
 }
 
-// Catalog keeps a match.Catalog that follows the SidecarSets and Namespaces in
-// the manager's cache. It runs on every replica. All its methods are safe for
+// Catalog keeps a match.Catalog that follows the SidecarSets, Namespaces and
+// ControllerRevisions in the manager's cache. It runs on every replica. All its methods are safe for
 // concurrent use, and none of those that read takes a lock or waits.
 type Catalog struct {
 	informers informerSource
 	clock     clock.Clock
 	metrics   *catalogMetrics
 
-	state atomic.Pointer[catalogState] // nil until both informers have synced
+	state atomic.Pointer[catalogState] // nil until all informers have synced
 
 	mu      sync.Mutex
 	pending pendingChanges
@@ -64,6 +65,8 @@ type Catalog struct {
 	// Only the goroutine of Start uses the following.
 	compiled   map[string]compiledSet
 	namespaces map[string]labels.Set
+	revisions  revisionIndex
+	history    map[string]compiledRevision // by SidecarSet
 }
 
 // catalogState is what readers see; nothing in it changes.
@@ -77,6 +80,7 @@ type catalogState struct {
 type pendingChanges struct {
 	sidecarSets map[string]*unstructured.Unstructured
 	namespaces  map[string]*metav1.PartialObjectMetadata
+	revisions   map[string]*appsv1.ControllerRevision
 }
 
 // compiledSet is a SidecarSet in the version that was compiled last.
@@ -93,8 +97,8 @@ type informerSource interface {
 }
 
 // NewCatalog returns a Catalog over the informers of a cache: that of SidecarSets
-// on unstructured v1beta1 objects, and that of Namespaces on their metadata. Add
-// it to the manager.
+// on unstructured v1beta1 objects, that of Namespaces on their metadata, and that
+// of ControllerRevisions. Add it to the manager.
 func NewCatalog(informers informerSource, options CatalogOptions) *Catalog {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -109,6 +113,7 @@ func NewCatalog(informers informerSource, options CatalogOptions) *Catalog {
 		changed:    make(chan struct{}, 1),
 		compiled:   map[string]compiledSet{},
 		namespaces: map[string]labels.Set{},
+		revisions:  newRevisionIndex(),
 	}
 }
 
@@ -141,9 +146,9 @@ func follow[T client.Object](ctx context.Context, informers informerSource, prot
 		AddFunc:    update,
 		UpdateFunc: func(_, object any) { update(object) },
 		DeleteFunc: func(object any) {
-			if key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
 				var gone T
-				changed(key, gone)
+				changed(name.Name, gone)
 			}
 		},
 	})
@@ -185,7 +190,7 @@ func (c *Catalog) Notify(ch chan<- struct{}) {
 // Ready is a readiness check: it fails until there is a snapshot.
 func (c *Catalog) Ready(*http.Request) error {
 	if c.state.Load() == nil {
-		return errors.New("the SidecarSets and Namespaces have not all been read yet")
+		return errors.New("the SidecarSets, Namespaces and ControllerRevisions have not all been read yet")
 	}
 	return nil
 }
@@ -206,7 +211,11 @@ func (c *Catalog) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), sidecarSets.HasSynced, namespaces.HasSynced) {
+	revisions, err := follow(ctx, c.informers, newControllerRevision(), c.revisionChanged)
+	if err != nil {
+		return err
+	}
+	if !toolscache.WaitForCacheSync(ctx.Done(), sidecarSets.HasSynced, namespaces.HasSynced, revisions.HasSynced) {
 		return nil // stopped before it began
 	}
 	for {
@@ -260,7 +269,8 @@ func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
 	pending := c.takePending()
 	setsDiffer := c.applySidecarSets(logger, pending.sidecarSets)
 	namespacesDiffer := c.applyNamespaces(pending.namespaces)
-	if c.state.Load() != nil && !setsDiffer && !namespacesDiffer {
+	historyDiffers := c.applyRevisions(logger, pending.revisions, setsDiffer)
+	if c.state.Load() != nil && !setsDiffer && !namespacesDiffer && !historyDiffers {
 		return c.clock.Since(start)
 	}
 	c.publish()
@@ -329,7 +339,7 @@ func (c *Catalog) publish() {
 			problems[name] = set.err
 		}
 	}
-	c.state.Store(&catalogState{catalog: match.Build(programs, c.namespaces), problems: problems})
+	c.state.Store(&catalogState{catalog: match.Build(programs, c.namespaces).WithHistory(c.historyPrograms()), problems: problems})
 	c.metrics.sidecarSets.Set(float64(len(c.compiled)))
 	c.metrics.unusable.Set(float64(len(problems)))
 	c.metrics.namespaces.Set(float64(len(c.namespaces)))

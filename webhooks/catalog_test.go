@@ -30,14 +30,15 @@ func (source) IsWatchListSemanticsUnSupported() bool { return true }
 
 // fakeCache hands out real informers over fake sources.
 type fakeCache struct {
-	sets, namespaces source
-	informers        map[string]toolscache.SharedIndexInformer
+	sets, namespaces, revisions source
+	informers                   map[string]toolscache.SharedIndexInformer
 }
 
 func newFakeCache() *fakeCache {
 	return &fakeCache{
 		sets:       source{sourcetesting.NewFakeControllerSource()},
 		namespaces: source{sourcetesting.NewFakeControllerSource()},
+		revisions:  source{sourcetesting.NewFakeControllerSource()},
 		informers:  map[string]toolscache.SharedIndexInformer{},
 	}
 }
@@ -45,7 +46,7 @@ func newFakeCache() *fakeCache {
 func (c *fakeCache) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
 	kind := object.GetObjectKind().GroupVersionKind().Kind
 	if c.informers[kind] == nil {
-		from, ok := map[string]source{"SidecarSet": c.sets, "Namespace": c.namespaces}[kind]
+		from, ok := map[string]source{"SidecarSet": c.sets, "Namespace": c.namespaces, "ControllerRevision": c.revisions}[kind]
 		if !ok {
 			return nil, errors.New("no such kind")
 		}

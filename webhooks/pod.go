@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"mime"
 	"net/http"
 	"slices"
@@ -37,6 +38,9 @@ type PodInjectorOptions struct {
 	ExcludedNamespaces []string
 	// Clock stamps what is injected; the real clock if nil.
 	Clock clock.PassiveClock
+	// Draw returns a number in [0,1) for choices that are left to chance; by
+	// default one that nobody can foresee.
+	Draw func() float64
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer
 }
@@ -56,6 +60,7 @@ type PodInjector struct {
 	excluded   []string
 	clock      clock.PassiveClock
 	metrics    *podMetrics
+	draw       func() float64
 }
 
 // NewPodInjector returns the handler for Pods.
@@ -63,10 +68,14 @@ func NewPodInjector(options PodInjectorOptions) *PodInjector {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
+	if options.Draw == nil {
+		options.Draw = rand.Float64
+	}
 	if options.Registry == nil {
 		options.Registry = prometheus.NewRegistry()
 	}
 	return &PodInjector{
+		draw:       options.Draw,
 		catalog:    options.Catalog,
 		namespaces: options.Namespaces,
 		excluded:   slices.Clone(options.ExcludedNamespaces),
@@ -141,7 +150,7 @@ func (a *admission) answer(w http.ResponseWriter, r *http.Request) admissionResu
 func (a *admission) inject(w http.ResponseWriter) admissionResult {
 	plan, err := inject.Compute(inject.Input{
 		Pod:        a.rev.pod,
-		Candidates: candidates(a.programs),
+		Candidates: a.candidates(),
 		Now:        a.injector.clock.Now(),
 		Known:      a.catalog.Has,
 	})
@@ -155,10 +164,15 @@ func (a *admission) inject(w http.ResponseWriter) admissionResult {
 	return resultInjected
 }
 
-func candidates(programs []*inject.Program) []inject.Candidate {
-	list := make([]inject.Candidate, len(programs))
-	for i, program := range programs {
+// candidates are the selected SidecarSets, each with what its choice of a
+// revision depends on.
+func (a *admission) candidates() []inject.Candidate {
+	list := make([]inject.Candidate, len(a.programs))
+	for i, program := range a.programs {
 		list[i].Current = program
+		if _, refers := program.Refers(); refers {
+			list[i].History, list[i].Draw = a.catalog.History(program.Name()), a.injector.draw()
+		}
 	}
 	return list
 }
@@ -237,6 +251,9 @@ func (a *admission) selects(rev *review) bool {
 func (a *admission) needs() (parts inject.Parts) {
 	for _, program := range a.programs {
 		parts |= program.Needs
+		if history := a.catalog.History(program.Name()); history != nil {
+			parts |= history.Needs
+		}
 	}
 	return parts
 }

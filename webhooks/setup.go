@@ -31,7 +31,8 @@ type Options struct {
 	// Catalog decides about Pods. It runs on every replica; whoever made it adds
 	// it to the manager.
 	Catalog *Catalog
-	// Namespace holds the ConfigMap that says which annotations SidecarSets may set.
+	// Namespace holds the ConfigMap that says which annotations SidecarSets may
+	// set, and the ControllerRevisions.
 	Namespace string
 	// ExcludedNamespaces are those whose Pods are never injected.
 	ExcludedNamespaces []string

@@ -20,6 +20,7 @@ type Catalog struct {
 	programs   []*inject.Program // by name
 	rules      []rule            // of the program at the same place
 	namespaces map[string]labels.Set
+	history    map[string]*inject.Program
 
 	// byLabel offers the programs that ask for one of a Pod's labels, or for its
 	// namespace; rest are those that ask for neither by value.
@@ -45,6 +46,19 @@ func Build(programs []*inject.Program, namespaces map[string]labels.Set) *Catalo
 	c.index()
 	return c
 }
+
+// WithHistory returns the snapshot with the recorded revisions that SidecarSets
+// inject, by name of the SidecarSet. It keeps a reference to history, which
+// nobody may change afterwards.
+func (c *Catalog) WithHistory(history map[string]*inject.Program) *Catalog {
+	with := *c
+	with.history = history
+	return &with
+}
+
+// History returns the recorded revision that a SidecarSet names for injection;
+// nil if it names none, or one that is not there.
+func (c *Catalog) History(name string) *inject.Program { return c.history[name] }
 
 func sortedByName(programs []*inject.Program) []*inject.Program {
 	sorted := slices.Clone(programs)

@@ -1,0 +1,124 @@
+package webhooks
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/revision"
+)
+
+// revisionIndex holds the ControllerRevisions of the cache by SidecarSet.
+type revisionIndex struct {
+	bySet map[string]map[string]*appsv1.ControllerRevision // by label, then by name
+	setOf map[string]string                                // by name of the ControllerRevision
+}
+
+func newRevisionIndex() revisionIndex {
+	return revisionIndex{bySet: map[string]map[string]*appsv1.ControllerRevision{}, setOf: map[string]string{}}
+}
+
+// put replaces what is known of a ControllerRevision; nil removes it.
+func (x revisionIndex) put(name string, r *appsv1.ControllerRevision) {
+	if set, known := x.setOf[name]; known {
+		delete(x.bySet[set], name)
+		if len(x.bySet[set]) == 0 {
+			delete(x.bySet, set)
+		}
+		delete(x.setOf, name)
+	}
+	if r == nil {
+		return
+	}
+	set := r.Labels[appsv1beta1.LabelSidecarSetName]
+	if x.bySet[set] == nil {
+		x.bySet[set] = map[string]*appsv1.ControllerRevision{}
+	}
+	x.bySet[set][name], x.setOf[name] = r, set
+}
+
+func (x revisionIndex) of(sidecarSet string) []*appsv1.ControllerRevision {
+	return slices.Collect(maps.Values(x.bySet[sidecarSet]))
+}
+
+// compiledRevision is a ControllerRevision that was compiled for a SidecarSet.
+type compiledRevision struct {
+	current         *inject.Program
+	uid             types.UID
+	resourceVersion string
+	program         *inject.Program // nil if it cannot be used
+}
+
+func newControllerRevision() *appsv1.ControllerRevision {
+	object := &appsv1.ControllerRevision{}
+	object.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("ControllerRevision"))
+	return object
+}
+
+func (c *Catalog) revisionChanged(name string, object *appsv1.ControllerRevision) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending.revisions == nil {
+		c.pending.revisions = map[string]*appsv1.ControllerRevision{}
+	}
+	c.pending.revisions[name] = object
+	signal(c.changed)
+}
+
+// applyRevisions compiles the recorded revisions that SidecarSets inject, each
+// once, and reports whether they are others than before.
+func (c *Catalog) applyRevisions(logger logr.Logger, changes map[string]*appsv1.ControllerRevision, setsDiffer bool) bool {
+	for name, object := range changes {
+		c.revisions.put(name, object)
+	}
+	if len(changes) == 0 && !setsDiffer {
+		return false
+	}
+	next := map[string]compiledRevision{}
+	for name, set := range c.compiled {
+		if set.program == nil {
+			continue
+		}
+		ref, refers := set.program.Refers()
+		if !refers {
+			continue
+		}
+		if chosen := revision.Choose(ref, name, c.revisions.of(name)); chosen != nil {
+			next[name] = c.compileRevision(logger, set.program, chosen)
+		}
+	}
+	differ := !maps.Equal(c.history, next)
+	c.history = next
+	return differ
+}
+
+func (c *Catalog) compileRevision(logger logr.Logger, current *inject.Program, r *appsv1.ControllerRevision) compiledRevision {
+	known, ok := c.history[current.Name()]
+	if ok && known.current == current && known.uid == r.UID && known.resourceVersion == r.ResourceVersion {
+		return known
+	}
+	next := compiledRevision{current: current, uid: r.UID, resourceVersion: r.ResourceVersion}
+	program, err := inject.CompileRevision(current, r)
+	if err != nil {
+		logger.Error(err, "ControllerRevision cannot be used as it is stored", "SidecarSet", current.Name(), "ControllerRevision", r.Name)
+		return next
+	}
+	next.program = program
+	return next
+}
+
+// historyPrograms are the recorded revisions to inject, by SidecarSet.
+func (c *Catalog) historyPrograms() map[string]*inject.Program {
+	programs := make(map[string]*inject.Program, len(c.history))
+	for name, r := range c.history {
+		if r.program != nil {
+			programs[name] = r.program
+		}
+	}
+	return programs
+}

@@ -1,0 +1,135 @@
+package webhooks_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// storedRevision is a ControllerRevision of SidecarSet a with one container, as
+// OpenKruise writes it.
+func storedRevision(name, version, image string, number int64) *appsv1.ControllerRevision {
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "system", Name: name, UID: "uid-1",
+			Labels:      map[string]string{appsv1beta1.LabelSidecarSetName: "a", appsv1beta1.LabelCustomVersion: version},
+			Annotations: map[string]string{appsv1beta1.AnnotationHash: "hash-" + name, appsv1beta1.AnnotationHashWithoutImage: "bare-" + name},
+		},
+		Data:     runtime.RawExtension{Raw: []byte(`{"spec":{"$patch":"replace","containers":[{"name":"side","image":"` + image + `","resources":{}}]}}`)},
+		Revision: number,
+	}
+}
+
+// injecting is storedSet a that injects a recorded revision.
+func injecting(t *testing.T, revision map[string]any) *unstructured.Unstructured {
+	t.Helper()
+	set := storedSet("a")
+	if err := unstructured.SetNestedMap(set.Object, revision, "spec", "injectionStrategy", "revision"); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestCatalogFollowsRevisions(t *testing.T) {
+	c := newFakeCache()
+	c.sets.Add(injecting(t, map[string]any{"customVersion": "v1"}))
+	c.revisions.Add(storedRevision("a-1", "v1", "side:1", 1))
+	catalog := c.run(t)
+	eventually(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
+	hash := func() string {
+		if history := catalog.Current().History("a"); history != nil {
+			return history.Hash
+		}
+		return ""
+	}
+	if hash() != "hash-a-1" {
+		t.Fatalf("history %q at the start", hash())
+	}
+	c.revisions.Add(storedRevision("a-2", "v2", "side:2", 2))
+	c.revisions.Add(storedRevision("a-3", "v1", "side:3", 3))
+	eventually(t, func() bool { return hash() == "hash-a-3" }, "the newest revision of the version")
+	c.revisions.Delete(storedRevision("a-3", "v1", "side:3", 3))
+	eventually(t, func() bool { return hash() == "hash-a-1" }, "the deletion of a revision")
+	c.sets.Modify(injecting(t, map[string]any{"revisionName": "a-2"}))
+	eventually(t, func() bool { return hash() == "hash-a-2" }, "a change of the SidecarSet")
+	broken := storedRevision("a-2", "v2", "side:2", 2)
+	broken.Data.Raw = []byte(`{"spec":7}`)
+	c.revisions.Modify(broken)
+	eventually(t, func() bool { return catalog.Current().History("a") == nil }, "a revision that cannot be used")
+}
+
+func TestCatalogCompilesARevisionOnce(t *testing.T) {
+	c := newFakeCache()
+	c.sets.Add(injecting(t, map[string]any{"customVersion": "v1"}))
+	c.revisions.Add(storedRevision("a-1", "v1", "side:1", 1))
+	catalog := c.run(t)
+	eventually(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
+	history := catalog.Current().History("a")
+	c.sets.Add(storedSet("b"))
+	eventually(t, func() bool { return catalog.Current().Has("b") }, "another SidecarSet")
+	if history == nil || catalog.Current().History("a") != history {
+		t.Error("the revision was compiled again")
+	}
+}
+
+func TestPodInjectorGivesARecordedRevision(t *testing.T) {
+	set := injecting(t, map[string]any{"customVersion": "v1", "policy": "Partial"})
+	if err := unstructured.SetNestedField(set.Object, "50%", "spec", "updateStrategy", "partition"); err != nil {
+		t.Fatal(err)
+	}
+	current := fixtures.Program(t, set.Object)
+	current.Unsupported = nil
+	history, err := inject.CompileRevision(current, storedRevision("a-1", "v1", "side:recorded", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		draw    float64
+		history map[string]*inject.Program
+		want    string
+	}{
+		"drawn":                   {0.4, map[string]*inject.Program{"a": history}, "side:recorded"},
+		"not drawn":               {0.6, map[string]*inject.Program{"a": history}, "side:v1"},
+		"not drawn and not there": {0.6, nil, "side:v1"},
+		"drawn and not there":     {0.4, nil, `"allowed":false`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			handler := webhooks.NewPodInjector(webhooks.PodInjectorOptions{
+				Catalog:    func() *match.Catalog { return match.Build([]*inject.Program{current}, nil).WithHistory(tc.history) },
+				Namespaces: &liveNamespaces{},
+				Clock:      clocktesting.NewFakePassiveClock(fixtures.Now),
+				Draw:       func() float64 { return tc.draw },
+			})
+			pod := fixtures.Pod("p").Label("app", "a").Container("app", "app:v1").Obj()
+			w := send(handler, strings.NewReader(string(encode(t, request(pod)))))
+			got := patchOf(t, w.Body.Bytes())
+			if w.Code != http.StatusOK || !strings.Contains(got, tc.want) {
+				t.Errorf("%d, want %s in %s", w.Code, tc.want, got)
+			}
+		})
+	}
+}
+
+// patchOf is the answer with its patch in plain text.
+func patchOf(t *testing.T, body []byte) string {
+	t.Helper()
+	var review struct{ Response struct{ Patch []byte } }
+	if err := json.Unmarshal(body, &review); err != nil {
+		t.Fatal(err)
+	}
+	return string(body) + string(review.Response.Patch)
+}
