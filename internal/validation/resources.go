@@ -103,11 +103,10 @@ func hugePagesAlone(r *corev1.ResourceRequirements) bool {
 	return huge && !ordinary
 }
 
-// isMultiple reports whether q is a multiple of the size; a size that is none is
-// left to the API server.
+// isMultiple reports whether q is a multiple of the size of a page.
 func isMultiple(q resource.Quantity, size string) bool {
 	page, err := resource.ParseQuantity(size)
-	return err != nil || page.Value() <= 0 || q.Value()%page.Value() == 0
+	return err == nil && page.Value() > 0 && q.Value()%page.Value() == 0
 }
 
 func validateResizePolicy(policies []corev1.ContainerResizePolicy, path *field.Path) field.ErrorList {

@@ -90,6 +90,15 @@ func validateSource(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
 	if v := s.Image; v != nil {
 		errs = append(errs, validateValue(v.PullPolicy, path.Child("image", "pullPolicy"), pullPolicies...)...)
 	}
+	if v := s.ISCSI; v != nil {
+		errs = append(errs, validateISCSI(v, path.Child("iscsi"))...)
+	}
+	if v := s.FC; v != nil {
+		errs = append(errs, validateFC(v, path.Child("fc"))...)
+	}
+	if v := s.AzureDisk; v != nil {
+		errs = append(errs, validateAzureDisk(v, path.Child("azureDisk"))...)
+	}
 	if v := s.Ephemeral; v != nil {
 		errs = append(errs, validateClaimTemplate(v.VolumeClaimTemplate, path.Child("ephemeral", "volumeClaimTemplate"))...)
 	}
@@ -111,28 +120,6 @@ func validateCSI(v *corev1.CSIVolumeSource, path *field.Path) field.ErrorList {
 	}
 	if ref := v.NodePublishSecretRef; ref != nil {
 		errs = append(errs, validateObjectName(ref.Name, path.Child("nodePublishSecretRef", "name"), "name the Secret")...)
-	}
-	return errs
-}
-
-// validateClaimTemplate checks what every claim needs.
-func validateClaimTemplate(t *corev1.PersistentVolumeClaimTemplate, path *field.Path) field.ErrorList {
-	if t == nil {
-		return field.ErrorList{field.Required(path, "describe the claim that is made for each Pod")}
-	}
-	var errs field.ErrorList
-	at := path.Child("spec", "accessModes")
-	if len(t.Spec.AccessModes) == 0 {
-		errs = append(errs, field.Required(at, "say how the volume is used, for example ReadWriteOnce"))
-	}
-	for i, mode := range t.Spec.AccessModes {
-		errs = append(errs, validateValue(mode, at.Index(i), corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)...)
-	}
-	at = path.Child("spec", "resources", "requests").Key(string(corev1.ResourceStorage))
-	if storage, ok := t.Spec.Resources.Requests[corev1.ResourceStorage]; !ok {
-		errs = append(errs, field.Required(at, "say how large the volume is, for example 1Gi"))
-	} else if storage.Sign() <= 0 {
-		errs = append(errs, field.Invalid(at, storage.String(), "must be greater than 0; correct it"))
 	}
 	return errs
 }

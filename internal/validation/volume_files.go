@@ -1,8 +1,11 @@
 package validation
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -65,6 +68,9 @@ func validateProjection(s *corev1.VolumeProjection, path *field.Path) field.Erro
 		member{"serviceAccountToken", s.ServiceAccountToken != nil}, member{"clusterTrustBundle", s.ClusterTrustBundle != nil},
 		member{"podCertificate", s.PodCertificate != nil},
 	)
+	if len(errs) > 0 && errs[0].Type == field.ErrorTypeRequired {
+		return nil // the API server takes one without source
+	}
 	if v := s.Secret; v != nil {
 		errs = append(errs, requireText(v.Name, path.Child("secret", "name"), "name the Secret")...)
 		errs = append(errs, validateKeys(v.Items, path.Child("secret", "items"))...)
@@ -83,14 +89,33 @@ func validateProjection(s *corev1.VolumeProjection, path *field.Path) field.Erro
 		errs = append(errs, validateTrustBundle(v, path.Child("clusterTrustBundle"))...)
 	}
 	if v := s.PodCertificate; v != nil {
-		errs = append(errs, requireText(v.SignerName, path.Child("podCertificate", "signerName"), "name the signer, <domain>/<name>")...)
-		errs = append(errs, requireText(v.KeyType, path.Child("podCertificate", "keyType"), "name the type of key, for example ED25519")...)
-		if v.CredentialBundlePath+v.KeyPath+v.CertificateChainPath == "" {
-			errs = append(errs, field.Required(path.Child("podCertificate", "credentialBundlePath"), "say where in the volume the file goes, here, in keyPath or in certificateChainPath"))
+		errs = append(errs, validateCertificate(v, path.Child("podCertificate"))...)
+	}
+	return errs
+}
+
+func validateCertificate(v *corev1.PodCertificateProjection, path *field.Path) field.ErrorList {
+	errs := validateSignerName(v.SignerName, path.Child("signerName"))
+	errs = append(errs, requireText(v.KeyType, path.Child("keyType"), "name the type of key, for example ED25519")...)
+	errs = append(errs, validateValue(v.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+	if life := v.MaxExpirationSeconds; life != nil && *life < minCertificateSeconds {
+		errs = append(errs, field.Invalid(path.Child("maxExpirationSeconds"), *life, "must be 3600 (one hour) or more; correct or remove it"))
+	}
+	if v.CredentialBundlePath+v.KeyPath+v.CertificateChainPath == "" {
+		return append(errs, field.Required(path.Child("credentialBundlePath"), "say where in the volume the file goes, here, in keyPath or in certificateChainPath"))
+	}
+	for _, file := range []struct{ member, path string }{
+		{"credentialBundlePath", v.CredentialBundlePath}, {"keyPath", v.KeyPath}, {"certificateChainPath", v.CertificateChainPath},
+	} {
+		if file.path != "" {
+			errs = append(errs, validateFilePath(file.path, path.Child(file.member))...)
 		}
 	}
 	return errs
 }
+
+// minCertificateSeconds is the shortest life of a Pod's certificate, one hour.
+const minCertificateSeconds = 60 * 60
 
 // The bounds of a token's life, in seconds: ten minutes, and what fits 32 bits.
 const (
@@ -111,12 +136,15 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path *field.Pat
 	errs = append(errs, validateOneOf(path, member{"name", v.Name != nil}, member{"signerName", v.SignerName != nil})...)
 	if v.Name != nil {
 		errs = append(errs, requireText(*v.Name, path.Child("name"), "name the ClusterTrustBundle")...)
+		if *v.Name != "" && !strings.Contains(*v.Name, ":") { // one with a colon belongs to a signer
+			errs = append(errs, invalid(path.Child("name"), *v.Name, validation.IsDNS1123Subdomain(*v.Name))...)
+		}
 		if v.LabelSelector != nil {
 			errs = append(errs, field.Invalid(path.Child("labelSelector"), "", "may not stand beside name; remove one of them"))
 		}
 	}
 	if v.SignerName != nil {
-		errs = append(errs, requireText(*v.SignerName, path.Child("signerName"), "name the signer, <domain>/<name>")...)
+		errs = append(errs, validateSignerName(*v.SignerName, path.Child("signerName"))...)
 	}
 	return errs
 }
