@@ -91,7 +91,6 @@ func TestPodInjectorGivesARecordedRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	current := fixtures.Program(t, set.Object)
-	current.Unsupported = nil
 	history, err := inject.CompileRevision(current, storedRevision("a-1", "v1", "side:recorded", 1))
 	if err != nil {
 		t.Fatal(err)

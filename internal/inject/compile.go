@@ -95,7 +95,7 @@ func compileContent(object map[string]any) (*Program, error) {
 	p.baseOfCanary = baseOfCanary(set)
 	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
-	p.Unsupported, p.Needs = features(&set.Spec)
+	p.Needs = needsOf(&set.Spec)
 	return p, nil
 }
 
@@ -251,17 +251,12 @@ func (p *Program) fieldError(field string, err error) error {
 	return &FieldError{SidecarSet: p.Set.Name, Field: field, Err: err}
 }
 
-// features finds the fields that this build cannot honour yet, and what the
-// others read of a Pod.
-func features(spec *appsv1beta1.SidecarSetSpec) (unsupported []string, needs Parts) {
+// needsOf says what the sidecars read of a Pod.
+func needsOf(spec *appsv1beta1.SidecarSetSpec) (needs Parts) {
 	for _, list := range [][]appsv1beta1.SidecarContainer{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			needs |= containerNeeds(&list[i])
 		}
 	}
-	rev := spec.InjectionStrategy.Revision
-	if rev != nil && (rev.RevisionName != nil || rev.CustomVersion != nil) {
-		unsupported = append(unsupported, "spec.injectionStrategy.revision")
-	}
-	return unsupported, needs
+	return needs
 }

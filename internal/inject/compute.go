@@ -15,9 +15,9 @@ import (
 
 // Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
 // the order of the candidates, and a Pod that already carries the result yields
-// an empty plan. The error is, or joins, *ConflictError, *UnsupportedError,
-// *InvalidError, *RevisionError, *MetadataError and *ResourcesError: each says
-// what the users have to change.
+// an empty plan. The error is, or joins, *ConflictError, *InvalidError,
+// *RevisionError, *MetadataError and *ResourcesError: each says what the users
+// have to change.
 func Compute(in Input) (Plan, error) {
 	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known}}
 	c.readRecords()
@@ -105,8 +105,6 @@ func (c *computation) checkTargets() error {
 	for i := range c.targets {
 		switch t := &c.targets[i]; {
 		case t.skip != "":
-		case len(t.Unsupported) > 0:
-			return &UnsupportedError{SidecarSet: t.Name(), Field: t.Unsupported[0]}
 		case t.problem != nil:
 			return t.problem
 		case t.invalid != nil:

@@ -38,16 +38,6 @@ const (
 	kindInit      = "init container"
 )
 
-// UnsupportedError says that a SidecarSet uses a field that this build cannot
-// honour; injecting without it would give the Pod a wrong sidecar.
-type UnsupportedError struct{ SidecarSet, Field string }
-
-func (e *UnsupportedError) Error() string {
-	return fmt.Sprintf("SidecarSet %q uses %s, which is not supported yet: "+
-		"remove the field, or set spec.injectionStrategy.paused to let Pods start without this sidecar",
-		e.SidecarSet, e.Field)
-}
-
 // RevisionError says that the recorded revision to inject is not there, or
 // cannot be used.
 type RevisionError struct{ SidecarSet, Reference string }

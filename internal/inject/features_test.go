@@ -1,11 +1,8 @@
 package inject_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
@@ -56,38 +53,6 @@ func TestComputeRefusesAPodThatWasReadInPart(t *testing.T) {
 	in.Pod.Parts = inject.PartVolumeMounts
 	if _, err := inject.Compute(in); err == nil || !strings.Contains(err.Error(), `"s"`) {
 		t.Errorf("error = %v", err)
-	}
-}
-
-func TestComputeRefusesWhatIsNotSupportedYet(t *testing.T) {
-	tests := map[string]struct {
-		set   *fixtures.SidecarSetBuilder
-		field string
-	}{
-		"a recorded revision":                  {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "s-1"}}), "spec.injectionStrategy.revision"},
-		"nothing for a revision without names": {one().Spec("injectionStrategy", map[string]any{"revision": map[string]any{"policy": "Always"}}), ""},
-		"nothing while it is paused":           {one().Spec("injectionStrategy", map[string]any{"paused": true, "revision": map[string]any{"revisionName": "s-1"}}), ""},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			_, err := inject.Compute(fixtures.Input(t, app().Obj(), tc.set.Map()))
-			if tc.field == "" {
-				if err != nil {
-					t.Errorf("refused: %v", err)
-				}
-				return
-			}
-			var unsupported *inject.UnsupportedError
-			if !errors.As(err, &unsupported) {
-				t.Fatalf("error = %v, want an UnsupportedError", err)
-			}
-			if diff := cmp.Diff(inject.UnsupportedError{SidecarSet: "s", Field: tc.field}, *unsupported); diff != "" {
-				t.Errorf("error (-want +got):\n%s", diff)
-			}
-			if !strings.Contains(err.Error(), "not supported yet") {
-				t.Errorf("message: %v", err)
-			}
-		})
 	}
 }
 

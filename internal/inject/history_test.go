@@ -38,7 +38,6 @@ func logAt(t *testing.T, revision, update members, draw float64) inject.Candidat
 		set = set.Spec("updateStrategy", update)
 	}
 	current := fixtures.Program(t, set.Map())
-	current.Unsupported = nil
 	history, err := inject.CompileRevision(current, logRevision())
 	if err != nil {
 		t.Fatalf("CompileRevision: %v", err)

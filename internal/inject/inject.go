@@ -41,10 +41,6 @@ type Program struct {
 	// It is empty, not nil, where there are none.
 	SidecarList []string
 
-	// Unsupported names the fields that this build cannot honour yet. Compute
-	// refuses a Pod that such a Program would have to inject into.
-	Unsupported []string
-
 	// Needs says which parts of a Pod Compute reads for this Program beyond
 	// what a PodView always holds.
 	Needs Parts

@@ -64,6 +64,5 @@ func validateSpec(spec *appsv1beta1.SidecarSetSpec, recorded bool, path *field.P
 	errs = append(errs, validateVolumes(spec.Volumes, path.Child("volumes"))...)
 	errs = append(errs, validateUpdateStrategy(spec, path.Child("updateStrategy"))...)
 	errs = append(errs, validateRevision(spec.InjectionStrategy.Revision, recorded, path.Child("injectionStrategy", "revision"))...)
-	errs = append(errs, validatePatchPodMetadata(spec.PatchPodMetadata, path.Child("patchPodMetadata"))...)
-	return append(errs, validateSupported(spec, path)...)
+	return append(errs, validatePatchPodMetadata(spec.PatchPodMetadata, path.Child("patchPodMetadata"))...)
 }

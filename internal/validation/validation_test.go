@@ -68,7 +68,6 @@ func TestCreateRefuses(t *testing.T) {
 		"a volume without a name":            {spec: `volumes: [{}]`, want: []string{"spec.volumes[0].name: Required: give it a name"}},
 		"volumes with bad and equal names":   {spec: `volumes: [{name: v}, {name: "v v"}, {name: v}]`, want: []string{"spec.volumes[1].name: Invalid: " + dnsLabel, "spec.volumes[2].name: Duplicate: names are unique"}},
 
-		"injecting old revisions, for now":     {spec: `injectionStrategy: {revision: {customVersion: v1}}`, want: []string{"spec.injectionStrategy.revision: Forbidden: injecting a recorded revision is not supported yet; remove it"}},
 		"all problems at once, in field order": {name: "a.b", spec: `{selector: null, containers: [{name: a}], volumes: [{}]}`, want: []string{"metadata.name: Invalid", "spec.selector: Required", "spec.containers[0].image: Required", "spec.volumes[0].name: Required"}},
 	}
 	for name, tc := range tests {

@@ -11,8 +11,11 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -194,6 +197,103 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 		revisions, err := history(ctx, set.GetName())
 		if err != nil || len(revisions) != 1 || revisions[0].Name != r.Name || revisions[0].UID == r.UID {
 			return fmt.Errorf("%v, %v", revisions, err)
+		}
+		return nil
+	})
+}
+
+// imageOf creates a Pod and returns the image that its sidecar was given.
+func imageOf(t *testing.T, p *corev1.Pod) string {
+	t.Helper()
+	create(t, p)
+	for _, c := range p.Spec.Containers {
+		if c.Name == "agent" {
+			return c.Image
+		}
+	}
+	t.Fatalf("Pod %s has no sidecar", p.Name)
+	return ""
+}
+
+// awaitImage waits until every replica gives new Pods that image and no other.
+func awaitImage(t *testing.T, set *unstructured.Unstructured, namespace, image string) {
+	t.Helper()
+	awaitInjected(t, set, namespace, "app=pinned")
+	stand.Eventually(t, 10*time.Second, "Pods with image "+image, func(ctx context.Context) error {
+		for range 4 * len(replicas) {
+			p := pod(namespace, "probe", "app=pinned")
+			if err := api.Create(ctx, p, client.DryRunAll); err != nil {
+				return err
+			}
+			for _, c := range p.Spec.Containers {
+				if c.Name == "agent" && c.Image != image {
+					return fmt.Errorf("a Pod gets %s", c.Image)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func TestInjectionOfARecordedRevision(t *testing.T) {
+	const v1, v2 = "example.com/agent:v1", "example.com/agent:v2"
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: pinned}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+customVersion: v1
+containers: [{name: agent, image: "`+v1+`"}]
+`)
+	first := mustHistory(t, set.GetName())[0].Name
+	spec := containersOf(v2)
+	spec["customVersion"] = "v2"
+	setSpec(t, set, spec)
+
+	inject := func(revision, partition any) {
+		setSpec(t, set, map[string]any{
+			"injectionStrategy": map[string]any{"revision": revision},
+			"updateStrategy":    map[string]any{"partition": partition},
+		})
+	}
+	tests := []struct {
+		name                string
+		revision, partition any
+		want                string
+	}{
+		{"nothing named", nil, nil, v2},
+		{"by name", map[string]any{"revisionName": first, "customVersion": nil}, nil, v1},
+		{"by version", map[string]any{"revisionName": nil, "customVersion": "v1", "policy": "Always"}, nil, v1},
+		{"in part, never", map[string]any{"customVersion": "v1", "policy": "Partial"}, "0%", v2},
+		{"in part, always", map[string]any{"customVersion": "v1", "policy": "Partial"}, "100%", v1},
+	}
+	for i, tc := range tests {
+		inject(tc.revision, tc.partition)
+		awaitImage(t, set, namespace, tc.want)
+		p := pod(namespace, fmt.Sprint("p-", i), "app=pinned")
+		if got := imageOf(t, p); got != tc.want {
+			t.Errorf("%s: image %s, want %s", tc.name, got, tc.want)
+		}
+		if records := p.Annotations[appsv1beta1.AnnotationHash]; tc.want == v1 && !strings.Contains(records, `"controllerRevision":"`+first+`"`) {
+			t.Errorf("%s: the Pod records %s, want %s", tc.name, records, first)
+		}
+		if _, recorded := p.Annotations[appsv1beta1.AnnotationRevisionChoice]; recorded != strings.HasPrefix(tc.name, "in part") {
+			t.Errorf("%s: annotations %v", tc.name, p.Annotations)
+		}
+	}
+
+	err := api.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"injectionStrategy":{"revision":{"customVersion":"v0"}}}}`)))
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("a revision that is not there: %v", err)
+	}
+
+	// The revision that is needed goes; one that is not needed does not matter (T15).
+	if err := api.Delete(t.Context(), &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: first}}); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 10*time.Second, "a refusal", func(ctx context.Context) error {
+		err := api.Create(ctx, pod(namespace, "probe", "app=pinned"), client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), set.GetName()) || !strings.Contains(err.Error(), "customVersion v1") {
+			return fmt.Errorf("error %v", err)
 		}
 		return nil
 	})
