@@ -75,9 +75,9 @@ func validateNotNegative(value int64, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, value, "must be 0 or more; correct or remove it")}
 }
 
-// validateMode checks the permission bits of a file; limit is the largest.
-func validateMode(mode *int32, limit int32, path *field.Path) field.ErrorList {
-	if mode == nil || *mode >= 0 && *mode <= limit {
+// validateMode checks the permission bits of a file.
+func validateMode(mode *int32, path *field.Path) field.ErrorList {
+	if mode == nil || *mode >= 0 && *mode <= maxFileMode {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, *mode, "must be permission bits, such as 0644 in YAML or 420 in JSON; correct or remove it")}

@@ -72,7 +72,7 @@ func validateSource(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
 		errs = append(errs, validateFiles(v.Items, v.DefaultMode, path.Child("configMap"))...)
 	}
 	if v := s.DownwardAPI; v != nil {
-		errs = append(errs, validateMode(v.DefaultMode, maxFileMode, path.Child("downwardAPI", "defaultMode"))...)
+		errs = append(errs, validateMode(v.DefaultMode, path.Child("downwardAPI", "defaultMode"))...)
 		errs = append(errs, validateDownwardFiles(v.Items, path.Child("downwardAPI", "items"))...)
 	}
 	if v := s.Projected; v != nil {

@@ -11,7 +11,7 @@ import (
 
 // validateFiles checks the files that a Secret's or ConfigMap's keys become.
 func validateFiles(items []corev1.KeyToPath, mode *int32, path *field.Path) field.ErrorList {
-	errs := validateMode(mode, maxFileMode, path.Child("defaultMode"))
+	errs := validateMode(mode, path.Child("defaultMode"))
 	return append(errs, validateKeys(items, path.Child("items"))...)
 }
 
@@ -21,7 +21,7 @@ func validateKeys(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 		item, at := &items[i], path.Index(i)
 		errs = append(errs, requireText(item.Key, at.Child("key"), "name a key")...)
 		errs = append(errs, validateFilePath(item.Path, at.Child("path"))...)
-		errs = append(errs, validateMode(item.Mode, maxFileMode, at.Child("mode"))...)
+		errs = append(errs, validateMode(item.Mode, at.Child("mode"))...)
 	}
 	return errs
 }
@@ -39,7 +39,7 @@ func validateDownwardFiles(items []corev1.DownwardAPIVolumeFile, path *field.Pat
 			errs = append(errs, requireText(ref.ContainerName, at.Child("resourceFieldRef", "containerName"), "name the container")...)
 			errs = append(errs, validateResourceFieldRef(ref, at.Child("resourceFieldRef"))...)
 		}
-		errs = append(errs, validateMode(item.Mode, maxFileMode, at.Child("mode"))...)
+		errs = append(errs, validateMode(item.Mode, at.Child("mode"))...)
 	}
 	return errs
 }
@@ -47,7 +47,7 @@ func validateDownwardFiles(items []corev1.DownwardAPIVolumeFile, path *field.Pat
 // validateProjected checks a volume that joins several sources. Their files
 // share one directory, so that no two may have one path.
 func validateProjected(v *corev1.ProjectedVolumeSource, path *field.Path) field.ErrorList {
-	errs := validateMode(v.DefaultMode, maxFileMode, path.Child("defaultMode"))
+	errs := validateMode(v.DefaultMode, path.Child("defaultMode"))
 	taken := sets.New[string]()
 	for i := range v.Sources {
 		source, at := &v.Sources[i], path.Child("sources").Index(i)

@@ -144,7 +144,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	stand.Eventually(t, 10*time.Second, "the new version", func(ctx context.Context) error {
 		revisions, err := history(ctx, set.GetName())
 		if err != nil || len(revisions) != 1 || revisions[0].Labels[appsv1beta1.LabelCustomVersion] != "v3" {
-			return fmt.Errorf("%v, %v", revisions, err)
+			return fmt.Errorf("%v, error %s", revisions, fmt.Sprint(err))
 		}
 		return nil
 	})
@@ -196,7 +196,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	stand.Eventually(t, 10*time.Second, "the revision", func(ctx context.Context) error {
 		revisions, err := history(ctx, set.GetName())
 		if err != nil || len(revisions) != 1 || revisions[0].Name != r.Name || revisions[0].UID == r.UID {
-			return fmt.Errorf("%v, %v", revisions, err)
+			return fmt.Errorf("%v, error %s", revisions, fmt.Sprint(err))
 		}
 		return nil
 	})
@@ -293,7 +293,7 @@ containers: [{name: agent, image: "`+v1+`"}]
 	stand.Eventually(t, 10*time.Second, "a refusal", func(ctx context.Context) error {
 		err := api.Create(ctx, pod(namespace, "probe", "app=pinned"), client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), set.GetName()) || !strings.Contains(err.Error(), "customVersion v1") {
-			return fmt.Errorf("error %v", err)
+			return fmt.Errorf("error %s", fmt.Sprint(err))
 		}
 		return nil
 	})
