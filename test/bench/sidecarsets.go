@@ -35,8 +35,9 @@ func selector(i int, app string) map[string]any {
 	return selected
 }
 
-// sidecarSet injects two containers, one init container and two volumes, and
-// has the defaults that our webhook would have written.
+// sidecarSet injects two containers, one init container and two volumes. It has
+// the defaults that our webhook would have written, and a status that is up to
+// date, as nearly all SidecarSets are nearly always.
 func sidecarSet(name string, selector map[string]any) map[string]any {
 	return map[string]any{
 		"apiVersion": "apps.kruise.io/v1beta1",
@@ -60,6 +61,10 @@ func sidecarSet(name string, selector map[string]any) map[string]any {
 				map[string]any{"name": "sidecar-logs", "emptyDir": map[string]any{}},
 				map[string]any{"name": "sidecar-config", "configMap": map[string]any{"name": "sidecar-config", "defaultMode": int64(420)}},
 			},
+		},
+		"status": map[string]any{
+			"observedGeneration": int64(1), "latestRevision": name + "-6565dfc8d5", "collisionCount": int64(0),
+			"matchedPods": int64(0), "updatedPods": int64(0), "readyPods": int64(0),
 		},
 	}
 }
