@@ -5,20 +5,30 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// withoutProbes drops what the framework logs each time a probe fails: it names
-// no check and no reason. addReadiness logs both, once per change.
-func withoutProbes() zap.Option {
-	return zap.WrapCore(func(core zapcore.Core) zapcore.Core { return probeFilter{core} })
+// mostVerbose is the highest level that can be logged, whatever --zap-log-level
+// says. Above it client-go logs its requests, from 8 on with their bodies, in
+// which Secrets and the environment of containers stand.
+const mostVerbose = 5
+
+// filterLog drops what must never be logged, and what the framework logs each
+// time a probe fails: it names no check and no reason. addReadiness logs both,
+// once per change.
+func filterLog() zap.Option {
+	return zap.WrapCore(func(core zapcore.Core) zapcore.Core { return logFilter{core} })
 }
 
-type probeFilter struct{ zapcore.Core }
+type logFilter struct{ zapcore.Core }
 
-func (f probeFilter) With(fields []zapcore.Field) zapcore.Core {
-	return probeFilter{f.Core.With(fields)}
+func (f logFilter) With(fields []zapcore.Field) zapcore.Core {
+	return logFilter{f.Core.With(fields)}
 }
 
-func (f probeFilter) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if entry.LoggerName == "controller-runtime.healthz" {
+func (f logFilter) Enabled(level zapcore.Level) bool {
+	return level >= -mostVerbose && f.Core.Enabled(level)
+}
+
+func (f logFilter) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if entry.LoggerName == "controller-runtime.healthz" || !f.Enabled(entry.Level) {
 		return checked
 	}
 	return f.Core.Check(entry, checked)

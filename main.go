@@ -56,7 +56,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sidecarset-operator:", err)
 		os.Exit(2)
 	}
-	logger := zap.New(zap.UseFlagOptions(&o.logging), zap.RawZapOpts(withoutProbes()))
+	logger := zap.New(zap.UseFlagOptions(&o.logging), zap.RawZapOpts(filterLog()))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
 
@@ -119,11 +119,21 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	if err := mgr.Add(onEveryReplica(boundGarbage)); err != nil {
+		return err
+	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
+
+// onEveryReplica runs, whoever leads.
+type onEveryReplica func(context.Context) error
+
+func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
+
+func (onEveryReplica) NeedLeaderElection() bool { return false }
 
 // addReadiness adds a readiness check and logs its answer whenever it changes:
 // the probe's own answer keeps reasons to itself.

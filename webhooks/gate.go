@@ -25,7 +25,7 @@ type Limits struct {
 	// Body is the longest body, in bytes.
 	Body int64
 	// Held bounds the bytes of all bodies that have been read or are being read
-	// and are not answered yet. Memory may be twice that, since buffers double.
+	// and are not answered yet.
 	Held int64
 	// Active is how many requests are answered at a time; Waiting is how many
 	// more wait for that, and Patience for how long.
@@ -42,14 +42,14 @@ const streamedAfter = 256 << 10
 
 // The defaults. Pods are the cheapest to answer, but a new Namespace has to be
 // read from the API server while a Pod waits, so there are more places than
-// cores could fill. A SidecarSet is decoded into many times its length. 14 MiB
-// are two of the longest bodies, or 1,400 Pods of 10 KB; the sum of all is
-// chosen so that the process stays under 128 MiB.
+// cores could fill. A SidecarSet is decoded into many times its length. 8 MiB
+// hold one of the longest bodies, or 800 Pods of 10 KB; the sum of all is chosen
+// so that the process stays under 128 MiB.
 func defaultLimits() (pods, sidecarSets, conversions Limits) {
 	cores := runtime.GOMAXPROCS(0)
 	places := func(perCore, least int) int { return max(perCore*cores, least) }
-	pods = Limits{Body: MaxAdmissionBytes, Held: 2 * MaxAdmissionBytes, Active: places(16, 32), Patience: time.Second}
-	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: MaxAdmissionBytes + 1<<20, Active: places(2, 4), Patience: 2 * time.Second}
+	pods = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(16, 32), Patience: time.Second}
+	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(2, 4), Patience: 2 * time.Second}
 	conversions = Limits{Body: MaxConversionBytes, Held: 4 << 20, Active: places(2, 4), Patience: 5 * time.Second, Streams: 2}
 	for _, l := range []*Limits{&pods, &sidecarSets, &conversions} {
 		l.Waiting = 128
@@ -103,7 +103,7 @@ func newGate(limits Limits) *gate {
 func (g *gate) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := heldBodies.Get().(*heldBody)
-		body.gate, body.limit = g, g.limits.Body
+		body.gate = g
 		defer body.release()
 		if refusal := g.receive(r, body); refusal != nil {
 			g.refuse(w, refusal)
@@ -161,7 +161,7 @@ func (g *gate) receive(r *http.Request, body *heldBody) *gateRefusal {
 	if r.ContentLength > g.limits.Body {
 		return &gateRefusal{failure: tooLarge(g.limits.Body), reason: refusedTooLarge}
 	}
-	err := body.fill(r.Body, r.ContentLength)
+	err := body.fill(r.Body)
 	switch {
 	case err == nil:
 		return nil
@@ -185,63 +185,93 @@ var (
 // memory.
 type heldBody struct {
 	gate     *gate
-	limit    int64
-	data     []byte
+	data     []byte        // what is in memory, once fill has returned
 	at       int           // how much of data has been read
 	rest     io.ReadCloser // what follows data, unless complete
 	complete bool
+
+	size     int64     // bytes that count as held
+	small    []byte    // where a body begins, reused
+	segments []*[]byte // where a long one goes on
 }
 
 // heldBodies are reused with buffers in which most Pods fit. Connections are
 // bounded, and with them what this adds to Limits.Held.
-var heldBodies = sync.Pool{New: func() any { return &heldBody{data: make([]byte, 0, smallBody)} }}
+var heldBodies = sync.Pool{New: func() any { return &heldBody{small: make([]byte, 0, smallBody)} }}
 
-const smallBody = 16 << 10
+// segments are where long bodies are gathered: a buffer that doubled would leave
+// its own length of garbage, and a client that sends half a body much of that.
+var segments = sync.Pool{New: func() any { return new(make([]byte, 0, segmentSize)) }}
+
+const (
+	smallBody   = 16 << 10
+	segmentSize = 64 << 10
+)
 
 // release ends the use of the body and of its bytes.
 func (b *heldBody) release() {
-	b.gate.held.Add(-int64(len(b.data)))
-	if cap(b.data) > 4*smallBody {
-		b.data = make([]byte, 0, smallBody)
-	}
-	*b = heldBody{data: b.data[:0]}
+	b.releaseSegments()
+	b.gate.held.Add(-b.size)
+	*b = heldBody{small: b.small[:0]}
 	heldBodies.Put(b)
 }
 
+func (b *heldBody) releaseSegments() {
+	for _, s := range b.segments {
+		*s = (*s)[:0]
+		segments.Put(s)
+	}
+	b.segments = nil
+}
+
 // fill reads the body until it ends or is long enough to be streamed.
-func (b *heldBody) fill(from io.ReadCloser, length int64) error {
-	for {
-		if len(b.data) == cap(b.data) {
-			if b.gate.limits.Streams > 0 && len(b.data) >= streamedAfter {
-				b.rest = http.MaxBytesReader(nil, from, b.limit-int64(len(b.data)))
+func (b *heldBody) fill(from io.ReadCloser) error {
+	streams := b.gate.limits.Streams > 0
+	for buffer := &b.small; ; buffer = b.another() {
+		for len(*buffer) < cap(*buffer) {
+			n, err := from.Read((*buffer)[len(*buffer):cap(*buffer)])
+			*buffer = (*buffer)[:len(*buffer)+n]
+			b.size += int64(n)
+			held := b.gate.held.Add(int64(n))
+			switch {
+			case b.size > b.gate.limits.Body:
+				return errBodyTooLong
+			case errors.Is(err, io.EOF):
+				b.complete = true
+				b.join()
 				return nil
+			case err != nil:
+				return err
+			case held > b.gate.limits.Held:
+				return errHeldTooMuch
 			}
-			b.grow(length)
 		}
-		n, err := from.Read(b.data[len(b.data):cap(b.data)])
-		b.data = b.data[:len(b.data)+n]
-		held := b.gate.held.Add(int64(n))
-		switch {
-		case int64(len(b.data)) > b.limit:
-			return errBodyTooLong
-		case errors.Is(err, io.EOF):
-			b.complete = true
+		if streams && b.size > streamedAfter {
+			b.rest = http.MaxBytesReader(nil, from, b.gate.limits.Body-b.size)
+			b.join()
 			return nil
-		case err != nil:
-			return err
-		case held > b.gate.limits.Held:
-			return errHeldTooMuch
 		}
 	}
 }
 
-// grow doubles the buffer, to no more than the body is said to need.
-func (b *heldBody) grow(length int64) {
-	size := min(2*int64(cap(b.data)), b.limit+1)
-	if length > int64(len(b.data)) {
-		size = min(size, length+1) // the end is noticed by reading once more
+// another is the next segment.
+func (b *heldBody) another() *[]byte {
+	segment := segments.Get().(*[]byte)
+	b.segments = append(b.segments, segment)
+	return segment
+}
+
+// join makes data of what has been read.
+func (b *heldBody) join() {
+	if len(b.segments) == 0 {
+		b.data = b.small
+		return
 	}
-	b.data = append(make([]byte, 0, max(size, int64(len(b.data))+512)), b.data...)
+	b.data = append(make([]byte, 0, b.size), b.small...)
+	for _, s := range b.segments {
+		b.data = append(b.data, *s...)
+	}
+	b.releaseSegments()
 }
 
 // Read implements io.Reader.

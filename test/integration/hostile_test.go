@@ -1,0 +1,249 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/test/deploy"
+)
+
+const (
+	maxMemory   = 128 << 20 // resident, of a replica under attack
+	maxLifetime = 10 * time.Second
+	attackers   = 64 // on every path at the same time
+)
+
+var webhookPaths = []string{"/pods", "/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset", "/convert"}
+
+// attack is something that no API server sends.
+type attack struct {
+	name  string
+	head  string                           // without the request line and Host
+	send  func(context.Context, io.Writer) // the rest
+	paths []string                         // webhookPaths if nil
+	want  []int                            // allowed answers; 0 is none
+}
+
+// repeat writes size bytes, as fast as they are taken.
+func repeat(size int, chunk string, frame bool) func(context.Context, io.Writer) {
+	block := strings.Repeat(chunk, 64<<10/len(chunk))
+	if frame {
+		block = fmt.Sprintf("%x\r\n%s\r\n", len(block), block)
+	}
+	return func(ctx context.Context, w io.Writer) {
+		for sent := 0; sent < size && ctx.Err() == nil; sent += len(block) {
+			if _, err := io.WriteString(w, block); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// trickle writes a few bytes now and then.
+func trickle(text string) func(context.Context, io.Writer) {
+	return func(ctx context.Context, w io.Writer) {
+		ticks := time.NewTicker(200 * time.Millisecond)
+		defer ticks.Stop()
+		for {
+			if _, err := io.WriteString(w, text); err != nil {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+			}
+		}
+	}
+}
+
+func whole(text string) func(context.Context, io.Writer) {
+	return func(_ context.Context, w io.Writer) { _, _ = io.WriteString(w, text) }
+}
+
+func attacks() []attack {
+	const ofJSON, chunked = "Content-Type: application/json\r\n", "Transfer-Encoding: chunked\r\n\r\n"
+	sized := func(size int) string { return ofJSON + "Content-Length: " + strconv.Itoa(size) + "\r\n\r\n" }
+	deep := `{"deep":` + strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000) + `}`
+	typed := func(contentType string) attack {
+		return attack{name: "content type " + contentType, head: "Content-Type: " + contentType + "\r\nContent-Length: 2\r\n\r\n", send: whole("{}"), want: []int{415}}
+	}
+	const huge = 256 << 20
+	return []attack{
+		{name: "256 MiB, and says so", head: sized(huge), send: repeat(huge, " ", false), want: []int{413}},
+		{name: "256 MiB in chunks", head: ofJSON + chunked, send: repeat(huge, " ", true), want: []int{413, 429}},
+		{name: "a string of 256 MiB in chunks", head: ofJSON + chunked + "2\r\n{\"\r\n", send: repeat(huge, "x", true), want: []int{413, 429}},
+		{name: "7 MiB of lists", head: sized(7 << 20), send: func(ctx context.Context, w io.Writer) {
+			_, _ = io.WriteString(w, "[")
+			repeat(7<<20, "[],", false)(ctx, w)
+		}, want: []int{400, 413, 429}},
+		{name: "a body that trickles", head: sized(1000), send: trickle(" "), want: []int{408}},
+		{name: "a body that does not come", head: sized(1000), send: whole(""), want: []int{408}},
+		{name: "a megabyte and no more", head: sized(2 << 20), send: repeat(1<<20, " ", false), want: []int{408, 429}},
+		{name: "a header that trickles", head: "X-Slow: ", send: trickle("x"), want: []int{0, 408}},
+		{name: "a header of a megabyte", head: "X-Huge: ", send: repeat(1<<20, "x", false), want: []int{431}},
+		{name: "20,000 lists in one another", head: sized(len(deep)), send: whole(deep), want: []int{400}},
+		{name: "20,000 beginnings of lists", head: sized(20_000), send: whole(strings.Repeat("[", 20_000)), want: []int{400}},
+		{name: "no JSON", head: sized(6), send: whole("\x00\xff\xfe{}["), want: []int{400}},
+		{name: "nothing", head: sized(0), send: whole(""), want: []int{400}},
+		typed("text/plain"), typed("application/yaml"), typed(""), typed("multipart/form-data; boundary=x"), typed("application/vnd.kubernetes.protobuf"),
+		{name: "a path that is none", head: sized(huge), send: repeat(huge, " ", false), paths: []string{"/nowhere"}, want: []int{404}},
+	}
+}
+
+// TestHostileInput attacks a replica that serves nobody else.
+func TestHostileInput(t *testing.T) {
+	operator.NeedReplicas(t)
+	replica := startSpare(t)
+	config := trusting(t, replica).Transport.(*http.Transport).TLSClientConfig
+	t.Logf("resident before: %d MiB", memoryOf(t, replica, "VmRSS")>>20)
+	for _, a := range attacks() {
+		t.Run(a.name, func(t *testing.T) {
+			forgetPeak(t, replica)
+			a.run(t, replica, config)
+			if peak := memoryOf(t, replica, "VmHWM"); peak > maxMemory {
+				t.Errorf("%d MiB were resident", peak>>20)
+			}
+			t.Logf("resident at most: %d MiB, after that: %d MiB", memoryOf(t, replica, "VmHWM")>>20, memoryOf(t, replica, "VmRSS")>>20)
+			answersWell(t, replica)
+		})
+	}
+}
+
+// forgetPeak lets the peak of the replica's memory begin anew, for the attacks to
+// be told apart.
+func forgetPeak(t *testing.T, replica *deploy.Replica) {
+	t.Helper()
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", replica.Pid()), []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startSpare starts a replica that is no endpoint of the webhooks' Service.
+func startSpare(t *testing.T, args ...string) *deploy.Replica {
+	t.Helper()
+	replica, err := operator.StartReplicaUnready(t.Context(), 3, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := replica.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return replica
+}
+
+// run sends the attack from all attackers on all paths at the same time, and a
+// good request in between.
+func (a attack) run(t *testing.T, replica *deploy.Replica, config *tls.Config) {
+	paths := a.paths
+	if paths == nil {
+		paths = webhookPaths
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	seen := map[int]int{}
+	for _, path := range paths {
+		for range attackers {
+			wg.Go(func() {
+				status, lived, err := a.once(t.Context(), replica.Webhook, path, config)
+				mu.Lock()
+				defer mu.Unlock()
+				seen[status]++
+				if err != nil || lived > maxLifetime || !slices.Contains(a.want, status) {
+					t.Errorf("%s: status %d after %v, want %v: %v", path, status, lived, a.want, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	t.Logf("answers by status: %v", seen)
+}
+
+// once is one attacker: it returns the status of the answer, 0 if there was
+// none, and how long the connection lived.
+func (a attack) once(ctx context.Context, address, path string, config *tls.Config) (int, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*maxLifetime)
+	defer cancel()
+	raw, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return 0, 0, fmt.Errorf("connecting: %w", err)
+	}
+	defer raw.Close()
+	begin := time.Now()
+	_ = raw.SetDeadline(begin.Add(2 * maxLifetime))
+	go func() {
+		if _, err := io.WriteString(raw, "POST "+path+" HTTP/1.1\r\nHost: webhook\r\n"+a.head); err == nil {
+			a.send(ctx, raw)
+		}
+	}()
+	reader := bufio.NewReader(raw)
+	response, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		return 0, time.Since(begin), nil // closed without an answer
+	}
+	status := response.StatusCode
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return status, time.Since(begin), fmt.Errorf("reading the answer: %w", err)
+	}
+	_, _ = io.Copy(io.Discard, reader) // until it is closed, in whatever manner
+	return status, time.Since(begin), nil
+}
+
+// answersWell checks that a good request is answered on each path.
+func answersWell(t *testing.T, replica *deploy.Replica) {
+	t.Helper()
+	good := strings.ReplaceAll(review(`{"metadata":{"name":"p"},"spec":{"containers":[]}}`), "NS", "default")
+	sidecarSet := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"apps.kruise.io","version":"v1beta1","kind":"SidecarSet"},` +
+		`"resource":{"group":"apps.kruise.io","version":"v1beta1","resource":"sidecarsets"},"operation":"CREATE","name":"s","object":` +
+		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"containers":[{"name":"c","image":"i"}]}}}}`
+	conversion := `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u-1","desiredAPIVersion":"apps.kruise.io/v1alpha1","objects":[` +
+		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"}}]}}`
+	for path, body := range map[string]string{webhookPaths[0]: good, webhookPaths[1]: sidecarSet, webhookPaths[2]: sidecarSet, webhookPaths[3]: conversion} {
+		response, err := trusting(t, replica).Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Errorf("%s: a good request: %v", path, err)
+			continue
+		}
+		answer, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(answer), `"uid":"u-1"`) {
+			t.Errorf("%s: a good request got %d %s %v", path, response.StatusCode, answer, err)
+		}
+	}
+}
+
+// memoryOf returns a figure of the replica's memory, in bytes.
+func memoryOf(t *testing.T, replica *deploy.Replica, figure string) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", replica.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, figure+":"); found {
+			kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kilobytes << 10
+		}
+	}
+	t.Fatalf("/proc has no %s", figure)
+	return 0
+}
