@@ -1,10 +1,11 @@
 # syntax=docker/dockerfile:1
 
 # A static binary in an image that holds nothing else: no shell, no package
-# manager, no root. Both bases may be replaced:
-#   docker build --build-arg BASE=registry.example.com/distroless/static:nonroot .
+# manager, no root, no file besides. Both bases may be replaced, where images have
+# to begin with one of your own:
+#   docker build --build-arg BASE=registry.example.com/base:v1 .
 ARG GO_IMAGE=golang:1.26
-ARG BASE=gcr.io/distroless/static:nonroot
+ARG BASE=scratch
 
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
 WORKDIR /src

@@ -8,6 +8,8 @@ SHELL := /usr/bin/env bash
 K8S_VERSION ?= v1.37.1
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE       ?= sidecarset-operator:$(VERSION)
+CONTAINER_TOOL ?= docker
+KUBECTL     ?= kubectl
 
 # What the stand and the demo leave behind; never inside the tracked tree.
 STATE    ?= $(CURDIR)/.cache
@@ -46,6 +48,25 @@ demo: build stand-build $(SPLICE) ## Start a real control plane with the operato
 .PHONY: demo-down
 demo-down: $(STAND) ## Stop and remove what `make demo` started
 	@STATE='$(STATE)/demo' STAND='$(STAND)' OPERATOR='$(OPERATOR)' SPLICE='$(SPLICE)' hack/demo.sh down
+
+##@ On your cluster, with the current kubeconfig
+
+.PHONY: image
+image: ## Build the container image IMAGE with CONTAINER_TOOL (docker)
+	$(CONTAINER_TOOL) build --build-arg VERSION='$(VERSION)' -t '$(IMAGE)' .
+
+.PHONY: install
+install: ## Apply the CustomResourceDefinition only
+	$(TOOL) kustomize build config/crd | $(KUBECTL) apply --server-side -f -
+
+# The manifests name one image; what is deployed is IMAGE, without changing a file.
+.PHONY: deploy
+deploy: ## Apply everything, with the image IMAGE
+	$(TOOL) kustomize build config/default | sed 's|image: sidecarset-operator:.*|image: $(IMAGE)|' | $(KUBECTL) apply --server-side -f -
+
+.PHONY: undeploy
+undeploy: ## Delete everything, SidecarSets included
+	$(TOOL) kustomize build config/default | $(KUBECTL) delete --ignore-not-found -f -
 
 ##@ Test tiers
 
