@@ -98,7 +98,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if o.answersWebhooks() {
-		err := webhooks.Setup(mgr, server, webhooks.Options{Catalog: catalog, Namespace: o.revisionNamespace, ExcludedNamespaces: o.excludedNamespaces})
+		err := webhooks.Setup(mgr, server, webhooks.Options{Catalog: catalog, Namespace: o.revisionNamespace, ExcludedNamespaces: o.excludedNamespaces, RequesterCheck: o.requesterCheck})
 		if err != nil {
 			return err
 		}

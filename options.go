@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,7 @@ type options struct {
 	certSecret     string
 
 	excludedNamespaces []string
+	requesterCheck     webhooks.RequesterMode
 
 	metricsAddress string
 	probeAddress   string
@@ -78,6 +80,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process was asked to stop, so that endpoints are withdrawn first")
 	flags.StringVar(&o.certSecret, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret that holds the CA of the serving certificates")
 	flags.StringVar(&excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. The webhook configuration has to say the same")
+	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(webhooks.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "elect a leader, which runs the controllers; needed for more than one replica")
@@ -106,6 +109,9 @@ func (o options) check(rest []string) error {
 	case roleAll, roleWebhook, roleController:
 	default:
 		errs = append(errs, fmt.Errorf("--role=%s: use all, webhook or controller", o.role))
+	}
+	if !slices.Contains(webhooks.RequesterModes, o.requesterCheck) {
+		errs = append(errs, fmt.Errorf("--requester-check=%s: use off, warn or enforce", o.requesterCheck))
 	}
 	if o.drainGrace < 0 {
 		errs = append(errs, fmt.Errorf("--drain-grace=%s: use a time that is not negative", o.drainGrace))

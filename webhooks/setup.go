@@ -36,6 +36,8 @@ type Options struct {
 	Namespace string
 	// ExcludedNamespaces are those whose Pods are never injected.
 	ExcludedNamespaces []string
+	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
+	RequesterCheck RequesterMode
 }
 
 // Setup serves all webhooks on server, and adds the server and its readiness to
@@ -56,6 +58,13 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 		Reader:             live,
 		Namespace:          o.Namespace,
 		ExcludedNamespaces: o.ExcludedNamespaces,
+		Requester: NewRequesterCheck(RequesterCheckOptions{
+			Mode:               o.RequesterCheck,
+			Catalog:            o.Catalog.Current,
+			Access:             NewCachedAccess(mgr.GetClient(), nil),
+			ExcludedNamespaces: o.ExcludedNamespaces,
+			Registry:           metrics.Registry,
+		}),
 	}))))
 	convert := NewConversionHandler(mgr.GetLogger().WithName("convert"))
 	server.RegisterIn(GroupConversions, PathConvert, instrumented(PathConvert, convert))

@@ -41,6 +41,8 @@ type SidecarSetValidatorOptions struct {
 	PermissiveWhitelist bool
 	// ExcludedNamespaces are never injected; naming one gives a warning.
 	ExcludedNamespaces []string
+	// Requester looks at the rights of whoever writes a SidecarSet; nil does not.
+	Requester *RequesterCheck
 }
 
 // NewSidecarSetValidator returns the webhook that says whether a SidecarSet of
@@ -72,7 +74,13 @@ func (r *sidecarSetReview) Handle(ctx context.Context, req ctrladmission.Request
 	if err != nil {
 		return ctrladmission.Errored(http.StatusBadRequest, err)
 	}
-	warnings, err := r.validator.validate(ctx, hub, replacedSidecarSet(req))
+	old := replacedSidecarSet(req)
+	warnings, err := r.validator.validate(ctx, hub, old)
+	if err == nil {
+		var lacking []string
+		lacking, err = r.validator.Requester.Check(ctx, &req.AdmissionRequest, hub, old)
+		warnings = append(warnings, lacking...)
+	}
 	return verdict(append(warnings, warnAboutVersion(object)...), err)
 }
 

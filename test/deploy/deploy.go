@@ -53,8 +53,8 @@ type Operator struct {
 	Cluster *stand.Cluster
 	Clients kubernetes.Interface // as the administrator
 
-	kubeconfig string // of the operator's ServiceAccount
-	port       int    // of the one replica that is reached by URL; 0 where the Service is used
+	layout Layout
+	port   int // of the one replica that is reached by URL; 0 where the Service is used
 
 	mu        sync.Mutex
 	endpoints map[string]map[int]bool // numbers of the replicas behind each Service
@@ -69,16 +69,22 @@ func Root() string {
 	return root
 }
 
-// Install applies config/ and makes the credentials that replicas use. Webhooks
-// are in force from then on, so SidecarSets and Pods are refused until a replica
-// runs.
+// Install applies config/default and makes the credentials that replicas use.
+// Webhooks are in force from then on, so SidecarSets and Pods are refused until
+// a replica runs.
 func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
-	o := &Operator{Cluster: c, endpoints: map[string]map[int]bool{Service: {}, Conversion: {}}}
+	return InstallLayout(ctx, c, Default)
+}
+
+// InstallLayout is Install for another layout. One without replicas that are
+// reached by URL needs a network namespace.
+func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
+	o := &Operator{Cluster: c, layout: layout, endpoints: map[string]map[int]bool{Service: {}, Conversion: {}}}
 	var err error
 	if o.Clients, err = kubernetes.NewForConfig(c.Config()); err != nil {
 		return nil, err
 	}
-	overlay := "processes"
+	overlay := layout.overlay
 	if !stand.Namespace() {
 		overlay = "demo"
 		if o.port, err = freePort(); err != nil {
@@ -96,17 +102,23 @@ func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
 	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/"+CRD); err != nil {
 		return nil, err
 	}
-	if err := o.writeKubeconfig(ctx); err != nil {
-		return nil, fmt.Errorf("making the operator's credentials: %w", err)
+	for _, account := range layout.Accounts() {
+		if err := o.writeKubeconfig(ctx, account); err != nil {
+			return nil, fmt.Errorf("making the credentials of %s: %w", account, err)
+		}
 	}
 	return o, nil
 }
 
-// writeKubeconfig makes a kubeconfig with a token of the operator's
-// ServiceAccount.
-func (o *Operator) writeKubeconfig(ctx context.Context) error {
+// kubeconfig is the file with the credentials of a ServiceAccount.
+func (o *Operator) kubeconfig(account string) string {
+	return filepath.Join(o.Cluster.Dir, account+".kubeconfig")
+}
+
+// writeKubeconfig makes a kubeconfig with a token of a ServiceAccount.
+func (o *Operator) writeKubeconfig(ctx context.Context, account string) error {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(86400))}}
-	token, err := o.Clients.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, ServiceAccount, request, metav1.CreateOptions{})
+	token, err := o.Clients.CoreV1().ServiceAccounts(Namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -116,8 +128,7 @@ func (o *Operator) writeKubeconfig(ctx context.Context) error {
 	}
 	config.AuthInfos["operator"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	config.Contexts[config.CurrentContext].AuthInfo = "operator"
-	o.kubeconfig = filepath.Join(o.Cluster.Dir, "operator.kubeconfig")
-	return clientcmd.WriteToFile(*config, o.kubeconfig)
+	return clientcmd.WriteToFile(*config, o.kubeconfig(account))
 }
 
 // Replica is one process of the operator.
@@ -204,7 +215,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 		Name: fmt.Sprintf("operator-%d", number),
 		Path: program,
 		Args: append([]string{
-			"--kubeconfig=" + o.kubeconfig,
+			"--kubeconfig=" + o.kubeconfig(o.layout.account(args)),
 			"--namespace=" + Namespace,
 			"--webhook-bind-address=" + replica.Webhook,
 			"--webhook-san=127.0.0.1",

@@ -1,0 +1,220 @@
+// Package requester knows which rights somebody needs who writes a SidecarSet.
+// Its containers run in other people's Pods, so whoever writes it should be
+// allowed to run them there: to create Pods in every namespace that it injects
+// into, and more for containers that get out of their Pod or read Secrets.
+//
+// It says what to ask and what the answers mean. It refuses to know who the
+// requester is, and how an API server is asked.
+package requester
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// VerbPrivileged is the verb on sidecarsets, cluster-wide, that the author of
+// containers needs which Uses lists.
+const VerbPrivileged = "inject-privileged"
+
+// MaxNamespaces is how many namespaces are asked about one by one. Beyond it
+// only the right to create Pods everywhere counts.
+const MaxNamespaces = 50
+
+// Question asks whether the requester may do one thing. An empty Namespace
+// means all of them.
+type Question struct{ Verb, Group, Resource, Name, Namespace string }
+
+func createPods(namespace string) Question {
+	return Question{Verb: "create", Resource: "pods", Namespace: namespace}
+}
+
+// Demand is what rights one SidecarSet takes. Its methods do not change it.
+type Demand struct {
+	namespaces []string // where Pods may have to be created, if not everywhere
+	closed     bool     // namespaces are all there are
+	why        string   // no namespace is named: only everywhere counts
+
+	privileged Question
+	uses       []string
+}
+
+// Cluster is what a Demand depends on besides the SidecarSet.
+type Cluster struct {
+	// Select returns the names of the namespaces that there are now with labels
+	// that the selector selects, in any order.
+	Select func(labels.Selector) []string
+	// Excluded are the namespaces that are never injected into.
+	Excluded []string
+}
+
+// NewDemand returns what rights a SidecarSet takes, given as v1beta1 JSON and
+// decoded.
+func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) Demand {
+	d := Demand{
+		privileged: Question{Verb: VerbPrivileged, Group: appsv1beta1.Resource.Group, Resource: appsv1beta1.Resource.Resource, Name: set.Name},
+		uses:       Uses(object),
+	}
+	d.namespaces, d.closed, d.why = scope(set.Spec.NamespaceSelector, c)
+	return d
+}
+
+// Changed says whether an update changes what is injected or where, hence
+// whether its author needs any rights. How running Pods follow, how much history
+// is kept and whether injection pauses are not part of it: pausing must not take
+// more rights than writing SidecarSets.
+func Changed(object, old map[string]any) bool {
+	return !equality.Semantic.DeepEqual(effective(object), effective(old))
+}
+
+// effective is the part of a spec that decides what is injected and where.
+func effective(object map[string]any) map[string]any {
+	spec, _ := object["spec"].(map[string]any)
+	spec = maps.Clone(spec)
+	for _, member := range []string{"updateStrategy", "revisionHistoryLimit", "customVersion"} {
+		delete(spec, member)
+	}
+	if strategy, ok := spec["injectionStrategy"].(map[string]any); ok {
+		strategy = maps.Clone(strategy)
+		delete(strategy, "paused")
+		spec["injectionStrategy"] = strategy
+		if len(strategy) == 0 {
+			delete(spec, "injectionStrategy")
+		}
+	}
+	return spec
+}
+
+// scope says where a SidecarSet injects: the namespaces if they are known, that
+// there are no others (closed), or why they are not known.
+func scope(selector *metav1.LabelSelector, c Cluster) (namespaces []string, closed bool, why string) {
+	parsed, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return nil, false, "spec.namespaceSelector is invalid"
+	}
+	requirements, _ := parsed.Requirements()
+	named, byName := namesOf(requirements)
+	switch {
+	case byName:
+		namespaces, closed = named, true // whatever their labels are: others may change them
+	case slices.ContainsFunc(requirements, asksForLabel):
+		namespaces = c.Select(parsed)
+	default:
+		return nil, false, "spec.namespaceSelector does not say which namespaces"
+	}
+	namespaces = slices.DeleteFunc(slices.Clone(namespaces), func(name string) bool { return slices.Contains(c.Excluded, name) })
+	slices.Sort(namespaces)
+	switch namespaces = slices.Compact(namespaces); {
+	case len(namespaces) > MaxNamespaces:
+		return nil, false, fmt.Sprintf("spec.namespaceSelector selects %d namespaces, and up to %d are looked at one by one", len(namespaces), MaxNamespaces)
+	case len(namespaces) == 0 && !closed:
+		return nil, false, "spec.namespaceSelector selects no namespace yet"
+	}
+	return namespaces, closed, ""
+}
+
+// namesOf returns the namespaces that a selector names, and whether it does.
+func namesOf(requirements labels.Requirements) (names []string, byName bool) {
+	for i := range requirements {
+		r := &requirements[i]
+		if r.Key() != corev1.LabelMetadataName || !isEquality(r) {
+			continue
+		}
+		if !byName {
+			names, byName = r.ValuesUnsorted(), true
+		}
+	}
+	// Requirements add up, those that exclude names as well.
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
+			return r.Key() == corev1.LabelMetadataName && !r.Matches(labels.Set{corev1.LabelMetadataName: name})
+		})
+	}), byName
+}
+
+// asksForLabel says whether a requirement keeps namespaces out that say nothing.
+func asksForLabel(r labels.Requirement) bool {
+	return r.Key() != corev1.LabelMetadataName && (isEquality(&r) || r.Operator() == selection.Exists)
+}
+
+func isEquality(r *labels.Requirement) bool {
+	switch r.Operator() {
+	case selection.In, selection.Equals, selection.DoubleEquals:
+		return true
+	}
+	return false
+}
+
+// Next returns the questions whose answers are still needed, given those so far;
+// none if Missing can tell.
+func (d Demand) Next(answers map[Question]bool) []Question {
+	var next []Question
+	ask := func(q Question) (answer, known bool) {
+		answer, known = answers[q]
+		if !known {
+			next = append(next, q)
+		}
+		return answer, known
+	}
+	if len(d.uses) > 0 {
+		ask(d.privileged)
+	}
+	if d.closed && len(d.namespaces) == 0 {
+		return next // injects nowhere
+	}
+	if everywhere, known := ask(createPods("")); everywhere || !known {
+		return next
+	}
+	for _, namespace := range d.namespaces {
+		ask(createPods(namespace))
+	}
+	return next
+}
+
+// Missing says which rights the requester lacks, each as the end of a sentence
+// that begins with who that is, and how to get along; none if nothing is.
+func (d Demand) Missing(answers map[Question]bool) []string {
+	var missing []string
+	if lacking := d.lacking(answers); len(lacking) > 0 || d.why != "" && !answers[createPods("")] {
+		missing = append(missing, d.explainPods(lacking))
+	}
+	if len(d.uses) > 0 && !answers[d.privileged] {
+		missing = append(missing, fmt.Sprintf("may not use %s: remove it, or have the verb %s on %s granted (ClusterRole sidecarset-privileged-editor)",
+			enumerate(d.uses), VerbPrivileged, appsv1beta1.Resource.GroupResource()))
+	}
+	return missing
+}
+
+// lacking are the namespaces that the requester may not create Pods in.
+func (d Demand) lacking(answers map[Question]bool) []string {
+	if answers[createPods("")] {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[createPods(namespace)] })
+}
+
+func (d Demand) explainPods(lacking []string) string {
+	if d.why != "" {
+		return fmt.Sprintf("may not create Pods in all namespaces, and %s: name them there by %s, or have the right to create Pods granted cluster-wide", d.why, corev1.LabelMetadataName)
+	}
+	return fmt.Sprintf("may not create Pods in %s, where this SidecarSet injects: leave it out in spec.namespaceSelector, or have the right to create Pods granted there",
+		enumerate(lacking))
+}
+
+// enumerate names the first few of a list.
+func enumerate(list []string) string {
+	const most = 3
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+}

@@ -1,0 +1,210 @@
+package requester_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/requester"
+)
+
+// decode reads the spec of a SidecarSet named log.
+func decode(t *testing.T, spec string) (object map[string]any, set *appsv1beta1.SidecarSet) {
+	t.Helper()
+	manifest := []byte("metadata: {name: log}\nspec:\n  " + strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  "))
+	set = &appsv1beta1.SidecarSet{}
+	if err := yaml.Unmarshal(manifest, &object); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(manifest, set); err != nil {
+		t.Fatal(err)
+	}
+	return object, set
+}
+
+// namespaces of the tests' cluster.
+var namespaces = map[string]labels.Set{
+	"team-a": {"team": "a"}, "team-b": {"team": "b"}, "team-b2": {"team": "b"}, "kube-system": {"team": "b"},
+}
+
+func cluster() requester.Cluster {
+	return requester.Cluster{Excluded: []string{"kube-system"}, Select: func(selector labels.Selector) []string {
+		var found []string
+		for name, set := range namespaces {
+			if selector.Matches(set) {
+				found = append(found, name)
+			}
+		}
+		return found
+	}}
+}
+
+// judge asks until it is known what is missing, of somebody who may do what is
+// listed, and returns the questions as well.
+func judge(t *testing.T, spec string, rights ...string) (asked, missing []string) {
+	t.Helper()
+	object, set := decode(t, spec)
+	demand := requester.NewDemand(object, set, cluster())
+	answers := map[requester.Question]bool{}
+	for range 5 {
+		next := demand.Next(answers)
+		if len(next) == 0 {
+			return asked, demand.Missing(answers)
+		}
+		for _, q := range next {
+			text := strings.TrimSpace(q.Verb + " " + q.Resource + " " + q.Namespace)
+			asked = append(asked, text)
+			answers[q] = slices.Contains(rights, text)
+		}
+	}
+	t.Fatalf("it goes on asking: %v", asked)
+	return nil, nil
+}
+
+const (
+	everywhere = "may not create Pods in all namespaces, and spec.namespaceSelector does not say which namespaces"
+	agent      = "containers:\n- {name: agent, image: a}\n"
+)
+
+func TestWhoMayInject(t *testing.T) {
+	tests := map[string]struct {
+		spec    string
+		rights  []string
+		asked   []string
+		missing []string // beginnings
+	}{
+		"who may create Pods everywhere, without another question": {
+			spec: agent, rights: []string{"create pods"}, asked: []string{"create pods"},
+		},
+		"nobody else, if all namespaces are selected": {
+			spec: agent, rights: []string{"create pods team-a"}, asked: []string{"create pods"}, missing: []string{everywhere},
+		},
+		"nobody else, if an empty selector selects all": {
+			spec: agent + "namespaceSelector: {}", asked: []string{"create pods"}, missing: []string{everywhere},
+		},
+		"nobody else, if namespaces are only left out": {
+			spec:  agent + "namespaceSelector: {matchExpressions: [{key: team, operator: NotIn, values: [a]}]}",
+			asked: []string{"create pods"}, missing: []string{everywhere},
+		},
+		"who may create Pods in the namespace that is named": {
+			spec:   agent + "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: team-a}}",
+			rights: []string{"create pods team-a"}, asked: []string{"create pods", "create pods team-a"},
+		},
+		"in a namespace that does not exist yet as well": {
+			spec:   agent + "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: later}}",
+			rights: []string{"create pods team-a"}, asked: []string{"create pods", "create pods later"},
+			missing: []string{"may not create Pods in later, where this SidecarSet injects"},
+		},
+		"whatever labels the named namespaces have now": {
+			spec:   agent + "namespaceSelector: {matchLabels: {team: none}, matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [team-a, team-b]}]}",
+			rights: []string{"create pods team-a"}, asked: []string{"create pods", "create pods team-a", "create pods team-b"},
+			missing: []string{"may not create Pods in team-b, "},
+		},
+		"not where the selector leaves a name out again": {
+			spec:   agent + "namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [team-a, team-b]}, {key: kubernetes.io/metadata.name, operator: NotIn, values: [team-b]}]}",
+			rights: []string{"create pods team-a"}, asked: []string{"create pods", "create pods team-a"},
+		},
+		"anybody, where nothing is ever injected": {
+			spec: agent + "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}",
+		},
+		"in all namespaces with the label but excluded ones": {
+			spec:   agent + "namespaceSelector: {matchLabels: {team: b}}",
+			rights: []string{"create pods team-b"}, asked: []string{"create pods", "create pods team-b", "create pods team-b2"},
+			missing: []string{"may not create Pods in team-b2, "},
+		},
+		"everywhere, as long as no namespace has the label": {
+			spec:   agent + "namespaceSelector: {matchLabels: {team: c}}",
+			rights: []string{"create pods team-a"}, asked: []string{"create pods"},
+			missing: []string{"may not create Pods in all namespaces, and spec.namespaceSelector selects no namespace yet"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			asked, missing := judge(t, tc.spec, tc.rights...)
+			if diff := cmp.Diff(tc.asked, asked); diff != "" {
+				t.Errorf("questions (-want +got):\n%s", diff)
+			}
+			compareBeginnings(t, tc.missing, missing)
+		})
+	}
+}
+
+func compareBeginnings(t *testing.T, want, got []string) {
+	t.Helper()
+	same := slices.EqualFunc(want, got, func(want, got string) bool { return strings.HasPrefix(got, want) })
+	if !same {
+		t.Errorf("missing %q, want %q", got, want)
+	}
+}
+
+func TestManyNamespacesTakeTheRightEverywhere(t *testing.T) {
+	names := make([]string, requester.MaxNamespaces+1)
+	for i := range names {
+		names[i] = fmt.Sprintf("n-%d", i)
+	}
+	spec := agent + "namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [" + strings.Join(names, ", ") + "]}]}"
+	asked, missing := judge(t, spec)
+	if diff := cmp.Diff([]string{"create pods"}, asked); diff != "" {
+		t.Errorf("questions (-want +got):\n%s", diff)
+	}
+	compareBeginnings(t, []string{"may not create Pods in all namespaces, and spec.namespaceSelector selects 51 namespaces"}, missing)
+}
+
+func TestPrivilegedContainersTakeAVerb(t *testing.T) {
+	spec := "containers: [{name: agent, image: a, securityContext: {privileged: true}}]"
+	tests := map[string]struct {
+		rights  []string
+		missing []string
+	}{
+		"beside the right to create Pods": {[]string{"create pods", "inject-privileged sidecarsets"}, nil},
+		"without it": {[]string{"create pods"}, []string{
+			"may not use spec.containers[0].securityContext.privileged: remove it, or have the verb inject-privileged on sidecarsets.apps.kruise.io granted",
+		}},
+		"and does not stand for it": {[]string{"inject-privileged sidecarsets"}, []string{everywhere}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			asked, missing := judge(t, spec, tc.rights...)
+			if diff := cmp.Diff([]string{"inject-privileged sidecarsets", "create pods"}, asked); diff != "" {
+				t.Errorf("questions (-want +got):\n%s", diff)
+			}
+			compareBeginnings(t, tc.missing, missing)
+		})
+	}
+}
+
+func TestChangedIsAboutWhatIsInjectedAndWhere(t *testing.T) {
+	const old = "selector: {matchLabels: {app: web}}\ncontainers: [{name: agent, image: a}]\n"
+	tests := map[string]struct {
+		spec string
+		want bool
+	}{
+		"nothing":                    {old, false},
+		"pausing injection":          {old + "injectionStrategy: {paused: true}", false},
+		"how Pods follow":            {old + "updateStrategy: {type: NotUpdate, paused: true}\nrevisionHistoryLimit: 3", false},
+		"an image":                   {strings.Replace(old, "image: a", "image: b", 1), true},
+		"a member nobody knows":      {strings.Replace(old, "image: a", "image: a, invented: {a: 1}", 1), true},
+		"the selector":               {strings.Replace(old, "web", "db", 1), true},
+		"the namespaces":             {old + "namespaceSelector: {matchLabels: {team: a}}", true},
+		"another revision to inject": {old + "injectionStrategy: {paused: true, revision: {revisionName: log-1}}", true},
+		"annotations for Pods":       {old + "patchPodMetadata: [{annotations: {a: b}}]", true},
+	}
+	before, _ := decode(t, old)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			object, _ := decode(t, tc.spec)
+			if got := requester.Changed(object, before); got != tc.want {
+				t.Errorf("Changed is %v, want %v", got, tc.want)
+			}
+			if got := requester.Changed(before, object); got != tc.want {
+				t.Errorf("the other way round, Changed is %v, want %v", got, tc.want)
+			}
+		})
+	}
+}

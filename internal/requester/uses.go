@@ -1,0 +1,141 @@
+package requester
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// Uses lists the fields by which a SidecarSet, as v1beta1 JSON, gets at more
+// than a Pod may have under the baseline Pod Security Standard, or at Secrets.
+// What this build has not heard of in a volume's source, a security context or
+// a variable's source counts as well.
+func Uses(object map[string]any) []string {
+	spec, _ := object["spec"].(map[string]any)
+	f := &finder{}
+	for _, list := range []string{"initContainers", "containers"} {
+		f.each(spec, list, "spec."+list, f.container)
+	}
+	f.each(spec, "volumes", "spec.volumes", f.volume)
+	return f.found
+}
+
+type finder struct{ found []string }
+
+func (f *finder) add(path string) { f.found = append(f.found, path) }
+
+// each visits the objects of a list.
+func (f *finder) each(parent map[string]any, member, path string, visit func(element map[string]any, path string)) {
+	list, _ := parent[member].([]any)
+	for i, element := range list {
+		if object, ok := element.(map[string]any); ok {
+			visit(object, fmt.Sprintf("%s[%d]", path, i))
+		}
+	}
+}
+
+// others adds the members that are not among the harmless ones and hold
+// something.
+func (f *finder) others(object map[string]any, path string, harmless ...string) {
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if !slices.Contains(harmless, name) && !isEmpty(object[name]) {
+			f.add(path + "." + name)
+		}
+	}
+}
+
+func (f *finder) container(c map[string]any, path string) {
+	f.securityContext(member(c, "securityContext"), path+".securityContext")
+	f.each(c, "ports", path+".ports", func(port map[string]any, path string) {
+		if !isEmpty(port["hostPort"]) || !isEmpty(port["hostIP"]) {
+			f.add(path + ".hostPort")
+		}
+	})
+	f.each(c, "env", path+".env", func(variable map[string]any, path string) {
+		f.others(member(variable, "valueFrom"), path+".valueFrom", "fieldRef", "resourceFieldRef", "configMapKeyRef", "fileKeyRef")
+	})
+	f.each(c, "envFrom", path+".envFrom", func(source map[string]any, path string) {
+		f.others(source, path, "configMapRef", "prefix")
+	})
+	for _, probe := range []string{"livenessProbe", "readinessProbe", "startupProbe"} {
+		f.action(member(c, probe), path+"."+probe)
+	}
+	hooks := member(c, "lifecycle")
+	for _, hook := range []string{"postStart", "preStop"} {
+		f.action(member(hooks, hook), path+".lifecycle."+hook)
+	}
+}
+
+// action is about what the node itself calls: another host than the Pod.
+func (f *finder) action(action map[string]any, path string) {
+	for _, kind := range []string{"httpGet", "tcpSocket"} {
+		if !isEmpty(member(action, kind)["host"]) {
+			f.add(path + "." + kind + ".host")
+		}
+	}
+}
+
+// What the baseline Pod Security Standard allows.
+var (
+	baselineCapabilities = []any{
+		"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
+	}
+	baselineSELinuxTypes = []any{"container_t", "container_init_t", "container_kvm_t", "container_engine_t"}
+)
+
+func (f *finder) securityContext(sc map[string]any, path string) {
+	f.others(sc, path, "allowPrivilegeEscalation", "readOnlyRootFilesystem", "runAsUser", "runAsGroup", "runAsNonRoot",
+		"capabilities", "seccompProfile", "appArmorProfile", "seLinuxOptions", "procMount", "windowsOptions")
+	add, _ := member(sc, "capabilities")["add"].([]any)
+	if slices.ContainsFunc(add, func(capability any) bool { return !slices.Contains(baselineCapabilities, capability) }) {
+		f.add(path + ".capabilities.add")
+	}
+	for _, profile := range []string{"seccompProfile", "appArmorProfile"} {
+		if !oneOf(member(sc, profile)["type"], "RuntimeDefault", "Localhost") {
+			f.add(path + "." + profile)
+		}
+	}
+	if !oneOf(sc["procMount"], "Default") {
+		f.add(path + ".procMount")
+	}
+	f.others(member(sc, "windowsOptions"), path+".windowsOptions", "gmsaCredentialSpec", "gmsaCredentialSpecName", "runAsUserName")
+	f.others(member(sc, "seLinuxOptions"), path+".seLinuxOptions", "level", "type")
+	if !oneOf(member(sc, "seLinuxOptions")["type"], baselineSELinuxTypes...) {
+		f.add(path + ".seLinuxOptions.type")
+	}
+}
+
+func (f *finder) volume(v map[string]any, path string) {
+	f.others(v, path, "name", "emptyDir", "configMap", "downwardAPI", "persistentVolumeClaim", "ephemeral", "image", "projected", "csi")
+	f.each(member(v, "projected"), "sources", path+".projected.sources", func(source map[string]any, path string) {
+		f.others(source, path, "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle")
+	})
+	if !isEmpty(member(v, "csi")["nodePublishSecretRef"]) {
+		f.add(path + ".csi.nodePublishSecretRef")
+	}
+}
+
+func member(object map[string]any, name string) map[string]any {
+	value, _ := object[name].(map[string]any)
+	return value
+}
+
+// oneOf says whether a value is absent, or one of those.
+func oneOf(value any, values ...any) bool {
+	return isEmpty(value) || slices.Contains(values, value)
+}
+
+// isEmpty says whether a value means what an absent one does. An empty object
+// is none: emptyDir: {} says something.
+func isEmpty(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case []any:
+		return len(value) == 0
+	case map[string]any:
+		return false
+	}
+	return reflect.ValueOf(value).IsZero()
+}

@@ -1,0 +1,42 @@
+package deploy
+
+import (
+	"slices"
+	"strings"
+)
+
+// Layout is a way to install the operator: what is applied, and under which
+// ServiceAccount each role runs.
+type Layout struct {
+	overlay  string            // of test/overlays
+	accounts map[string]string // by --role
+}
+
+// The layouts of config/.
+var (
+	// Default is config/default: every process has all rights of the operator.
+	Default = Layout{"processes", map[string]string{"all": ServiceAccount, "webhook": ServiceAccount, "controller": ServiceAccount}}
+	// Hardened is config/overlays/hardened: each role has its own. It has no role all.
+	Hardened = Layout{"hardened", map[string]string{"webhook": "sidecarset-webhook", "controller": "sidecarset-controller"}}
+)
+
+// Accounts are the names of the ServiceAccounts.
+func (l Layout) Accounts() []string {
+	var accounts []string
+	for _, account := range l.accounts {
+		accounts = append(accounts, account)
+	}
+	slices.Sort(accounts)
+	return slices.Compact(accounts)
+}
+
+// account is the ServiceAccount of a process with these flags.
+func (l Layout) account(args []string) string {
+	role := "all"
+	for _, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--role="); ok {
+			role = value
+		}
+	}
+	return l.accounts[role]
+}

@@ -1,0 +1,67 @@
+package integration
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// installation is an operator on a control plane of the test's own.
+type installation struct {
+	*deploy.Operator
+	cluster *stand.Cluster
+	api     client.Client // as the administrator
+}
+
+// newInstallation starts a control plane and installs the operator on it. No
+// replica runs yet. All of it ends with the test.
+func newInstallation(t *testing.T, options stand.Options, layout deploy.Layout) *installation {
+	t.Helper()
+	c, err := stand.Start(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	i := &installation{cluster: c}
+	if i.api, err = client.New(c.Config(), client.Options{Scheme: api.Scheme()}); err != nil {
+		t.Fatal(err)
+	}
+	if i.Operator, err = deploy.InstallLayout(t.Context(), c, layout); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// start starts a replica, which ends with the test. Its number has to be one
+// that nobody else uses: replicas have addresses by it.
+func (i *installation) start(t *testing.T, number int, args ...string) *deploy.Replica {
+	t.Helper()
+	replica, err := i.StartReplica(t.Context(), number, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		replica.Process.Stop()
+		if t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", replica.Name, replica.Tail(50))
+		}
+	})
+	return replica
+}
+
+// awaitCalls waits until the API server reaches the webhooks.
+func (i *installation) awaitCalls(t *testing.T) {
+	t.Helper()
+	stand.Eventually(t, 20*time.Second, "webhooks that are reached", func(ctx context.Context) error {
+		return i.api.Create(ctx, pod("default", "probe"), client.DryRunAll)
+	})
+}

@@ -1,0 +1,203 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// user is a client of somebody with rights of their own; it keeps what the API
+// server warns of.
+type user struct {
+	client.Client
+	name string
+
+	mu       sync.Mutex
+	warnings []string
+}
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (u *user) HandleWarningHeader(_ int, _, text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.warnings = append(u.warnings, text)
+}
+
+// told returns the warnings since the last call.
+func (u *user) told() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	told := strings.Join(u.warnings, "\n")
+	u.warnings = nil
+	return told
+}
+
+// newUser makes a client of somebody who may write SidecarSets and has the
+// roles, each as "role" for all namespaces or "namespace/role" for one.
+func newUser(t *testing.T, c *stand.Cluster, admin client.Client, name string, roles ...string) *user {
+	t.Helper()
+	for _, role := range append([]string{"sidecarset-editor"}, roles...) {
+		namespace, role, inOne := strings.Cut(role, "/")
+		meta := metav1.ObjectMeta{GenerateName: "test-"}
+		subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
+		var binding client.Object
+		if inOne {
+			meta.Namespace = namespace
+			binding = &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}}
+		} else {
+			binding = &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: namespace}}
+		}
+		if err := admin.Create(t.Context(), binding); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), binding) })
+	}
+	u := &user{name: name}
+	config := rest.CopyConfig(c.Config())
+	config.Impersonate.UserName = name
+	config.WarningHandler = u
+	var err error
+	if u.Client, err = client.New(config, client.Options{Scheme: admin.Scheme()}); err != nil {
+		t.Fatal(err)
+	}
+	u.awaitRights(t, roles)
+	return u
+}
+
+// awaitRights waits until the API server knows of the bindings.
+func (u *user) awaitRights(t *testing.T, roles []string) {
+	t.Helper()
+	rights := []authorizationv1.ResourceAttributes{{Verb: "create", Group: "apps.kruise.io", Resource: "sidecarsets"}}
+	for _, role := range roles {
+		switch namespace, _, inOne := strings.Cut(role, "/"); {
+		case inOne:
+			rights = append(rights, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Namespace: namespace})
+		case role == "sidecarset-privileged-editor":
+			rights = append(rights, authorizationv1.ResourceAttributes{Verb: "inject-privileged", Group: "apps.kruise.io", Resource: "sidecarsets"})
+		default:
+			rights = append(rights, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods"})
+		}
+	}
+	stand.Eventually(t, 10*time.Second, "the rights of "+u.name, func(ctx context.Context) error {
+		for i := range rights {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &rights[i]}}
+			if err := u.Create(ctx, review); err != nil || !review.Status.Allowed {
+				return fmt.Errorf("%v is not allowed: %w", rights[i], err)
+			}
+		}
+		return nil
+	})
+}
+
+const (
+	requesterSpec  = "selector: {matchLabels: {app: web}}\ncontainers: [{name: side, image: \"example.com/side:v1\"}]\n"
+	privilegedSpec = "selector: {matchLabels: {app: web}}\ncontainers: [{name: side, image: \"example.com/side:v1\", securityContext: {privileged: true}}]\n"
+	inNamespace    = "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
+)
+
+// requesterCases are users by their roles, what they want to create, and what
+// they lack.
+var requesterCases = map[string]struct {
+	roles []string
+	spec  string
+	lacks string
+}{
+	"who may create Pods nowhere":              {nil, requesterSpec + inNamespace, "may not create Pods in NS, where this SidecarSet injects"},
+	"who may create Pods in the namespace":     {[]string{"NS/system:aggregate-to-edit"}, requesterSpec + inNamespace, ""},
+	"in all namespaces, with rights in one":    {[]string{"NS/system:aggregate-to-edit"}, requesterSpec, "may not create Pods in all namespaces"},
+	"in all namespaces, with rights in all":    {[]string{"system:aggregate-to-edit"}, requesterSpec, ""},
+	"a privileged container, without the verb": {[]string{"NS/system:aggregate-to-edit"}, privilegedSpec + inNamespace, "may not use spec.containers[0].securityContext.privileged"},
+	"a privileged container, with the verb":    {[]string{"NS/system:aggregate-to-edit", "sidecarset-privileged-editor"}, privilegedSpec + inNamespace, ""},
+}
+
+func TestAuthorsAreWarnedOfRightsTheyLack(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	for name, tc := range requesterCases {
+		t.Run(name, func(t *testing.T) {
+			author := newUser(t, cluster, api, "author-"+strings.ReplaceAll(name, " ", "-"), inside(namespace, tc.roles)...)
+			set := newSidecarSet(t, namespace, tc.spec)
+			t.Cleanup(func() { deleteSidecarSet(t, set) })
+			if err := author.Create(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			told, lacks := author.told(), strings.ReplaceAll(tc.lacks, "NS", namespace)
+			if tc.lacks == "" && strings.Contains(told, "may not") || !strings.Contains(told, lacks) {
+				t.Errorf("the author was told %q, want %q", told, lacks)
+			}
+		})
+	}
+}
+
+func inside(namespace string, roles []string) []string {
+	named := make([]string, len(roles))
+	for i, role := range roles {
+		named[i] = strings.ReplaceAll(role, "NS", namespace)
+	}
+	return named
+}
+
+func TestAuthorsWithoutRightsAreRefusedWhereEnforced(t *testing.T) {
+	operator.NeedReplicas(t)
+	own := newInstallation(t, stand.Options{}, deploy.Default)
+	own.start(t, 7, "--requester-check=enforce")
+	own.awaitCalls(t)
+	for name, tc := range requesterCases {
+		t.Run(name, func(t *testing.T) {
+			author := newUser(t, own.cluster, own.api, "author-"+strings.ReplaceAll(name, " ", "-"), inside("default", tc.roles)...)
+			set := newSidecarSet(t, "default", tc.spec)
+			lacks := strings.ReplaceAll(tc.lacks, "NS", "default")
+			err := author.Create(t.Context(), set, client.DryRunAll)
+			switch {
+			case tc.lacks == "" && err != nil:
+				t.Error(err)
+			case tc.lacks != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), lacks) || !strings.Contains(err.Error(), author.name)):
+				t.Errorf("got %v, want a 403 that names %s and says %q", err, author.name, lacks)
+			}
+		})
+	}
+	t.Run("when what is injected changes, and only then", func(t *testing.T) { checkUpdates(t, own) })
+}
+
+// checkUpdates changes a SidecarSet as somebody who may inject nowhere.
+func checkUpdates(t *testing.T, own *installation) {
+	set := newSidecarSet(t, "default", requesterSpec+inNamespace)
+	if err := own.api.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	author := newUser(t, own.cluster, own.api, "outsider")
+	patch := func(body string) error {
+		return author.Patch(t.Context(), set.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(body)))
+	}
+	if err := patch(`{"metadata":{"labels":{"a":"b"},"finalizers":["example.com/hold"]},"spec":{"injectionStrategy":{"paused":true}}}`); err != nil {
+		t.Errorf("metadata and pausing: %v", err)
+	}
+	if err := patch(`{"spec":{"selector":{"matchLabels":{"app":"db"}}}}`); !apierrors.IsForbidden(err) {
+		t.Errorf("another selector: %v", err)
+	}
+	if err := author.Delete(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if err := patch(`{"metadata":{"finalizers":null}}`); err != nil {
+		t.Errorf("dropping the finalizer: %v", err)
+	}
+	stand.Eventually(t, 10*time.Second, "the end of the SidecarSet", func(ctx context.Context) error {
+		err := own.api.Get(ctx, client.ObjectKeyFromObject(set), set)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}

@@ -1,0 +1,148 @@
+package webhooks_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/requester"
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// rights are what everybody may do, as "verb resource namespace".
+type rights struct {
+	granted []string
+	err     error
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (r *rights) Allowed(_ context.Context, user authenticationv1.UserInfo, q requester.Question) (bool, error) {
+	question := strings.TrimSpace(q.Verb + " " + q.Resource + " " + q.Namespace)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, user.Username+": "+question)
+	return slices.Contains(r.granted, question), r.err
+}
+
+// checked is the validating webhook with a RequesterCheck.
+func checked(mode webhooks.RequesterMode, access *rights, registry prometheus.Registerer) http.Handler {
+	snapshot := match.Build(nil, map[string]labels.Set{"team-a": {"team": "a"}, "team-b": {"team": "b"}})
+	return webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
+		Reader: &live{}, Namespace: "ours",
+		Requester: webhooks.NewRequesterCheck(webhooks.RequesterCheckOptions{
+			Mode: mode, Access: access, Catalog: func() *match.Catalog { return snapshot }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
+		}),
+	})
+}
+
+const inTeamA = betaManifest + "  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: team-a}}\n"
+
+func TestRequesterCheck(t *testing.T) {
+	const problem = `user "kubernetes-admin" may not create Pods in team-a, where this SidecarSet injects: ` +
+		`leave it out in spec.namespaceSelector, or have the right to create Pods granted there`
+	tests := map[string]struct {
+		mode    webhooks.RequesterMode
+		granted string
+		err     error
+		allowed bool
+		code    int32
+		reason  metav1.StatusReason
+		says    string // the warning, or the refusal
+		result  string
+	}{
+		"off asks nobody":                  {mode: webhooks.RequesterOff, allowed: true},
+		"warn tells the author":            {mode: webhooks.RequesterWarn, allowed: true, says: problem, result: "warned"},
+		"enforce refuses":                  {mode: webhooks.RequesterEnforce, code: 403, reason: metav1.StatusReasonForbidden, says: `sidecarsets.apps.kruise.io "log" is forbidden: ` + problem, result: "refused"},
+		"enforce admits who may":           {mode: webhooks.RequesterEnforce, granted: "create pods team-a", allowed: true, result: "allowed"},
+		"warn is silent to who may":        {mode: webhooks.RequesterWarn, granted: "create pods", allowed: true, result: "allowed"},
+		"a failure is a warning where so":  {mode: webhooks.RequesterWarn, err: errors.New("no answer"), allowed: true, says: `could not look up whether user "kubernetes-admin" may inject these sidecars: no answer`, result: "error"},
+		"a failure is an error, not a 403": {mode: webhooks.RequesterEnforce, err: errors.New("no answer"), code: 500, says: `looking up whether user "kubernetes-admin" may inject these sidecars, try again: no answer`, result: "error"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			access := &rights{granted: []string{tc.granted}, err: tc.err}
+			answer := review(t, checked(tc.mode, access, registry), sidecarSetReview(t, defaulted(t, inTeamA), ""))
+			if answer.Allowed != tc.allowed {
+				t.Fatalf("allowed is %v: %v", answer.Allowed, answer.Result)
+			}
+			said := strings.Join(answer.Warnings, "\n")
+			if !tc.allowed {
+				said = answer.Result.Message
+				if answer.Result.Code != tc.code || answer.Result.Reason != tc.reason {
+					t.Errorf("code %d, reason %q, want %d and %q", answer.Result.Code, answer.Result.Reason, tc.code, tc.reason)
+				}
+			}
+			if said != tc.says {
+				t.Errorf("it says %q, want %q", said, tc.says)
+			}
+			if tc.mode == webhooks.RequesterOff && len(access.asked) > 0 {
+				t.Errorf("it asked %v", access.asked)
+			}
+			if tc.result != "" {
+				expectOne(t, registry, tc.result)
+			}
+		})
+	}
+}
+
+func expectOne(t *testing.T, registry *prometheus.Registry, result string) {
+	t.Helper()
+	want := map[string]float64{"allowed": 0, "warned": 0, "refused": 0, "error": 0}
+	want[result] = 1
+	counted, _ := gather(t, registry)
+	if diff := cmp.Diff(want, counted); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+}
+
+func TestRequesterCheckOfUpdates(t *testing.T) {
+	stored := defaulted(t, inTeamA)
+	deleting := strings.Replace(inTeamA, "{name: log}", "{name: log, deletionTimestamp: \"2026-01-01T00:00:00Z\", finalizers: [a/b]}", 1)
+	tests := map[string]struct {
+		manifest, old string
+		refused       bool
+	}{
+		"metadata takes no right":           {defaulted(t, strings.Replace(inTeamA, "{name: log}", "{name: log, labels: {a: b}, finalizers: [a/b]}", 1)), stored, false},
+		"pausing takes none":                {defaulted(t, inTeamA+"  injectionStrategy: {paused: true}\n"), stored, false},
+		"dropping a finalizer takes none":   {defaulted(t, strings.Replace(deleting, "[a/b]", "[]", 1)), defaulted(t, deleting), false},
+		"another image takes the whole":     {defaulted(t, strings.Replace(inTeamA, "1.36", "1.37", 1)), stored, true},
+		"leaving a namespace takes the new": {defaulted(t, strings.Replace(inTeamA, "team-a", "team-b", 1)), stored, true},
+		"the same object in v1alpha1":       {defaulted(t, strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1)+"  namespace: team-a\n"), stored, false},
+		"more containers in v1alpha1":       {defaulted(t, strings.Replace(strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1), "1.36", "1.37", 1)+"  namespace: team-a\n"), stored, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			access := &rights{}
+			answer := review(t, checked(webhooks.RequesterEnforce, access, nil), sidecarSetReview(t, tc.manifest, tc.old))
+			if answer.Allowed == tc.refused {
+				t.Errorf("allowed is %v: %v", answer.Allowed, answer.Result)
+			}
+			if asked := len(access.asked) > 0; asked != tc.refused {
+				t.Errorf("it asked %v", access.asked)
+			}
+		})
+	}
+}
+
+func TestRequesterCheckAsksForTheRequester(t *testing.T) {
+	access := &rights{granted: []string{"create pods team-a"}}
+	review(t, checked(webhooks.RequesterEnforce, access, nil), sidecarSetReview(t, defaulted(t, inTeamA), ""))
+	want := []string{"kubernetes-admin: create pods", "kubernetes-admin: create pods team-a"}
+	if diff := cmp.Diff(want, access.asked); diff != "" {
+		t.Errorf("questions (-want +got):\n%s", diff)
+	}
+}
