@@ -26,6 +26,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/controllers"
+	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/webhooks"
 )
 
@@ -90,10 +91,7 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.Add(catalog); err != nil {
 		return err
 	}
-	serving, err = certs.SetupSelfManaged(mgr, o.serverName(), o.certificates(),
-		certs.MutatingWebhooks(mutatingConfiguration),
-		certs.ValidatingWebhooks(validatingConfiguration),
-		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()))
+	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets()...)
 	if err != nil {
 		return err
 	}
@@ -126,6 +124,19 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// bundleTargets are the objects that tell API servers whom to trust. Those of the Pod webhook exist only while they hold entries.
+func bundleTargets() []certs.Target {
+	targets := []certs.Target{
+		certs.MutatingWebhooks(mutatingConfiguration),
+		certs.ValidatingWebhooks(validatingConfiguration),
+		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
+	}
+	for i := range entries.MaxConfigurations {
+		targets = append(targets, certs.MutatingWebhooks(entries.ConfigurationName(i)).Optional())
+	}
+	return targets
 }
 
 // onEveryReplica runs, whoever leads.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +44,7 @@ type options struct {
 	webhookSANs    []string
 	tls12          bool
 	drainGrace     time.Duration
-	certSecret     string
+	certs          certificateOptions
 
 	excludedNamespaces []string
 	requesterCheck     webhooks.RequesterMode
@@ -78,7 +77,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.StringVar(&sans, "webhook-san", "", "further DNS `names` or IP addresses for the serving certificate, separated by commas, for webhooks that are called by URL")
 	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 besides 1.3")
 	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process was asked to stop, so that endpoints are withdrawn first")
-	flags.StringVar(&o.certSecret, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret that holds the CA of the serving certificates")
+	o.certs.bind(flags)
 	flags.StringVar(&excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. The webhook configuration has to say the same")
 	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(webhooks.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
@@ -116,6 +115,7 @@ func (o options) check(rest []string) error {
 	if o.drainGrace < 0 {
 		errs = append(errs, fmt.Errorf("--drain-grace=%s: use a time that is not negative", o.drainGrace))
 	}
+	errs = append(errs, o.certs.check(o.certificates()))
 	return errors.Join(errs...)
 }
 
@@ -129,18 +129,6 @@ func (o options) runsControllers() bool { return o.role != roleWebhook }
 // serverName is what API servers expect in the serving certificate when they
 // call the Service.
 func (o options) serverName() string { return certs.ServiceName(o.webhookService, o.namespace) }
-
-func (o options) certificates() certs.Options {
-	subject := certs.Subject{DNSNames: []string{o.serverName(), certs.ServiceName(o.convertService, o.namespace)}}
-	for _, san := range o.webhookSANs {
-		if ip := net.ParseIP(san); ip != nil {
-			subject.IPs = append(subject.IPs, ip)
-		} else {
-			subject.DNSNames = append(subject.DNSNames, san)
-		}
-	}
-	return certs.Options{Namespace: o.namespace, SecretName: o.certSecret, Subject: subject}
-}
 
 // getCertificate answers a TLS handshake.
 type getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)

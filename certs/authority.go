@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/x509"
 	"errors"
@@ -85,9 +84,7 @@ func (a Authority) Bundle(now time.Time) []*x509.Certificate {
 		current = append(current, a.Next.Certificate)
 	}
 	bundle := MergeBundles(now, current, a.Old)
-	slices.SortStableFunc(bundle, func(a, b *x509.Certificate) int {
-		return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))
-	})
+	sortByAge(bundle)
 	return bundle
 }
 

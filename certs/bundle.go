@@ -37,6 +37,8 @@ type BundlePublisher struct {
 	published *Published
 	clock     clock.Clock
 	attempts  map[string]attempt // by object
+
+	onlyOptional bool // somebody else writes the objects of the manifests
 }
 
 // attempt is the last try to write an object.
@@ -112,6 +114,9 @@ func (b *BundlePublisher) publish(ctx context.Context) {
 	}
 	now := b.clock.Now()
 	for _, o := range b.published.snapshot().objects {
+		if b.onlyOptional && !o.optional {
+			continue
+		}
 		stale, last := staleClients(o, string(bundle)), b.attempts[o.String()]
 		if len(stale) > 0 && last.due(o, now) {
 			b.attempts[o.String()] = attempt{o.resourceVersion, now, b.write(ctx, o, stale, bundle, last)}
@@ -147,6 +152,7 @@ func (b *BundlePublisher) reportMissing(ctx context.Context, reported string) st
 	for _, err := range b.published.snapshot().missing {
 		reasons = append(reasons, err.Error())
 	}
+	targetsMissing.Set(float64(len(reasons)))
 	missing := strings.Join(reasons, "; ")
 	if missing != "" && missing != reported {
 		log.FromContext(ctx).Info("Waiting for objects to publish the CA bundle in", "reason", missing)

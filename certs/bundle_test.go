@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,20 +154,25 @@ func TestQuarrelIsSlow(t *testing.T) {
 func TestObjectsMayBeAppliedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t)
-		leader, follower := startAll(t, server, targets()...)
+		leader, follower := startAll(t, server, append(targets(), certs.MutatingWebhooks("on-demand").Optional())...)
 		for _, missing := range []string{
 			"MutatingWebhookConfiguration defaulting: it does not exist, apply it",
 			"ValidatingWebhookConfiguration checking: it does not exist, apply it",
 			"CustomResourceDefinition " + crdName + ": it does not exist, apply it",
 		} {
-			checkError(t, follower.readiness.Ready(t.Context()), missing)
+			checkError(t, follower.published.Missing(), missing)
 		}
+		if err := follower.published.Missing(); strings.Contains(err.Error(), "on-demand") {
+			t.Errorf("an object that nobody needs counts as missing: %v", err)
+		}
+		checkError(t, follower.readiness.Ready(t.Context()), "") // it says nothing about a replica
 		for _, o := range manifests() {
 			if err := server.Create(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
 		}
 		pass(time.Second)
+		checkError(t, follower.published.Missing(), "")
 		checkError(t, leader.readiness.Ready(t.Context()), "")
 		checkError(t, follower.readiness.Ready(t.Context()), "")
 	})
@@ -256,9 +262,6 @@ func TestReadySaysWhatIsMissing(t *testing.T) {
 		"an entry that nobody has written yet": {
 			[]client.Object{validatingWebhooks("checking")}, false,
 			"checking ValidatingWebhookConfiguration checking, webhook check.sidecarset.io: its caBundle is empty"},
-		"a CRD that does not convert": {
-			[]client.Object{customResource(map[string]any{"strategy": "None"})}, true,
-			"CustomResourceDefinition " + crdName + ": it has no conversion webhook, apply it again"},
 		"a permission": {nil, true, "no role"},
 	}
 	for name, tc := range tests {
@@ -283,6 +286,15 @@ func TestReadySaysWhatIsMissing(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestObjectsWithoutTheirWebhookAreMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(t, customResource(map[string]any{"strategy": "None"}))
+		_, follower := startAll(t, server, certs.ConversionWebhook(crdName))
+		checkError(t, follower.published.Missing(), "CustomResourceDefinition "+crdName+": it has no conversion webhook, apply it again")
+		checkError(t, follower.readiness.Ready(t.Context()), "")
+	})
 }
 
 func TestReadyNeedsTheServerName(t *testing.T) {

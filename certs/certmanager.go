@@ -2,42 +2,250 @@ package certs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	certmanagermetav1 "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// CertManagerFieldOwner is the field manager under which objects are declared to cert-manager.
-const CertManagerFieldOwner = "sidecarset-operator"
+const (
+	// CertManagerFieldOwner is the field manager under which objects are declared to cert-manager.
+	CertManagerFieldOwner = "sidecarset-operator"
+	// ReasonNotIssued is the reason of the event that says what cert-manager has not done in time.
+	ReasonNotIssued = "CertificateNotIssued"
 
-// CertManagerOptions configure what is asked of cert-manager.
-type CertManagerOptions struct {
-	// Namespace is where everything is declared.
-	Namespace string
-	// Subject is what the serving certificate vouches for.
-	Subject Subject
-	// CALifetime and LeafLifetime are how long certificates are valid; each is renewed after two thirds of it.
-	CALifetime, LeafLifetime time.Duration
-}
+	// declareEvery is how often what is declared is applied again, in case somebody changed it. Applying what is there writes nothing.
+	declareEvery = time.Minute
+)
 
-// CertManager declares to cert-manager what the operator needs of it.
+// CertManager declares to cert-manager what the operator needs of it, and says how far cert-manager is. It is a manager.Runnable that
+// needs the leader; every replica reads, by name.
 type CertManager struct {
 	client client.Client
-	opts   CertManagerOptions
+	opts   Options
+
+	mu        sync.Mutex
+	undeclare error // why the last attempt to declare failed
 }
 
-// NewCertManager returns a CertManager. The client must not read from a cache.
-func NewCertManager(c client.Client, opts CertManagerOptions) *CertManager {
-	return &CertManager{client: c, opts: opts}
+// NewCertManager returns a Source whose certificates cert-manager makes, and the leader's part of the work. The client must not read
+// from a cache, and its scheme has to know cert-manager's types; see AddToScheme.
+func NewCertManager(c client.Client, published *Published, serverName string, opts Options) (*Supplied, *CertManager, error) {
+	opts.Mode = ModeCertManager
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &CertManager{client: c, opts: opts}
+	return newSupplied(m, published, serverName, opts), m, nil
+}
+
+// NeedLeaderElection has a manager start it on the leader only.
+func (m *CertManager) NeedLeaderElection() bool { return true }
+
+// Start declares, and reports what cert-manager does not do in time, until ctx ends.
+func (m *CertManager) Start(ctx context.Context) error {
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("cert-manager"))
+	waiting := watchdog{patience: m.opts.Patience}
+	for ctx.Err() == nil {
+		m.setDeclared(m.Declare(ctx))
+		problem := m.problem(ctx)
+		pause := declareEvery
+		if problem != nil {
+			pause = min(pause, m.opts.Patience/4, 5*time.Second)
+		}
+		if ctx.Err() == nil && waiting.overdue(problem, m.opts.Clock.Now()) {
+			m.report(ctx, problem)
+		}
+		select {
+		case <-ctx.Done():
+		case <-m.opts.Clock.After(pause):
+		}
+	}
+	return nil
+}
+
+func (m *CertManager) report(ctx context.Context, problem error) {
+	log.FromContext(ctx).Error(problem, "No certificate from cert-manager", "waited", m.opts.Patience)
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: m.opts.Namespace, Name: servingCertificateName}
+	if notReady, ok := errors.AsType[*notReadyError](problem); ok {
+		ref.APIVersion, ref.Kind, ref.Name = certmanagerv1.SchemeGroupVersion.String(), notReady.kind, notReady.name
+	}
+	m.opts.warn(ref, ReasonNotIssued, "Issue", problem.Error())
+}
+
+// watchdog says once, for each problem, that it has lasted too long.
+type watchdog struct {
+	patience time.Duration
+	since    time.Time
+	reported string
+}
+
+func (w *watchdog) overdue(problem error, now time.Time) bool {
+	switch {
+	case problem == nil:
+		w.since, w.reported = time.Time{}, ""
+		return false
+	case w.since.IsZero():
+		w.since = now
+	}
+	if now.Sub(w.since) < w.patience || problem.Error() == w.reported {
+		return false
+	}
+	w.reported = problem.Error()
+	return true
 }
 
 // Declare applies the issuers and certificates, taking back what somebody else has changed in them. What is as declared stays as it is.
 func (m *CertManager) Declare(ctx context.Context) error {
 	for _, d := range m.opts.declarations() {
-		if err := m.client.Apply(ctx, d.apply, client.FieldOwner(CertManagerFieldOwner), client.ForceOwnership); err != nil {
-			return fmt.Errorf("declaring %s %s/%s: %w", d.kind, m.opts.Namespace, d.name, err)
+		err := m.request(ctx, func(ctx context.Context) error {
+			return m.client.Apply(ctx, d.apply, client.FieldOwner(CertManagerFieldOwner), client.ForceOwnership)
+		})
+		if err != nil {
+			return fmt.Errorf("declaring %s %s/%s: %w", d.kind, m.opts.Namespace, d.name, notInstalled(err))
 		}
 	}
 	return nil
+}
+
+func (m *CertManager) setDeclared(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.undeclare = err
+}
+
+func (m *CertManager) declareError() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.undeclare
+}
+
+func (m *CertManager) String() string {
+	return fmt.Sprintf("Secret %s/%s of cert-manager", m.opts.Namespace, servingCertificateName)
+}
+
+// load reads the Secret of the serving certificate. It is read again and again rather than watched: that needs fewer rights, and no
+// watch can go silent.
+func (m *CertManager) load(ctx context.Context) (material, error) {
+	secret := &corev1.Secret{}
+	err := m.get(ctx, servingCertificateName, secret)
+	switch {
+	case apierrors.IsNotFound(err):
+		return material{}, fmt.Errorf("waiting for %s: %w", m, m.why(ctx))
+	case err != nil:
+		return material{}, fmt.Errorf("getting %s: %w", m, err)
+	}
+	supplied := material{secret.Data[signingCertKey], secret.Data[signingKeyKey], secret.Data[bundleKey]}
+	if len(supplied.cert) == 0 || len(supplied.key) == 0 || len(supplied.ca) == 0 {
+		return material{}, fmt.Errorf("waiting for %s, %s and %s in %s: %w", signingCertKey, signingKeyKey, bundleKey, m, m.why(ctx))
+	}
+	return supplied, nil
+}
+
+// why says why there is no certificate.
+func (m *CertManager) why(ctx context.Context) error {
+	if problem := m.problem(ctx); problem != nil {
+		return problem
+	}
+	return errors.New("cert-manager says that it is ready")
+}
+
+// problem returns the first thing in the chain that is not as it should be, or nil.
+func (m *CertManager) problem(ctx context.Context) error {
+	if err := m.declareError(); err != nil {
+		return err
+	}
+	for _, d := range m.opts.declarations() {
+		status, err := m.status(ctx, d)
+		switch {
+		case apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+			return fmt.Errorf("%s %s/%s does not exist yet: the leader declares it", d.kind, m.opts.Namespace, d.name)
+		case err != nil:
+			return fmt.Errorf("getting %s %s/%s: %w", d.kind, m.opts.Namespace, d.name, notInstalled(err))
+		case !status.ready:
+			return &notReadyError{d.kind, m.opts.Namespace, d.name, status.message}
+		}
+	}
+	return nil
+}
+
+// notReadyError says what cert-manager says about an object.
+type notReadyError struct{ kind, namespace, name, message string }
+
+func (e *notReadyError) Error() string {
+	return fmt.Sprintf("%s %s/%s is not ready: %s", e.kind, e.namespace, e.name, e.message)
+}
+
+// objectStatus is what cert-manager says about an object.
+type objectStatus struct {
+	ready   bool
+	message string // why not
+}
+
+func (m *CertManager) status(ctx context.Context, d declaration) (objectStatus, error) {
+	if d.kind == "Issuer" {
+		issuer := &certmanagerv1.Issuer{}
+		err := m.get(ctx, d.name, issuer)
+		return issuerStatus(issuer), err
+	}
+	certificate := &certmanagerv1.Certificate{}
+	err := m.get(ctx, d.name, certificate)
+	return certificateStatus(certificate), err
+}
+
+const noCondition = "cert-manager has not said anything about it; does its controller run?"
+
+func issuerStatus(issuer *certmanagerv1.Issuer) objectStatus {
+	status := objectStatus{message: noCondition}
+	for _, c := range issuer.Status.Conditions {
+		if c.Type == certmanagerv1.IssuerConditionReady {
+			status = objectStatus{ready: c.Status == certmanagermetav1.ConditionTrue, message: c.Reason + ": " + c.Message}
+		}
+	}
+	return status
+}
+
+// certificateStatus joins what the two conditions of a Certificate say: Ready that there is none, Issuing why not.
+func certificateStatus(certificate *certmanagerv1.Certificate) objectStatus {
+	status := objectStatus{message: noCondition}
+	issuing := ""
+	for _, c := range certificate.Status.Conditions {
+		switch c.Type {
+		case certmanagerv1.CertificateConditionReady:
+			status = objectStatus{ready: c.Status == certmanagermetav1.ConditionTrue, message: c.Reason + ": " + c.Message}
+		case certmanagerv1.CertificateConditionIssuing:
+			issuing = "; " + c.Reason + ": " + c.Message
+		}
+	}
+	status.message += issuing
+	return status
+}
+
+// notInstalled explains the error of an API server that does not know cert-manager's kinds.
+func notInstalled(err error) error {
+	if !meta.IsNoMatchError(err) {
+		return err
+	}
+	return fmt.Errorf("cert-manager's CustomResourceDefinitions are not installed; install cert-manager or use --cert-mode=%s: %w", ModeSelf, err)
+}
+
+func (m *CertManager) get(ctx context.Context, name string, into client.Object) error {
+	return m.request(ctx, func(ctx context.Context) error {
+		return m.client.Get(ctx, client.ObjectKey{Namespace: m.opts.Namespace, Name: name}, into)
+	})
+}
+
+func (m *CertManager) request(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return do(ctx)
 }

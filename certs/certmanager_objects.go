@@ -26,7 +26,7 @@ type declaration struct {
 
 // declarations returns the chain: an issuer whose only certificate is the CA, the CA, an issuer that signs with it, and the serving
 // certificate. A serving certificate straight from a self-signed issuer would be its own CA, and break TLS at every renewal.
-func (o CertManagerOptions) declarations() []declaration {
+func (o Options) declarations() []declaration {
 	issuer := func(name string, spec *applyv1.IssuerSpecApplyConfiguration) declaration {
 		return declaration{"Issuer", name, applyv1.Issuer(name, o.Namespace).WithLabels(managedBy()).WithSpec(spec)}
 	}

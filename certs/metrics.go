@@ -11,12 +11,27 @@ var (
 		Help: "When a certificate expires, in seconds since 1970, by certificate: serving (of this replica) or ca (that signs leaves).",
 	}, []string{"certificate"})
 
+	refreshFailures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "sidecarset_certificate_refresh_failures_total",
+		Help: "Attempts of this replica to look for a new serving certificate that failed; it goes on serving the one it has.",
+	})
+
+	authorityRepairs = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_ca_repairs_total",
+		Help: "What happened to the CA Secret that was not the operator's doing, by event: restored (had been deleted), replaced (was unusable) or foreign (somebody put another CA there).",
+	}, []string{"event"})
+
 	bundleWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_ca_bundle_writes_total",
 		Help: "Objects whose caBundle the leader has written, also because somebody had reset it, by the object's kind.",
 	}, []string{"kind"})
+
+	targetsMissing = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "sidecarset_ca_bundle_objects_missing",
+		Help: "Objects of the manifests that do not exist, or lack a webhook that they should have, as the leader sees it: apply them again.",
+	})
 )
 
 func init() {
-	metrics.Registry.MustRegister(certificateNotAfter, bundleWrites)
+	metrics.Registry.MustRegister(certificateNotAfter, refreshFailures, authorityRepairs, bundleWrites, targetsMissing)
 }

@@ -74,10 +74,13 @@ func (p *Published) Changed() <-chan struct{} {
 }
 
 // Verify checks that every API server accepts the certificate: all targets have been observed, and each clientConfig in them trusts
-// it for the host that it calls. The error names everything that is missing.
+// it for the host that it calls. The error names everything that does not hold.
+//
+// An object that does not exist is no obstacle. It has nobody call us, so it says nothing about this replica; and it is missing for all
+// of them: were they un-ready for it, the calls that other objects cause would fail as well.
 func (p *Published) Verify(cert *tls.Certificate, now time.Time) error {
 	s := p.snapshot()
-	errs := append(s.unobserved, s.missing...)
+	errs := s.unobserved
 	for _, t := range s.trusts() {
 		if t.bundle == "" {
 			errs = append(errs, fmt.Errorf("checking %s: its caBundle is empty until the leader writes it", t.place()))
@@ -86,6 +89,12 @@ func (p *Published) Verify(cert *tls.Certificate, now time.Time) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Missing names the objects that should exist and do not, or that lack a webhook that they should have; nil if there are none.
+// Applying the manifests again brings them back.
+func (p *Published) Missing() error {
+	return errors.Join(p.snapshot().missing...)
 }
 
 // carries checks that every clientConfig has the CA in its bundle. One that is missing or empty has nobody call us who could stop to
@@ -117,11 +126,22 @@ func (p *Published) refuses(next, current *tls.Certificate, now time.Time) error
 	return errors.Join(errs...)
 }
 
+// certificates returns those that are published anywhere, and false while a target has not been observed.
+func (p *Published) certificates() ([]*x509.Certificate, bool) {
+	s := p.snapshot()
+	var certs []*x509.Certificate
+	for _, t := range s.trusts() {
+		parsed, _ := ParseBundle([]byte(t.bundle)) // what does not parse nobody can trust
+		certs = append(certs, parsed...)
+	}
+	return certs, len(s.unobserved) == 0
+}
+
 // snapshot is what was observed at one moment.
 type snapshot struct {
 	objects    []*object // in order of targets, then of names
 	unobserved []error   // targets that nothing is known of
-	missing    []error   // targets that are known not to be there
+	missing    []error   // targets that are known not to be there, and should be
 }
 
 func (p *Published) snapshot() snapshot {
@@ -136,6 +156,7 @@ func (p *Published) snapshot() snapshot {
 			s.unobserved = append(s.unobserved, fmt.Errorf("reading the CA bundle of %s: %w", target, v.err))
 		case !v.synced:
 			s.unobserved = append(s.unobserved, fmt.Errorf("reading the CA bundle of %s: not done yet", target))
+		case target.optional:
 		case target.name != "" && named == nil:
 			s.missing = append(s.missing, fmt.Errorf("reading the CA bundle of %s: it does not exist, apply it", target))
 		case target.name != "" && len(named.clients) == 0 && target.kind.without != "":

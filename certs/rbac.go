@@ -1,12 +1,12 @@
 package certs
 
-// What certificates need, for config/rbac. The Secret: any replica may create
-// it and reads it, the leader rotates it; RBAC cannot restrict create to a name.
-// +kubebuilder:rbac:groups="",resources=secrets,namespace=sidecarset-system,verbs=create
-// +kubebuilder:rbac:groups="",resources=secrets,resourceNames=sidecarset-webhook-certs,namespace=sidecarset-system,verbs=get;update
-//
-// Every replica watches what the API server has been told, and the leader
-// writes the bundle into it.
+// What certificates need in every mode, for config/rbac: every replica watches
+// what API servers have been told, and the leader writes the bundle into it and
+// tells people what it repaired. What a mode needs besides is the Role
+// sidecarset-certificates in config/, which the components in config/certmanager
+// replace.
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-mutating-webhook,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=sidecarset-validating-webhook,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,namespace=sidecarset-system,verbs=create;patch

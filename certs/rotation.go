@@ -19,6 +19,8 @@ import (
 type Rotator struct {
 	source *SelfManaged
 
+	signing *x509.Certificate // the CA that signs, as last read or written here
+
 	next  *x509.Certificate // the CA that is being published
 	since time.Time         // since when everybody has had it, as far as we know; zero if somebody lacks it
 }
@@ -80,6 +82,7 @@ func (r *Rotator) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.noticeForeign(ctx, stored.Signing.Certificate)
 	r.follow(stored.Next)
 	due, step, err := stored.Advance(now, s.opts.policy(), r.settled(ctx, now))
 	if err != nil {
@@ -109,6 +112,8 @@ func (r *Rotator) repair(ctx context.Context, secret *corev1.Secret, reason erro
 	if err := r.store(ctx, secret, authority, now); err != nil {
 		return errors.Join(reason, err)
 	}
+	authorityRepairs.WithLabelValues("replaced").Inc()
+	s.opts.warn(s.secretReference(), ReasonCAReplaced, "Repair", "Replaced the CA, which could not be used: "+reason.Error())
 	log.FromContext(ctx).Info("Replaced a CA that could not be used", "Secret", s.secretRef(), "reason", reason.Error(),
 		"issuer", authority.Signing.Certificate.Subject.CommonName, "notAfter", authority.Signing.Certificate.NotAfter)
 	return nil
@@ -127,7 +132,23 @@ func (r *Rotator) store(ctx context.Context, secret *corev1.Secret, authority Au
 	if err := s.client.Update(ctx, changed, client.FieldOwner(FieldOwner)); err != nil {
 		return fmt.Errorf("updating CA Secret %s: %w", s.secretRef(), err)
 	}
+	r.signing = authority.Signing.Certificate
 	return s.Refresh(ctx)
+}
+
+// noticeForeign says so when another CA signs than the one that was left there or introduced. It may be that of another operator, or
+// of a person; whoever may write the Secret decides, so it is used.
+func (r *Rotator) noticeForeign(ctx context.Context, signing *x509.Certificate) {
+	expected := r.signing == nil || r.signing.Equal(signing) || r.next != nil && r.next.Equal(signing)
+	r.signing = signing
+	if expected {
+		return
+	}
+	s := r.source
+	authorityRepairs.WithLabelValues("foreign").Inc()
+	s.opts.warn(s.secretReference(), ReasonForeignCA, "Rotate", "Somebody else has put another CA into the Secret; leaves are signed by it from now on")
+	log.FromContext(ctx).Info("Somebody else has replaced the CA", "Secret", s.secretRef(),
+		"issuer", signing.Subject.CommonName, "notAfter", signing.NotAfter)
 }
 
 // follow takes notice of which CA is being published.

@@ -252,7 +252,7 @@ func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
 		rarely := shortLived()
-		rarely.Poll = time.Hour
+		rarely.Poll = time.Minute
 		leader, follower := newReplica(t, server, shortLived(), targets()...), newReplica(t, server, rarely, targets()...)
 		leader.start(t)
 		follower.start(t)

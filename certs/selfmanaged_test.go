@@ -200,8 +200,10 @@ func TestOptionsAreChecked(t *testing.T) {
 		"a leaf is for somebody":      {func(o *certs.Options) { o.Subject = certs.Subject{} }, "neither a DNS name nor an IP address"},
 		"durations are not negative":  {func(o *certs.Options) { o.Poll = -1 }, "negative"},
 		"leaves fit into a CA's life": {func(o *certs.Options) { o.CALifetime = 80 * day }, "a third of the CA's lifetime"},
+		"leaves live to be renewed":   {func(o *certs.Options) { o.LeafLifetime = 59 * time.Second }, "less than two polls"},
+		"modes are known":             {func(o *certs.Options) { o.Mode = "magic" }, `cannot come from "magic": use self, cert-manager or files`},
 		"short lives are good for tests": {func(o *certs.Options) {
-			o.CALifetime, o.LeafLifetime, o.Settle = 30*time.Second, 8*time.Second, time.Second
+			o.CALifetime, o.LeafLifetime, o.Settle, o.Poll = 30*time.Second, 8*time.Second, time.Second, time.Second
 		}, ""},
 	}
 	for name, tc := range tests {

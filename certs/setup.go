@@ -3,6 +3,10 @@ package certs
 import (
 	"fmt"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -14,49 +18,103 @@ type Serving struct {
 	// Readiness is for mgr.AddReadyzCheck.
 	Readiness *Readiness
 
-	client client.Client
-	self   *SelfManaged
+	leader []manager.Runnable
 }
 
-// SetupSelfManaged adds to the manager what every replica runs to serve with self-managed certificates. The serverName is the name
-// under which API servers call; it has to be one of those in opts.Subject.
+// everyReplica is a Source as a manager runs it.
+type everyReplica interface {
+	Source
+	manager.Runnable
+}
+
+// AddToScheme adds the types that the clients of this package read as Go structs.
+func AddToScheme(scheme *runtime.Scheme) error {
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	return certmanagerv1.AddToScheme(scheme)
+}
+
+// Setup adds to the manager what every replica runs to serve with certificates of opts.Mode. The serverName is the name under which
+// API servers call; it has to be one of those in opts.Subject.
 //
 // A manager starts runnables when its cache has synced, and elects a leader after that. So there must be no informer in the cache, at
 // the time that the manager starts, whose objects API servers convert by our webhook: its list would fail until there is a certificate
 // and a published bundle, and these would wait for its list. Add such an informer from a runnable.
-func SetupSelfManaged(mgr manager.Manager, serverName string, opts Options, targets ...Target) (*Serving, error) {
+func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Target) (*Serving, error) {
+	scheme := runtime.NewScheme()
+	if err := AddToScheme(scheme); err != nil {
+		return nil, err
+	}
 	c, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
 		HTTPClient: mgr.GetHTTPClient(),
-		Scheme:     mgr.GetScheme(),
+		Scheme:     scheme,
 		Mapper:     mgr.GetRESTMapper(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making a client for certificates: %w", err)
 	}
-	published := NewPublished(c, targets...)
-	source, err := NewSelfManaged(c, published, opts)
+	if opts.Events == nil {
+		opts.Events = mgr.GetEventRecorder("sidecarset-operator-certs")
+	}
+	serving, source, err := Assemble(c, serverName, opts, targets...)
 	if err != nil {
 		return nil, err
 	}
-	for _, runnable := range []manager.Runnable{published, source} {
+	for _, runnable := range []manager.Runnable{serving.Published, source} {
 		if err := mgr.Add(runnable); err != nil {
 			return nil, fmt.Errorf("adding certificates to the manager: %w", err)
 		}
 	}
+	return serving, nil
+}
+
+// Assemble is Setup without a manager: whoever calls it starts Serving.Published and the returned Source, and on one replica
+// what Leader returns. The client must not read from a cache, and its scheme needs what AddToScheme adds.
+func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Target) (*Serving, manager.Runnable, error) {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	published := NewPublished(c, targets...)
+	source, leader, err := newSource(c, published, serverName, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	publisher := NewBundlePublisher(c, source, published, opts.Clock)
+	publisher.onlyOptional = opts.PublishedElsewhere
 	return &Serving{
 		Source:    source,
 		Published: published,
-		Readiness: NewReadiness(source, published, serverName, source.opts.Clock),
-		client:    c,
-		self:      source,
-	}, nil
+		Readiness: NewReadiness(source, published, serverName, opts.Clock),
+		leader:    append(leader, publisher),
+	}, source, nil
 }
 
-// SetupLeader adds to the manager what the leader does: rotate the CA and publish the bundle. A manager that elects no leader starts
-// it on every replica, so a process that only serves webhooks must not call this.
+// newSource returns the Source of a mode, and what its leader does besides publishing.
+func newSource(c client.WithWatch, published *Published, serverName string, opts Options) (everyReplica, []manager.Runnable, error) {
+	switch opts.Mode {
+	case ModeCertManager:
+		source, declarer, err := NewCertManager(c, published, serverName, opts)
+		return source, []manager.Runnable{declarer}, err
+	case ModeFiles:
+		source, err := NewFiles(published, serverName, opts)
+		return source, nil, err
+	default: // the options of an unknown mode do not validate
+		source, err := NewSelfManaged(c, published, opts)
+		if err != nil {
+			return nil, nil, err
+		}
+		return source, []manager.Runnable{source.Rotator()}, nil
+	}
+}
+
+// Leader returns what the leader runs: it rotates the CA or declares what cert-manager is to do, and publishes the bundle.
+func (s *Serving) Leader() []manager.Runnable { return s.leader }
+
+// SetupLeader adds to the manager what the leader does. A manager that elects no leader starts it on every replica, so a process that
+// only serves webhooks must not call this.
 func (s *Serving) SetupLeader(mgr manager.Manager) error {
-	publisher := NewBundlePublisher(s.client, s.Source, s.Published, s.self.opts.Clock)
-	for _, runnable := range []manager.Runnable{s.self.Rotator(), publisher} {
+	for _, runnable := range s.leader {
 		if err := mgr.Add(runnable); err != nil {
 			return fmt.Errorf("adding the leader's work on certificates to the manager: %w", err)
 		}

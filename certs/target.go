@@ -17,6 +17,14 @@ type Target struct {
 	kind     targetKind
 	name     string
 	selector labels.Selector
+	optional bool
+}
+
+// Optional returns the target as one that exists only while it is needed, so that nobody has to be told when it does not. It is made
+// by the operator, which therefore publishes to it even where somebody else publishes to the objects of the manifests.
+func (t Target) Optional() Target {
+	t.optional = true
+	return t
 }
 
 // targetKind is a kind of object, and how to find in one the clients that it configures.
@@ -86,6 +94,7 @@ type object struct {
 	gvk             schema.GroupVersionKind
 	name            string
 	resourceVersion string
+	optional        bool // its target is
 	clients         []clientConfig
 }
 
@@ -97,6 +106,7 @@ func (t Target) observe(u *unstructured.Unstructured) *object {
 		gvk:             t.kind.GroupVersionKind,
 		name:            u.GetName(),
 		resourceVersion: u.GetResourceVersion(),
+		optional:        t.optional,
 		clients:         t.kind.clients(u),
 	}
 }

@@ -1,0 +1,42 @@
+package certs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// directory is a supply of mounted files: tls.crt, tls.key and ca.crt.
+type directory string
+
+// NewFiles returns a Source that serves the key pair in opts.Directory. Files are looked at every opts.Poll, not watched: a kubelet
+// takes about a minute to update a volume anyway, and what it swaps are links that a watch does not follow.
+func NewFiles(published *Published, serverName string, opts Options) (*Supplied, error) {
+	opts.Mode = ModeFiles
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
+	return newSupplied(directory(opts.Directory), published, serverName, opts), nil
+}
+
+func (d directory) String() string { return "directory " + string(d) }
+
+// load reads the three files. A kubelet swaps all files of a volume at once by pointing the link ..data elsewhere, so they are read
+// from where it points now. Whoever writes them one by one is caught by the check that they belong together.
+func (d directory) load(context.Context) (material, error) {
+	dir := string(d)
+	if data, err := filepath.EvalSymlinks(filepath.Join(dir, "..data")); err == nil {
+		dir = data
+	}
+	var m material
+	for name, content := range map[string]*[]byte{signingCertKey: &m.cert, signingKeyKey: &m.key, bundleKey: &m.ca} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return material{}, fmt.Errorf("reading the serving certificate: %w", err)
+		}
+		*content = data
+	}
+	return m, nil
+}

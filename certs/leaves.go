@@ -1,0 +1,119 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// servingLeaf is a leaf and the CA that signed it.
+type servingLeaf struct {
+	*tls.Certificate
+	issuer *x509.Certificate
+}
+
+// leaves holds the leaf that is served and, during a change of CA, the one that waits to be. It is safe for concurrent use.
+type leaves struct {
+	published *Published
+	served    atomic.Pointer[servingLeaf]
+	failure   atomic.Pointer[error] // why the last attempt to look for a new one failed
+
+	mu   sync.Mutex
+	next *servingLeaf // not served yet because somebody would refuse it
+}
+
+// offer has a leaf served as soon as nobody refuses it, in place of one that was offered before.
+func (l *leaves) offer(next *servingLeaf) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next = next
+}
+
+// adopt serves the next leaf, unless an API server that accepts the one we serve would refuse it. So a leaf of a new CA waits until
+// that CA is published, and a leaf that nobody accepts any more, because it has expired or its CA is gone, is replaced at once.
+func (l *leaves) adopt(ctx context.Context, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next == nil {
+		return
+	}
+	current := l.served.Load()
+	if current != nil && !current.issuer.Equal(l.next.issuer) && now.Round(0).Before(current.Leaf.NotAfter) {
+		if err := l.published.refuses(l.next.Certificate, current.Certificate, now); err != nil {
+			log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", err.Error())
+			return
+		}
+	}
+	l.served.Store(l.next)
+	certificateNotAfter.WithLabelValues("serving").Set(float64(l.next.Leaf.NotAfter.Unix()))
+	log.FromContext(ctx).Info("Serving a new certificate", "issuer", l.next.issuer.Subject.CommonName,
+		"notAfter", l.next.Leaf.NotAfter, "renewAt", RenewAt(l.next.Leaf))
+	l.next = nil
+}
+
+// get answers a TLS handshake. The argument from names, for the error, where certificates come from.
+func (l *leaves) get(from string) (*tls.Certificate, error) {
+	if leaf := l.served.Load(); leaf != nil {
+		return leaf.Certificate, nil
+	}
+	if err := l.failure.Load(); err != nil && *err != nil {
+		return nil, fmt.Errorf("loading the serving certificate: %w", *err)
+	}
+	return nil, fmt.Errorf("loading the serving certificate: %s has not been read yet", from)
+}
+
+// failed remembers how the last attempt to refresh ended, for whoever asks for a certificate before there is one.
+func (l *leaves) failed(err error) {
+	l.failure.Store(&err)
+	if err != nil {
+		refreshFailures.Inc()
+	}
+}
+
+// keepCurrent calls refresh again and again until ctx ends, and serves what that offers as soon as it may be served. It calls look, if
+// that is not nil, whenever what is published may have changed. A failure is logged once, not with every attempt.
+func (l *leaves) keepCurrent(ctx context.Context, opts Options, refresh func(context.Context) error, look func()) error {
+	logger := log.FromContext(ctx).WithName("certs")
+	ctx = log.IntoContext(ctx, logger)
+	reported := ""
+	for ctx.Err() == nil {
+		pause := opts.Poll
+		err := refresh(ctx)
+		switch {
+		case err == nil:
+			reported = ""
+		case ctx.Err() == nil && err.Error() != reported:
+			reported = err.Error()
+			logger.Error(err, "Could not refresh the serving certificate", "serving", l.served.Load() != nil)
+		}
+		if err != nil && l.served.Load() == nil {
+			pause = min(pause, retryAfter)
+		}
+		l.adoptUntil(ctx, opts.Clock.After(pause), opts.Clock.Now, look)
+	}
+	return nil
+}
+
+// adoptUntil waits, and meanwhile serves a leaf that is held back as soon as nobody refuses it any more.
+func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time, now func() time.Time, look func()) {
+	for {
+		changed := l.published.Changed()
+		if look != nil {
+			look()
+		}
+		l.adopt(ctx, now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-done:
+			return
+		case <-changed:
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package certs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+)
+
+// Mode says where certificates come from.
+type Mode string
+
+// The modes.
+const (
+	ModeSelf        Mode = "self"         // a CA of our own, kept in a Secret; leaves are issued here
+	ModeCertManager Mode = "cert-manager" // issuers and certificates are declared to cert-manager, which fills Secrets
+	ModeFiles       Mode = "files"        // somebody mounts a key pair and the CA
+)
+
+// Options configure a Source. Subject is required; Namespace is, unless the mode is files; SecretName in mode self; Directory in
+// mode files.
+type Options struct {
+	// Mode is self if empty.
+	Mode Mode
+	// Namespace is where Secrets and what is declared to cert-manager are.
+	Namespace string
+	// SecretName is the Secret that holds the CA in mode self.
+	SecretName string
+	// Directory holds tls.crt, tls.key and ca.crt in mode files.
+	Directory string
+	// Subject is what leaves vouch for: the ServiceName at least, IP addresses where webhooks are reached by URL. In mode files it is
+	// what they have to vouch for.
+	Subject Subject
+
+	// CALifetime is how long a CA is valid; default one year. It is rotated after two thirds of that, unattended, so there is nothing
+	// to gain from a longer life; and what happens often is known to work. Mode files does not use it.
+	CALifetime time.Duration
+	// LeafLifetime is how long a serving certificate is valid; default 30 days. It is renewed after 20, which leaves ten days to
+	// repair whatever keeps a replica from reading the Secret. In mode self it is also how long an old CA stays in the bundle after a
+	// rotation. Mode files does not use it.
+	LeafLifetime time.Duration
+	// Settle is how long every client must have had the next CA in its bundle before it signs, in mode self; default ten minutes. API
+	// servers follow within milliseconds; a rotation is in no hurry.
+	Settle time.Duration
+	// Overlap is how long a CA stays in the bundle that the material no longer names, where others make the material; default one hour.
+	// By then every replica must have noticed, which takes seconds, or as long as a kubelet takes to update a volume.
+	Overlap time.Duration
+	// Poll is how often each replica reads the Secret or the files and looks at the wall clock; default ten seconds.
+	Poll time.Duration
+	// Patience is how long cert-manager may take before a missing certificate is reported as an error; default two minutes.
+	Patience time.Duration
+	// PublishedElsewhere says that somebody else, as cert-manager's cainjector, writes the bundle into the objects of the manifests;
+	// only those that are Optional are then written here. Mode files only.
+	PublishedElsewhere bool
+
+	// Events receives what people would want to be told; nil tells nobody.
+	Events events.EventRecorder
+	// Clock is the real one if nil.
+	Clock clock.Clock
+}
+
+// complete fills in defaults and checks what was given.
+func (o Options) complete() (Options, error) {
+	o.Mode = cmp.Or(o.Mode, ModeSelf)
+	o.CALifetime = cmp.Or(o.CALifetime, 365*24*time.Hour)
+	o.LeafLifetime = cmp.Or(o.LeafLifetime, 30*24*time.Hour)
+	o.Settle = cmp.Or(o.Settle, 10*time.Minute)
+	o.Overlap = cmp.Or(o.Overlap, time.Hour)
+	o.Poll = cmp.Or(o.Poll, 10*time.Second)
+	o.Patience = cmp.Or(o.Patience, 2*time.Minute)
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o, o.validate()
+}
+
+// Validate says everything that is wrong with the options; what is zero has its default.
+func (o Options) Validate() error {
+	_, err := o.complete()
+	return err
+}
+
+func (o Options) validate() error {
+	errs := o.validateMode()
+	if len(o.Subject.DNSNames)+len(o.Subject.IPs) == 0 {
+		errs = append(errs, errors.New("the serving certificate has neither a DNS name nor an IP address"))
+	}
+	if min(o.CALifetime, o.LeafLifetime, o.Settle, o.Overlap, o.Poll, o.Patience) < 0 {
+		errs = append(errs, errors.New("a duration is negative"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("configuring certificates: %w", err)
+	}
+	return nil
+}
+
+func (o Options) validateMode() []error {
+	var errs []error
+	switch o.Mode {
+	case ModeSelf:
+		if o.Namespace == "" || o.SecretName == "" {
+			errs = append(errs, errors.New("the CA Secret has no namespace or no name"))
+		}
+		errs = append(errs, o.validateLifetimes(o.Settle)...)
+		// A leaf is renewed in the last third of its life, and a replica looks every Poll.
+		if o.LeafLifetime/3 < 2*o.Poll {
+			errs = append(errs, fmt.Errorf("a third of a leaf's lifetime of %s is less than two polls of %s", o.LeafLifetime, o.Poll))
+		}
+	case ModeCertManager:
+		if o.Namespace == "" {
+			errs = append(errs, errors.New("what is declared to cert-manager has no namespace"))
+		}
+		errs = append(errs, o.validateLifetimes(0)...)
+		if o.LeafLifetime < time.Hour { // cert-manager's own bound
+			errs = append(errs, fmt.Errorf("cert-manager issues no certificate for less than an hour, and a leaf's lifetime is %s", o.LeafLifetime))
+		}
+	case ModeFiles:
+		if o.Directory == "" {
+			errs = append(errs, errors.New("there is no directory to read certificates from"))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("certificates cannot come from %q: use %s, %s or %s", o.Mode, ModeSelf, ModeCertManager, ModeFiles))
+	}
+	if o.PublishedElsewhere && o.Mode != ModeFiles {
+		errs = append(errs, fmt.Errorf("in mode %s the operator itself publishes the CA bundle", o.Mode))
+	}
+	return errs
+}
+
+// validateLifetimes checks that a CA outlives its leaves. It is replaced in the last third of its life, and a leaf that it signed
+// just before should live out its time.
+func (o Options) validateLifetimes(settle time.Duration) []error {
+	if o.CALifetime/3 >= o.LeafLifetime+settle {
+		return nil
+	}
+	return []error{fmt.Errorf("a third of the CA's lifetime of %s is less than a leaf's of %s and the time to settle of %s",
+		o.CALifetime, o.LeafLifetime, settle)}
+}
+
+func (o Options) policy() Policy {
+	return Policy{CALifetime: o.CALifetime, LeafLifetime: o.LeafLifetime}
+}
