@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -19,7 +20,8 @@ import (
 type Rotator struct {
 	source *SelfManaged
 
-	signing *x509.Certificate // the CA that signs, as last read or written here
+	uid     types.UID         // of the Secret, as last read or written here
+	signing *x509.Certificate // the CA that signs, likewise
 
 	next  *x509.Certificate // the CA that is being published
 	since time.Time         // since when everybody has had it, as far as we know; zero if somebody lacks it
@@ -70,7 +72,7 @@ func (r *Rotator) step(ctx context.Context) error {
 	now := s.opts.Clock.Now() // before the read, as Advance asks
 	secret, err := s.getSecret(ctx)
 	if apierrors.IsNotFound(err) {
-		return s.Refresh(ctx) // creates it
+		return s.Refresh(ctx) // creates it; the next step tells
 	}
 	if err != nil {
 		return fmt.Errorf("getting CA Secret %s: %w", s.secretRef(), err)
@@ -82,7 +84,7 @@ func (r *Rotator) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.noticeForeign(ctx, stored.Signing.Certificate)
+	r.notice(ctx, secret.UID, stored.Signing.Certificate)
 	r.follow(stored.Next)
 	due, step, err := stored.Advance(now, s.opts.policy(), r.settled(ctx, now))
 	if err != nil {
@@ -136,19 +138,26 @@ func (r *Rotator) store(ctx context.Context, secret *corev1.Secret, authority Au
 	return s.Refresh(ctx)
 }
 
-// noticeForeign says so when another CA signs than the one that was left there or introduced. It may be that of another operator, or
-// of a person; whoever may write the Secret decides, so it is used.
-func (r *Rotator) noticeForeign(ctx context.Context, signing *x509.Certificate) {
-	expected := r.signing == nil || r.signing.Equal(signing) || r.next != nil && r.next.Equal(signing)
-	r.signing = signing
-	if expected {
-		return
-	}
+// notice tells people what others have done to the Secret: deleted it, whoever has put it back, or written another CA into it. That may
+// be the CA of another operator, or of a person; whoever may write the Secret decides, so it is used.
+func (r *Rotator) notice(ctx context.Context, uid types.UID, signing *x509.Certificate) {
+	first := r.signing == nil
+	ours := first || r.signing.Equal(signing) || r.next != nil && r.next.Equal(signing)
+	restored := !first && ours && r.uid != uid
+	r.uid, r.signing = uid, signing
+
 	s := r.source
-	authorityRepairs.WithLabelValues("foreign").Inc()
-	s.opts.warn(s.secretReference(), ReasonForeignCA, "Rotate", "Somebody else has put another CA into the Secret; leaves are signed by it from now on")
-	log.FromContext(ctx).Info("Somebody else has replaced the CA", "Secret", s.secretRef(),
-		"issuer", signing.Subject.CommonName, "notAfter", signing.NotAfter)
+	logger := log.FromContext(ctx).WithValues("Secret", s.secretRef(), "issuer", signing.Subject.CommonName, "notAfter", signing.NotAfter)
+	switch {
+	case restored:
+		authorityRepairs.WithLabelValues("restored").Inc()
+		s.opts.warn(s.secretReference(), ReasonCARestored, "Restore", "The Secret had been deleted; it holds the same CA again")
+		logger.Info("Restored the CA, whose Secret had been deleted")
+	case !ours:
+		authorityRepairs.WithLabelValues("foreign").Inc()
+		s.opts.warn(s.secretReference(), ReasonForeignCA, "Rotate", "Somebody else has put another CA into the Secret; leaves are signed by it from now on")
+		logger.Info("Somebody else has replaced the CA")
+	}
 }
 
 // follow takes notice of which CA is being published.

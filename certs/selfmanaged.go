@@ -149,10 +149,6 @@ func (s *SelfManaged) createSecret(ctx context.Context, now time.Time) error {
 	if err := s.client.Create(ctx, secret, client.FieldOwner(FieldOwner)); err != nil {
 		return err
 	}
-	if remembered := s.remembered(); remembered != nil && remembered.Signing.Certificate.Equal(authority.Signing.Certificate) {
-		authorityRepairs.WithLabelValues("restored").Inc()
-		s.opts.warn(s.secretReference(), ReasonCARestored, "Restore", "The Secret had been deleted; it holds the same CA again")
-	}
 	log.FromContext(ctx).Info("Created the CA", "Secret", s.secretRef(), "notAfter", authority.Signing.Certificate.NotAfter)
 	return nil
 }
