@@ -126,11 +126,12 @@ generate: ## Generate deep copies of the API types
 # controller-gen repeats the list type that label selectors have in Go. Atomic is
 # what a list without the keyword is; the CRD does without, as the reference's.
 .PHONY: manifests
-manifests: ## Generate the CRD, the operator's roles and dist/install.yaml
+manifests: ## Generate the CRD, the operator's roles and dist/
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
 	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=. paths=./certs paths=./controllers paths=./webhooks output:rbac:dir=config/rbac
 	$(TOOL) kustomize build config/default >dist/install.yaml
+	$(TOOL) kustomize build config/overlays/hardened >dist/install-hardened.yaml
 
 .PHONY: lint
 lint: vet ## Import rules and linters; the first run builds the linter, which takes minutes

@@ -92,35 +92,9 @@ func TestPortsFitTogether(t *testing.T) {
 	}
 }
 
-// The restricted Pod Security Standard, as far as it concerns our Pod.
-func TestOperatorFitsItsNamespace(t *testing.T) {
-	var namespace corev1.Namespace
-	decode(t, "Namespace", "sidecarset-system", &namespace)
-	if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != "restricted" {
-		t.Errorf("the Namespace enforces %q, want restricted", got)
-	}
-	var deployment appsv1.Deployment
-	decode(t, "Deployment", "sidecarset-operator", &deployment)
-	pod, container := deployment.Spec.Template.Spec.SecurityContext, deployment.Spec.Template.Spec.Containers[0].SecurityContext
-	want := &corev1.SecurityContext{
-		AllowPrivilegeEscalation: new(false),
-		ReadOnlyRootFilesystem:   new(true),
-		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-	}
-	if diff := cmp.Diff(want, container); diff != "" {
-		t.Errorf("container (-want +got):\n%s", diff)
-	}
-	if pod.RunAsNonRoot == nil || !*pod.RunAsNonRoot || *pod.RunAsUser != 65532 || pod.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		t.Errorf("Pod security context %+v", pod)
-	}
-	if got := *deployment.Spec.Replicas; got != 2 {
-		t.Errorf("%d replicas, want 2", got)
-	}
-}
-
 // The operator's rights: no wildcard, and Secrets only in its own namespace.
 func TestRolesAreNarrow(t *testing.T) {
-	for _, document := range installed(t) {
+	for _, document := range append(installed(t), documents(t, hardened)...) {
 		kind := text(document["kind"])
 		if kind != "ClusterRole" && kind != "Role" {
 			continue

@@ -23,7 +23,7 @@ import (
 // has no WatchList: 500 of 40 KB are 20 MB.
 const podPageSize = 500
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods,verbs=list;watch
 
 // newPodListerWatcher lists and watches all Pods, in protobuf: decoding an event
 // costs a third of what JSON costs, and is most of what the controller does.

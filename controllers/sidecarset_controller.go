@@ -18,8 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
-// +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets,verbs=get;list;watch
-// +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets/status,verbs=patch
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps.kruise.io,resources=sidecarsets/status,verbs=patch
 
 // SidecarSetReconciler writes the status of SidecarSets. It is called when a
 // SidecarSet changed and when its counters did.

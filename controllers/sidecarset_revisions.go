@@ -18,10 +18,10 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
-// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,namespace=sidecarset-system,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps,resources=controllerrevisions,namespace=sidecarset-system,verbs=get;create;patch;delete
 //
 // Where the API server checks who may set blockOwnerDeletion, it asks for this.
-// +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets/finalizers,verbs=update
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps.kruise.io,resources=sidecarsets/finalizers,verbs=update
 
 // revisionKeeper records SidecarSets in ControllerRevisions of one namespace.
 type revisionKeeper struct {

@@ -1,12 +1,10 @@
 package webhooks
 
-// What the webhooks need, for config/rbac. The Catalog follows SidecarSets and
-// the labels of Namespaces; a Namespace that it does not know yet is read live.
-// +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
-//
-// Recorded revisions that SidecarSets inject.
-// +kubebuilder:rbac:groups=apps,resources=controllerrevisions,namespace=sidecarset-system,verbs=get;list;watch
+// What the webhooks need besides what every process follows, for config/rbac. A
+// Namespace that the Catalog does not know yet is read live, and so is a
+// SidecarSet that another one names as its base.
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups=apps.kruise.io,resources=sidecarsets,verbs=get
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups="",resources=namespaces,verbs=get
 //
 // Which annotations patchPodMetadata may set is the administrator's to say.
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=kruise-configuration,namespace=sidecarset-system,verbs=get
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups="",resources=configmaps,resourceNames=kruise-configuration,namespace=sidecarset-system,verbs=get
