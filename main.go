@@ -95,8 +95,15 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	rivals, err := controllers.NewRivals(mgr.GetConfig(), mgr.GetHTTPClient(), o.namespace, metrics.Registry)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(rivals); err != nil {
+		return err
+	}
 	if o.answersWebhooks() {
-		err := webhooks.Setup(mgr, server, webhooks.Options{Catalog: catalog, Namespace: o.revisionNamespace, ExcludedNamespaces: o.excludedNamespaces, RequesterCheck: o.requesterCheck})
+		err := webhooks.Setup(mgr, server, webhooks.Options{Catalog: catalog, Namespace: o.revisionNamespace, ExcludedNamespaces: o.excludedNamespaces, RequesterCheck: o.requesterCheck, Rival: rivals.Injector})
 		if err != nil {
 			return err
 		}

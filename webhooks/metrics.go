@@ -16,13 +16,14 @@ const (
 	resultUnchanged   admissionResult = "unchanged"    // selected, but nothing to add
 	resultNotSelected admissionResult = "not_selected" // no SidecarSet selects the Pod
 	resultIgnored     admissionResult = "ignored"      // not a Pod's creation, or an excluded namespace
+	resultOther       admissionResult = "other"        // left to another injector, which is live
 	resultDenied      admissionResult = "denied"       // SidecarSets and Pod do not fit together
 	resultInvalid     admissionResult = "invalid"      // the request cannot be understood
 	resultError       admissionResult = "error"        // this replica could not tell
 )
 
 var admissionResults = []admissionResult{
-	resultInjected, resultUnchanged, resultNotSelected, resultIgnored, resultDenied, resultInvalid, resultError,
+	resultInjected, resultUnchanged, resultNotSelected, resultIgnored, resultOther, resultDenied, resultInvalid, resultError,
 }
 
 // podMetrics are the figures of Pod admission, resolved once so that counting
@@ -35,11 +36,11 @@ type podMetrics struct {
 func newPodMetrics(registry prometheus.Registerer) *podMetrics {
 	total := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_pod_admissions_total",
-		Help: "Pod admissions by result: injected, unchanged, not_selected, ignored, denied, invalid, error.",
+		Help: "Pod admissions by result: injected, unchanged, not_selected, ignored, other, denied, invalid, error.",
 	}, []string{"result"})
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "sidecarset_pod_admission_duration_seconds",
-		Help: "Time to answer one Pod admission, by result: injected, unchanged, not_selected, ignored, denied, invalid, error.",
+		Help: "Time to answer one Pod admission, by result: injected, unchanged, not_selected, ignored, other, denied, invalid, error.",
 		// 10 µs to 2.6 s in steps of 4; the request's body is read within.
 		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
 	}, []string{"result"})

@@ -36,7 +36,7 @@ func TestPodInjectorCountsResults(t *testing.T) {
 
 	counted, timed := gather(t, registry)
 	want := map[string]float64{
-		"injected": 1, "unchanged": 1, "not_selected": 1, "denied": 1, "ignored": 1, "invalid": 1, "error": 1,
+		"injected": 1, "unchanged": 1, "not_selected": 1, "other": 0, "denied": 1, "ignored": 1, "invalid": 1, "error": 1,
 	}
 	if diff := cmp.Diff(want, counted); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/rival"
 )
 
 // namespaceTimeout bounds the live read of a Namespace that the Catalog does
@@ -41,6 +42,9 @@ type PodInjectorOptions struct {
 	// Draw returns a number in [0,1) for choices that are left to chance; by
 	// default one that nobody can foresee.
 	Draw func() float64
+	// Rival returns another injector that is live, whose Pods are left alone; nil
+	// if there is none, or the function is nil.
+	Rival func() *rival.Injector
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer
 }
@@ -61,6 +65,7 @@ type PodInjector struct {
 	clock      clock.PassiveClock
 	metrics    *podMetrics
 	draw       func() float64
+	rival      func() *rival.Injector
 }
 
 // NewPodInjector returns the handler for Pods.
@@ -71,10 +76,14 @@ func NewPodInjector(options PodInjectorOptions) *PodInjector {
 	if options.Draw == nil {
 		options.Draw = rand.Float64
 	}
+	if options.Rival == nil {
+		options.Rival = func() *rival.Injector { return nil }
+	}
 	if options.Registry == nil {
 		options.Registry = prometheus.NewRegistry()
 	}
 	return &PodInjector{
+		rival:      options.Rival,
 		draw:       options.Draw,
 		catalog:    options.Catalog,
 		namespaces: options.Namespaces,
@@ -148,6 +157,9 @@ func (a *admission) answer(w http.ResponseWriter, r *http.Request) admissionResu
 
 // inject answers for a Pod that some SidecarSet selects.
 func (a *admission) inject(w http.ResponseWriter) admissionResult {
+	if other := a.injector.rival(); other != nil && other.Owns(a.rev.pod.Annotations, a.selectedNames) {
+		return a.allow(w, resultOther)
+	}
 	plan, err := inject.Compute(inject.Input{
 		Pod:        a.rev.pod,
 		Candidates: a.candidates(),
@@ -162,6 +174,15 @@ func (a *admission) inject(w http.ResponseWriter) admissionResult {
 	}
 	writePatch(w, a.rev.uid, plan)
 	return resultInjected
+}
+
+// selectedNames yields the names of the selected SidecarSets.
+func (a *admission) selectedNames(yield func(string) bool) {
+	for _, program := range a.programs {
+		if !yield(program.Name()) {
+			return
+		}
+	}
 }
 
 // candidates are the selected SidecarSets, each with what its choice of a

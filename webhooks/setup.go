@@ -16,6 +16,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/sidecarset/operator/internal/rival"
 )
 
 // The paths that config/webhook and config/crd name.
@@ -36,6 +38,8 @@ type Options struct {
 	Namespace string
 	// ExcludedNamespaces are those whose Pods are never injected.
 	ExcludedNamespaces []string
+	// Rival returns another injector that is live; nil if there is none.
+	Rival func() *rival.Injector
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
 	RequesterCheck RequesterMode
 }
@@ -51,6 +55,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 		Catalog:            o.Catalog.Current,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
+		Rival:              o.Rival,
 		Registry:           metrics.Registry,
 	}))
 	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, wellFormed(NewSidecarSetDefaulter())))

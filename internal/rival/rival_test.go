@@ -1,0 +1,144 @@
+package rival_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidecarset/operator/internal/rival"
+)
+
+// The Pod and SidecarSet entries of the reference's configuration.
+const openKruise = `
+metadata: {name: kruise-mutating-webhook-configuration}
+webhooks:
+- name: mpod.kb.io
+  clientConfig: {service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-pod}}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+- name: msidecarset.kb.io
+  clientConfig: {service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-apps-kruise-io-sidecarset}}
+  rules: [{operations: [CREATE, UPDATE], apiGroups: [apps.kruise.io], apiVersions: [v1alpha1, v1beta1], resources: [sidecarsets]}]
+`
+
+// Ours, static and exact.
+const (
+	static = `
+metadata: {name: sidecarset-mutating-webhook}
+webhooks:
+- name: mutate.sidecarsets.sidecarset.io
+  clientConfig: {service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /mutate-apps-kruise-io-sidecarset}}
+  rules: [{operations: [CREATE, UPDATE], apiGroups: [apps.kruise.io], apiVersions: [v1alpha1, v1beta1], resources: [sidecarsets]}]
+- name: inject.pods.sidecarset.io
+  clientConfig: {service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods}}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+`
+	exact = `
+metadata: {name: sidecarset-pods-3}
+webhooks:
+- name: 0a1b.pods.sidecarset.io
+  clientConfig: {service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/fresh}}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+`
+	policies = `
+metadata: {name: a-policy-engine}
+webhooks:
+- name: mutate.policies.example.com
+  clientConfig: {service: {namespace: policies, name: policies, path: /mutate}}
+  rules:
+  - {operations: ["*"], apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"]}
+  - {operations: [CREATE], apiGroups: [apps.kruise.io], apiVersions: ["*"], resources: [sidecarsets]}
+`
+)
+
+func find(t *testing.T, manifest string, replace ...string) *rival.Injector {
+	t.Helper()
+	var c admissionregistrationv1.MutatingWebhookConfiguration
+	if err := yaml.Unmarshal([]byte(strings.NewReplacer(replace...).Replace(manifest)), &c); err != nil {
+		t.Fatal(err)
+	}
+	return rival.Find(&c, "sidecarset-system")
+}
+
+func TestFind(t *testing.T) {
+	ofKruise := &rival.Injector{Configuration: "kruise-mutating-webhook-configuration", Entry: "mpod.kb.io", Server: "Service kruise-system/kruise-webhook-service"}
+	tests := map[string]struct {
+		manifest string
+		replace  []string
+		want     *rival.Injector
+	}{
+		"OpenKruise": {openKruise, nil, ofKruise},
+		"OpenKruise by URL": {openKruise, []string{"{service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-pod}}", `{url: "https://kruise.example.com/mutate-pod"}`},
+			&rival.Injector{Configuration: ofKruise.Configuration, Entry: "mpod.kb.io", Server: "kruise.example.com"}},
+		"not OpenKruise whose Pod webhook is off":       {openKruise, []string{"/mutate-pod", "/mutate-something"}, nil},
+		"not OpenKruise without SidecarSets":            {openKruise, []string{"sidecarsets", "clonesets", "sidecarset", "cloneset"}, nil},
+		"not what is called for updates of Pods":        {openKruise, []string{"[CREATE]", "[UPDATE]"}, nil},
+		"not a policy engine, though it covers both":    {policies, nil, nil},
+		"not our static entry":                          {static, nil, nil},
+		"not our exact entries":                         {exact, nil, nil},
+		"not ours by URL":                               {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/fresh}}", `{url: "https://127.0.0.1:9443/pods/fresh"}`}, nil},
+		"our static entry that calls another namespace": {static, []string{"sidecarset-system", "elsewhere"}, &rival.Injector{Configuration: "sidecarset-mutating-webhook", Entry: "inject.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
+		"our exact entries that call another namespace": {exact, []string{"sidecarset-system", "elsewhere"}, &rival.Injector{Configuration: "sidecarset-pods-3", Entry: "0a1b.pods.sidecarset.io", Server: "Service elsewhere/sidecarset-webhook", OfOurKind: true}},
+		"not another program with our path":             {exact, []string{"sidecarset-system", "elsewhere", "sidecarset.io", "example.com"}, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, find(t, tc.manifest, tc.replace...)); diff != "" {
+				t.Errorf("injector (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMessageSaysWhoAndWhatToDo(t *testing.T) {
+	tests := map[string]struct {
+		injector *rival.Injector
+		want     []string
+	}{
+		"nobody":           {nil, nil},
+		"OpenKruise":       {find(t, openKruise), []string{"OpenKruise", "kruise-mutating-webhook-configuration", "mpod.kb.io", "kruise-system/kruise-webhook-service", "Delete that configuration", "takes over with the next Pod"}},
+		"one called after": {find(t, openKruise, "kruise-mutating", "the-kruise-mutating"), []string{"OpenKruise", "the-kruise-mutating", "called after this operator", "injects nothing"}},
+		"another operator": {find(t, exact, "sidecarset-system", "elsewhere"), []string{"Another SidecarSet operator", "sidecarset-pods-3", "elsewhere/sidecarset-webhook", "Uninstall one"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			message := tc.injector.Message()
+			if (message == "") != (tc.want == nil) {
+				t.Errorf("the message is %q", message)
+			}
+			for _, part := range tc.want {
+				if !strings.Contains(message, part) {
+					t.Errorf("%q does not say %q", message, part)
+				}
+			}
+		})
+	}
+}
+
+func TestOwns(t *testing.T) {
+	kruise := find(t, openKruise)
+	after := find(t, openKruise, "kruise-mutating", "the-kruise-mutating")
+	record := map[string]string{"kruise.io/sidecarset-hash": `{"log":{"hash":"h","sidecarSetName":"log"}}`}
+	tests := map[string]struct {
+		injector    *rival.Injector
+		annotations map[string]string
+		want        bool
+	}{
+		"nothing, if there is no other":            {nil, record, false},
+		"a Pod that it recorded the SidecarSet in": {kruise, record, true},
+		"as injected alone, too":                   {kruise, map[string]string{"kruise.io/sidecarset-injected-list": "log,mesh"}, true},
+		"not one with other SidecarSets":           {kruise, map[string]string{"kruise.io/sidecarset-injected-list": "mesh"}, false},
+		"not one that it did not inject":           {kruise, nil, false},
+		"every Pod, if it is called after us":      {after, nil, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.injector.Owns(tc.annotations, slices.Values([]string{"db", "log"})); got != tc.want {
+				t.Errorf("Owns is %v, want %v", got, tc.want)
+			}
+		})
+	}
+}

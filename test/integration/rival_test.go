@@ -1,0 +1,88 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// What the reference installs, for one namespace; nobody answers, and that is
+// ignored.
+const openKruise = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: kruise-mutating-webhook-configuration}
+webhooks:
+- name: mpod.kb.io
+  clientConfig: {service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-pod}}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+  failurePolicy: Ignore
+  sideEffects: None
+  admissionReviewVersions: [v1]
+- name: msidecarset.kb.io
+  clientConfig: {service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-apps-kruise-io-sidecarset}}
+  rules: [{operations: [CREATE, UPDATE], apiGroups: [apps.kruise.io], apiVersions: [v1alpha1, v1beta1], resources: [sidecarsets]}]
+  objectSelector: {matchLabels: {nobody: has-this}}
+  failurePolicy: Ignore
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`
+
+// While OpenKruise's webhook is configured, Pods that it injected are left to
+// it; Pods that it did not are injected, also in the moment when it goes.
+func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, "selector: {matchLabels: {app: web}}\n"+inNamespace+"containers: [{name: side, image: \"example.com/side:v1\"}]\n")
+	awaitInjected(t, set, namespace, "app=web")
+	kruise := parse(t, openKruise, namespace)
+	create(t, kruise)
+	t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), kruise) })
+	for _, replica := range replicas {
+		stand.Eventually(t, 10*time.Second, "a word about OpenKruise", func(context.Context) error {
+			for line := range strings.Lines(replica.Log()) {
+				if strings.Contains(line, "Another program injects SidecarSets") && strings.Contains(line, "mpod.kb.io") && strings.Contains(line, "Delete that configuration") {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s says none", replica.Name)
+		})
+	}
+
+	recorded := pod(namespace, "recorded", "app=web")
+	recorded.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: set.GetName()}
+	create(t, recorded)
+	if diff := cmp.Diff([]string{"app"}, containerNames(recorded.Spec.Containers)); diff != "" {
+		t.Errorf("a Pod that it injected (-want +got):\n%s", diff)
+	}
+	missed := pod(namespace, "missed", "app=web")
+	create(t, missed)
+	if diff := cmp.Diff([]string{"side", "app"}, containerNames(missed.Spec.Containers)); diff != "" {
+		t.Errorf("a Pod that it missed (-want +got):\n%s", diff)
+	}
+
+	if err := api.Delete(t.Context(), kruise); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 10*time.Second, "all of the Pods being ours again", func(ctx context.Context) error {
+		p := pod(namespace, "ours", "app=web")
+		p.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: set.GetName()}
+		if err := api.Create(ctx, p, client.DryRunAll); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == "side" }) {
+			return fmt.Errorf("its containers are %v", containerNames(p.Spec.Containers))
+		}
+		return nil
+	})
+}
