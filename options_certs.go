@@ -27,7 +27,7 @@ func (o *certificateOptions) bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.publish, "cert-publish-bundle", true, "write the CA bundle into the webhook configurations and the CustomResourceDefinition; false, in mode files, leaves those of the manifests to somebody else, as cert-manager's cainjector")
 	flags.DurationVar(&o.caLifetime, "cert-ca-lifetime", 365*24*time.Hour, "`time` that a CA is valid; it is rotated after two thirds of it. At least three times --cert-leaf-lifetime and --cert-settle together")
 	flags.DurationVar(&o.leafLifetime, "cert-leaf-lifetime", 30*24*time.Hour, "`time` that a serving certificate is valid; it is renewed after two thirds of it")
-	flags.DurationVar(&o.settle, "cert-settle", 10*time.Minute, "`time` that a new CA is published before it signs, in mode self")
+	flags.DurationVar(&o.settle, "cert-settle", 10*time.Minute, "`time` that a new CA is published before a certificate of it is served")
 	flags.DurationVar(&o.overlap, "cert-overlap", time.Hour, "`time` that a CA stays published after another one has taken its place, in modes cert-manager and files")
 	flags.DurationVar(&o.poll, "cert-poll", 10*time.Second, "`time` between two looks at the Secret or the files")
 	flags.DurationVar(&o.patience, "cert-manager-timeout", 2*time.Minute, "`time` after which a certificate that cert-manager has not issued is reported as an error")

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,13 +98,16 @@ func manifests() []client.Object {
 func newAPIServer(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, certs.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
 	}
 	crd := &unstructured.Unstructured{}
 	crd.SetGroupVersionKind(crdKind)
 	byName := func(o client.Object) []string { return []string{o.GetName()} }
 	server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&certmanagerv1.Issuer{}, &certmanagerv1.Certificate{}).
 		WithTypeConverters(managedfields.NewDeducedTypeConverter()). // the default one parses every API's schema
 
 		WithIndex(&admissionregistrationv1.MutatingWebhookConfiguration{}, "metadata.name", byName).

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -24,37 +25,59 @@ type leaves struct {
 	served    atomic.Pointer[servingLeaf]
 	failure   atomic.Pointer[error] // why the last attempt to look for a new one failed
 
-	mu   sync.Mutex
-	next *servingLeaf // not served yet because somebody would refuse it
+	// settle is how long everybody must have trusted the CA of the next leaf.
+	settle time.Duration
+
+	mu           sync.Mutex
+	next         *servingLeaf // not served yet because somebody would refuse it
+	trustedSince time.Time    // since when nobody would, as far as we know; zero if somebody would
 }
 
 // offer has a leaf served as soon as nobody refuses it, in place of one that was offered before.
 func (l *leaves) offer(next *servingLeaf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.next = next
+	if l.next == nil || next == nil || !l.next.Leaf.Equal(next.Leaf) {
+		l.next, l.trustedSince = next, time.Time{}
+	}
 }
 
 // adopt serves the next leaf, unless an API server that accepts the one we serve would refuse it. So a leaf of a new CA waits until
-// that CA is published, and a leaf that nobody accepts any more, because it has expired or its CA is gone, is replaced at once.
+// that CA is published and has been for long enough, and a leaf that nobody accepts any more, because it has expired or its CA is gone, is replaced at once.
 func (l *leaves) adopt(ctx context.Context, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.next == nil {
 		return
 	}
-	current := l.served.Load()
-	if current != nil && !current.issuer.Equal(l.next.issuer) && now.Round(0).Before(current.Leaf.NotAfter) {
-		if err := l.published.refuses(l.next.Certificate, current.Certificate, now); err != nil {
-			log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", err.Error())
-			return
-		}
+	if err := l.obstacle(now); err != nil {
+		log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", err.Error())
+		return
 	}
 	l.served.Store(l.next)
 	certificateNotAfter.WithLabelValues("serving").Set(float64(l.next.Leaf.NotAfter.Unix()))
 	log.FromContext(ctx).Info("Serving a new certificate", "issuer", l.next.issuer.Subject.CommonName,
 		"notAfter", l.next.Leaf.NotAfter, "renewAt", RenewAt(l.next.Leaf))
 	l.next = nil
+}
+
+// obstacle says why the next leaf cannot be served yet.
+func (l *leaves) obstacle(now time.Time) error {
+	current := l.served.Load()
+	if current == nil || current.issuer.Equal(l.next.issuer) || !now.Round(0).Before(current.Leaf.NotAfter) {
+		return nil
+	}
+	if err := l.published.refuses(l.next.Certificate, current.Certificate, now); err != nil {
+		l.trustedSince = time.Time{}
+		return err
+	}
+	if l.trustedSince.IsZero() {
+		l.trustedSince = now
+	}
+	if now.Sub(l.trustedSince) < l.settle && l.published.accepts(current.Certificate, now) {
+		return errors.New("API servers may not have noticed yet that the CA of the next one is published")
+	}
+	return nil
 }
 
 // get answers a TLS handshake. The argument from names, for the error, where certificates come from.

@@ -42,8 +42,8 @@ type Options struct {
 	// repair whatever keeps a replica from reading the Secret. In mode self it is also how long an old CA stays in the bundle after a
 	// rotation. Mode files does not use it.
 	LeafLifetime time.Duration
-	// Settle is how long every client must have had the next CA in its bundle before it signs, in mode self; default ten minutes. API
-	// servers follow within milliseconds; a rotation is in no hurry.
+	// Settle is how long every client must have had the next CA in its bundle before it signs, or before a leaf of it is served; default
+	// ten minutes. API servers follow within milliseconds; a rotation is in no hurry.
 	Settle time.Duration
 	// Overlap is how long a CA stays in the bundle that the material no longer names, where others make the material; default one hour.
 	// By then every replica must have noticed, which takes seconds, or as long as a kubelet takes to update a volume.

@@ -126,6 +126,13 @@ func (p *Published) refuses(next, current *tls.Certificate, now time.Time) error
 	return errors.Join(errs...)
 }
 
+// accepts says whether any clientConfig trusts the certificate.
+func (p *Published) accepts(cert *tls.Certificate, now time.Time) bool {
+	return slices.ContainsFunc(p.snapshot().trusts(), func(t trust) bool {
+		return Verify(cert, []byte(t.bundle), t.host, now) == nil
+	})
+}
+
 // certificates returns those that are published anywhere, and false while a target has not been observed.
 func (p *Published) certificates() ([]*x509.Certificate, bool) {
 	s := p.snapshot()

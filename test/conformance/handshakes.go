@@ -1,0 +1,172 @@
+package conformance
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// handshake connects to the replica as an API server does that was given bundle.
+func (r *replica) handshake(ctx context.Context, bundle string) error {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(bundle)) {
+		return errors.New("the bundle holds no certificate")
+	}
+	near, far, err := connection()
+	if err != nil {
+		return err
+	}
+	server := tls.Server(far, &tls.Config{GetCertificate: r.Source.GetCertificate, SessionTicketsDisabled: true})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.HandshakeContext(ctx) // the client's error says what is wrong
+		_ = far.Close()
+	}()
+	err = tls.Client(near, &tls.Config{RootCAs: roots, ServerName: r.mode.Host}).HandshakeContext(ctx)
+	_ = near.Close()
+	<-done
+	return err
+}
+
+// connection returns two ends of a connection with buffers: without any, whoever refuses a certificate could not say so while the
+// other one is still sending.
+func connection() (near, far net.Conn, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "socket")
+		end, fileErr := net.FileConn(file)
+		ends[i], err = end, errors.Join(err, fileErr, file.Close())
+	}
+	return ends[0], ends[1], err
+}
+
+// callers are API servers that call replicas all the time, each with a new
+// handshake. Some are behind: they use what was published a while ago.
+type callers struct {
+	mode     *Mode
+	replicas []*replica
+	stop     func()
+
+	mu      sync.Mutex
+	history []publication
+	made    int
+	failed  []error
+}
+
+// publication is a bundle that was published somewhere.
+type publication struct {
+	place, bundle string
+	until         time.Time // when it was last seen there
+}
+
+// call starts calling until end.
+func (m *Mode) call(t *testing.T, replicas ...*replica) *callers {
+	c := &callers{mode: m, replicas: replicas}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			c.round(ctx)
+			select {
+			case <-ctx.Done():
+			case <-time.After(m.Interval):
+			}
+		}
+	})
+	if m.Call != nil {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				c.count(ctx, m.Call(ctx))
+				<-time.After(m.Interval)
+			}
+		})
+	}
+	c.stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+// round has every API server call every replica once.
+func (c *callers) round(ctx context.Context) {
+	bundles, err := c.mode.Bundles(ctx)
+	if err != nil {
+		c.count(ctx, fmt.Errorf("reading what is published: %w", err))
+		return
+	}
+	for _, bundle := range c.inUse(bundles) {
+		for i, r := range c.replicas {
+			err := r.handshake(ctx, bundle.bundle)
+			if err != nil {
+				err = fmt.Errorf("replica %d, called because of %s: %w", i, bundle.place, err)
+			}
+			c.count(ctx, err)
+		}
+	}
+}
+
+// inUse returns the bundles of now and of a Lag ago.
+func (c *callers) inUse(bundles map[string]string) []publication {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for place, bundle := range bundles {
+		known := false
+		for i := range c.history {
+			if c.history[i].place == place && c.history[i].bundle == bundle {
+				c.history[i].until, known = now, true
+			}
+		}
+		if !known {
+			c.history = append(c.history, publication{place, bundle, now})
+		}
+	}
+	used := c.history[:0]
+	for _, p := range c.history {
+		if now.Sub(p.until) <= c.mode.Lag {
+			used = append(used, p)
+		}
+	}
+	c.history = used
+	return append([]publication(nil), used...)
+}
+
+func (c *callers) count(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // the end of the test, not a failure
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made++
+	if err != nil {
+		c.failed = append(c.failed, fmt.Errorf("%s: %w", time.Now().Format(time.TimeOnly), err))
+	}
+}
+
+// end stops calling, when nobody is behind any more, and fails the test if a call has.
+func (c *callers) end(t *testing.T) {
+	t.Helper()
+	<-time.After(c.mode.Lag + 2*c.mode.Interval)
+	c.stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t.Logf("%d calls, %d failed", c.made, len(c.failed))
+	if c.made < 10 {
+		t.Errorf("%d calls: this run shows nothing", c.made)
+	}
+	if len(c.failed) > 0 {
+		t.Errorf("%d of %d calls failed, at first: %v", len(c.failed), c.made, c.failed[0])
+	}
+}

@@ -1,0 +1,328 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/sidecarset/operator/certs"
+)
+
+// Tests are the laws; the name of each is a claim.
+var Tests = map[string]func(*testing.T, *Mode){
+	"nothing is served before there is a certificate":    nothingBefore,
+	"a replica is ready when its CA is published":        readyWhenPublished,
+	"a key is in no log, no file and no other Secret":    keyStaysInside,
+	"a renewal fails no handshake":                       renewal,
+	"a change of CA fails no handshake":                  changeOfCA,
+	"a leader that dies in a change of CA costs nothing": changeOfLeader,
+	"a bundle that somebody takes away comes back":       bundleComesBack,
+	"a replica is un-ready when its leaf has expired":    unreadyWhenExpired,
+}
+
+func nothingBefore(t *testing.T, m *Mode) {
+	r := newReplica(t, m)
+	if r.leaf() != nil || r.Source.Bundle() != nil {
+		t.Error("there is a certificate or a bundle before anything was read")
+	}
+	if err := r.Readiness.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "has not been read yet") {
+		t.Errorf("ready: %v; want an error that says what has not been read yet", err)
+	}
+	if m.Empty == "" {
+		return // replicas make it themselves
+	}
+	r.start(t)
+	m.await(t, "an error that says what is missing", func() error {
+		err := r.Readiness.Ready(t.Context())
+		if err == nil || !strings.Contains(err.Error(), m.Empty) {
+			return fmt.Errorf("ready: %w; want an error with %q", err, m.Empty)
+		}
+		return nil
+	})
+	if err := r.handshake(t.Context(), string(selfSigned(t, m.Host))); err == nil {
+		t.Error("a handshake succeeded without a certificate")
+	}
+}
+
+func readyWhenPublished(t *testing.T, m *Mode) {
+	replicas := m.begin(t, 2)
+	for _, r := range replicas {
+		r.published.Store(false)
+	}
+	replicas[0].lead(t)
+	for _, r := range replicas {
+		m.await(t, "a certificate", func() error {
+			_, err := r.Source.GetCertificate(&tls.ClientHelloInfo{})
+			return err
+		})
+		m.await(t, "a reason", func() error {
+			err := r.Readiness.Ready(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "its caBundle is empty until the leader writes it") {
+				return fmt.Errorf("ready: %w", err)
+			}
+			return nil
+		})
+	}
+	replicas[0].published.Store(true)
+	m.awaitReady(t, replicas...)
+	bundles, err := m.Bundles(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, bundle := range bundles {
+		for i, r := range replicas {
+			if bundle != string(r.Source.Bundle()) {
+				t.Errorf("%s does not hold the bundle of replica %d", place, i)
+			}
+			if err := r.handshake(t.Context(), bundle); err != nil {
+				t.Errorf("calling replica %d because of %s: %v", i, place, err)
+			}
+		}
+	}
+}
+
+func keyStaysInside(t *testing.T, m *Mode) {
+	empty := t.TempDir()
+	t.Setenv("TMPDIR", empty)
+	t.Chdir(empty)
+	replicas := m.begin(t, 2)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	first := replicas[1].leaf()
+	m.Renew(t)
+	m.awaitOther(t, first, replicas[1])
+
+	if files, err := os.ReadDir(empty); err != nil || len(files) > 0 {
+		t.Errorf("files were made: %v, %v", files, err)
+	}
+	var secrets corev1.SecretList
+	if err := m.Client.List(t.Context(), &secrets); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range replicas {
+		text := r.log.String()
+		if !strings.Contains(text, "Serving a new certificate") {
+			t.Error("the log was not kept, so this shows nothing")
+		}
+		key := keyOf(t, r.leaf())
+		if strings.Contains(text, "PRIVATE KEY") || strings.Contains(text, base64.StdEncoding.EncodeToString(key)) {
+			t.Errorf("replica %d logs a key", i)
+		}
+		for _, secret := range secrets.Items {
+			for name, value := range secret.Data {
+				if secret.Name != m.MayHoldKey && holds(t, value, r.leaf()) {
+					t.Errorf("%s of Secret %s holds the key of replica %d", name, secret.Name, i)
+				}
+			}
+		}
+	}
+}
+
+func renewal(t *testing.T, m *Mode) {
+	replicas := m.begin(t, 2)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	callers := m.call(t, replicas...)
+	for range 3 {
+		before := [2]*tls.Certificate{replicas[0].leaf(), replicas[1].leaf()}
+		m.Renew(t)
+		for i, r := range replicas {
+			m.awaitOther(t, before[i], r)
+		}
+	}
+	callers.end(t)
+}
+
+func changeOfCA(t *testing.T, m *Mode) {
+	replicas := m.begin(t, 2)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	callers := m.call(t, replicas...)
+	m.change(t, replicas)
+	bundles, err := m.Bundles(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, bundle := range bundles {
+		if cas, _ := certs.ParseBundle([]byte(bundle)); len(cas) != 2 {
+			t.Errorf("%s holds %d CAs, want the one from before beside the new one", place, len(cas))
+		}
+	}
+	callers.end(t)
+	for i, r := range replicas {
+		if err := r.Readiness.Ready(t.Context()); err != nil {
+			t.Errorf("replica %d is not ready: %v", i, err)
+		}
+	}
+}
+
+func changeOfLeader(t *testing.T, m *Mode) {
+	replicas := m.begin(t, 2)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	callers := m.call(t, replicas...)
+	// The change is published, and the leader is gone before anybody follows it.
+	before := replicas[0].leaf()
+	m.ChangeCA(t)
+	m.await(t, "a published change", func() error {
+		bundles, err := m.Bundles(t.Context())
+		for _, bundle := range bundles {
+			if cas, _ := certs.ParseBundle([]byte(bundle)); len(cas) < 2 {
+				err = errors.Join(err, errors.New("one CA only"))
+			}
+		}
+		return err
+	})
+	replicas[0].resign()
+	heir := newReplica(t, m) // which remembers nothing
+	heir.start(t)
+	heir.lead(t)
+	for _, r := range replicas {
+		m.awaitOtherCA(t, before, r)
+	}
+	callers.end(t)
+}
+
+func bundleComesBack(t *testing.T, m *Mode) {
+	replicas := m.begin(t, 1)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	m.Reset(t)
+	m.await(t, "the bundle", func() error {
+		bundles, err := m.Bundles(t.Context())
+		for place, bundle := range bundles {
+			if bundle != string(replicas[0].Source.Bundle()) {
+				err = errors.Join(err, fmt.Errorf("%s lacks the bundle", place))
+			}
+		}
+		return err
+	})
+	m.awaitReady(t, replicas...)
+}
+
+func unreadyWhenExpired(t *testing.T, m *Mode) {
+	replicas := m.begin(t, 1)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	leaf, err := x509.ParseCertificate(replicas[0].leaf().Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		at   time.Time
+		want string
+	}{
+		"just before it expires": {leaf.NotAfter.Add(-time.Second), ""},
+		"after it has expired":   {leaf.NotAfter.Add(time.Second), "expired"},
+		"before it is valid":     {leaf.NotBefore.Add(-time.Second), "not yet valid"},
+	} {
+		then := certs.NewReadiness(replicas[0].Source, replicas[0].Published, m.Host, clocktesting.NewFakePassiveClock(tc.at))
+		err := then.Ready(context.WithoutCancel(t.Context()))
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: ready: %v, want an error with %q", name, err, tc.want)
+		}
+	}
+}
+
+// begin starts replicas; nobody leads.
+func (m *Mode) begin(t *testing.T, count int) []*replica {
+	t.Helper()
+	if m.Provide != nil {
+		m.Provide(t)
+	}
+	replicas := make([]*replica, 0, count)
+	for range count {
+		r := newReplica(t, m)
+		r.start(t)
+		replicas = append(replicas, r)
+	}
+	return replicas
+}
+
+// change has all replicas serve leaves of another CA.
+func (m *Mode) change(t *testing.T, replicas []*replica) {
+	t.Helper()
+	before := replicas[0].leaf()
+	m.ChangeCA(t)
+	for _, r := range replicas {
+		m.awaitOtherCA(t, before, r)
+	}
+}
+
+// awaitOther waits until the replica serves another leaf.
+func (m *Mode) awaitOther(t *testing.T, before *tls.Certificate, r *replica) {
+	t.Helper()
+	m.await(t, "another leaf", func() error {
+		if now := r.leaf(); now == nil || bytes.Equal(now.Certificate[0], before.Certificate[0]) {
+			return errors.New("it is the same")
+		}
+		return nil
+	})
+}
+
+// awaitOtherCA waits until the replica serves a leaf that another key signed.
+func (m *Mode) awaitOtherCA(t *testing.T, before *tls.Certificate, r *replica) {
+	t.Helper()
+	m.await(t, "a leaf of another CA", func() error {
+		if now := r.leaf(); now == nil || bytes.Equal(now.Leaf.AuthorityKeyId, before.Leaf.AuthorityKeyId) {
+			return errors.New("the CA is the same")
+		}
+		return nil
+	})
+}
+
+// keyOf returns the private key in PKCS #8.
+func keyOf(t *testing.T, cert *tls.Certificate) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// holds says whether a PEM document in data is the key, in PKCS #8 or SEC 1.
+func holds(t *testing.T, data []byte, cert *tls.Certificate) bool {
+	t.Helper()
+	want := [][]byte{keyOf(t, cert)}
+	if key, ok := cert.PrivateKey.(*ecdsa.PrivateKey); ok {
+		der, err := x509.MarshalECPrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, der)
+	}
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			return false
+		}
+		if slices.ContainsFunc(want, func(der []byte) bool { return bytes.Equal(der, block.Bytes) }) {
+			return true
+		}
+	}
+}
+
+// selfSigned returns some certificate.
+func selfSigned(t *testing.T, host string) []byte {
+	t.Helper()
+	ca, err := certs.IssueCA(host, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs.EncodeBundle([]*x509.Certificate{ca.Certificate})
+}
