@@ -23,6 +23,18 @@ const (
 	AnnotationBase = "apps.kruise.io/sidecarset-base"
 )
 
+// Annotations of ours that users may set on a SidecarSet. They are about calls of
+// the Pod webhook that fail, not about Pods that it refuses.
+const (
+	// AnnotationFailurePolicy says what happens to a selected Pod while no
+	// replica of the operator can be called: it is refused ("Fail", the
+	// default), or created without sidecars ("Ignore").
+	AnnotationFailurePolicy = "sidecarset.io/failure-policy"
+	// AnnotationTimeoutSeconds is how long the API server waits for an answer
+	// before that happens: 1 to 30, 5 by default.
+	AnnotationTimeoutSeconds = "sidecarset.io/timeout-seconds"
+)
+
 // Annotations, condition and environment variables on Pods.
 const (
 	// AnnotationInjectedList names the SidecarSets injected into a Pod, sorted

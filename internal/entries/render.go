@@ -1,0 +1,236 @@
+package entries
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/internal/propagation"
+)
+
+// Settings are what all entries have in common.
+type Settings struct {
+	// Namespace is the operator's, and NamespaceUID its identity: the objects
+	// belong to it, so that they go with it.
+	Namespace    string
+	NamespaceUID types.UID
+	// ExcludedNamespaces are those whose Pods we are never called for; they
+	// include Namespace.
+	ExcludedNamespaces []string
+	// Service is how API servers reach us, without a path. URL, if not "", is
+	// used instead: a prefix that paths are appended to.
+	Service admissionregistrationv1.ServiceReference
+	URL     string
+	// Reinvocation is Never if empty.
+	Reinvocation admissionregistrationv1.ReinvocationPolicyType
+	// Bundle is what new entries tell API servers to trust.
+	Bundle []byte
+	// FirstSerial is that of an object that is made now. It has to be higher than
+	// any that an object of the same name had before: an API server may still use
+	// that one. Milliseconds of a clock are.
+	FirstSerial int64
+}
+
+const (
+	barrierSuffix         = ".barrier.sidecarset.io"
+	barrierTimeoutSeconds = 2
+
+	// annotationTouched holds, by entry, the serial with which it last had to
+	// expect a SidecarSet that is not stored yet: a JSON object.
+	annotationTouched = "sidecarset.io/widened"
+)
+
+// webhook renders an entry.
+func (s *Settings) webhook(e Entry, path string) admissionregistrationv1.MutatingWebhook {
+	return admissionregistrationv1.MutatingWebhook{
+		Name:                    e.Name,
+		ClientConfig:            s.clientConfig(path),
+		Rules:                   rules("pods"),
+		FailurePolicy:           new(e.FailurePolicy),
+		MatchPolicy:             new(admissionregistrationv1.Equivalent),
+		NamespaceSelector:       s.allowed(e.NamespaceSelector),
+		ObjectSelector:          orEverything(e.Selector),
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          new(e.TimeoutSeconds),
+		AdmissionReviewVersions: []string{"v1"},
+		ReinvocationPolicy:      new(s.reinvocation()),
+	}
+}
+
+// barrier renders the entry that tells which serial of an object is in force.
+func (s *Settings) barrier(configuration string, serial int64) admissionregistrationv1.MutatingWebhook {
+	return admissionregistrationv1.MutatingWebhook{
+		Name:          configuration + barrierSuffix,
+		ClientConfig:  s.clientConfig(propagation.BarrierPath(configuration, serial)),
+		Rules:         rules("configmaps"),
+		FailurePolicy: new(admissionregistrationv1.Ignore), // an answer without a serial says enough
+		MatchPolicy:   new(admissionregistrationv1.Equivalent),
+		NamespaceSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{corev1.LabelMetadataName: s.Namespace},
+		},
+		ObjectSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{propagation.LabelBarrier: configuration},
+		},
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          new(int32(barrierTimeoutSeconds)),
+		AdmissionReviewVersions: []string{"v1"},
+		ReinvocationPolicy:      new(admissionregistrationv1.NeverReinvocationPolicy),
+	}
+}
+
+func (s *Settings) clientConfig(path string) admissionregistrationv1.WebhookClientConfig {
+	config := admissionregistrationv1.WebhookClientConfig{CABundle: s.Bundle}
+	if s.URL != "" {
+		config.URL = new(strings.TrimSuffix(s.URL, "/") + path)
+		return config
+	}
+	service := s.Service
+	service.Path = new(path)
+	if service.Port == nil {
+		service.Port = new(int32(443))
+	}
+	config.Service = &service
+	return config
+}
+
+func (s *Settings) reinvocation() admissionregistrationv1.ReinvocationPolicyType {
+	if s.Reinvocation == "" {
+		return admissionregistrationv1.NeverReinvocationPolicy
+	}
+	return s.Reinvocation
+}
+
+// allowed adds the excluded namespaces to a user's selector.
+func (s *Settings) allowed(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	out := orEverything(selector).DeepCopy()
+	excluded := slices.Clone(s.ExcludedNamespaces)
+	slices.Sort(excluded)
+	if excluded = slices.Compact(excluded); len(excluded) > 0 {
+		out.MatchExpressions = append(out.MatchExpressions, metav1.LabelSelectorRequirement{
+			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
+		})
+	}
+	return out
+}
+
+func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	if selector == nil {
+		return &metav1.LabelSelector{}
+	}
+	return selector
+}
+
+func rules(resource string) []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource},
+			Scope: new(admissionregistrationv1.NamespacedScope),
+		},
+	}}
+}
+
+// path is that of a rendered entry, "" if it has none that we know.
+func pathOf(w *admissionregistrationv1.MutatingWebhook) string {
+	switch config := &w.ClientConfig; {
+	case config.Service != nil && config.Service.Path != nil:
+		return *config.Service.Path
+	case config.URL != nil:
+		for _, path := range []string{propagation.PathPodsFresh, propagation.PathPods} {
+			if strings.HasSuffix(*config.URL, path) {
+				return path
+			}
+		}
+		if at := strings.Index(*config.URL, propagation.PathBarrier); at >= 0 {
+			return (*config.URL)[at:]
+		}
+	}
+	return ""
+}
+
+// sameEntry compares what two renderings say, but for the bundle, which others
+// keep up to date.
+func sameEntry(a, b admissionregistrationv1.MutatingWebhook) bool {
+	a.ClientConfig.CABundle, b.ClientConfig.CABundle = nil, nil
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// Serial is the serial of a configuration object, 0 if it has none. It grows
+// with every write of an entry.
+func Serial(c *admissionregistrationv1.MutatingWebhookConfiguration) int64 {
+	for i := range c.Webhooks {
+		if c.Webhooks[i].Name == c.Name+barrierSuffix {
+			_, serial, _ := propagation.ParseBarrierPath(pathOf(&c.Webhooks[i]))
+			return serial
+		}
+	}
+	return 0
+}
+
+// Owner is the UID of the Namespace that a configuration object belongs to, ""
+// if it belongs to none.
+func Owner(c *admissionregistrationv1.MutatingWebhookConfiguration) types.UID {
+	for _, owner := range c.OwnerReferences {
+		if owner.Kind == "Namespace" && owner.APIVersion == "v1" {
+			return owner.UID
+		}
+	}
+	return ""
+}
+
+// Touched is, by entry, the serial of the last write that put it on the fresh
+// path for a SidecarSet that was not stored yet. It changes with each.
+func Touched(c *admissionregistrationv1.MutatingWebhookConfiguration) map[string]int64 {
+	touched := map[string]int64{}
+	// What somebody else wrote here is no reason to stop: it counts as nothing.
+	_ = json.Unmarshal([]byte(c.Annotations[annotationTouched]), &touched)
+	return touched
+}
+
+func setTouched(c *admissionregistrationv1.MutatingWebhookConfiguration, touched map[string]int64) {
+	for name := range touched {
+		if find(c, name) < 0 {
+			delete(touched, name)
+		}
+	}
+	if len(touched) == 0 {
+		delete(c.Annotations, annotationTouched)
+		return
+	}
+	value, err := json.Marshal(touched)
+	if err != nil {
+		panic(err) // names and numbers
+	}
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[annotationTouched] = string(value)
+}
+
+// find is the position of an entry by name, -1 if there is none.
+func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) int {
+	if c == nil {
+		return -1
+	}
+	return slices.IndexFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == name })
+}
+
+// count is how many entries for Pods an object holds.
+func count(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
+	if c == nil {
+		return 0
+	}
+	n := 0
+	for i := range c.Webhooks {
+		if strings.HasSuffix(c.Webhooks[i].Name, nameSuffix) {
+			n++
+		}
+	}
+	return n
+}
