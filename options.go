@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -51,6 +52,7 @@ type options struct {
 
 	metricsAddress string
 	probeAddress   string
+	pprofAddress   string
 
 	leaderElect                               bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
@@ -82,6 +84,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(webhooks.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
+	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "", "loopback `address`, such as 127.0.0.1:6060, of Go's profiles, which anyone who reaches it may read; empty serves none")
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "elect a leader, which runs the controllers; needed for more than one replica")
 	flags.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "`time` after which a leader that is gone is replaced")
 	flags.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "`time` in which the leader has to renew its lease")
@@ -112,11 +115,27 @@ func (o options) check(rest []string) error {
 	if !slices.Contains(webhooks.RequesterModes, o.requesterCheck) {
 		errs = append(errs, fmt.Errorf("--requester-check=%s: use off, warn or enforce", o.requesterCheck))
 	}
+	if !isLoopback(o.pprofAddress) {
+		errs = append(errs, fmt.Errorf("--pprof-bind-address=%s: use a port of a loopback address, such as 127.0.0.1:6060", o.pprofAddress))
+	}
 	if o.drainGrace < 0 {
 		errs = append(errs, fmt.Errorf("--drain-grace=%s: use a time that is not negative", o.drainGrace))
 	}
 	errs = append(errs, o.certs.check(o.certificates()))
 	return errors.Join(errs...)
+}
+
+// isLoopback says whether nobody outside reaches an address; no address is fine.
+func isLoopback(address string) bool {
+	if address == "" {
+		return true
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
 }
 
 func splitList(list string) []string {
@@ -162,6 +181,7 @@ func (o options) manager(certificate getCertificate, watches *webhooks.WatchHeal
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},
 		}},
 		HealthProbeBindAddress:        o.probeAddress,
+		PprofBindAddress:              o.pprofAddress,
 		Metrics:                       o.metrics(certificate),
 		LeaderElection:                o.leaderElect && o.runsControllers(),
 		LeaderElectionID:              "sidecarset-operator",

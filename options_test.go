@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/webhooks"
 )
 
 func parse(t *testing.T, namespace string, args ...string) options {
@@ -87,5 +89,28 @@ func TestBadFlagsAreNamedWithTheRemedy(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
+	for _, address := range []string{"", "127.0.0.1:6060", "[::1]:6060"} {
+		if o := parse(t, "", "--pprof-bind-address="+address); o.manager(nil, nil).PprofBindAddress != address {
+			t.Errorf("%q is not what is served on", address)
+		}
+	}
+	for _, address := range []string{":6060", "0.0.0.0:6060", "10.0.0.1:6060", "localhost:6060", "127.0.0.1"} {
+		_, err := parseOptions([]string{"--pprof-bind-address=" + address}, func(string) string { return "" })
+		if err == nil || !strings.Contains(err.Error(), "loopback") {
+			t.Errorf("%q: %v, want a refusal", address, err)
+		}
+	}
+}
+
+func TestTheRequesterCheckWarnsUnlessToldOtherwise(t *testing.T) {
+	if got := parse(t, "").requesterCheck; got != webhooks.RequesterWarn {
+		t.Errorf("the default is %q", got)
+	}
+	if _, err := parseOptions([]string{"--requester-check=maybe"}, func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "off, warn or enforce") {
+		t.Errorf("got %v, want a refusal", err)
 	}
 }

@@ -1,0 +1,231 @@
+package integration
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/deploy"
+)
+
+// right is a verb on a resource, as a rule of a role grants it.
+type right struct {
+	role      string // "ClusterRole name", or "Role namespace/name"
+	namespace string // where it holds; "" is everywhere
+	group     string
+	resource  string // with the subresource
+	verb      string
+	names     string // what the rule restricts it to; "" is nothing
+}
+
+func (r right) String() string {
+	text := strings.TrimSuffix(fmt.Sprintf("%s: %s %s.%s", r.role, r.verb, r.resource, r.group), ".")
+	if r.names != "" {
+		text += " named " + r.names
+	}
+	return text
+}
+
+// request is what an audit log says of a request that a ServiceAccount of ours
+// made for a resource.
+type request struct {
+	account, verb, group, resource, namespace, name string
+
+	denied bool
+	uri    string
+}
+
+// covers says whether the request was allowed by the right.
+func (r right) covers(q request) bool {
+	return r.verb == q.verb && r.group == q.group && r.resource == q.resource && (r.namespace == "" || r.namespace == q.namespace) &&
+		(r.names == "" || q.name != "" && slices.Contains(strings.Split(r.names, " "), q.name))
+}
+
+// requestsOf reads an audit log and keeps each kind of request of ours once.
+func requestsOf(t *testing.T, i *installation) []request {
+	t.Helper()
+	file, err := os.Open(filepath.Join(i.cluster.Dir, "logs", "kube-apiserver-1.audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	seen := map[request]bool{}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event struct {
+			Verb, RequestURI string
+			User             struct{ Username string }
+			ObjectRef        *struct{ APIGroup, Resource, Subresource, Namespace, Name string }
+			Annotations      map[string]string
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			continue // a line that is being written
+		}
+		account, ours := strings.CutPrefix(event.User.Username, "system:serviceaccount:"+deploy.Namespace+":")
+		if !ours || event.ObjectRef == nil {
+			continue // discovery is everybody's
+		}
+		o := event.ObjectRef
+		q := request{
+			account: account, verb: event.Verb, group: o.APIGroup, resource: o.Resource, namespace: o.Namespace, name: o.Name,
+			denied: event.Annotations["authorization.k8s.io/decision"] != "allow",
+		}
+		if o.Subresource != "" {
+			q.resource += "/" + o.Subresource
+		}
+		if q.denied {
+			q.uri = event.RequestURI
+		}
+		seen[q] = true
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return slices.Collect(maps.Keys(seen))
+}
+
+// rightsOf returns what the ServiceAccounts of ours have been granted.
+func rightsOf(t *testing.T, i *installation) map[string][]right {
+	t.Helper()
+	granted := map[string][]right{}
+	var clusterBindings rbacv1.ClusterRoleBindingList
+	var bindings rbacv1.RoleBindingList
+	for _, list := range []client.ObjectList{&clusterBindings, &bindings} {
+		if err := i.api.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := func(namespace string, subjects []rbacv1.Subject, ref rbacv1.RoleRef) {
+		for _, subject := range subjects {
+			if subject.Kind == rbacv1.ServiceAccountKind && subject.Namespace == deploy.Namespace {
+				granted[subject.Name] = append(granted[subject.Name], rightsIn(t, i, namespace, ref)...)
+			}
+		}
+	}
+	for _, b := range clusterBindings.Items {
+		add("", b.Subjects, b.RoleRef)
+	}
+	for _, b := range bindings.Items {
+		add(b.Namespace, b.Subjects, b.RoleRef)
+	}
+	return granted
+}
+
+// rightsIn takes the role apart that a binding in a namespace refers to.
+func rightsIn(t *testing.T, i *installation, namespace string, ref rbacv1.RoleRef) []right {
+	t.Helper()
+	name := ref.Kind + " " + ref.Name
+	var rules []rbacv1.PolicyRule
+	if ref.Kind == "ClusterRole" {
+		var role rbacv1.ClusterRole
+		if err := i.api.Get(t.Context(), client.ObjectKey{Name: ref.Name}, &role); err != nil {
+			t.Fatal(err)
+		}
+		rules = role.Rules
+	} else {
+		var role rbacv1.Role
+		if err := i.api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: ref.Name}, &role); err != nil {
+			t.Fatal(err)
+		}
+		rules = role.Rules
+		name = ref.Kind + " " + namespace + "/" + ref.Name
+	}
+	var rights []right
+	for _, rule := range rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					rights = append(rights, right{role: name, namespace: namespace, group: group, resource: resource, verb: verb, names: strings.Join(rule.ResourceNames, " ")})
+				}
+			}
+		}
+		if len(rule.NonResourceURLs) > 0 {
+			t.Errorf("%s allows URLs: %v", name, rule.NonResourceURLs)
+		}
+	}
+	return rights
+}
+
+// rare are rights whose use takes what the scenario cannot bring about, by
+// resource, verb and, where it matters, the first name, with the reason why they
+// are there all the same.
+var rare = map[string]string{
+	"sidecarsets/finalizers update": "asked for by the admission plugin OwnerReferencesPermissionEnforcement, which few clusters run, when a ControllerRevision is created with blockOwnerDeletion; " +
+		"a plugin's question is not audited",
+	"controllerrevisions get": "for a name that is taken: by a leader that lost its lease a moment ago, or by another content with the same hash",
+	"events patch":            "for an event that happens again within minutes",
+	"namespaces list":         "informers list where the API server has no WatchList, or refuses it",
+	"pods list":               "the Pod watch begins with a list where the API server has no WatchList, or refuses it",
+	"mutatingwebhookconfigurations patch sidecarset-pods-0": "these exist only while Pods are sent here by exact entries",
+}
+
+// isRare says whether a right is one of rare, by the key that says so.
+func (r right) isRare() (key string, yes bool) {
+	text := strings.Join([]string{r.resource, r.verb, r.names, ""}, " ")
+	for key := range rare {
+		if strings.HasPrefix(text, key+" ") {
+			return key, true
+		}
+	}
+	return "", false
+}
+
+// unused returns the rights that no request needed, but rare ones.
+func unused(granted map[string][]right, requests []request) []string {
+	used := map[right]bool{}
+	for _, rights := range granted {
+		for _, r := range rights {
+			used[r] = false
+		}
+	}
+	for _, q := range requests {
+		for _, r := range granted[q.account] {
+			used[r] = used[r] || !q.denied && r.covers(q)
+		}
+	}
+	var idle []string
+	for r, isUsed := range used {
+		if _, isRare := r.isRare(); !isUsed && !isRare {
+			idle = append(idle, r.String())
+		}
+	}
+	slices.Sort(idle)
+	return idle
+}
+
+// checkShape wants no right to be wider than a name on a list of resources.
+func checkShape(t *testing.T, granted map[string][]right) {
+	t.Helper()
+	listed := map[string]bool{}
+	for account, rights := range granted {
+		for _, r := range rights {
+			if key, isRare := r.isRare(); isRare {
+				listed[key] = true
+			}
+			if strings.Contains(r.group+r.resource+r.verb, "*") {
+				t.Errorf("%s has a wildcard: %s", account, r)
+			}
+			if r.resource == "secrets" && (r.namespace != deploy.Namespace || r.verb != "create" && r.names == "") {
+				t.Errorf("%s may do more with Secrets than with its own: %s", account, r)
+			}
+			if slices.Contains([]string{"deletecollection", "impersonate", "bind", "escalate"}, r.verb) {
+				t.Errorf("%s may %s", account, r)
+			}
+		}
+	}
+	for key := range rare {
+		if !listed[key] {
+			t.Errorf("nobody may %q: take it off the list of rare rights", key)
+		}
+	}
+}

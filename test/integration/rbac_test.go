@@ -1,0 +1,267 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// The operator does everything it can do, under the ServiceAccounts that are
+// installed, while the API server keeps an audit log: what has been granted and
+// was not used is too much, and a refusal is too little.
+func TestRightsAreExactlyWhatIsUsed(t *testing.T) {
+	operator.NeedReplicas(t)
+	tests := map[string]struct {
+		layout deploy.Layout
+		roles  []string
+	}{
+		"default":  {deploy.Default, []string{"all"}},
+		"hardened": {deploy.Hardened, []string{"webhook", "controller"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := &scenario{installation: newInstallation(t, stand.Options{Audit: true}, tc.layout)}
+			s.run(t, tc.roles)
+			granted := rightsOf(t, s.installation)
+			checkShape(t, granted)
+			stand.Eventually(t, 30*time.Second, "a use of every right", func(context.Context) error {
+				if idle := unused(granted, requestsOf(t, s.installation)); len(idle) > 0 {
+					return fmt.Errorf("%d are unused; remove them, or extend the scenario, or list them as rare with a reason:\n%s", len(idle), strings.Join(idle, "\n"))
+				}
+				return nil
+			})
+			for _, q := range requestsOf(t, s.installation) {
+				if q.denied {
+					t.Errorf("%s may not %s %s.%s: %s", q.account, q.verb, q.resource, q.group, q.uri)
+				}
+			}
+		})
+	}
+}
+
+// scenario makes an operator do everything.
+type scenario struct {
+	*installation
+	webhook *deploy.Replica // one that answers webhooks
+	any     *deploy.Replica
+}
+
+func (s *scenario) run(t *testing.T, roles []string) {
+	// Both roles wait for each other: for a bundle that is published, and for a
+	// conversion that is served.
+	for i, role := range roles {
+		replica, err := s.StartReplicaUnready(t.Context(), 7+i, "--role="+role, "--requester-check=enforce")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			replica.Process.Stop()
+			if t.Failed() {
+				t.Logf("the end of the log of %s:\n%s", replica.Name, replica.Tail(30))
+			}
+		})
+		s.any = replica
+		if role != "controller" {
+			s.webhook = replica
+		}
+	}
+	if err := s.webhook.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddEndpoint(t.Context(), s.webhook); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitCalls(t)
+	for _, step := range []func(*testing.T){s.inject, s.revise, s.askForEverything, s.repair, s.scrape, s.uninstall} {
+		step(t)
+	}
+}
+
+func (s *scenario) sidecarSet(t *testing.T, name, spec string, annotations map[string]string) *unstructured.Unstructured {
+	t.Helper()
+	set := newSidecarSet(t, "default", spec)
+	set.SetGenerateName("")
+	set.SetName(name)
+	set.SetAnnotations(annotations)
+	if err := s.api.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func (s *scenario) status(ctx context.Context, name string) (appsv1beta1.SidecarSetStatus, error) {
+	set := &appsv1beta1.SidecarSet{}
+	err := s.api.Get(ctx, client.ObjectKey{Name: name}, set)
+	return set.Status, err
+}
+
+// inject has a Pod injected and counted.
+func (s *scenario) inject(t *testing.T) {
+	t.Helper()
+	s.sidecarSet(t, "log", requesterSpec+inNamespace+"revisionHistoryLimit: 1\n", nil)
+	stand.Eventually(t, 10*time.Second, "an injected Pod", func(ctx context.Context) error {
+		p := pod("default", "", "app=web")
+		p.GenerateName = "web-"
+		if err := s.api.Create(ctx, p); err != nil {
+			return err
+		}
+		if got := strings.Join(containerNames(p.Spec.Containers), " "); got != "side app" {
+			return fmt.Errorf("the containers are %s", got)
+		}
+		return nil
+	})
+	stand.Eventually(t, 10*time.Second, "the Pod being counted", func(ctx context.Context) error {
+		status, err := s.status(ctx, "log")
+		if err == nil && (status.MatchedPods == 0 || status.UpdatedPods == 0) {
+			err = fmt.Errorf("the status is %+v", status)
+		}
+		return err
+	})
+}
+
+// revise changes the content to and fro, so that revisions are recorded, deleted
+// and given new numbers.
+func (s *scenario) revise(t *testing.T) {
+	t.Helper()
+	for _, version := range []string{"v2", "v1", "v3", "v4"} {
+		before, err := s.status(t.Context(), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := &unstructured.Unstructured{}
+		set.SetGroupVersionKind(appsv1beta1.Kind)
+		set.SetName("log")
+		patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/side:%s"}]`, version)
+		if err := s.api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
+			t.Fatal(err)
+		}
+		stand.Eventually(t, 10*time.Second, "the revision of "+version, func(ctx context.Context) error {
+			now, err := s.status(ctx, "log")
+			if err == nil && (now.LatestRevision == before.LatestRevision || now.ObservedGeneration != set.GetGeneration()) {
+				err = fmt.Errorf("the status is %+v", now)
+			}
+			return err
+		})
+	}
+}
+
+// askForEverything makes webhooks look up what they can look up.
+func (s *scenario) askForEverything(t *testing.T) {
+	t.Helper()
+	whitelist := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: "kruise-configuration"},
+		Data:       map[string]string{"SidecarSet_PatchPodMetadata_WhiteList": `{"rules":[{"allowedAnnotationKeyExprs":["^example.com/"]}]}`},
+	}
+	if err := s.api.Create(t.Context(), whitelist); err != nil {
+		t.Fatal(err)
+	}
+	status, err := s.status(t.Context(), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A base, the whitelist, recorded revisions, and labels of Namespaces.
+	s.sidecarSet(t, "canary", strings.Replace(requesterSpec, "app: web", "app: web, track: canary", 1)+inNamespace+
+		"updateStrategy: {type: NotUpdate}\npatchPodMetadata: [{annotations: {example.com/a: b}, patchPolicy: Retain}]\n",
+		map[string]string{appsv1beta1.AnnotationCanary: "true", appsv1beta1.AnnotationBase: "log"})
+	set := &unstructured.Unstructured{}
+	set.SetGroupVersionKind(appsv1beta1.Kind)
+	set.SetName("log")
+	patch := fmt.Sprintf(`{"spec": {"injectionStrategy": {"revision": {"revisionName": %q}}}}`, status.LatestRevision)
+	if err := s.api.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	labelled := s.sidecarSet(t, "labelled", strings.Replace(requesterSpec, "app: web", "app: labelled", 1)+"namespaceSelector: {matchLabels: {team: a}}\n", nil)
+	stand.Eventually(t, 10*time.Second, "a look at a Namespace that no snapshot knows", func(ctx context.Context) error {
+		// There is none of that name, so that it is an error, once the SidecarSet is known.
+		err := s.webhook.Injects(ctx, labelled.GetName(), "nowhere", map[string]string{"app": "labelled"})
+		if err != nil && strings.Contains(err.Error(), "refuses") {
+			return nil
+		}
+		return fmt.Errorf("it ended with %w", err)
+	})
+}
+
+// repair has the CA rotated, and its Secret and a bundle put back.
+func (s *scenario) repair(t *testing.T) {
+	t.Helper()
+	secrets := s.Clients.CoreV1().Secrets(deploy.Namespace)
+	rotate := []byte(`{"metadata": {"annotations": {"sidecarset.io/ca-rotate": "now"}}}`)
+	if _, err := secrets.Patch(t.Context(), deploy.CertSecret, types.MergePatchType, rotate, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 30*time.Second, "the rotation", func(ctx context.Context) error {
+		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
+		if err == nil && secret.Annotations["sidecarset.io/ca-rotate"] != "" {
+			err = fmt.Errorf("the annotations are %v", secret.Annotations)
+		}
+		return err
+	})
+	if err := secrets.Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 30*time.Second, "the Secret", func(ctx context.Context) error {
+		_, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
+		return err
+	})
+}
+
+// scrape reads metrics of both roles as somebody who may not.
+func (s *scenario) scrape(t *testing.T) {
+	t.Helper()
+	token, err := s.cluster.Kubectl(t.Context(), "", "-n", "kube-system", "create", "token", s.stranger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted, err := s.webhook.Client(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: trusted.Transport.(*http.Transport).TLSClientConfig}}
+	defer httpClient.CloseIdleConnections()
+	for _, replica := range []*deploy.Replica{s.webhook, s.any} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, replica.Metrics+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(token))
+		response, err := httpClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusForbidden {
+			t.Errorf("%s answers %s", replica.Name, response.Status)
+		}
+	}
+}
+
+func (s *scenario) stranger(t *testing.T) string {
+	t.Helper()
+	stranger := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "stranger"}}
+	if err := s.api.Create(t.Context(), stranger); err != nil {
+		t.Fatal(err)
+	}
+	return stranger.Name
+}
+
+// uninstall deletes the CRD, and with it whatever the operator keeps for
+// SidecarSets at the API server.
+func (s *scenario) uninstall(t *testing.T) {
+	t.Helper()
+	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout=30s"); err != nil {
+		t.Fatal(err)
+	}
+}
