@@ -12,10 +12,17 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// The command of the README, on a server that has the CRD's webhooks already:
-// everything it names can be created, and applying it again changes nothing.
+// The command of the README, and that for the hardened layout, on a server that
+// has the CRD's webhooks already: everything they name can be created, and
+// applying it again changes nothing.
 func TestTheReadmesCommandInstallsEverything(t *testing.T) {
-	directory := filepath.Join(deploy.Root(), "config/default")
+	for _, layout := range []string{"default", "overlays/hardened"} {
+		t.Run(layout, func(t *testing.T) { checkInstall(t, filepath.Join(deploy.Root(), "config", layout)) })
+	}
+}
+
+func checkInstall(t *testing.T, directory string) {
+	t.Helper()
 	for range 2 {
 		if _, err := cluster.Kubectl(t.Context(), "", "apply", "--dry-run=server", "-k", directory); err != nil {
 			t.Fatal(err)
@@ -28,6 +35,7 @@ func TestTheReadmesCommandInstallsEverything(t *testing.T) {
 	for _, kind := range []string{
 		"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "Deployment", "PodDisruptionBudget",
 		"Service", "NetworkPolicy", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+		"FlowSchema", "PriorityLevelConfiguration",
 	} {
 		if !strings.Contains(manifests, "\nkind: "+kind+"\n") {
 			t.Errorf("there is no %s", kind)
