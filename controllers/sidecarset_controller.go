@@ -27,6 +27,7 @@ type SidecarSetReconciler struct {
 	status    client.SubResourceWriter
 	sets      SidecarSets
 	pods      *podTally
+	board     *readinessBoard
 	revisions *revisionKeeper
 	pace      *pace
 	clock     clock.PassiveClock
@@ -41,7 +42,7 @@ const recheckProblem = 5 * time.Second
 // Reconcile brings one SidecarSet's status up to date, at most once per
 // writeInterval.
 func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if rest := r.pace.rest(req.Name, r.clock.Now()); rest > 0 {
+	if rest := r.pace.rest(req.Name, r.clock.Now()); rest > 0 && !r.becameReady(req.Name) {
 		return ctrl.Result{RequeueAfter: rest}, nil
 	}
 	n, err := r.pods.count(ctx, req.Name)
@@ -78,12 +79,20 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 			return ctrl.Result{}, recording // an observed generation is a recorded one
 		}
 	}
+	seen.Readiness = r.board.of(req.Name, seen.Generation)
 	result, err := r.writeStatus(ctx, object, seen)
 	err = errors.Join(err, recording)
 	if err == nil && !n.Known && result.IsZero() {
 		result.RequeueAfter = recheckProblem
 	}
 	return result, err
+}
+
+// becameReady says whether a SidecarSet is ready whose status has not been told.
+// Somebody may be waiting for that, so it is written at once; it happens once per
+// generation.
+func (r *SidecarSetReconciler) becameReady(sidecarSet string) bool {
+	return r.pace.tellsReadyOf(sidecarSet) < r.board.readyGeneration(sidecarSet)
 }
 
 // describes says whether what was counted with a Program may be written to an
@@ -116,10 +125,11 @@ type pace struct {
 
 	mu      sync.Mutex
 	written map[string]time.Time
+	ready   map[string]int64 // the newest generation that was said to be ready
 }
 
 func newPace(interval time.Duration) *pace {
-	return &pace{interval: interval, written: make(map[string]time.Time)}
+	return &pace{interval: interval, written: make(map[string]time.Time), ready: make(map[string]int64)}
 }
 
 // rest is how long it is until the next write may happen.
@@ -144,4 +154,18 @@ func (p *pace) forget(sidecarSet string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.written, sidecarSet)
+	delete(p.ready, sidecarSet)
+}
+
+// saysReady notes that the status says of a generation that it is ready.
+func (p *pace) saysReady(sidecarSet string, generation int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ready[sidecarSet] = generation
+}
+
+func (p *pace) tellsReadyOf(sidecarSet string) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ready[sidecarSet]
 }

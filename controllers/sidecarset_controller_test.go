@@ -42,7 +42,7 @@ func newRig(t *testing.T, generation int64) *rig {
 	r.sets.swap(logSet(generation))
 	r.SidecarSetReconciler = &SidecarSetReconciler{
 		reader: r.store, status: r.store, sets: r.sets, pods: pods, revisions: r.api.keeper(),
-		pace: newPace(writeInterval), clock: r.clock, m: pods.m,
+		board: newReadinessBoard(), pace: newPace(writeInterval), clock: r.clock, m: pods.m,
 	}
 	r.knows(t, generation)
 	return r

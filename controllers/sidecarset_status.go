@@ -25,6 +25,9 @@ func (r *SidecarSetReconciler) writeStatus(ctx context.Context, object *unstruct
 		return ctrl.Result{}, err
 	}
 	next := status.Next(previous, seen)
+	if seen.Readiness != nil && seen.Readiness.Ready {
+		r.pace.saysReady(object.GetName(), seen.Generation)
+	}
 	if status.Equal(previous, next) {
 		return ctrl.Result{}, nil
 	}

@@ -130,6 +130,20 @@ func RemoveAll(l Layout) []Change {
 	return changes
 }
 
+// Alone returns an object that holds one entry of another one and nothing else,
+// so that an API server can be asked what it thinks of it; false if there is no
+// such entry.
+func Alone(c *admissionregistrationv1.MutatingWebhookConfiguration, entry string) (*admissionregistrationv1.MutatingWebhookConfiguration, bool) {
+	at := find(c, entry)
+	if at < 0 {
+		return nil, false
+	}
+	return &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: c.Name + "-"},
+		Webhooks:   []admissionregistrationv1.MutatingWebhook{*c.Webhooks[at].DeepCopy()},
+	}, true
+}
+
 // planning is a Layout that is being changed: objects are copied at their first
 // change.
 type planning struct {

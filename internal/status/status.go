@@ -27,6 +27,9 @@ type Observation struct {
 	Revision *Revision
 	// Problem says why the object cannot be used; nil if it can.
 	Problem error
+	// Readiness is what is known of the next Pod; nil if nothing is, so that the
+	// condition stays.
+	Readiness *Readiness
 	// Now becomes the transition time of a condition that changes.
 	Now time.Time
 }
@@ -54,6 +57,9 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	}
 	next.Conditions = slices.Clone(previous.Conditions)
 	meta.SetStatusCondition(&next.Conditions, accepted(o))
+	if o.Readiness != nil {
+		meta.SetStatusCondition(&next.Conditions, ready(previous.Conditions, o))
+	}
 	return next
 }
 
@@ -83,7 +89,10 @@ func accepted(o Observation) metav1.Condition {
 const maxMessage = 32768
 
 func invalidMessage(problem error) string {
-	message := "No Pod gets these sidecars until the SidecarSet is corrected: " + problem.Error()
+	return bounded("No Pod gets these sidecars until the SidecarSet is corrected: " + problem.Error())
+}
+
+func bounded(message string) string {
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "")
 	}

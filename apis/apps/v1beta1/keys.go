@@ -83,4 +83,34 @@ const (
 	// ReasonInvalid is the reason of a false Accepted condition; the message
 	// names the field and the remedy.
 	ReasonInvalid = "InvalidSpec"
+
+	// ConditionReady says whether the next Pod that the SidecarSet selects will
+	// be injected as its spec of observedGeneration says.
+	ConditionReady = "Ready"
+	// ReasonReady is the reason of a true Ready condition.
+	ReasonReady = "InForce"
+	// ReasonCoarseEntry is that of a true Ready condition where there are so
+	// many SidecarSets that API servers send us all Pods, not the selected ones.
+	ReasonCoarseEntry = "CoarseEntry"
+	// ReasonPaused says that spec.injectionStrategy.paused keeps new Pods from
+	// being injected.
+	ReasonPaused = "Paused"
+	// ReasonNoReplica says that no replica of the operator answers webhooks.
+	ReasonNoReplica = "NoReplica"
+	// ReasonReplicaLagging says that a replica does not know this generation yet.
+	ReasonReplicaLagging = "ReplicaLagging"
+	// ReasonEntryMissing says that the webhook entry is not written yet.
+	ReasonEntryMissing = "EntryMissing"
+	// ReasonEntryRefused says that the API server does not take the webhook
+	// entry; the message is its own.
+	ReasonEntryRefused = "EntryRefused"
+	// ReasonNotInForce says that an API server does not use the entry yet.
+	ReasonNotInForce = "NotInForce"
+	// ReasonCertificateNotTrusted says that API servers would not accept the
+	// operator's certificate.
+	ReasonCertificateNotTrusted = "CertificateNotTrusted"
+	// ReasonCertificateExpired says that the operator's certificate has expired.
+	ReasonCertificateExpired = "CertificateExpired"
+	// ReasonAnotherInjector says that another program injects SidecarSets.
+	ReasonAnotherInjector = "AnotherInjector"
 )

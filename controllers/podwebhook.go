@@ -1,0 +1,303 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+// The entries of the Pod webhook. Names of objects that are made cannot be
+// restricted.
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,verbs=create
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15,verbs=get;update;delete
+// The barrier: a ConfigMap that is created under dry-run only, at every API server.
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=configmaps,namespace=sidecarset-system,verbs=create
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=discovery.k8s.io,resources=endpointslices,namespace=default,verbs=list
+
+// PodWebhooksOptions say what entries look like and what else decides about
+// them.
+type PodWebhooksOptions struct {
+	// Settings are common to all entries. NamespaceUID, Bundle and FirstSerial
+	// are filled in when entries are planned.
+	Settings entries.Settings
+	// Bundle returns what API servers have to trust; nothing is written while
+	// it is empty.
+	Bundle func() []byte
+	// Certificate says why API servers would not accept the certificate that
+	// is served; nil if they do.
+	Certificate func(context.Context) error
+	// Rival names another injector and what to do about it; "" if there is
+	// none. Entries are left alone while there is one.
+	Rival func() string
+	// Static says that an administrator keeps one entry for all Pods. None is
+	// written then; the leader still says which SidecarSets are ready.
+	Static bool
+	// AdmissionWindow is how long a SidecarSet can be on its way between its
+	// admission and its storage; 90 s if zero.
+	AdmissionWindow time.Duration
+	// Clock is the time; the real one if nil.
+	Clock clock.PassiveClock
+	// Registry takes the metrics; the manager's if nil.
+	Registry prometheus.Registerer
+}
+
+const defaultAdmissionWindow = 90 * time.Second
+
+// PodWebhooks keeps the webhook entries by which API servers call us for the
+// Pods that SidecarSets select. It follows the configuration objects on every
+// replica; there, Widen adds what a SidecarSet needs while it is being admitted.
+// The leader keeps the whole: see podWebhookLeader.
+type PodWebhooks struct {
+	options PodWebhooksOptions
+	cached  cache.Cache
+	store   *configurationStore
+	barrier *barrier
+	m       *podWebhookMetrics
+	leader  *podWebhookLeader // nil where controllers do not run
+
+	mu      sync.Mutex
+	pending []*widening
+	changed chan struct{} // has capacity 1: something is pending
+}
+
+// NewPodWebhooks returns a PodWebhooks. Add it to the manager, on every replica.
+func NewPodWebhooks(mgr ctrl.Manager, options PodWebhooksOptions) (*PodWebhooks, error) {
+	if options.AdmissionWindow == 0 {
+		options.AdmissionWindow = defaultAdmissionWindow
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Registry == nil {
+		options.Registry = metrics.Registry
+	}
+	m, err := newPodWebhookMetrics(options.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	w := &PodWebhooks{
+		options: options,
+		cached:  mgr.GetCache(),
+		barrier: &barrier{
+			namespace: options.Settings.Namespace, config: mgr.GetConfig(), slices: mgr.GetAPIReader(), clock: options.Clock,
+		},
+		m:       m,
+		changed: make(chan struct{}, 1),
+	}
+	w.store = &configurationStore{live: mgr.GetAPIReader(), writer: mgr.GetClient(), notify: w.configurationsChanged}
+	return w, nil
+}
+
+func (w *PodWebhooks) configurationsChanged() {
+	if w.leader != nil {
+		w.leader.wake()
+	}
+}
+
+// NeedLeaderElection reports false: SidecarSets are admitted by every replica.
+func (*PodWebhooks) NeedLeaderElection() bool { return false }
+
+// Start follows the configuration objects and widens them until ctx ends.
+func (w *PodWebhooks) Start(ctx context.Context) error {
+	informer, err := w.cached.GetInformer(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching kind MutatingWebhookConfiguration: %w", err)
+	}
+	if _, err := informer.AddEventHandler(w.store); err != nil {
+		return fmt.Errorf("watching kind MutatingWebhookConfiguration: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.changed:
+			w.widen(ctx, w.takePending())
+		}
+	}
+}
+
+// settings completes those that were given. They are about the Namespace as it
+// is now: one that is being deleted takes its entries with it.
+func (w *PodWebhooks) settings(ctx context.Context) (*entries.Settings, error) {
+	s := w.options.Settings
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := w.cached.Get(ctx, types.NamespacedName{Name: s.Namespace}, namespace); err != nil {
+		return nil, fmt.Errorf("reading Namespace %s: %w", s.Namespace, err)
+	}
+	if namespace.DeletionTimestamp != nil {
+		return nil, errGoing
+	}
+	s.NamespaceUID = namespace.UID
+	if s.Bundle = w.options.Bundle(); len(s.Bundle) == 0 {
+		return nil, errors.New("there is no CA bundle yet")
+	}
+	s.FirstSerial = w.options.Clock.Now().UnixMilli()
+	return &s, nil
+}
+
+// errGoing says that the operator is being uninstalled.
+var errGoing = errors.New("the operator's Namespace is being deleted")
+
+// widening is one SidecarSet that waits for its entry.
+type widening struct {
+	entry entries.Entry
+	done  chan error // has capacity 1
+}
+
+// Widen makes sure that Pods which the SidecarSet (v1beta1) selects reach us, on
+// the path that waits for SidecarSets to be known: it returns nil once the entry
+// is written and every API server uses it. Any error says why that is not so, at
+// the latest when ctx ends; it is no reason to refuse the SidecarSet, since the
+// leader goes on. Calls that come at the same time share their writes.
+func (w *PodWebhooks) Widen(ctx context.Context, object map[string]any) error {
+	start := w.options.Clock.Now()
+	err := w.await(ctx, object)
+	w.m.widened(w.options.Clock.Since(start), err)
+	return err
+}
+
+func (w *PodWebhooks) await(ctx context.Context, object map[string]any) error {
+	if rival := w.options.Rival(); rival != "" {
+		return errors.New(rival)
+	}
+	set := &appsv1beta1.SidecarSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, set); err != nil {
+		return fmt.Errorf("reading the SidecarSet: %w", err)
+	}
+	entry, err := entries.Of(set)
+	if err != nil {
+		return err
+	}
+	widening := &widening{entry: entry, done: make(chan error, 1)}
+	w.mu.Lock()
+	w.pending = append(w.pending, widening)
+	w.mu.Unlock()
+	signal(w.changed)
+	select {
+	case err := <-widening.done:
+		return err
+	case <-ctx.Done():
+		return errors.New("the webhook entry is not known to be in force at every API server yet")
+	}
+}
+
+func signal(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+func (w *PodWebhooks) takePending() []*widening {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pending := w.pending
+	w.pending = nil
+	return pending
+}
+
+// widenTimeout bounds one batch, which nobody may be waiting for any more.
+const widenTimeout = 2 * time.Second
+
+// widen writes what a batch needs and has each told when it is in force.
+func (w *PodWebhooks) widen(ctx context.Context, batch []*widening) {
+	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
+	err := w.writeBatch(ctx, batch)
+	if apierrors.IsInvalid(err) && len(batch) > 1 {
+		cancel()
+		for i := range batch { // so that one that is refused spoils no other
+			w.widen(context.WithoutCancel(ctx), batch[i:i+1])
+		}
+		return
+	}
+	if err != nil {
+		log.FromContext(ctx).WithName("pod-webhooks").Info("Could not widen", "entries", len(batch), "reason", err.Error())
+		for _, one := range batch {
+			one.done <- err
+		}
+		cancel()
+		return
+	}
+	layout := w.store.current()
+	go func() {
+		defer cancel()
+		w.tell(ctx, layout, batch)
+	}()
+}
+
+func (w *PodWebhooks) writeBatch(ctx context.Context, batch []*widening) error {
+	wanted := make([]entries.Entry, 0, len(batch))
+	for _, one := range batch {
+		wanted = append(wanted, one.entry)
+	}
+	wanted = entries.Combine(wanted)
+	settings, err := w.settings(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		changes, homeless := entries.Widen(w.store.current(), wanted, settings)
+		if len(homeless) > 0 {
+			return errors.New("there is no room for another webhook entry; the leader widens an existing one")
+		}
+		stale := false
+		for _, change := range changes {
+			again, err := w.write(ctx, change)
+			if err != nil {
+				return err
+			}
+			stale = stale || again
+		}
+		if !stale {
+			return nil
+		}
+	}
+}
+
+func (w *PodWebhooks) write(ctx context.Context, change entries.Change) (stale bool, err error) {
+	stale, err = w.store.write(ctx, change)
+	w.m.wrote(stale, err)
+	return stale, err
+}
+
+// tell waits for the objects that hold the entries of a batch to be in force.
+func (w *PodWebhooks) tell(ctx context.Context, layout entries.Layout, batch []*widening) {
+	waiting := map[int][]*widening{}
+	for _, one := range batch {
+		i, _, ok := layout.Locate(one.entry.Name)
+		if !ok {
+			one.done <- errors.New("the webhook entry was removed again")
+			continue
+		}
+		waiting[i] = append(waiting[i], one)
+	}
+	var all sync.WaitGroup
+	for i, of := range waiting {
+		all.Go(func() {
+			err := w.barrier.await(ctx, layout[i].Name, entries.Serial(layout[i]))
+			for _, one := range of {
+				one.done <- err
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,433 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/propagation"
+)
+
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
+
+// podWebhookLeader keeps the webhook entries as the stored SidecarSets want them
+// and says of each SidecarSet whether the next Pod will be injected. It is level
+// based: a pass looks at everything, and whatever changes asks for another one.
+// Only the goroutine of Start uses the fields below the line.
+type podWebhookLeader struct {
+	webhooks *PodWebhooks
+	sets     SidecarSets
+	live     client.Reader
+	writer   client.Client
+	board    *readinessBoard
+	again    chan struct{} // has capacity 1
+
+	replicas replicaWatch
+	planned  map[string]plannedEntry // by SidecarSet
+	versions map[string]firstVersion // by SidecarSet
+	windows  map[string]window       // by entry
+	placed   map[string]placement    // by entry
+	refused  map[string]string       // what the API server says, by entry
+}
+
+// plannedEntry is what a Program needs, remembered by its identity.
+type plannedEntry struct {
+	program *inject.Program
+	entry   entries.Entry
+	err     error
+}
+
+// firstVersion is the resourceVersion with which the leader first saw a
+// SidecarSet say what it says; 0 if its status tells that everybody knew before.
+type firstVersion struct {
+	content string
+	version uint64
+}
+
+// window is since when an entry has been as it is.
+type window struct {
+	state string
+	since time.Time
+}
+
+// placement is the serial since which an entry has been in its object.
+type placement struct {
+	configuration int
+	serial        int64
+}
+
+// AddLeader adds the leader's part to the manager, for a process that runs
+// controllers. Call it before controllers.Setup.
+func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
+	l := &podWebhookLeader{
+		webhooks: w,
+		sets:     sets,
+		live:     mgr.GetAPIReader(),
+		writer:   mgr.GetClient(),
+		board:    newReadinessBoard(),
+		again:    make(chan struct{}, 1),
+		replicas: replicaWatch{leases: mgr.GetCache(), namespace: w.options.Settings.Namespace, seen: map[string]seenReplica{}},
+		planned:  map[string]plannedEntry{},
+		versions: map[string]firstVersion{},
+		windows:  map[string]window{},
+		placed:   map[string]placement{},
+		refused:  map[string]string{},
+	}
+	w.leader = l
+	sets.Notify(l.again)
+	return mgr.Add(l)
+}
+
+func (l *podWebhookLeader) wake() { signal(l.again) }
+
+// NeedLeaderElection reports true: entries are removed by one process only.
+func (*podWebhookLeader) NeedLeaderElection() bool { return true }
+
+const (
+	// minPassPause paces passes while much changes.
+	minPassPause = 5 * time.Millisecond
+	// soon is when to look again while something is left to wait for, later
+	// while nothing is.
+	soon  = 500 * time.Millisecond
+	later = 10 * time.Second
+)
+
+// Start keeps entries and readiness true until ctx ends.
+func (l *podWebhookLeader) Start(ctx context.Context) error {
+	logger := log.FromContext(ctx).WithName("pod-webhooks")
+	ctx = log.IntoContext(ctx, logger)
+	leases, err := l.webhooks.cached.GetInformer(ctx, &coordinationv1.Lease{}, cache.BlockUntilSynced(true))
+	if err != nil {
+		return fmt.Errorf("watching kind Lease: %w", err)
+	}
+	wake := func(any) { l.wake() }
+	if _, err := leases.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, _ any) { l.wake() }, DeleteFunc: wake}); err != nil {
+		return fmt.Errorf("watching kind Lease: %w", err)
+	}
+	problem := ""
+	for {
+		next, err := l.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && err.Error() != problem:
+			logger.Info("Could not bring the webhook entries up to date", "reason", err.Error())
+			problem = err.Error()
+		case err == nil:
+			problem = ""
+		}
+		if !l.rest(ctx, next) {
+			return nil
+		}
+	}
+}
+
+// rest waits until a pass is due; false if ctx ends first.
+func (l *podWebhookLeader) rest(ctx context.Context, next time.Duration) bool {
+	pause := time.NewTimer(minPassPause)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-pause.C:
+	}
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.again:
+	case <-timer.C:
+	}
+	return true
+}
+
+// pass looks at everything once, writes what differs, and tells how soon to look
+// again if nothing happens.
+func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
+	catalog := l.sets.Current()
+	if catalog == nil {
+		return soon, nil
+	}
+	now := l.webhooks.options.Clock.Now()
+	live, dead, err := l.replicas.live(ctx, now)
+	if err != nil {
+		return soon, err
+	}
+	l.forgetReplicas(ctx, dead)
+	view := &podWebhookView{programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rival(), unproven: map[int]string{}, now: now}
+	l.plan(view)
+	if view.rival == "" && !l.webhooks.options.Static {
+		err = l.write(ctx, view)
+		l.place(view)
+		l.prove(ctx, view)
+	}
+	unsettled := l.judge(ctx, view)
+	if err != nil || unsettled {
+		return soon, err
+	}
+	return later, nil
+}
+
+// podWebhookView is what one pass knows.
+type podWebhookView struct {
+	programs []*inject.Program
+	wanted   []entries.Entry
+	replicas []propagation.Replica
+	rival    string
+	overflow *entries.Entry
+	layout   entries.Layout
+	settings *entries.Settings // nil if there are none
+	now      time.Time
+	unproven map[int]string // what API servers say, by configuration
+	waiting  bool           // something changes by time alone
+}
+
+// plan finds out what each SidecarSet needs, and since when it says so.
+func (l *podWebhookLeader) plan(v *podWebhookView) {
+	names := make(map[string]bool, len(v.programs))
+	for _, program := range v.programs {
+		name := program.Name()
+		names[name] = true
+		known, ok := l.planned[name]
+		if !ok || known.program != program {
+			known = plannedEntry{program: program}
+			known.entry, known.err = entries.Of(program.Set)
+			l.planned[name] = known
+			l.noteVersion(program)
+		}
+		if known.err == nil {
+			v.wanted = append(v.wanted, known.entry)
+		}
+	}
+	v.wanted = entries.Combine(v.wanted)
+	l.webhooks.m.entries.Set(float64(len(v.wanted)))
+	maps.DeleteFunc(l.planned, func(name string, _ plannedEntry) bool { return !names[name] })
+	maps.DeleteFunc(l.versions, func(name string, _ firstVersion) bool { return !names[name] })
+}
+
+// noteVersion remembers since which resourceVersion a SidecarSet says what it
+// says. Its status may tell that all replicas knew that under an earlier leader.
+func (l *podWebhookLeader) noteVersion(program *inject.Program) {
+	set := program.Set
+	content := fmt.Sprint(set.UID, set.Generation, set.Annotations, set.Labels)
+	known, ok := l.versions[set.Name]
+	if ok && known.content == content {
+		return
+	}
+	version, err := propagation.ParseVersion(set.ResourceVersion)
+	if err != nil {
+		version = 0 // there is no order to wait for
+	}
+	if ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady); !ok && ready != nil &&
+		ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == set.Generation {
+		version = 0
+	}
+	l.versions[set.Name] = firstVersion{content, version}
+}
+
+// write makes the objects hold what is wanted, and remembers what is refused.
+func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
+	v.layout = l.webhooks.store.current()
+	going, err := l.going(ctx, v)
+	if err != nil {
+		return err
+	}
+	changes := entries.RemoveAll(v.layout)
+	if !going {
+		if v.settings == nil {
+			return nil
+		}
+		l.place(v) // what is missing now will have come back later
+		changes, v.overflow = entries.Next(l.state(v), v.settings)
+	}
+	var errs []error
+	for _, change := range changes {
+		stale, err := l.webhooks.write(ctx, change)
+		switch {
+		case apierrors.IsInvalid(err) && change.Object != nil:
+			errs = append(errs, l.isolate(ctx, v, change, err))
+		case err != nil:
+			errs = append(errs, err)
+		case stale:
+			l.wake()
+		default:
+			l.tellChange(ctx, change)
+		}
+	}
+	v.layout = l.webhooks.store.current()
+	return errors.Join(errs...)
+}
+
+// going says whether the operator is being uninstalled: its Namespace is being
+// deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its
+// entries would then refuse Pods that nobody can answer for.
+func (l *podWebhookLeader) going(ctx context.Context, v *podWebhookView) (bool, error) {
+	settings, err := l.webhooks.settings(ctx)
+	if errors.Is(err, errGoing) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v.settings = settings
+	if len(v.programs) > 0 || v.layout == (entries.Layout{}) {
+		return false, nil
+	}
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	switch err := l.live.Get(ctx, client.ObjectKey{Name: appsv1beta1.Resource.GroupResource().String()}, crd); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
+	}
+	return crd.DeletionTimestamp != nil, nil
+}
+
+func (l *podWebhookLeader) state(v *podWebhookView) entries.State {
+	names := map[string]bool{}
+	refused := map[string]bool{}
+	for _, e := range v.wanted {
+		names[e.Name] = true
+		_, refused[e.Name] = l.refused[e.Name]
+	}
+	maps.DeleteFunc(l.refused, func(name, _ string) bool { return !names[name] })
+	return entries.State{
+		Layout:   v.layout,
+		Wanted:   v.wanted,
+		Known:    func(member string) bool { return l.known(v, member) },
+		Settled:  func(entry string, touched int64, orphan bool) bool { return l.settled(v, entry, touched, orphan) },
+		Refused:  refused,
+		CanServe: len(v.replicas) > 0,
+	}
+}
+
+// known says whether all replicas know what a SidecarSet says. While there are
+// none, it is not known.
+func (l *podWebhookLeader) known(v *podWebhookView, member string) bool {
+	known := len(v.replicas) > 0 && lagging(v.replicas, l.versions[member].version) == ""
+	v.waiting = v.waiting || !known
+	return known
+}
+
+// settled says whether an entry has been in a state for an admission window.
+func (l *podWebhookLeader) settled(v *podWebhookView, entry string, touched int64, orphan bool) bool {
+	state := fmt.Sprint(touched, orphan)
+	known, ok := l.windows[entry]
+	if !ok || known.state != state {
+		known = window{state, v.now}
+		l.windows[entry] = known
+	}
+	settled := v.now.Sub(known.since) >= l.webhooks.options.AdmissionWindow
+	v.waiting = v.waiting || !settled
+	return settled
+}
+
+// isolate finds the entries of an object that the API server refuses, by dry-run
+// and one at a time. The next pass leaves them out.
+func (l *podWebhookLeader) isolate(ctx context.Context, v *podWebhookView, change entries.Change, cause error) error {
+	found := false
+	for _, e := range v.wanted {
+		alone, ok := entries.Alone(change.Object, e.Name)
+		if !ok {
+			continue
+		}
+		if err := l.writer.Create(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
+			l.refused[e.Name] = err.Error()
+			found = true
+		}
+	}
+	l.wake()
+	if found {
+		return nil // the conditions of its SidecarSets say so
+	}
+	return cause
+}
+
+func (l *podWebhookLeader) tellChange(ctx context.Context, change entries.Change) {
+	logger := log.FromContext(ctx)
+	name := entries.ConfigurationName(change.Index)
+	if change.Object == nil {
+		logger.Info("Removed webhook entries", "MutatingWebhookConfiguration", name)
+		return
+	}
+	logger.V(1).Info("Wrote webhook entries", "MutatingWebhookConfiguration", name, "entries", len(change.Object.Webhooks)-1)
+}
+
+// place notes since which serial each entry has been where it is.
+func (l *podWebhookLeader) place(v *podWebhookView) {
+	if v.settings == nil {
+		return
+	}
+	wanted := v.wanted
+	if v.overflow != nil {
+		wanted = append(slices.Clone(wanted), *v.overflow)
+	}
+	names := map[string]bool{}
+	for _, e := range wanted {
+		names[e.Name] = true
+		before, was := l.placed[e.Name]
+		i, holds := v.layout.Holds(e, v.settings)
+		switch {
+		case !holds && was:
+			l.webhooks.m.restored.Inc()
+			delete(l.placed, e.Name)
+		case holds && (!was || before.configuration != i):
+			l.placed[e.Name] = placement{i, entries.Serial(v.layout[i])}
+		}
+	}
+	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
+	maps.DeleteFunc(l.windows, func(name string, _ window) bool {
+		_, _, stands := v.layout.Locate(name)
+		return !stands
+	})
+}
+
+// proveTimeout bounds how long a pass waits for API servers.
+const proveTimeout = 500 * time.Millisecond
+
+// prove asks API servers for the configurations whose entries wait for it.
+func (l *podWebhookLeader) prove(ctx context.Context, v *podWebhookView) {
+	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
+	defer cancel()
+	asked := map[int]bool{}
+	for _, p := range l.placed {
+		c := v.layout[p.configuration]
+		if c == nil || asked[p.configuration] || len(v.replicas) == 0 || l.webhooks.barrier.passed(c.Name, p.serial) {
+			continue
+		}
+		asked[p.configuration] = true
+		if err := l.webhooks.barrier.await(ctx, c.Name, entries.Serial(c)); err != nil {
+			v.unproven[p.configuration] = err.Error()
+		}
+	}
+}
+
+// forgetReplicas deletes what replicas that are long gone have left.
+func (l *podWebhookLeader) forgetReplicas(ctx context.Context, dead []*coordinationv1.Lease) {
+	for _, lease := range dead {
+		err := l.writer.Delete(ctx, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
+		if err = client.IgnoreNotFound(err); err != nil {
+			log.FromContext(ctx).V(1).Info("Could not delete the Lease of a replica that is gone", "Lease", klog.KObj(lease), "reason", err.Error())
+		}
+	}
+}

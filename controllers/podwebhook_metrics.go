@@ -1,0 +1,58 @@
+package controllers
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// podWebhookMetrics are about the entries of the Pod webhook.
+type podWebhookMetrics struct {
+	entries  prometheus.Gauge
+	writes   *prometheus.CounterVec
+	restored prometheus.Counter
+	widening *prometheus.HistogramVec
+}
+
+func newPodWebhookMetrics(registry prometheus.Registerer) (*podWebhookMetrics, error) {
+	r := registrar{registry: registry}
+	m := &podWebhookMetrics{
+		entries: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sidecarset_pod_webhook_entries",
+			Help: "Webhook entries for Pods that the SidecarSets need. Reported by the leader.",
+		})),
+		writes: register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecarset_pod_webhook_writes_total",
+			Help: "Writes of objects that hold webhook entries for Pods, by result: written, conflict, error.",
+		}, []string{"result"})),
+		restored: register(&r, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sidecarset_pod_webhook_restored_total",
+			Help: "Webhook entries that somebody else had removed or edited and the leader put back.",
+		})),
+		widening: register(&r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sidecarset_pod_webhook_widening_seconds",
+			Help:    "Time in which the webhook entry of a SidecarSet came into force while it was being admitted, by result: in_force, not_proven.",
+			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5},
+		}, []string{"result"})),
+	}
+	return m, r.err
+}
+
+func (m *podWebhookMetrics) wrote(stale bool, err error) {
+	result := "written"
+	switch {
+	case err != nil:
+		result = "error"
+	case stale:
+		result = "conflict"
+	}
+	m.writes.WithLabelValues(result).Inc()
+}
+
+func (m *podWebhookMetrics) widened(took time.Duration, err error) {
+	result := "in_force"
+	if err != nil {
+		result = "not_proven"
+	}
+	m.widening.WithLabelValues(result).Observe(took.Seconds())
+}

@@ -1,0 +1,187 @@
+package controllers
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// readinessBoard holds what is known of each SidecarSet's readiness, and
+// announces what changes. It is safe for concurrent use.
+type readinessBoard struct {
+	changed chan event.TypedGenericEvent[string]
+
+	mu    sync.Mutex
+	known map[string]boardEntry
+}
+
+// boardEntry is about one generation.
+type boardEntry struct {
+	generation int64
+	readiness  status.Readiness
+}
+
+func newReadinessBoard() *readinessBoard {
+	return &readinessBoard{changed: make(chan event.TypedGenericEvent[string], 1024), known: map[string]boardEntry{}}
+}
+
+// of returns what is known about a generation of a SidecarSet; nil if nothing is.
+func (b *readinessBoard) of(sidecarSet string, generation int64) *status.Readiness {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known, ok := b.known[sidecarSet]
+	if !ok || known.generation != generation {
+		return nil
+	}
+	return new(known.readiness)
+}
+
+// readyGeneration is the generation of a SidecarSet that is ready; 0 if none is.
+func (b *readinessBoard) readyGeneration(sidecarSet string) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.known[sidecarSet]; known.readiness.Ready {
+		return known.generation
+	}
+	return 0
+}
+
+// replace sets what is known of all SidecarSets and announces what differs.
+func (b *readinessBoard) replace(ctx context.Context, next map[string]boardEntry) {
+	b.mu.Lock()
+	var differ []string
+	for name, entry := range next {
+		if b.known[name] != entry {
+			differ = append(differ, name)
+		}
+	}
+	b.known = maps.Clone(next)
+	b.mu.Unlock()
+	for _, name := range differ {
+		select {
+		case b.changed <- event.TypedGenericEvent[string]{Object: name}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// judge says of each SidecarSet whether the next Pod will be injected. It
+// reports whether that may change by time alone.
+func (l *podWebhookLeader) judge(ctx context.Context, v *podWebhookView) bool {
+	common, blocked := l.commonObstacle(ctx, v)
+	next := make(map[string]boardEntry, len(v.programs))
+	waiting := v.waiting || blocked
+	for _, program := range v.programs {
+		readiness := common
+		if !blocked {
+			readiness = l.readiness(v, program)
+		}
+		waiting = waiting || !readiness.Ready
+		next[program.Name()] = boardEntry{program.Set.Generation, readiness}
+	}
+	l.board.replace(ctx, next)
+	return waiting
+}
+
+func no(reason, message string) status.Readiness {
+	return status.Readiness{Reason: reason, Message: message}
+}
+
+func unsure(reason, message string) status.Readiness {
+	return status.Readiness{Reason: reason, Message: message, Unsure: true}
+}
+
+// commonObstacle is what keeps every SidecarSet from being ready.
+func (l *podWebhookLeader) commonObstacle(ctx context.Context, v *podWebhookView) (status.Readiness, bool) {
+	if v.rival != "" {
+		return no(appsv1beta1.ReasonAnotherInjector, v.rival), true
+	}
+	if len(v.replicas) == 0 {
+		return no(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+
+			appsv1beta1.AnnotationFailurePolicy+" is Ignore. Look at the operator's Pods in namespace "+l.webhooks.options.Settings.Namespace+"."), true
+	}
+	if err := l.webhooks.options.Certificate(ctx); err != nil {
+		reason := appsv1beta1.ReasonCertificateNotTrusted
+		var invalid x509.CertificateInvalidError
+		if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+			reason = appsv1beta1.ReasonCertificateExpired
+		}
+		return no(reason, "API servers do not accept the certificate of the webhooks: "+err.Error()), true
+	}
+	return status.Readiness{}, false
+}
+
+// readiness judges one SidecarSet.
+func (l *podWebhookLeader) readiness(v *podWebhookView, program *inject.Program) status.Readiness {
+	set := program.Set
+	planned := l.planned[set.Name]
+	if planned.err != nil {
+		return no(appsv1beta1.ReasonEntryRefused, "The selectors make no webhook entry: "+planned.err.Error())
+	}
+	entry := planned.entry.Name
+	if message, refused := l.refused[entry]; refused {
+		return no(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+message)
+	}
+	if set.Spec.InjectionStrategy.Paused {
+		return no(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
+	}
+	if problem := l.inForce(v, program); problem != nil {
+		return *problem
+	}
+	if behind := lagging(v.replicas, l.versions[set.Name].version); behind != "" {
+		return unsure(appsv1beta1.ReasonReplicaLagging, fmt.Sprintf("Replica %s does not know this version of the SidecarSet yet.", behind))
+	}
+	return ready(l.coarse(v, set.Name))
+}
+
+// coarse says whether a SidecarSet has no entry of its own.
+func (l *podWebhookLeader) coarse(v *podWebhookView, sidecarSet string) bool {
+	return v.overflow != nil && slices.Contains(v.overflow.Members, sidecarSet)
+}
+
+// inForce says why API servers do not call us for the Pods of a SidecarSet; nil
+// if they do. The one entry of static mode is the administrator's.
+func (l *podWebhookLeader) inForce(v *podWebhookView, program *inject.Program) *status.Readiness {
+	if l.webhooks.options.Static {
+		return nil
+	}
+	entry := l.planned[program.Name()].entry.Name
+	if l.coarse(v, program.Name()) {
+		entry = v.overflow.Name
+	}
+	placed, ok := l.placed[entry]
+	if !ok || v.layout[placed.configuration] == nil {
+		return new(no(appsv1beta1.ReasonEntryMissing, "The webhook entry for the selected Pods is not written yet."))
+	}
+	name := v.layout[placed.configuration].Name
+	if !l.webhooks.barrier.passed(name, placed.serial) {
+		message := "The webhook entry is written; not every API server is known to use it yet."
+		if problem := v.unproven[placed.configuration]; problem != "" {
+			message += " " + problem
+		}
+		return new(unsure(appsv1beta1.ReasonNotInForce, message))
+	}
+	return nil
+}
+
+func ready(coarse bool) status.Readiness {
+	r := status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod that is selected will be injected."}
+	if coarse {
+		r.Reason = appsv1beta1.ReasonCoarseEntry
+		r.Message += fmt.Sprintf(" There are more than %d different selectors, so that API servers call the operator for all Pods; let SidecarSets share selectors.",
+			entries.MaxConfigurations*entries.MaxEntries-1)
+	}
+	return r
+}

@@ -1,0 +1,144 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
+)
+
+// configurationStore holds the newest state of the configuration objects that is
+// known, from the watch and from our own writes. It is safe for concurrent use.
+type configurationStore struct {
+	live   client.Reader
+	writer client.Client
+	notify func()
+
+	mu     sync.Mutex
+	layout entries.Layout
+}
+
+func (s *configurationStore) current() entries.Layout {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout
+}
+
+// OnAdd implements toolscache.ResourceEventHandler.
+func (s *configurationStore) OnAdd(object any, _ bool) { s.OnUpdate(nil, object) }
+
+// OnUpdate implements toolscache.ResourceEventHandler.
+func (s *configurationStore) OnUpdate(_, object any) {
+	if c, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
+		s.observe(c)
+	}
+}
+
+// OnDelete implements toolscache.ResourceEventHandler.
+func (s *configurationStore) OnDelete(object any) {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	if c, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
+		s.gone(c)
+	}
+}
+
+func (s *configurationStore) observe(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	i, ok := entries.Index(c.Name)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.layout[i]; known == nil || newer(c, known) {
+		s.layout[i] = c
+		s.notify()
+	}
+}
+
+// gone forgets an object, unless a newer one of its name is known.
+func (s *configurationStore) gone(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	i, ok := entries.Index(c.Name)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.layout[i]; known != nil && known.UID == c.UID {
+		s.layout[i] = nil
+		s.notify()
+	}
+}
+
+func newer(a, b metav1.Object) bool {
+	va, errA := propagation.ParseVersion(a.GetResourceVersion())
+	vb, errB := propagation.ParseVersion(b.GetResourceVersion())
+	return errA != nil || errB != nil || va > vb
+}
+
+// write carries out a change, if nobody has written the object since it was
+// planned. A conflict is reported as stale, after the store has seen what there
+// is now.
+func (s *configurationStore) write(ctx context.Context, change entries.Change) (stale bool, err error) {
+	name := entries.ConfigurationName(change.Index)
+	switch err = s.send(ctx, name, change); {
+	case err == nil:
+		return false, nil
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		return true, s.refresh(ctx, name)
+	default:
+		return false, fmt.Errorf("writing MutatingWebhookConfiguration %s: %w", name, err)
+	}
+}
+
+func (s *configurationStore) send(ctx context.Context, name string, change entries.Change) error {
+	if change.Object == nil {
+		known := s.current()[change.Index]
+		if known == nil {
+			return nil
+		}
+		err := s.writer.Delete(ctx, known, client.Preconditions{UID: &known.UID, ResourceVersion: &known.ResourceVersion})
+		if client.IgnoreNotFound(err) == nil {
+			s.gone(known)
+			return nil
+		}
+		return err
+	}
+	object := change.Object.DeepCopy()
+	var err error
+	if object.ResourceVersion == "" {
+		err = s.writer.Create(ctx, object)
+	} else {
+		err = s.writer.Update(ctx, object)
+	}
+	if err == nil {
+		s.observe(object)
+	}
+	return err
+}
+
+// refresh reads one object as it is stored now.
+func (s *configurationStore) refresh(ctx context.Context, name string) error {
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	switch err := s.live.Get(ctx, client.ObjectKey{Name: name}, c); {
+	case apierrors.IsNotFound(err):
+		i, _ := entries.Index(name)
+		if known := s.current()[i]; known != nil {
+			s.gone(known)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", name, err)
+	}
+	s.observe(c)
+	return nil
+}

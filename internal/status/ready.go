@@ -1,0 +1,44 @@
+package status
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// Readiness says whether the next Pod that a SidecarSet selects will be injected
+// as its spec says.
+type Readiness struct {
+	// Ready is the answer; Reason and Message explain it, to users.
+	Ready           bool
+	Reason, Message string
+	// Unsure says that the answer is no for want of proof only. It does not
+	// take back a yes about the same generation.
+	Unsure bool
+}
+
+// ready is the condition that a Readiness makes of the previous one.
+func ready(previous []metav1.Condition, o Observation) metav1.Condition {
+	before := meta.FindStatusCondition(previous, appsv1beta1.ConditionReady)
+	if o.Readiness.Unsure && before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == o.Generation {
+		return *before
+	}
+	c := metav1.Condition{
+		Type:               appsv1beta1.ConditionReady,
+		Status:             metav1.ConditionFalse,
+		Reason:             o.Readiness.Reason,
+		Message:            bounded(o.Readiness.Message),
+		ObservedGeneration: o.Generation,
+		LastTransitionTime: metav1.NewTime(o.Now.UTC().Truncate(time.Second)),
+	}
+	switch {
+	case o.Problem != nil:
+		c.Reason, c.Message = appsv1beta1.ReasonInvalid, invalidMessage(o.Problem)
+	case o.Readiness.Ready:
+		c.Status = metav1.ConditionTrue
+	}
+	return c
+}
