@@ -22,6 +22,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/rival"
 )
 
 // The entries of the Pod webhook. Names of objects that are made cannot be
@@ -44,9 +45,11 @@ type PodWebhooksOptions struct {
 	// Certificate says why API servers would not accept the certificate that
 	// is served; nil if they do.
 	Certificate func(context.Context) error
-	// Rival names another injector and what to do about it; "" if there is
-	// none. Entries are left alone while there is one.
-	Rival func() string
+	// Rival returns another injector; nil if there is none, or the function is
+	// nil. No SidecarSet is ready while there is one. Entries are kept all the
+	// same, so that nothing is missed when it goes; but not against another
+	// operator of our kind, whose entries have the same names.
+	Rival func() *rival.Injector
 	// Static says that an administrator keeps one entry for all Pods. None is
 	// written then; the leader still says which SidecarSets are ready.
 	Static bool
@@ -82,6 +85,9 @@ type PodWebhooks struct {
 func NewPodWebhooks(mgr ctrl.Manager, options PodWebhooksOptions) (*PodWebhooks, error) {
 	if options.AdmissionWindow == 0 {
 		options.AdmissionWindow = defaultAdmissionWindow
+	}
+	if options.Rival == nil {
+		options.Rival = func() *rival.Injector { return nil }
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -176,8 +182,8 @@ func (w *PodWebhooks) Widen(ctx context.Context, object map[string]any) error {
 }
 
 func (w *PodWebhooks) await(ctx context.Context, object map[string]any) error {
-	if rival := w.options.Rival(); rival != "" {
-		return errors.New(rival)
+	if other := w.options.Rival(); other.ClaimsEntries() {
+		return errors.New(other.Message())
 	}
 	set := &appsv1beta1.SidecarSet{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, set); err != nil {

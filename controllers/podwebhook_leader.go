@@ -24,6 +24,7 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/internal/rival"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
@@ -175,7 +176,7 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 	l.forgetReplicas(ctx, dead)
 	view := &podWebhookView{programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rival(), unproven: map[int]string{}, now: now}
 	l.plan(view)
-	if view.rival == "" && !l.webhooks.options.Static {
+	if !view.rival.ClaimsEntries() && !l.webhooks.options.Static {
 		err = l.write(ctx, view)
 		l.place(view)
 		l.prove(ctx, view)
@@ -192,7 +193,7 @@ type podWebhookView struct {
 	programs []*inject.Program
 	wanted   []entries.Entry
 	replicas []propagation.Replica
-	rival    string
+	rival    *rival.Injector
 	overflow *entries.Entry
 	layout   entries.Layout
 	settings *entries.Settings // nil if there are none

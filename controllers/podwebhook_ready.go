@@ -105,8 +105,8 @@ func unsure(reason, message string) status.Readiness {
 
 // commonObstacle is what keeps every SidecarSet from being ready.
 func (l *podWebhookLeader) commonObstacle(ctx context.Context, v *podWebhookView) (status.Readiness, bool) {
-	if v.rival != "" {
-		return no(appsv1beta1.ReasonAnotherInjector, v.rival), true
+	if v.rival != nil {
+		return no(appsv1beta1.ReasonAnotherInjector, v.rival.Message()), true
 	}
 	if len(v.replicas) == 0 {
 		return no(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+

@@ -108,6 +108,10 @@ func serverOf(w *admissionregistrationv1.MutatingWebhook) string {
 	return parsed.Host
 }
 
+// ClaimsEntries says whether it keeps webhook entries under the names of ours, so
+// that two would undo each other's work without end.
+func (i *Injector) ClaimsEntries() bool { return i != nil && i.OfOurKind }
+
 // Message says who else injects, what that means, and what to do.
 func (i *Injector) Message() string {
 	switch {

@@ -118,6 +118,17 @@ func TestMessageSaysWhoAndWhatToDo(t *testing.T) {
 	}
 }
 
+func TestOnlyOneOfOurKindClaimsOurEntries(t *testing.T) {
+	if another := find(t, exact, "sidecarset-system", "elsewhere"); !another.ClaimsEntries() {
+		t.Error("another operator does not")
+	}
+	for _, other := range []*rival.Injector{nil, find(t, openKruise)} {
+		if other.ClaimsEntries() {
+			t.Errorf("%v does", other)
+		}
+	}
+}
+
 func TestOwns(t *testing.T) {
 	kruise := find(t, openKruise)
 	after := find(t, openKruise, "kruise-mutating", "the-kruise-mutating")
