@@ -26,35 +26,37 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
+// listener is a replica and the servers that it has.
+type listener struct {
+	replica *deploy.Replica
+	want    []string
+}
+
+// startApart starts a replica of a role that Pods are not sent to.
+func startApart(t *testing.T, number int, role string) *deploy.Replica {
+	t.Helper()
+	replica, err := operator.StartReplicaUnready(t.Context(), number, "--role="+role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return replica
+}
+
 // A replica listens where it was told to and nowhere else.
 func TestNothingElseListens(t *testing.T) {
 	spare := startSpare(t)
-	tests := map[string]struct {
-		replica *deploy.Replica
-		want    []string
-	}{
+	tests := map[string]listener{
 		"with all roles": {replicas[0], []string{"webhook", "probes", "metrics"}},
 		"a spare":        {spare, []string{"webhook", "probes", "metrics"}},
 	}
 	if stand.Namespace() {
-		webhook, err := operator.StartReplicaUnready(t.Context(), 4, "--role=webhook")
-		if err != nil {
-			t.Fatal(err)
-		}
-		controller, err := operator.StartReplicaUnready(t.Context(), 5, "--role=controller")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(webhook.Process.Stop)
-		t.Cleanup(controller.Process.Stop)
-		tests["of role webhook"] = struct {
-			replica *deploy.Replica
-			want    []string
-		}{webhook, []string{"webhook", "probes", "metrics"}}
-		tests["of role controller"] = struct {
-			replica *deploy.Replica
-			want    []string
-		}{controller, []string{"probes", "metrics"}}
+		tests["of role webhook"] = listener{startApart(t, 4, "webhook"), []string{"webhook", "probes", "metrics"}}
+		tests["of role controller"] = listener{startApart(t, 5, "controller"), []string{"probes", "metrics"}}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
