@@ -17,6 +17,7 @@ BIN      := $(CURDIR)/bin
 STAND    := $(BIN)/stand
 SPLICE   := $(BIN)/splice
 OPERATOR := $(BIN)/sidecarset-operator
+CERTMANAGER := $(BIN)/certmanager
 
 GO         ?= go
 GOFLAGS    += -buildvcs=false
@@ -24,7 +25,7 @@ LDFLAGS    := -s -w -X main.version=$(VERSION)
 UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/node -e /test/stand)
 # Of the stand, what does not compile Kubernetes itself.
 STAND_PKGS := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
-MODULES    := . test/controlplane test/controlplane/kwok hack/tools
+MODULES    := . test/controlplane test/controlplane/kwok test/certmanager hack/tools
 
 export K8S_VERSION STAND GOFLAGS
 
@@ -77,8 +78,8 @@ test-unit: ## Pure functions, laws and adapters without a cluster, with the race
 	$(GO) -C test/controlplane test $(STAND_PKGS)
 
 .PHONY: test-integration
-test-integration: build stand-build ## The operator on a real API server
-	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 15m ./test/stand/... ./test/integration/...
+test-integration: build stand-build certmanager-build ## The operator on a real API server, and with a real cert-manager
+	OPERATOR='$(OPERATOR)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 15m ./test/stand/... ./test/integration/...
 
 .PHONY: test-cluster
 test-cluster: build stand-build ## The operator on a whole control plane with simulated nodes
@@ -104,6 +105,10 @@ $(SPLICE):
 .PHONY: stand-build
 stand-build: $(STAND) ## Build the control plane once (minutes); later runs find it in the user's cache directory
 	@$(STAND) build >/dev/null
+
+.PHONY: certmanager-build
+certmanager-build: ## Build cert-manager's controllers once (a minute or two); later the Go build cache has them
+	@$(GO) build -C test/certmanager -trimpath -o '$(CERTMANAGER)' .
 
 .PHONY: cluster
 cluster: stand-build ## Start a whole control plane with 3 simulated nodes
@@ -145,6 +150,7 @@ fmt: ## Format all Go code
 vet: ## go vet
 	$(GO) vet ./...
 	$(GO) -C test/controlplane vet $(STAND_PKGS)
+	$(GO) -C test/certmanager vet ./...
 
 .PHONY: tidy
 tidy: ## go mod tidy in every module

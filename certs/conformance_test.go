@@ -2,9 +2,6 @@ package certs_test
 
 import (
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +16,10 @@ import (
 // The same laws hold in every mode. Here the API server is a stand-in and so is cert-manager; test/integration/certificates holds them
 // against the real ones.
 func TestConformance(t *testing.T) {
-	modes := map[string]func(*testing.T, *conformance.Mode){
+	modes := map[string]func(t *testing.T, m *conformance.Mode, dir string){
 		"self":         selfMode,
 		"cert-manager": certManagerMode,
-		"files":        filesMode,
+		"files":        func(_ *testing.T, m *conformance.Mode, dir string) { m.Files(dir) },
 	}
 	for name, configure := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -31,8 +28,7 @@ func TestConformance(t *testing.T) {
 					dir := t.TempDir() // outside of the bubble, which it outlives
 					synctest.Test(t, func(t *testing.T) {
 						m := newMode(t)
-						m.Options.Directory = dir
-						configure(t, m)
+						configure(t, m, dir)
 						test(t, m)
 					})
 				})
@@ -63,27 +59,12 @@ func newMode(t *testing.T) *conformance.Mode {
 	}
 }
 
-func selfMode(_ *testing.T, m *conformance.Mode) {
+func selfMode(_ *testing.T, m *conformance.Mode, _ string) {
 	m.Renew = func(*testing.T) {} // by itself, every five minutes
 	m.ChangeCA = func(t *testing.T) { annotateSecret(t, m.Client, certs.RotateAnnotation, "please") }
 }
 
-// filesMode has somebody mount files as a kubelet does.
-func filesMode(t *testing.T, m *conformance.Mode) {
-	m.Options.Mode = certs.ModeFiles
-	m.Empty = "no such file or directory"
-	volume := &volume{dir: m.Options.Directory}
-	var ca certs.KeyPair
-	write := func(t *testing.T) { volume.write(t, pairFiles(t, ca)) }
-	m.Provide = func(t *testing.T) {
-		ca = issueCA(t, time.Now(), 365*day)
-		write(t)
-	}
-	m.Renew = write
-	m.ChangeCA = m.Provide
-}
-
-func certManagerMode(t *testing.T, m *conformance.Mode) {
+func certManagerMode(t *testing.T, m *conformance.Mode, _ string) {
 	m.Options.Mode = certs.ModeCertManager
 	m.Options.CALifetime, m.Options.LeafLifetime = 6*time.Hour, 2*time.Hour
 	m.Empty = "Issuer system/sidecarset-selfsigned does not exist yet: the leader declares it"
@@ -95,41 +76,4 @@ func certManagerMode(t *testing.T, m *conformance.Mode) {
 		signer.renew(t, "sidecarset-ca")
 		signer.renew(t, "sidecarset-serving")
 	}
-}
-
-// volume is a directory as a kubelet mounts it: links to a directory that changes as a whole.
-type volume struct {
-	dir      string
-	versions int
-}
-
-func (v *volume) write(t *testing.T, files map[string][]byte) {
-	t.Helper()
-	v.versions++
-	version := "..version-" + string(rune('a'+v.versions))
-	if err := os.Mkdir(filepath.Join(v.dir, version), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(v.dir, version, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(v.dir, name)); err != nil && !errors.Is(err, os.ErrExist) {
-			t.Fatal(err)
-		}
-	}
-	link := filepath.Join(v.dir, "..data")
-	if err := os.Symlink(version, link+"_tmp"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(link+"_tmp", link); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// pairFiles returns a new key pair of the CA, as files.
-func pairFiles(t *testing.T, ca certs.KeyPair) map[string][]byte {
-	t.Helper()
-	cert, key := encode(t, issueLeaf(t, ca, time.Now(), 30*day))
-	return map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(ca)}
 }

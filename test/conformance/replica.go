@@ -130,7 +130,8 @@ func (r *replica) leaf() *tls.Certificate {
 	return cert
 }
 
-// logs keeps what a replica logs, at every level.
+// logs keeps what a replica logs, up to the level at which the client library
+// begins to log the bodies of requests; the operator's logger drops those.
 type logs struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -141,7 +142,7 @@ func (l *logs) logger() logr.Logger {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.text.WriteString(prefix + " " + args + "\n")
-	}, funcr.Options{Verbosity: 10})
+	}, funcr.Options{Verbosity: 7})
 }
 
 func (l *logs) String() string {

@@ -60,13 +60,23 @@ type Operator struct {
 	endpoints map[string]map[int]bool // numbers of the replicas behind each Service
 }
 
-// Root is the directory of the checkout.
+// Root is the directory of the checkout: the nearest one above the test that
+// holds config/default.
 func Root() string {
-	root, err := filepath.Abs("../..") // tests run in test/<suite>
+	dir, err := os.Getwd()
 	if err != nil {
 		panic(err)
 	}
-	return root
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "config", "default")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			panic("not inside of the checkout")
+		}
+		dir = parent
+	}
 }
 
 // Install applies config/default and makes the credentials that replicas use.

@@ -18,6 +18,10 @@ var (
 	Default = Layout{"processes", map[string]string{"all": ServiceAccount, "webhook": ServiceAccount, "controller": ServiceAccount}}
 	// Hardened is config/overlays/hardened: each role has its own. It has no role all.
 	Hardened = Layout{"hardened", map[string]string{"webhook": "sidecarset-webhook", "controller": "sidecarset-controller"}}
+	// CertManager and CertManagerInjector are config/overlays/cert-manager and cert-manager-cainjector: Default with other
+	// rights for certificates. Both need a network namespace.
+	CertManager         = Layout{"cert-manager", Default.accounts}
+	CertManagerInjector = Layout{"cert-manager-cainjector", Default.accounts}
 )
 
 // Accounts are the names of the ServiceAccounts.

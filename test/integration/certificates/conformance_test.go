@@ -1,0 +1,137 @@
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	certmanagermetav1 "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/conformance"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// The laws of certs/conformance_test.go, with a real API server that calls the
+// replicas and a real cert-manager.
+func TestConformance(t *testing.T) {
+	modes := map[string]func(*testing.T, *conformance.Mode){
+		"self":         selfMode,
+		"cert-manager": certManagerMode,
+		"files":        func(t *testing.T, m *conformance.Mode) { m.Files(t.TempDir()) },
+	}
+	for name, configure := range modes {
+		t.Run(name, func(t *testing.T) {
+			for law, test := range conformance.Tests {
+				t.Run(law, func(t *testing.T) {
+					m := newMode(t)
+					configure(t, m)
+					test(t, m)
+				})
+			}
+		})
+	}
+}
+
+func selfMode(_ *testing.T, m *conformance.Mode) {
+	m.Renew = func(*testing.T) {} // by itself, every four seconds
+	m.ChangeCA = func(t *testing.T) {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}}
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"now"}}}`, certs.RotateAnnotation)
+		if err := api.Patch(t.Context(), secret, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ahead is a clock that is ahead. What cert-manager issues is valid as of now,
+// and is served when every API server's clock agrees, minutes later.
+type ahead struct {
+	clock.RealClock
+	by time.Duration
+}
+
+func (a ahead) Now() time.Time                  { return a.RealClock.Now().Add(a.by) }
+func (a ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
+
+func certManagerMode(t *testing.T, m *conformance.Mode) {
+	needCertManager(t)
+	m.Options.Mode = certs.ModeCertManager
+	m.Options.CALifetime, m.Options.LeafLifetime = 12*time.Hour, 3*time.Hour
+	m.Options.Clock = ahead{by: 10 * time.Minute}
+	m.MayHoldKey = "sidecarset-serving"
+	m.Empty = fmt.Sprintf("Issuer %s/sidecarset-selfsigned does not exist yet: the leader declares it", m.Options.Namespace)
+	m.Renew = func(t *testing.T) { reissue(t, api, m.Options.Namespace, "sidecarset-serving") }
+	m.ChangeCA = func(t *testing.T) {
+		ca := &corev1.Secret{}
+		get(t, m.Options.Namespace, "sidecarset-ca", ca)
+		before := ca.Data[corev1.TLSCertKey]
+		if err := api.Delete(t.Context(), ca); err != nil {
+			t.Fatal(err)
+		}
+		stand.Eventually(t, time.Minute, "another CA", func(ctx context.Context) error {
+			err := api.Get(ctx, client.ObjectKeyFromObject(ca), ca)
+			if err == nil && bytes.Equal(ca.Data[corev1.TLSCertKey], before) {
+				err = errors.New("it is the same")
+			}
+			return err
+		})
+		// The issuer may not have noticed when it signs next.
+		stand.Eventually(t, time.Minute, "a leaf of the other CA", func(ctx context.Context) error {
+			serving := &corev1.Secret{}
+			get(t, m.Options.Namespace, "sidecarset-serving", serving)
+			if bytes.Equal(serving.Data["ca.crt"], ca.Data[corev1.TLSCertKey]) {
+				return nil
+			}
+			reissue(t, api, m.Options.Namespace, "sidecarset-serving")
+			return errors.New("it is of the CA from before")
+		})
+	}
+}
+
+// reissue does what `cmctl renew` does, and waits for the outcome.
+func reissue(t *testing.T, api client.Client, namespace, name string) {
+	t.Helper()
+	certificate := &certmanagerv1.Certificate{}
+	revision := 0
+	stand.Eventually(t, time.Minute, "asking for Certificate "+name, func(ctx context.Context) error {
+		if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, certificate); err != nil {
+			return err
+		}
+		if certificate.Status.Revision == nil {
+			return errors.New("nothing was issued yet")
+		}
+		revision = *certificate.Status.Revision
+		now := metav1.Now()
+		certificate.Status.Conditions = append(certificate.Status.Conditions, certmanagerv1.CertificateCondition{
+			Type: certmanagerv1.CertificateConditionIssuing, Status: certmanagermetav1.ConditionTrue,
+			Reason: "ManuallyTriggered", Message: "Certificate re-issuance manually triggered", LastTransitionTime: &now,
+		})
+		return api.Status().Update(ctx, certificate)
+	})
+	stand.Eventually(t, time.Minute, "issuing Certificate "+name, func(ctx context.Context) error {
+		if err := api.Get(ctx, client.ObjectKeyFromObject(certificate), certificate); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if certificate.Status.Revision == nil || *certificate.Status.Revision == revision {
+			return fmt.Errorf("revision %d is still the last one: %+v", revision, certificate.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+func get(t *testing.T, namespace, name string, into client.Object) {
+	t.Helper()
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, into); err != nil {
+		t.Fatal(err)
+	}
+}

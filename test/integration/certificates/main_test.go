@@ -1,0 +1,129 @@
+// Package certificates holds the three ways to obtain certificates against a
+// real API server, which calls replicas for every object that is created, and
+// against a real cert-manager.
+package certificates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+var (
+	cluster *stand.Cluster
+	api     client.WithWatch
+)
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	os.Exit(stand.Main(m, stand.Options{Namespace: true}, func(c *stand.Cluster) {
+		cluster = c
+		if err := begin(); err != nil {
+			fmt.Fprintln(os.Stderr, "certificates:", err)
+			os.Exit(1) // the cluster ends with this process
+		}
+	}))
+}
+
+func begin() error {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, certs.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	config := cluster.Config()
+	config.QPS = -1
+	var err error
+	api, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+	return err
+}
+
+// newNamespace makes a namespace of the test's own.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "certs-"}}
+	if err := api.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	return namespace.Name
+}
+
+// needCertManager starts cert-manager's controllers on the shared cluster, once for all tests.
+func needCertManager(t *testing.T) {
+	t.Helper()
+	if err := sharedCertManager(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var sharedCertManager = sync.OnceValue(func() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // compiling it takes minutes where no cache is
+	defer cancel()
+	return errors.Join(installCertManager(ctx, cluster), startCertManager(ctx, cluster))
+})
+
+// installCertManager applies the CustomResourceDefinitions that come with the controllers' module.
+func installCertManager(ctx context.Context, c *stand.Cluster) error {
+	source, err := goTool(ctx, "list", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager")
+	if err != nil {
+		return err
+	}
+	crds := filepath.Join(source, "deploy/crds")
+	if _, err := c.Kubectl(ctx, "", "apply", "--server-side", "-f", crds); err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "-f", crds)
+	return err
+}
+
+// startCertManager runs the controllers until the cluster ends.
+func startCertManager(ctx context.Context, c *stand.Cluster) error {
+	program := os.Getenv("CERTMANAGER")
+	if program == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return err
+		}
+		program = filepath.Join(cache, "sidecarset-operator", "test", "certmanager")
+		if _, err := goTool(ctx, "build", "-buildvcs=false", "-trimpath", "-o", program, "."); err != nil {
+			return err
+		}
+	}
+	process, err := stand.StartProcess(ctx, stand.Command{
+		Name: "cert-manager", Path: program, Args: []string{"--kubeconfig", c.Kubeconfig}, LogDir: filepath.Join(c.Dir, "logs"),
+	})
+	if err != nil {
+		return err
+	}
+	c.BeforeStop(process.Stop)
+	return nil
+}
+
+// goTool runs the go command in the module of cert-manager's controllers.
+func goTool(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", append([]string{"-C", filepath.Join(deploy.Root(), "test/certmanager")}, args...)...).Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

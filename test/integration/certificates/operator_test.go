@@ -1,0 +1,304 @@
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/conformance"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// installation is the operator on a cluster of its own, with cert-manager.
+type installation struct {
+	*deploy.Operator
+	api      client.WithWatch
+	replicas []*deploy.Replica
+}
+
+// install makes a cluster, with cert-manager's controllers if wanted, and the operator on it without a replica.
+func install(t *testing.T, layout deploy.Layout) *installation {
+	t.Helper()
+	if !stand.Namespace() {
+		t.Skip("SKIP: replicas behind a Service need a network namespace, which cannot be made here")
+	}
+	c, err := stand.Start(stand.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Errorf("stopping the cluster: %v", err)
+		}
+	})
+	if err := errors.Join(installCertManager(t.Context(), c), startCertManager(t.Context(), c)); err != nil {
+		t.Fatal(err)
+	}
+	o, err := deploy.InstallLayout(t.Context(), c, layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: api.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &installation{Operator: o, api: api}
+}
+
+// start starts two replicas, with the rights of the layout, and waits until they serve.
+func (i *installation) start(t *testing.T, args ...string) {
+	t.Helper()
+	for number := 1; number <= 2; number++ {
+		replica, err := i.StartReplicaUnready(t.Context(), number, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(replica.Process.Stop)
+		i.replicas = append(i.replicas, replica)
+	}
+	for _, replica := range i.replicas {
+		if err := errors.Join(replica.AwaitReady(t.Context()), i.AddEndpoint(t.Context(), replica)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stand.Eventually(t, 20*time.Second, "a call through the Service", i.call)
+}
+
+// call has the API server call a replica.
+func (i *installation) call(ctx context.Context) error {
+	return i.api.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "call-", Labels: map[string]string{"call": "yes"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}}},
+	}, client.DryRunAll)
+}
+
+// during calls all the time while do runs; no call may fail.
+func (i *installation) during(t *testing.T, do func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	calls := 0
+	var failed []error
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			calls++
+			if err := i.call(ctx); err != nil && ctx.Err() == nil {
+				failed = append(failed, err)
+			}
+		}
+	})
+	do()
+	cancel()
+	wg.Wait()
+	t.Logf("%d calls, %d failed", calls, len(failed))
+	if calls < 20 || len(failed) > 0 {
+		t.Errorf("%d of %d calls failed: %v", len(failed), calls, errors.Join(failed...))
+	}
+}
+
+// checkRights fails if a replica lacked a right.
+func (i *installation) checkRights(t *testing.T) {
+	t.Helper()
+	for _, replica := range i.replicas {
+		log, err := os.ReadFile(replica.LogFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(log)) {
+			if strings.Contains(line, "forbidden") {
+				t.Errorf("%s lacks a right: %s", replica.Name, line)
+			}
+		}
+	}
+}
+
+// The operator has nothing but the rights of config/certmanager/operator.
+func TestOperatorDeclaresToCertManager(t *testing.T) {
+	i := install(t, deploy.CertManager)
+	i.start(t, "--cert-mode=cert-manager", "--cert-settle=2s", "--cert-poll=500ms")
+	serving := &corev1.Secret{}
+	if err := i.api.Get(t.Context(), client.ObjectKey{Namespace: deploy.Namespace, Name: "sidecarset-serving"}, serving); err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := i.Bundle(t.Context())
+	if err != nil || !bytes.Equal(bundle, serving.Data["ca.crt"]) {
+		t.Errorf("what is published is not what cert-manager made: %v", err)
+	}
+	err = i.api.Get(t.Context(), client.ObjectKey{Namespace: deploy.Namespace, Name: deploy.CertSecret}, &corev1.Secret{})
+	if client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the Secret of self-managed certificates is there: %v", err)
+	}
+	i.checkRights(t)
+}
+
+// cainjector publishes, a kubelet mounts, and the operator only reads: both the leaf and the CA are renewed under calls.
+func TestOperatorWithCAInjector(t *testing.T) {
+	i := install(t, deploy.CertManagerInjector)
+	dir := t.TempDir()
+	i.mount(t, dir)
+	i.start(t, "--cert-mode=files", "--cert-dir="+dir, "--cert-publish-bundle=false", "--cert-poll=250ms", "--cert-settle=2s")
+
+	bundle, err := i.Bundle(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.during(t, func() {
+		reissue(t, i.api, deploy.Namespace, "sidecarset-ca") // with the same key
+		reissue(t, i.api, deploy.Namespace, "sidecarset-serving")
+		stand.Eventually(t, time.Minute, "another CA in the bundle", func(ctx context.Context) error {
+			now, err := i.Bundle(ctx)
+			if err == nil && bytes.Equal(now, bundle) {
+				err = errors.New("it is the same")
+			}
+			return err
+		})
+		for _, replica := range i.replicas {
+			stand.Eventually(t, time.Minute, "readiness", replica.Ready)
+		}
+	})
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := i.api.Get(t.Context(), client.ObjectKey{Name: deploy.MutatingConfiguration}, configuration); err != nil {
+		t.Fatal(err)
+	}
+	for _, owner := range configuration.ManagedFields {
+		if owner.Manager == certs.FieldOwner {
+			t.Error("the operator wrote a bundle that cainjector looks after")
+		}
+	}
+	i.checkRights(t)
+}
+
+// mount does what a kubelet does with the Secret of the serving certificate, until the test ends.
+func (i *installation) mount(t *testing.T, dir string) {
+	t.Helper()
+	volume := &conformance.Volume{Dir: dir}
+	last := ""
+	update := func(ctx context.Context) error {
+		secret := &corev1.Secret{}
+		if err := i.api.Get(ctx, client.ObjectKey{Namespace: deploy.Namespace, Name: "sidecarset-serving"}, secret); err != nil {
+			return err
+		}
+		if last != secret.ResourceVersion {
+			last = secret.ResourceVersion
+			volume.Write(t, secret.Data)
+		}
+		return nil
+	}
+	stand.Eventually(t, time.Minute, "a Secret to mount", update)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		ticks := time.NewTicker(500 * time.Millisecond)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+				if err := update(ctx); err != nil && ctx.Err() == nil {
+					t.Errorf("mounting: %v", err)
+				}
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+// What is wrong with cert-manager can be read from readiness, step by step as it is put right.
+func TestCertManagerIsMissing(t *testing.T) {
+	c, err := stand.Start(stand.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Errorf("stopping the cluster: %v", err)
+		}
+	})
+	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: api.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, source, err := certs.Assemble(api, loopback, certs.Options{
+		Mode: certs.ModeCertManager, Namespace: "default", Subject: certs.Subject{IPs: []net.IP{net.ParseIP(loopback)}}, Poll: 250 * time.Millisecond, Patience: 2 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, r := range append(serving.Leader(), serving.Published, source) {
+		wg.Go(func() {
+			if err := r.Start(ctx); err != nil {
+				t.Errorf("Start: %v", err)
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	says := func(want string) {
+		t.Helper()
+		stand.Eventually(t, 20*time.Second, "a reason", func(ctx context.Context) error {
+			if err := serving.Readiness.Ready(ctx); err == nil || !strings.Contains(err.Error(), want) {
+				return fmt.Errorf("ready: %w; want an error with %q", err, want)
+			}
+			return nil
+		})
+	}
+	says("cert-manager's CustomResourceDefinitions are not installed; install cert-manager or use --cert-mode=self")
+	if err := installCertManager(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	says("Issuer default/sidecarset-selfsigned is not ready: cert-manager has not said anything about it; does its controller run?")
+	if err := startCertManager(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, time.Minute, "a certificate", func(context.Context) error {
+		_, err := serving.Source.GetCertificate(nil)
+		return err
+	})
+}
+
+// What is documented builds, and the API server takes it.
+func TestOverlaysApply(t *testing.T) {
+	needCertManager(t)
+	for _, overlay := range []string{"cert-manager", "cert-manager-cainjector"} {
+		t.Run(overlay, func(t *testing.T) {
+			manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", filepath.Join(deploy.Root(), "config/overlays", overlay))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Namespaced objects need a Namespace, which a dry run does not make.
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deploy.Namespace}}
+			if err := client.IgnoreAlreadyExists(api.Create(t.Context(), namespace)); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := cluster.Kubectl(t.Context(), manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-"); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			for want, count := range map[string]int{
+				"cert-manager.io/inject-ca-from": map[string]int{"cert-manager": 0, "cert-manager-cainjector": 3}[overlay],
+				"--cert-mode=":                   1,
+				"sidecarset-webhook-certs":       1, // an argument that is not used in these modes; no right on that Secret
+			} {
+				if got := strings.Count(manifests, want); got != count {
+					t.Errorf("%q occurs %d times, want %d", want, got, count)
+				}
+			}
+		})
+	}
+}
