@@ -73,7 +73,7 @@ func (s *scenario) run(t *testing.T, roles []string) {
 	// Both roles wait for each other: for a bundle that is published, and for a
 	// conversion that is served.
 	for i, role := range roles {
-		replica, err := s.StartReplicaUnready(t.Context(), 7+i, "--role="+role, "--requester-check=enforce")
+		replica, err := s.StartReplicaUnready(t.Context(), 7+i, "--role="+role, "--requester-check=enforce", "--cert-poll=500ms")
 		if err != nil {
 			t.Fatal(err)
 		}
