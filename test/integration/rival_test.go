@@ -39,6 +39,47 @@ webhooks:
   admissionReviewVersions: [v1]
 `
 
+// awaitWord waits until the log of every replica tells of another injector, with
+// all parts in one line.
+func awaitWord(t *testing.T, parts ...string) {
+	t.Helper()
+	for _, replica := range replicas {
+		stand.Eventually(t, 10*time.Second, "a word about another injector", func(context.Context) error {
+			for line := range strings.Lines(replica.Log()) {
+				says := strings.Contains(line, "Another program injects SidecarSets")
+				for _, part := range parts {
+					says = says && strings.Contains(line, part)
+				}
+				if says {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s says none", replica.Name)
+		})
+	}
+}
+
+// A second operator has entries like ours that call another namespace.
+func TestASecondOperatorIsNamed(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	second := parse(t, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: another-sidecarset}
+webhooks:
+- name: inject.pods.sidecarset.io
+  clientConfig: {service: {namespace: NS, name: sidecarset-webhook, path: /pods}}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+  failurePolicy: Ignore
+  sideEffects: None
+  admissionReviewVersions: [v1]
+`, namespace)
+	create(t, second)
+	t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), second) })
+	awaitWord(t, "Another SidecarSet operator", "another-sidecarset", namespace+"/sidecarset-webhook", "Uninstall one of the two")
+}
+
 // While OpenKruise's webhook is configured, Pods that it injected are left to
 // it; Pods that it did not are injected, also in the moment when it goes.
 func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
@@ -48,16 +89,7 @@ func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
 	kruise := parse(t, openKruise, namespace)
 	create(t, kruise)
 	t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), kruise) })
-	for _, replica := range replicas {
-		stand.Eventually(t, 10*time.Second, "a word about OpenKruise", func(context.Context) error {
-			for line := range strings.Lines(replica.Log()) {
-				if strings.Contains(line, "Another program injects SidecarSets") && strings.Contains(line, "mpod.kb.io") && strings.Contains(line, "Delete that configuration") {
-					return nil
-				}
-			}
-			return fmt.Errorf("%s says none", replica.Name)
-		})
-	}
+	awaitWord(t, "OpenKruise", "mpod.kb.io", "Delete that configuration")
 
 	recorded := pod(namespace, "recorded", "app=web")
 	recorded.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: set.GetName()}
