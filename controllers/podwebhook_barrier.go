@@ -149,9 +149,13 @@ func (b *barrier) probe(ctx context.Context, s *apiServer, configuration string)
 	if err != nil {
 		return 0, err
 	}
-	serial, err := strconv.ParseInt(answer.Annotations[propagation.AnnotationBarrier], 10, 64)
-	if err != nil {
+	said := answer.Annotations[propagation.AnnotationBarrier]
+	if said == "" {
 		return 0, nil // nobody answered for the entry, or there is none yet
+	}
+	serial, err := strconv.ParseInt(said, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("annotation %s of the answer to a barrier: %w", propagation.AnnotationBarrier, err)
 	}
 	return serial, nil
 }

@@ -127,9 +127,7 @@ func (l *podWebhookLeader) Start(ctx context.Context) error {
 	for {
 		next, err := l.pass(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil && err.Error() != problem:
+		case err != nil && ctx.Err() == nil && err.Error() != problem:
 			logger.Info("Could not bring the webhook entries up to date", "reason", err.Error())
 			problem = err.Error()
 		case err == nil:

@@ -90,7 +90,7 @@ func newer(a, b metav1.Object) bool {
 // is now.
 func (s *configurationStore) write(ctx context.Context, change entries.Change) (stale bool, err error) {
 	name := entries.ConfigurationName(change.Index)
-	switch err = s.send(ctx, name, change); {
+	switch err = s.send(ctx, change); {
 	case err == nil:
 		return false, nil
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
@@ -100,7 +100,7 @@ func (s *configurationStore) write(ctx context.Context, change entries.Change) (
 	}
 }
 
-func (s *configurationStore) send(ctx context.Context, name string, change entries.Change) error {
+func (s *configurationStore) send(ctx context.Context, change entries.Change) error {
 	if change.Object == nil {
 		known := s.current()[change.Index]
 		if known == nil {
