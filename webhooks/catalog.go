@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -28,6 +27,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // minRebuildPause is the shortest time between two rebuilds; a longer one
@@ -57,10 +57,14 @@ type Catalog struct {
 
 	state atomic.Pointer[catalogState] // nil until all informers have synced
 
-	mu      sync.Mutex
-	pending pendingChanges
-	changed chan struct{} // has capacity 1: something is pending
-	notify  []chan<- struct{}
+	observed atomic.Uint64 // the snapshot holds all changes of SidecarSets up to here
+	said     atomic.Uint64 // observed when some SidecarSet last said something new
+
+	mu       sync.Mutex
+	pending  pendingChanges
+	changed  chan struct{} // has capacity 1: something is pending
+	advanced chan struct{} // closed when observed grows
+	notify   []chan<- struct{}
 
 	// Only the goroutine of Start uses the following.
 	compiled   map[string]compiledSet
@@ -81,14 +85,14 @@ type pendingChanges struct {
 	sidecarSets map[string]*unstructured.Unstructured
 	namespaces  map[string]*metav1.PartialObjectMetadata
 	revisions   map[string]*appsv1.ControllerRevision
+	version     uint64 // the highest resourceVersion of the SidecarSets
 }
 
 // compiledSet is a SidecarSet in the version that was compiled last.
 type compiledSet struct {
-	uid             types.UID
-	resourceVersion string
-	program         *inject.Program // nil if the object is beyond use
-	err             error
+	content string          // what it said then
+	program *inject.Program // nil if the object is beyond use
+	err     error
 }
 
 // informerSource is the part of the manager's cache that a Catalog needs.
@@ -111,6 +115,7 @@ func NewCatalog(informers informerSource, options CatalogOptions) *Catalog {
 		clock:      options.Clock,
 		metrics:    newCatalogMetrics(options.Registry),
 		changed:    make(chan struct{}, 1),
+		advanced:   make(chan struct{}),
 		compiled:   map[string]compiledSet{},
 		namespaces: map[string]labels.Set{},
 		revisions:  newRevisionIndex(),
@@ -240,6 +245,11 @@ func (c *Catalog) sidecarSetChanged(name string, object *unstructured.Unstructur
 		c.pending.sidecarSets = map[string]*unstructured.Unstructured{}
 	}
 	c.pending.sidecarSets[name] = object
+	if object != nil {
+		// What is no number cannot be waited for, and is not.
+		version, _ := propagation.ParseVersion(object.GetResourceVersion())
+		c.pending.version = max(c.pending.version, version)
+	}
 	signal(c.changed)
 }
 
@@ -271,9 +281,12 @@ func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
 	namespacesDiffer := c.applyNamespaces(pending.namespaces)
 	historyDiffers := c.applyRevisions(logger, pending.revisions, setsDiffer)
 	if c.state.Load() != nil && !setsDiffer && !namespacesDiffer && !historyDiffers {
+		c.advance(pending.version, false)
 		return c.clock.Since(start)
 	}
 	c.publish()
+	c.advance(pending.version, setsDiffer)
+	c.announce()
 	took := c.clock.Since(start)
 	c.metrics.rebuildSeconds.Observe(took.Seconds())
 	return took
@@ -288,18 +301,26 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 			differ = true
 			continue
 		}
-		known, ok := c.compiled[name]
-		if ok && known.resourceVersion == object.GetResourceVersion() && known.uid == object.GetUID() {
+		content := contentOf(object)
+		if known, ok := c.compiled[name]; ok && known.content == content {
 			continue
 		}
-		next := compiledSet{uid: object.GetUID(), resourceVersion: object.GetResourceVersion()}
+		next := compiledSet{content: content}
 		if next.program, next.err = inject.Compile(object.Object); next.err != nil {
-			logger.Error(next.err, "SidecarSet cannot be used as it is stored", "SidecarSet", name, "resourceVersion", next.resourceVersion)
+			logger.Error(next.err, "SidecarSet cannot be used as it is stored", "SidecarSet", name, "resourceVersion", object.GetResourceVersion())
 		}
 		c.compiled[name] = next
 		differ = true
 	}
 	return differ
+}
+
+// contentOf identifies what decides about Pods. Of the status that is only which
+// revision the content is recorded as: counters change with every Pod.
+func contentOf(object *unstructured.Unstructured) string {
+	status, _ := object.Object["status"].(map[string]any)
+	return fmt.Sprint(object.GetUID(), object.GetGeneration(), object.GetDeletionTimestamp(), object.GetLabels(), object.GetAnnotations(),
+		status["observedGeneration"], status["latestRevision"], status["collisionCount"])
 }
 
 // applyNamespaces reports whether labels of any Namespace differ. Snapshots
@@ -326,7 +347,7 @@ func (c *Catalog) applyNamespaces(changes map[string]*metav1.PartialObjectMetada
 	return copied
 }
 
-// publish swaps the snapshot and tells everyone who asked.
+// publish swaps the snapshot.
 func (c *Catalog) publish() {
 	programs := make([]*inject.Program, 0, len(c.compiled))
 	problems := map[string]error{}
@@ -343,7 +364,48 @@ func (c *Catalog) publish() {
 	c.metrics.sidecarSets.Set(float64(len(c.compiled)))
 	c.metrics.unusable.Set(float64(len(problems)))
 	c.metrics.namespaces.Set(float64(len(c.namespaces)))
+}
 
+// advance tells up to which version the snapshot holds SidecarSets.
+func (c *Catalog) advance(version uint64, news bool) {
+	version = max(version, c.observed.Load())
+	c.observed.Store(version)
+	if news {
+		c.said.Store(version)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.advanced)
+	c.advanced = make(chan struct{})
+}
+
+// Observed returns the resourceVersion up to which the snapshot holds every
+// change of a SidecarSet, 0 while there is none, and the one up to which it held
+// them when a SidecarSet last said something new.
+func (c *Catalog) Observed() (version, said uint64) {
+	return c.observed.Load(), c.said.Load()
+}
+
+// WaitFor returns nil once the snapshot holds every change of a SidecarSet up to
+// a resourceVersion, and an error if ctx ends before.
+func (c *Catalog) WaitFor(ctx context.Context, version uint64) error {
+	for {
+		c.mu.Lock()
+		advanced := c.advanced
+		c.mu.Unlock()
+		if c.state.Load() != nil && c.observed.Load() >= version {
+			return nil
+		}
+		select {
+		case <-advanced:
+		case <-ctx.Done():
+			return fmt.Errorf("the newest is of resourceVersion %d, known is %d: %w", version, c.observed.Load(), ctx.Err())
+		}
+	}
+}
+
+// announce tells everyone who asked that there is a new snapshot.
+func (c *Catalog) announce() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, ch := range c.notify {

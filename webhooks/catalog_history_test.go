@@ -63,7 +63,7 @@ func TestCatalogFollowsRevisions(t *testing.T) {
 	eventually(t, func() bool { return hash() == "hash-a-3" }, "the newest revision of the version")
 	c.revisions.Delete(storedRevision("a-3", "v1", "side:3", 3))
 	eventually(t, func() bool { return hash() == "hash-a-1" }, "the deletion of a revision")
-	c.sets.Modify(injecting(t, map[string]any{"revisionName": "a-2"}))
+	c.sets.Modify(again(injecting(t, map[string]any{"revisionName": "a-2"})))
 	eventually(t, func() bool { return hash() == "hash-a-2" }, "a change of the SidecarSet")
 	broken := storedRevision("a-2", "v2", "side:2", 2)
 	broken.Data.Raw = []byte(`{"spec":7}`)

@@ -73,6 +73,12 @@ func (c *fakeCache) run(t *testing.T) *webhooks.Catalog {
 	return catalog
 }
 
+// again is a SidecarSet that was stored once more, with another spec.
+func again(set *unstructured.Unstructured) *unstructured.Unstructured {
+	set.SetGeneration(set.GetGeneration() + 1)
+	return set
+}
+
 // storedSet is a SidecarSet that selects Pods by app=<name>.
 func storedSet(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -119,7 +125,7 @@ func TestCatalogFollowsSidecarSets(t *testing.T) {
 	c.sets.Add(storedSet("b"))
 	eventually(t, func() bool { return len(selected(t, catalog.Current(), "b")) == 1 }, "an added SidecarSet")
 
-	changed := storedSet("a")
+	changed := again(storedSet("a"))
 	_ = unstructured.SetNestedStringMap(changed.Object, map[string]string{"app": "c"}, "spec", "selector", "matchLabels")
 	c.sets.Modify(changed)
 	eventually(t, func() bool { return len(selected(t, catalog.Current(), "c")) == 1 }, "a changed SidecarSet")
@@ -178,7 +184,7 @@ func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 	if diff := cmp.Diff([]string{"good"}, selected(t, catalog.Current(), "good")); diff != "" {
 		t.Errorf("selected (-want +got):\n%s", diff)
 	}
-	c.sets.Modify(storedSet("bad"))
+	c.sets.Modify(again(storedSet("bad")))
 	eventually(t, func() bool { return catalog.Problem("bad") == nil }, "the repair to be noticed")
 }
 

@@ -45,16 +45,17 @@ const streamedAfter = 256 << 10
 // cores could fill. A SidecarSet is decoded into many times its length. 8 MiB
 // hold one of the longest bodies, or 800 Pods of 10 KB; the sum of all is chosen
 // so that the process stays under 128 MiB.
-func defaultLimits() (pods, sidecarSets, conversions Limits) {
+func defaultLimits() (pods, sidecarSets, conversions, barriers Limits) {
 	cores := runtime.GOMAXPROCS(0)
 	places := func(perCore, least int) int { return max(perCore*cores, least) }
 	pods = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(16, 32), Patience: time.Second}
 	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(2, 4), Patience: 2 * time.Second}
 	conversions = Limits{Body: MaxConversionBytes, Held: 4 << 20, Active: places(2, 4), Patience: 5 * time.Second, Streams: 2}
-	for _, l := range []*Limits{&pods, &sidecarSets, &conversions} {
+	barriers = Limits{Body: maxBarrierBytes, Held: 1 << 20, Active: places(2, 4), Patience: time.Second}
+	for _, l := range []*Limits{&pods, &sidecarSets, &conversions, &barriers} {
 		l.Waiting = 128
 	}
-	return pods, sidecarSets, conversions
+	return pods, sidecarSets, conversions, barriers
 }
 
 // Group names the paths that share Limits.
@@ -65,6 +66,9 @@ const (
 	GroupPods        Group = "pods"
 	GroupSidecarSets Group = "sidecarsets"
 	GroupConversions Group = "conversions"
+	// GroupBarriers has no path in common with GroupSidecarSets: requests there
+	// wait for answers here.
+	GroupBarriers Group = "barriers"
 )
 
 // refusalReason is why a request was refused; the values of a label.

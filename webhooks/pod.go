@@ -45,6 +45,12 @@ type PodInjectorOptions struct {
 	// Rival returns another injector that is live, whose Pods are left alone; nil
 	// if there is none, or the function is nil.
 	Rival func() *rival.Injector
+	// Fresh makes sure that Catalog returns a snapshot that holds every SidecarSet
+	// that was stored when it was called, or says why it cannot; nil if the
+	// snapshot always does.
+	Fresh func(context.Context) error
+	// Doubt reports whether even PathPods needs that; nil if it never does.
+	Doubt func() bool
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer
 }
@@ -66,6 +72,8 @@ type PodInjector struct {
 	metrics    *podMetrics
 	draw       func() float64
 	rival      func() *rival.Injector
+	fresh      func(context.Context) error
+	doubt      func() bool
 }
 
 // NewPodInjector returns the handler for Pods.
@@ -79,10 +87,18 @@ func NewPodInjector(options PodInjectorOptions) *PodInjector {
 	if options.Rival == nil {
 		options.Rival = func() *rival.Injector { return nil }
 	}
+	if options.Fresh == nil {
+		options.Fresh = func(context.Context) error { return nil }
+	}
+	if options.Doubt == nil {
+		options.Doubt = func() bool { return false }
+	}
 	if options.Registry == nil {
 		options.Registry = prometheus.NewRegistry()
 	}
 	return &PodInjector{
+		fresh:      options.Fresh,
+		doubt:      options.Doubt,
 		rival:      options.Rival,
 		draw:       options.Draw,
 		catalog:    options.Catalog,
@@ -95,9 +111,19 @@ func NewPodInjector(options PodInjectorOptions) *PodInjector {
 
 // ServeHTTP answers one AdmissionReview.
 func (p *PodInjector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.serve(w, r, p.doubt())
+}
+
+// Fresh answers as ServeHTTP does, by a snapshot that holds every SidecarSet that
+// was stored when the request came.
+func (p *PodInjector) Fresh() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(w, r, true) })
+}
+
+func (p *PodInjector) serve(w http.ResponseWriter, r *http.Request, fresh bool) {
 	start := p.clock.Now()
 	a := admissions.Get().(*admission)
-	a.injector, a.ctx = p, r.Context()
+	a.injector, a.ctx, a.fresh = p, r.Context(), fresh
 	result := a.answer(w, r)
 	a.release()
 	p.metrics.observe(result, p.clock.Since(start))
@@ -115,6 +141,7 @@ type admission struct {
 	body     bytes.Buffer
 	document []byte // of body, or of the request's own
 
+	fresh    bool              // the snapshot has to hold what is stored now
 	ignored  bool              // the request does not concern us
 	catalog  *match.Catalog    // the snapshot that decides
 	programs []*inject.Program // those that select the Pod
@@ -130,7 +157,7 @@ func (a *admission) release() {
 	a.body.Reset()
 	a.document = nil
 	a.rev = review{}
-	a.injector, a.ctx, a.catalog, a.programs, a.problem, a.ignored = nil, nil, nil, nil, nil, false
+	a.injector, a.ctx, a.catalog, a.programs, a.problem, a.ignored, a.fresh = nil, nil, nil, nil, nil, false, false
 	admissions.Put(a)
 }
 
@@ -250,6 +277,13 @@ func (a *admission) concerns(rev *review) bool {
 
 // selects implements podJudge.
 func (a *admission) selects(rev *review) bool {
+	if a.fresh {
+		if err := a.injector.fresh(a.ctx); err != nil {
+			a.problem = failure{code: http.StatusServiceUnavailable, retryAfter: 1,
+				message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
+			return false
+		}
+	}
 	a.catalog = a.injector.catalog()
 	if a.catalog == nil {
 		a.problem = failure{code: http.StatusServiceUnavailable, retryAfter: 1,

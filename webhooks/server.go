@@ -55,9 +55,9 @@ type ServerOptions struct {
 	// MaxConnections is 512 if zero. One too many takes the place of one that has
 	// no request at the moment.
 	MaxConnections int
-	// Pods, SidecarSets and Conversions bound what the requests of a group take
+	// Pods, SidecarSets, Conversions and Barriers bound what the requests of a group take
 	// at the same time; the zero value is a default by the number of cores.
-	Pods, SidecarSets, Conversions Limits
+	Pods, SidecarSets, Conversions, Barriers Limits
 
 	// Stopping is closed when the process has been asked to stop; the manager
 	// itself stops the server last, after its controllers. Optional.
@@ -100,7 +100,7 @@ var _ webhook.Server = (*Server)(nil)
 func NewServer(options ServerOptions) *Server {
 	options.setDefaults()
 	s := &Server{options: options, mux: http.NewServeMux(), paths: map[string]bool{}, gates: map[Group]*gate{}}
-	for group, limits := range map[Group]Limits{GroupPods: options.Pods, GroupSidecarSets: options.SidecarSets, GroupConversions: options.Conversions} {
+	for group, limits := range map[Group]Limits{GroupPods: options.Pods, GroupSidecarSets: options.SidecarSets, GroupConversions: options.Conversions, GroupBarriers: options.Barriers} {
 		limits.check(group)
 		s.gates[group] = newGate(limits)
 	}
@@ -121,10 +121,11 @@ func (o *ServerOptions) setDefaults() {
 	setDefault(&o.IdleTimeout, 2*time.Minute)
 	setDefault(&o.MaxHeaderBytes, 64<<10)
 	setDefault(&o.MaxConnections, 512) // of some 40 KiB each
-	pods, sidecarSets, conversions := defaultLimits()
+	pods, sidecarSets, conversions, barriers := defaultLimits()
 	setDefault(&o.Pods, pods)
 	setDefault(&o.SidecarSets, sidecarSets)
 	setDefault(&o.Conversions, conversions)
+	setDefault(&o.Barriers, barriers)
 	setDefault(&o.Grace, 5*time.Second)
 	setDefault(&o.DrainTimeout, 10*time.Second)
 	if o.Clock == nil {

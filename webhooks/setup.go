@@ -12,17 +12,20 @@ package webhooks
 
 import (
 	"fmt"
+	"net/http"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
 )
 
 // The paths that config/webhook and config/crd name.
 const (
-	PathPods               = "/pods"
+	PathPods               = propagation.PathPods
+	PathPodsFresh          = propagation.PathPodsFresh
 	PathDefaultSidecarSet  = "/mutate-apps-kruise-io-sidecarset"
 	PathValidateSidecarSet = "/validate-apps-kruise-io-sidecarset"
 	PathConvert            = "/convert"
@@ -40,6 +43,11 @@ type Options struct {
 	ExcludedNamespaces []string
 	// Rival returns another injector that is live; nil if there is none.
 	Rival func() *rival.Injector
+	// Widener makes API servers call us for what a SidecarSet selects while it is
+	// being admitted; nil where the leader alone does, after it is stored.
+	Widener Widener
+	// Doubt reports whether this replica may know less than others rely on.
+	Doubt func() bool
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
 	RequesterCheck RequesterMode
 }
@@ -51,18 +59,24 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	instrumented := instrument(metrics.Registry)
 
 	server.Instrument(metrics.Registry)
-	server.RegisterIn(GroupPods, PathPods, NewPodInjector(PodInjectorOptions{
+	pods := NewPodInjector(PodInjectorOptions{
 		Catalog:            o.Catalog.Current,
+		Fresh:              newFreshness(live, o.Catalog).ensure,
+		Doubt:              o.Doubt,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
 		Registry:           metrics.Registry,
-	}))
+	})
+	server.RegisterIn(GroupPods, PathPods, pods)
+	server.RegisterIn(GroupPods, PathPodsFresh, pods.Fresh())
+	server.RegisterIn(GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
 	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, wellFormed(NewSidecarSetDefaulter())))
 	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, wellFormed(NewSidecarSetValidator(SidecarSetValidatorOptions{
 		Reader:             live,
 		Namespace:          o.Namespace,
 		ExcludedNamespaces: o.ExcludedNamespaces,
+		Widener:            o.Widener,
 		Requester: NewRequesterCheck(RequesterCheckOptions{
 			Mode:               o.RequesterCheck,
 			Catalog:            o.Catalog.Current,

@@ -41,6 +41,9 @@ type SidecarSetValidatorOptions struct {
 	PermissiveWhitelist bool
 	// ExcludedNamespaces are never injected; naming one gives a warning.
 	ExcludedNamespaces []string
+	// Widener is told of SidecarSets that are about to be stored; nobody is if
+	// it is nil.
+	Widener Widener
 	// Requester looks at the rights of whoever writes a SidecarSet; nil does not.
 	Requester *RequesterCheck
 }
@@ -80,6 +83,9 @@ func (r *sidecarSetReview) Handle(ctx context.Context, req ctrladmission.Request
 		var lacking []string
 		lacking, err = r.validator.Requester.Check(ctx, &req.AdmissionRequest, hub, old)
 		warnings = append(warnings, lacking...)
+	}
+	if err == nil {
+		warnings = append(warnings, r.validator.widen(ctx, &req.AdmissionRequest, hub, old)...)
 	}
 	return verdict(append(warnings, warnAboutVersion(object)...), err)
 }
