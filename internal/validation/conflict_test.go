@@ -207,3 +207,36 @@ func TestT8OverlapThroughExistsIsAWarning(t *testing.T) {
 		t.Errorf("warnings are %q", warnings)
 	}
 }
+
+// The reference compares names as they are written, list by list. Pods have one
+// set of names, in which the containers of a hot upgrade stand twice.
+func TestNamesThatMeetOnlyInPodsAreWarnings(t *testing.T) {
+	plain := func(name string) []appsv1beta1.SidecarContainer {
+		return []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: name, Image: "i"}}}
+	}
+	hot := func(name string) []appsv1beta1.SidecarContainer {
+		c := plain(name)
+		c[0].UpgradeStrategy.UpgradeType = appsv1beta1.SidecarContainerHotUpgrade
+		return c
+	}
+	type spec = appsv1beta1.SidecarSetSpec
+	tests := map[string]struct{ set, other spec }{
+		"an init container and a container": {spec{InitContainers: plain("c")}, spec{Containers: plain("c")}},
+		"a container and an init container": {spec{Containers: plain("c")}, spec{InitContainers: plain("c")}},
+		"a hot upgrade's second container":  {spec{Containers: hot("c")}, spec{Containers: plain("c-2")}},
+		"a container named like its first":  {spec{Containers: plain("c-1")}, spec{Containers: hot("c")}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tc.set.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+			tc.other.Selector = tc.set.Selector
+			set, others := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "set"}, Spec: tc.set}, []appsv1beta1.SidecarSet{{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: tc.other}}
+			if errs := validateConflicts(set, others); len(errs) > 0 {
+				t.Errorf("refused: %v", errs)
+			}
+			if warnings := warnAboutConflicts(set, others); len(warnings) != 1 || !strings.Contains(warnings[0], "SidecarSet other") {
+				t.Errorf("warnings are %q", warnings)
+			}
+		})
+	}
+}

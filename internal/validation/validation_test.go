@@ -185,6 +185,11 @@ func TestUpdate(t *testing.T) {
 			set:  validationCase{spec: `containers: [{name: a, image: b, upgradeStrategy: {upgradeType: Warm}}]`},
 			want: []string{"spec.containers[0].upgradeStrategy.upgradeType: Invalid: is immutable; set it back to ColdUpgrade, or delete the SidecarSet and create it again"},
 		},
+		"rule 35, T32: the whitelist is asked again": {
+			old:  validationCase{spec: `patchPodMetadata: [{annotations: {a: b}}]`},
+			set:  validationCase{spec: `{patchPodMetadata: [{annotations: {a: b}}], revisionHistoryLimit: 3}`},
+			want: []string{"spec.patchPodMetadata: Forbidden: whitelist not found"},
+		},
 		"rules of creation hold": {set: validationCase{spec: `selector: null`}, want: []string{"spec.selector: Required"}},
 	}
 	for name, tc := range tests {
