@@ -22,7 +22,7 @@ CERTMANAGER := $(BIN)/certmanager
 GO         ?= go
 GOFLAGS    += -buildvcs=false
 LDFLAGS    := -s -w -X main.version=$(VERSION)
-UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/node -e /test/stand)
+UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/chaos -e /test/node -e /test/stand)
 # Of the stand, what does not compile Kubernetes itself.
 STAND_PKGS := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
 MODULES    := . test/controlplane test/controlplane/kwok test/certmanager hack/tools
@@ -40,7 +40,7 @@ build: ## Build the operator into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(OPERATOR) .
 
 .PHONY: test
-test: test-unit test-integration test-cluster ## Run every tier that this machine can run
+test: test-unit test-integration test-cluster test-chaos ## Run every tier that this machine can run
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
@@ -84,6 +84,14 @@ test-integration: build stand-build certmanager-build ## The operator on a real 
 .PHONY: test-cluster
 test-cluster: build stand-build ## The operator on a whole control plane with simulated nodes
 	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 20m ./test/cluster/...
+
+.PHONY: test-chaos
+test-chaos: build stand-build ## Short forms of what `make chaos` shows
+	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 15m ./test/chaos
+
+.PHONY: chaos
+chaos: build stand-build ## What docs/reliability.md claims, in full; prints FIGURES. RUN picks tests
+	CHAOS=long OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 90m -v -run '$(RUN)' ./test/chaos
 
 FUZZTIME ?= 10s
 .PHONY: fuzz
