@@ -2,11 +2,9 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -50,6 +48,9 @@ func begin(ctx context.Context) error {
 	return err
 }
 
+// patience bounds every wait that is no claim. The machine may be busy.
+const patience = time.Minute
+
 // scaled is how much a test does: short, or long with CHAOS=long.
 func scaled[T any](short, long T) T {
 	if os.Getenv("CHAOS") == "long" {
@@ -64,68 +65,14 @@ func report(t testing.TB, format string, args ...any) {
 	t.Logf("FIGURES %s: %s", t.Name(), fmt.Sprintf(format, args...))
 }
 
-// startReplicas starts replicas, numbered from 1, at the same time, and returns
-// when the API servers call them for Pods. They are stopped after the test, by
-// when it may have replaced some. args are flags.
-func startReplicas(t *testing.T, count int, args ...string) []*deploy.Replica {
-	t.Helper()
-	operator.NeedReplicas(t)
-	replicas := make([]*deploy.Replica, count)
-	t.Cleanup(func() { stopReplicas(t, replicas) })
-	for i := range replicas {
-		var err error
-		if replicas[i], err = operator.StartReplicaUnready(t.Context(), i+1, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, replica := range replicas {
-		if err := errors.Join(replica.AwaitReady(t.Context()), operator.AddEndpoint(t.Context(), replica)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	awaitCalls(t)
-	return replicas
-}
-
-// stopReplicas stops what is there, and holds it to never having panicked.
-func stopReplicas(t *testing.T, replicas []*deploy.Replica) {
-	t.Helper()
-	var stopping sync.WaitGroup
-	for _, replica := range replicas {
-		if replica == nil {
-			continue
-		}
-		stopping.Go(func() {
-			if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
-			checkLog(t, replica)
-		})
-	}
-	stopping.Wait()
-}
-
-// checkLog fails the test if the replica has panicked, and shows the end of its
-// log if the test has failed.
-func checkLog(t *testing.T, replica *deploy.Replica) {
-	t.Helper()
-	for _, sign := range []string{"panic: ", "Observed a panic", "panic serving", "fatal error: "} {
-		if strings.Contains(replica.Log(), sign) {
-			t.Errorf("%s panicked:\n%s", replica.Name, replica.Log())
-		}
-	}
-	if t.Failed() {
-		t.Logf("the end of the log of %s:\n%s", replica.Name, replica.Tail(30))
-	}
-}
-
 // awaitCalls waits until every API server reaches the webhooks: it follows its
 // EndpointSlices with a short delay.
 func awaitCalls(t *testing.T) {
 	t.Helper()
-	for i, client := range clients {
-		stand.Eventually(t, 20*time.Second, fmt.Sprintf("calls of API server %d", i+1), func(ctx context.Context) error {
-			_, err := client.CoreV1().Pods("default").Create(ctx, NewPod(nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	manifest := strings.NewReplacer("NAME", "probe", "NS", "none").Replace(sidecarSet)
+	for i := range clients {
+		stand.Eventually(t, patience, fmt.Sprintf("calls of API server %d", i+1), func(ctx context.Context) error {
+			_, err := cluster.Kubectl(ctx, manifest, "create", "--dry-run=server", "--server="+cluster.APIServers[i], "-f", "-")
 			return err
 		})
 	}
@@ -177,14 +124,40 @@ func applySidecarSet(t *testing.T, namespace, name string) {
 	})
 }
 
-// awaitInjection waits until each of the replicas injects the SidecarSet.
-func awaitInjection(t *testing.T, replicas []*deploy.Replica, namespace, sidecarSet string) {
+// awaitInjection waits until each replica injects the SidecarSet, and each API
+// server calls them for its Pods, so many times in a row.
+func awaitInjection(t *testing.T, f *fleet, namespace, sidecarSet string, times int) {
 	t.Helper()
-	for _, replica := range replicas {
-		stand.Eventually(t, 20*time.Second, replica.Name+" knows SidecarSet "+sidecarSet, func(ctx context.Context) error {
+	for _, replica := range f.replicas {
+		stand.Eventually(t, patience, replica.Name+" knows SidecarSet "+sidecarSet, func(ctx context.Context) error {
 			return replica.Injects(ctx, sidecarSet, namespace, podLabels(sidecarSet))
 		})
 	}
+	awaitInjected(t, namespace, sidecarSet, times)
+}
+
+// awaitInjected waits until each API server has Pods of the SidecarSet injected,
+// so many times in a row.
+func awaitInjected(t *testing.T, namespace, sidecarSet string, times int) {
+	t.Helper()
+	stand.Eventually(t, patience, "Pods with SidecarSet "+sidecarSet, func(ctx context.Context) error {
+		for i := range times * len(clients) {
+			if err := probe(ctx, clients[i%len(clients)], namespace, sidecarSet); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// probe makes no Pod, but would have it injected.
+func probe(ctx context.Context, client kubernetes.Interface, namespace, sidecarSet string) error {
+	options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	pod, err := client.CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(sidecarSet)), options)
+	if err == nil && !Injected(pod, []string{sidecarSet}) {
+		err = fmt.Errorf("SidecarSet %s is not injected", sidecarSet)
+	}
+	return err
 }
 
 // kubectl runs kubectl and fails the test if it fails.

@@ -1,0 +1,151 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// fleet are replicas that are alike, and are looked after as by a kubelet.
+type fleet struct {
+	replicas []*deploy.Replica // a restarted one takes the place of the old
+	args     []string
+	serving  bool // webhooks
+}
+
+// startReplicas starts replicas, numbered from 1, at the same time, and returns
+// when the API servers call them. They are stopped after the test. args are
+// flags.
+func startReplicas(t *testing.T, count int, args ...string) *fleet {
+	t.Helper()
+	f := startFleet(t, &fleet{args: args, serving: true}, 1, count)
+	awaitCalls(t)
+	return f
+}
+
+// startControllers starts replicas, numbered from 11, that serve no webhooks.
+func startControllers(t *testing.T, count int, args ...string) *fleet {
+	t.Helper()
+	return startFleet(t, &fleet{args: append([]string{"--role=controller"}, args...)}, 11, count)
+}
+
+func startFleet(t *testing.T, f *fleet, first, count int) *fleet {
+	t.Helper()
+	operator.NeedReplicas(t)
+	t.Cleanup(func() { f.stop(t) })
+	for i := range count {
+		replica, err := operator.StartReplicaUnready(t.Context(), first+i, f.args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.replicas = append(f.replicas, replica)
+	}
+	for _, replica := range f.replicas {
+		if err := f.join(t.Context(), replica); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+// join lets a replica be called once it is ready.
+func (f *fleet) join(ctx context.Context, replica *deploy.Replica) error {
+	err := replica.AwaitReady(ctx)
+	if err == nil && f.serving {
+		err = operator.AddEndpoint(ctx, replica)
+	}
+	return err
+}
+
+// restart stops a replica as a kubelet does, which withdraws its endpoint while
+// it tells it to stop and not before; and starts it again.
+func (f *fleet) restart(t *testing.T, i int) error {
+	t.Helper()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		f.replicas[i].Process.Stop()
+	}()
+	err := operator.RemoveEndpoint(t.Context(), f.replicas[i])
+	<-stopped
+	return errors.Join(err, f.start(t, i))
+}
+
+// start starts a replica that has ended.
+func (f *fleet) start(t *testing.T, i int) error {
+	t.Helper()
+	checkLog(t, f.replicas[i])
+	started, err := operator.StartReplicaUnready(t.Context(), f.replicas[i].Number, f.args...)
+	if err != nil {
+		return err
+	}
+	f.replicas[i] = started
+	return f.join(t.Context(), started)
+}
+
+// revive starts those that have ended, as a leader does that loses its lease.
+func (f *fleet) revive(t *testing.T) (started int) {
+	t.Helper()
+	for i, replica := range f.replicas {
+		if replica.Running() {
+			continue
+		}
+		started++
+		if err := f.start(t, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return started
+}
+
+// stop stops all, and holds them to never having panicked.
+func (f *fleet) stop(t *testing.T) {
+	t.Helper()
+	var stopping sync.WaitGroup
+	for _, replica := range f.replicas {
+		stopping.Go(func() {
+			if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+			checkLog(t, replica)
+		})
+	}
+	stopping.Wait()
+}
+
+// awaitLeader waits until a replica leads, and returns its index. One that has
+// lost the lease has ended.
+func (f *fleet) awaitLeader(t *testing.T) int {
+	t.Helper()
+	leader := -1
+	stand.Eventually(t, patience, "a leader", func(context.Context) error {
+		f.revive(t)
+		for i, replica := range f.replicas {
+			if replica.Running() && strings.Contains(replica.Log(), "Successfully acquired lease") {
+				leader = i
+				return nil
+			}
+		}
+		return errors.New("no running replica says that it leads")
+	})
+	return leader
+}
+
+// checkLog fails the test if the replica has panicked, and shows the end of its
+// log if the test has failed.
+func checkLog(t *testing.T, replica *deploy.Replica) {
+	t.Helper()
+	for _, sign := range []string{"panic: ", "Observed a panic", "panic serving", "fatal error: "} {
+		if strings.Contains(replica.Log(), sign) {
+			t.Errorf("%s panicked:\n%s", replica.Name, replica.Log())
+		}
+	}
+	if t.Failed() {
+		t.Logf("the end of the log of %s:\n%s", replica.Name, replica.Tail(30))
+	}
+}

@@ -1,0 +1,109 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// fastLeases has a leader that is gone replaced after two seconds.
+var fastLeases = []string{"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=300ms"}
+
+// Where roles are split, as in config/overlays/hardened, webhooks do not notice
+// that leaders are killed; and the next one does what the last one did.
+func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
+	controllers := startControllers(t, 2, fastLeases...)
+	webhooks := startReplicas(t, 2, "--role=webhook")
+	namespace := newNamespace(t)
+	applySidecarSet(t, namespace, "leaderless")
+	awaitInjection(t, webhooks, namespace, "leaderless", 1)
+	awaitObserved(t, "leaderless")
+
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("leaderless"), Sidecars: []string{"leaderless"}, Rate: 20}
+	running := load.Start(t.Context())
+	var takeovers []time.Duration
+	for kill := range scaled(5, 20) {
+		controllers.replicas[controllers.awaitLeader(t)].Kill()
+		killed := time.Now()
+		changeImage(t, "leaderless", fmt.Sprintf("example.com/sidecar:v%d", kill+2))
+		awaitObserved(t, "leaderless")
+		takeovers = append(takeovers, time.Since(killed))
+		controllers.revive(t)
+	}
+	figures := running.Stop()
+	report(t, "kills=%d lease=2s takeover %s webhooks %s", len(takeovers), spread(takeovers), &figures)
+	check(t, figures)
+}
+
+// Where a replica has both roles, a crash of the leader costs the calls that
+// reach it before its endpoint is withdrawn: they are refused, none is admitted
+// without its sidecar, and none fails afterwards.
+func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
+	replicas := startReplicas(t, 3)
+	namespace := newNamespace(t)
+	applySidecarSet(t, namespace, "crash")
+	awaitInjection(t, replicas, namespace, "crash", 1)
+
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("crash"), Sidecars: []string{"crash"}, Rate: 50}
+	for range scaled(1, 10) {
+		leader := replicas.replicas[replicas.awaitLeader(t)]
+		running := load.Start(t.Context())
+		awaitAnswers(t, running, 20)
+		leader.Kill()
+		killed := time.Now()
+		if err := operator.RemoveEndpoint(t.Context(), leader); err != nil {
+			t.Error(err)
+		}
+		withdrawn := time.Since(killed)
+		awaitInjected(t, namespace, "crash", 10) // the API servers follow with a delay
+		during := running.Stop()
+
+		running = load.Start(t.Context())
+		awaitAnswers(t, running, 50)
+		after := running.Stop()
+		report(t, "withdrawn-after=%s during: %s after: %s", rounded(withdrawn), &during, &after)
+		if during.Uninjected > 0 {
+			t.Errorf("%d Pods were admitted without their sidecar", during.Uninjected)
+		}
+		check(t, after)
+		replicas.revive(t)
+	}
+}
+
+// awaitAnswers waits until so many Pods have been created or refused.
+func awaitAnswers(t *testing.T, running *Running, count int) {
+	t.Helper()
+	stand.Eventually(t, patience, "answers", func(context.Context) error {
+		figures := running.Figures()
+		if answered := figures.Created + figures.Failed; answered < count {
+			return fmt.Errorf("%d Pods have been answered", answered)
+		}
+		return nil
+	})
+}
+
+// changeImage changes what a SidecarSet injects, and so its generation.
+func changeImage(t *testing.T, sidecarSet, image string) {
+	t.Helper()
+	patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": %q}]`, image)
+	kubectl(t, "", "patch", "sidecarset", sidecarSet, "--type=json", "-p", patch)
+}
+
+// awaitObserved waits until a leader has seen the SidecarSet as it is.
+func awaitObserved(t *testing.T, sidecarSet string) {
+	t.Helper()
+	stand.Eventually(t, patience, "a status of SidecarSet "+sidecarSet, func(ctx context.Context) error {
+		out, err := cluster.Kubectl(ctx, "", "get", "sidecarset", sidecarSet, "-o", "go-template={{.metadata.generation}} {{or .status.observedGeneration 0}}")
+		if err != nil {
+			return err
+		}
+		if generation, observed, _ := strings.Cut(out, " "); generation != observed {
+			return fmt.Errorf("observed generation %s of %s", observed, generation)
+		}
+		return nil
+	})
+}
