@@ -1,0 +1,210 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	gocmp "github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// invented has members that no version of Kubernetes knows, at every depth that
+// the schema leaves open.
+const invented = `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: NotUpdate}
+containers:
+- name: agent
+  image: example.com/agent:v1
+  inventedMember: {deep: [1, {er: true}, null]}
+  inventedNumber: 7
+  ports: [{containerPort: 80, inventedPort: x}]
+  readinessProbe: {inventedProbe: {port: 80}, httpGet: {port: 80, inventedOption: [x]}}
+  resources: {limits: {cpu: "1"}, inventedResources: {a: b}}
+  volumeMounts: [{name: data, mountPath: /data, inventedMount: true}]
+initContainers:
+- {name: native, image: "example.com/native:v1", restartPolicy: Always, inventedMember: {a: 1.5}}
+volumes:
+- {name: data, inventedSource: {size: 1Gi}, emptyDir: {inventedMedium: x}}
+`
+
+// inventedIn is every invented member of a value, by its path, as its JSON reads.
+func inventedIn(t *testing.T, value any) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := utiljson.Unmarshal(text, &value); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]any{}
+	var walk func(path string, value any)
+	walk = func(path string, value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for key, member := range value {
+				if strings.HasPrefix(key, "invented") {
+					found[path+"/"+key] = member
+					continue
+				}
+				walk(path+"/"+key, member)
+			}
+		case []any:
+			for i, element := range value {
+				if named, ok := element.(map[string]any); ok && named["name"] != nil {
+					walk(fmt.Sprint(path, "/", named["name"]), element)
+					continue
+				}
+				walk(fmt.Sprint(path, "/", i), element)
+			}
+		}
+	}
+	walk("", value)
+	return found
+}
+
+// The API server keeps what a SidecarSet's containers and volumes hold, in both
+// versions, and so do defaulting, conversion, revisions and injection.
+func TestInventedMembersSurvive(t *testing.T) {
+	for _, written := range []schema.GroupVersionKind{appsv1beta1.Kind, v1alpha1} {
+		t.Run("written as "+written.Version, func(t *testing.T) {
+			namespace := newNamespace(t, nil)
+			set := newSidecarSet(t, namespace, invented)
+			want := inventedIn(t, set.Object["spec"])
+			if len(want) != 10 {
+				t.Fatalf("the manifest has %d invented members: %v", len(want), want)
+			}
+			set.SetGroupVersionKind(written)
+			set.SetGenerateName("")
+			set.SetName(namespace)
+			text, err := json.Marshal(set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			apply(t, string(text))
+			for _, read := range []schema.GroupVersionKind{appsv1beta1.Kind, v1alpha1} {
+				stored := readAs(t, namespace, read)
+				if diff := gocmp.Diff(want, inventedIn(t, stored["spec"])); diff != "" {
+					t.Errorf("read as %s (-want +got):\n%s", read.Version, diff)
+				}
+				if policy := agentOf(stored)["imagePullPolicy"]; policy != "IfNotPresent" {
+					t.Errorf("the container was not defaulted: pull policy %v", policy)
+				}
+			}
+			set.Object = readAs(t, namespace, appsv1beta1.Kind)
+			awaitObserved(t, set)
+			checkRecorded(t, namespace, want)
+			awaitPatchWith(t, namespace, want)
+		})
+	}
+}
+
+// A change by a client of the other version loses nothing, and what was recorded
+// before is injected as it was.
+func TestInventedMembersSurviveChangesAndRevisions(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, invented)
+	want := inventedIn(t, newSidecarSet(t, namespace, invented).Object["spec"])
+
+	alpha := &unstructured.Unstructured{Object: readAs(t, set.GetName(), v1alpha1)}
+	agentOf(alpha.Object)["image"] = "example.com/agent:v2"
+	if err := api.Update(t.Context(), alpha); err != nil {
+		t.Fatal(err)
+	}
+	set.Object = readAs(t, set.GetName(), appsv1beta1.Kind)
+	if diff := gocmp.Diff(want, inventedIn(t, set.Object["spec"])); diff != "" {
+		t.Errorf("after a change as v1alpha1 (-want +got):\n%s", diff)
+	}
+	awaitObserved(t, set)
+	checkRecorded(t, set.GetName(), want)
+
+	revisions := mustHistory(t, set.GetName())
+	second := revisions[len(revisions)-1].Name
+	spec := containersOf("example.com/agent:v3")
+	spec["initContainers"], spec["volumes"] = nil, nil
+	setSpec(t, set, spec)
+	awaitPatchWith(t, namespace, map[string]any{})
+	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"revision": map[string]any{"revisionName": second}}})
+	awaitPatchWith(t, namespace, want)
+}
+
+// agentOf is the container agent.
+func agentOf(set map[string]any) map[string]any {
+	return field(set, "spec", "containers").([]any)[0].(map[string]any)
+}
+
+// checkRecorded checks that the newest revision holds the invented members.
+func checkRecorded(t *testing.T, sidecarSet string, want map[string]any) {
+	t.Helper()
+	revisions := mustHistory(t, sidecarSet)
+	newest := revisions[len(revisions)-1]
+	var recorded map[string]any
+	if err := utiljson.Unmarshal(newest.Data.Raw, &recorded); err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(want, inventedIn(t, recorded["spec"])); diff != "" {
+		t.Errorf("recorded in %s (-want +got):\n%s", newest.Name, diff)
+	}
+}
+
+// awaitPatchWith waits until the patch of every replica brings these invented
+// members. The API server drops them, so the replicas are asked directly.
+func awaitPatchWith(t *testing.T, namespace string, want map[string]any) {
+	t.Helper()
+	const object = `{"metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[{"name":"app","image":"a"}]}}`
+	for _, replica := range replicas {
+		stand.Eventually(t, 10*time.Second, "a patch with the invented members", func(context.Context) error {
+			patched, err := patchedBy(t, replica, namespace, object)
+			if err != nil {
+				return err
+			}
+			if diff := gocmp.Diff(want, inventedIn(t, patched["spec"])); diff != "" {
+				return fmt.Errorf("(-want +got):\n%s", diff)
+			}
+			return nil
+		})
+	}
+}
+
+// patchedBy returns what a replica makes of a new Pod.
+func patchedBy(t *testing.T, replica *deploy.Replica, namespace, object string) (map[string]any, error) {
+	t.Helper()
+	body := strings.ReplaceAll(review(object), "NS", namespace)
+	response, err := trusting(t, replica).Post("https://"+deploy.ServerName+"/pods", "application/json", strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	var r admissionv1.AdmissionReview
+	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
+		return nil, err
+	}
+	if r.Response == nil || !r.Response.Allowed || r.Response.Patch == nil {
+		return nil, fmt.Errorf("answer %+v", r.Response)
+	}
+	operations, err := jsonpatch.DecodePatch(r.Response.Patch)
+	if err != nil {
+		return nil, err
+	}
+	patched, err := operations.Apply([]byte(object))
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]any
+	err = utiljson.Unmarshal(patched, &out)
+	return out, err
+}
