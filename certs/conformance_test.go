@@ -37,6 +37,18 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+func TestConformanceOfSelfManaged(t *testing.T) {
+	for law, test := range conformance.SelfTests {
+		t.Run(law, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMode(t)
+				selfMode(t, m, "")
+				test(t, m)
+			})
+		})
+	}
+}
+
 // newMode returns what all modes share.
 func newMode(t *testing.T) *conformance.Mode {
 	server := newAPIServer(t, manifests()...)

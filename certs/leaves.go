@@ -25,12 +25,14 @@ type leaves struct {
 	served    atomic.Pointer[servingLeaf]
 	failure   atomic.Pointer[error] // why the last attempt to look for a new one failed
 
-	// settle is how long everybody must have trusted the CA of the next leaf.
-	settle time.Duration
+	// settle is how long everybody must have trusted the CA of the next leaf, and poll how long it may take until somebody looks again.
+	settle, poll time.Duration
 
 	mu           sync.Mutex
 	next         *servingLeaf // not served yet because somebody would refuse it
 	trustedSince time.Time    // since when nobody would, as far as we know; zero if somebody would
+	coming       *x509.Certificate
+	carriedSince time.Time // since when everybody has had the coming CA, likewise
 }
 
 // offer has a leaf served as soon as nobody refuses it, in place of one that was offered before.
@@ -74,10 +76,37 @@ func (l *leaves) obstacle(now time.Time) error {
 	if l.trustedSince.IsZero() {
 		l.trustedSince = now
 	}
-	if now.Sub(l.trustedSince) < l.settle && l.published.accepts(current.Certificate, now) {
+	since := l.trustedSince
+	if l.coming != nil && l.coming.Equal(l.next.issuer) && !l.carriedSince.IsZero() && l.carriedSince.Before(since) {
+		since = l.carriedSince
+	}
+	lasts := now.Round(0).Add(2 * l.poll).Before(current.Leaf.NotAfter) // one that has expired fails every call, one that comes early few
+	if lasts && now.Sub(since) < l.settle && l.published.accepts(current.Certificate, now) {
 		return errors.New("API servers may not have noticed yet that the CA of the next one is published")
 	}
 	return nil
+}
+
+// expect says which CA will sign next. The time in which everybody has had it counts before it signs as well; nil changes nothing.
+func (l *leaves) expect(coming *KeyPair) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if coming != nil && (l.coming == nil || !l.coming.Equal(coming.Certificate)) {
+		l.coming, l.carriedSince = coming.Certificate, time.Time{}
+	}
+}
+
+// lookOut takes down since when everybody has had the coming CA.
+func (l *leaves) lookOut(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.coming == nil:
+	case l.published.carries(l.coming) != nil:
+		l.carriedSince = time.Time{}
+	case l.carriedSince.IsZero():
+		l.carriedSince = now
+	}
 }
 
 // get answers a TLS handshake. The argument from names, for the error, where certificates come from.
@@ -130,6 +159,7 @@ func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time, now func
 		if look != nil {
 			look()
 		}
+		l.lookOut(now())
 		l.adopt(ctx, now())
 		select {
 		case <-ctx.Done():

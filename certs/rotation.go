@@ -72,7 +72,10 @@ func (r *Rotator) step(ctx context.Context) error {
 	now := s.opts.Clock.Now() // before the read, as Advance asks
 	secret, err := s.getSecret(ctx)
 	if apierrors.IsNotFound(err) {
-		return s.Refresh(ctx) // creates it; the next step tells
+		if err := s.Refresh(ctx); err != nil { // creates it
+			return err
+		}
+		secret, err = s.getSecret(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("getting CA Secret %s: %w", s.secretRef(), err)
@@ -85,6 +88,7 @@ func (r *Rotator) step(ctx context.Context) error {
 		return err
 	}
 	r.notice(ctx, secret.UID, stored.Signing.Certificate)
+	stored = s.keepTrusted(stored, now)
 	r.follow(stored.Next)
 	due, step, err := stored.Advance(now, s.opts.policy(), r.settled(ctx, now))
 	if err != nil {

@@ -280,7 +280,7 @@ func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
 	})
 }
 
-// A CA that somebody has put in by hand is not published yet. The old leaf is served until it is, and no longer.
+// A CA that somebody has put in by hand is not published yet. The old leaf is served until it is, and the old CA stays published until then.
 func TestCAReplacedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
@@ -305,10 +305,44 @@ func TestCAReplacedByHand(t *testing.T) {
 
 		leader.lead(t)
 		pass(time.Second)
-		if serving(t, follower) == old {
-			t.Error("a leaf is served that no API server trusts any more")
+		if serving(t, follower) != old {
+			t.Error("a leaf is served that some API server may not trust yet")
 		}
 		checkError(t, follower.readiness.Ready(t.Context()), "")
+		pass(shortLived().Settle + 15*time.Second)
+		if serving(t, follower) == old {
+			t.Error("the old leaf is served when everybody trusts the new one")
+		}
+		checkError(t, follower.readiness.Ready(t.Context()), "")
+	})
+}
+
+// A foreign CA is published so late that the leaf would expire before API servers are sure to know.
+func TestLeafIsNotServedUntilItExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newAPIServer(t, manifests()...)
+		leader := newReplica(t, server, shortLived(), targets()...)
+		leader.start(t)
+		leader.lead(t)
+		pass(2 * time.Second)
+		old := serving(t, leader)
+		leader.resign()
+		secret := getSecret(t, server)
+		secret.Data = secretAt(t, certs.Authority{Signing: issueCA(t, time.Now(), time.Hour)}, time.Now()).Data
+		if err := server.Update(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Until(old.Leaf.NotAfter) - 30*time.Second)
+		leader.lead(t)
+		pass(5 * time.Second)
+		if serving(t, leader) != old {
+			t.Error("a leaf is served that some API server may not trust yet")
+		}
+		pass(20 * time.Second)
+		if serving(t, leader) == old {
+			t.Error("the old leaf is served until it expires")
+		}
+		checkError(t, leader.readiness.Ready(t.Context()), "")
 	})
 }
 

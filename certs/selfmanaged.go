@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,7 +58,7 @@ func NewSelfManaged(c client.Client, published *Published, opts Options) (*SelfM
 	if err != nil {
 		return nil, err
 	}
-	return &SelfManaged{leaves: leaves{published: published}, client: c, opts: opts}, nil
+	return &SelfManaged{leaves: leaves{published: published, settle: opts.Settle, poll: opts.Poll}, client: c, opts: opts}, nil
 }
 
 // NeedLeaderElection has a manager start it on every replica.
@@ -95,6 +96,8 @@ func (s *SelfManaged) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	authority = s.keepTrusted(authority, now)
+	s.expect(authority.Next)
 	s.authority.Store(&authorityRead{Authority: authority, bundle: EncodeBundle(authority.Bundle(now))})
 	certificateNotAfter.WithLabelValues("ca").Set(float64(authority.Signing.Certificate.NotAfter.Unix()))
 	if err := s.issue(authority.Signing, now); err != nil {
@@ -103,6 +106,18 @@ func (s *SelfManaged) Refresh(ctx context.Context) error {
 	}
 	s.adopt(ctx, now)
 	return nil
+}
+
+// keepTrusted adds the CA of the leaf that is served, should whoever wrote the Secret have left it out: until that leaf is replaced, or
+// has expired, clients have to trust it. The leader stores it.
+func (s *SelfManaged) keepTrusted(a Authority, now time.Time) Authority {
+	served := s.served.Load()
+	if served == nil || now.Round(0).After(served.Leaf.NotAfter) || slices.ContainsFunc(a.Bundle(now), served.issuer.Equal) {
+		return a
+	}
+	a.Old = append(slices.Clone(a.Old), served.issuer)
+	a.RetireAfter = retireAfter(now, s.opts.policy())
+	return a
 }
 
 func (s *SelfManaged) readOrCreate(ctx context.Context, now time.Time) (Authority, error) {

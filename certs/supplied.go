@@ -46,7 +46,7 @@ var _ Source = &Supplied{}
 
 func newSupplied(from supply, published *Published, serverName string, opts Options) *Supplied {
 	return &Supplied{
-		leaves: leaves{published: published, settle: opts.Settle}, from: from, serverName: serverName, opts: opts,
+		leaves: leaves{published: published, settle: opts.Settle, poll: opts.Poll}, from: from, serverName: serverName, opts: opts,
 		roots: roots{overlap: opts.Overlap},
 	}
 }

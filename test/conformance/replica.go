@@ -66,6 +66,7 @@ type replica struct {
 	mode     *Mode
 	runs     []manager.Runnable
 	log      *logs
+	events   *recorder
 	stop     func()
 	stopLead func()
 
@@ -75,7 +76,7 @@ type replica struct {
 // newReplica makes a replica that is not started.
 func newReplica(t *testing.T, m *Mode) *replica {
 	t.Helper()
-	r := &replica{mode: m, log: &logs{}, stop: func() {}, stopLead: func() {}}
+	r := &replica{mode: m, log: &logs{}, events: &recorder{}, stop: func() {}, stopLead: func() {}}
 	r.published.Store(true)
 	held := interceptor.NewClient(m.Client, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -85,7 +86,9 @@ func newReplica(t *testing.T, m *Mode) *replica {
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	serving, source, err := certs.Assemble(held, m.Host, m.Options, m.Targets...)
+	opts := m.Options
+	opts.Events = r.events
+	serving, source, err := certs.Assemble(held, m.Host, opts, m.Targets...)
 	if err != nil {
 		t.Fatalf("Assemble: %v", err)
 	}

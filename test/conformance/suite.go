@@ -22,11 +22,14 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
+// OfTheProcess is the law whose test changes the working directory and the environment, so that no other can run at the same time.
+const OfTheProcess = "a key is in no log, no file and no other Secret"
+
 // Tests are the laws; the name of each is a claim.
 var Tests = map[string]func(*testing.T, *Mode){
-	"nothing is served before there is a certificate":    nothingBefore,
-	"a replica is ready when its CA is published":        readyWhenPublished,
-	"a key is in no log, no file and no other Secret":    keyStaysInside,
+	"nothing is served before there is a certificate": nothingBefore,
+	"a replica is ready when its CA is published":     readyWhenPublished,
+	OfTheProcess:                                         keyStaysInside,
 	"a renewal fails no handshake":                       renewal,
 	"a change of CA fails no handshake":                  changeOfCA,
 	"a leader that dies in a change of CA costs nothing": changeOfLeader,

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
@@ -33,11 +32,26 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for law, test := range conformance.Tests {
 				t.Run(law, func(t *testing.T) {
+					if law != conformance.OfTheProcess {
+						t.Parallel()
+					}
 					m := newMode(t)
 					configure(t, m)
 					test(t, m)
 				})
 			}
+		})
+	}
+}
+
+// The laws of mode self, likewise.
+func TestSelfManaged(t *testing.T) {
+	for law, test := range conformance.SelfTests {
+		t.Run(law, func(t *testing.T) {
+			t.Parallel()
+			m := newMode(t)
+			selfMode(t, m)
+			test(t, m)
 		})
 	}
 }
@@ -53,21 +67,13 @@ func selfMode(_ *testing.T, m *conformance.Mode) {
 	}
 }
 
-// ahead is a clock that is ahead. What cert-manager issues is valid as of now,
-// and is served when every API server's clock agrees, minutes later.
-type ahead struct {
-	clock.RealClock
-	by time.Duration
-}
-
-func (a ahead) Now() time.Time                  { return a.RealClock.Now().Add(a.by) }
-func (a ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
-
+// What cert-manager issues is valid as of now, and is served when every API
+// server's clock agrees, minutes later. So replicas are ahead of it here.
 func certManagerMode(t *testing.T, m *conformance.Mode) {
 	needCertManager(t)
 	m.Options.Mode = certs.ModeCertManager
 	m.Options.CALifetime, m.Options.LeafLifetime = 12*time.Hour, 3*time.Hour
-	m.Options.Clock = ahead{by: 10 * time.Minute}
+	m.Options.Clock = conformance.Ahead{By: 10 * time.Minute}
 	m.MayHoldKey = "sidecarset-serving"
 	m.Empty = fmt.Sprintf("Issuer %s/sidecarset-selfsigned does not exist yet: the leader declares it", m.Options.Namespace)
 	m.Renew = func(t *testing.T) { reissue(t, api, m.Options.Namespace, "sidecarset-serving") }

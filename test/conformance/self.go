@@ -1,0 +1,192 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/certs"
+)
+
+// SelfTests are the laws of mode self: whatever happens to the CA Secret, and
+// whatever the clocks say, calls go on and people are told.
+var SelfTests = map[string]func(*testing.T, *Mode){
+	"a CA Secret that is deleted comes back":         deletedSecret,
+	"a CA Secret that is corrupted is repaired":      corruptedSecret,
+	"a CA Secret that never was usable is replaced":  unusableSecret,
+	"a CA that somebody else writes is followed":     foreignCA,
+	"clocks that are ten minutes apart cost nothing": skewedClocks,
+}
+
+// damage has something happen to the CA Secret while replicas are called, and
+// returns what it was before.
+func damage(t *testing.T, m *Mode, happen func(secret *corev1.Secret) error, recovered func(before *corev1.Secret, replicas []*replica) error) {
+	replicas := m.begin(t, 2)
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	callers := m.call(t, replicas...)
+	before := m.secret(t)
+	if err := happen(before.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	m.await(t, "recovery", func() error { return recovered(before, replicas) })
+	callers.end(t)
+	for i, r := range replicas {
+		if err := r.Readiness.Ready(t.Context()); err != nil {
+			t.Errorf("replica %d is not ready: %v", i, err)
+		}
+	}
+}
+
+func deletedSecret(t *testing.T, m *Mode) {
+	damage(t, m, func(secret *corev1.Secret) error {
+		return m.Client.Delete(t.Context(), secret)
+	}, func(before *corev1.Secret, replicas []*replica) error {
+		if err := m.sameCA(t.Context(), before); err != nil || before.UID == "" {
+			return err // a stand-in gives no UIDs, by which the leader notices
+		}
+		return replicas[0].events.has(certs.ReasonCARestored)
+	})
+}
+
+func corruptedSecret(t *testing.T, m *Mode) {
+	damage(t, m, func(secret *corev1.Secret) error {
+		secret.Data[corev1.TLSPrivateKeyKey] = []byte("garbage")
+		return m.Client.Update(t.Context(), secret)
+	}, func(before *corev1.Secret, replicas []*replica) error {
+		return errors.Join(m.sameCA(t.Context(), before), replicas[0].events.has(certs.ReasonCAReplaced))
+	})
+}
+
+func foreignCA(t *testing.T, m *Mode) {
+	foreign, err := certs.NewAuthority(time.Now(), certs.Policy{CALifetime: m.Options.CALifetime, LeafLifetime: m.Options.LeafLifetime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	damage(t, m, func(secret *corev1.Secret) error {
+		secret.Data = nil
+		if err := foreign.Encode(secret, time.Now()); err != nil {
+			return err
+		}
+		return m.Client.Update(t.Context(), secret)
+	}, func(_ *corev1.Secret, replicas []*replica) error {
+		for _, r := range replicas {
+			if leaf := r.leaf().Leaf; !bytes.Equal(leaf.AuthorityKeyId, foreign.Signing.Certificate.SubjectKeyId) {
+				return errors.New("a replica serves a leaf of the CA from before")
+			}
+		}
+		return replicas[0].events.has(certs.ReasonForeignCA)
+	})
+}
+
+func unusableSecret(t *testing.T, m *Mode) {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}, Type: corev1.SecretTypeTLS}
+	secret.Data = map[string][]byte{corev1.TLSCertKey: []byte("garbage"), corev1.TLSPrivateKeyKey: []byte("garbage")}
+	if err := m.Client.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	replicas := m.begin(t, 2)
+	m.await(t, "a reason", func() error {
+		err := replicas[0].Readiness.Ready(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "tls.crt and tls.key are no key pair") || !strings.Contains(err.Error(), "the leader replaces it") {
+			return fmt.Errorf("ready: %w", err)
+		}
+		return nil
+	})
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	if err := replicas[0].events.has(certs.ReasonCAReplaced); err != nil {
+		t.Error(err)
+	}
+}
+
+// skewedClocks has one replica be five minutes ahead of API servers and the
+// other one five minutes behind.
+func skewedClocks(t *testing.T, m *Mode) {
+	m.Options.CALifetime, m.Options.LeafLifetime = 6*time.Hour, time.Hour
+	replicas := make([]*replica, 0, 2)
+	for _, by := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
+		m.Options.Clock = Ahead{By: by}
+		r := newReplica(t, m)
+		r.start(t)
+		replicas = append(replicas, r)
+	}
+	replicas[0].lead(t)
+	m.awaitReady(t, replicas...)
+	callers := m.call(t, replicas...)
+	m.change(t, replicas)
+	replicas[0].resign()
+	replicas[1].lead(t) // whose clock is behind
+	m.change(t, replicas)
+	callers.end(t)
+}
+
+// Ahead is a clock that is ahead of the real one.
+type Ahead struct {
+	clock.RealClock
+	By time.Duration
+}
+
+// Now is the time that the clock shows.
+func (a Ahead) Now() time.Time { return a.RealClock.Now().Add(a.By) }
+
+// Since is the time that has passed by this clock.
+func (a Ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
+
+func (m *Mode) secret(t *testing.T) *corev1.Secret {
+	t.Helper()
+	secret := &corev1.Secret{}
+	if err := m.Client.Get(t.Context(), client.ObjectKey{Namespace: m.Options.Namespace, Name: m.Options.SecretName}, secret); err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// sameCA checks that the Secret is as it was before, as far as the CA goes.
+func (m *Mode) sameCA(ctx context.Context, before *corev1.Secret) error {
+	now := &corev1.Secret{}
+	if err := m.Client.Get(ctx, client.ObjectKeyFromObject(before), now); err != nil {
+		return err
+	}
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "ca.crt"} {
+		if !bytes.Equal(now.Data[key], before.Data[key]) {
+			return fmt.Errorf("%s is not what it was", key)
+		}
+	}
+	return nil
+}
+
+// recorder keeps the reasons of events.
+type recorder struct {
+	mu      sync.Mutex
+	reasons []string
+}
+
+// Eventf records an event.
+func (r *recorder) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reasons = append(r.reasons, reason)
+}
+
+func (r *recorder) has(reason string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, got := range r.reasons {
+		if got == reason {
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no event %s but %q", reason, r.reasons)
+}
