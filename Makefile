@@ -25,11 +25,7 @@ OLDER_MOD := test/skew/go.v0.36.mod
 GO         ?= go
 GOFLAGS    += -buildvcs=false
 LDFLAGS    := -s -w -X main.version=$(VERSION)
-<<<<<<< ours
-UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/chaos -e /test/node -e /test/stand)
-=======
-UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/node -e /test/skew -e /test/stand)
->>>>>>> theirs
+UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/chaos -e /test/node -e /test/skew -e /test/stand)
 # Of the stand, what does not compile Kubernetes itself.
 STAND_PKGS := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
 MODULES    := . test/controlplane test/controlplane/kwok test/certmanager hack/tools
