@@ -102,7 +102,12 @@ test-chaos: build stand-build ## Short forms of what `make chaos` shows
 
 .PHONY: chaos
 chaos: build stand-build ## What docs/reliability.md claims, in full; prints FIGURES. RUN picks tests
-	CHAOS=long OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 90m -v -run '$(RUN)' ./test/chaos
+	CHAOS=long SOAK=$(SOAK) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 90m -v -run '$(RUN)' ./test/chaos
+
+SOAK ?= 5m
+.PHONY: soak
+soak: build stand-build ## Goroutines and memory while SidecarSets and Pods come and go, for SOAK
+	SOAK=$(SOAK) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 24h -v -run Flat ./test/chaos
 
 FUZZTIME ?= 10s
 .PHONY: fuzz

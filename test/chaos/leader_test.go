@@ -96,14 +96,16 @@ func changeImage(t *testing.T, sidecarSet, image string) {
 // awaitObserved waits until a leader has seen the SidecarSet as it is.
 func awaitObserved(t *testing.T, sidecarSet string) {
 	t.Helper()
-	stand.Eventually(t, patience, "a status of SidecarSet "+sidecarSet, func(ctx context.Context) error {
-		out, err := cluster.Kubectl(ctx, "", "get", "sidecarset", sidecarSet, "-o", "go-template={{.metadata.generation}} {{or .status.observedGeneration 0}}")
-		if err != nil {
-			return err
-		}
-		if generation, observed, _ := strings.Cut(out, " "); generation != observed {
-			return fmt.Errorf("observed generation %s of %s", observed, generation)
-		}
-		return nil
-	})
+	stand.Eventually(t, patience, "a status of SidecarSet "+sidecarSet, func(ctx context.Context) error { return observed(ctx, sidecarSet) })
+}
+
+func observed(ctx context.Context, sidecarSet string) error {
+	out, err := cluster.Kubectl(ctx, "", "get", "sidecarset", sidecarSet, "-o", "go-template={{.metadata.generation}} {{or .status.observedGeneration 0}}")
+	if err != nil {
+		return err
+	}
+	if generation, observed, _ := strings.Cut(out, " "); generation != observed {
+		return fmt.Errorf("observed generation %s of %s", observed, generation)
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ type Load struct {
 	Namespace string
 	Labels    map[string]string
 	// Sidecars are the containers that each Pod has to get. A Pod that was created
-	// without one of them counts as uninjected.
+	// with others, or without one of them, counts as uninjected.
 	Sidecars []string
 	// Rate is how many Pods there are per second, whether or not earlier ones have
 	// been answered.
@@ -129,7 +129,7 @@ func NewPod(labels map[string]string) *corev1.Pod {
 type Figures struct {
 	Created    int // whether injected or not
 	Failed     int // were refused, or not answered
-	Uninjected int // were created without a sidecar that they had to get
+	Uninjected int // were created without a sidecar that they had to get, or with one too many
 	// Errors are the first few of the failures.
 	Errors []string
 	// Took is how long Pods were made, once the Load is stopped.
@@ -154,8 +154,11 @@ func (f *Figures) add(pod *corev1.Pod, took time.Duration, err error, sidecars [
 	}
 }
 
-// Injected says whether a Pod has all the containers.
+// Injected says whether a Pod of NewPod has got these containers and no others.
 func Injected(pod *corev1.Pod, sidecars []string) bool {
+	if len(pod.Spec.Containers) != 1+len(sidecars) {
+		return false
+	}
 	for _, sidecar := range sidecars {
 		if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == sidecar }) {
 			return false

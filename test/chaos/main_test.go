@@ -142,7 +142,7 @@ func awaitInjected(t *testing.T, namespace, sidecarSet string, times int) {
 	t.Helper()
 	stand.Eventually(t, patience, "Pods with SidecarSet "+sidecarSet, func(ctx context.Context) error {
 		for i := range times * len(clients) {
-			if err := probe(ctx, clients[i%len(clients)], namespace, sidecarSet); err != nil {
+			if err := probe(ctx, clients[i%len(clients)], namespace, sidecarSet, ""); err != nil {
 				return err
 			}
 		}
@@ -150,14 +150,20 @@ func awaitInjected(t *testing.T, namespace, sidecarSet string, times int) {
 	})
 }
 
-// probe makes no Pod, but would have it injected.
-func probe(ctx context.Context, client kubernetes.Interface, namespace, sidecarSet string) error {
+// probe makes no Pod, but would have it injected: with that image, if any.
+func probe(ctx context.Context, client kubernetes.Interface, namespace, sidecarSet, image string) error {
 	options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	pod, err := client.CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(sidecarSet)), options)
-	if err == nil && !Injected(pod, []string{sidecarSet}) {
-		err = fmt.Errorf("SidecarSet %s is not injected", sidecarSet)
+	if err != nil {
+		return err
 	}
-	return err
+	if !Injected(pod, []string{sidecarSet}) {
+		return fmt.Errorf("SidecarSet %s is not injected", sidecarSet)
+	}
+	if got := pod.Spec.Containers[1].Image; image != "" && got != image {
+		return fmt.Errorf("SidecarSet %s is injected with %s, want %s", sidecarSet, got, image)
+	}
+	return nil
 }
 
 // kubectl runs kubectl and fails the test if it fails.

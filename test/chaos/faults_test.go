@@ -1,0 +1,181 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// scene is a SidecarSet that replicas know, in front of something that goes
+// wrong.
+type scene struct {
+	name, namespace       string
+	controllers, webhooks *fleet
+	version               int // of the SidecarSet's image
+	selected, others      Load
+	lostLeases            int
+}
+
+// newScene starts two replicas of each role, with flags.
+func newScene(t *testing.T, name string, flags ...string) *scene {
+	t.Helper()
+	s := &scene{name: name, version: 1}
+	s.controllers = startControllers(t, 2, flags...)
+	s.webhooks = startReplicas(t, 2, append([]string{"--role=webhook"}, flags...)...)
+	s.namespace = newNamespace(t)
+	applySidecarSet(t, s.namespace, name)
+	awaitInjection(t, s.webhooks, s.namespace, name, 1)
+	awaitObserved(t, name)
+	s.selected = Load{Clients: clients, Namespace: s.namespace, Labels: podLabels(name), Sidecars: []string{name}, Rate: 20, DryRun: true}
+	s.others = Load{Clients: clients, Namespace: s.namespace, Labels: podLabels("other"), Rate: 5, DryRun: true}
+	return s
+}
+
+// run creates Pods, some of which are selected, during a fault.
+func (s *scene) run(ctx context.Context, fault func()) (selected, others Figures) {
+	first, second := s.selected.Start(ctx), s.others.Start(ctx)
+	fault()
+	return first.Stop(), second.Stop()
+}
+
+// change changes what is to be injected.
+func (s *scene) change(t *testing.T) {
+	t.Helper()
+	s.version++
+	stand.Eventually(t, patience, "a change of SidecarSet "+s.name, s.tryChange)
+}
+
+func (s *scene) tryChange(ctx context.Context) error {
+	patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": %q}]`, s.image())
+	_, err := cluster.Kubectl(ctx, "", "patch", "sidecarset", s.name, "--type=json", "-p", patch)
+	return err
+}
+
+func (s *scene) image() string { return fmt.Sprintf("example.com/sidecar:v%d", s.version) }
+
+// recover waits until everything works: a leader writes the status, and every
+// replica injects what there is now.
+func (s *scene) recover(t *testing.T) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	stand.Eventually(t, patience, "a recovery", func(ctx context.Context) error {
+		s.lostLeases += s.controllers.revive(t)
+		if s.webhooks.revive(t) > 0 {
+			t.Error("a replica that answers webhooks has ended")
+		}
+		for i := range 10 * len(clients) {
+			if err := probe(ctx, clients[i%len(clients)], s.namespace, s.name, s.image()); err != nil {
+				return err
+			}
+		}
+		return observed(ctx, s.name)
+	})
+	return time.Since(begin)
+}
+
+// Whatever happens between replicas and the API server: Pods get what the
+// replicas have seen before, and afterwards what has changed meanwhile. Leaders
+// may lose their lease, and are started again.
+func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
+	proxy, flags := startProxy(t)
+	s := newScene(t, "connection", flags...)
+	// again does something every half a second, for as long as a fault lasts.
+	lasting := scaled(1500*time.Millisecond, 15*time.Second)
+	again := func(do func()) {
+		for end := time.Now().Add(lasting); time.Now().Before(end); <-time.After(500 * time.Millisecond) {
+			do()
+		}
+	}
+	faults := []struct {
+		name  string
+		fault fault
+		do    func()
+		blind bool // replicas see nothing; then a SidecarSet cannot be changed
+	}{
+		{"every request takes half a second longer", late(500 * time.Millisecond), func() {}, false},
+		{"one request of three fails", failing(), func() {}, false},
+		{"every watch is cut twice a second", nil, proxy.cutWatches, false},
+		{"every connection is cut twice a second", nil, proxy.server.CloseClientConnections, false},
+		{"every request is reset and every watch is cut", resetting, proxy.cutWatches, true},
+		{"nothing is answered", proxy.silent, proxy.cutWatches, true},
+	}
+	for _, tc := range faults {
+		t.Run(tc.name, func(t *testing.T) {
+			s.lostLeases = 0
+			selected, others := s.run(t.Context(), func() {
+				if tc.fault != nil {
+					proxy.impose(tc.fault)
+				}
+				again(tc.do)
+			})
+			if tc.blind {
+				if err := s.tryChange(t.Context()); err == nil || !strings.Contains(err.Error(), "try again") {
+					t.Errorf("a change of a SidecarSet that nobody can check: %v, want a refusal that says to try again", err)
+				}
+				proxy.lift()
+			}
+			s.change(t)
+			proxy.lift()
+			recovery := s.recover(t)
+			report(t, "lost-leases=%d recovery=%s selected: %s others: %s", s.lostLeases, rounded(recovery), &selected, &others)
+			check(t, selected)
+			check(t, others)
+		})
+	}
+}
+
+// An API server that operator and leader use goes away and comes back. Pods that
+// are created through the other one do not notice.
+func TestAnAPIServerMayBeRestarted(t *testing.T) {
+	s := newScene(t, "apiserver")
+	s.selected.Clients, s.others.Clients = clients[1:], clients[1:]
+	for i := range scaled(1, 5) {
+		selected, others := s.run(t.Context(), func() {
+			if err := cluster.Kill(t.Context(), "kube-apiserver-1"); err != nil {
+				t.Error(err)
+			}
+			<-time.After(scaled(time.Second, 10*time.Second))
+			if err := cluster.Restart(t.Context(), "kube-apiserver-1"); err != nil {
+				t.Fatal(err)
+			}
+		})
+		s.change(t)
+		recovery := s.recover(t)
+		report(t, "round=%d lost-leases=%d recovery=%s selected: %s others: %s", i, s.lostLeases, rounded(recovery), &selected, &others)
+		check(t, selected)
+		check(t, others)
+	}
+}
+
+// While etcd hangs nothing can be created. What is created before and after is
+// right, and nobody has to do anything.
+func TestEtcdMayHang(t *testing.T) {
+	s := newScene(t, "etcd")
+	for _, load := range []*Load{&s.selected, &s.others} {
+		load.DryRun = false
+		load.Patience = time.Minute
+	}
+	hang := scaled(5*time.Second, 10*time.Second)
+	selected, others := s.run(t.Context(), func() {
+		if err := cluster.Signal(t.Context(), "etcd", "STOP"); err != nil {
+			t.Error(err)
+		}
+		<-time.After(hang)
+		if err := cluster.Signal(t.Context(), "etcd", "CONT"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s.change(t)
+	recovery := s.recover(t)
+	after, othersAfter := s.run(t.Context(), func() { <-time.After(2 * time.Second) })
+	report(t, "hang=%s lost-leases=%d recovery=%s during: %s after: %s", hang, s.lostLeases, rounded(recovery), &selected, &after)
+	if selected.Uninjected+others.Uninjected > 0 {
+		t.Errorf("Pods were not as they had to be: %s; %s", &selected, &others)
+	}
+	check(t, after)
+	check(t, othersAfter)
+}

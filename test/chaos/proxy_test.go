@@ -1,0 +1,169 @@
+package chaos
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sidecarset/operator/test/deploy"
+)
+
+// proxy stands between replicas and the first API server, and does to them what
+// networks and API servers do. The replicas' tokens go through it.
+type proxy struct {
+	server *httptest.Server
+	fault  atomic.Pointer[fault] // nil: none
+
+	mu      sync.Mutex
+	watches map[*http.Request]func() // what ends each of the watches
+}
+
+// fault answers a request, and says that it did; or lets it pass.
+type fault func(http.ResponseWriter, *http.Request) bool
+
+// startProxy starts a proxy, and returns the flags that have a replica use it.
+func startProxy(t *testing.T) (*proxy, []string) {
+	t.Helper()
+	target, err := url.Parse(cluster.APIServers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(cluster.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	reverse := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,                         // watches are passed on at once
+		ErrorLog:      log.New(io.Discard, "", 0), // of what it is told to do
+	}
+	p := &proxy{watches: map[*http.Request]func(){}}
+	p.server = httptest.NewUnstartedServer(p.handle(reverse))
+	p.server.EnableHTTP2 = true
+	p.server.Config.ErrorLog = reverse.ErrorLog
+	p.server.StartTLS()
+	t.Cleanup(func() {
+		p.lift()
+		p.server.CloseClientConnections()
+		p.server.Close()
+		transport.CloseIdleConnections()
+	})
+	return p, []string{"--kubeconfig=" + p.kubeconfig(t)}
+}
+
+// kubeconfig writes a copy of the operator's that names the proxy.
+func (p *proxy) kubeconfig(t *testing.T) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(filepath.Join(cluster.Dir, deploy.ServiceAccount+".kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+	entry.Server = p.server.URL
+	entry.CertificateAuthority = ""
+	entry.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func (p *proxy) handle(next http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if f := p.fault.Load(); f != nil && (*f)(w, r) {
+			return
+		}
+		if r.URL.Query().Get("watch") != "true" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, end := context.WithCancel(r.Context())
+		defer end()
+		p.mu.Lock()
+		p.watches[r] = end
+		p.mu.Unlock()
+		defer func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			delete(p.watches, r)
+		}()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	}
+}
+
+// impose has every request meet the fault until it is lifted.
+func (p *proxy) impose(f fault) { p.fault.Store(&f) }
+
+func (p *proxy) lift() { p.fault.Store(nil) }
+
+// cutWatches ends all watches in the middle.
+func (p *proxy) cutWatches() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, end := range p.watches {
+		end()
+	}
+}
+
+// late has requests wait.
+func late(by time.Duration) fault {
+	return func(_ http.ResponseWriter, r *http.Request) bool {
+		select {
+		case <-time.After(by):
+		case <-r.Context().Done():
+		}
+		return false
+	}
+}
+
+// failing has one request of three fail, each time in another way.
+func failing() fault {
+	var count atomic.Int64
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		n := count.Add(1)
+		if n%3 != 0 {
+			return false
+		}
+		switch codes := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests, 0}; codes[n/3%4] {
+		case 0:
+			panic(http.ErrAbortHandler) // the stream is reset
+		case http.StatusTooManyRequests:
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			http.Error(w, "injected", codes[n/3%4])
+		}
+		return true
+	}
+}
+
+// silent answers nothing before the fault is lifted.
+func (p *proxy) silent(_ http.ResponseWriter, r *http.Request) bool {
+	for p.fault.Load() != nil && r.Context().Err() == nil {
+		<-time.After(20 * time.Millisecond)
+	}
+	return false
+}
+
+// resetting resets every request.
+func resetting(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }

@@ -1,0 +1,168 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/test/deploy"
+)
+
+// sample is what a replica says about itself.
+type sample struct{ goroutines, bytes float64 }
+
+// Pods and SidecarSets come and go for a while: neither goroutines nor memory
+// grow with it. SOAK says for how long.
+func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
+	lasting := 20 * time.Second
+	if text := os.Getenv("SOAK"); text != "" {
+		var err error
+		if lasting, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replicas := startReplicas(t, 2)
+	token := metricsToken(t)
+	namespace := newNamespace(t)
+	applySidecarSet(t, namespace, "soak")
+	awaitInjection(t, replicas, namespace, "soak", 1)
+
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("soak"), Sidecars: []string{"soak"}, Rate: 20, DryRun: true}
+	running := load.Start(t.Context())
+	samples := make([][]sample, len(replicas.replicas))
+	for begin, round := time.Now(), 0; time.Since(begin) < lasting; round++ {
+		churn(t, namespace, round)
+		for i, replica := range replicas.replicas {
+			if !replica.Running() {
+				t.Fatalf("%s has ended", replica.Name)
+			}
+			now, err := measure(t.Context(), replica, token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			samples[i] = append(samples[i], now)
+		}
+	}
+	figures := running.Stop()
+	check(t, figures)
+	for i, replica := range replicas.replicas {
+		first, last := thirds(samples[i])
+		report(t, "%s lasting=%s samples=%d goroutines %.0f -> %.0f memory %.1f MiB -> %.1f MiB; %s", replica.Name, lasting,
+			len(samples[i]), first.goroutines, last.goroutines, first.bytes/(1<<20), last.bytes/(1<<20), &figures)
+		// A leak of one goroutine or 100 KiB in each round would be more than this.
+		rounds := float64(len(samples[i])) * 2 / 3
+		if grown := last.goroutines - first.goroutines; grown > 10+rounds/2 {
+			t.Errorf("%s has %.0f more goroutines than in the beginning", replica.Name, grown)
+		}
+		if grown := last.bytes - first.bytes; grown > 32<<20+rounds*(50<<10) {
+			t.Errorf("%s has %.1f MiB more than in the beginning", replica.Name, grown/(1<<20))
+		}
+	}
+}
+
+// churn makes a SidecarSet and a Pod, changes them, and deletes them.
+func churn(t *testing.T, namespace string, round int) {
+	t.Helper()
+	name := fmt.Sprintf("churn-%d", round)
+	manifest := strings.NewReplacer("NAME", name, "NS", namespace).Replace(sidecarSet)
+	kubectl(t, manifest, "apply", "-f", "-")
+	pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changeImage(t, name, "example.com/sidecar:v2")
+	if err := clients[0].CoreV1().Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, "", "delete", "sidecarset", name)
+}
+
+// thirds are the medians of the first and of the last third.
+func thirds(samples []sample) (first, last sample) {
+	third := max(len(samples)/3, 1)
+	return median(samples[:third]), median(samples[len(samples)-third:])
+}
+
+func median(samples []sample) sample {
+	pick := func(field func(sample) float64) float64 {
+		var values []float64
+		for _, s := range samples {
+			values = append(values, field(s))
+		}
+		slices.Sort(values)
+		return values[len(values)/2]
+	}
+	return sample{pick(func(s sample) float64 { return s.goroutines }), pick(func(s sample) float64 { return s.bytes })}
+}
+
+// metricsToken is a token of somebody who may read metrics.
+func metricsToken(t *testing.T) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "reader-", Namespace: "default"}}
+	account, err := clients[0].CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "sidecarset-metrics-reader"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: account.Namespace, Name: account.Name}},
+	}
+	if _, err := clients[0].RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(kubectl(t, "", "-n", account.Namespace, "create", "token", account.Name, "--duration=24h"))
+}
+
+// measure reads a replica's metrics.
+func measure(ctx context.Context, replica *deploy.Replica, token string) (sample, error) {
+	trusting, err := replica.Client(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trusting.Transport.(*http.Transport).TLSClientConfig, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, replica.Metrics+"/metrics", nil)
+	if err != nil {
+		return sample{}, err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := client.Do(request)
+	if err != nil {
+		return sample{}, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return sample{}, fmt.Errorf("reading the metrics of %s: %s, %w", replica.Name, response.Status, err)
+	}
+	return sample{metric(string(text), "go_goroutines"), metric(string(text), "process_resident_memory_bytes")}, nil
+}
+
+// metric adds up the values of a metric in lines that hold all of these.
+func metric(text, name string, holding ...string) float64 {
+	var total float64
+	for line := range strings.Lines(text) {
+		rest, found := strings.CutPrefix(line, name)
+		if !found || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		if slices.ContainsFunc(holding, func(part string) bool { return !strings.Contains(line, part) }) {
+			continue
+		}
+		var value float64
+		if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &value); err == nil {
+			total += value
+		}
+	}
+	return total
+}
