@@ -115,7 +115,7 @@ fuzz: ## Run every fuzz target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) hack/fuzz.sh
 
 .PHONY: bench
-bench: ## Ratios of an admission against the comparator, in interleaved rounds
+bench: ## Ratios of an admission against the comparator, in memory and over HTTPS, in interleaved rounds
 	$(GO) run ./test/bench/report
 
 ##@ The stand

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,6 +71,23 @@ func TestAdmissionStaysWithinItsAllowance(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// The parts of P1 that are exact on any machine.
+func TestAllowanceBesideTheComparator(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	sets := SidecarSets(100)
+	body := Body(sets, Small, Matched)
+	cost := func(handler http.Handler) Cost {
+		call := NewCall(handler, body)
+		return Measure(50, func() { call.Do() })
+	}
+	theirs, ours := cost(NewComparator(sets, Now)), cost(NewOurs(sets, Now))
+	if ours.Bytes*40 > theirs.Bytes || ours.Allocs*30 > theirs.Allocs {
+		t.Errorf("one admission costs %.0f bytes and %.0f allocations, the comparator's %.0f and %.0f: want 1/40 and 1/30", ours.Bytes, ours.Allocs, theirs.Bytes, theirs.Allocs)
 	}
 }
 

@@ -1,14 +1,17 @@
 // Command report measures one Pod admission with the operator's handler and
-// with the comparator, in interleaved rounds of one process, and prints the
-// ratios beside the targets. Times depend on the machine and its load; ratios,
+// with the comparator, in interleaved rounds, and prints the ratios beside the
+// targets: first in one process, from bytes to bytes, then over HTTPS from one
+// process to others. Times depend on the machine and its load; ratios,
 // allocations and bytes are what counts.
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"text/tabwriter"
 	"time"
 
@@ -21,12 +24,42 @@ import (
 func main() {
 	rounds := flag.Int("rounds", 11, "rounds in which all cases take their turn")
 	budget := flag.Duration("budget", 20*time.Millisecond, "CPU time for one case in one round")
+	window := flag.Duration("window", 700*time.Millisecond, "how long one server is sent requests over HTTPS in one round")
+	site := flag.String("serve", "", "be a server of the comparison over HTTPS, until stdin ends; not meant for people")
 	flag.Parse()
 	logf.SetLogger(logr.Discard())
 
-	results := bench.Compare(*rounds, *budget)
+	var err error
+	if *site != "" {
+		err = bench.Serve(context.Background(), bench.Site(*site), os.Stdin, os.Stdout)
+	} else {
+		err = report(context.Background(), *rounds, *budget, *window)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "report:", err)
+		os.Exit(1)
+	}
+}
+
+func report(ctx context.Context, rounds int, budget, window time.Duration) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	results := bench.Compare(rounds, budget)
 	printTable(os.Stdout, results)
-	printTargets(os.Stdout, results, bench.CatalogChange(1000, *rounds))
+	printTargets(os.Stdout, results, bench.CatalogChange(1000, rounds))
+
+	https, err := bench.CompareHTTPS(ctx, rounds, window, func(site bench.Site) *exec.Cmd {
+		command := exec.CommandContext(ctx, program, "-serve="+string(site))
+		command.Stderr = os.Stderr
+		return command
+	})
+	if err != nil {
+		return fmt.Errorf("comparing over HTTPS: %w", err)
+	}
+	printHTTPS(os.Stdout, https)
+	return nil
 }
 
 func printTable(w io.Writer, r bench.Results) {
@@ -67,6 +100,24 @@ func printTargets(w io.Writer, r bench.Results, change time.Duration) {
 		atMost("P4", fmt.Sprintf("%s, 9 KB: 10,000 SidecarSets, times one", kind), ours[most].CPURatio(ours[one]), 1.1)
 	}
 	atMost("P8", "one of 1,000 SidecarSets changes: ms of CPU until visible", change.Seconds()*1000, 2)
+}
+
+func printHTTPS(w io.Writer, r bench.HTTPSResults) {
+	fmt.Fprintf(w, "\nOver HTTPS: HTTP/1.1, TLS 1.3, %d requests in flight on kept connections; client and server are two processes with one processor each.\n", bench.InFlight)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "Pod\tcase\tanswer\tserver\tCPU per request\trequests/s\tCPU, times static\trequests/s, times comparator\t")
+	for _, c := range bench.HTTPSCases {
+		for _, site := range bench.Sites {
+			fmt.Fprintf(table, "%s\t%s\t%d B\t%s\t%s\t%.0f\t%.2f\t%.2f\t\n", c.Size.Name, c.Kind, r.Answers[c], site,
+				micros(r.CPU(c, site)), r.Rate(c, site), r.CPURatio(c, site, bench.SiteStatic), r.RateRatio(c, site, bench.SiteComparator))
+		}
+	}
+	_ = table.Flush() // an error would come from w, which is the terminal
+	fmt.Fprintln(w)
+	match := bench.HTTPSCases[0]
+	static, rate := r.CPURatio(match, bench.SiteOurs, bench.SiteStatic), r.RateRatio(match, bench.SiteOurs, bench.SiteComparator)
+	verdict(w, "P5", "over HTTPS, matched, 9 KB: CPU, times a static answer of that size", static, 2, static <= 2, "<=")
+	verdict(w, "P5", "the same: requests/s, times the comparator", rate, 8, rate >= 8, ">=")
 }
 
 func verdict(w io.Writer, name, what string, got, want float64, met bool, relation string) {

@@ -1,0 +1,167 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/sidecarset/operator/webhooks"
+)
+
+// Site is who answers over HTTPS.
+type Site string
+
+// The sites that are compared.
+const (
+	// SiteStatic reads the body and writes an answer of the size that is asked
+	// for, on a server of net/http without any limit: what nobody can go below.
+	SiteStatic Site = "static"
+	// SiteBounded is the same on the operator's own server.
+	SiteBounded Site = "static on our server"
+	// SiteOurs is the operator's handler on the operator's own server.
+	SiteOurs Site = "ours"
+	// SiteComparator is the comparator on a server of net/http.
+	SiteComparator Site = "comparator"
+)
+
+// Sites are all sites, those that are compared next to one another.
+var Sites = []Site{SiteStatic, SiteOurs, SiteComparator, SiteBounded}
+
+// httpsSets is how many SidecarSets a site knows.
+const httpsSets = 100
+
+// Greeting is the first line that a site writes: how to reach it.
+type Greeting struct {
+	Address     string
+	Certificate []byte // DER, self-signed for 127.0.0.1
+}
+
+// Serve is the life of a site: it greets on out, serves one processor's worth of
+// requests on a loopback port, answers each line of in with its CPU time in
+// nanoseconds, and ends when in does. It is meant for a process of its own.
+func Serve(ctx context.Context, site Site, in io.Reader, out io.Writer) error {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	certificate, err := newCertificate()
+	if err != nil {
+		return err
+	}
+	address, err := listen(ctx, site, certificate)
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(out).Encode(Greeting{address.String(), certificate.Certificate[0]}); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		if _, err := fmt.Fprintln(out, processCPU().Nanoseconds()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func listen(ctx context.Context, site Site, certificate *tls.Certificate) (net.Addr, error) {
+	switch site {
+	case SiteStatic:
+		return listenPlainly(ctx, http.HandlerFunc(answerStatically), certificate)
+	case SiteBounded:
+		return listenBounded(ctx, http.HandlerFunc(answerStatically), certificate)
+	case SiteOurs:
+		return listenBounded(ctx, NewOurs(SidecarSets(httpsSets), Now), certificate)
+	case SiteComparator:
+		return listenPlainly(ctx, NewComparator(SidecarSets(httpsSets), Now), certificate)
+	default:
+		return nil, fmt.Errorf("there is no site %q", site)
+	}
+}
+
+// listenPlainly serves with what net/http has by itself, as an API server calls
+// a Service: HTTP/1.1 over TLS 1.3.
+func listenPlainly(ctx context.Context, handler http.Handler, certificate *tls.Certificate) (net.Addr, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	server := &http.Server{
+		Handler: handler, Protocols: protocols, ReadHeaderTimeout: 4 * time.Second,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS13},
+	}
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // nobody is left to hear of it
+	go func() { _ = server.ServeTLS(listener, "", "") }() // ends with the server
+	return listener.Addr(), nil
+}
+
+// listenBounded serves as the operator does, limits and deadlines included.
+func listenBounded(ctx context.Context, handler http.Handler, certificate *tls.Certificate) (net.Addr, error) {
+	server := webhooks.NewServer(webhooks.ServerOptions{
+		Address:        "127.0.0.1:0",
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
+		Grace:          -1,
+	})
+	server.RegisterIn(webhooks.GroupPods, webhooks.PathPods, handler)
+	failed := make(chan error, 1)
+	go func() { failed <- server.Start(ctx) }()
+	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		select {
+		case err := <-failed:
+			return false, err
+		default:
+			return server.Addr() != nil, nil
+		}
+	})
+	return server.Addr(), err
+}
+
+// answerStatically reads all of the body, as every webhook has to, and writes as
+// many bytes as the query says.
+func answerStatically(w http.ResponseWriter, r *http.Request) {
+	size, err := strconv.Atoi(r.URL.Query().Get("size"))
+	if err != nil || size < 0 || size > len(staticAnswer) {
+		http.Error(w, "which size?", http.StatusBadRequest)
+		return
+	}
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return // the client is gone
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(staticAnswer[:size]) // the client may be gone
+}
+
+var staticAnswer = make([]byte, 1<<20)
+
+// newCertificate makes what the operator issues itself: ECDSA on P-256.
+func newCertificate() (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
