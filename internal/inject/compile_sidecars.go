@@ -31,7 +31,8 @@ type sidecar struct {
 type template struct {
 	rest                 []byte // the members that do not depend on the Pod, without braces
 	env, mounts, devices []entry
-	hotEnv               []entry // behind all other variables
+	deviceVolumes        []string // what devices are of
+	hotEnv               []entry  // behind all other variables
 	transfers            []transfer
 	shareMounts          bool
 	shareDevices         bool
@@ -209,6 +210,9 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 	}
 	if sc := typed.SecurityContext; sc != nil && sc.Privileged != nil {
 		t.privileged = *sc.Privileged
+	}
+	for _, device := range typed.VolumeDevices {
+		t.deviceVolumes = append(t.deviceVolumes, device.Name)
 	}
 	var err error
 	take := func(into *[]entry, list any, key string) {

@@ -148,16 +148,17 @@ func (c *computation) notePropagation(s placed, from *source, m podEntry) {
 }
 
 // shareDevices appends the devices of the Pod's own containers where their paths
-// are free.
+// are free. Two containers may see one volume at different paths, but none may
+// see it twice: of those paths the first counts.
 func (c *computation) shareDevices(t *template, mounts []entry) []entry {
-	devices := slices.Clone(t.devices)
+	devices, volumes := slices.Clone(t.devices), slices.Clone(t.deviceVolumes)
 	for _, from := range c.appContainers() {
 		if from.Injected {
 			continue
 		}
 		for _, d := range from.devices {
-			if !hasKey(devices, d.key) && !hasKey(mounts, d.key) {
-				devices = append(devices, d.entry)
+			if !hasKey(devices, d.key) && !hasKey(mounts, d.key) && !slices.Contains(volumes, d.name) {
+				devices, volumes = append(devices, d.entry), append(volumes, d.name)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ type source struct {
 // podEntry is an element of one of those lists, with its JSON as submitted.
 type podEntry struct {
 	entry
-	subPathExpr, mountPropagation string
+	name, subPathExpr, mountPropagation string
 }
 
 func newSource(view *ContainerView) *source {
@@ -48,7 +48,7 @@ func podEntries(list json.RawMessage, key func(*entryMembers) string) []podEntry
 	for _, body := range bodies {
 		var members entryMembers
 		if utiljson.Unmarshal(body, &members) == nil && key(&members) != "" {
-			out = append(out, podEntry{entry{key(&members), body}, members.SubPathExpr, members.MountPropagation})
+			out = append(out, podEntry{entry{key(&members), body}, members.Name, members.SubPathExpr, members.MountPropagation})
 		}
 	}
 	return out
