@@ -40,7 +40,7 @@ func caseInput(t *testing.T, c *fixtures.Case, pod map[string]any) inject.Input 
 		t.Fatalf("Select: %v", err)
 	}
 	for _, p := range programs {
-		in.Candidates = append(in.Candidates, inject.Candidate{Current: p})
+		in.Candidates = append(in.Candidates, inject.Candidate{Current: p, History: catalog.History(p.Name()), Draw: 0.5})
 	}
 	return in
 }
