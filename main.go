@@ -102,20 +102,14 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.Add(rivals); err != nil {
 		return err
 	}
-	if o.answersWebhooks() {
-		err := webhooks.Setup(mgr, server, webhooks.Options{Catalog: catalog, Namespace: o.revisionNamespace, ExcludedNamespaces: o.excludedNamespaces, RequesterCheck: o.requesterCheck, Rival: rivals.Injector})
-		if err != nil {
-			return err
-		}
-		if err := addReadiness(mgr, "certificate", serving.Readiness.Check); err != nil {
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches}
+	if o.runsControllers() {
+		if err := parts.addControllers(); err != nil {
 			return err
 		}
 	}
-	if o.runsControllers() {
-		if err := serving.SetupLeader(mgr); err != nil {
-			return err
-		}
-		if err := controllers.Setup(mgr, catalog, controllers.Options{ExcludedNamespaces: o.excludedNamespaces, RevisionNamespace: o.revisionNamespace}); err != nil {
+	if o.answersWebhooks() {
+		if err := parts.addWebhooks(server); err != nil {
 			return err
 		}
 	}
@@ -130,20 +124,75 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	err = mgr.Start(ctx)
+	server.Wait() // its own times bound this
+	return err
 }
 
-// bundleTargets are the objects that tell API servers whom to trust. Those of the Pod webhook exist only while they hold entries.
+// parts are what the roles have in common.
+type parts struct {
+	mgr         ctrl.Manager
+	options     options
+	catalog     *webhooks.Catalog
+	serving     *certs.Serving
+	rivals      *controllers.Rivals
+	watches     *webhooks.WatchHealth
+	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
+}
+
+func (p *parts) addControllers() error {
+	o := p.options
+	if err := p.serving.SetupLeader(p.mgr); err != nil {
+		return err
+	}
+	var err error
+	if p.podWebhooks, err = controllers.NewPodWebhooks(p.mgr, o.podWebhooks(p.serving, p.rivals)); err != nil {
+		return err
+	}
+	if err := p.podWebhooks.AddLeader(p.mgr, p.catalog); err != nil {
+		return err
+	}
+	if err := p.mgr.Add(p.podWebhooks); err != nil {
+		return err
+	}
+	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
+		ExcludedNamespaces: o.excludedNamespaces,
+		PodWebhooks:        p.podWebhooks,
+		RevisionNamespace:  o.revisionNamespace,
+	})
+}
+
+func (p *parts) addWebhooks(server *webhooks.Server) error {
+	o := p.options
+	setup := webhooks.Options{
+		Catalog:            p.catalog,
+		Namespace:          o.namespace,
+		RevisionNamespace:  o.revisionNamespace,
+		ExcludedNamespaces: o.excludedNamespaces,
+		RequesterCheck:     o.requesterCheck,
+		Rival:              p.rivals.Injector,
+		Replica:            o.replica,
+		Ready:              []healthz.Checker{p.serving.Readiness.Check, p.watches.Ready},
+	}
+	// A process that may not write entries leaves them to the leader.
+	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
+		setup.Widener = p.podWebhooks
+	}
+	if err := webhooks.Setup(p.mgr, server, setup); err != nil {
+		return err
+	}
+	return addReadiness(p.mgr, "certificate", p.serving.Readiness.Check)
+}
+
+// bundleTargets are the objects that tell API servers whom to trust. Those of the
+// Pod webhook exist only while they hold entries.
 func bundleTargets() []certs.Target {
-	targets := []certs.Target{
+	return []certs.Target{
 		certs.MutatingWebhooks(mutatingConfiguration),
 		certs.ValidatingWebhooks(validatingConfiguration),
 		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
+		certs.MutatingWebhooksLabelled(entries.Labelled()).Optional(),
 	}
-	for i := range entries.MaxConfigurations {
-		targets = append(targets, certs.MutatingWebhooks(entries.ConfigurationName(i)).Optional())
-	}
-	return targets
 }
 
 // onEveryReplica runs, whoever leads.

@@ -46,6 +46,8 @@ type options struct {
 	tls12          bool
 	drainGrace     time.Duration
 	certs          certificateOptions
+	podWebhook     podWebhookOptions
+	replica        string // the name of this process
 
 	excludedNamespaces []string
 	requesterCheck     webhooks.RequesterMode
@@ -63,7 +65,7 @@ type options struct {
 // parseOptions reads the command line; getenv supplies the defaults that the
 // downward API sets.
 func parseOptions(args []string, getenv func(string) string) (options, error) {
-	o := options{namespace: getenv("POD_NAMESPACE")}
+	o := options{namespace: getenv("POD_NAMESPACE"), replica: replicaName(getenv("POD_NAME"))}
 	if o.namespace == "" {
 		o.namespace = defaultNamespace
 	}
@@ -80,7 +82,8 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 besides 1.3")
 	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process was asked to stop, so that endpoints are withdrawn first")
 	o.certs.bind(flags)
-	flags.StringVar(&excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. The webhook configuration has to say the same")
+	o.podWebhook.bind(flags)
+	flags.StringVar(&excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration has to say the same")
 	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(webhooks.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
@@ -121,7 +124,7 @@ func (o options) check(rest []string) error {
 	if o.drainGrace < 0 {
 		errs = append(errs, fmt.Errorf("--drain-grace=%s: use a time that is not negative", o.drainGrace))
 	}
-	errs = append(errs, o.certs.check(o.certificates()))
+	errs = append(errs, o.podWebhook.check(), o.certs.check(o.certificates()))
 	return errors.Join(errs...)
 }
 
@@ -175,7 +178,7 @@ func (o options) server(certificate getCertificate, stopping <-chan struct{}) we
 func (o options) manager(certificate getCertificate, watches *webhooks.WatchHealth) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  webhooks.CacheOptions(watches, o.revisionNamespace),
+		Cache:  webhooks.CacheOptions(watches, o.namespace, o.revisionNamespace),
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},

@@ -22,7 +22,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entries"
-	"github.com/sidecarset/operator/internal/rival"
 )
 
 // The entries of the Pod webhook. Names of objects that are made cannot be
@@ -45,11 +44,10 @@ type PodWebhooksOptions struct {
 	// Certificate says why API servers would not accept the certificate that
 	// is served; nil if they do.
 	Certificate func(context.Context) error
-	// Rival returns another injector; nil if there is none, or the function is
-	// nil. No SidecarSet is ready while there is one. Entries are kept all the
-	// same, so that nothing is missed when it goes; but not against another
-	// operator of our kind, whose entries have the same names.
-	Rival func() *rival.Injector
+	// Rivals knows another injector. No SidecarSet is ready while there is one.
+	// Entries are kept all the same, so that nothing is missed when it goes; but
+	// not against another operator of our kind, whose entries have the same names.
+	Rivals *Rivals
 	// Static says that an administrator keeps one entry for all Pods. None is
 	// written then; the leader still says which SidecarSets are ready.
 	Static bool
@@ -85,9 +83,6 @@ type PodWebhooks struct {
 func NewPodWebhooks(mgr ctrl.Manager, options PodWebhooksOptions) (*PodWebhooks, error) {
 	if options.AdmissionWindow == 0 {
 		options.AdmissionWindow = defaultAdmissionWindow
-	}
-	if options.Rival == nil {
-		options.Rival = func() *rival.Injector { return nil }
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -182,7 +177,7 @@ func (w *PodWebhooks) Widen(ctx context.Context, object map[string]any) error {
 }
 
 func (w *PodWebhooks) await(ctx context.Context, object map[string]any) error {
-	if other := w.options.Rival(); other.ClaimsEntries() {
+	if other := w.options.Rivals.Injector(); other.ClaimsEntries() {
 		return errors.New(other.Message())
 	}
 	set := &appsv1beta1.SidecarSet{}

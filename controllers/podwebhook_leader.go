@@ -94,6 +94,7 @@ func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
 	}
 	w.leader = l
 	sets.Notify(l.again)
+	w.options.Rivals.Notify(l.again)
 	return mgr.Add(l)
 }
 
@@ -172,7 +173,7 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 		return soon, err
 	}
 	l.forgetReplicas(ctx, dead)
-	view := &podWebhookView{programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rival(), unproven: map[int]string{}, now: now}
+	view := &podWebhookView{programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rivals.Injector(), unproven: map[int]string{}, now: now}
 	l.plan(view)
 	if !view.rival.ClaimsEntries() && !l.webhooks.options.Static {
 		err = l.write(ctx, view)

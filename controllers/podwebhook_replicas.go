@@ -8,7 +8,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/propagation"
@@ -37,7 +36,7 @@ const forgetAfter = 10 * time.Minute
 // are long gone are returned as dead.
 func (r *replicaWatch) live(ctx context.Context, now time.Time) (live []propagation.Replica, dead []*coordinationv1.Lease, err error) {
 	var list coordinationv1.LeaseList
-	err = r.leases.List(ctx, &list, client.InNamespace(r.namespace), client.MatchingLabelsSelector{Selector: replicaLeases()})
+	err = r.leases.List(ctx, &list, client.InNamespace(r.namespace), client.MatchingLabelsSelector{Selector: propagation.ReplicaLeases()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the Leases of replicas: %w", err)
 	}
@@ -69,11 +68,6 @@ func (r *replicaWatch) live(ctx context.Context, now time.Time) (live []propagat
 		return 1
 	})
 	return live, dead, nil
-}
-
-// replicaLeases selects the Leases by which replicas publish.
-func replicaLeases() labels.Selector {
-	return labels.SelectorFromSet(labels.Set{propagation.LabelReplica: "true"})
 }
 
 // lagging is the first replica that does not know a version yet; "" if all do.

@@ -82,7 +82,7 @@ start_replicas() {
   for i in 1 2; do
     webhook=$(free_port) probe=$(free_port)
     POD_NAME=replica-$i start "replica-$i" "$OPERATOR" --kubeconfig "$STATE/operator.kubeconfig" --namespace "$NAMESPACE" \
-      --webhook-bind-address "127.0.0.1:$webhook" --webhook-san 127.0.0.1 \
+      --webhook-bind-address "127.0.0.1:$webhook" --webhook-san 127.0.0.1 --pod-webhook-url "https://127.0.0.1:$1" \
       --health-probe-bind-address "127.0.0.1:$probe" --metrics-bind-address 0 --drain-grace 0s
     backends+=(-to "127.0.0.1:$webhook") probes+=("$probe")
   done
@@ -117,6 +117,7 @@ up() {
 
   title "A SidecarSet: a sidecar, a native sidecar and a volume"
   run apply -f hack/demo/sidecarset.yaml
+  run wait --for=condition=Ready sidecarset/demo --timeout=30s
 
   title "Two Deployments of the same app: one labelled for injection, one not"
   run apply -f hack/demo/deployments.yaml

@@ -316,11 +316,14 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 }
 
 // contentOf identifies what decides about Pods. Of the status that is only which
-// revision the content is recorded as: counters change with every Pod.
+// revision the content is recorded as: counters change with every Pod. The custom
+// version is a label to clients of v1alpha1, which change it without another
+// generation.
 func contentOf(object *unstructured.Unstructured) string {
 	status, _ := object.Object["status"].(map[string]any)
+	spec, _ := object.Object["spec"].(map[string]any)
 	return fmt.Sprint(object.GetUID(), object.GetGeneration(), object.GetDeletionTimestamp(), object.GetLabels(), object.GetAnnotations(),
-		status["observedGeneration"], status["latestRevision"], status["collisionCount"])
+		spec["customVersion"], status["observedGeneration"], status["latestRevision"], status["collisionCount"])
 }
 
 // applyNamespaces reports whether labels of any Namespace differ. Snapshots

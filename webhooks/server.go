@@ -88,6 +88,7 @@ type Server struct {
 	connections *connections
 	metrics     *serverMetrics
 	draining    atomic.Bool
+	running     sync.WaitGroup // Start
 
 	mu    sync.Mutex
 	paths map[string]bool
@@ -171,6 +172,8 @@ func (s *Server) RegisterIn(group Group, path string, handler http.Handler) {
 // then, serves on for the grace period, refuses new connections, waits for
 // requests in flight and closes what is left.
 func (s *Server) Start(ctx context.Context) error {
+	s.running.Add(1)
+	defer s.running.Done()
 	logger := logf.FromContext(ctx).WithName("webhook-server")
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.options.Address)
 	if err != nil {
@@ -191,6 +194,11 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	return s.drain(ctx, server, served)
 }
+
+// Wait returns once Start has returned, at once if it never ran. A manager that
+// lost its lease ends without waiting for anybody: call this before the process
+// exits, so that requests in flight are answered.
+func (s *Server) Wait() { s.running.Wait() }
 
 // stopping is closed as soon as the server may stop, at the latest when ctx
 // ends. Readiness follows it at once.

@@ -13,6 +13,7 @@ package webhooks
 import (
 	"fmt"
 	"net/http"
+	"slices"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -36,9 +37,11 @@ type Options struct {
 	// Catalog decides about Pods. It runs on every replica; whoever made it adds
 	// it to the manager.
 	Catalog *Catalog
-	// Namespace holds the ConfigMap that says which annotations SidecarSets may
-	// set, and the ControllerRevisions.
+	// Namespace is the operator's.
 	Namespace string
+	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
+	// may set, and the ControllerRevisions.
+	RevisionNamespace string
 	// ExcludedNamespaces are those whose Pods are never injected.
 	ExcludedNamespaces []string
 	// Rival returns another injector that is live; nil if there is none.
@@ -46,8 +49,11 @@ type Options struct {
 	// Widener makes API servers call us for what a SidecarSet selects while it is
 	// being admitted; nil where the leader alone does, after it is stored.
 	Widener Widener
-	// Doubt reports whether this replica may know less than others rely on.
-	Doubt func() bool
+	// Replica is the name by which this process tells the leader what it knows,
+	// unique among all processes. It does so once it is ready: when the checks of
+	// Ready, and those of what is set up here, say so.
+	Replica string
+	Ready   []healthz.Checker
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
 	RequesterCheck RequesterMode
 }
@@ -59,10 +65,11 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	instrumented := instrument(metrics.Registry)
 
 	server.Instrument(metrics.Registry)
+	publisher := newPublisher(mgr, server, o)
 	pods := NewPodInjector(PodInjectorOptions{
 		Catalog:            o.Catalog.Current,
 		Fresh:              newFreshness(live, o.Catalog).ensure,
-		Doubt:              o.Doubt,
+		Doubt:              publisher.Doubt,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
@@ -74,7 +81,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, wellFormed(NewSidecarSetDefaulter())))
 	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, wellFormed(NewSidecarSetValidator(SidecarSetValidatorOptions{
 		Reader:             live,
-		Namespace:          o.Namespace,
+		Namespace:          o.RevisionNamespace,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Widener:            o.Widener,
 		Requester: NewRequesterCheck(RequesterCheckOptions{
@@ -91,10 +98,28 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	if err := mgr.Add(server); err != nil {
 		return fmt.Errorf("adding the webhook server: %w", err)
 	}
+	if err := mgr.Add(publisher); err != nil {
+		return fmt.Errorf("adding the publisher: %w", err)
+	}
 	for name, check := range map[string]healthz.Checker{"webhook": server.Ready, "webhook-listener": server.StartedChecker()} {
 		if err := mgr.AddReadyzCheck(name, check); err != nil {
 			return fmt.Errorf("adding the readiness check %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// newPublisher returns what tells the leader that this replica answers Pods.
+func newPublisher(mgr ctrl.Manager, server *Server, o Options) *Publisher {
+	changed := make(chan struct{}, 1)
+	o.Catalog.Notify(changed)
+	return NewPublisher(PublisherOptions{
+		Name:      o.Replica,
+		Namespace: o.Namespace,
+		Writer:    mgr.GetClient(),
+		Observed:  o.Catalog.Observed,
+		Changed:   changed,
+		Ready:     append(slices.Clone(o.Ready), o.Catalog.Ready, server.Ready, server.StartedChecker()),
+		Registry:  metrics.Registry,
+	})
 }

@@ -8,7 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // WatchSilence is after how long without a sign of life a watch counts as
@@ -66,9 +70,10 @@ func NewWatchHealth(clk clock.PassiveClock, silence time.Duration) *WatchHealth 
 
 // CacheOptions are those that the manager's cache needs for what this package
 // and the controllers expect of it: watches are observed, managed fields are
-// left out, ControllerRevisions are those of SidecarSets in one namespace, and no
-// informer starts unless somebody asked for it by name.
-func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
+// left out, ControllerRevisions are those of SidecarSets in one namespace, Leases
+// those of replicas in the operator's, webhook configurations the planned ones,
+// and no informer starts unless somebody asked for it by name.
+func CacheOptions(health *WatchHealth, namespace, revisionNamespace string) cache.Options {
 	return cache.Options{
 		NewInformer:                 health.NewInformer,
 		ReaderFailOnMissingInformer: true,
@@ -76,19 +81,24 @@ func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&appsv1.ControllerRevision{}: {
 				Namespaces: map[string]cache.Config{revisionNamespace: {}},
-				Label:      labels.NewSelector().Add(carriesSidecarSet()),
+				Label:      carriesSidecarSet(),
 			},
+			&coordinationv1.Lease{}: {
+				Namespaces: map[string]cache.Config{namespace: {}},
+				Label:      propagation.ReplicaLeases(),
+			},
+			&admissionregistrationv1.MutatingWebhookConfiguration{}: {Label: entries.Labelled()},
 		},
 	}
 }
 
 // carriesSidecarSet selects what is the history of some SidecarSet.
-func carriesSidecarSet() labels.Requirement {
+func carriesSidecarSet() labels.Selector {
 	requirement, err := labels.NewRequirement(appsv1beta1.LabelSidecarSetName, selection.Exists, nil)
 	if err != nil { // of a constant
 		panic(err)
 	}
-	return *requirement
+	return labels.NewSelector().Add(*requirement)
 }
 
 // StripManagedFields is a transform for informers: it leaves out the record of

@@ -22,6 +22,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -43,6 +44,11 @@ const (
 	// coarseName is that of the entry that stands for all that have no room.
 	coarseName = "all" + nameSuffix
 )
+
+// Labelled selects the configuration objects that hold planned entries.
+func Labelled() labels.Selector {
+	return labels.SelectorFromSet(labels.Set{LabelConfiguration: "true"})
+}
 
 // ConfigurationName is the name of the i-th configuration object. Objects exist
 // only while they hold entries.

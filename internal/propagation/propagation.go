@@ -15,6 +15,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Paths of the webhook server that entries for Pods name.
@@ -75,12 +76,17 @@ const (
 )
 
 const (
-	// LabelReplica marks the Leases by which replicas publish, with any value.
+	// LabelReplica marks the Leases by which replicas publish.
 	LabelReplica = "sidecarset.io/webhook-replica"
 	// annotationObserved holds the resourceVersion up to which a replica's
 	// snapshot holds all SidecarSets.
 	annotationObserved = "sidecarset.io/observed-resource-version"
 )
+
+// ReplicaLeases selects the Leases by which replicas publish.
+func ReplicaLeases() labels.Selector {
+	return labels.SelectorFromSet(labels.Set{LabelReplica: "true"})
+}
 
 // Replica is what one replica publishes.
 type Replica struct {

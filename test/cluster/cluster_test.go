@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -61,15 +59,11 @@ func awaitCounters(t *testing.T, name string, within time.Duration, matched, upd
 	})
 }
 
-// awaitSelection waits until every replica would inject a Pod of the namespace;
-// its SidecarSet has the same name.
-func awaitSelection(t *testing.T, namespace string) {
+// awaitReady waits until new Pods of the namespace are injected; its SidecarSet
+// has the same name.
+func awaitReady(t *testing.T, namespace string) {
 	t.Helper()
-	for _, replica := range replicas {
-		stand.Eventually(t, 10*time.Second, "a snapshot that selects the Pod", func(ctx context.Context) error {
-			return replica.Injects(ctx, namespace, namespace, map[string]string{"sidecars": "yes"})
-		})
-	}
+	kubectl(t, "", "wait", "--for=condition=Ready", "sidecarset/"+namespace, "--timeout=60s")
 }
 
 func TestTheReadmesCommandIsACompleteInstall(t *testing.T) {
@@ -81,7 +75,7 @@ func TestTheReadmesCommandIsACompleteInstall(t *testing.T) {
 func TestADeploymentsPodsAreInjected(t *testing.T) {
 	namespace := newNamespace(t, "for=testadeploymentspodsareinjected")
 	apply(t, namespace, sidecarSet)
-	awaitSelection(t, namespace)
+	awaitReady(t, namespace)
 	apply(t, namespace, newDeployment("labelled", 5, "yes")+"---"+newDeployment("plain", 1, "no"))
 	awaitCounters(t, namespace, 60*time.Second, 5, 5, 5, 0)
 
@@ -106,7 +100,7 @@ func TestADeploymentsPodsAreInjected(t *testing.T) {
 func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	namespace := newNamespace(t, "for=teststatusfollowspodsthrougharestart")
 	apply(t, namespace, sidecarSet)
-	awaitSelection(t, namespace)
+	awaitReady(t, namespace)
 	apply(t, namespace, newDeployment("many", 200, "yes"))
 	awaitCounters(t, namespace, 120*time.Second, 200, 200, 200, 0)
 
@@ -143,7 +137,7 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 		replicas[i] = started
 	}
 	kubectl(t, "", "label", "--overwrite", "namespace", namespace, "for="+namespace)
-	awaitSelection(t, namespace)
+	awaitReady(t, namespace)
 	in("scale", "deployment", "many", "--replicas=50")
 	awaitCounters(t, namespace, 60*time.Second, 50, 50, 50, 0)
 
@@ -160,7 +154,7 @@ func TestAReplicaMayStopAtAnyTime(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := newNamespace(t, "for=testareplicamaystopatanytime")
 	apply(t, namespace, sidecarSet)
-	awaitSelection(t, namespace)
+	awaitReady(t, namespace)
 
 	stopped := make(chan error, 1)
 	go func() { stopped <- replicas[1].Stop(t.Context()) }()
@@ -189,13 +183,14 @@ func TestAReplicaMayStopAtAnyTime(t *testing.T) {
 	replicas[1] = started
 }
 
-// With every replica gone, Pods outside the excluded namespaces are refused: that
-// is what failurePolicy Fail says, and the message names the webhook. The
-// operator's own namespace goes on, or it could never come back.
-func TestTheOperatorsOwnPodsDoNotNeedIt(t *testing.T) {
-	if _, err := operator.Clients.CoreV1().Namespaces().Get(t.Context(), deploy.Namespace, metav1.GetOptions{}); err != nil {
-		t.Fatal(err)
-	}
+// With every replica gone, Pods that a SidecarSet selects are refused: that is
+// what failurePolicy Fail says, and the message names the webhook. Whatever else
+// is created is none of its business, least of all the operator's own Pods, or it
+// could never come back.
+func TestWithoutReplicasOnlySelectedPodsAreRefused(t *testing.T) {
+	namespace := newNamespace(t)
+	apply(t, namespace, strings.Replace(sidecarSet, "  namespaceSelector: {matchLabels: {for: NS}}\n", "", 1))
+	awaitReady(t, namespace)
 	for _, replica := range replicas {
 		replica.Kill()
 	}
@@ -208,13 +203,16 @@ func TestTheOperatorsOwnPodsDoNotNeedIt(t *testing.T) {
 			replicas[i] = started
 		}
 	}()
-	_, err := cluster.Kubectl(t.Context(), "", "-n", "default", "run", "refused", "--image=example.com/app:v1", "--dry-run=server")
-	if err == nil || !strings.Contains(err.Error(), "inject.pods.sidecarset.io") {
-		t.Errorf("a Pod in default: %v", err)
+	_, err := cluster.Kubectl(t.Context(), "", "-n", "default", "run", "refused", "--image=example.com/app:v1", "--dry-run=server", "--labels=sidecars=yes")
+	if err == nil || !strings.Contains(err.Error(), ".pods.sidecarset.io") {
+		t.Errorf("a selected Pod in default: %v", err)
+	}
+	if _, err := cluster.Kubectl(t.Context(), "", "-n", "default", "run", "plain", "--image=example.com/app:v1", "--dry-run=server"); err != nil {
+		t.Errorf("another Pod in default: %v", err)
 	}
 	for _, namespace := range []string{"kube-system", deploy.Namespace} {
 		const restricted = `{"spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":1,"seccompProfile":{"type":"RuntimeDefault"}},"containers":[{"name":"own","image":"x","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}`
-		if _, err := cluster.Kubectl(t.Context(), "", "-n", namespace, "run", "own", "--image=x", "--dry-run=server", "--overrides="+restricted); err != nil {
+		if _, err := cluster.Kubectl(t.Context(), "", "-n", namespace, "run", "own", "--image=x", "--dry-run=server", "--labels=sidecars=yes", "--overrides="+restricted); err != nil {
 			t.Errorf("a Pod in %s: %v", namespace, err)
 		}
 	}

@@ -216,7 +216,10 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 	}
 	if o.port == 0 {
 		replica.Webhook = stand.Address(number+1) + ":9443"
+	} else {
+		args = append([]string{"--pod-webhook-url=https://" + replica.Webhook}, args...)
 	}
+	args = slices.Concat(o.layout.flags(), args)
 	program, err := Program(ctx)
 	if err != nil {
 		return nil, err
@@ -232,7 +235,8 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes),
 			fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
 			"--drain-grace=1s",
-			"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+			"--pod-webhook-admission-window=3s",
+			"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms",
 		}, args...),
 		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
 	})
@@ -260,12 +264,10 @@ func (o *Operator) Bundle(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, webhook := range configuration.Webhooks {
-		if strings.HasPrefix(webhook.Name, "inject.") {
-			return webhook.ClientConfig.CABundle, nil
-		}
+	if len(configuration.Webhooks) == 0 {
+		return nil, fmt.Errorf("%s has no webhooks", MutatingConfiguration)
 	}
-	return nil, errors.New("there is no Pod webhook")
+	return configuration.Webhooks[0].ClientConfig.CABundle, nil
 }
 
 // AddEndpoint lets the Service of the webhooks reach the replica.

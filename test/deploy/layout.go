@@ -22,7 +22,18 @@ var (
 	// rights for certificates. Both need a network namespace.
 	CertManager         = Layout{"cert-manager", Default.accounts}
 	CertManagerInjector = Layout{"cert-manager-cainjector", Default.accounts}
+
+	// Static is config/overlays/static: one entry for all Pods. It needs a network namespace.
+	Static = Layout{"static", Default.accounts}
 )
+
+// flags are those that a process needs besides.
+func (l Layout) flags() []string {
+	if l.overlay == Static.overlay {
+		return []string{"--pod-webhook=static"}
+	}
+	return nil
+}
 
 // Accounts are the names of the ServiceAccounts.
 func (l Layout) Accounts() []string {

@@ -62,6 +62,6 @@ func (i *installation) start(t *testing.T, number int, args ...string) *deploy.R
 func (i *installation) awaitCalls(t *testing.T) {
 	t.Helper()
 	stand.Eventually(t, 20*time.Second, "webhooks that are reached", func(ctx context.Context) error {
-		return i.api.Create(ctx, pod("default", "probe"), client.DryRunAll)
+		return i.api.Create(ctx, probe(), client.DryRunAll)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,11 +75,23 @@ func untilCalled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for {
-		err := api.Create(ctx, pod("default", "probe"), client.DryRunAll)
+		err := api.Create(ctx, probe(), client.DryRunAll)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
 	}
+}
+
+// probe is a SidecarSet that nobody stores.
+func probe() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": appsv1beta1.GroupVersion.String(), "kind": appsv1beta1.Kind.Kind,
+		"metadata": map[string]any{"name": "probe"},
+		"spec": map[string]any{
+			"selector":   map[string]any{"matchLabels": map[string]any{"app": "probe"}},
+			"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v1"}},
+		},
+	}}
 }
 
 // newNamespace makes a namespace of the test's own, with labels if given.
@@ -114,6 +127,9 @@ func createSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstru
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
 	awaitObserved(t, set)
+	if paused, _, _ := unstructured.NestedBool(set.Object, "spec", "injectionStrategy", "paused"); !paused {
+		awaitReady(t, set)
+	}
 	return set
 }
 
@@ -144,6 +160,22 @@ func awaitObserved(t *testing.T, set *unstructured.Unstructured) {
 		}
 		if status.ObservedGeneration < set.GetGeneration() {
 			return fmt.Errorf("observed generation %d of %d", status.ObservedGeneration, set.GetGeneration())
+		}
+		return nil
+	})
+}
+
+// awaitReady waits until new Pods are injected.
+func awaitReady(t *testing.T, set *unstructured.Unstructured) {
+	t.Helper()
+	stand.Eventually(t, 20*time.Second, "the condition Ready of SidecarSet "+set.GetName(), func(ctx context.Context) error {
+		status, err := statusOf(ctx, set.GetName())
+		if err != nil {
+			return err
+		}
+		ready := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionReady)
+		if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration < set.GetGeneration() {
+			return fmt.Errorf("the condition is %+v", ready)
 		}
 		return nil
 	})

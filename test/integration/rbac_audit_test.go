@@ -166,7 +166,9 @@ var rare = map[string]string{
 	"events patch":            "for an event that happens again within minutes",
 	"namespaces list":         "informers list where the API server has no WatchList, or refuses it",
 	"pods list":               "the Pod watch begins with a list where the API server has no WatchList, or refuses it",
-	"mutatingwebhookconfigurations patch sidecarset-pods-0": "these exist only while Pods are sent here by exact entries",
+	"mutatingwebhookconfigurations get sidecarset-pods-0": "for entries that somebody else wrote at the same moment",
+	"leases list":   "informers list where the API server has no WatchList, or refuses it",
+	"leases delete": "by the leader, for a replica that has not been seen for ten minutes",
 }
 
 // isRare says whether a right is one of rare, by the key that says so.

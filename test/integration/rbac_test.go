@@ -95,7 +95,7 @@ func (s *scenario) run(t *testing.T, roles []string) {
 		t.Fatal(err)
 	}
 	s.awaitCalls(t)
-	for _, step := range []func(*testing.T){s.inject, s.revise, s.askForEverything, s.repair, s.scrape, s.uninstall} {
+	for _, step := range []func(*testing.T){s.inject, s.revise, s.askForEverything, s.repair, s.scrape, s.uninstall, s.leave} {
 		step(t)
 	}
 }
@@ -301,6 +301,14 @@ func (s *scenario) stranger(t *testing.T) string {
 func (s *scenario) uninstall(t *testing.T) {
 	t.Helper()
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout=30s"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leave ends the processes that answer webhooks, as a rollout would.
+func (s *scenario) leave(t *testing.T) {
+	t.Helper()
+	if err := s.webhook.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

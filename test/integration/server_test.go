@@ -56,7 +56,7 @@ func TestAResetBundleIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	configurations := operator.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	reset := []byte(`[{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}]`)
+	reset := []byte(`[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]`)
 	if _, err := configurations.Patch(t.Context(), deploy.MutatingConfiguration, types.JSONPatchType, reset, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

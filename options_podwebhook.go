@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/controllers"
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+// The values of --pod-webhook.
+const (
+	podWebhookExact  = "exact"
+	podWebhookStatic = "static"
+)
+
+// podWebhookOptions are the flags about how API servers come to call us for Pods.
+type podWebhookOptions struct {
+	mode            string
+	reinvocation    string
+	url             string
+	admissionWindow time.Duration
+}
+
+func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
+	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "who keeps the webhook entries for Pods: `exact`, the operator, with entries for just the Pods that SidecarSets select; or static, an administrator, with one entry for all Pods (config/overlays/static)")
+	flags.StringVar(&o.reinvocation, "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded where another webhook adds labels or containers after ours")
+	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs by which API servers reach exact entries, such as https://127.0.0.1:9443; default is the Service")
+	flags.DurationVar(&o.admissionWindow, "pod-webhook-admission-window", 90*time.Second, "`time` that a SidecarSet can be on its way between admission and storage at most; so long Pods of a new entry wait for a live look-up of SidecarSets, and an entry that nobody needs stays")
+}
+
+func (o *podWebhookOptions) check() error {
+	var errs []error
+	if o.mode != podWebhookExact && o.mode != podWebhookStatic {
+		errs = append(errs, fmt.Errorf("--pod-webhook=%s: use exact or static", o.mode))
+	}
+	switch admissionregistrationv1.ReinvocationPolicyType(o.reinvocation) {
+	case admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy:
+	default:
+		errs = append(errs, fmt.Errorf("--pod-webhook-reinvocation=%s: use Never or IfNeeded", o.reinvocation))
+	}
+	if u, err := url.Parse(o.url); o.url != "" && (err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
+		errs = append(errs, fmt.Errorf("--pod-webhook-url=%s: use an https URL without a query, such as https://127.0.0.1:9443", o.url))
+	}
+	if o.admissionWindow < time.Second {
+		errs = append(errs, fmt.Errorf("--pod-webhook-admission-window=%s: use at least 1s", o.admissionWindow))
+	}
+	return errors.Join(errs...)
+}
+
+// podWebhooks are the options of what keeps the entries.
+func (o *options) podWebhooks(serving *certs.Serving, rivals *controllers.Rivals) controllers.PodWebhooksOptions {
+	return controllers.PodWebhooksOptions{
+		Settings: entries.Settings{
+			Namespace:          o.namespace,
+			ExcludedNamespaces: o.excludedNamespaces,
+			Service:            admissionregistrationv1.ServiceReference{Namespace: o.namespace, Name: o.webhookService},
+			URL:                o.podWebhook.url,
+			Reinvocation:       admissionregistrationv1.ReinvocationPolicyType(o.podWebhook.reinvocation),
+		},
+		Bundle:          serving.Source.Bundle,
+		Certificate:     serving.Readiness.Ready,
+		Rivals:          rivals,
+		Static:          o.podWebhook.mode == podWebhookStatic,
+		AdmissionWindow: o.podWebhook.admissionWindow,
+	}
+}
+
+// replicaName is unique among the processes that run or ran lately: a container
+// that is started again is another replica.
+func replicaName(pod string) string {
+	if pod == "" {
+		pod = "process"
+	}
+	return strings.ToLower(pod) + "-" + utilrand.String(5)
+}
