@@ -77,22 +77,26 @@ func parseEntry(name, raw string) (recordedEntry, bool) {
 		return newEntry(HashEntry{SidecarSetName: name, Hash: unquote(raw)}), true
 	case '{':
 		var hash, revision string
-		for member, value := range members(raw) {
-			switch {
-			case member == "controllerRevision" && value[0] == '"':
-				revision = unquote(value)
-			case member != "hash":
-			case value[0] == '"':
-				hash = unquote(value)
-			case value == "null":
-				hash = ""
-			default:
-				return recordedEntry{}, false
+		readable := true
+		for member, value := range members(raw) { // the last of several counts
+			switch member {
+			case "controllerRevision":
+				revision, _ = parseString(value)
+			case "hash":
+				hash, readable = parseString(value)
 			}
 		}
-		return recordedEntry{name: name, hash: hash, revision: revision, raw: raw}, true
+		return recordedEntry{name: name, hash: hash, revision: revision, raw: raw}, readable
 	}
 	return recordedEntry{}, false
+}
+
+// parseString reads a string, or a null that stands for the empty one.
+func parseString(raw string) (string, bool) {
+	if raw[0] != '"' {
+		return "", raw == "null"
+	}
+	return unquote(raw), true
 }
 
 func newEntry(e HashEntry) recordedEntry {
