@@ -1,0 +1,405 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// onlyHere is a spec that selects app=<app> in the test's namespace.
+func onlyHere(app string) string {
+	return fmt.Sprintf("selector: {matchLabels: {app: %s}}\n%scontainers: [{name: side-%s, image: \"example.com/side:v1\"}]\n", app, inNamespace, app)
+}
+
+// podEntries returns the entries for Pods that stand, by the app label that they
+// select in a namespace.
+func podEntries(ctx context.Context, c client.Client, namespace string) (map[string]admissionregistrationv1.MutatingWebhook, error) {
+	var list admissionregistrationv1.MutatingWebhookConfigurationList
+	if err := c.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+		return nil, err
+	}
+	found := map[string]admissionregistrationv1.MutatingWebhook{}
+	for i := range list.Items {
+		for _, w := range list.Items[i].Webhooks {
+			if w.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != namespace || w.Rules[0].Resources[0] != "pods" {
+				continue
+			}
+			app := w.ObjectSelector.MatchLabels["app"]
+			if _, twice := found[app]; twice {
+				return nil, fmt.Errorf("there are two entries for app=%s", app)
+			}
+			found[app] = w
+		}
+	}
+	return found, nil
+}
+
+func mustEntries(t *testing.T, namespace string) map[string]admissionregistrationv1.MutatingWebhook {
+	t.Helper()
+	found, err := podEntries(t.Context(), api, namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// podCalls is how many Pods the API server has sent to any of our entries.
+func podCalls(t *testing.T) int {
+	t.Helper()
+	text, err := cluster.Kubectl(t.Context(), "", "get", "--raw", "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "apiserver_admission_webhook_request_total{") && strings.Contains(line, `.pods.sidecarset.io"`) {
+			n, err := strconv.Atoi(strings.TrimSpace(line[strings.LastIndex(line, " "):]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls += n
+		}
+	}
+	return calls
+}
+
+// The SidecarSet is admitted only when every API server calls us for what it
+// selects, so nobody has to wait between the two.
+func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	for i := range 10 {
+		app := fmt.Sprintf("behind-%d", i)
+		set := newSidecarSet(t, namespace, onlyHere(app))
+		p := pod(namespace, app, "app="+app)
+		create(t, set)
+		t.Cleanup(func() { deleteSidecarSet(t, set) })
+		create(t, p)
+		if diff := cmp.Diff([]string{"side-" + app, "app"}, containerNames(p.Spec.Containers)); diff != "" {
+			t.Errorf("containers of Pod %d (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+// The entry for its selectors is in force long since, on the path that answers
+// from a snapshot which may not know the second one.
+func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	createSidecarSet(t, namespace, onlyHere("web"))
+	awaitPath(t, namespace, "web", propagation.PathPods)
+	for i := range 5 {
+		name := fmt.Sprintf("side-%d", i)
+		second := newSidecarSet(t, namespace, strings.ReplaceAll(onlyHere("web"), "side-web", name))
+		p := pod(namespace, name, "app=web")
+		create(t, second)
+		t.Cleanup(func() { deleteSidecarSet(t, second) })
+		create(t, p)
+		if got := containerNames(p.Spec.Containers); !slices.Contains(got, name) || !slices.Contains(got, "side-web") {
+			t.Errorf("the containers are %q, want side-web and %s among them", got, name)
+		}
+	}
+	if got := len(mustEntries(t, namespace)); got != 1 {
+		t.Errorf("there are %d entries for equal selectors", got)
+	}
+}
+
+// awaitPath waits until the entry for an app names a path.
+func awaitPath(t *testing.T, namespace, app, path string) {
+	t.Helper()
+	stand.Eventually(t, 60*time.Second, "the entry of "+app+" on "+path, func(ctx context.Context) error {
+		found, err := podEntries(ctx, api, namespace)
+		if err != nil {
+			return err
+		}
+		if entry, ok := found[app]; !ok || !strings.HasSuffix(pathOf(entry), path) {
+			return fmt.Errorf("entries are %v", found)
+		}
+		return nil
+	})
+}
+
+func pathOf(w admissionregistrationv1.MutatingWebhook) string {
+	if w.ClientConfig.Service != nil {
+		return *w.ClientConfig.Service.Path
+	}
+	return *w.ClientConfig.URL
+}
+
+func TestUnselectedPodsNeverReachTheWebhook(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	createSidecarSet(t, namespace, onlyHere("web"))
+	elsewhere := newNamespace(t, nil)
+	before := podCalls(t)
+	for i := range 25 {
+		create(t, pod(namespace, fmt.Sprintf("other-%d", i), "app=other"))
+		create(t, pod(elsewhere, fmt.Sprintf("elsewhere-%d", i), "app=web"))
+	}
+	if calls := podCalls(t) - before; calls != 0 {
+		t.Errorf("the API server called the webhook %d times for 50 Pods that nothing selects", calls)
+	}
+	create(t, pod(namespace, "selected", "app=web"))
+	if calls := podCalls(t) - before; calls != 1 {
+		t.Errorf("the API server called the webhook %d times for a Pod that is selected", calls)
+	}
+}
+
+// Three entries select the Pod. Each of its SidecarSets comes with the first
+// call; the other two find it done.
+func TestAPodThatSeveralEntriesSelectIsInjectedByTheFirst(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	for _, key := range []string{"a", "b", "c"} {
+		createSidecarSet(t, namespace, strings.Replace(onlyHere(key), "{app: "+key+"}", "{"+key+": \"yes\"}", 1))
+	}
+	before := podCalls(t)
+	p := pod(namespace, "", "a=yes", "b=yes", "c=yes")
+	p.GenerateName = "p-"
+	create(t, p)
+	got := containerNames(p.Spec.Containers)
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"app", "side-a", "side-b", "side-c"}, got); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	if calls := podCalls(t) - before; calls != 3 {
+		t.Errorf("%d calls for 3 entries", calls)
+	}
+}
+
+// Whoever deletes or edits an entry is answered by the leader.
+func TestEntriesAreRestored(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, onlyHere("web"))
+	awaitPath(t, namespace, "web", propagation.PathPods)
+	entry := mustEntries(t, namespace)["web"]
+	holder := func(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, int, error) {
+		var list admissionregistrationv1.MutatingWebhookConfigurationList
+		err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()})
+		for i := range list.Items {
+			for k, w := range list.Items[i].Webhooks {
+				if w.Name == entry.Name {
+					return &list.Items[i], k, nil
+				}
+			}
+		}
+		return nil, 0, errors.Join(err, errors.New("no object holds the entry"))
+	}
+	restored := func(ctx context.Context) error {
+		now, at, err := holder(ctx)
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(entry.FailurePolicy, now.Webhooks[at].FailurePolicy); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	}
+	for name, damage := range map[string]func(c *admissionregistrationv1.MutatingWebhookConfiguration, at int) error{
+		"deleted": func(c *admissionregistrationv1.MutatingWebhookConfiguration, _ int) error {
+			return api.Delete(t.Context(), c)
+		},
+		"edited": func(c *admissionregistrationv1.MutatingWebhookConfiguration, at int) error {
+			c.Webhooks[at].FailurePolicy = new(admissionregistrationv1.Ignore)
+			return api.Update(t.Context(), c)
+		},
+		"emptied": func(c *admissionregistrationv1.MutatingWebhookConfiguration, _ int) error {
+			c.Webhooks = nil
+			return api.Update(t.Context(), c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, at, err := holder(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for err = damage(c, at); apierrors.IsConflict(err); err = damage(c, at) {
+				if c, at, err = holder(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			stand.Eventually(t, 10*time.Second, "the entry", restored)
+		})
+	}
+	awaitReady(t, set)
+	create(t, pod(namespace, "after", "app=web"))
+}
+
+// Entries of SidecarSets that are gone go too, but not before every SidecarSet
+// that may have been admitted meanwhile is known.
+func TestTheEntryGoesAfterItsLastSidecarSet(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	first, second := createSidecarSet(t, namespace, onlyHere("web")), createSidecarSet(t, namespace, strings.Replace(onlyHere("web"), "side-web", "side-2", 1))
+	deleteSidecarSet(t, first)
+	create(t, pod(namespace, "between", "app=web"))
+	if got := len(mustEntries(t, namespace)); got != 1 {
+		t.Errorf("%d entries while one of two SidecarSets is left", got)
+	}
+	deleteSidecarSet(t, second)
+	stand.Eventually(t, 60*time.Second, "no entry", func(ctx context.Context) error {
+		found, err := podEntries(ctx, api, namespace)
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("entries are %v", found)
+		}
+		return err
+	})
+}
+
+func TestAnnotationsChooseWhatHappensWithoutAnAnswer(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := newSidecarSet(t, namespace, onlyHere("web"))
+	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore", appsv1beta1.AnnotationTimeoutSeconds: "7"})
+	create(t, set)
+	t.Cleanup(func() { deleteSidecarSet(t, set) })
+	entry := mustEntries(t, namespace)["web"]
+	if *entry.FailurePolicy != admissionregistrationv1.Ignore || *entry.TimeoutSeconds != 7 {
+		t.Errorf("policy %s, %d s", *entry.FailurePolicy, *entry.TimeoutSeconds)
+	}
+	for key, value := range map[string]string{appsv1beta1.AnnotationFailurePolicy: "Sometimes", appsv1beta1.AnnotationTimeoutSeconds: "31"} {
+		wrong := newSidecarSet(t, namespace, onlyHere("wrong"))
+		wrong.SetAnnotations(map[string]string{key: value})
+		if err := api.Create(t.Context(), wrong); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), key) {
+			t.Errorf("%s=%s: %v, want a refusal that names the annotation", key, value, err)
+		}
+	}
+}
+
+// A dry run changes nothing, and neither does a change that is no concern of new
+// Pods.
+func TestADryRunWritesNoEntry(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := newSidecarSet(t, namespace, onlyHere("dry"))
+	if err := api.Create(t.Context(), set, client.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	if got := mustEntries(t, namespace); len(got) != 0 {
+		t.Errorf("entries are %v", got)
+	}
+}
+
+// Where an administrator keeps one entry for all Pods, nothing else is written,
+// and SidecarSets are ready all the same.
+func TestStaticModeWritesNoEntries(t *testing.T) {
+	operator.NeedReplicas(t)
+	i := newInstallation(t, stand.Options{}, deploy.Static)
+	i.start(t, 20)
+	i.awaitCalls(t)
+	set := newSidecarSet(t, "default", onlyHere("web"))
+	set.SetGenerateName("")
+	set.SetName("web")
+	if err := i.api.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/web", "--timeout=60s"); err != nil {
+		t.Fatal(err)
+	}
+	p := pod("default", "p", "app=web")
+	if err := i.api.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"side-web", "app"}, containerNames(p.Spec.Containers)); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	found, err := podEntries(t.Context(), i.api, "default")
+	if err != nil || len(found) != 0 {
+		t.Errorf("entries are %v, %v", found, err)
+	}
+}
+
+// Whatever of the operator is deleted first, no entry stays that refuses Pods.
+func TestUninstallingTakesTheEntries(t *testing.T) {
+	operator.NeedReplicas(t)
+	gone := func(i *installation) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			var list admissionregistrationv1.MutatingWebhookConfigurationList
+			if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+				return err
+			}
+			if len(list.Items) > 0 {
+				return fmt.Errorf("%s is still there", list.Items[0].Name)
+			}
+			return nil
+		}
+	}
+	for name, uninstall := range map[string][]string{
+		"the CustomResourceDefinition": {"delete", "crd", deploy.CRD, "--timeout=30s"},
+		"the Namespace":                {"delete", "namespace", deploy.Namespace, "--wait=false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newInstallation(t, stand.Options{}, deploy.Default)
+			i.start(t, 20)
+			i.awaitCalls(t)
+			set := newSidecarSet(t, "default", onlyHere("web"))
+			set.SetGenerateName("web-")
+			if err := i.api.Create(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			if err := gone(i)(t.Context()); err == nil {
+				t.Fatal("there is no entry to begin with")
+			}
+			if _, err := i.cluster.Kubectl(t.Context(), "", uninstall...); err != nil {
+				t.Fatal(err)
+			}
+			stand.Eventually(t, 30*time.Second, "no entries", gone(i))
+			if err := i.api.Create(t.Context(), pod("default", "p", "app=web")); err != nil {
+				t.Errorf("a Pod: %v", err)
+			}
+		})
+	}
+}
+
+// Entries that are as they should be are not written again.
+func TestEntriesAreLeftInPeace(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, onlyHere("web"))
+	awaitPath(t, namespace, "web", propagation.PathPods)
+	versions := func() map[string]string {
+		var list metav1.PartialObjectMetadataList
+		list.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfigurationList"))
+		if err := api.List(t.Context(), &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]string{}
+		for i := range list.Items {
+			found[list.Items[i].Name] = list.Items[i].ResourceVersion
+		}
+		return found
+	}
+	n := int32(0)
+	stand.Eventually(t, 60*time.Second, "entries that nobody writes", func(ctx context.Context) error { // once those of other tests have gone
+		before := versions()
+		n++
+		// What changes a SidecarSet and nothing about new Pods, and what changes Pods.
+		labelled := &unstructured.Unstructured{}
+		labelled.SetGroupVersionKind(appsv1beta1.Kind)
+		labelled.SetName(set.GetName())
+		label := fmt.Sprintf(`{"metadata": {"labels": {"note": "%d"}}}`, n)
+		if err := api.Patch(ctx, labelled, client.RawPatch(types.MergePatchType, []byte(label))); err != nil {
+			return err
+		}
+		create(t, pod(namespace, fmt.Sprintf("p-%d", n), "app=web"))
+		awaitCounters(t, set, counters{Matched: n, Updated: n})
+		if diff := cmp.Diff(before, versions()); diff != "" {
+			return fmt.Errorf("resource versions (-before +after):\n%s", diff)
+		}
+		return nil
+	})
+}
