@@ -67,8 +67,9 @@ type SidecarSetSpec struct {
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
-	// volumes that the containers above mount. A volume is added to the Pod only
-	// if an injected container mounts it and the Pod has none of that name.
+	// volumes that the containers above mount or use as devices. A volume is added
+	// to the Pod only if an injected container does so and the Pod has none of
+	// that name.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -76,7 +77,8 @@ type SidecarSetSpec struct {
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
 	// updateStrategy says whether and how the sidecars of running Pods follow a
-	// change of this SidecarSet.
+	// change of this SidecarSet. For now it is stored and checked, running Pods
+	// stay as they are, and injectionStrategy.revision reads it.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
 	// injectionStrategy says what new Pods receive.
 	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
@@ -88,14 +90,16 @@ type SidecarSetSpec struct {
 	// +patchStrategy=merge
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// revisionHistoryLimit is the number of old revisions to keep. Default 10,
-	// at least 1 is kept.
+	// revisionHistoryLimit is the number of revisions to keep, the current one
+	// included. Default 10, at least 1. Those that matched Pods carry, and the one
+	// that injectionStrategy.revision names, are kept beyond it.
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 
 	// patchPodMetadata sets annotations on new Pods that this SidecarSet selects.
 	// The keys have to be allowed by the cluster's administrator, in the
-	// ConfigMap kruise-configuration in the operator's namespace. An annotation
-	// key may stand in one entry only.
+	// ConfigMap kruise-configuration in the operator's namespace, or in the one
+	// that its flag --revision-namespace names. An annotation key may stand in one
+	// entry only.
 	PatchPodMetadata []SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
 }
 

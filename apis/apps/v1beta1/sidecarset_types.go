@@ -62,8 +62,9 @@ type SidecarSetSpec struct {
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
-	// volumes that the containers above mount. A volume is added to the Pod only
-	// if an injected container mounts it and the Pod has none of that name.
+	// volumes that the containers above mount or use as devices. A volume is added
+	// to the Pod only if an injected container does so and the Pod has none of
+	// that name.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -71,7 +72,8 @@ type SidecarSetSpec struct {
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
 	// updateStrategy says whether and how the sidecars of running Pods follow a
-	// change of this SidecarSet.
+	// change of this SidecarSet. For now it is stored and checked, running Pods
+	// stay as they are, and injectionStrategy.revision reads it.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
 	// injectionStrategy says what new Pods receive.
 	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
@@ -83,14 +85,16 @@ type SidecarSetSpec struct {
 	// +patchStrategy=merge
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// revisionHistoryLimit is the number of old revisions to keep. Default 10,
-	// at least 1 is kept.
+	// revisionHistoryLimit is the number of revisions to keep, the current one
+	// included. Default 10, at least 1. Those that matched Pods carry, and the one
+	// that injectionStrategy.revision names, are kept beyond it.
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 
 	// patchPodMetadata sets annotations on new Pods that this SidecarSet selects.
 	// The keys have to be allowed by the cluster's administrator, in the
-	// ConfigMap kruise-configuration in the operator's namespace. An annotation
-	// key may stand in one entry only.
+	// ConfigMap kruise-configuration in the operator's namespace, or in the one
+	// that its flag --revision-namespace names. An annotation key may stand in one
+	// entry only.
 	PatchPodMetadata []SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
 
 	// customVersion names the current revision, so that
@@ -100,8 +104,8 @@ type SidecarSetSpec struct {
 }
 
 // SidecarContainer is a container of a Pod plus the rules of its injection.
-// Every member of a Pod's container may be used, including ones that are newer
-// than the operator: they travel as they were written.
+// Every member of a Pod's container but resources.claims may be used, including
+// ones that are newer than the operator: they travel as they were written.
 type SidecarContainer struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -111,22 +115,27 @@ type SidecarContainer struct {
 	// (AfterAppContainer) the Pod's own containers of the same list. Default
 	// BeforeAppContainer for containers, AfterAppContainer for initContainers.
 	PodInjectPolicy PodInjectPolicyType `json:"podInjectPolicy,omitempty"`
-	// upgradeStrategy says how the sidecar is replaced in running Pods. Default
-	// ColdUpgrade.
+	// upgradeStrategy says how the sidecar is replaced in running Pods, and for
+	// that injects one or two containers. Default ColdUpgrade. It has no effect on
+	// an init container that ends.
 	UpgradeStrategy SidecarContainerUpgradeStrategy `json:"upgradeStrategy,omitempty"`
 	// shareVolumePolicy, when its type is enabled, also mounts into the sidecar
-	// every volume that the app's containers mount, at the same paths. A path
-	// that the sidecar mounts itself is kept. Default disabled.
+	// every volume that the app's containers mount, at the same paths, and brings
+	// the variables that a subPathExpr names. A path that the sidecar uses itself
+	// is kept, as its mount or its device. Default disabled.
 	ShareVolumePolicy ShareVolumePolicy `json:"shareVolumePolicy,omitempty"`
 	// shareVolumeDevicePolicy, when its type is enabled, shares the raw block
-	// devices of the app's containers in the same way. Absent means disabled.
+	// devices of the app's containers in the same way, each volume once. Absent
+	// means disabled.
 	ShareVolumeDevicePolicy *ShareVolumePolicy `json:"shareVolumeDevicePolicy,omitempty"`
 	// transferEnv copies environment variables from the app's containers into
-	// the sidecar. A variable that the sidecar sets itself is kept.
+	// the sidecar, with their values or where these come from. A variable that the
+	// sidecar sets itself is kept. Sidecars and init containers are no sources.
 	TransferEnv []TransferEnvVar `json:"transferEnv,omitempty"`
 	// resourcesPolicy computes the sidecar's resources from those of the app's
-	// containers when the Pod is created. It cannot be combined with resources;
-	// among initContainers it is for native sidecars only.
+	// containers when the Pod is created. It cannot be combined with
+	// resources.limits and resources.requests; among initContainers it is for
+	// native sidecars only.
 	ResourcesPolicy *ResourcesPolicy `json:"resourcesPolicy,omitempty"`
 }
 
@@ -157,7 +166,8 @@ type SidecarContainerUpgradeStrategy struct {
 	// once set.
 	UpgradeType SidecarContainerUpgradeType `json:"upgradeType,omitempty"`
 	// hotUpgradeEmptyImage is the image that the idle one of the two containers
-	// of a hot upgrade runs. Used with upgradeType HotUpgrade only.
+	// of a hot upgrade runs. Required with upgradeType HotUpgrade, and used with
+	// it only.
 	HotUpgradeEmptyImage string `json:"hotUpgradeEmptyImage,omitempty"`
 }
 
@@ -229,7 +239,7 @@ type ResourcesExpr struct {
 	// target containers has none.
 	Limits *ResourceExprLimits `json:"limits,omitempty"`
 	// requests computes the sidecar's requests; a container without a request
-	// counts as 0.
+	// counts as 0. Kubernetes makes a request of a limit where there is none.
 	Requests *ResourceExprRequests `json:"requests,omitempty"`
 }
 
@@ -266,8 +276,8 @@ type SidecarSetInjectRevisionPolicy string
 const (
 	// AlwaysSidecarSetInjectRevisionPolicy injects the recorded revision always.
 	AlwaysSidecarSetInjectRevisionPolicy SidecarSetInjectRevisionPolicy = "Always"
-	// PartialSidecarSetInjectRevisionPolicy injects it into the share of new
-	// Pods that updateStrategy.partition keeps old, the current one into the rest.
+	// PartialSidecarSetInjectRevisionPolicy injects it into the new Pods that the
+	// update strategy keeps old, the current one into the rest.
 	PartialSidecarSetInjectRevisionPolicy SidecarSetInjectRevisionPolicy = "Partial"
 )
 
@@ -279,8 +289,10 @@ type SidecarSetInjectRevision struct {
 	// revisionName is the name of the revision's ControllerRevision.
 	RevisionName *string `json:"revisionName,omitempty"`
 	// policy is Always (default): every new Pod receives the recorded revision;
-	// or Partial: only the share that updateStrategy.partition, a percentage,
-	// keeps on the old revision.
+	// or Partial: those that updateStrategy.selector leaves out, and by chance the
+	// share of the others that updateStrategy.partition, a percentage, keeps on
+	// the old revision; a number of Pods keeps none. While updateStrategy.paused,
+	// every new Pod receives the recorded one.
 	// +kubebuilder:validation:Enum=Always;Partial
 	// +kubebuilder:default=Always
 	Policy SidecarSetInjectRevisionPolicy `json:"policy,omitempty"`
@@ -401,8 +413,9 @@ type SidecarSetStatus struct {
 	// that do not carry the sidecars: created before the SidecarSet, while it was
 	// paused, or while its webhook could not be reached.
 	UninjectedPods int32 `json:"uninjectedPods,omitempty"`
-	// conditions describe the state of this SidecarSet for people and for
-	// kubectl wait.
+	// conditions describe the state of this SidecarSet for people and for kubectl
+	// wait. Accepted: the operator can use the object. Ready: the next Pod that
+	// it selects gets what the spec of the condition's observedGeneration says.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
