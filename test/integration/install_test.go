@@ -2,11 +2,16 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -91,6 +96,62 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 	stand.Eventually(t, 10*time.Second, "a new leader", func(ctx context.Context) error {
 		now, err := leaseHolder(ctx)
 		if err == nil && (now == "" || now == before) {
+			err = fmt.Errorf("the holder is %q", now)
+		}
+		return err
+	})
+}
+
+// A leader that loses its lease has to end. Requests that reach it until its
+// endpoint is withdrawn are answered all the same.
+func TestALostLeaseFailsNoCall(t *testing.T) {
+	operator.NeedReplicas(t)
+	namespace := newNamespace(t, nil)
+	createSidecarSet(t, namespace, onlyHere("web"))
+	i := leader(t)
+	stop, failures := make(chan struct{}), make(chan error, 1)
+	go func() {
+		var failed error
+		for {
+			select {
+			case <-stop:
+				failures <- failed
+				return
+			default:
+				p := pod(namespace, "p", "app=web")
+				if err := api.Create(t.Context(), p, client.DryRunAll); err != nil || len(p.Spec.Containers) != 2 {
+					failed = fmt.Errorf("%d containers: %w", len(p.Spec.Containers), err)
+				}
+			}
+		}
+	}()
+	steal := []byte(`{"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 15}}`)
+	if _, err := operator.Clients.CoordinationV1().Leases(deploy.Namespace).Patch(t.Context(), deploy.Lease, types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 30*time.Second, "the leader to leave", func(ctx context.Context) error {
+		if replicas[i].Ready(ctx) == nil {
+			return errors.New("it is ready")
+		}
+		return operator.RemoveEndpoint(ctx, replicas[i])
+	})
+	stand.Eventually(t, 30*time.Second, "its end", func(context.Context) error {
+		if replicas[i].Running() {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	close(stop)
+	if err := <-failures; err != nil {
+		t.Errorf("a Pod: %v", err)
+	}
+	var err error
+	if replicas[i], err = operator.StartReplica(t.Context(), replicas[i].Number); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 20*time.Second, "a leader", func(ctx context.Context) error {
+		now, err := leaseHolder(ctx)
+		if err == nil && (now == "" || now == "somebody") {
 			err = fmt.Errorf("the holder is %q", now)
 		}
 		return err
