@@ -1,0 +1,225 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// leafLifetime is as short as a busy machine allows: a leaf is renewed after two
+// thirds of it. So is a CA, which the short form does not wait for but asks.
+var leafLifetime, caLifetime = scaled(15*time.Second, 9*time.Second), scaled(time.Minute, 33*time.Second)
+
+// shortLived are the flags, with the leader election of production: what is shown
+// here is not that leaders are lost.
+func shortLived() []string {
+	return []string{
+		"--cert-ca-lifetime=" + caLifetime.String(), "--cert-leaf-lifetime=" + leafLifetime.String(), "--cert-settle=2s", "--cert-poll=250ms",
+		"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s",
+	}
+}
+
+// CAs and leaves change all the time, and then the CA Secret is deleted, damaged
+// and written by somebody else, while Pods are created, objects converted and
+// SidecarSets admitted, all through the API servers, and every replica is called
+// with a handshake for each call.
+func TestCertificatesChangeUnderLoad(t *testing.T) {
+	d := startDrill(t, startReplicas(t, 2, shortLived()...), "rotating")
+	d.phase(t, "rotations", func() {
+		d.rotate(t, scaled(5, 20), scaled(true, false))
+		stand.Eventually(t, 10*time.Minute, "renewals", func(context.Context) error {
+			if got, want := d.observer.count().leaves, scaled(10, 100); got < want {
+				return fmt.Errorf("%d leaves, want %d", got, want)
+			}
+			return nil
+		})
+	})
+	d.phase(t, "Secret deleted", func() { deleteSecret(t) })
+	d.phase(t, "Secret corrupted", func() { corruptSecret(t) })
+	d.phase(t, "Secret written by somebody else", func() { d.replaceSecret(t) })
+	d.end(t)
+}
+
+// drill is a fleet under load while its certificates change.
+type drill struct {
+	fleet    *fleet
+	load     *Running
+	observer *observer
+	callers  *callers
+	begun    time.Time
+}
+
+func startDrill(t *testing.T, f *fleet, sidecarSet string) *drill {
+	namespace := newNamespace(t)
+	applySidecarSet(t, namespace, sidecarSet)
+	awaitInjection(t, f, namespace, sidecarSet, 5)
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels(sidecarSet), Sidecars: []string{sidecarSet}, Rate: 25}
+	return &drill{f, load.Start(t.Context()), watchLeaves(t, f.replicas), callAll(t, f.replicas, namespace, sidecarSet), time.Now()}
+}
+
+// phase reports what happens meanwhile.
+func (d *drill) phase(t *testing.T, name string, happen func()) {
+	begin, seen, calls, figures := time.Now(), d.observer.count(), d.callers.count(), d.load.Figures()
+	happen()
+	stand.Eventually(t, time.Minute, "Pods enough to show something", func(context.Context) error {
+		if made, want := d.load.Figures().Created-figures.Created, scaled(50, 250); made < want {
+			return fmt.Errorf("%d of %d", made, want)
+		}
+		return nil
+	})
+	changed, called, now := d.observer.count(), d.callers.count(), d.load.Figures()
+	report(t, "%s: took=%s CAs=%d leaves=%d pods=%d failed=%d uninjected=%d; other calls: made=%d failed=%d", name, rounded(time.Since(begin)),
+		changed.authorities-seen.authorities, changed.leaves-seen.leaves,
+		now.Created-figures.Created, now.Failed-figures.Failed, now.Uninjected-figures.Uninjected,
+		called.made-calls.made, called.failed-calls.failed)
+}
+
+// end holds that no call failed, and reports.
+func (d *drill) end(t *testing.T) {
+	figures, calls, seen := d.load.Stop(), d.callers.end(), d.observer.end()
+	report(t, "replicas=%d CAs=%d leaves=%d rate=%d %s; other calls: %s",
+		len(d.fleet.replicas), seen.authorities, seen.leaves, d.load.load.Rate, &figures, calls)
+	check(t, figures)
+	if calls.failed > 0 {
+		t.Errorf("calls failed: %s: %v", calls, errors.Join(calls.errs...))
+	}
+	if seen.err != nil {
+		t.Error(seen.err)
+	}
+	for _, replica := range d.fleet.replicas {
+		if err := replica.Ready(t.Context()); err != nil {
+			t.Errorf("%s is not ready: %v", replica.Name, err)
+		}
+	}
+}
+
+// rotate waits until all replicas have followed so many changes of CA. If asked
+// to, it requests the next one when the last one is in use.
+func (d *drill) rotate(t *testing.T, times int, request bool) {
+	before := d.observer.count().authorities
+	for i := range times {
+		if request {
+			annotateCASecret(t, certs.RotateAnnotation, "now")
+		}
+		stand.Eventually(t, time.Minute, fmt.Sprintf("change of CA %d", i+1), func(context.Context) error {
+			if got := d.observer.count().authorities - before; got <= i {
+				return fmt.Errorf("%d changes so far", got)
+			}
+			return nil
+		})
+	}
+}
+
+func deleteSecret(t *testing.T) {
+	before := caSecret(t)
+	secrets := clients[0].CoreV1().Secrets(deploy.Namespace)
+	if err := secrets.Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, time.Minute, "the same CA in a new Secret", func(ctx context.Context) error {
+		now, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
+		if err == nil && (now.UID == before.UID || !sharesCA(before, now)) {
+			err = errors.New("it is the old Secret, or holds another CA")
+		}
+		return err
+	})
+	awaitEvent(t, certs.ReasonCARestored)
+}
+
+func corruptSecret(t *testing.T) {
+	before := caSecret(t)
+	updateCASecret(t, func(secret *corev1.Secret) { secret.Data[corev1.TLSPrivateKeyKey] = []byte("garbage") })
+	stand.Eventually(t, time.Minute, "a CA that can be used", func(ctx context.Context) error {
+		now, err := clients[0].CoreV1().Secrets(deploy.Namespace).Get(ctx, deploy.CertSecret, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !sharesCA(before, now) {
+			return errors.New("it holds another CA")
+		}
+		_, err = certs.DecodeAuthority(now, time.Now())
+		return err
+	})
+	awaitEvent(t, certs.ReasonCAReplaced)
+}
+
+func (d *drill) replaceSecret(t *testing.T) {
+	foreign, err := certs.NewAuthority(time.Now(), certs.Policy{CALifetime: time.Hour, LeafLifetime: leafLifetime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	updateCASecret(t, func(secret *corev1.Secret) {
+		secret.Data, secret.Annotations = nil, nil
+		if err := foreign.Encode(secret, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	stand.Eventually(t, time.Minute, "leaves of the foreign CA", func(context.Context) error {
+		return d.observer.serves(foreign.Signing.Certificate.SubjectKeyId)
+	})
+	awaitEvent(t, certs.ReasonForeignCA)
+}
+
+func caSecret(t *testing.T) *corev1.Secret {
+	t.Helper()
+	secret, err := clients[0].CoreV1().Secrets(deploy.Namespace).Get(t.Context(), deploy.CertSecret, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// updateCASecret changes the Secret, whoever else writes it at the same time.
+func updateCASecret(t *testing.T, change func(*corev1.Secret)) {
+	t.Helper()
+	stand.Eventually(t, 10*time.Second, "writing the CA Secret", func(ctx context.Context) error {
+		secret := caSecret(t)
+		change(secret)
+		_, err := clients[0].CoreV1().Secrets(deploy.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+func annotateCASecret(t *testing.T, key, value string) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
+	_, err := clients[0].CoreV1().Secrets(deploy.Namespace).Patch(t.Context(), deploy.CertSecret, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sharesCA says whether the CA that signed, or was to sign, still does: it may
+// have been its turn meanwhile.
+func sharesCA(before, now *corev1.Secret) bool {
+	signing := now.Data[corev1.TLSCertKey]
+	return bytes.Equal(signing, before.Data[corev1.TLSCertKey]) || bytes.Equal(signing, before.Data["next.crt"])
+}
+
+// awaitEvent waits until an event about the Secret has that reason.
+func awaitEvent(t *testing.T, reason string) {
+	t.Helper()
+	stand.Eventually(t, 20*time.Second, "event "+reason, func(ctx context.Context) error {
+		events, err := clients[0].EventsV1().Events(deploy.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, event := range events.Items {
+			if event.Reason == reason && event.Regarding.Kind == "Secret" && event.Regarding.Name == deploy.CertSecret {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is none of %d events", len(events.Items))
+	})
+}
