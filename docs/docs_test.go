@@ -120,6 +120,32 @@ func TestEveryRowIsProven(t *testing.T) {
 	}
 }
 
+var named = regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9_]*)(…?)`")
+
+// Tests that any document names exist; an ellipsis stands for the rest of names.
+func TestNamedTestsExist(t *testing.T) {
+	known := testsOfTheModule(t)
+	documents, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	designs, err := filepath.Glob("design/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range slices.Concat(documents, designs, []string{filepath.Join(module, "README.md")}) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range named.FindAllStringSubmatch(string(text), -1) {
+			if !known.has(match[1], match[2] != "") {
+				t.Errorf("%s names %s, which does not exist", path, match[0])
+			}
+		}
+	}
+}
+
 // testIndex has the text of string constants in each test function, by
 // "package.Function".
 type testIndex map[string][]string
@@ -140,6 +166,17 @@ func (x testIndex) find(proof string) error {
 		return fmt.Errorf("%s has no case that begins with %q", name, part)
 	}
 	return nil
+}
+
+// has looks for a function, or the beginning of one, in any package.
+func (x testIndex) has(name string, beginning bool) bool {
+	for qualified := range x {
+		_, function, _ := strings.Cut(qualified, ".")
+		if function == name || beginning && strings.HasPrefix(function, name) {
+			return true
+		}
+	}
+	return false
 }
 
 func testsOfTheModule(t *testing.T) testIndex {
