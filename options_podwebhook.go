@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type podWebhookOptions struct {
 	mode            string
 	reinvocation    string
 	url             string
+	probeNamespace  string
 	admissionWindow time.Duration
 }
 
@@ -34,11 +36,15 @@ func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "who keeps the webhook entries for Pods: `exact`, the operator, with entries for just the Pods that SidecarSets select; or static, an administrator, with one entry for all Pods (config/overlays/static)")
 	flags.StringVar(&o.reinvocation, "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded where another webhook adds labels or containers after ours")
 	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs by which API servers reach exact entries, such as https://127.0.0.1:9443; default is the Service")
+	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` to try selected Pods in, under dry-run, before a SidecarSet is said to be ready; the operator needs the right to create Pods there. Default is none")
 	flags.DurationVar(&o.admissionWindow, "pod-webhook-admission-window", 90*time.Second, "`time` that a SidecarSet can be on its way between admission and storage at most; so long Pods of a new entry wait for a live look-up of SidecarSets, and an entry that nobody needs stays")
 }
 
-func (o *podWebhookOptions) check() error {
+func (o *podWebhookOptions) check(excluded []string) error {
 	var errs []error
+	if slices.Contains(excluded, o.probeNamespace) {
+		errs = append(errs, fmt.Errorf("--probe-namespace=%s: Pods are never injected there; use a namespace that is not excluded", o.probeNamespace))
+	}
 	if o.mode != podWebhookExact && o.mode != podWebhookStatic {
 		errs = append(errs, fmt.Errorf("--pod-webhook=%s: use exact or static", o.mode))
 	}
@@ -70,6 +76,7 @@ func (o *options) podWebhooks(serving *certs.Serving, rivals *controllers.Rivals
 		Certificate:     serving.Readiness.Ready,
 		Rivals:          rivals,
 		Static:          o.podWebhook.mode == podWebhookStatic,
+		ProbeNamespace:  o.podWebhook.probeNamespace,
 		AdmissionWindow: o.podWebhook.admissionWindow,
 	}
 }

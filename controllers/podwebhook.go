@@ -51,6 +51,9 @@ type PodWebhooksOptions struct {
 	// Static says that an administrator keeps one entry for all Pods. None is
 	// written then; the leader still says which SidecarSets are ready.
 	Static bool
+	// ProbeNamespace is where Pods are tried under dry-run before a SidecarSet is
+	// said to be ready; none are if it is empty.
+	ProbeNamespace string
 	// AdmissionWindow is how long a SidecarSet can be on its way between its
 	// admission and its storage; 90 s if zero.
 	AdmissionWindow time.Duration

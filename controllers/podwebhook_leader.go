@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,6 +24,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
 )
@@ -41,6 +43,7 @@ type podWebhookLeader struct {
 	board    *readinessBoard
 	again    chan struct{} // has capacity 1
 
+	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
 	planned  map[string]plannedEntry // by SidecarSet
 	versions map[string]firstVersion // by SidecarSet
@@ -91,6 +94,9 @@ func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
 		windows:  map[string]window{},
 		placed:   map[string]placement{},
 		refused:  map[string]string{},
+	}
+	if w.options.ProbeNamespace != "" {
+		l.probe = &podProbe{namespace: w.options.ProbeNamespace, writer: mgr.GetClient(), results: map[types.UID]probeResult{}}
 	}
 	w.leader = l
 	sets.Notify(l.again)
@@ -173,7 +179,7 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 		return soon, err
 	}
 	l.forgetReplicas(ctx, dead)
-	view := &podWebhookView{programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rivals.Injector(), unproven: map[int]string{}, now: now}
+	view := &podWebhookView{catalog: catalog, programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rivals.Injector(), unproven: map[int]string{}, now: now}
 	l.plan(view)
 	if !view.rival.ClaimsEntries() && !l.webhooks.options.Static {
 		err = l.write(ctx, view)
@@ -189,6 +195,7 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 
 // podWebhookView is what one pass knows.
 type podWebhookView struct {
+	catalog  *match.Catalog
 	programs []*inject.Program
 	wanted   []entries.Entry
 	replicas []propagation.Replica

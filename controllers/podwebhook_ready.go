@@ -88,8 +88,16 @@ func (l *podWebhookLeader) judge(ctx context.Context, v *podWebhookView) bool {
 		if !blocked {
 			readiness = l.readiness(v, program)
 		}
+		if readiness.Ready && l.probe != nil {
+			if problem := l.probe.check(ctx, v.catalog, program, v.now); problem != nil {
+				readiness = *problem
+			}
+		}
 		waiting = waiting || !readiness.Ready
 		next[program.Name()] = boardEntry{program.Set.Generation, readiness}
+	}
+	if l.probe != nil {
+		l.probe.forget(v.programs)
 	}
 	l.board.replace(ctx, next)
 	return waiting

@@ -111,6 +111,9 @@ const (
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
 	// ReasonCertificateExpired says that the operator's certificate has expired.
 	ReasonCertificateExpired = "CertificateExpired"
+	// ReasonProbeFailed says that a Pod which was tried under dry-run did not get
+	// its sidecars.
+	ReasonProbeFailed = "ProbeFailed"
 	// ReasonAnotherInjector says that another program injects SidecarSets.
 	ReasonAnotherInjector = "AnotherInjector"
 )
