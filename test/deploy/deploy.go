@@ -52,6 +52,8 @@ const portOfURL = "https://127.0.0.1:9443/"
 type Operator struct {
 	Cluster *stand.Cluster
 	Clients kubernetes.Interface // as the administrator
+	// Amend, if set, changes how a replica is started: by another program, or in another environment.
+	Amend func(*stand.Command)
 
 	layout Layout
 	port   int // of the one replica that is reached by URL; 0 where the Service is used
@@ -224,7 +226,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 	if err != nil {
 		return nil, err
 	}
-	replica.Process, err = stand.StartProcess(ctx, stand.Command{
+	command := stand.Command{
 		Name: fmt.Sprintf("operator-%d", number),
 		Path: program,
 		Args: append([]string{
@@ -239,8 +241,11 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms",
 		}, args...),
 		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
-	})
-	if err != nil {
+	}
+	if o.Amend != nil {
+		o.Amend(&command)
+	}
+	if replica.Process, err = stand.StartProcess(ctx, command); err != nil {
 		return nil, err
 	}
 	if slices.Contains(args, "--role=controller") {
