@@ -35,7 +35,7 @@ import (
 // PodWebhooksOptions say what entries look like and what else decides about
 // them.
 type PodWebhooksOptions struct {
-	// Settings are common to all entries. NamespaceUID, Bundle and FirstSerial
+	// Settings are common to all entries. NamespaceUID, Bundle and MinSerial
 	// are filled in when entries are planned.
 	Settings entries.Settings
 	// Bundle returns what API servers have to trust; nothing is written while
@@ -154,7 +154,7 @@ func (w *PodWebhooks) settings(ctx context.Context) (*entries.Settings, error) {
 	if s.Bundle = w.options.Bundle(); len(s.Bundle) == 0 {
 		return nil, errors.New("there is no CA bundle yet")
 	}
-	s.FirstSerial = w.options.Clock.Now().UnixMilli()
+	s.MinSerial = w.options.Clock.Now().UnixMilli()
 	return &s, nil
 }
 

@@ -96,8 +96,9 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	if empty(e.Selector) {
 		errs = append(errs, field.Required(spec.Child("selector"), "it selects no Pod while it is empty"))
 	}
-	errs = append(errs, metavalidation.ValidateLabelSelector(e.Selector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
-	errs = append(errs, metavalidation.ValidateLabelSelector(e.NamespaceSelector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("namespaceSelector"))...)
+	// As they were written: the normal ones have their expressions elsewhere.
+	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.Selector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
+	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.NamespaceSelector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("namespaceSelector"))...)
 	if len(errs) > 0 {
 		return Entry{}, errs.ToAggregate()
 	}

@@ -42,14 +42,17 @@ func (l *Layout) Holds(e Entry, s *Settings) (configuration int, ok bool) {
 		return 0, false
 	}
 	w := l[i].Webhooks[at]
-	return i, sameEntry(w, s.webhook(e, pathOf(&w))) && len(w.ClientConfig.CABundle) > 0
+	path := pathOf(&w)
+	return i, (path == propagation.PathPods || path == propagation.PathPodsFresh) &&
+		sameEntry(w, s.webhook(e, path)) && len(w.ClientConfig.CABundle) > 0
 }
 
 // Widen plans that all entries stand on the fresh path, for SidecarSets that are
 // being admitted. Each object that holds one of them gets a new serial, also if
 // nothing else about it changes: that is how the leader knows that it has to
-// wait for a SidecarSet. Entries that have no room are returned; until the leader
-// has found a place for them they are not in force.
+// wait for a SidecarSet. No entry is removed, not even a copy. Entries that have
+// no room are returned; until the leader has found a place for them they are not
+// in force.
 func Widen(l Layout, entries []Entry, s *Settings) (changes []Change, homeless []Entry) {
 	p := newPlanning(l, s)
 	for _, e := range entries {
@@ -91,16 +94,20 @@ func Next(state State, s *Settings) (changes []Change, overflow *Entry) {
 		wanted[e.Name] = true
 		_, _, stands := p.layout.Locate(e.Name)
 		if !stands && !state.CanServe {
+			wanted[coarseName] = true // if it stands, it may stand for this one
 			continue
 		}
 		if !p.put(e, p.path(e, state), false) {
 			homeless = append(homeless, e)
+			continue
 		}
+		p.removeCopies(e.Name)
 	}
 	if len(homeless) > 0 {
 		overflow = new(merge(homeless))
 		wanted[coarseName] = true
 		p.put(*overflow, p.path(*overflow, state), false)
+		p.removeCopies(overflow.Name)
 	}
 	p.clear(wanted, state)
 	return p.changes(), overflow
@@ -186,7 +193,6 @@ func (p *planning) put(e Entry, path string, touch bool) bool {
 		c.Webhooks = append(c.Webhooks, p.settings.webhook(e, path))
 	} else {
 		p.replace(i, at, p.settings.webhook(e, path))
-		p.removeCopies(e.Name, i)
 	}
 	if touch {
 		p.edit(i)
@@ -206,10 +212,14 @@ func (p *planning) replace(i, at int, w admissionregistrationv1.MutatingWebhook)
 	}
 }
 
-// removeCopies keeps an entry in one object only. Two replicas that widen at the
-// same time may have put it in two.
-func (p *planning) removeCopies(name string, keep int) {
-	for i := keep + 1; i < MaxConfigurations; i++ {
+// removeCopies keeps an entry in the first object that holds it only. Two replicas
+// that widen at the same time may have put it in two.
+func (p *planning) removeCopies(name string) {
+	first, _, ok := p.layout.Locate(name)
+	if !ok {
+		return
+	}
+	for i := first + 1; i < MaxConfigurations; i++ {
 		if at := find(p.layout[i], name); at >= 0 {
 			c := p.edit(i)
 			c.Webhooks = slices.Delete(c.Webhooks, at, at+1)
@@ -218,15 +228,15 @@ func (p *planning) removeCopies(name string, keep int) {
 }
 
 // room finds an object for a new entry: its own by hash, or the next that is not
-// full. One place stays free for the coarse entry.
+// full. One place is kept for the coarse entry, whether it stands there or not.
 func (p *planning) room(e Entry) (int, bool) {
 	for k := range MaxConfigurations {
 		i := (e.shard() + k) % MaxConfigurations
-		most := MaxEntries
-		if i == 0 && !e.Coarse {
-			most--
+		taken := count(p.layout[i])
+		if i == 0 && !e.Coarse && find(p.layout[i], coarseName) < 0 {
+			taken++
 		}
-		if count(p.layout[i]) < most {
+		if taken < MaxEntries {
 			return i, true
 		}
 	}
@@ -269,10 +279,7 @@ func (p *planning) edit(i int) *admissionregistrationv1.MutatingWebhookConfigura
 
 // nextSerial is the serial of an object after its change.
 func (p *planning) nextSerial(i int) int64 {
-	if serial := Serial(p.before.orEmpty(i)); serial > 0 {
-		return serial + 1
-	}
-	return p.settings.FirstSerial
+	return max(Serial(p.before.orEmpty(i))+1, p.settings.MinSerial)
 }
 
 func (l *Layout) orEmpty(i int) *admissionregistrationv1.MutatingWebhookConfiguration {
@@ -308,7 +315,7 @@ func (p *planning) sealed(c *admissionregistrationv1.MutatingWebhookConfiguratio
 	at := find(c, c.Name+barrierSuffix)
 	return count(c) > 0 && at >= 0 &&
 		sameEntry(c.Webhooks[at], p.settings.barrier(c.Name, Serial(c))) && len(c.Webhooks[at].ClientConfig.CABundle) > 0 &&
-		c.Labels[LabelConfiguration] != "" && Owner(c) == p.settings.NamespaceUID
+		c.Labels[LabelConfiguration] == "true" && Owner(c) == p.settings.NamespaceUID
 }
 
 // seal gives a changed object its next serial, its entries in one order, and

@@ -31,10 +31,11 @@ type Settings struct {
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
 	// Bundle is what new entries tell API servers to trust.
 	Bundle []byte
-	// FirstSerial is that of an object that is made now. It has to be higher than
-	// any that an object of the same name had before: an API server may still use
-	// that one. Milliseconds of a clock are.
-	FirstSerial int64
+	// MinSerial is the least serial of what is written now. It has to be higher
+	// than any that an object of the same name had before, though it was deleted or
+	// replaced by an older copy since: an API server may still use that one.
+	// Milliseconds of a clock are.
+	MinSerial int64
 }
 
 const (
@@ -55,7 +56,7 @@ func (s *Settings) webhook(e Entry, path string) admissionregistrationv1.Mutatin
 		FailurePolicy:           new(e.FailurePolicy),
 		MatchPolicy:             new(admissionregistrationv1.Equivalent),
 		NamespaceSelector:       s.allowed(e.NamespaceSelector),
-		ObjectSelector:          orEverything(e.Selector),
+		ObjectSelector:          orEverything(e.Selector).DeepCopy(),
 		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 		TimeoutSeconds:          new(e.TimeoutSeconds),
 		AdmissionReviewVersions: []string{"v1"},
@@ -147,7 +148,7 @@ func pathOf(w *admissionregistrationv1.MutatingWebhook) string {
 				return path
 			}
 		}
-		if at := strings.Index(*config.URL, propagation.PathBarrier); at >= 0 {
+		if at := strings.LastIndex(*config.URL, propagation.PathBarrier); at >= 0 {
 			return (*config.URL)[at:]
 		}
 	}
@@ -190,6 +191,9 @@ func Touched(c *admissionregistrationv1.MutatingWebhookConfiguration) map[string
 	touched := map[string]int64{}
 	// What somebody else wrote here is no reason to stop: it counts as nothing.
 	_ = json.Unmarshal([]byte(c.Annotations[annotationTouched]), &touched)
+	if touched == nil {
+		return map[string]int64{} // it was "null"
+	}
 	return touched
 }
 

@@ -125,6 +125,9 @@ func ParseLease(lease *coordinationv1.Lease) (Replica, error) {
 	if lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil {
 		return Replica{}, fmt.Errorf("reading Lease %s/%s: it has no holderIdentity or no renewTime", lease.Namespace, lease.Name)
 	}
+	if name := *lease.Spec.HolderIdentity; name == "" || lease.Name != LeaseName(name) {
+		return Replica{}, fmt.Errorf("reading Lease %s/%s: it is not named after its holder %q", lease.Namespace, lease.Name, name)
+	}
 	observed, err := ParseVersion(lease.Annotations[annotationObserved])
 	if err != nil {
 		return Replica{}, fmt.Errorf("reading Lease %s/%s: annotation %s: %w", lease.Namespace, lease.Name, annotationObserved, err)

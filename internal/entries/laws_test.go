@@ -1,0 +1,385 @@
+package entries_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+// world is a cluster as far as entries go: objects that are stored, replicas
+// that remember old ones, SidecarSets that come and go, and somebody who edits.
+type world struct {
+	t        *testing.T
+	rng      *rand.Rand
+	stored   entries.Layout
+	past     []entries.Layout // what replicas may still believe
+	version  int
+	clock    int64
+	serials  [entries.MaxConfigurations]int64 // the highest that was ever stored
+	sets     map[string]entries.Entry
+	unknown  map[string]bool  // by SidecarSet
+	settled  map[string]int64 // by entry: the widening that has settled
+	refused  map[string]bool  // by entry
+	canServe bool
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	return &world{
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), clock: 1000, canServe: true,
+		sets: map[string]entries.Entry{}, unknown: map[string]bool{}, settled: map[string]int64{}, refused: map[string]bool{},
+	}
+}
+
+func (w *world) settings() *entries.Settings {
+	s := settings()
+	s.MinSerial = w.clock
+	return s
+}
+
+// anEntry is that of a SidecarSet which shares its selector with others.
+func (w *world) anEntry(name string) entries.Entry {
+	set := sidecarSet(name, fmt.Sprint("app-", w.rng.IntN(6)))
+	if w.rng.IntN(4) == 0 {
+		set.Annotations = map[string]string{"sidecarset.io/failure-policy": "Ignore"}
+	}
+	return entryOf(w.t, set)
+}
+
+func (w *world) aSidecarSet() string { return fmt.Sprint("set-", w.rng.IntN(8)) }
+
+// write carries a change out as an API server would: not if it was planned from
+// another version than the stored one.
+func (w *world) write(change entries.Change, planned entries.Layout) (conflict bool) {
+	w.t.Helper()
+	from, stored := planned[change.Index], w.stored[change.Index]
+	if (from == nil) != (stored == nil) || from != nil && from.ResourceVersion != stored.ResourceVersion {
+		return true
+	}
+	if change.Object == nil {
+		w.stored[change.Index] = nil
+		return false
+	}
+	if change.Object.Name != entries.ConfigurationName(change.Index) || from != nil && change.Object.ResourceVersion != from.ResourceVersion {
+		w.t.Fatalf("%s of version %q is not object %d", change.Object.Name, change.Object.ResourceVersion, change.Index)
+	}
+	serial := entries.Serial(change.Object)
+	if serial <= w.serials[change.Index] {
+		w.t.Fatalf("%s is written with serial %d after %d", change.Object.Name, serial, w.serials[change.Index])
+	}
+	w.put(change.Index, change.Object)
+	return false
+}
+
+func (w *world) put(i int, object *configuration) {
+	w.version++
+	object = object.DeepCopy()
+	object.ResourceVersion = fmt.Sprint(w.version)
+	w.stored[i] = object
+	w.serials[i] = max(w.serials[i], entries.Serial(object))
+}
+
+// widen is what a replica does for SidecarSets that are being admitted. What it
+// believes may be old; then it learns and plans again.
+func (w *world) widen(wanted []entries.Entry) {
+	w.t.Helper()
+	believed := w.stored
+	if len(w.past) > 0 && w.rng.IntN(2) == 0 {
+		believed = w.past[w.rng.IntN(len(w.past))]
+	}
+	for range 4 {
+		before := clone(believed)
+		changes, homeless := entries.Widen(believed, entries.Combine(wanted), w.settings())
+		w.unchanged(before, believed)
+		if len(homeless) > 0 {
+			w.t.Fatalf("no room for %v", homeless)
+		}
+		w.takesNothing(believed, carryOut(believed, changes))
+		conflicts := false
+		for _, change := range changes {
+			conflicts = w.write(change, believed) || conflicts
+			believed[change.Index] = w.stored[change.Index]
+		}
+		if !conflicts {
+			break
+		}
+	}
+	for _, e := range wanted {
+		i, at, ok := w.stored.Locate(e.Name)
+		if !ok || *w.stored[i].Webhooks[at].ClientConfig.Service.Path != "/pods/fresh" {
+			w.t.Fatalf("%v is not on the fresh path after it was widened", &e)
+		}
+		if got := entries.Touched(w.stored[i])[e.Name]; got != entries.Serial(w.stored[i]) {
+			w.t.Fatalf("%v was touched by %d, the serial is %d", &e, got, entries.Serial(w.stored[i]))
+		}
+	}
+}
+
+// takesNothing complains about an entry that is in fewer objects than before.
+func (w *world) takesNothing(before, after entries.Layout) {
+	w.t.Helper()
+	for i, c := range before {
+		for _, name := range podEntryNames(c) {
+			if !slices.Contains(podEntryNames(after[i]), name) {
+				w.t.Fatalf("widening took %s out of object %d", name, i)
+			}
+		}
+	}
+}
+
+func podEntryNames(c *configuration) (names []string) {
+	if c == nil {
+		return nil
+	}
+	for i := range c.Webhooks {
+		if name := c.Webhooks[i].Name; strings.HasSuffix(name, ".pods.sidecarset.io") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func clone(l entries.Layout) entries.Layout {
+	for i, c := range l {
+		l[i] = c.DeepCopy()
+	}
+	return l
+}
+
+func (w *world) unchanged(before, after entries.Layout) {
+	w.t.Helper()
+	if !reflect.DeepEqual(before, after) {
+		w.t.Fatalf("planning changed its input (-before +after):\n%s", cmp.Diff(before, after))
+	}
+}
+
+// edit is what somebody with kubectl does to an object.
+func (w *world) edit() {
+	i := w.rng.IntN(entries.MaxConfigurations)
+	if w.stored[i] == nil {
+		return
+	}
+	c := w.stored[i].DeepCopy()
+	at := w.rng.IntN(max(len(c.Webhooks), 1))
+	switch w.rng.IntN(13) {
+	case 0:
+		w.stored[i] = nil
+		return
+	case 1:
+		c.Webhooks = nil
+	case 2:
+		c.Webhooks = slices.Delete(c.Webhooks, at, min(at+1, len(c.Webhooks)))
+	case 3:
+		c.Webhooks[at].ClientConfig.Service.Path = new("/elsewhere")
+	case 4:
+		c.Webhooks[at].ClientConfig.CABundle = nil
+	case 5:
+		c.Webhooks[at].ObjectSelector = nil
+	case 6:
+		c.Annotations = map[string]string{touchedAnnotation: []string{"null", "no", "{}", "[]"}[w.rng.IntN(4)]}
+	case 7:
+		c.Labels, c.OwnerReferences = nil, nil
+	case 8:
+		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{Name: "other.example.com"})
+	case 9:
+		c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{Name: "other.pods.sidecarset.io"})
+	case 10: // an old backup
+		if len(w.past) > 0 {
+			if old := w.past[0][i]; old != nil {
+				c = old.DeepCopy()
+			}
+		}
+	case 11: // a copy under another name
+		other := w.rng.IntN(entries.MaxConfigurations)
+		if w.stored[other] == nil {
+			c.Name = entries.ConfigurationName(other)
+			i = other
+		}
+	case 12:
+		if barrier := barrierOf(c); barrier != nil {
+			barrier.ClientConfig.Service.Path = new(fmt.Sprintf("/barrier/%s/%d", c.Name, w.clock+w.rng.Int64N(3000)-2000))
+		}
+	}
+	w.put(i, c)
+}
+
+// happen is one thing that can happen.
+func (w *world) happen() {
+	w.t.Helper()
+	w.clock += 1 + w.rng.Int64N(1000)
+	switch w.rng.IntN(10) {
+	case 0, 1: // one or two are admitted, stored at once
+		admitted := map[string]entries.Entry{}
+		for range 1 + w.rng.IntN(2) {
+			name := w.aSidecarSet()
+			admitted[name] = w.anEntry(name)
+		}
+		var list []entries.Entry
+		for name, e := range admitted {
+			w.unknown[name] = true
+			w.sets[name] = e
+			list = append(list, e)
+		}
+		w.widen(list)
+	case 2: // admitted and not stored yet, or never
+		w.widen([]entries.Entry{w.anEntry("on-its-way")})
+	case 3: // stored by a replica that widens nothing
+		name := w.aSidecarSet()
+		w.unknown[name], w.sets[name] = true, w.anEntry(name)
+	case 4:
+		delete(w.sets, w.aSidecarSet())
+	case 5:
+		w.unknown = map[string]bool{}
+	case 6: // time has passed
+		for _, c := range w.stored {
+			for _, name := range podEntryNames(c) {
+				w.settled[name] = entries.Touched(c)[name]
+			}
+		}
+	case 7:
+		w.edit()
+	case 8:
+		w.canServe = !w.canServe
+	case 9:
+		if name := w.anEntry("x").Name; w.refused[name] {
+			delete(w.refused, name)
+		} else if w.rng.IntN(3) == 0 {
+			w.refused[name] = true
+		}
+	}
+	if w.past = append(w.past, w.stored); len(w.past) > 5 {
+		w.past = w.past[1:]
+	}
+}
+
+func (w *world) isSettled(entry string, touched int64, _ bool) bool {
+	at, ok := w.settled[entry]
+	return ok && at == touched
+}
+
+func (w *world) state() entries.State {
+	wanted := make([]entries.Entry, 0, len(w.sets))
+	for _, e := range w.sets {
+		wanted = append(wanted, e)
+	}
+	return entries.State{
+		Layout: w.stored, Wanted: entries.Combine(wanted), CanServe: w.canServe, Refused: w.refused,
+		Known: func(member string) bool { return !w.unknown[member] }, Settled: w.isSettled,
+	}
+}
+
+// lead plans and writes until there is nothing to do.
+func (w *world) lead() {
+	w.t.Helper()
+	for range 4 {
+		state := w.state()
+		before := clone(state.Layout)
+		changes, overflow := entries.Next(state, w.settings())
+		w.unchanged(before, state.Layout)
+		if overflow != nil {
+			w.t.Fatalf("overflow of %v", overflow)
+		}
+		if len(changes) == 0 {
+			return
+		}
+		for _, change := range changes {
+			if w.write(change, state.Layout) {
+				w.t.Fatalf("object %d was not planned from what is stored", change.Index)
+			}
+		}
+	}
+	w.t.Fatal("the plan never comes to rest")
+}
+
+// check complains about anything that is not as it should be once the plan is at
+// rest. On before, entries stood when the leader began.
+func (w *world) check(before entries.Layout) {
+	w.t.Helper()
+	wanted := map[string]entries.Entry{}
+	for _, e := range w.state().Wanted {
+		if !w.refused[e.Name] {
+			wanted[e.Name] = e
+		}
+	}
+	places := map[string]int{}
+	for _, c := range w.stored {
+		if c == nil {
+			continue
+		}
+		if err := whole(c); err != nil {
+			w.t.Fatal(err)
+		}
+		names := podEntryNames(c)
+		if len(names) == 0 || len(names) > entries.MaxEntries {
+			w.t.Fatalf("%s holds %d entries", c.Name, len(names))
+		}
+		for _, name := range names {
+			places[name]++
+			if _, ok := wanted[name]; !ok && (w.refused[name] || w.isSettled(name, entries.Touched(c)[name], true)) {
+				w.t.Fatalf("%s still holds %s", c.Name, name)
+			}
+		}
+	}
+	for name, e := range wanted {
+		_, _, stood := before.Locate(name)
+		switch places[name] {
+		case 1:
+			w.checkEntry(&e, before)
+		case 0:
+			if stood || w.canServe {
+				w.t.Fatalf("%v stands nowhere; it stood before: %v", &e, stood)
+			}
+		default:
+			w.t.Fatalf("%v stands in %d objects", &e, places[name])
+		}
+	}
+}
+
+func (w *world) checkEntry(e *entries.Entry, before entries.Layout) {
+	w.t.Helper()
+	i, holds := w.stored.Holds(*e, w.settings())
+	if !holds {
+		w.t.Fatalf("%v is not as it should be", e)
+	}
+	path := pathOf(w.stored, e.Name)
+	for _, member := range e.Members {
+		if w.unknown[member] && path != "/pods/fresh" {
+			w.t.Fatalf("%v is on %s, and %s is unknown", e, path, member)
+		}
+	}
+	was, _, stood := before.Locate(e.Name)
+	touched, widened := entries.Touched(w.stored[i])[e.Name]
+	if stood && was == i && widened && !w.isSettled(e.Name, touched, false) && pathOf(before, e.Name) == "/pods/fresh" && path != "/pods/fresh" {
+		w.t.Fatalf("%v left the fresh path before it had settled", e)
+	}
+	if known := !slices.ContainsFunc(e.Members, func(m string) bool { return w.unknown[m] }); known && (!widened || w.isSettled(e.Name, touched, false)) && path != "/pods" {
+		w.t.Fatalf("%v has settled and is on %s", e, path)
+	}
+}
+
+// Whatever happens, planning comes to rest, and then every wanted entry stands
+// once, as it should, and nothing else for longer than it has to.
+func TestPlanningComesToRestWhateverHappens(t *testing.T) {
+	const histories, events = 100, 80
+	for seed := range uint64(histories) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			w := newWorld(t, seed)
+			for range events {
+				w.happen()
+				if w.rng.IntN(3) == 0 {
+					w.clock++
+					before := w.stored
+					w.lead()
+					w.check(before)
+				}
+			}
+		})
+	}
+}

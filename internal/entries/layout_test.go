@@ -1,0 +1,303 @@
+package entries_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+func always(string) bool { return true }
+
+func never(string, int64, bool) bool { return false }
+
+// calm is what the leader knows when nothing is on its way.
+func calm(l entries.Layout, wanted ...entries.Entry) entries.State {
+	return entries.State{
+		Layout: l, Wanted: entries.Combine(wanted), CanServe: true, Known: always,
+		Settled: func(string, int64, bool) bool { return true },
+	}
+}
+
+// carryOut is the layout after changes, which nothing came between.
+func carryOut(l entries.Layout, changes []entries.Change) entries.Layout {
+	for _, change := range changes {
+		l[change.Index] = change.Object
+	}
+	return l
+}
+
+// settle plans until there is nothing to do.
+func settle(t testing.TB, state entries.State) (entries.Layout, *entries.Entry) {
+	t.Helper()
+	s := settings()
+	s.MinSerial *= 2 // time has passed
+	for range 4 {
+		changes, overflow := entries.Next(state, s)
+		if len(changes) == 0 {
+			return state.Layout, overflow
+		}
+		state.Layout = carryOut(state.Layout, changes)
+	}
+	t.Fatal("the plan never comes to rest")
+	return entries.Layout{}, nil
+}
+
+// webhookOf returns an entry as it stands; nil if it does not.
+func webhookOf(l entries.Layout, name string) *admissionregistrationv1.MutatingWebhook {
+	if i, at, ok := l.Locate(name); ok {
+		return &l[i].Webhooks[at]
+	}
+	return nil
+}
+
+// pathOf is that of an entry; "none" if it does not stand.
+func pathOf(l entries.Layout, name string) string {
+	if w := webhookOf(l, name); w != nil {
+		return *w.ClientConfig.Service.Path
+	}
+	return "none"
+}
+
+func TestNextChoosesThePath(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	i, object := widened(t, e, settings())
+	var wide, narrow entries.Layout
+	wide[i] = object
+	narrow = carryOut(entries.Layout{}, first(entries.Next(calm(entries.Layout{}, e), settings())))
+	unknown := func(string) bool { return false }
+	tests := map[string]struct {
+		layout entries.Layout
+		change func(*entries.State)
+		want   string
+	}{
+		"a new entry of a known SidecarSet is on /pods":    {entries.Layout{}, func(*entries.State) {}, "/pods"},
+		"that of an unknown one is fresh":                  {entries.Layout{}, func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
+		"an entry becomes fresh when a member is unknown":  {narrow, func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
+		"a widened entry stays fresh until it has settled": {wide, func(s *entries.State) { s.Settled = never }, "/pods/fresh"},
+		"and while a member is unknown":                    {wide, func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
+		"then it is on /pods":                              {wide, func(*entries.State) {}, "/pods"},
+		"one that is on /pods does not go back to wait":    {narrow, func(s *entries.State) { s.Settled = never }, "/pods"},
+		"nothing is added while nobody can answer":         {entries.Layout{}, func(s *entries.State) { s.CanServe = false }, "none"},
+		"what stands is kept while nobody can answer":      {narrow, func(s *entries.State) { s.CanServe = false }, "/pods"},
+		"a refused entry is not added":                     {entries.Layout{}, func(s *entries.State) { s.Refused = map[string]bool{e.Name: true} }, "none"},
+		"and goes at once":                                 {wide, func(s *entries.State) { s.Refused, s.Settled = map[string]bool{e.Name: true}, never }, "none"},
+		"one that nobody wants stays until it has settled": {wide, func(s *entries.State) { s.Wanted, s.Settled = nil, never }, "/pods/fresh"},
+		"then it goes":                                      {wide, func(s *entries.State) { s.Wanted = nil }, "none"},
+		"also while nobody can answer":                      {wide, func(s *entries.State) { s.Wanted, s.CanServe = nil, false }, "none"},
+		"a second SidecarSet with its selectors changes no": {narrow, func(s *entries.State) { s.Wanted[0].Members = []string{"a", "log"} }, "/pods"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			state := calm(tc.layout, e)
+			tc.change(&state)
+			l, _ := settle(t, state)
+			if got := pathOf(l, e.Name); got != tc.want {
+				t.Errorf("the entry is on %s, want %s", got, tc.want)
+			}
+			for _, object := range l {
+				if object != nil && tc.want == "none" {
+					t.Errorf("%s is left without entries", object.Name)
+				}
+			}
+		})
+	}
+}
+
+func first(changes []entries.Change, _ *entries.Entry) []entries.Change { return changes }
+
+func TestSettledIsAskedAboutTheLastWidening(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	i, object := widened(t, e, settings())
+	var l entries.Layout
+	l[i] = object
+	for range 2 { // widened three times
+		changes, _ := entries.Widen(l, []entries.Entry{e}, settings())
+		l = carryOut(l, changes)
+	}
+	asked := map[string]bool{}
+	for _, wanted := range [][]entries.Entry{{e}, nil} {
+		state := calm(l, wanted...)
+		state.Settled = func(entry string, touched int64, orphan bool) bool {
+			asked[fmt.Sprint(entry, " ", touched, " ", orphan)] = true
+			return false
+		}
+		entries.Next(state, settings())
+	}
+	want := map[string]bool{fmt.Sprint(e.Name, " 1002 false"): true, fmt.Sprint(e.Name, " 1002 true"): true}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}
+
+func TestHoldsSeesWhatSomebodyChanged(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	tests := map[string]struct {
+		edit func(*admissionregistrationv1.MutatingWebhook)
+		want bool
+	}{
+		"as it was planned":           {func(*admissionregistrationv1.MutatingWebhook) {}, true},
+		"the other path":              {func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Path = new("/pods") }, true},
+		"another bundle":              {func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = []byte("new") }, true},
+		"no bundle":                   {func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = nil }, false},
+		"a path that is none of ours": {func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Path = new("/elsewhere") }, false},
+		"no path":                     {func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Path = nil }, false},
+		"another Service":             {func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Name = "other" }, false},
+		"a URL": {func(w *admissionregistrationv1.MutatingWebhook) {
+			w.ClientConfig.Service, w.ClientConfig.URL = nil, new("https://x/pods")
+		}, false},
+		"another selector":           {func(w *admissionregistrationv1.MutatingWebhook) { w.ObjectSelector.MatchLabels["app"] = "db" }, false},
+		"an excluded namespace less": {func(w *admissionregistrationv1.MutatingWebhook) { w.NamespaceSelector = &metav1.LabelSelector{} }, false},
+		"another failure policy": {func(w *admissionregistrationv1.MutatingWebhook) {
+			w.FailurePolicy = new(admissionregistrationv1.Ignore)
+		}, false},
+		"another timeout": {func(w *admissionregistrationv1.MutatingWebhook) { w.TimeoutSeconds = new(int32(30)) }, false},
+		"no rules":        {func(w *admissionregistrationv1.MutatingWebhook) { w.Rules = nil }, false},
+		"a condition": {func(w *admissionregistrationv1.MutatingWebhook) {
+			w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "x", Expression: "false"}}
+		}, false},
+		"another name is another entry": {func(w *admissionregistrationv1.MutatingWebhook) { w.Name = "x" + w.Name }, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			i, object := widened(t, e, settings())
+			var l entries.Layout
+			l[i] = object
+			tc.edit(webhookOf(l, e.Name))
+			if _, got := l.Holds(e, settings()); got != tc.want {
+				t.Errorf("Holds = %v, want %v", got, tc.want)
+			}
+			l, _ = settle(t, calm(l, e))
+			if in, got := l.Holds(e, settings()); !got || in != i {
+				t.Errorf("after planning it stands in object %d: %v", in, got)
+			}
+		})
+	}
+}
+
+func TestWhatAnObjectHasIsRestored(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	i, object := widened(t, e, settings())
+	tests := map[string]func(c *configuration){
+		"the barrier":               func(c *configuration) { c.Webhooks = c.Webhooks[:1] },
+		"the bundle of the barrier": func(c *configuration) { barrierOf(c).ClientConfig.CABundle = nil },
+		"the policy of the barrier": func(c *configuration) { barrierOf(c).FailurePolicy = new(admissionregistrationv1.Fail) },
+		"the label":                 func(c *configuration) { delete(c.Labels, entries.LabelConfiguration) },
+		"the value of the label":    func(c *configuration) { c.Labels[entries.LabelConfiguration] = "yes" },
+		"the owner":                 func(c *configuration) { c.OwnerReferences = nil },
+		"the owner of another life": func(c *configuration) { c.OwnerReferences[0].UID = "earlier" },
+		"that nothing else is in it": func(c *configuration) {
+			c.Webhooks = append(c.Webhooks, admissionregistrationv1.MutatingWebhook{Name: "a.example.com"})
+		},
+	}
+	for name, edit := range tests {
+		t.Run(name, func(t *testing.T) {
+			var l entries.Layout
+			l[i] = object.DeepCopy()
+			slices.SortFunc(l[i].Webhooks, func(a, b admissionregistrationv1.MutatingWebhook) int { return strings.Compare(b.Name, a.Name) })
+			if !strings.HasSuffix(l[i].Webhooks[1].Name, ".barrier.sidecarset.io") {
+				slices.Reverse(l[i].Webhooks)
+			}
+			edit(l[i])
+			edited := l[i].DeepCopy()
+			after, _ := settle(t, calm(l, e))
+			if diff := cmp.Diff(edited, l[i]); diff != "" {
+				t.Errorf("planning changed its input (-before +after):\n%s", diff)
+			}
+			if err := whole(after[i]); err != nil {
+				t.Error(err)
+			}
+			if entries.Serial(after[i]) <= firstSerial {
+				t.Errorf("serial %d was not raised", entries.Serial(after[i]))
+			}
+		})
+	}
+}
+
+func barrierOf(c *configuration) *admissionregistrationv1.MutatingWebhook {
+	for i := range c.Webhooks {
+		if c.Webhooks[i].Name == c.Name+".barrier.sidecarset.io" {
+			return &c.Webhooks[i]
+		}
+	}
+	return nil
+}
+
+// whole says what an object that holds entries lacks.
+func whole(c *configuration) error {
+	barrier := barrierOf(c)
+	switch {
+	case barrier == nil || len(barrier.ClientConfig.CABundle) == 0 || *barrier.FailurePolicy != admissionregistrationv1.Ignore:
+		return fmt.Errorf("%s has no barrier as it should be: %v", c.Name, barrier)
+	case entries.Serial(c) <= 0:
+		return fmt.Errorf("%s has no serial", c.Name)
+	case !entries.Labelled().Matches(labelSet(c.Labels)):
+		return fmt.Errorf("%s has the labels %v", c.Name, c.Labels)
+	case entries.Owner(c) != "uid-ours" || len(c.OwnerReferences) != 1:
+		return fmt.Errorf("%s belongs to %v", c.Name, c.OwnerReferences)
+	}
+	names := map[string]bool{}
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		if names[w.Name] {
+			return fmt.Errorf("%s has %s twice", c.Name, w.Name)
+		}
+		names[w.Name] = true
+		if w != barrier && !strings.HasSuffix(w.Name, ".pods.sidecarset.io") {
+			return fmt.Errorf("%s has the foreign entry %s", c.Name, w.Name)
+		}
+	}
+	return nil
+}
+
+type labelSet map[string]string
+
+func (l labelSet) Has(name string) bool              { _, ok := l[name]; return ok }
+func (l labelSet) Get(name string) string            { return l[name] }
+func (l labelSet) Lookup(name string) (string, bool) { value, ok := l[name]; return value, ok }
+
+func TestRemoveAllLeavesNothing(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	i, object := widened(t, e, settings())
+	var l entries.Layout
+	l[i] = object
+	if diff := cmp.Diff([]entries.Change{{Index: i}}, entries.RemoveAll(l)); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+	if got := entries.RemoveAll(entries.Layout{}); len(got) != 0 {
+		t.Errorf("nothing takes %v to remove", got)
+	}
+}
+
+func TestAloneHoldsOneEntry(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	_, object := widened(t, e, settings())
+	alone, ok := entries.Alone(object, e.Name)
+	if !ok || alone.Name != "" || alone.GenerateName == "" || len(alone.Webhooks) != 1 || alone.Webhooks[0].Name != e.Name {
+		t.Fatalf("Alone = %v, %v", alone, ok)
+	}
+	alone.Webhooks[0].ObjectSelector.MatchLabels["app"] = "changed"
+	if _, holds := layoutWith(t, object).Holds(e, settings()); !holds {
+		t.Error("what is alone shares memory with the object")
+	}
+	if _, ok := entries.Alone(object, "other"); ok {
+		t.Error("there is no entry of that name")
+	}
+}
+
+func layoutWith(t testing.TB, object *configuration) *entries.Layout {
+	t.Helper()
+	i, ok := entries.Index(object.Name)
+	if !ok {
+		t.Fatalf("%s is not one of ours", object.Name)
+	}
+	var l entries.Layout
+	l[i] = object
+	return &l
+}

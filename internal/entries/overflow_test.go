@@ -1,0 +1,116 @@
+package entries_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+// places is how many entries there can be besides the coarse one.
+const places = entries.MaxConfigurations*entries.MaxEntries - 1
+
+const coarseName = "all.pods.sidecarset.io"
+
+func many(t testing.TB, n int) []entries.Entry {
+	t.Helper()
+	list := make([]entries.Entry, n)
+	for i := range list {
+		list[i] = entryOf(t, sidecarSet(fmt.Sprintf("set-%04d", i), fmt.Sprint("app-", i)))
+	}
+	return list
+}
+
+// podEntries counts the entries of each object, and complains about one that is
+// over the bound.
+func podEntries(t testing.TB, l entries.Layout) (total int) {
+	t.Helper()
+	for _, c := range l {
+		if c == nil {
+			continue
+		}
+		n := len(c.Webhooks) - 1 // the barrier
+		if n > entries.MaxEntries {
+			t.Errorf("%s holds %d entries", c.Name, n)
+		}
+		total += n
+	}
+	return total
+}
+
+func TestEntriesThatHaveNoRoomShareTheCoarseOne(t *testing.T) {
+	wanted := many(t, places+3)
+	full, overflow := settle(t, calm(entries.Layout{}, wanted[:places]...))
+	if overflow != nil || podEntries(t, full) != places {
+		t.Fatalf("%d entries have no room: %v", places, overflow)
+	}
+	lenient := annotated("sidecarset.io/failure-policy", "Ignore")
+	lenient.Name, lenient.Spec.Selector.MatchLabels["app"] = "lenient", "late"
+	late := entryOf(t, lenient)
+
+	crowded, overflow := settle(t, calm(full, append(wanted[:places:places], late)...))
+	if overflow == nil || !slices.Equal(overflow.Members, []string{"lenient"}) || !overflow.Coarse {
+		t.Fatalf("overflow %v, want that of lenient", overflow)
+	}
+	if w := webhookOf(crowded, coarseName); w == nil || *w.FailurePolicy != admissionregistrationv1.Ignore || len(w.ObjectSelector.MatchLabels) != 0 {
+		t.Errorf("the coarse entry of a lenient SidecarSet is %v", w)
+	}
+	crowded, overflow = settle(t, calm(crowded, append(wanted, late)...))
+	if overflow == nil || len(overflow.Members) != 4 || !slices.IsSorted(overflow.Members) {
+		t.Fatalf("overflow %v, want that of four", overflow)
+	}
+	if w := webhookOf(crowded, coarseName); w == nil || *w.FailurePolicy != admissionregistrationv1.Fail {
+		t.Errorf("the coarse entry of several, some strict, is %v", w)
+	}
+	if got := podEntries(t, crowded); got != places+1 {
+		t.Errorf("%d entries in all", got)
+	}
+
+	t.Run("a member that is unknown makes it fresh", func(t *testing.T) {
+		state := calm(crowded, append(wanted, late)...)
+		state.Known = func(member string) bool { return member != "lenient" }
+		if l, _ := settle(t, state); pathOf(l, coarseName) != "/pods/fresh" {
+			t.Errorf("it is on %s", pathOf(l, coarseName))
+		}
+	})
+	t.Run("it stays while nobody can answer", func(t *testing.T) {
+		state := calm(crowded, append(wanted, late)...)
+		state.CanServe = false
+		if l, _ := settle(t, state); pathOf(l, coarseName) != "/pods" {
+			t.Errorf("it is on %s", pathOf(l, coarseName))
+		}
+	})
+	t.Run("it goes when there is room for all again", func(t *testing.T) {
+		// Whichever object has the room, also the one that the coarse entry is in.
+		for object := range 2 {
+			at := slices.IndexFunc(wanted, func(e entries.Entry) bool { in, _, _ := crowded.Locate(e.Name); return in == object })
+			rest := slices.Delete(slices.Clone(wanted[:places+1]), at, at+1)
+			l, overflow := settle(t, calm(crowded, rest...))
+			if overflow != nil || pathOf(l, coarseName) != "none" {
+				t.Errorf("with room in object %d: overflow %v, the coarse entry on %s", object, overflow, pathOf(l, coarseName))
+			}
+			if got := podEntries(t, l); got != places {
+				t.Errorf("with room in object %d: %d entries", object, got)
+			}
+		}
+	})
+}
+
+func TestWidenTellsWhatHasNoRoom(t *testing.T) {
+	wanted := many(t, places+2)
+	full, _ := settle(t, calm(entries.Layout{}, wanted[:places]...))
+	changes, homeless := entries.Widen(full, wanted, settings())
+	if len(homeless) != 2 || homeless[0].Name != wanted[places].Name || homeless[1].Name != wanted[places+1].Name {
+		t.Errorf("homeless: %v", homeless)
+	}
+	l := carryOut(full, changes)
+	podEntries(t, l)
+	for _, e := range wanted[:places] {
+		if pathOf(l, e.Name) != "/pods/fresh" {
+			t.Fatalf("%v is on %s", &e, pathOf(l, e.Name))
+		}
+	}
+}
