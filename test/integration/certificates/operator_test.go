@@ -17,6 +17,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
@@ -77,15 +80,45 @@ func (i *installation) start(t *testing.T, args ...string) {
 			t.Fatal(err)
 		}
 	}
-	stand.Eventually(t, 20*time.Second, "a call through the Service", i.call)
+	stand.Eventually(t, 20*time.Second, "a SidecarSet", func(ctx context.Context) error {
+		_, err := i.Cluster.Kubectl(ctx, sidecarSet, "apply", "-f", "-")
+		return err
+	})
+	stand.Eventually(t, 20*time.Second, "calls of every kind", i.call)
 }
 
-// call has the API server call a replica.
+const sidecarSet = `
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: called}
+spec:
+  selector: {matchLabels: {call: "yes"}}
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}
+  updateStrategy: {type: NotUpdate}
+  containers:
+  - {name: called, image: "example.com/sidecar:v1", podInjectPolicy: AfterAppContainer}
+`
+
+// call has the API server call a replica for a Pod, because of what the operator itself has registered as well, for a SidecarSet, and to
+// convert one.
 func (i *installation) call(ctx context.Context) error {
-	return i.api.Create(ctx, &corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "call-", Labels: map[string]string{"call": "yes"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}}},
-	}, client.DryRunAll)
+	}
+	if err := i.api.Create(ctx, pod, client.DryRunAll); err != nil {
+		return err
+	}
+	if len(pod.Spec.Containers) != 2 {
+		return errors.New("the Pod has no sidecar")
+	}
+	set := &unstructured.Unstructured{}
+	set.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps.kruise.io", Version: "v1alpha1", Kind: "SidecarSet"})
+	if err := i.api.Get(ctx, client.ObjectKey{Name: "called"}, set); err != nil {
+		return err
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/at":%q}}}`, time.Now())
+	return i.api.Patch(ctx, set, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
 }
 
 // during calls all the time while do runs; no call may fail.
@@ -105,7 +138,7 @@ func (i *installation) during(t *testing.T, do func()) {
 	})
 	do()
 	stand.Eventually(t, time.Minute, "calls enough to show something", func(context.Context) error {
-		if made := calls.Load(); made < 20 {
+		if made := calls.Load(); made < 10 {
 			return fmt.Errorf("%d were made", made)
 		}
 		return nil
@@ -281,32 +314,61 @@ func TestCertManagerIsMissing(t *testing.T) {
 	})
 }
 
-// What is documented builds, and the API server takes it.
+// What is documented builds, on top of either layout, and the API server takes it.
 func TestOverlaysApply(t *testing.T) {
 	needCertManager(t)
-	for _, overlay := range []string{"cert-manager", "cert-manager-cainjector"} {
-		t.Run(overlay, func(t *testing.T) {
-			manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", filepath.Join(deploy.Root(), "config/overlays", overlay))
-			if err != nil {
-				t.Fatal(err)
-			}
-			// Namespaced objects need a Namespace, which a dry run does not make.
-			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deploy.Namespace}}
-			if err := client.IgnoreAlreadyExists(api.Create(t.Context(), namespace)); err != nil {
-				t.Fatal(err)
-			}
-			if out, err := cluster.Kubectl(t.Context(), manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-"); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-			for want, count := range map[string]int{
-				"cert-manager.io/inject-ca-from": map[string]int{"cert-manager": 0, "cert-manager-cainjector": 3}[overlay],
-				"--cert-mode=":                   1,
-				"sidecarset-webhook-certs":       1, // an argument that is not used in these modes; no right on that Secret
-			} {
-				if got := strings.Count(manifests, want); got != count {
-					t.Errorf("%q occurs %d times, want %d", want, got, count)
-				}
-			}
-		})
+	// Namespaced objects need a Namespace, which a dry run does not make.
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deploy.Namespace}}
+	if err := client.IgnoreAlreadyExists(api.Create(t.Context(), namespace)); err != nil {
+		t.Fatal(err)
 	}
+	overlays := map[string]struct{ annotated, rights int }{"cert-manager": {0, 3}, "cert-manager-cainjector": {3, 0}}
+	for overlay, wants := range overlays {
+		for layout, processes := range map[string]int{"../../default": 1, "../hardened": 2} {
+			t.Run(overlay+" on "+layout, func(t *testing.T) {
+				manifests := buildOverlay(t, overlay, layout)
+				if out, err := cluster.Kubectl(t.Context(), manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-"); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+				for want, count := range map[string]int{
+					"cert-manager.io/inject-ca-from":       wants.annotated,
+					"--cert-mode=":                         processes,
+					"--cert-secret=":                       processes,    // not used in these modes
+					"\n  - sidecarset-webhook-certs":       0,            // no right on that Secret
+					"name: sidecarset-certificates-leader": wants.rights, // a Role, its binding, and the name in that
+				} {
+					if got := strings.Count(manifests, want); got != count {
+						t.Errorf("%q occurs %d times, want %d", want, got, count)
+					}
+				}
+			})
+		}
+	}
+}
+
+// buildOverlay builds an overlay with another layout in the place of its own, as its comment says.
+func buildOverlay(t *testing.T, overlay, layout string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := filepath.Join(deploy.Root(), "config/overlays", overlay)
+	text, err := os.ReadFile(filepath.Join(here, "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := filepath.Rel(dir, here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced := strings.NewReplacer("\n- ../../default\n", "\n- "+back+"/"+layout+"\n", "\n- ../../", "\n- "+back+"/../../").Replace(string(text))
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(replaced), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifests
 }
