@@ -175,13 +175,22 @@ func sidecarSetReview(t *testing.T, manifest, old string) []byte {
 		"userInfo": map[string]any{"username": "kubernetes-admin"},
 	}
 	if manifest != "" {
-		request["object"] = manifestObject(t, manifest)
+		request["object"] = submitted(t, manifest)
 	}
 	if old != "" {
 		request["operation"] = "UPDATE"
-		request["oldObject"] = manifestObject(t, old)
+		request["oldObject"] = submitted(t, old)
 	}
 	return encode(t, map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+}
+
+// submitted is JSON as it stands, or what YAML means.
+func submitted(t *testing.T, manifest string) any {
+	t.Helper()
+	if json.Valid([]byte(manifest)) {
+		return json.RawMessage(manifest)
+	}
+	return manifestObject(t, manifest)
 }
 
 func manifestObject(t *testing.T, manifest string) map[string]any {

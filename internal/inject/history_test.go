@@ -154,6 +154,31 @@ func TestComputeKeepsAChoice(t *testing.T) {
 	}
 }
 
+// A revision that brings no container leaves no other trace of the choice.
+func TestComputeKeepsTheChoiceOfARevisionWithoutContainers(t *testing.T) {
+	set := fixtures.SidecarSet("log").Container("log", "log:v2").Spec("updateStrategy", members{"partition": "50%"}).
+		Spec("injectionStrategy", members{"revision": members{"revisionName": "log-1", "policy": "Partial"}})
+	current := fixtures.Program(t, set.Map())
+	recorded := logRevision()
+	recorded.Data.Raw = []byte(`{"spec":{"$patch":"replace","containers":null}}`)
+	history, err := inject.CompileRevision(current, recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := fixtures.Pod("p").Container("app", "app:v1").Obj()
+	in := fixtures.Input(t, pod)
+	in.Candidates = []inject.Candidate{{Current: current, History: history, Draw: 0.1}}
+	plan, err := inject.Compute(in)
+	if got := plan.Annotations[appsv1beta1.AnnotationRevisionChoice]; err != nil || got != `{"log":"log-1"}` {
+		t.Fatalf("choice %s, %v", got, err)
+	}
+	in.Pod = inject.ViewOf(apply(t, plan, pod))
+	in.Candidates[0].Draw = 0.9
+	if plan, err = inject.Compute(in); err != nil || !plan.Empty() {
+		t.Errorf("second call: %v, %v", plan, err)
+	}
+}
+
 func TestComputeRefusesAMissingRevisionOnlyWhereItIsNeeded(t *testing.T) {
 	partial := func(partition any) inject.Candidate {
 		return logAt(t, members{"customVersion": "v1", "policy": "Partial"}, members{"partition": partition}, 0.5)

@@ -5,32 +5,78 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/revision"
 )
 
 // world is a random Pod and random SidecarSets that select it. Names come from
-// a small set, so that they meet.
+// a small set, so that they meet. Some SidecarSets name a recorded revision.
 type world struct {
-	pod  map[string]any
-	sets []*inject.Program
+	pod     map[string]any
+	sets    []*inject.Program
+	history map[string]*inject.Program
+	draws   map[string]float64 // by SidecarSet
 }
 
 func newWorld(t testing.TB, seed uint64) world {
 	t.Helper()
 	r := &random{rand.New(rand.NewPCG(seed, 7))}
-	w := world{pod: r.pod()}
+	w := world{pod: r.pod(), history: map[string]*inject.Program{}, draws: map[string]float64{}}
 	for i := range 1 + r.IntN(4) {
-		w.sets = append(w.sets, fixtures.Program(t, r.sidecarSet(fmt.Sprint("set-", i), i)))
+		name := fmt.Sprint("set-", i)
+		object := r.sidecarSet(name, i)
+		w.draws[name] = r.Float64()
+		if !r.oneIn(3) {
+			w.sets = append(w.sets, fixtures.Program(t, object))
+			continue
+		}
+		r.refer(object["spec"].(map[string]any), name+"-old")
+		current := fixtures.Program(t, object)
+		w.sets = append(w.sets, current)
+		w.history[name] = compileRecorded(t, current, name+"-old", r.sidecarSet(name, i))
 	}
 	return w
+}
+
+// refer makes the spec inject a recorded revision, always or by chance.
+func (r *random) refer(spec map[string]any, revision string) {
+	strategy, _ := spec["injectionStrategy"].(map[string]any)
+	if strategy == nil {
+		strategy = map[string]any{}
+		spec["injectionStrategy"] = strategy
+	}
+	strategy["revision"] = map[string]any{"revisionName": revision, "policy": r.pick("Always", "Partial")}
+	spec["updateStrategy"] = map[string]any{"type": "RollingUpdate", "partition": r.pick("0%", "50%", "100%")}
+}
+
+// compileRecorded compiles what would have been recorded of another object.
+func compileRecorded(t testing.TB, current *inject.Program, name string, object map[string]any) *inject.Program {
+	t.Helper()
+	data, err := revision.Data(object["spec"].(map[string]any))
+	if err != nil {
+		t.Fatalf("Data: %v", err)
+	}
+	recorded := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Data: runtime.RawExtension{Raw: data}}
+	for key, value := range object["metadata"].(map[string]any)["annotations"].(map[string]any) {
+		recorded.Annotations[key] = value.(string)
+	}
+	program, err := inject.CompileRevision(current, recorded)
+	if err != nil {
+		t.Fatalf("CompileRevision: %v", err)
+	}
+	return program
 }
 
 // input makes all SidecarSets candidates for a Pod.
 func (w world) input(pod map[string]any) inject.Input {
 	in := inject.Input{Pod: inject.ViewOf(pod), Now: fixtures.Now}
 	for _, p := range w.sets {
-		in.Candidates = append(in.Candidates, inject.Candidate{Current: p})
+		in.Candidates = append(in.Candidates, inject.Candidate{Current: p, History: w.history[p.Name()], Draw: w.draws[p.Name()]})
 	}
 	return in
 }

@@ -79,7 +79,8 @@ func (c *computation) isComplete() bool {
 
 // writeRecords records what is injected now next to what was before. Without
 // an injection there is nothing to record, except a name that is missing from
-// the list although the Pod carries the SidecarSet.
+// the list although the Pod carries the SidecarSet, and what chance decided:
+// the next call must not inject the other revision.
 func (c *computation) writeRecords(injects bool) {
 	names := slices.DeleteFunc(c.listed, func(name string) bool { return !c.keeps(name) })
 	for i := range c.targets {
@@ -90,10 +91,10 @@ func (c *computation) writeRecords(injects bool) {
 	if len(names) > 0 {
 		c.annotate(appsv1beta1.AnnotationInjectedList, podstate.JoinInjectedList(names))
 	}
+	c.recordChoices()
 	if !injects {
 		return
 	}
-	c.recordChoices()
 	withImage := make([]podstate.HashEntry, 0, len(c.targets))
 	for i := range c.targets {
 		if t := &c.targets[i]; t.skip == "" {
