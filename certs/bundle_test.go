@@ -297,6 +297,25 @@ func TestObjectsWithoutTheirWebhookAreMissing(t *testing.T) {
 	})
 }
 
+// Two programs may claim the CRD's conversion. Whoever has it is called with a bundle of their own.
+func TestWhatCallsSomebodyElseIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conversion := webhookConversion()
+		theirs := map[string]any{"name": "kruise-webhook-service", "namespace": "kruise-system"}
+		if err := unstructured.SetNestedMap(conversion, theirs, "webhook", "clientConfig", "service"); err != nil {
+			t.Fatal(err)
+		}
+		server := newAPIServer(t, customResource(conversion), mutatingWebhooks("defaulting", "a"))
+		leader, follower := startAll(t, server, certs.ConversionWebhook(crdName), certs.MutatingWebhooks("defaulting"))
+		bundles := publishedBundles(t, server)
+		if bundles["crd"] != "" || bundles["defaulting/a"] != string(leader.source.Bundle()) {
+			t.Errorf("bundles are %q", bundles)
+		}
+		checkError(t, follower.readiness.Ready(t.Context()), "")
+		checkError(t, follower.published.Missing(), "conversion webhook calls kruise-webhook-service.kruise-system.svc, which is not this operator; apply it again if it should be")
+	})
+}
+
 func TestReadyNeedsTheServerName(t *testing.T) {
 	r := newReplica(t, newAPIServer(t), options())
 	checkError(t, r.source.Refresh(t.Context()), "")

@@ -262,7 +262,7 @@ func newReplica(t *testing.T, server client.WithWatch, opts certs.Options, targe
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	r.published = certs.NewPublished(r.client, targets...)
+	r.published = certs.NewPublished(r.client, opts.Subject.DNSNames, targets...)
 	var err error
 	if r.source, err = certs.NewSelfManaged(r.client, r.published, opts); err != nil {
 		t.Fatalf("NewSelfManaged: %v", err)

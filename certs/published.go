@@ -24,8 +24,9 @@ import (
 // Published follows, on every replica, the objects that tell API servers whom to trust, and keeps what they say in memory. It is a
 // manager.Runnable that needs no leader. All methods are safe for concurrent use, and none but Start does I/O.
 type Published struct {
-	client  client.WithWatch
-	targets []Target
+	client   client.WithWatch
+	targets  []Target
+	services []string
 
 	mu      sync.Mutex
 	views   []view // by index of targets
@@ -39,9 +40,10 @@ type view struct {
 	objects map[string]*object
 }
 
-// NewPublished returns a Published that follows the targets. The client must not read from a cache.
-func NewPublished(c client.WithWatch, targets ...Target) *Published {
-	return &Published{client: c, targets: targets, views: make([]view, len(targets)), changed: make(chan struct{})}
+// NewPublished returns a Published that follows the targets, as far as they call one of our Services, by server name. The client must
+// not read from a cache.
+func NewPublished(c client.WithWatch, services []string, targets ...Target) *Published {
+	return &Published{client: c, services: services, targets: targets, views: make([]view, len(targets)), changed: make(chan struct{})}
 }
 
 // NeedLeaderElection has a manager start it on every replica.
@@ -166,6 +168,10 @@ func (p *Published) snapshot() snapshot {
 		case target.optional:
 		case target.name != "" && named == nil:
 			s.missing = append(s.missing, fmt.Errorf("reading the CA bundle of %s: it does not exist, apply it", target))
+		case target.name != "" && len(named.others) > 0:
+			for _, c := range named.others {
+				s.missing = append(s.missing, fmt.Errorf("reading the CA bundle of %s: %s calls %s, which is not this operator; apply it again if it should be", target, c.entry, c.host))
+			}
 		case target.name != "" && len(named.clients) == 0 && target.kind.without != "":
 			s.missing = append(s.missing, fmt.Errorf("reading the CA bundle of %s: it %s, apply it again", target, target.kind.without))
 		}
@@ -258,7 +264,7 @@ func (s *targetStore) Add(obj any) error { return s.Update(obj) }
 func (s *targetStore) Update(obj any) error {
 	target := s.p.targets[s.i]
 	if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
-		seen := target.observe(u)
+		seen := target.observe(u, s.p.services)
 		s.p.update(s.i, func(v *view) { v.objects[seen.name] = seen })
 	}
 	return nil
@@ -278,7 +284,7 @@ func (s *targetStore) Replace(list []any, _ string) error {
 	objects := map[string]*object{}
 	for _, obj := range list {
 		if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
-			objects[u.GetName()] = target.observe(u)
+			objects[u.GetName()] = target.observe(u, s.p.services)
 		}
 	}
 	s.p.update(s.i, func(v *view) { v.synced, v.objects = true, objects })

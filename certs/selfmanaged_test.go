@@ -210,7 +210,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := options()
 			tc.change(&opts)
-			_, err := certs.NewSelfManaged(nil, certs.NewPublished(nil), opts)
+			_, err := certs.NewSelfManaged(nil, certs.NewPublished(nil, nil), opts)
 			checkError(t, err, tc.want)
 		})
 	}

@@ -75,7 +75,7 @@ func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Ta
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	published := NewPublished(c, targets...)
+	published := NewPublished(c, opts.Subject.DNSNames, targets...)
 	source, leader, err := newSource(c, published, serverName, opts)
 	if err != nil {
 		return nil, nil, err

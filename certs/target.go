@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -33,6 +34,9 @@ type targetKind struct {
 	clients func(u *unstructured.Unstructured) []clientConfig
 	// without says what is wrong with an object that was asked for by name and configures no client; "" if nothing is.
 	without string
+	// contested says that another program may claim such an object as well. Where one calls its Service, that is not ours to write, and
+	// says nothing about us.
+	contested bool
 }
 
 func admissionKind(kind string) targetKind {
@@ -64,6 +68,7 @@ func ConversionWebhook(crd string) Target {
 		GroupVersionKind: schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 		clients:          conversionClients,
 		without:          "has no conversion webhook",
+		contested:        true,
 	}}
 }
 
@@ -96,19 +101,27 @@ type object struct {
 	resourceVersion string
 	optional        bool // its target is
 	clients         []clientConfig
+	others          []clientConfig // those that call somebody else's Service
 }
 
 func (o *object) String() string { return o.gvk.Kind + " " + o.name }
 
-// observe keeps of an object what tells API servers whom to trust.
-func (t Target) observe(u *unstructured.Unstructured) *object {
-	return &object{
+// observe keeps of an object what tells API servers whom to trust. Services are ours, by server name.
+func (t Target) observe(u *unstructured.Unstructured, services []string) *object {
+	o := &object{
 		gvk:             t.kind.GroupVersionKind,
 		name:            u.GetName(),
 		resourceVersion: u.GetResourceVersion(),
 		optional:        t.optional,
-		clients:         t.kind.clients(u),
 	}
+	for _, c := range t.kind.clients(u) {
+		if t.kind.contested && c.byService && !slices.Contains(services, c.host) {
+			o.others = append(o.others, c)
+		} else {
+			o.clients = append(o.clients, c)
+		}
+	}
+	return o
 }
 
 // clientConfig is one place that tells API servers whom to call and whom to trust.
@@ -117,6 +130,8 @@ type clientConfig struct {
 	path   string // JSON pointer to the clientConfig
 	host   string // what the serving certificate is checked against
 	bundle string // PEM; "" if there is none
+
+	byService bool // host is the name of a Service
 }
 
 func webhookClients(u *unstructured.Unstructured) []clientConfig {
@@ -158,7 +173,7 @@ func readClientConfig(config map[string]any) clientConfig {
 	if service, ok := config["service"].(map[string]any); ok {
 		name, _ := service["name"].(string)
 		namespace, _ := service["namespace"].(string)
-		c.host = ServiceName(name, namespace)
+		c.host, c.byService = ServiceName(name, namespace), true
 	} else if raw, ok := config["url"].(string); ok {
 		if u, err := url.Parse(raw); err == nil {
 			c.host = u.Hostname()

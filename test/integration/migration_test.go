@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,4 +78,42 @@ spec:
 		}
 		return err
 	})
+}
+
+// A program that looks after OpenKruise's CRDs may put its own conversion webhook
+// there. That is no reason not to answer Pods, and its bundle is not ours to write.
+func TestAnotherConversionWebhookIsLeftAlone(t *testing.T) {
+	read := func(ctx context.Context, path string) string {
+		out, err := cluster.Kubectl(ctx, "", "get", "crd", deploy.CRD, "-o", "jsonpath={.spec.conversion.webhook.clientConfig"+path+"}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	point := func(clientConfig string) {
+		t.Helper()
+		patch := `[{"op": "replace", "path": "/spec/conversion/webhook/clientConfig", "value": ` + clientConfig + `}]`
+		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "patch", "crd", deploy.CRD, "--type=json", "-p", patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ours := read(t.Context(), "")
+	t.Cleanup(func() { point(ours) })
+	point(`{"service": {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/convert"}}`)
+	stand.Eventually(t, 10*time.Second, "a word of it", func(context.Context) error {
+		for _, replica := range replicas {
+			if strings.Contains(replica.Log(), "calls kruise-webhook-service.kruise-system.svc, which is not this operator") {
+				return nil
+			}
+		}
+		return errors.New("no replica says that conversions go elsewhere")
+	})
+	if bundle := read(t.Context(), ".caBundle"); bundle != "" {
+		t.Errorf("the bundle is %s", bundle)
+	}
+	for _, replica := range replicas {
+		if err := replica.Ready(t.Context()); err != nil {
+			t.Errorf("replica %d: %v", replica.Number, err)
+		}
+	}
 }
