@@ -35,6 +35,9 @@ const maxBarrierBytes = 256 << 10
 // configuration the API server called: it is in the path, and goes into an
 // annotation. Anything else is allowed as it is. See package propagation.
 func answerBarrier(w http.ResponseWriter, r *http.Request) {
+	// API servers have connections for each path, and this one changes with every
+	// SidecarSet: kept open for their 90 s, they would crowd out those for Pods.
+	w.Header().Set("Connection", "close")
 	configuration, serial, ok := propagation.ParseBarrierPath(r.URL.Path)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBarrierBytes))
 	if err != nil {

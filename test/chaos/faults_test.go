@@ -30,6 +30,7 @@ func newScene(t *testing.T, name string, flags ...string) *scene {
 	applySidecarSet(t, s.namespace, name)
 	awaitInjection(t, s.webhooks, s.namespace, name, 1)
 	awaitObserved(t, name)
+	awaitSettled(t)
 	s.selected = Load{Clients: clients, Namespace: s.namespace, Labels: podLabels(name), Sidecars: []string{name}, Rate: 20, DryRun: true}
 	s.others = Load{Clients: clients, Namespace: s.namespace, Labels: podLabels("other"), Rate: 5, DryRun: true}
 	return s
@@ -49,11 +50,7 @@ func (s *scene) change(t *testing.T) {
 	stand.Eventually(t, patience, "a change of SidecarSet "+s.name, s.tryChange)
 }
 
-func (s *scene) tryChange(ctx context.Context) error {
-	patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": %q}]`, s.image())
-	_, err := cluster.Kubectl(ctx, "", "patch", "sidecarset", s.name, "--type=json", "-p", patch)
-	return err
-}
+func (s *scene) tryChange(ctx context.Context) error { return changeImage(ctx, s.name, s.image()) }
 
 func (s *scene) image() string { return fmt.Sprintf("example.com/sidecar:v%d", s.version) }
 
@@ -159,7 +156,7 @@ func TestEtcdMayHang(t *testing.T) {
 		load.DryRun = false
 		load.Patience = time.Minute
 	}
-	hang := scaled(5*time.Second, 10*time.Second)
+	hang := scaled(4*time.Second, 10*time.Second)
 	selected, others := s.run(t.Context(), func() {
 		if err := cluster.Signal(t.Context(), "etcd", "STOP"); err != nil {
 			t.Error(err)
@@ -171,6 +168,7 @@ func TestEtcdMayHang(t *testing.T) {
 	})
 	s.change(t)
 	recovery := s.recover(t)
+	awaitSettled(t)
 	after, othersAfter := s.run(t.Context(), func() { <-time.After(2 * time.Second) })
 	report(t, "hang=%s lost-leases=%d recovery=%s during: %s after: %s", hang, s.lostLeases, rounded(recovery), &selected, &after)
 	if selected.Uninjected+others.Uninjected > 0 {

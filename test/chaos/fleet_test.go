@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -101,6 +102,31 @@ func (f *fleet) revive(t *testing.T) (started int) {
 		}
 	}
 	return started
+}
+
+// kill ends all as crashes would; nobody withdraws their endpoints.
+func (f *fleet) kill() {
+	for _, replica := range f.replicas {
+		replica.Kill()
+	}
+}
+
+// withdraw keeps API servers from calling any.
+func (f *fleet) withdraw(ctx context.Context) error {
+	var errs []error
+	for _, replica := range f.replicas {
+		errs = append(errs, operator.RemoveEndpoint(ctx, replica))
+	}
+	return errors.Join(errs...)
+}
+
+// signal sends a signal to all.
+func (f *fleet) signal(sig os.Signal) error {
+	var errs []error
+	for _, replica := range f.replicas {
+		errs = append(errs, replica.Signal(sig))
+	}
+	return errors.Join(errs...)
 }
 
 // stop stops all, and holds them to never having panicked.

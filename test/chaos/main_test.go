@@ -4,15 +4,17 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -20,7 +22,8 @@ import (
 var (
 	cluster  *stand.Cluster
 	operator *deploy.Operator
-	clients  []kubernetes.Interface // of the administrator, one for each API server
+	clients  []kubernetes.Interface      // of the administrator, one for each API server
+	sets     []dynamic.ResourceInterface // SidecarSets, likewise
 )
 
 func TestMain(m *testing.M) {
@@ -37,11 +40,18 @@ func TestMain(m *testing.M) {
 // begin installs the operator. Every test starts replicas of its own.
 func begin(ctx context.Context) error {
 	for i := range cluster.APIServers {
-		client, err := kubernetes.NewForConfig(cluster.ConfigFor(i))
+		config := cluster.ConfigFor(i)
+		config.WarningHandler = rest.NoWarnings{} // of entries that are not in force yet
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		untyped, err := dynamic.NewForConfig(config)
 		if err != nil {
 			return err
 		}
 		clients = append(clients, client)
+		sets = append(sets, untyped.Resource(appsv1beta1.GroupVersion.WithResource("sidecarsets")))
 	}
 	var err error
 	operator, err = deploy.Install(ctx, cluster)
@@ -69,10 +79,9 @@ func report(t testing.TB, format string, args ...any) {
 // EndpointSlices with a short delay.
 func awaitCalls(t *testing.T) {
 	t.Helper()
-	manifest := strings.NewReplacer("NAME", "probe", "NS", "none").Replace(sidecarSet)
-	for i := range clients {
+	for i, client := range sets {
 		stand.Eventually(t, patience, fmt.Sprintf("calls of API server %d", i+1), func(ctx context.Context) error {
-			_, err := cluster.Kubectl(ctx, manifest, "create", "--dry-run=server", "--server="+cluster.APIServers[i], "-f", "-")
+			_, err := client.Create(ctx, newSet("probe", "none", podLabels("probe")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		})
 	}
@@ -95,34 +104,8 @@ func newNamespace(t *testing.T) string {
 	return object.Name
 }
 
-// sidecarSet is one for the Pods with the label app=NAME of the namespace NS.
-const sidecarSet = `
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: NAME}
-spec:
-  selector: {matchLabels: {app: NAME}}
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-  updateStrategy: {type: NotUpdate}
-  containers:
-  - {name: NAME, image: "example.com/sidecar:v1", podInjectPolicy: AfterAppContainer}
-`
-
 // podLabels are those of Pods that the SidecarSet selects.
 func podLabels(sidecarSet string) map[string]string { return map[string]string{"app": sidecarSet} }
-
-// applySidecarSet makes a SidecarSet that adds a container of its own name to
-// Pods with its labels, and deletes it after the test.
-func applySidecarSet(t *testing.T, namespace, name string) {
-	t.Helper()
-	manifest := strings.NewReplacer("NAME", name, "NS", namespace).Replace(sidecarSet)
-	kubectl(t, manifest, "apply", "-f", "-")
-	t.Cleanup(func() {
-		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "sidecarset", name, "--ignore-not-found"); err != nil {
-			t.Error(err)
-		}
-	})
-}
 
 // awaitInjection waits until each replica injects the SidecarSet, and each API
 // server calls them for its Pods, so many times in a row.

@@ -15,7 +15,7 @@ func check(t *testing.T, figures Figures) {
 
 // Replicas are restarted one after the other, as by a rollout, again and again.
 func TestARollingRestartFailsNoPod(t *testing.T) {
-	replicas := startReplicas(t, 3, "--drain-grace=2s")
+	replicas := startReplicas(t, 3, append([]string{"--drain-grace=2s"}, steadyLeases...)...)
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "rolling")
 	awaitInjection(t, replicas, namespace, "rolling", 1)

@@ -1,0 +1,153 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// timeoutSeconds is how long the API server waits for us in these tests.
+const timeoutSeconds = 2
+
+// Without any replica, Pods that no SidecarSet selects do not notice: API servers
+// do not even try to call. Those that are selected are refused, with a message
+// that says by whom, or admitted and counted, as their SidecarSet has it.
+func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
+	replicas := startReplicas(t, 2)
+	namespace := newNamespace(t)
+	failing, ignored := newSet("blast-fail", namespace, podLabels("blast-fail")), newSet("blast-ignore", namespace, podLabels("blast-ignore"))
+	failing.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds)})
+	ignored.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds), appsv1beta1.AnnotationFailurePolicy: "Ignore"})
+	createSets(t, []*unstructured.Unstructured{failing, ignored})
+	awaitReady(t, "blast-fail", "blast-ignore")
+	awaitSettled(t)
+
+	admitted := 0
+	outages := []struct {
+		name  string
+		begin func() error
+		end   func() error
+	}{
+		{"killed, and called all the same", func() error { replicas.kill(); return nil }, func() error { return nil }},
+		{"killed, and withdrawn from the Service", func() error { replicas.kill(); return replicas.withdraw(t.Context()) }, func() error { return nil }},
+		{"hanging", func() error { return replicas.signal(syscall.SIGSTOP) }, func() error { return replicas.signal(syscall.SIGCONT) }},
+	}
+	for _, outage := range outages {
+		t.Run(outage.name, func(t *testing.T) {
+			if err := outage.begin(); err != nil {
+				t.Fatal(err)
+			}
+			checkUnselected(t, namespace)
+			checkRefused(t, namespace, "blast-fail")
+			const few = 3
+			checkAdmitted(t, namespace, "blast-ignore", few)
+			admitted += few
+			if err := outage.end(); err != nil {
+				t.Fatal(err)
+			}
+			replicas.revive(t)
+			awaitReady(t, "blast-fail", "blast-ignore")
+			awaitInjected(t, namespace, "blast-fail", 5)
+			begin := time.Now()
+			awaitUninjected(t, "blast-ignore", admitted)
+			report(t, "uninjectedPods=%d counted %s after recovery", admitted, rounded(time.Since(begin)))
+		})
+	}
+}
+
+// checkUnselected creates Pods that no SidecarSet selects, and holds API servers
+// to not having called anybody.
+func checkUnselected(t *testing.T, namespace string) {
+	t.Helper()
+	before := webhookCalls(t)
+	indices := make([]int, scaled(200, 1000))
+	for i := range indices {
+		indices[i] = i
+	}
+	begin := time.Now()
+	err := each(indices, 8, func(i int) error {
+		_, err := clients[i%len(clients)].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels("other")), metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Errorf("Pods that nobody selects: %v", err)
+	}
+	calls := webhookCalls(t) - before
+	report(t, "unselected=%d webhook-calls=%.0f in %s", len(indices), calls, rounded(time.Since(begin)))
+	if calls != 0 {
+		t.Errorf("API servers called webhooks %.0f times for Pods that nobody selects", calls)
+	}
+}
+
+// checkRefused creates a Pod that cannot be injected.
+func checkRefused(t *testing.T, namespace, sidecarSet string) {
+	t.Helper()
+	before := webhookCalls(t)
+	for _, client := range clients {
+		// An API server that answers late would be cut short by this.
+		ctx, cancel := context.WithTimeout(t.Context(), 2*timeoutSeconds*time.Second+10*time.Second)
+		begin := time.Now()
+		_, err := client.CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(sidecarSet)), metav1.CreateOptions{})
+		cancel()
+		if err == nil || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ".pods.sidecarset.io") {
+			t.Errorf("a Pod that nobody can inject: %v, want a refusal that names the webhook", err)
+		}
+		report(t, "refused after %s: %v", rounded(time.Since(begin)), err)
+	}
+	if webhookCalls(t) == before {
+		t.Error("the metrics of API servers do not show a call that was tried")
+	}
+}
+
+// checkAdmitted creates Pods that are created without sidecars if need be.
+func checkAdmitted(t *testing.T, namespace, sidecarSet string, count int) {
+	t.Helper()
+	for i := range count {
+		pod, err := clients[i%len(clients)].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(sidecarSet)), metav1.CreateOptions{})
+		if err != nil {
+			t.Errorf("a Pod whose SidecarSet says Ignore: %v", err)
+		} else if !Injected(pod, nil) {
+			t.Errorf("a Pod has the containers %v, though nobody could inject", pod.Spec.Containers)
+		}
+	}
+}
+
+// webhookCalls is how often API servers have called any webhook, or tried to.
+func webhookCalls(t *testing.T) float64 {
+	t.Helper()
+	var total float64
+	for _, client := range clients {
+		text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{
+			"apiserver_admission_webhook_request_total", "apiserver_admission_webhook_admission_duration_seconds_count",
+			"apiserver_admission_webhook_rejection_count", "apiserver_admission_webhook_fail_open_count",
+		} {
+			total += metric(string(text), name)
+		}
+	}
+	return total
+}
+
+func awaitUninjected(t *testing.T, sidecarSet string, count int) {
+	t.Helper()
+	stand.Eventually(t, patience, "uninjectedPods", func(ctx context.Context) error {
+		set, err := getSet(ctx, sidecarSet)
+		if err == nil && int(set.Status.UninjectedPods) != count {
+			err = fmt.Errorf("%d, want %d", set.Status.UninjectedPods, count)
+		}
+		return err
+	})
+}

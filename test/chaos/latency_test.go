@@ -1,0 +1,210 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// arm is one kind of Pod whose creation is timed.
+type arm struct {
+	pod      func() *corev1.Pod
+	sidecars []string
+	times    []time.Duration
+	medians  []time.Duration // one for each round
+}
+
+// What SidecarSets add to the time of a Pod's creation: Pods that none, one and
+// three of many select are created in turns. Two things are there to compare
+// with: Pods that have the sidecars in their manifest, so that what is stored is
+// alike, and Pods for which a webhook is called that answers at once and changes
+// nothing, which is what an API server takes for any webhook.
+//
+// This is a report. That the Pods are what they have to be is all it asserts.
+func TestAddedLatencyOfACreation(t *testing.T) {
+	startReplicas(t, 2, steadyLeases...)
+	namespace := newNamespace(t)
+	var all []*unstructured.Unstructured
+	var names []string
+	for i := range scaled(20, 100) {
+		name := fmt.Sprintf("ab-%d", i)
+		names = append(names, name)
+		all = append(all, newSet(name, namespace, map[string]string{name: "yes"}))
+	}
+	createSets(t, all)
+	awaitReady(t, names...)
+	awaitSettled(t)
+	installEmptyWebhook(t)
+	for _, concurrency := range []int{1, 8} {
+		arms := map[string]*arm{
+			"none": newArm(nil, nil, nil), "k=1": newArm(nil, all[:1], nil), "k=3": newArm(nil, all[:3], nil),
+			"none,1-inline": newArm(nil, nil, all[:1]), "none,3-inline": newArm(nil, nil, all[:3]),
+			"empty-webhook": newArm(map[string]string{"empty-webhook": "yes"}, nil, nil),
+		}
+		timeArms(t, namespace, arms, concurrency)
+		for _, pair := range [][2]string{
+			{"none", "none"}, {"k=1", "none"}, {"k=3", "none"}, {"empty-webhook", "none"}, {"none,1-inline", "none"}, {"none,3-inline", "none"},
+			{"k=1", "none,1-inline"}, {"k=3", "none,3-inline"}, {"k=1", "empty-webhook"},
+		} {
+			a, base := arms[pair[0]], arms[pair[1]]
+			report(t, "concurrency=%d %s against %s: creations=%d %s p50-ratio=%.2f p99-ratio=%.2f round-ratio=%.2f", concurrency, pair[0], pair[1],
+				len(a.times), spread(a.times), ratio(a.times, base.times, 0.5), ratio(a.times, base.times, 0.99), roundRatio(a.medians, base.medians))
+		}
+	}
+}
+
+// timeArms creates Pods of all arms in turns, the first of which changes.
+func timeArms(t *testing.T, namespace string, arms map[string]*arm, concurrency int) {
+	t.Helper()
+	names := slices.Sorted(maps.Keys(arms))
+	for round := range scaled(3, 40) + 1 {
+		for i := range names {
+			a := arms[names[(i+round)%len(names)]]
+			times := a.create(t, namespace, concurrency, scaled(16, 80))
+			if round > 0 { // the first warms up
+				a.times = append(a.times, times...)
+				a.medians = append(a.medians, quantile(times, 0.5))
+			}
+		}
+		emptyNamespace(t, namespace)
+	}
+}
+
+// installEmptyWebhook has Pods with the label empty-webhook sent to a server in
+// this process that allows them.
+func installEmptyWebhook(t *testing.T) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct {
+			Request struct {
+				UID string `json:"uid"`
+			} `json:"request"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+	}))
+	t.Cleanup(server.Close)
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "empty-webhook"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: "empty.webhook.test",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL:      &server.URL,
+				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}},
+			ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{"empty-webhook": "yes"}},
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+	configurations := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := configurations.Delete(context.WithoutCancel(t.Context()), configuration.Name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// newArm makes Pods with labels that the first SidecarSets select, and that have
+// the containers of the second from the beginning.
+func newArm(labels map[string]string, selecting, inline []*unstructured.Unstructured) *arm {
+	a := &arm{}
+	labels = maps.Clone(labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	for _, set := range selecting {
+		labels[set.GetName()] = "yes"
+		a.sidecars = append(a.sidecars, set.GetName())
+	}
+	for _, set := range inline {
+		a.sidecars = append(a.sidecars, set.GetName())
+	}
+	a.pod = func() *corev1.Pod {
+		pod := NewPod(labels)
+		for _, set := range inline {
+			addInline(pod, set.GetName())
+		}
+		return pod
+	}
+	return a
+}
+
+// addInline adds what a SidecarSet of newSet would.
+func addInline(pod *corev1.Pod, name string) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+		Name: name, Image: "example.com/sidecar:v1",
+		Env:          []corev1.EnvVar{{Name: "LEVEL", Value: "info"}, {Name: "IS_INJECTED", Value: "true"}},
+		VolumeMounts: []corev1.VolumeMount{{Name: name, MountPath: "/var/log/sidecar"}},
+	})
+}
+
+// create makes Pods, so many at the same time, and returns how long each took.
+func (a *arm) create(t *testing.T, namespace string, concurrency, count int) []time.Duration {
+	t.Helper()
+	times := make([]time.Duration, count)
+	indices := make([]int, count)
+	for i := range indices {
+		indices[i] = i
+	}
+	err := each(indices, concurrency, func(i int) error {
+		pod, begin := a.pod(), time.Now()
+		pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		times[i] = time.Since(begin)
+		if err == nil && !Injected(pod, a.sidecars) {
+			err = fmt.Errorf("a Pod has not the sidecars %q", a.sidecars)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return times
+}
+
+func emptyNamespace(t *testing.T, namespace string) {
+	t.Helper()
+	err := clients[0].CoreV1().Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ratio(times, base []time.Duration, q float64) float64 {
+	return float64(quantile(times, q)) / float64(quantile(base, q))
+}
+
+// roundRatio is the median of the rounds' ratios: noise that lasts longer than a
+// round does not change it.
+func roundRatio(medians, base []time.Duration) float64 {
+	var ratios []float64
+	for i := range medians {
+		ratios = append(ratios, float64(medians[i])/float64(base[i]))
+	}
+	slices.Sort(ratios)
+	return ratios[len(ratios)/2]
+}

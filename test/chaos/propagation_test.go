@@ -1,0 +1,272 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// How soon a SidecarSet is in force, where there is one API server.
+func TestNoPodIsMissedOnOneAPIServer(t *testing.T) {
+	testPropagation(t, "one", []int{0})
+}
+
+// And where there are two: the SidecarSet goes through one, and its Pods through
+// the other. The operator knows both from the Service kubernetes, which it looks
+// at every ten seconds.
+func TestNoPodIsMissedOnTwoAPIServers(t *testing.T) {
+	publishAPIServers(t)
+	testPropagation(t, "two", []int{0, 1})
+}
+
+func testPropagation(t *testing.T, prefix string, servers []int) {
+	t.Helper()
+	startReplicas(t, 2, steadyLeases...)
+	// Replicas of other tests that were killed are waited for, once.
+	applySidecarSet(t, newNamespace(t), "first")
+	awaitReady(t, "first")
+	p := &propagating{prefix: prefix, servers: servers}
+	t.Run("a Pod directly behind its SidecarSet", p.podsBehind)
+	t.Run("a SidecarSet and its Deployment in one apply", p.deploymentsBehind)
+	t.Run("many at once", p.manyAtOnce)
+	t.Run("a second SidecarSet with the same selectors", p.sameSelectors)
+}
+
+// propagating creates each thing through the next of some API servers.
+type propagating struct {
+	prefix  string
+	servers []int
+}
+
+func (p *propagating) server(i int) int { return p.servers[i%len(p.servers)] }
+
+func (p *propagating) sets(i int) dynamic.ResourceInterface { return sets[p.server(i)] }
+
+func (p *propagating) client(i int) kubernetes.Interface { return clients[p.server(i)] }
+
+func (p *propagating) podsBehind(t *testing.T) {
+	namespace := newNamespace(t)
+	watch := watchReady(t)
+	var created []time.Duration
+	missed, failed, count := 0, 0, scaled(15, 300)
+	for i := range count {
+		name := fmt.Sprintf("%s-pod-%d", p.prefix, i)
+		deleteAfter(t, name)
+		begin := time.Now()
+		if _, err := p.sets(i).Create(t.Context(), newSet(name, namespace, podLabels(name)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		created = append(created, time.Since(begin))
+		pod, err := p.client(i+1).CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			failed++
+			t.Error(err)
+		case !Injected(pod, []string{name}):
+			missed++
+		}
+		watch.begin(name, begin)
+	}
+	report(t, "pairs=%d missed=%d failed=%d; creating the SidecarSet %s; Ready after %s", count, missed, failed, spread(created), spread(watch.await(t, count)))
+	if missed > 0 {
+		t.Errorf("%d Pods of %d were missed", missed, count)
+	}
+}
+
+// together is a SidecarSet and a Deployment whose Pods it selects.
+const together = `
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: NAME}
+spec:
+  selector: {matchLabels: {app: NAME}}
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+  updateStrategy: {type: NotUpdate}
+  containers:
+  - {name: NAME, image: "example.com/sidecar:v1", podInjectPolicy: AfterAppContainer}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: NAME, namespace: NS}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec:
+      schedulerName: nobody
+      containers: [{name: app, image: "example.com/app:v1"}]
+`
+
+func (p *propagating) deploymentsBehind(t *testing.T) {
+	namespace := newNamespace(t)
+	watch := watchReady(t)
+	count := scaled(10, 200)
+	for i := range count {
+		name := fmt.Sprintf("%s-deployment-%d", p.prefix, i)
+		deleteAfter(t, name)
+		manifest := strings.NewReplacer("NAME", name, "NS", namespace).Replace(together)
+		begin := time.Now()
+		kubectl(t, manifest, "--server="+cluster.APIServers[p.server(i)], "apply", "-f", "-")
+		watch.begin(name, begin)
+	}
+	missed := 0
+	stand.Eventually(t, patience, "the Pods of the Deployments", func(ctx context.Context) error {
+		pods, err := clients[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) != 2*count {
+			return fmt.Errorf("there are %d Pods, want %d", len(pods.Items), 2*count)
+		}
+		missed = 0
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; !Injected(pod, []string{pod.Labels["app"]}) {
+				missed++
+			}
+		}
+		return nil
+	})
+	report(t, "applies=%d Pods=%d missed=%d; Ready after %s", count, 2*count, missed, spread(watch.await(t, count)))
+	if missed > 0 {
+		t.Errorf("%d Pods of %d were missed", missed, 2*count)
+	}
+}
+
+func (p *propagating) manyAtOnce(t *testing.T) {
+	namespace := newNamespace(t)
+	watch := watchReady(t)
+	var all []*unstructured.Unstructured
+	count, begin := scaled(20, 500), time.Now()
+	for i := range count {
+		name := fmt.Sprintf("%s-many-%d", p.prefix, i)
+		all = append(all, newSet(name, namespace, podLabels(name)))
+		watch.begin(name, begin)
+	}
+	createSets(t, all)
+	created := time.Since(begin)
+	times := watch.await(t, count)
+	missed := 0
+	for i, set := range all {
+		if err := probe(t.Context(), p.client(i), namespace, set.GetName(), ""); err != nil {
+			missed++
+			t.Error(err)
+		}
+	}
+	report(t, "SidecarSets=%d created-within=%s all-ready-within=%s missed=%d; Ready after %s", count, rounded(created), rounded(quantile(times, 1)), missed, spread(times))
+}
+
+func (p *propagating) sameSelectors(t *testing.T) {
+	namespace := newNamespace(t)
+	missed, count := 0, scaled(2, 50)
+	for i := range count {
+		first, second := fmt.Sprintf("%s-same-%d-a", p.prefix, i), fmt.Sprintf("%s-same-%d-b", p.prefix, i)
+		labels := podLabels(fmt.Sprintf("same-%d", i))
+		deleteAfter(t, first)
+		deleteAfter(t, second)
+		if _, err := p.sets(0).Create(t.Context(), newSet(first, namespace, labels), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		awaitReady(t, first)
+		if i < scaled(1, 5) {
+			awaitSettled(t) // then Pods are not looked up live any more
+		}
+		if _, err := p.sets(i).Create(t.Context(), newSet(second, namespace, labels), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		pod, err := p.client(i+1).CoreV1().Pods(namespace).Create(t.Context(), NewPod(labels), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !Injected(pod, []string{first, second}) {
+			missed++
+		}
+	}
+	report(t, "pairs=%d missed=%d", count, missed)
+	if missed > 0 {
+		t.Errorf("%d Pods of %d were missed", missed, count)
+	}
+}
+
+// readyWatch notes when SidecarSets become ready.
+type readyWatch struct {
+	mu     sync.Mutex
+	begun  map[string]time.Time
+	became map[string]time.Time
+}
+
+// watchReady watches until the end of the test.
+func watchReady(t *testing.T) *readyWatch {
+	t.Helper()
+	w := &readyWatch{begun: map[string]time.Time{}, became: map[string]time.Time{}}
+	watch, err := sets[0].Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(watch.Stop)
+	go func() {
+		for event := range watch.ResultChan() {
+			object, ok := event.Object.(*unstructured.Unstructured)
+			set := &appsv1beta1.SidecarSet{}
+			if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set) != nil || isReady(set) != nil {
+				continue
+			}
+			w.mu.Lock()
+			if _, known := w.became[set.Name]; !known {
+				w.became[set.Name] = time.Now()
+			}
+			w.mu.Unlock()
+		}
+	}()
+	return w
+}
+
+// begin says when a SidecarSet was applied.
+func (w *readyWatch) begin(name string, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun[name] = at
+}
+
+// await waits until so many are ready, and returns how long that took them.
+func (w *readyWatch) await(t *testing.T, count int) []time.Duration {
+	t.Helper()
+	var times []time.Duration
+	stand.Eventually(t, 2*patience, "SidecarSets that are ready", func(context.Context) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		times = nil
+		for name, begun := range w.begun {
+			if became, ok := w.became[name]; ok {
+				times = append(times, became.Sub(begun))
+			}
+		}
+		if len(times) != count {
+			return fmt.Errorf("%d of %d", len(times), count)
+		}
+		return nil
+	})
+	return times
+}
+
+// deleteAfter deletes a SidecarSet after the test.
+func deleteAfter(t *testing.T, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := deleteSet(context.WithoutCancel(t.Context()), name); err != nil {
+			t.Error(err)
+		}
+	})
+}

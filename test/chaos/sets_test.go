@@ -1,0 +1,180 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// newSet returns a SidecarSet that adds a container of its own name to the Pods
+// of the namespace with these labels.
+func newSet(name, namespace string, labels map[string]string) *unstructured.Unstructured {
+	matchLabels := map[string]any{}
+	for key, value := range labels {
+		matchLabels[key] = value
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": appsv1beta1.GroupVersion.String(), "kind": "SidecarSet",
+		"metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"selector":          map[string]any{"matchLabels": matchLabels},
+			"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}},
+			"updateStrategy":    map[string]any{"type": "NotUpdate"},
+			"volumes":           []any{map[string]any{"name": name, "emptyDir": map[string]any{}}},
+			"containers": []any{map[string]any{
+				"name": name, "image": "example.com/sidecar:v1", "podInjectPolicy": "AfterAppContainer",
+				"env":          []any{map[string]any{"name": "LEVEL", "value": "info"}},
+				"volumeMounts": []any{map[string]any{"name": name, "mountPath": "/var/log/sidecar"}},
+				"resources":    map[string]any{"requests": map[string]any{"cpu": "10m", "memory": "32Mi"}},
+			}},
+		},
+	}}
+}
+
+// applySidecarSet makes a SidecarSet of newSet for Pods with its podLabels, and
+// deletes it after the test. API servers wait for replicas as long as they can: a
+// busy machine is no failure.
+func applySidecarSet(t *testing.T, namespace, name string) {
+	t.Helper()
+	set := newSet(name, namespace, podLabels(name))
+	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(entries.MaxTimeoutSeconds)})
+	createSets(t, []*unstructured.Unstructured{set})
+}
+
+// createSets creates SidecarSets, some at a time, and deletes them after the
+// test.
+func createSets(t *testing.T, all []*unstructured.Unstructured) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := each(all, 16, func(set *unstructured.Unstructured) error { return deleteSet(ctx, set.GetName()) }); err != nil {
+			t.Error(err)
+		}
+	})
+	err := each(all, 16, func(set *unstructured.Unstructured) error {
+		_, err := sets[0].Create(t.Context(), set, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deleteSet deletes a SidecarSet if there is one.
+func deleteSet(ctx context.Context, name string) error {
+	err := sets[0].Delete(ctx, name, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// changeImage changes what a SidecarSet injects, and so its generation.
+func changeImage(ctx context.Context, sidecarSet, image string) error {
+	patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": %q}]`, image)
+	_, err := sets[0].Patch(ctx, sidecarSet, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// getSet returns a SidecarSet as it is now.
+func getSet(ctx context.Context, name string) (*appsv1beta1.SidecarSet, error) {
+	object, err := sets[0].Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	set := &appsv1beta1.SidecarSet{}
+	return set, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set)
+}
+
+// observed says why no leader has seen the SidecarSet as it is; nil if one has.
+func observed(ctx context.Context, sidecarSet string) error {
+	set, err := getSet(ctx, sidecarSet)
+	if err == nil && set.Status.ObservedGeneration != set.Generation {
+		err = fmt.Errorf("observed generation %d of %d", set.Status.ObservedGeneration, set.Generation)
+	}
+	return err
+}
+
+// awaitObserved waits until a leader has seen the SidecarSet as it is.
+func awaitObserved(t *testing.T, sidecarSet string) {
+	t.Helper()
+	stand.Eventually(t, patience, "a status of SidecarSet "+sidecarSet, func(ctx context.Context) error { return observed(ctx, sidecarSet) })
+}
+
+// each calls do for every item, so many at the same time.
+func each[T any](items []T, parallel int, do func(T) error) error {
+	var workers sync.WaitGroup
+	queue := make(chan T, len(items))
+	for _, item := range items {
+		queue <- item
+	}
+	close(queue)
+	errs := make([]error, parallel)
+	for i := range errs {
+		workers.Go(func() {
+			for item := range queue {
+				errs[i] = errors.Join(errs[i], do(item))
+			}
+		})
+	}
+	workers.Wait()
+	return errors.Join(errs...)
+}
+
+// isReady says why the next Pod that the SidecarSet, as it is now, selects may
+// not be injected; nil if it will be.
+func isReady(set *appsv1beta1.SidecarSet) error {
+	condition := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
+	if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration != set.Generation {
+		return fmt.Errorf("condition Ready of SidecarSet %s, generation %d: %+v", set.Name, set.Generation, condition)
+	}
+	return nil
+}
+
+// awaitReady waits until the next Pods of the SidecarSets will be injected.
+func awaitReady(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		stand.Eventually(t, patience, "a SidecarSet that is ready", func(ctx context.Context) error {
+			set, err := getSet(ctx, name)
+			if err != nil {
+				return err
+			}
+			return isReady(set)
+		})
+	}
+}
+
+// awaitSettled waits until replicas need no live look-up for the Pods of any
+// SidecarSet.
+func awaitSettled(t *testing.T) {
+	t.Helper()
+	stand.Eventually(t, patience, "entries without a live look-up", func(ctx context.Context) error {
+		configurations, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, configuration := range configurations.Items {
+			for _, webhook := range configuration.Webhooks {
+				if service := webhook.ClientConfig.Service; service != nil && service.Path != nil && *service.Path == propagation.PathPodsFresh {
+					return fmt.Errorf("entry %s of %s is on %s", webhook.Name, configuration.Name, *service.Path)
+				}
+			}
+		}
+		return nil
+	})
+}
