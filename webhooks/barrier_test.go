@@ -1,22 +1,134 @@
 package webhooks
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecarset/operator/internal/propagation"
 )
 
+const barrierPath = "/barrier/sidecarset-pods-3/1700"
+
+// probeReview is the review of a probe for sidecarset-pods-3, with what a test
+// replaces in it.
+func probeReview(replace ...string) string {
+	body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"uid-1","operation":"CREATE","dryRun":true,` +
+		`"resource":{"group":"","version":"v1","resource":"configmaps"},"namespace":"ours",` +
+		`"object":{"metadata":{"generateName":"sidecarset-barrier-","labels":{"sidecarset.io/barrier":"sidecarset-pods-3"}}}}}`
+	return strings.NewReplacer(replace...).Replace(body)
+}
+
+func postBarrier(path string, body io.Reader) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	answerBarrier(w, httptest.NewRequest(http.MethodPost, path, body))
+	return w
+}
+
+func TestBarrierAnswersProbesOnly(t *testing.T) {
+	tests := map[string]struct {
+		path, body string
+		want       string // the annotation
+	}{
+		"a probe gets the serial of the path":     {barrierPath, probeReview(), "1700"},
+		"a probe with other annotations does too": {barrierPath, probeReview(`"labels"`, `"annotations":{"a":"b","sidecarset.io/barrier-serial":"9"},"labels"`), "1700"},
+		"a probe with no annotations at all":      {barrierPath, probeReview(`"labels"`, `"annotations":{},"labels"`), "1700"},
+		"a real ConfigMap is left alone":          {barrierPath, probeReview(`"dryRun":true`, `"dryRun":false`), ""},
+		"no dryRun is a real one":                 {barrierPath, probeReview(`"dryRun":true,`, ``), ""},
+		"an update is left alone":                 {barrierPath, probeReview("CREATE", "UPDATE"), ""},
+		"another kind is":                         {barrierPath, probeReview("configmaps", "secrets"), ""},
+		"a probe for another configuration is":    {barrierPath, probeReview("pods-3", "pods-4"), ""},
+		"an object without labels is":             {barrierPath, probeReview(`"labels"`, `"novel"`), ""},
+		"an object that is null is":               {barrierPath, probeReview(`"object":{`, `"object":null,"x":{`), ""},
+		"a path without a serial is":              {"/barrier/sidecarset-pods-3", probeReview(), ""},
+		"a path with a part too many is":          {barrierPath + "/1", probeReview(), ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := postBarrier(tc.path, strings.NewReader(tc.body))
+			var review admissionv1.AdmissionReview
+			if err := json.Unmarshal(w.Body.Bytes(), &review); err != nil || w.Code != http.StatusOK {
+				t.Fatalf("got %d %s: %v", w.Code, w.Body, err)
+			}
+			answer := review.Response
+			if review.APIVersion != "admission.k8s.io/v1" || review.Kind != "AdmissionReview" || answer == nil || !answer.Allowed || answer.UID != "uid-1" {
+				t.Fatalf("got %s", w.Body)
+			}
+			if (answer.Patch == nil) != (answer.PatchType == nil) {
+				t.Errorf("patch and its type have to come together: %s", w.Body)
+			}
+			object := patched(t, tc.body, answer.Patch)
+			if got := object.Annotations[propagation.AnnotationBarrier]; got != tc.want {
+				t.Errorf("the annotation is %q, want %q", got, tc.want)
+			}
+			if strings.Contains(tc.body, `"a":"b"`) && object.Annotations["a"] != "b" {
+				t.Errorf("the other annotations are %v", object.Annotations)
+			}
+		})
+	}
+}
+
+// patched is the ConfigMap under review after the answer.
+func patched(t *testing.T, body string, patch []byte) *corev1.ConfigMap {
+	t.Helper()
+	var review struct {
+		Request struct{ Object json.RawMessage }
+	}
+	if err := json.Unmarshal([]byte(body), &review); err != nil {
+		t.Fatal(err)
+	}
+	data := []byte(review.Request.Object)
+	if patch != nil {
+		operations, err := jsonpatch.DecodePatch(patch)
+		if err != nil {
+			t.Fatalf("decoding the patch %s: %v", patch, err)
+		}
+		if data, err = operations.Apply(data); err != nil {
+			t.Fatalf("applying the patch %s: %v", patch, err)
+		}
+	}
+	object := &corev1.ConfigMap{}
+	if err := json.Unmarshal(data, object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+func TestBarrierRefusesWhatItCannotRead(t *testing.T) {
+	tests := map[string]io.Reader{
+		"nothing":                   strings.NewReader(""),
+		"no JSON":                   strings.NewReader("uid"),
+		"a cut off review":          strings.NewReader(probeReview()[:100]),
+		"no request":                strings.NewReader(`{"kind":"AdmissionReview"}`),
+		"no uid":                    strings.NewReader(probeReview("uid-1", "")),
+		"labels of another type":    strings.NewReader(probeReview(`{"sidecarset.io/barrier":"sidecarset-pods-3"}`, "7")),
+		"more than a probe can be":  strings.NewReader(probeReview("ours", strings.Repeat("x", 300<<10))),
+		"a connection that is lost": iotest.ErrReader(fmt.Errorf("reset")),
+	}
+	for name, body := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := postBarrier(barrierPath, body)
+			var status struct{ Kind, Message string }
+			if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || w.Code != http.StatusBadRequest || status.Kind != "Status" || status.Message == "" {
+				t.Errorf("got %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
 // API servers have connections for each path, and that of a barrier changes with
 // every SidecarSet.
 func TestABarrierLeavesNoConnection(t *testing.T) {
-	const probe = `{"request":{"uid":"u","operation":"CREATE","dryRun":true,"resource":{"resource":"configmaps"},
-		"object":{"metadata":{"labels":{"` + propagation.LabelBarrier + `":"sidecarset-pods-3"}}}}}`
-	answer := httptest.NewRecorder()
-	path := propagation.BarrierPath("sidecarset-pods-3", 7)
-	answerBarrier(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(probe)))
+	answer := postBarrier(propagation.BarrierPath("sidecarset-pods-3", 7), strings.NewReader(probeReview()))
 	if answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"patch"`) {
 		t.Errorf("answer %d: %s", answer.Code, answer.Body)
 	}

@@ -36,7 +36,7 @@ type PublisherOptions struct {
 	Ready []healthz.Checker
 	// Clock is the time, the real one if nil; Registry takes the metrics, which
 	// are not exposed if it is nil.
-	Clock    clock.WithTicker
+	Clock    clock.Clock
 	Registry prometheus.Registerer
 }
 
@@ -46,8 +46,9 @@ type PublisherOptions struct {
 // use.
 type Publisher struct {
 	options PublisherOptions
-	renewed atomic.Int64 // when the last write that worked began, in ns; 0 before the first
-	lease   *coordinationv1.Lease
+	renewed atomic.Pointer[time.Time] // when the last write that worked began; nil while others do not wait for it
+	lease   *coordinationv1.Lease     // as it was written last; nil if there is none
+	tried   time.Time                 // when the last write began
 }
 
 // NewPublisher returns a Publisher. Add it to the manager.
@@ -68,52 +69,72 @@ func NewPublisher(options PublisherOptions) *Publisher {
 // NeedLeaderElection reports false: every replica publishes.
 func (*Publisher) NeedLeaderElection() bool { return false }
 
-// age is how long ago the last write that worked began; 0 before the first.
+// age is how long ago the last write that worked began; 0 before the first. The
+// wall clock may be set, and the other stands still while the machine does: the
+// one that says more counts.
 func (p *Publisher) age() time.Duration {
-	if renewed := p.renewed.Load(); renewed != 0 {
-		return p.options.Clock.Since(time.Unix(0, renewed))
+	renewed := p.renewed.Load()
+	if renewed == nil {
+		return 0
 	}
-	return 0
+	now := p.options.Clock.Now()
+	return max(now.Sub(*renewed), now.Round(0).Sub(renewed.Round(0)))
 }
 
 // Doubt reports whether others may have stopped waiting for this replica, since
 // it could not renew its Lease, or never wrote one. What the replica knows may
 // then be older than what users were told that everybody knows.
 func (p *Publisher) Doubt() bool {
-	return p.renewed.Load() == 0 || p.age() > propagation.ReplicaDoubt
+	return p.renewed.Load() == nil || p.age() > propagation.ReplicaDoubt
 }
 
 // Start publishes until ctx ends, then takes the Lease back.
 func (p *Publisher) Start(ctx context.Context) error {
 	logger := logf.FromContext(ctx).WithName("replica")
-	ticker := p.options.Clock.NewTicker(propagation.MinPublishInterval)
-	defer ticker.Stop()
 	var told uint64 // the change that has been published
 	for {
-		if version, changed := p.options.Observed(); p.due(ctx, changed > told) {
+		version, changed := p.options.Observed()
+		pause := p.pause(ctx, changed > told)
+		if pause <= 0 {
 			if err := p.publish(ctx, version); err == nil {
 				told = changed
 			} else if ctx.Err() == nil {
 				logger.Info("Could not publish what this replica knows", "reason", err.Error())
 			}
+			continue
 		}
+		timer := p.options.Clock.NewTimer(pause)
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			p.withdraw(ctx)
 			return nil
 		case <-p.options.Changed:
-		case <-ticker.C():
+		case <-timer.C():
 		}
+		timer.Stop()
 	}
 }
 
-// due says whether to write now: something is new, or it is time to renew. The
-// first time, the replica has to be ready.
-func (p *Publisher) due(ctx context.Context, news bool) bool {
-	if p.renewed.Load() != 0 {
-		age := p.age()
-		return news && age >= propagation.MinPublishInterval || age >= propagation.RenewInterval
+// pause is how long to wait before the next write, if nothing happens; 0 if it is
+// due: something is new, or it is time to renew. While others do not wait for the
+// replica, it has to be ready first.
+func (p *Publisher) pause(ctx context.Context, news bool) time.Duration {
+	if since := p.options.Clock.Since(p.tried); since < propagation.MinPublishInterval {
+		return propagation.MinPublishInterval - max(since, 0)
 	}
+	switch {
+	case p.renewed.Load() != nil && news:
+		return 0
+	case p.renewed.Load() != nil:
+		return max(propagation.RenewInterval-p.age(), 0)
+	case !p.ready(ctx):
+		return propagation.MinPublishInterval
+	}
+	return 0
+}
+
+func (p *Publisher) ready(ctx context.Context) bool {
 	request := (&http.Request{Method: http.MethodGet}).WithContext(ctx)
 	for _, check := range p.options.Ready {
 		if check(request) != nil {
@@ -129,7 +150,8 @@ const publishTimeout = 5 * time.Second
 func (p *Publisher) publish(ctx context.Context, observed uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	began := p.options.Clock.Now()
+	p.tried = p.options.Clock.Now()
+	began := p.tried
 	lease := propagation.Replica{Name: p.options.Name, Observed: observed, Renewed: began}.Lease(p.options.Namespace)
 	var err error
 	if p.lease == nil {
@@ -138,24 +160,32 @@ func (p *Publisher) publish(ctx context.Context, observed uint64) error {
 		lease.ResourceVersion = p.lease.ResourceVersion
 		err = p.options.Writer.Update(ctx, lease)
 	}
-	if apierrors.IsConflict(err) { // the name is ours alone: whatever this is, it is in the way
-		err = errors.Join(err, p.options.Writer.Delete(ctx, p.lease))
+	switch {
+	case err == nil:
+		p.lease = lease
+		p.renewed.Store(&began)
+		return nil
+	case apierrors.IsNotFound(err):
+		p.lose()
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		// The name is ours alone: somebody edited it, or the answer to an earlier
+		// write was lost. Whatever this is, it is in the way.
+		p.lose()
+		err = errors.Join(err, client.IgnoreNotFound(p.options.Writer.Delete(ctx, lease)))
 	}
-	if err != nil {
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			p.lease = nil
-		}
-		return fmt.Errorf("writing Lease %s/%s: %w", lease.Namespace, lease.Name, err)
-	}
-	p.lease = lease
-	p.renewed.Store(began.UnixNano())
-	return nil
+	return fmt.Errorf("writing Lease %s/%s: %w", lease.Namespace, lease.Name, err)
+}
+
+// lose forgets the Lease. Until there is another one, nobody waits for the replica.
+func (p *Publisher) lose() {
+	p.renewed.Store(nil)
+	p.lease = nil
 }
 
 // withdraw deletes the Lease, so that nobody waits for a replica that has ended.
 // What still comes is answered with a live look-up.
 func (p *Publisher) withdraw(ctx context.Context) {
-	p.renewed.Store(0)
+	p.renewed.Store(nil)
 	if p.lease == nil {
 		return
 	}

@@ -1,0 +1,225 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// slowLists is an API server whose lists wait until they are answered.
+type slowLists struct {
+	client.Reader
+	answers chan listAnswer
+
+	mu           sync.Mutex
+	began        int
+	running, top int // at the same time
+}
+
+type listAnswer struct {
+	versions []string
+	err      error
+}
+
+func (s *slowLists) List(ctx context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	s.mu.Lock()
+	s.began++
+	s.running++
+	s.top = max(s.top, s.running)
+	s.mu.Unlock()
+	defer func() { s.mu.Lock(); s.running--; s.mu.Unlock() }()
+	list, ok := into.(*metav1.PartialObjectMetadataList)
+	if !ok || list.Kind != "SidecarSetList" || list.APIVersion != "apps.kruise.io/v1beta1" {
+		return errors.New("a list of something else, or of more than metadata")
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case answer := <-s.answers:
+		for i, version := range answer.versions {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "set-" + string(rune('a'+i)), ResourceVersion: version}})
+		}
+		return answer.err
+	}
+}
+
+func (s *slowLists) lists() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.began
+}
+
+// knownVersions remembers what it was asked to wait for.
+type knownVersions struct {
+	mu    sync.Mutex
+	asked []uint64
+	hangs bool
+}
+
+func (k *knownVersions) WaitFor(ctx context.Context, version uint64) error {
+	k.mu.Lock()
+	k.asked = append(k.asked, version)
+	k.mu.Unlock()
+	if k.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (k *knownVersions) versions() []uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asked
+}
+
+// asking runs requests in a bubble.
+type asking struct {
+	*freshness
+	server  *slowLists
+	catalog *knownVersions
+}
+
+func inFreshBubble(t *testing.T, test func(t *testing.T, a *asking)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a := &asking{server: &slowLists{answers: make(chan listAnswer)}, catalog: &knownVersions{}}
+		a.freshness = newFreshness(a.server, a.catalog)
+		test(t, a)
+	})
+}
+
+// request asks in the background.
+func (a *asking) request(ctx context.Context) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- a.ensure(ctx) }()
+	synctest.Wait()
+	return done
+}
+
+// answer answers the list that is under way.
+func (a *asking) answer(versions ...string) {
+	a.server.answers <- listAnswer{versions: versions}
+	synctest.Wait()
+}
+
+func answered(done <-chan error) bool { return len(done) == 1 }
+
+func TestFreshWaitsForTheNewestVersion(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		done := a.request(t.Context())
+		a.answer("7", "12", "9")
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		done = a.request(t.Context())
+		a.answer() // none is stored
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if got := a.catalog.versions(); len(got) != 2 || got[0] != 12 || got[1] != 0 {
+			t.Errorf("waited for %v, want 12 and 0", got)
+		}
+	})
+}
+
+// Only a list that began after a request came can speak for it.
+func TestFreshRequestsShareTheNextList(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		first := a.request(t.Context())
+		var late []<-chan error
+		for range 50 {
+			late = append(late, a.request(t.Context()))
+		}
+		if got := a.server.lists(); got != 1 {
+			t.Fatalf("%d lists while one is under way", got)
+		}
+		a.answer("1")
+		if !answered(first) {
+			t.Error("the request that began the list still waits")
+		}
+		for _, done := range late {
+			if answered(done) {
+				t.Fatal("a request was answered by a list that had begun before it")
+			}
+		}
+		if got := a.server.lists(); got != 2 {
+			t.Fatalf("%d lists, want the second for all who came meanwhile", got)
+		}
+		a.answer("2")
+		for _, done := range late {
+			if !answered(done) {
+				t.Fatal("a request waits for a third list")
+			}
+		}
+		if got := a.catalog.versions(); len(got) != 51 || got[0] != 1 || got[1] != 2 || got[50] != 2 {
+			t.Errorf("waited for %v", got)
+		}
+		if a.server.top != 1 || a.server.lists() != 2 {
+			t.Errorf("%d lists, %d at the same time", a.server.lists(), a.server.top)
+		}
+	})
+}
+
+func TestFreshListOutlivesTheRequestThatBeganIt(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		ctx, hangUp := context.WithCancel(t.Context())
+		first := a.request(ctx)
+		gone := a.request(ctx)
+		other := a.request(t.Context())
+		hangUp()
+		for _, done := range []<-chan error{first, gone} {
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				t.Errorf("a request whose client hung up got %v", err)
+			}
+		}
+		a.answer("1")
+		a.answer("2")
+		if err := <-other; err != nil {
+			t.Errorf("another request got %v", err)
+		}
+	})
+}
+
+func TestFreshTellsWhyItCannot(t *testing.T) {
+	tests := map[string]struct {
+		happens func(*asking)
+		want    string
+	}{
+		"the list fails":              {func(a *asking) { a.server.answers <- listAnswer{err: errors.New("etcd is away")} }, "asking for the newest SidecarSets, try again: etcd is away"},
+		"a version that is no number": {func(a *asking) { a.answer("1", "x") }, `reading SidecarSet set-b: resourceVersion "x" is not a number`},
+		"the list takes too long":     {func(*asking) {}, "asking for the newest SidecarSets, try again: context deadline exceeded"},
+		"this replica is behind":      {func(a *asking) { a.catalog.hangs = true; a.answer("1") }, "waiting for this replica of the operator to know the newest SidecarSets, try again: context deadline exceeded"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			inFreshBubble(t, func(t *testing.T, a *asking) {
+				start := time.Now()
+				done := a.request(t.Context())
+				tc.happens(a)
+				err := <-done
+				if err == nil || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("got %v, want %s", err, tc.want)
+				}
+				if took := time.Since(start); took > freshTimeout {
+					t.Errorf("a Pod waits for %v", took)
+				}
+				synctest.Wait()
+				// It is no problem of those who come later.
+				a.catalog.hangs = false
+				done = a.request(t.Context())
+				a.answer("5")
+				if err := <-done; err != nil {
+					t.Errorf("the next request got %v", err)
+				}
+			})
+		})
+	}
+}
