@@ -135,8 +135,8 @@ stand-build: $(STAND) ## Build the control plane once (minutes); later runs find
 	@$(STAND) build >/dev/null
 
 .PHONY: certmanager-build
-certmanager-build: ## Build cert-manager's controllers once (a minute or two, ten at most); later the Go build cache has them
-	@timeout 10m $(GO) build -C test/certmanager -trimpath -o '$(CERTMANAGER)' .
+certmanager-build: ## Build cert-manager's controllers once (four minutes of one core; 15 at most); later the Go build cache has them
+	@timeout 15m $(GO) build -C test/certmanager -trimpath -o '$(CERTMANAGER)' .
 
 .PHONY: cluster
 cluster: stand-build ## Start a whole control plane with 3 simulated nodes
