@@ -37,8 +37,6 @@ type SidecarSetValidatorOptions struct {
 	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
 	// annotations patchPodMetadata may set.
 	Namespace string
-	// PermissiveWhitelist allows all of them where no rule is about a SidecarSet.
-	PermissiveWhitelist bool
 	// ExcludedNamespaces are never injected; naming one gives a warning.
 	ExcludedNamespaces []string
 	// Widener is told of SidecarSets that are about to be stored; nobody is if
@@ -172,7 +170,7 @@ func refuse(set *appsv1beta1.SidecarSet, errs field.ErrorList) error {
 func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (validation.Environment, error) {
 	env := validation.Environment{
 		ExcludedNamespaces: v.ExcludedNamespaces,
-		Whitelist:          validation.Whitelist{Namespace: v.Namespace, Permissive: v.PermissiveWhitelist},
+		Whitelist:          validation.Whitelist{Namespace: v.Namespace},
 	}
 	var err error
 	if name := validation.BaseOf(&set.ObjectMeta); name != "" && name != set.Name {

@@ -209,20 +209,17 @@ func TestRule35Whitelist(t *testing.T) {
 	const notFound = "spec.patchPodMetadata: Forbidden: whitelist not found: no rule is about this SidecarSet; ask an administrator to add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"
 	const unusable = "spec.patchPodMetadata: Forbidden: the whitelist cannot be used: "
 	tests := map[string]struct {
-		content    string
-		permissive bool
-		want       []string
+		content string
+		want    []string
 	}{
 		"there is none":                      {want: []string{notFound}},
-		"there is none, and none is needed":  {permissive: true},
 		"it allows the key":                  {content: `{"rules":[{"allowedAnnotationKeyExprs":["x","^example.com/"]}]}`},
 		"it allows a part of the key":        {content: `{"rules":[{"allowedAnnotationKeyExprs":["ple"]}]}`},
 		"another rule allows it":             {content: `{"rules":[{"allowedAnnotationKeyExprs":["x"]},{"selector":{"matchLabels":{"team":"a"}},"allowedAnnotationKeyExprs":["key"]}]}`},
 		"it does not allow the key":          {content: `{"rules":[{"allowedAnnotationKeyExprs":["^x"]}]}`, want: []string{"spec.patchPodMetadata[0].annotations[example.com/key]: Forbidden: no rule of the whitelist allows this annotation"}},
-		"a strict rule, though permissive":   {content: `{"rules":[{"allowedAnnotationKeyExprs":["^x"]}]}`, permissive: true, want: []string{"spec.patchPodMetadata[0].annotations[example.com/key]: Forbidden"}},
 		"its rules are about others":         {content: `{"rules":[{"selector":{"matchLabels":{"team":"b"}},"allowedAnnotationKeyExprs":["."]}]}`, want: []string{notFound}},
 		"it has no rules":                    {content: `{}`, want: []string{notFound}},
-		"it is no JSON":                      {content: `rules:`, permissive: true, want: []string{unusable + "reading it as JSON: invalid character 'r'"}},
+		"it is no JSON":                      {content: `rules:`, want: []string{unusable + "reading it as JSON: invalid character 'r'"}},
 		"an expression is none":              {content: `{"rules":[{"allowedAnnotationKeyExprs":["("]}]}`, want: []string{unusable + "rules[0].allowedAnnotationKeyExprs: error parsing regexp"}},
 		"a selector is none":                 {content: `{"rules":[{"selector":{"matchExpressions":[{"key":"a","operator":"Like"}]}}]}`, want: []string{unusable + `rules[0].selector: "Like" is not a valid label selector operator`}},
 		"an expression about others is none": {content: `{"rules":[{"selector":{"matchLabels":{"team":"b"}},"allowedAnnotationKeyExprs":["("]},{"allowedAnnotationKeyExprs":["."]}]}`},
@@ -230,7 +227,7 @@ func TestRule35Whitelist(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			set := validationCase{metadata: `labels: {team: a}`, spec: `patchPodMetadata: [{annotations: {example.com/key: v}}]`}.set(t)
-			env := validation.Environment{Whitelist: validation.Whitelist{Namespace: "ours", Content: tc.content, Permissive: tc.permissive}}
+			env := validation.Environment{Whitelist: validation.Whitelist{Namespace: "ours", Content: tc.content}}
 			expect(t, tc.want, validation.Create(set, env))
 		})
 	}

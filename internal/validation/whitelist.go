@@ -26,8 +26,6 @@ type Whitelist struct {
 	Namespace string
 	// Content is what it holds; "" if there is no such ConfigMap or key.
 	Content string
-	// Permissive allows every annotation where no rule is about the SidecarSet.
-	Permissive bool
 }
 
 type whitelistRules struct {
@@ -48,9 +46,6 @@ func validateWhitelisted(set *appsv1beta1.SidecarSet, whitelist Whitelist) field
 		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("the whitelist cannot be used: %v; an administrator has to correct %s", err, whitelist.place()))}
 	}
 	if len(expressions) == 0 {
-		if whitelist.Permissive {
-			return nil
-		}
 		return field.ErrorList{field.Forbidden(path, "whitelist not found: no rule is about this SidecarSet; ask an administrator to add one to "+whitelist.place())}
 	}
 	var errs field.ErrorList
