@@ -235,7 +235,7 @@ func (l *podWebhookLeader) plan(v *podWebhookView) {
 // says. Its status may tell that all replicas knew that under an earlier leader.
 func (l *podWebhookLeader) noteVersion(program *inject.Program) {
 	set := program.Set
-	content := fmt.Sprint(set.UID, set.Generation, set.Annotations, set.Labels)
+	content := fmt.Sprint(set.UID, set.Generation, set.Annotations, set.Spec.CustomVersion)
 	known, ok := l.versions[set.Name]
 	if ok && known.content == content {
 		return

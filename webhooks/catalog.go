@@ -322,7 +322,7 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 func contentOf(object *unstructured.Unstructured) string {
 	status, _ := object.Object["status"].(map[string]any)
 	spec, _ := object.Object["spec"].(map[string]any)
-	return fmt.Sprint(object.GetUID(), object.GetGeneration(), object.GetDeletionTimestamp(), object.GetLabels(), object.GetAnnotations(),
+	return fmt.Sprint(object.GetUID(), object.GetGeneration(), object.GetDeletionTimestamp(), object.GetAnnotations(),
 		spec["customVersion"], status["observedGeneration"], status["latestRevision"], status["collisionCount"])
 }
 

@@ -113,7 +113,7 @@ func TestCatalogCompilesOnlyWhatDecides(t *testing.T) {
 		"the recorded revision is":           {status("a-1", "status", "latestRevision"), true},
 		"another generation is":              {func(set *unstructured.Unstructured) { again(set) }, true},
 		"an annotation is":                   {func(set *unstructured.Unstructured) { set.SetAnnotations(map[string]string{"a": "b"}) }, true},
-		"a label is":                         {func(set *unstructured.Unstructured) { set.SetLabels(map[string]string{"a": "b"}) }, true},
+		"a label is none":                    {func(set *unstructured.Unstructured) { set.SetLabels(map[string]string{"a": "b"}) }, false},
 		"the custom version of v1alpha1 is":  {status("v2", "spec", "customVersion"), true},
 		"another object of the same name is": {func(set *unstructured.Unstructured) { set.SetUID("another") }, true},
 	}
