@@ -19,6 +19,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/requester"
+	"github.com/sidecarset/operator/internal/revision"
 )
 
 // RequesterMode says what happens to a SidecarSet whose author could not create
@@ -45,6 +46,8 @@ type RequesterCheckOptions struct {
 	Catalog func() *match.Catalog
 	// Access answers questions about what users may do.
 	Access AccessReviewer
+	// Revisions finds the recorded revision that a SidecarSet injects.
+	Revisions RecordedRevisions
 	// ExcludedNamespaces are never injected.
 	ExcludedNamespaces []string
 	// Registry takes the metrics; they are not exposed if nil.
@@ -123,10 +126,10 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 	if catalog == nil {
 		return nil, failure{code: http.StatusServiceUnavailable, message: "this replica of the operator has not read all Namespaces yet"}
 	}
-	demand := requester.NewDemand(hub.object, hub.set, requester.Cluster{
-		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },
-		Excluded: c.ExcludedNamespaces,
-	})
+	demand, err := c.demand(ctx, catalog, hub)
+	if err != nil {
+		return nil, err
+	}
 	answers := map[requester.Question]bool{}
 	for {
 		next := demand.Next(answers)
@@ -137,6 +140,23 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 			return nil, err
 		}
 	}
+}
+
+// demand is what rights the SidecarSet takes, with the revision that it injects.
+func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Catalog, hub *hubSidecarSet) (requester.Demand, error) {
+	demand := requester.NewDemand(hub.object, hub.set, requester.Cluster{
+		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },
+		Excluded: c.ExcludedNamespaces,
+	})
+	recorded, err := c.Revisions.named(ctx, hub.set)
+	if err != nil || recorded == nil {
+		return demand, err
+	}
+	restored, err := revision.Restore(hub.object, recorded)
+	if err != nil {
+		return demand, err
+	}
+	return demand.WithRevision(recorded.Name, restored), nil
 }
 
 // ask adds the answers to several questions.

@@ -11,9 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/requester"
@@ -38,12 +40,14 @@ func (r *rights) Allowed(_ context.Context, user authenticationv1.UserInfo, q re
 }
 
 // checked is the validating webhook with a RequesterCheck.
-func checked(mode webhooks.RequesterMode, access *rights, registry prometheus.Registerer) http.Handler {
+func checked(mode webhooks.RequesterMode, access *rights, registry prometheus.Registerer, recorded ...appsv1.ControllerRevision) http.Handler {
+	reader := &live{revisions: recorded}
 	snapshot := match.Build(nil, map[string]labels.Set{"team-a": {"team": "a"}, "team-b": {"team": "b"}})
 	return webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
-		Reader: &live{}, Namespace: "ours",
+		Reader: reader, Namespace: "ours",
 		Requester: webhooks.NewRequesterCheck(webhooks.RequesterCheckOptions{
 			Mode: mode, Access: access, Catalog: func() *match.Catalog { return snapshot }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
+			Revisions: webhooks.RecordedRevisions{Reader: reader, Namespace: "ours"},
 		}),
 	})
 }
@@ -144,5 +148,20 @@ func TestRequesterCheckAsksForTheRequester(t *testing.T) {
 	want := []string{"kubernetes-admin: create pods", "kubernetes-admin: create pods team-a"}
 	if diff := cmp.Diff(want, access.asked); diff != "" {
 		t.Errorf("questions (-want +got):\n%s", diff)
+	}
+}
+
+// The spec is harmless; the revision that it has injected in its place is not.
+func TestRequesterCheckLooksIntoTheNamedRevision(t *testing.T) {
+	recorded := appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": "log"}},
+		Data:       runtime.RawExtension{Raw: []byte(`{"spec":{"$patch":"replace","containers":[{"name":"log","image":"a","securityContext":{"privileged":true}}]}}`)},
+	}
+	manifest := inTeamA + "  injectionStrategy: {revision: {revisionName: log-1}}\n"
+	access := &rights{granted: []string{"create pods team-a"}}
+	answer := review(t, checked(webhooks.RequesterEnforce, access, nil, recorded), sidecarSetReview(t, defaulted(t, manifest), defaulted(t, inTeamA)))
+	const lacks = "may not use spec.containers[0].securityContext.privileged of revision log-1: "
+	if answer.Allowed || !strings.Contains(answer.Result.Message, lacks) {
+		t.Errorf("allowed is %v: %v; want a refusal that says %q", answer.Allowed, answer.Result, lacks)
 	}
 }

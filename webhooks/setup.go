@@ -88,6 +88,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 			Mode:               o.RequesterCheck,
 			Catalog:            o.Catalog.Current,
 			Access:             NewCachedAccess(mgr.GetClient(), nil),
+			Revisions:          RecordedRevisions{live, o.RevisionNamespace},
 			ExcludedNamespaces: o.ExcludedNamespaces,
 			Registry:           metrics.Registry,
 		}),

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -183,11 +182,11 @@ func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.Sidec
 			return env, err
 		}
 	}
-	if ref, named := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision); named {
-		if env.Recorded, err = v.recorded(ctx, set.Name, ref); err != nil {
-			return env, err
-		}
+	recorded, err := RecordedRevisions{v.Reader, v.Namespace}.named(ctx, set)
+	if err != nil {
+		return env, err
 	}
+	env.Recorded = recorded != nil
 	env.Others, err = v.others(ctx, set.Name)
 	return env, err
 }
@@ -212,21 +211,6 @@ func (v *sidecarSetValidator) others(ctx context.Context, name string) ([]appsv1
 		}
 	}
 	return others, nil
-}
-
-// recorded reports whether a SidecarSet has the revision that it refers to.
-func (v *sidecarSetValidator) recorded(ctx context.Context, name string, ref revision.Reference) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
-	defer cancel()
-	var list appsv1.ControllerRevisionList
-	if err := v.Reader.List(ctx, &list, client.InNamespace(v.Namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: name}); err != nil {
-		return false, &lookUpError{"the ControllerRevisions of SidecarSet " + name, err}
-	}
-	revisions := make([]*appsv1.ControllerRevision, len(list.Items))
-	for i := range list.Items {
-		revisions[i] = &list.Items[i]
-	}
-	return revision.Choose(ref, name, revisions) != nil, nil
 }
 
 // base reads the metadata of the SidecarSet that a canary names; nil if there

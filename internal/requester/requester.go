@@ -68,6 +68,17 @@ func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) De
 	return d
 }
 
+// WithRevision returns the Demand of a SidecarSet that injects the content of a
+// recorded revision as well, given as the SidecarSet that it restores: what has
+// been taken out of the SidecarSet since then may stand in it.
+func (d Demand) WithRevision(name string, restored map[string]any) Demand {
+	d.uses = slices.Clone(d.uses)
+	for _, path := range Uses(restored) {
+		d.uses = append(d.uses, path+" of revision "+name)
+	}
+	return d
+}
+
 // Changed says whether an update changes what is injected or where, hence
 // whether its author needs any rights. How running Pods follow, how much history
 // is kept and whether injection pauses are not part of it: pausing must not take

@@ -179,6 +179,30 @@ func TestPrivilegedContainersTakeAVerb(t *testing.T) {
 	}
 }
 
+// What has been taken out of a SidecarSet comes back with the revision that it
+// names.
+func TestARecordedRevisionTakesTheVerbAsWell(t *testing.T) {
+	object, set := decode(t, agent+"injectionStrategy: {revision: {revisionName: log-1}}\n")
+	privileged, _ := decode(t, "containers: [{name: agent, image: a, securityContext: {privileged: true}}]")
+	tests := map[string]struct {
+		recorded map[string]any
+		missing  []string
+	}{
+		"where it is privileged": {privileged, []string{"may not use spec.containers[0].securityContext.privileged of revision log-1: "}},
+		"not where it is not":    {object, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			demand := requester.NewDemand(object, set, cluster()).WithRevision("log-1", tc.recorded)
+			answers := map[requester.Question]bool{}
+			for _, question := range demand.Next(answers) {
+				answers[question] = question.Verb == "create"
+			}
+			compareBeginnings(t, tc.missing, demand.Missing(answers))
+		})
+	}
+}
+
 func TestChangedIsAboutWhatIsInjectedAndWhere(t *testing.T) {
 	const old = "selector: {matchLabels: {app: web}}\ncontainers: [{name: agent, image: a}]\n"
 	tests := map[string]struct {
