@@ -9,9 +9,17 @@ import (
 	"unicode/utf8"
 )
 
+// nulls says what becomes of the members of objects that are null.
+type nulls bool
+
+const (
+	dropNulls nulls = false
+	keepNulls nulls = true
+)
+
 // appendJSON writes any decoded JSON value in canonical form: compact, members
-// sorted by name, members that are null left out.
-func appendJSON(dst []byte, v any) []byte {
+// sorted by name, those that are null kept or left out.
+func appendJSON(dst []byte, v any, nulls nulls) []byte {
 	switch v := v.(type) {
 	case nil:
 		return append(dst, "null"...)
@@ -24,30 +32,30 @@ func appendJSON(dst []byte, v any) []byte {
 	case float64:
 		return appendFloat(dst, v)
 	case []any:
-		return appendList(dst, v)
+		return appendList(dst, v, nulls)
 	case map[string]any:
-		return appendObject(dst, v)
+		return appendObject(dst, v, nulls)
 	default: // not a decoded JSON value; a caller's int, for example
 		return append(dst, fmt.Sprint(v)...)
 	}
 }
 
-func appendList(dst []byte, elems []any) []byte {
+func appendList(dst []byte, elems []any, nulls nulls) []byte {
 	dst = append(dst, '[')
 	for i, elem := range elems {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendJSON(dst, elem)
+		dst = appendJSON(dst, elem, nulls)
 	}
 	return append(dst, ']')
 }
 
-func appendObject(dst []byte, members map[string]any) []byte {
+func appendObject(dst []byte, members map[string]any, nulls nulls) []byte {
 	dst = append(dst, '{')
 	start := len(dst)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if members[name] == nil {
+		if members[name] == nil && nulls == dropNulls {
 			continue
 		}
 		if len(dst) > start {
@@ -55,7 +63,7 @@ func appendObject(dst []byte, members map[string]any) []byte {
 		}
 		dst = appendString(dst, name)
 		dst = append(dst, ':')
-		dst = appendJSON(dst, members[name])
+		dst = appendJSON(dst, members[name], nulls)
 	}
 	return append(dst, '}')
 }

@@ -16,9 +16,10 @@ var recorded = []string{"containers", "imagePullSecrets", "initContainers", "pat
 // Data returns what a ControllerRevision records of the spec of a defaulted
 // SidecarSet: a patch that replaces the spec by five of its members, as JSON
 // with sorted members, HTML escaped, absent and empty lists as null. Containers
-// are written in the normal form of the hash, so that a revision which
-// OpenKruise recorded has the same bytes; members that this build does not know
-// are kept everywhere. An error is a *TypeError. The spec is not changed.
+// are written in the normal form of the hash, all else as it is stored, nulls
+// included, so that a revision which OpenKruise recorded has the same bytes;
+// members that this build does not know are kept everywhere. An error is a
+// *TypeError. The spec is not changed.
 func Data(spec map[string]any) ([]byte, error) {
 	dst := []byte(`{"spec":{"$patch":"replace"`)
 	for _, member := range recorded {
@@ -30,7 +31,7 @@ func Data(spec map[string]any) ([]byte, error) {
 		case len(elems) == 0:
 			dst = append(dst, "null"...)
 		default:
-			dst = appendList(dst, elems)
+			dst = appendList(dst, elems, keepNulls)
 		}
 	}
 	return append(dst, "}}"...), nil

@@ -186,8 +186,8 @@ func (e *encoder) quantity(v any) error {
 		return mismatch("a quantity such as 100m or 64Mi", v)
 	}
 	var q resource.Quantity
-	if err := q.UnmarshalJSON(appendJSON(nil, v)); err != nil {
-		return &TypeError{Want: "a quantity such as 100m or 64Mi", Got: string(appendJSON(nil, v))}
+	if err := q.UnmarshalJSON(appendJSON(nil, v, dropNulls)); err != nil {
+		return &TypeError{Want: "a quantity such as 100m or 64Mi", Got: string(appendJSON(nil, v, dropNulls))}
 	}
 	e.buf = appendString(e.buf, q.String())
 	return nil

@@ -116,6 +116,36 @@ containers: [{name: agent, image: "busybox:1.36"}]
 	}
 }
 
+// OpenKruise stores and records what its types write: nulls where a pointer has
+// no omitempty, and, of its time, where a creation time is zero.
+func TestRevisionsRecordNulls(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, `
+selector: {matchLabels: {app: nulls}}
+containers:
+- name: agent
+  image: example.com/agent:v1
+  livenessProbe: {grpc: {port: 1, service: null}}
+  volumeMounts: [{name: scratch, mountPath: /scratch}]
+volumes:
+- name: scratch
+  ephemeral: {volumeClaimTemplate: {metadata: {creationTimestamp: null}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}
+`)
+	data := string(mustHistory(t, set.GetName())[0].Data.Raw)
+	for _, want := range []string{`"grpc":{"port":1,"service":null}`, `"volumeClaimTemplate":{"metadata":{"creationTimestamp":null}`} {
+		if !strings.Contains(data, want) {
+			t.Errorf("the revision lacks %s: %s", want, data)
+		}
+	}
+	name := mustHistory(t, set.GetName())[0].Name
+	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"revision": map[string]any{"revisionName": name}}})
+	injected := pod(namespace, "nulls", "app=nulls")
+	create(t, injected)
+	if diff := gocmp.Diff([]string{"agent", "app"}, containerNames(injected.Spec.Containers)); diff != "" {
+		t.Errorf("containers of a Pod that was given the revision (-want +got):\n%s", diff)
+	}
+}
+
 func TestRevisionsCarryTheCustomVersion(t *testing.T) {
 	namespace := newNamespace(t, nil)
 	set := createSidecarSet(t, namespace, `
