@@ -57,13 +57,14 @@ type Catalog struct {
 
 	state atomic.Pointer[catalogState] // nil until all informers have synced
 
-	observed atomic.Uint64 // the snapshot holds all changes of SidecarSets up to here
+	observed atomic.Uint64 // the highest version of a SidecarSet that the snapshot holds or held
 	said     atomic.Uint64 // observed when some SidecarSet last said something new
 
 	mu       sync.Mutex
 	pending  pendingChanges
 	changed  chan struct{} // has capacity 1: something is pending
-	advanced chan struct{} // closed when observed grows
+	holds    Versions      // what the snapshot holds, or has seen deleted
+	advanced chan struct{} // closed when holds changes
 	notify   []chan<- struct{}
 
 	// Only the goroutine of Start uses the following.
@@ -85,7 +86,7 @@ type pendingChanges struct {
 	sidecarSets map[string]*unstructured.Unstructured
 	namespaces  map[string]*metav1.PartialObjectMetadata
 	revisions   map[string]*appsv1.ControllerRevision
-	version     uint64 // the highest resourceVersion of the SidecarSets
+	versions    Versions // of the SidecarSets, the deleted ones included
 }
 
 // compiledSet is a SidecarSet in the version that was compiled last.
@@ -115,6 +116,7 @@ func NewCatalog(informers informerSource, options CatalogOptions) *Catalog {
 		clock:      options.Clock,
 		metrics:    newCatalogMetrics(options.Registry),
 		changed:    make(chan struct{}, 1),
+		holds:      Versions{},
 		advanced:   make(chan struct{}),
 		compiled:   map[string]compiledSet{},
 		namespaces: map[string]labels.Set{},
@@ -135,26 +137,32 @@ func newNamespace() *metav1.PartialObjectMetadata {
 }
 
 // follow calls changed with the name and newest state of objects like prototype,
-// nil for a deleted one.
-func follow[T client.Object](ctx context.Context, informers informerSource, prototype T, changed func(name string, object T)) (toolscache.ResourceEventHandlerRegistration, error) {
+// nil for a deleted one, with the last that was seen of it, if that is known.
+func follow[T client.Object](ctx context.Context, informers informerSource, prototype T, changed func(name string, object, gone T)) (toolscache.ResourceEventHandlerRegistration, error) {
 	kind := prototype.GetObjectKind().GroupVersionKind().Kind
 	informer, err := informers.GetInformer(ctx, prototype, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("watching kind %s: %w", kind, err)
 	}
+	var none T
 	update := func(object any) {
 		if object, ok := object.(T); ok {
-			changed(object.GetName(), object)
+			changed(object.GetName(), object, none)
 		}
 	}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    update,
 		UpdateFunc: func(_, object any) { update(object) },
 		DeleteFunc: func(object any) {
-			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
-				var gone T
-				changed(name.Name, gone)
+			name, err := toolscache.DeletionHandlingObjectToName(object)
+			if err != nil {
+				return
 			}
+			if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			gone, _ := object.(T)
+			changed(name.Name, none, gone)
 		},
 	})
 	if err != nil {
@@ -238,22 +246,24 @@ func (c *Catalog) Start(ctx context.Context) error {
 	}
 }
 
-func (c *Catalog) sidecarSetChanged(name string, object *unstructured.Unstructured) {
+func (c *Catalog) sidecarSetChanged(name string, object, gone *unstructured.Unstructured) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pending.sidecarSets == nil {
-		c.pending.sidecarSets = map[string]*unstructured.Unstructured{}
+		c.pending.sidecarSets, c.pending.versions = map[string]*unstructured.Unstructured{}, Versions{}
 	}
 	c.pending.sidecarSets[name] = object
+	if object == nil {
+		object = gone
+	}
 	if object != nil {
 		// What is no number cannot be waited for, and is not.
-		version, _ := propagation.ParseVersion(object.GetResourceVersion())
-		c.pending.version = max(c.pending.version, version)
+		c.pending.versions[name], _ = propagation.ParseVersion(object.GetResourceVersion())
 	}
 	signal(c.changed)
 }
 
-func (c *Catalog) namespaceChanged(name string, object *metav1.PartialObjectMetadata) {
+func (c *Catalog) namespaceChanged(name string, object, _ *metav1.PartialObjectMetadata) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pending.namespaces == nil {
@@ -281,11 +291,11 @@ func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
 	namespacesDiffer := c.applyNamespaces(pending.namespaces)
 	historyDiffers := c.applyRevisions(logger, pending.revisions, setsDiffer)
 	if c.state.Load() != nil && !setsDiffer && !namespacesDiffer && !historyDiffers {
-		c.advance(pending.version, false)
+		c.advance(pending, false)
 		return c.clock.Since(start)
 	}
 	c.publish()
-	c.advance(pending.version, setsDiffer)
+	c.advance(pending, setsDiffer)
 	c.announce()
 	took := c.clock.Since(start)
 	c.metrics.rebuildSeconds.Observe(took.Seconds())
@@ -369,15 +379,26 @@ func (c *Catalog) publish() {
 	c.metrics.namespaces.Set(float64(len(c.namespaces)))
 }
 
-// advance tells up to which version the snapshot holds SidecarSets.
-func (c *Catalog) advance(version uint64, news bool) {
-	version = max(version, c.observed.Load())
-	c.observed.Store(version)
-	if news {
-		c.said.Store(version)
-	}
+// maxGone bounds how many deleted SidecarSets are remembered.
+const maxGone = 1000
+
+// advance tells which versions of SidecarSets the snapshot has taken in.
+func (c *Catalog) advance(taken pendingChanges, news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	newest := c.observed.Load()
+	for name, version := range taken.versions {
+		newest = max(newest, version)
+		c.holds[name] = version
+	}
+	// One that was deleted may have been in a list that somebody waits for.
+	if len(c.holds) > len(c.compiled)+maxGone {
+		maps.DeleteFunc(c.holds, func(name string, _ uint64) bool { _, ok := c.compiled[name]; return !ok })
+	}
+	c.observed.Store(newest)
+	if news {
+		c.said.Store(newest)
+	}
 	close(c.advanced)
 	c.advanced = make(chan struct{})
 }
@@ -389,22 +410,34 @@ func (c *Catalog) Observed() (version, said uint64) {
 	return c.observed.Load(), c.said.Load()
 }
 
-// WaitFor returns nil once the snapshot holds every change of a SidecarSet up to
-// a resourceVersion, and an error if ctx ends before.
-func (c *Catalog) WaitFor(ctx context.Context, version uint64) error {
+// WaitFor returns nil once the snapshot holds SidecarSets in these versions or
+// later ones, or without those that were deleted since, and an error if ctx ends
+// before.
+func (c *Catalog) WaitFor(ctx context.Context, stored Versions) error {
 	for {
-		c.mu.Lock()
-		advanced := c.advanced
-		c.mu.Unlock()
-		if c.state.Load() != nil && c.observed.Load() >= version {
+		behind, advanced := c.behind(stored)
+		if behind == "" && c.state.Load() != nil {
 			return nil
 		}
 		select {
 		case <-advanced:
 		case <-ctx.Done():
-			return fmt.Errorf("the newest is of resourceVersion %d, known is %d: %w", version, c.observed.Load(), ctx.Err())
+			return fmt.Errorf("SidecarSet %q is of resourceVersion %d, which is not known yet: %w", behind, stored[behind], ctx.Err())
 		}
 	}
+}
+
+// behind returns a SidecarSet that the snapshot does not hold in that version, ""
+// if it holds all, and what is closed when that changes.
+func (c *Catalog) behind(stored Versions) (name string, advanced <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, version := range stored {
+		if held, ok := c.holds[name]; !ok || held < version {
+			return name, c.advanced
+		}
+	}
+	return "", c.advanced
 }
 
 // announce tells everyone who asked that there is a new snapshot.

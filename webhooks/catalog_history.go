@@ -60,7 +60,7 @@ func newControllerRevision() *appsv1.ControllerRevision {
 	return object
 }
 
-func (c *Catalog) revisionChanged(name string, object *appsv1.ControllerRevision) {
+func (c *Catalog) revisionChanged(name string, object, _ *appsv1.ControllerRevision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pending.revisions == nil {

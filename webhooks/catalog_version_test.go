@@ -2,6 +2,7 @@ package webhooks_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,34 +17,34 @@ import (
 	"github.com/sidecarset/operator/webhooks"
 )
 
-// newest is the highest resourceVersion that the sources gave to a SidecarSet.
-func (c *fakeCache) newest(t *testing.T) uint64 {
+// stored are the versions of the SidecarSets that the sources hold.
+func (c *fakeCache) stored(t *testing.T) webhooks.Versions {
 	t.Helper()
 	list, err := c.sets.List(metav1.ListOptions{})
 	if err != nil {
 		t.Fatalf("listing: %v", err)
 	}
-	var newest uint64
+	stored := webhooks.Versions{}
 	err = meta.EachListItem(list, func(item runtime.Object) error {
 		object, err := meta.Accessor(item)
 		if err != nil {
 			return err
 		}
 		version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
-		newest = max(newest, version)
+		stored[object.GetName()] = max(version, stored[object.GetName()]) // of one name there may be two, by UID
 		return err
 	})
 	if err != nil {
 		t.Fatalf("reading the list: %v", err)
 	}
-	return newest
+	return stored
 }
 
-func waitFor(t *testing.T, catalog *webhooks.Catalog, version uint64) {
+func waitFor(t *testing.T, catalog *webhooks.Catalog, stored webhooks.Versions) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := catalog.WaitFor(ctx, version); err != nil {
+	if err := catalog.WaitFor(ctx, stored); err != nil {
 		t.Fatalf("WaitFor: %v", err)
 	}
 }
@@ -63,33 +64,50 @@ func TestCatalogKnowsWhatItWasWaitedFor(t *testing.T) {
 	c := newFakeCache()
 	c.sets.Add(storedSet("a"))
 	catalog := c.run(t)
-	waitFor(t, catalog, c.newest(t))
+	waitFor(t, catalog, c.stored(t))
 	for _, name := range []string{"b", "c", "d"} {
 		c.sets.Add(storedSet(name))
-		waitFor(t, catalog, c.newest(t))
+		waitFor(t, catalog, c.stored(t))
 		if len(selected(t, catalog.Current(), name)) != 1 {
 			t.Errorf("the snapshot does not hold %s", name)
 		}
 	}
-	waitFor(t, catalog, 0)
+	listed := c.stored(t)
+	c.sets.Delete(storedSet("b"))
+	waitFor(t, catalog, listed) // one that has gone since keeps nobody waiting
+	waitFor(t, catalog, c.stored(t))
+	waitFor(t, catalog, nil)
 }
 
 func TestCatalogSaysWhatItWaitsFor(t *testing.T) {
 	c := newFakeCache()
 	c.sets.Add(storedSet("a"))
+	c.sets.Add(storedSet("b"))
 	catalog := webhooks.NewCatalog(c, webhooks.CatalogOptions{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := catalog.WaitFor(ended, 0); err == nil {
+	if err := catalog.WaitFor(ended, nil); err == nil {
 		t.Error("there is no snapshot, and the wait is over")
 	}
 	go func() { _ = catalog.Start(t.Context()) }()
-	newest := c.newest(t)
-	waitFor(t, catalog, newest)
-	err := catalog.WaitFor(ended, newest+1)
-	want := "the newest is of resourceVersion " + strconv.FormatUint(newest+1, 10) + ", known is " + strconv.FormatUint(newest, 10)
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %s", err, want)
+	stored := c.stored(t)
+	waitFor(t, catalog, stored)
+	tests := map[string]struct {
+		stored webhooks.Versions
+		want   string
+	}{
+		"a later version": {webhooks.Versions{"a": stored["a"] + 1000, "b": stored["b"]},
+			fmt.Sprintf(`SidecarSet "a" is of resourceVersion %d, which is not known yet`, stored["a"]+1000)},
+		// A list that begins a watch anew comes in any order.
+		"another one, though of an earlier version": {webhooks.Versions{"c": stored["a"]},
+			fmt.Sprintf(`SidecarSet "c" is of resourceVersion %d, which is not known yet`, stored["a"])},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if err := catalog.WaitFor(ended, tc.stored); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
 	}
 }
 
@@ -122,14 +140,14 @@ func TestCatalogCompilesOnlyWhatDecides(t *testing.T) {
 			c := newFakeCache()
 			c.sets.Add(storedSet("a"))
 			catalog := c.run(t)
-			first := c.newest(t)
-			waitFor(t, catalog, first)
+			waitFor(t, catalog, c.stored(t))
+			first := c.stored(t)["a"]
 			before := programOf(t, catalog, "a")
 			changed := storedSet("a")
 			tc.change(changed)
 			c.sets.Modify(changed)
-			last := c.newest(t)
-			waitFor(t, catalog, last)
+			waitFor(t, catalog, c.stored(t))
+			last := c.stored(t)["a"]
 			if got := programOf(t, catalog, "a") != before; got != tc.news {
 				t.Errorf("compiled again: %v, want %v", got, tc.news)
 			}

@@ -33,16 +33,20 @@ type freshness struct {
 
 // versionWaiter is the part of a Catalog that freshness needs.
 type versionWaiter interface {
-	// WaitFor returns once the snapshot holds every change up to a
-	// resourceVersion, or an error when ctx ends before.
-	WaitFor(ctx context.Context, version uint64) error
+	// WaitFor returns once the snapshot holds SidecarSets in these versions or
+	// later ones, or an error when ctx ends before.
+	WaitFor(ctx context.Context, stored Versions) error
 }
+
+// Versions are resourceVersions of SidecarSets, by name. One does not stand for
+// another: a watch that begins anew with a list tells of them in any order.
+type Versions map[string]uint64
 
 // listing is a list of SidecarSets that several requests wait for.
 type listing struct {
-	done    chan struct{}
-	version uint64 // the highest of all SidecarSets; read it when done is closed
-	err     error
+	done   chan struct{}
+	stored Versions // of all SidecarSets; read it when done is closed
+	err    error
 }
 
 func newFreshness(live client.Reader, catalog versionWaiter) *freshness {
@@ -54,24 +58,24 @@ func newFreshness(live client.Reader, catalog versionWaiter) *freshness {
 func (f *freshness) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
-	newest, err := f.newest(ctx)
+	stored, err := f.stored(ctx)
 	if err != nil {
 		return fmt.Errorf("asking for the newest SidecarSets, try again: %w", err)
 	}
-	if err := f.catalog.WaitFor(ctx, newest); err != nil {
+	if err := f.catalog.WaitFor(ctx, stored); err != nil {
 		return fmt.Errorf("waiting for this replica of the operator to know the newest SidecarSets, try again: %w", err)
 	}
 	return nil
 }
 
-// newest returns the highest resourceVersion of the SidecarSets that are stored.
-func (f *freshness) newest(ctx context.Context) (uint64, error) {
+// stored returns the versions of the SidecarSets that are stored.
+func (f *freshness) stored(ctx context.Context) (Versions, error) {
 	l := f.join(ctx)
 	select {
 	case <-l.done:
-		return l.version, l.err
+		return l.stored, l.err
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 
@@ -101,27 +105,27 @@ func (f *freshness) run(ctx context.Context) {
 		if l == nil {
 			return
 		}
-		l.version, l.err = f.list(ctx)
+		l.stored, l.err = f.list(ctx)
 		close(l.done)
 	}
 }
 
 // list reads the metadata of all SidecarSets as they are stored now.
-func (f *freshness) list(ctx context.Context) (uint64, error) {
+func (f *freshness) list(ctx context.Context) (Versions, error) {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
 	if err := f.live.List(ctx, list); err != nil {
-		return 0, err
+		return nil, err
 	}
-	var newest uint64
+	stored := make(Versions, len(list.Items))
 	for i := range list.Items {
 		version, err := propagation.ParseVersion(list.Items[i].ResourceVersion)
 		if err != nil {
-			return 0, fmt.Errorf("reading SidecarSet %s: %w", list.Items[i].Name, err)
+			return nil, fmt.Errorf("reading SidecarSet %s: %w", list.Items[i].Name, err)
 		}
-		newest = max(newest, version)
+		stored[list.Items[i].Name] = version
 	}
-	return newest, nil
+	return stored, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -59,13 +60,13 @@ func (s *slowLists) lists() int {
 // knownVersions remembers what it was asked to wait for.
 type knownVersions struct {
 	mu    sync.Mutex
-	asked []uint64
+	asked []Versions
 	hangs bool
 }
 
-func (k *knownVersions) WaitFor(ctx context.Context, version uint64) error {
+func (k *knownVersions) WaitFor(ctx context.Context, stored Versions) error {
 	k.mu.Lock()
-	k.asked = append(k.asked, version)
+	k.asked = append(k.asked, stored)
 	k.mu.Unlock()
 	if k.hangs {
 		<-ctx.Done()
@@ -74,7 +75,7 @@ func (k *knownVersions) WaitFor(ctx context.Context, version uint64) error {
 	return nil
 }
 
-func (k *knownVersions) versions() []uint64 {
+func (k *knownVersions) versions() []Versions {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.asked
@@ -112,7 +113,7 @@ func (a *asking) answer(versions ...string) {
 
 func answered(done <-chan error) bool { return len(done) == 1 }
 
-func TestFreshWaitsForTheNewestVersion(t *testing.T) {
+func TestFreshWaitsForAllThatIsStored(t *testing.T) {
 	inFreshBubble(t, func(t *testing.T, a *asking) {
 		done := a.request(t.Context())
 		a.answer("7", "12", "9")
@@ -124,8 +125,9 @@ func TestFreshWaitsForTheNewestVersion(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if got := a.catalog.versions(); len(got) != 2 || got[0] != 12 || got[1] != 0 {
-			t.Errorf("waited for %v, want 12 and 0", got)
+		want := []Versions{{"set-a": 7, "set-b": 12, "set-c": 9}, {}}
+		if diff := cmp.Diff(want, a.catalog.versions()); diff != "" {
+			t.Errorf("waited for (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -159,7 +161,7 @@ func TestFreshRequestsShareTheNextList(t *testing.T) {
 				t.Fatal("a request waits for a third list")
 			}
 		}
-		if got := a.catalog.versions(); len(got) != 51 || got[0] != 1 || got[1] != 2 || got[50] != 2 {
+		if got := a.catalog.versions(); len(got) != 51 || got[0]["set-a"] != 1 || got[1]["set-a"] != 2 || got[50]["set-a"] != 2 {
 			t.Errorf("waited for %v", got)
 		}
 		if a.server.top != 1 || a.server.lists() != 2 {

@@ -34,6 +34,9 @@ type PublisherOptions struct {
 	Changed <-chan struct{}
 	// Ready says whether the replica can answer, by its readiness checks.
 	Ready []healthz.Checker
+	// CatchUp returns nil once the snapshot holds every SidecarSet that was stored
+	// when it was called.
+	CatchUp func(context.Context) error
 	// Clock is the time, the real one if nil; Registry takes the metrics, which
 	// are not exposed if it is nil.
 	Clock    clock.Clock
@@ -47,7 +50,9 @@ type PublisherOptions struct {
 type Publisher struct {
 	options PublisherOptions
 	renewed atomic.Pointer[time.Time] // when the last write that worked began; nil while others do not wait for it
+	trusted atomic.Bool               // the snapshot held all that was stored after others had begun to wait for it
 	lease   *coordinationv1.Lease     // as it was written last; nil if there is none
+	joined  bool                      // a write has worked since the replica was in doubt
 	tried   time.Time                 // when the last write began
 }
 
@@ -82,11 +87,15 @@ func (p *Publisher) age() time.Duration {
 }
 
 // Doubt reports whether others may have stopped waiting for this replica, since
-// it could not renew its Lease, or never wrote one. What the replica knows may
-// then be older than what users were told that everybody knows.
+// it could not renew its Lease, or never wrote one; and for as long after that as
+// it has not caught up. What the replica knows may then be older than what users
+// were told that everybody knows.
 func (p *Publisher) Doubt() bool {
-	return p.renewed.Load() == nil || p.age() > propagation.ReplicaDoubt
+	return !p.trusted.Load() || p.late()
 }
+
+// late says whether others may have stopped waiting.
+func (p *Publisher) late() bool { return p.age() > propagation.ReplicaDoubt }
 
 // Start publishes until ctx ends, then takes the Lease back.
 func (p *Publisher) Start(ctx context.Context) error {
@@ -124,7 +133,7 @@ func (p *Publisher) pause(ctx context.Context, news bool) time.Duration {
 		return propagation.MinPublishInterval - max(since, 0)
 	}
 	switch {
-	case p.renewed.Load() != nil && news:
+	case p.renewed.Load() != nil && (news || !p.trusted.Load()):
 		return 0
 	case p.renewed.Load() != nil:
 		return max(propagation.RenewInterval-p.age(), 0)
@@ -150,6 +159,9 @@ const publishTimeout = 5 * time.Second
 func (p *Publisher) publish(ctx context.Context, observed uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
+	if p.late() {
+		p.distrust()
+	}
 	p.tried = p.options.Clock.Now()
 	began := p.tried
 	lease := propagation.Replica{Name: p.options.Name, Observed: observed, Renewed: began}.Lease(p.options.Namespace)
@@ -164,7 +176,7 @@ func (p *Publisher) publish(ctx context.Context, observed uint64) error {
 	case err == nil:
 		p.lease = lease
 		p.renewed.Store(&began)
-		return nil
+		return p.catchUp(ctx)
 	case apierrors.IsNotFound(err):
 		p.lose()
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
@@ -176,8 +188,34 @@ func (p *Publisher) publish(ctx context.Context, observed uint64) error {
 	return fmt.Errorf("writing Lease %s/%s: %w", lease.Namespace, lease.Name, err)
 }
 
+// catchUp ends the doubt. What others said that all replicas know, while they did
+// not wait for this one, may not have reached its snapshot yet, and nobody takes
+// it back. So the snapshot has to hold what is stored now. That is asked after the
+// second write: by then, a second later, everybody has seen the first.
+func (p *Publisher) catchUp(ctx context.Context) error {
+	if p.trusted.Load() {
+		return nil
+	}
+	if !p.joined {
+		p.joined = true
+		return nil
+	}
+	if err := p.options.CatchUp(ctx); err != nil {
+		return fmt.Errorf("catching up: %w", err)
+	}
+	p.trusted.Store(true)
+	return nil
+}
+
+// distrust begins the doubt.
+func (p *Publisher) distrust() {
+	p.trusted.Store(false)
+	p.joined = false
+}
+
 // lose forgets the Lease. Until there is another one, nobody waits for the replica.
 func (p *Publisher) lose() {
+	p.distrust()
 	p.renewed.Store(nil)
 	p.lease = nil
 }
@@ -185,6 +223,7 @@ func (p *Publisher) lose() {
 // withdraw deletes the Lease, so that nobody waits for a replica that has ended.
 // What still comes is answered with a live look-up.
 func (p *Publisher) withdraw(ctx context.Context) {
+	p.distrust()
 	p.renewed.Store(nil)
 	if p.lease == nil {
 		return

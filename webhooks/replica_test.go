@@ -123,6 +123,24 @@ type replica struct {
 	mu            sync.Mutex
 	version, said uint64
 	notReady      error
+	behind        error // why it cannot catch up
+	catchUps      []propagation.Replica
+}
+
+// catchUp notes what others knew of the replica by then.
+func (r *replica) catchUp(t *testing.T) error {
+	known, _ := r.server.known(t)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.catchUps = append(r.catchUps, known)
+	return r.behind
+}
+
+func (r *replica) fallBehind(behind error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.behind = behind
+	r.catchUps = nil
 }
 
 func (r *replica) learn(version uint64, news bool) {
@@ -151,6 +169,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *replica)) {
 		r.Publisher = webhooks.NewPublisher(webhooks.PublisherOptions{
 			Name: "pod-abcde", Namespace: "ours", Writer: r.server, Changed: r.changed,
 			Observed: func() (uint64, uint64) { r.mu.Lock(); defer r.mu.Unlock(); return r.version, r.said },
+			CatchUp:  func(context.Context) error { return r.catchUp(t) },
 			Ready: []healthz.Checker{healthz.Ping, func(*http.Request) error {
 				r.mu.Lock()
 				defer r.mu.Unlock()
@@ -175,6 +194,9 @@ func inBubble(t *testing.T, test func(t *testing.T, r *replica)) {
 	})
 }
 
+// settle lets a replica that is ready publish and catch up.
+const settle = 2 * propagation.MinPublishInterval
+
 // pass lets time pass, and everything happen that is due by then.
 func pass(d time.Duration) {
 	<-time.After(d)
@@ -188,7 +210,7 @@ func TestPublisherBeginsWhenItIsReady(t *testing.T) {
 			t.Fatalf("%d writes before the replica was ready, doubt %v", r.server.count(), r.Doubt())
 		}
 		r.become(nil)
-		pass(propagation.MinPublishInterval)
+		pass(settle)
 		got, ok := r.server.known(t)
 		if !ok || got.Name != "pod-abcde" || got.Observed != 7 || time.Since(got.Renewed) > propagation.MinPublishInterval {
 			t.Errorf("published %+v, %v", got, ok)
@@ -208,7 +230,7 @@ func TestPublisherBeginsWhenItIsReady(t *testing.T) {
 func TestPublisherRenewsWhileNothingHappens(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *replica) {
 		r.become(nil)
-		pass(propagation.MinPublishInterval)
+		pass(settle)
 		before := r.server.count()
 		r.learn(8, false) // counters in a status
 		pass(12 * propagation.RenewInterval)
@@ -224,7 +246,7 @@ func TestPublisherRenewsWhileNothingHappens(t *testing.T) {
 func TestPublisherTellsNewsWithinASecond(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *replica) {
 		r.become(nil)
-		pass(propagation.MinPublishInterval)
+		pass(settle)
 		pass(2 * time.Second)
 		before := r.server.count()
 		r.learn(8, true)
@@ -249,7 +271,7 @@ func TestPublisherTellsNewsWithinASecond(t *testing.T) {
 func TestPublisherIsInDoubtWhenItCannotRenew(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *replica) {
 		r.become(nil)
-		pass(propagation.MinPublishInterval)
+		pass(settle)
 		last, _ := r.server.known(t)
 		r.server.do(func() { r.server.err = errors.New("etcd is away") })
 		pass(propagation.ReplicaDoubt - time.Since(last.Renewed))
@@ -261,11 +283,56 @@ func TestPublisherIsInDoubtWhenItCannotRenew(t *testing.T) {
 			t.Errorf("not in doubt %v after the last write", time.Since(last.Renewed))
 		}
 		r.server.do(func() { r.server.err = nil })
-		pass(propagation.MinPublishInterval)
+		pass(settle)
 		if r.Doubt() {
-			t.Error("still in doubt after a write")
+			t.Error("still in doubt though it has caught up")
 		}
 	})
+}
+
+// While nobody waited for it, others may have told users that all replicas know
+// what this one does not.
+func TestPublisherIsInDoubtUntilItHasCaughtUp(t *testing.T) {
+	tests := map[string]func(r *replica){
+		"when it begins": func(r *replica) {},
+		"when it could not renew for long": func(r *replica) {
+			pass(settle)
+			r.server.do(func() { r.server.err = errors.New("etcd is away") })
+			pass(time.Minute)
+			r.server.do(func() { r.server.err = nil })
+		},
+		"when its Lease was deleted": func(r *replica) {
+			pass(settle)
+			r.server.do(func() { r.server.stored = nil })
+			pass(propagation.RenewInterval)
+		},
+	}
+	for name, happens := range tests {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *replica) {
+				r.become(nil)
+				happens(r)
+				r.fallBehind(errors.New("the watch hangs"))
+				for range 10 {
+					pass(propagation.MinPublishInterval)
+					if !r.Doubt() {
+						t.Fatal("not in doubt though it has not caught up")
+					}
+				}
+				if known, ok := r.server.known(t); !ok || time.Since(known.Renewed) > propagation.MinPublishInterval {
+					t.Errorf("others know %+v, %v", known, ok)
+				}
+				if len(r.catchUps) == 0 || r.catchUps[0].Name == "" {
+					t.Errorf("caught up %d times, at first when others knew %+v", len(r.catchUps), r.catchUps)
+				}
+				r.fallBehind(nil)
+				pass(propagation.MinPublishInterval)
+				if r.Doubt() {
+					t.Error("in doubt though it has caught up")
+				}
+			})
+		})
+	}
 }
 
 func TestPublisherRepairsItsLease(t *testing.T) {
@@ -277,13 +344,14 @@ func TestPublisherRepairsItsLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *replica) {
 				r.become(nil)
-				pass(propagation.MinPublishInterval)
+				pass(settle)
 				r.server.do(func() { meddle(r.server) })
 				r.learn(8, true)
 				pass(propagation.MinPublishInterval - time.Millisecond)
 				if _, stored := r.server.known(t); !stored && !r.Doubt() {
 					t.Error("nobody waits for the replica, and it is not in doubt")
 				}
+				pass(propagation.MinPublishInterval)
 				pass(propagation.MinPublishInterval)
 				if got, ok := r.server.known(t); !ok || got.Observed != 8 || r.Doubt() {
 					t.Errorf("published %+v, %v; doubt %v", got, ok, r.Doubt())
@@ -300,7 +368,7 @@ func TestPublisherRepairsItsLease(t *testing.T) {
 				t.Fatalf("%d writes, doubt %v", r.server.count(), r.Doubt())
 			}
 			r.server.do(func() { r.server.err, r.server.lost = nil, false })
-			pass(2 * propagation.MinPublishInterval)
+			pass(3 * propagation.MinPublishInterval)
 			if got, ok := r.server.known(t); !ok || r.Doubt() {
 				t.Errorf("published %+v, %v; doubt %v", got, ok, r.Doubt())
 			}
@@ -325,7 +393,7 @@ func TestPublisherPacesWritesThatFail(t *testing.T) {
 func TestPublisherTakesItsLeaseBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *replica) {
 		r.become(nil)
-		pass(propagation.MinPublishInterval)
+		pass(settle)
 		stop := r.stop
 		r.stop = func() {}
 		stop()

@@ -11,6 +11,7 @@
 package webhooks
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -65,10 +66,11 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	instrumented := instrument(metrics.Registry)
 
 	server.Instrument(metrics.Registry)
-	publisher := newPublisher(mgr, server, o)
+	fresh := newFreshness(live, o.Catalog)
+	publisher := newPublisher(mgr, server, o, fresh.ensure)
 	pods := NewPodInjector(PodInjectorOptions{
 		Catalog:            o.Catalog.Current,
-		Fresh:              newFreshness(live, o.Catalog).ensure,
+		Fresh:              fresh.ensure,
 		Doubt:              publisher.Doubt,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
@@ -111,7 +113,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 }
 
 // newPublisher returns what tells the leader that this replica answers Pods.
-func newPublisher(mgr ctrl.Manager, server *Server, o Options) *Publisher {
+func newPublisher(mgr ctrl.Manager, server *Server, o Options, catchUp func(context.Context) error) *Publisher {
 	changed := make(chan struct{}, 1)
 	o.Catalog.Notify(changed)
 	return NewPublisher(PublisherOptions{
@@ -121,6 +123,7 @@ func newPublisher(mgr ctrl.Manager, server *Server, o Options) *Publisher {
 		Observed:  o.Catalog.Observed,
 		Changed:   changed,
 		Ready:     append(slices.Clone(o.Ready), o.Catalog.Ready, server.Ready, server.StartedChecker()),
+		CatchUp:   catchUp,
 		Registry:  metrics.Registry,
 	})
 }
