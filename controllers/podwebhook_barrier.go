@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,14 +35,16 @@ type barrier struct {
 	clock     clock.PassiveClock
 
 	mu      sync.Mutex
-	servers []*apiServer
-	asked   time.Time // when servers was read
+	servers []*apiServer // by the addresses that they publish
+	asked   time.Time    // when servers was read
+	host    *apiServer   // the configured one; nil until it is needed
 }
 
 // apiServer is one address that API servers answer at.
 type apiServer struct {
 	address    string
 	configMaps corev1client.ConfigMapInterface
+	silent     atomic.Bool      // nothing has answered the last attempt to connect
 	proven     map[string]int64 // serial in force, by configuration; guarded by barrier.mu
 }
 
@@ -50,6 +54,11 @@ const (
 	// A configuration reaches an API server after 4 to 50 ms.
 	firstProbePause = 2 * time.Millisecond
 	lastProbePause  = 50 * time.Millisecond
+	// connectTimeout is after how long an address that does not answer is left
+	// out: a lost packet is sent again after one second. From then on nobody waits
+	// for it for longer than silentPatience.
+	connectTimeout = 2 * time.Second
+	silentPatience = 100 * time.Millisecond
 )
 
 // notInForceError says which API server does not use a configuration yet.
@@ -65,44 +74,67 @@ func (e *notInForceError) Error() string {
 	return fmt.Sprintf("API server %s uses serial %d of %s, and not %d yet", e.server, e.has, e.configuration, e.serial)
 }
 
-// passed says, without asking, whether every API server is known to use a
-// configuration at that serial or a later one.
+// passed says, without asking, whether every API server that can be reached is
+// known to use a configuration at that serial or a later one.
 func (b *barrier) passed(configuration string, serial int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range b.servers {
+	counted := slices.DeleteFunc(slices.Clone(b.servers), func(s *apiServer) bool { return s.silent.Load() })
+	if len(counted) == 0 && b.host != nil {
+		counted = append(counted, b.host)
+	}
+	for _, s := range counted {
 		if s.proven[configuration] < serial {
 			return false
 		}
 	}
-	return len(b.servers) > 0
+	return len(counted) > 0
 }
 
 // await asks until every API server that can be reached uses the configuration
-// at that serial or a later one, at most until ctx ends.
+// at that serial or a later one, at most until ctx ends. If none can by its own
+// address, it is the configured host that is asked.
 func (b *barrier) await(ctx context.Context, configuration string, serial int64) error {
-	servers, err := b.reachable(ctx)
+	servers, err := b.published(ctx)
 	if err != nil {
 		return err
 	}
-	results := make(chan error, len(servers))
-	for _, s := range servers {
-		go func() { results <- b.awaitOne(ctx, s, configuration, serial) }()
+	answered, err := b.ask(ctx, servers, configuration, serial)
+	if answered || err != nil {
+		return err
 	}
-	var unreachable, errs []error
-	for range servers {
-		switch err := <-results; {
-		case err == nil:
-		case isUnreachable(err):
-			unreachable = append(unreachable, err)
-		default:
-			errs = append(errs, err)
+	host, err := b.configured()
+	if err != nil {
+		return err
+	}
+	return b.awaitOne(ctx, host, configuration, serial)
+}
+
+// ask says whether any of the servers could be reached, and what is wrong with
+// those that could.
+func (b *barrier) ask(ctx context.Context, servers []*apiServer, configuration string, serial int64) (answered bool, err error) {
+	results := make([]error, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() {
+			ctx := ctx
+			if s.silent.Load() {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, silentPatience)
+				defer cancel()
+			}
+			results[i] = b.awaitOne(ctx, s, configuration, serial)
+		})
+	}
+	all.Wait()
+	var errs []error
+	for i, s := range servers {
+		if results[i] == nil || !s.silent.Load() {
+			answered = true
+			errs = append(errs, results[i])
 		}
 	}
-	if len(unreachable) == len(servers) {
-		errs = append(errs, unreachable...)
-	}
-	return errors.Join(errs...)
+	return answered, errors.Join(errs...)
 }
 
 func (b *barrier) awaitOne(ctx context.Context, s *apiServer, configuration string, serial int64) error {
@@ -149,6 +181,7 @@ func (b *barrier) probe(ctx context.Context, s *apiServer, configuration string)
 	if err != nil {
 		return 0, err
 	}
+	s.silent.Store(false) // by a connection that there was
 	said := answer.Annotations[propagation.AnnotationBarrier]
 	if said == "" {
 		return 0, nil // nobody answered for the entry, or there is none yet
@@ -160,20 +193,12 @@ func (b *barrier) probe(ctx context.Context, s *apiServer, configuration string)
 	return serial, nil
 }
 
-// isUnreachable tells an address where nothing listens from a server that
-// answers.
-func isUnreachable(err error) bool {
-	var dial *net.OpError
-	return errors.As(err, &dial) && dial.Op == "dial"
-}
-
-// reachable returns the API servers, by the addresses that they publish. Where
-// they publish none, or several hide behind one, it is the configured host.
-func (b *barrier) reachable(ctx context.Context) ([]*apiServer, error) {
+// published returns the API servers by the addresses that they publish.
+func (b *barrier) published(ctx context.Context) ([]*apiServer, error) {
 	b.mu.Lock()
 	kept, asked := b.servers, b.asked
 	b.mu.Unlock()
-	if len(kept) > 0 && b.clock.Since(asked) < serversKept {
+	if !asked.IsZero() && b.clock.Since(asked) < serversKept {
 		return kept, nil
 	}
 	var list discoveryv1.EndpointSliceList
@@ -181,29 +206,42 @@ func (b *barrier) reachable(ctx context.Context) ([]*apiServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the addresses of API servers: %w", err)
 	}
-	hosts := endpoints(&list)
-	if len(hosts) == 0 {
-		hosts = []string{""}
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	known := map[string]*apiServer{}
-	for _, s := range b.servers {
-		known[s.address] = s
-	}
-	servers := make([]*apiServer, 0, len(hosts))
-	for _, host := range hosts {
-		s, err := b.server(host)
+	var servers []*apiServer
+	for _, address := range endpoints(&list) {
+		if at := slices.IndexFunc(b.servers, func(s *apiServer) bool { return s.address == address }); at >= 0 {
+			servers = append(servers, b.servers[at])
+			continue
+		}
+		config := rest.CopyConfig(b.config)
+		config.Host = (&url.URL{Scheme: "https", Host: address}).String()
+		if config.ServerName == "" {
+			config.ServerName = "kubernetes.default.svc" // in the certificate of every API server
+		}
+		s, err := b.server(address, config)
 		if err != nil {
 			return nil, err
-		}
-		if old, ok := known[s.address]; ok {
-			s = old
 		}
 		servers = append(servers, s)
 	}
 	b.servers, b.asked = servers, b.clock.Now()
 	return servers, nil
+}
+
+// configured returns the API server that everything else is asked of.
+func (b *barrier) configured() (*apiServer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.host != nil {
+		return b.host, nil
+	}
+	host, err := b.server(b.config.Host, rest.CopyConfig(b.config))
+	if err != nil {
+		return nil, err
+	}
+	b.host = host
+	return host, nil
 }
 
 // endpoints are "host:port" of all addresses that are ready.
@@ -229,17 +267,21 @@ func endpoints(list *discoveryv1.EndpointSliceList) []string {
 	return hosts
 }
 
-// server makes a client for an address; for the configured host if it is "".
-func (b *barrier) server(host string) (*apiServer, error) {
-	config := rest.CopyConfig(b.config)
-	address := host
-	if host == "" {
-		address = config.Host
-	} else {
-		config.Host = (&url.URL{Scheme: "https", Host: host}).String()
-		if config.ServerName == "" {
-			config.ServerName = "kubernetes.default.svc" // in the certificate of every API server
+// server makes a client for an address. It notes whether anybody answers there.
+func (b *barrier) server(address string, config *rest.Config) (*apiServer, error) {
+	s := &apiServer{address: address, proven: map[string]int64{}}
+	dial := config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
+	}
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		limited, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		connection, err := dial(limited, network, address)
+		if ctx.Err() == nil {
+			s.silent.Store(err != nil)
 		}
+		return connection, err
 	}
 	// Connections of its own: those of one address lead to one API server.
 	config.Proxy = http.ProxyFromEnvironment
@@ -247,5 +289,6 @@ func (b *barrier) server(host string) (*apiServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for API server %s: %w", address, err)
 	}
-	return &apiServer{address: address, configMaps: core.ConfigMaps(b.namespace), proven: map[string]int64{}}, nil
+	s.configMaps = core.ConfigMaps(b.namespace)
+	return s, nil
 }
