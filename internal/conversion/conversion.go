@@ -10,6 +10,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -118,7 +119,9 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 	return assemble(object, appsv1beta1.GroupVersion.String(), metadata, spec), nil
 }
 
-// betaToAlpha moves spec.customVersion into its label. spec.namespace is not
+// betaToAlpha moves spec.customVersion into its label, unless it cannot be a
+// label's value: the API server would refuse what we return, and with this one
+// object every list of SidecarSets as v1alpha1. spec.namespace is not
 // reconstructed: a namespaceSelector stays what it is.
 func betaToAlpha(object map[string]any) (map[string]any, error) {
 	metadata, labels, err := copyLabels(object)
@@ -136,7 +139,7 @@ func betaToAlpha(object map[string]any) (map[string]any, error) {
 
 	delete(spec, "customVersion")
 	delete(spec, "namespace") // unknown to v1beta1; it must not gain a meaning here
-	if version != "" {
+	if version != "" && len(validation.IsValidLabelValue(version)) == 0 {
 		labels = ensure(labels)
 		labels[appsv1beta1.LabelCustomVersion] = version
 		metadata = ensure(metadata)

@@ -56,6 +56,10 @@ func TestConvert(t *testing.T) {
 			from: beta, in: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v1"}},"spec":{"customVersion":"v2"}}`,
 			to: alpha, want: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v2"}},"spec":{}}`,
 		},
+		"a customVersion that no label can have is left out, or no list of v1alpha1 would be answered": {
+			from: beta, in: `{"metadata":{"labels":{"team":"a"}},"spec":{"customVersion":"a b"}}`,
+			to: alpha, want: `{"metadata":{"labels":{"team":"a"}},"spec":{}}`,
+		},
 		"without customVersion a plain label is kept": {
 			from: beta, in: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v1"}},"spec":{"customVersion":""}}`,
 			to: alpha, want: `{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":"v1"}},"spec":{}}`,

@@ -14,7 +14,8 @@ const customVersionLabel = "apps.kruise.io/sidecarset-custom-version"
 
 // Conversion touches four members and nothing else, never its input, and goes
 // back and forth as the API promises: v1beta1 survives a visit to v1alpha1,
-// except that a plain custom-version label turns into customVersion; a v1alpha1
+// except that a plain custom-version label turns into customVersion and that a
+// customVersion which no label can have is lost; a v1alpha1
 // object converges after one conversion.
 func FuzzConvertKeepsItsLaws(f *testing.F) {
 	for seed := range uint64(64) {
@@ -78,7 +79,10 @@ func common(o map[string]any) map[string]any {
 	return o
 }
 
-// afterVisit states the one thing that a visit to v1alpha1 changes, and the
+// noLabel is a customVersion that cannot be a label's value.
+const noLabel = "a b"
+
+// afterVisit states the two things that a visit to v1alpha1 changes, and the
 // two notations of "no value" that it does not keep apart.
 func afterVisit(o map[string]any) map[string]any {
 	o = runtime.DeepCopyJSON(o)
@@ -87,7 +91,7 @@ func afterVisit(o map[string]any) map[string]any {
 	labels, _ := metadata["labels"].(map[string]any)
 	version, _ := spec["customVersion"].(string)
 	label, labelled := labels[customVersionLabel].(string)
-	if version == "" {
+	if version == "" || version == noLabel {
 		version = label
 	}
 	delete(spec, "namespace")
@@ -126,7 +130,7 @@ func randomSidecarSet(random *rand.Rand, apiVersion string) map[string]any {
 	set(spec, "namespaceSelector", func() any {
 		return text(nil, map[string]any{}, map[string]any{"matchLabels": map[string]any{"team": "a"}})
 	})
-	set(spec, "customVersion", func() any { return text("", "v1", "v2", nil) })
+	set(spec, "customVersion", func() any { return text("", "v1", "v2", noLabel, nil) })
 	for _, key := range []string{"selector", "containers", "volumes", "invented"} {
 		set(spec, key, anything)
 	}

@@ -116,6 +116,24 @@ containers: [{name: agent, image: "busybox:1.36"}]
 	}
 }
 
+// T30: one object that v1alpha1 cannot express would keep the API server from
+// listing any.
+func TestACustomVersionThatIsNoLabelStopsNothing(t *testing.T) {
+	set := createSidecarSet(t, newNamespace(t, nil), `
+selector: {matchLabels: {app: versioned}}
+customVersion: no label
+containers: [{name: agent, image: "example.com/agent:v1"}]
+`)
+	revisions := mustHistory(t, set.GetName())
+	if version, labelled := revisions[0].Labels[appsv1beta1.LabelCustomVersion]; len(revisions) != 1 || labelled {
+		t.Errorf("%d revisions, of version %q", len(revisions), version)
+	}
+	all, err := cluster.Kubectl(t.Context(), "", "get", "sidecarsets.v1alpha1.apps.kruise.io", "-o", "name")
+	if err != nil || !strings.Contains(all, set.GetName()) {
+		t.Errorf("listing as v1alpha1: %q, %v", all, err)
+	}
+}
+
 // OpenKruise stores and records what its types write: nulls where a pointer has
 // no omitempty, and, of its time, where a creation time is zero.
 func TestRevisionsRecordNulls(t *testing.T) {
