@@ -154,7 +154,7 @@ func (w *PodWebhooks) settings(ctx context.Context) (*entries.Settings, error) {
 	if s.Bundle = w.options.Bundle(); len(s.Bundle) == 0 {
 		return nil, errors.New("there is no CA bundle yet")
 	}
-	s.MinSerial = w.options.Clock.Now().UnixMilli()
+	s.MinSerial = w.store.minSerial(w.options.Clock.Now())
 	return &s, nil
 }
 

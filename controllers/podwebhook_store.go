@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,7 @@ type configurationStore struct {
 
 	mu     sync.Mutex
 	layout entries.Layout
+	serial int64 // the highest that was ever seen
 }
 
 func (s *configurationStore) current() entries.Layout {
@@ -32,14 +34,30 @@ func (s *configurationStore) current() entries.Layout {
 	return s.layout
 }
 
+// minSerial is the least serial of what is written at a time: clocks may differ,
+// but no serial that an API server may still use comes twice.
+func (s *configurationStore) minSerial(now time.Time) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(now.UnixMilli(), s.serial+1)
+}
+
 // OnAdd implements toolscache.ResourceEventHandler.
 func (s *configurationStore) OnAdd(object any, _ bool) { s.OnUpdate(nil, object) }
 
-// OnUpdate implements toolscache.ResourceEventHandler.
-func (s *configurationStore) OnUpdate(_, object any) {
-	if c, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
-		s.observe(c)
+// OnUpdate implements toolscache.ResourceEventHandler. An object that is older
+// than what the watch told of it before is what there is, nevertheless: the
+// cluster's state was restored.
+func (s *configurationStore) OnUpdate(before, object any) {
+	c, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
+	if !ok {
+		return
 	}
+	if before, ok := before.(*admissionregistrationv1.MutatingWebhookConfiguration); ok && newer(before, c) {
+		s.observeInstead(c, s.current())
+		return
+	}
+	s.observe(c)
 }
 
 // OnDelete implements toolscache.ResourceEventHandler.
@@ -53,13 +71,21 @@ func (s *configurationStore) OnDelete(object any) {
 }
 
 func (s *configurationStore) observe(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	s.observeInstead(c, entries.Layout{})
+}
+
+// observeInstead takes in an object if it is newer than what is known, or if that
+// is still what was known then.
+func (s *configurationStore) observeInstead(c *admissionregistrationv1.MutatingWebhookConfiguration, then entries.Layout) {
 	i, ok := entries.Index(c.Name)
 	if !ok {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.layout[i]; known == nil || newer(c, known) {
+	s.serial = max(s.serial, entries.Serial(c))
+	known := s.layout[i]
+	if known == nil || known == then[i] && known.ResourceVersion != c.ResourceVersion || newer(c, known) {
 		s.layout[i] = c
 		s.notify()
 	}
@@ -126,19 +152,21 @@ func (s *configurationStore) send(ctx context.Context, change entries.Change) er
 	return err
 }
 
-// refresh reads one object as it is stored now.
+// refresh reads one object as it is stored now. That counts whatever its version
+// is, unless something else has become known meanwhile.
 func (s *configurationStore) refresh(ctx context.Context, name string) error {
+	then := s.current()
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	switch err := s.live.Get(ctx, client.ObjectKey{Name: name}, c); {
 	case apierrors.IsNotFound(err):
 		i, _ := entries.Index(name)
-		if known := s.current()[i]; known != nil {
+		if known := then[i]; known != nil {
 			s.gone(known)
 		}
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", name, err)
 	}
-	s.observe(c)
+	s.observeInstead(c, then)
 	return nil
 }
