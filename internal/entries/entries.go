@@ -35,6 +35,11 @@ const (
 	// bundle of two CAs, 100 are far below the 1.5 MB that etcd takes.
 	MaxEntries = 100
 
+	// maxBytes bounds the size of one object, for selectors and bundles that are
+	// larger than usual: below half of the 1.5 MB that etcd takes, since a bundle
+	// doubles while a CA is replaced.
+	maxBytes = 700_000
+
 	// LabelConfiguration marks the configuration objects that hold planned
 	// entries.
 	LabelConfiguration = "sidecarset.io/pod-webhooks"

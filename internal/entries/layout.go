@@ -97,17 +97,14 @@ func Next(state State, s *Settings) (changes []Change, overflow *Entry) {
 			wanted[coarseName] = true // if it stands, it may stand for this one
 			continue
 		}
-		if !p.put(e, p.path(e, state), false) {
+		if !p.stand(e, state) {
 			homeless = append(homeless, e)
-			continue
 		}
-		p.removeCopies(e.Name)
 	}
 	if len(homeless) > 0 {
 		overflow = new(merge(homeless))
 		wanted[coarseName] = true
-		p.put(*overflow, p.path(*overflow, state), false)
-		p.removeCopies(overflow.Name)
+		p.stand(*overflow, state)
 	}
 	p.clear(wanted, state)
 	return p.changes(), overflow
@@ -164,6 +161,16 @@ func newPlanning(l Layout, s *Settings) *planning {
 	return &planning{before: l, layout: l, settings: s, changed: map[int]bool{}, touched: map[int]map[string]int64{}}
 }
 
+// stand makes an entry stand once, where it belongs; false if there is no room. A
+// copy may have been put there for a SidecarSet that is on its way: then the
+// entry that stays is as if it had been put on the fresh path just now.
+func (p *planning) stand(e Entry, state State) bool {
+	if p.removeCopies(e.Name) {
+		return p.put(e, propagation.PathPodsFresh, true)
+	}
+	return p.put(e, p.path(e, state), false)
+}
+
 // path is where an entry belongs: /pods once everybody knows its members, and no
 // SidecarSet is on its way for which it was put on the other.
 func (p *planning) path(e Entry, state State) string {
@@ -212,31 +219,36 @@ func (p *planning) replace(i, at int, w admissionregistrationv1.MutatingWebhook)
 	}
 }
 
-// removeCopies keeps an entry in the first object that holds it only. Two replicas
-// that widen at the same time may have put it in two.
-func (p *planning) removeCopies(name string) {
+// removeCopies keeps an entry in the first object that holds it only, and says
+// whether there was another. A replica that widens before it knows of all objects
+// puts an entry in two.
+func (p *planning) removeCopies(name string) bool {
 	first, _, ok := p.layout.Locate(name)
 	if !ok {
-		return
+		return false
 	}
+	removed := false
 	for i := first + 1; i < MaxConfigurations; i++ {
 		if at := find(p.layout[i], name); at >= 0 {
 			c := p.edit(i)
 			c.Webhooks = slices.Delete(c.Webhooks, at, at+1)
+			removed = true
 		}
 	}
+	return removed
 }
 
 // room finds an object for a new entry: its own by hash, or the next that is not
 // full. One place is kept for the coarse entry, whether it stands there or not.
 func (p *planning) room(e Entry) (int, bool) {
+	w := p.settings.webhook(e, propagation.PathPodsFresh)
 	for k := range MaxConfigurations {
 		i := (e.shard() + k) % MaxConfigurations
 		taken := count(p.layout[i])
 		if i == 0 && !e.Coarse && find(p.layout[i], coarseName) < 0 {
 			taken++
 		}
-		if taken < MaxEntries {
+		if taken < MaxEntries && (e.Coarse || size(p.layout[i])+w.Size() <= maxBytes) {
 			return i, true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/entries"
 )
@@ -112,5 +113,71 @@ func TestWidenTellsWhatHasNoRoom(t *testing.T) {
 		if pathOf(l, e.Name) != "/pods/fresh" {
 			t.Fatalf("%v is on %s", &e, pathOf(l, e.Name))
 		}
+	}
+}
+
+// A replica that does not know the object with the entry yet puts it into
+// another, for a SidecarSet that nobody knows so far.
+func TestACopyThatWasWidenedKeepsTheEntryFresh(t *testing.T) {
+	e := entryOf(t, sidecarSet("new", "app"))
+	l, _ := settle(t, calm(entries.Layout{}, e))
+	home, _, _ := l.Locate(e.Name)
+	elsewhere := (home + 1) % entries.MaxConfigurations
+	crowd := many(t, 4*places)
+	crowd = slices.DeleteFunc(crowd, func(other entries.Entry) bool {
+		changes, _ := entries.Widen(entries.Layout{}, []entries.Entry{other}, settings())
+		return changes[0].Index != home
+	})
+	full, _ := settle(t, calm(entries.Layout{}, crowd[:entries.MaxEntries-1]...))
+	changes, _ := entries.Widen(full, []entries.Entry{crowd[entries.MaxEntries], e}, settings())
+	l[elsewhere] = carryOut(full, changes)[elsewhere]
+	if at := slices.IndexFunc(l[elsewhere].Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == e.Name }); at < 0 {
+		t.Fatal("there is no copy")
+	}
+
+	state := calm(l, e)
+	var asked []int64
+	state.Settled = func(_ string, touched int64, orphan bool) bool {
+		if !orphan {
+			asked = append(asked, touched)
+		}
+		return orphan
+	}
+	l, _ = settle(t, state)
+	if total := podEntries(t, l); total != 1 || pathOf(l, e.Name) != "/pods/fresh" {
+		t.Errorf("%d entries, the one of the SidecarSet on %s", total, pathOf(l, e.Name))
+	}
+	if len(asked) == 0 || asked[len(asked)-1] == 0 {
+		t.Errorf("nobody waits for the SidecarSet: asked about the widenings %v", asked)
+	}
+}
+
+// Selectors may name thousands of namespaces, and bundles hold many CAs.
+func TestObjectsStayBelowWhatIsStored(t *testing.T) {
+	const most = 1_500_000 / 2
+	huge := func(name string, values int) entries.Entry {
+		set := sidecarSet(name, name)
+		namespaces := metav1.LabelSelectorRequirement{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn}
+		for i := range values {
+			namespaces.Values = append(namespaces.Values, fmt.Sprintf("%s-%050d", name, i))
+		}
+		set.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{namespaces}}
+		return entryOf(t, set)
+	}
+	var wanted []entries.Entry
+	for i := range 40 {
+		wanted = append(wanted, huge(fmt.Sprint("set-", i), 5_000)) // 280 KB each: two in an object
+	}
+	l, overflow := settle(t, calm(entries.Layout{}, wanted...))
+	for _, c := range l {
+		if c == nil || c.Size() > most {
+			t.Fatalf("an object that is missing, or too large: %v", c.Name)
+		}
+	}
+	if overflow == nil || len(overflow.Members) != 40-2*entries.MaxConfigurations {
+		t.Errorf("overflow %v", overflow)
+	}
+	if _, homeless := entries.Widen(entries.Layout{}, []entries.Entry{huge("one", 20_000)}, settings()); len(homeless) != 1 {
+		t.Error("an entry of more than a megabyte has room")
 	}
 }

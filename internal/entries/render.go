@@ -222,7 +222,12 @@ func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) 
 	if c == nil {
 		return -1
 	}
-	return slices.IndexFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == name })
+	for i := range c.Webhooks { // in place: they are large, and there may be 1,600 of them to look through
+		if c.Webhooks[i].Name == name {
+			return i
+		}
+	}
+	return -1
 }
 
 // count is how many entries for Pods an object holds.
@@ -237,4 +242,12 @@ func count(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
 		}
 	}
 	return n
+}
+
+// size is about how many bytes an object takes where it is stored.
+func size(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
+	if c == nil {
+		return 0
+	}
+	return c.Size()
 }
