@@ -1,21 +1,27 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sidecarset/operator/test/deploy"
 )
 
 // arm is one kind of Pod whose creation is timed.
@@ -29,12 +35,13 @@ type arm struct {
 // What SidecarSets add to the time of a Pod's creation: Pods that none, one and
 // three of many select are created in turns. Two things are there to compare
 // with: Pods that have the sidecars in their manifest, so that what is stored is
-// alike, and Pods for which a webhook is called that answers at once and changes
-// nothing, which is what an API server takes for any webhook.
+// alike, and Pods for which a webhook is called that answers at once: with
+// nothing, or with the patch that we make, which is what an API server takes for
+// any webhook.
 //
 // This is a report. That the Pods are what they have to be is all it asserts.
 func TestAddedLatencyOfACreation(t *testing.T) {
-	startReplicas(t, 2, steadyLeases...)
+	f := startReplicas(t, 2, steadyLeases...)
 	namespace := newNamespace(t)
 	var all []*unstructured.Unstructured
 	var names []string
@@ -46,17 +53,20 @@ func TestAddedLatencyOfACreation(t *testing.T) {
 	createSets(t, all)
 	awaitReady(t, names...)
 	awaitSettled(t)
-	installEmptyWebhook(t)
+	installWebhook(t, "empty-webhook", noPatch)
+	installWebhook(t, "same-patch", samePatch(t, f.replicas[0], "same-patch", names[0]))
 	for _, concurrency := range []int{1, 8} {
 		arms := map[string]*arm{
 			"none": newArm(nil, nil, nil), "k=1": newArm(nil, all[:1], nil), "k=3": newArm(nil, all[:3], nil),
 			"none,1-inline": newArm(nil, nil, all[:1]), "none,3-inline": newArm(nil, nil, all[:3]),
 			"empty-webhook": newArm(map[string]string{"empty-webhook": "yes"}, nil, nil),
+			"same-patch":    newArm(map[string]string{"same-patch": "yes"}, nil, nil),
 		}
+		arms["same-patch"].sidecars = names[:1]
 		timeArms(t, namespace, arms, concurrency)
 		for _, pair := range [][2]string{
-			{"none", "none"}, {"k=1", "none"}, {"k=3", "none"}, {"empty-webhook", "none"}, {"none,1-inline", "none"}, {"none,3-inline", "none"},
-			{"k=1", "none,1-inline"}, {"k=3", "none,3-inline"}, {"k=1", "empty-webhook"},
+			{"none", "none"}, {"k=1", "none"}, {"k=3", "none"}, {"empty-webhook", "none"}, {"same-patch", "none"}, {"none,1-inline", "none"}, {"none,3-inline", "none"},
+			{"k=1", "none,1-inline"}, {"k=3", "none,3-inline"}, {"k=1", "empty-webhook"}, {"k=1", "same-patch"},
 		} {
 			a, base := arms[pair[0]], arms[pair[1]]
 			report(t, "concurrency=%d %s against %s: creations=%d %s p50-ratio=%.2f p99-ratio=%.2f round-ratio=%.2f", concurrency, pair[0], pair[1],
@@ -82,28 +92,37 @@ func timeArms(t *testing.T, namespace string, arms map[string]*arm, concurrency 
 	}
 }
 
-// installEmptyWebhook has Pods with the label empty-webhook sent to a server in
-// this process that allows them.
-func installEmptyWebhook(t *testing.T) {
+// installWebhook has Pods with the label sent to a server in this process, which
+// allows them, with the patch that it is given for the review.
+func installWebhook(t *testing.T, label string, patch func(review []byte) ([]byte, error)) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review struct {
-			Request struct {
-				UID string `json:"uid"`
-			} `json:"request"`
-		}
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		var review admissionv1.AdmissionReview
+		if err := json.Unmarshal(body, &review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		if answer.Patch, err = patch(body); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		if answer.Patch != nil {
+			answer.PatchType = new(admissionv1.PatchTypeJSONPatch)
+		}
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+		_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: answer})
 	}))
 	t.Cleanup(server.Close)
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "empty-webhook"},
+		ObjectMeta: metav1.ObjectMeta{Name: label},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "empty.webhook.test",
+			Name: label + ".webhook.test",
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL:      &server.URL,
 				CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
@@ -112,7 +131,7 @@ func installEmptyWebhook(t *testing.T) {
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
 			}},
-			ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{"empty-webhook": "yes"}},
+			ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{label: "yes"}},
 			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 			AdmissionReviewVersions: []string{"v1"},
 		}},
@@ -126,6 +145,23 @@ func installEmptyWebhook(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// noPatch changes nothing.
+func noPatch([]byte) ([]byte, error) { return nil, nil }
+
+// samePatch changes every Pod as the replica changes the first one, if that had
+// the label of the SidecarSet instead.
+func samePatch(t *testing.T, replica *deploy.Replica, label, sidecarSet string) func([]byte) ([]byte, error) {
+	var patch []byte
+	var err error
+	var once sync.Once
+	return func(review []byte) ([]byte, error) {
+		once.Do(func() {
+			patch, err = replica.Patch(t.Context(), bytes.Replace(review, []byte(`"`+label+`":"yes"`), []byte(`"`+sidecarSet+`":"yes"`), 1))
+		})
+		return patch, err
+	}
 }
 
 // newArm makes Pods with labels that the first SidecarSets select, and that have

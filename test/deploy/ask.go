@@ -42,45 +42,46 @@ func (r *Replica) Client(ctx context.Context) (*http.Client, error) {
 // Injects returns nil if this replica would inject the SidecarSet into a new Pod
 // with the labels.
 func (r *Replica) Injects(ctx context.Context, sidecarSet, namespace string, labels map[string]string) error {
-	patch, err := r.patch(ctx, namespace, labels)
+	body, err := json.Marshal(podReview(namespace, labels))
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(patch, `"sidecarSetName\":\"`+sidecarSet+`\"`) {
+	patch, err := r.Patch(ctx, body)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(patch), `"sidecarSetName\":\"`+sidecarSet+`\"`) {
 		return fmt.Errorf("%s would not inject %s: its patch is %q", r.Name, sidecarSet, patch)
 	}
 	return nil
 }
 
-// patch asks the replica, as the API server would, what it does to a new Pod.
-func (r *Replica) patch(ctx context.Context, namespace string, labels map[string]string) (string, error) {
+// Patch asks the replica, as the API server would with this AdmissionReview, what
+// it does to a new Pod. There is no patch for a Pod that nothing is done to.
+func (r *Replica) Patch(ctx context.Context, review []byte) ([]byte, error) {
 	httpClient, err := r.Client(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer httpClient.CloseIdleConnections()
-	body, err := json.Marshal(podReview(namespace, labels))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+ServerName+"/pods", bytes.NewReader(review))
 	if err != nil {
-		return "", err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+ServerName+"/pods", bytes.NewReader(body))
-	if err != nil {
-		return "", err
+		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	response, err := httpClient.Do(request)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer response.Body.Close()
 	var answer admissionv1.AdmissionReview
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return "", fmt.Errorf("reading the answer of %s: %w", r.Name, err)
+		return nil, fmt.Errorf("reading the answer of %s: %w", r.Name, err)
 	}
 	if answer.Response == nil || !answer.Response.Allowed {
-		return "", fmt.Errorf("%s refuses: %v", r.Name, answer.Response)
+		return nil, fmt.Errorf("%s refuses: %v", r.Name, answer.Response)
 	}
-	return string(answer.Response.Patch), nil
+	return answer.Response.Patch, nil
 }
 
 func podReview(namespace string, labels map[string]string) map[string]any {
