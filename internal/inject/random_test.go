@@ -51,7 +51,14 @@ func (r *random) refer(spec map[string]any, revision string) {
 		spec["injectionStrategy"] = strategy
 	}
 	strategy["revision"] = map[string]any{"revisionName": revision, "policy": r.pick("Always", "Partial")}
-	spec["updateStrategy"] = map[string]any{"type": "RollingUpdate", "partition": r.pick("0%", "50%", "100%")}
+	update := map[string]any{"type": "RollingUpdate", "partition": r.pick("0%", "50%", "100%")}
+	if r.oneIn(3) {
+		update["selector"] = map[string]any{"matchExpressions": []any{map[string]any{"key": "from", "operator": r.pick("Exists", "DoesNotExist")}}}
+	}
+	if r.oneIn(6) {
+		update["paused"] = true
+	}
+	spec["updateStrategy"] = update
 }
 
 // compileRecorded compiles what would have been recorded of another object.
@@ -121,6 +128,12 @@ func (r *random) pod() map[string]any {
 	if r.oneIn(3) {
 		b.Annotation("kruise.io/sidecarset-injected-list", r.pick("zoo", ",,", "set-0,zoo"))
 	}
+	if r.oneIn(2) {
+		b.Label("from", r.pick("app", "second", "c-0-0"))
+	}
+	if r.oneIn(3) {
+		b.Annotation("k/from", r.pick("app", "second", ""))
+	}
 	return b.Obj()
 }
 
@@ -164,6 +177,9 @@ func (r *random) sidecarSet(name string, n int) map[string]any {
 	for range r.IntN(3) {
 		b.PatchAnnotation(r.pick("Retain", "Overwrite", "MergePatchJson"), r.pick("k/a~b", "other"), r.pick(`{"a":{"b":null}}`, `{"n":1.0}`, `{}`))
 	}
+	if r.oneIn(4) {
+		b.PatchAnnotation(r.pick("Retain", "Overwrite"), "k/from", r.pick("app", "second"))
+	}
 	if r.oneIn(8) {
 		b.Paused()
 	}
@@ -203,6 +219,13 @@ func (r *random) container(b *fixtures.SidecarSetBuilder) {
 	}
 	if r.oneIn(4) {
 		b.With("transferEnv", transferOf(r.pick("app", "second", "nobody", "c-0-0"), "B", r.pick("A", "IS_INJECTED"), "A"))
+	}
+	if r.oneIn(4) {
+		field := r.pick("metadata.labels['from']", "metadata.annotations['k/from']", "metadata.name")
+		b.With("transferEnv", []any{
+			transferOf("second", "A")[0],
+			map[string]any{"sourceContainerName": "app", "sourceContainerNameFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": field}}, "envNames": []any{"C", "A", "C"}},
+		})
 	}
 	if r.oneIn(4) {
 		b.With("upgradeStrategy", hot)
