@@ -290,9 +290,7 @@ func (a *admission) selects(rev *review) bool {
 			message: "this replica of the operator has not read all SidecarSets yet; try again in a moment"}
 		return false
 	}
-	programs, err := a.catalog.Select(rev.namespace, rev.pod.Labels, func(namespace string) (labels.Set, error) {
-		return a.injector.namespaceLabels(a.ctx, a.catalog, namespace)
-	})
+	programs, err := a.catalog.Select(rev.namespace, rev.pod.Labels, a.namespaceLabels)
 	if err != nil {
 		a.problem = failure{code: http.StatusInternalServerError,
 			message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
@@ -313,17 +311,17 @@ func (a *admission) needs() (parts inject.Parts) {
 	return parts
 }
 
-// namespaceLabels reads what the snapshot cannot know: the labels of a Namespace
-// that is younger than it.
-func (p *PodInjector) namespaceLabels(ctx context.Context, catalog *match.Catalog, name string) (labels.Set, error) {
-	if set, ok := catalog.NamespaceLabels(name); ok {
+// namespaceLabels reads live what the snapshot cannot know: the labels of a
+// Namespace that is younger than it; or of any, where it may be old.
+func (a *admission) namespaceLabels(name string) (labels.Set, error) {
+	if set, ok := a.catalog.NamespaceLabels(name); ok && !a.fresh {
 		return set, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
+	ctx, cancel := context.WithTimeout(a.ctx, namespaceTimeout)
 	defer cancel()
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := p.namespaces.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+	if err := a.injector.namespaces.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
 		return nil, err // match says of which Namespace
 	}
 	return namespace.Labels, nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks"
@@ -84,6 +86,22 @@ func TestPodInjectorCatchesUpWhereItHasTo(t *testing.T) {
 				t.Errorf("allowed %v, patch %s; asked %d times", answer.Allowed, answer.Patch, c.asked)
 			}
 		})
+	}
+}
+
+// Namespaces are watched apart from SidecarSets. A replica that was cut off, or a
+// user who labels a Namespace and applies a SidecarSet at once, is ahead of that.
+func TestPodInjectorReadsNamespacesLiveWhereItCatchesUp(t *testing.T) {
+	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
+		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
+	catalog := match.Build(catalogOf(t, set).Programs(), map[string]labels.Set{"default": {}})
+	live := &liveNamespaces{labels: map[string]labels.Set{"default": {"env": "prod"}}}
+	injector := webhooks.NewPodInjector(webhooks.PodInjectorOptions{Catalog: func() *match.Catalog { return catalog }, Namespaces: live})
+	if answer := review(t, injector.Fresh(), webReview(t, unchanged)); !answer.Allowed || len(answer.Patch) == 0 {
+		t.Errorf("on /pods/fresh: allowed %v, patch %s", answer.Allowed, answer.Patch)
+	}
+	if answer := review(t, injector, webReview(t, unchanged)); !answer.Allowed || len(answer.Patch) != 0 {
+		t.Errorf("on /pods the snapshot does not decide: allowed %v, patch %s", answer.Allowed, answer.Patch)
 	}
 }
 
