@@ -128,13 +128,10 @@ func (s *configurationStore) write(ctx context.Context, change entries.Change) (
 
 func (s *configurationStore) send(ctx context.Context, change entries.Change) error {
 	if change.Object == nil {
-		known := s.current()[change.Index]
-		if known == nil {
-			return nil
-		}
-		err := s.writer.Delete(ctx, known, client.Preconditions{UID: &known.UID, ResourceVersion: &known.ResourceVersion})
+		from := change.From
+		err := s.writer.Delete(ctx, from.DeepCopy(), client.Preconditions{UID: &from.UID, ResourceVersion: &from.ResourceVersion})
 		if client.IgnoreNotFound(err) == nil {
-			s.gone(known)
+			s.gone(from)
 			return nil
 		}
 		return err

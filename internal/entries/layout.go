@@ -19,8 +19,11 @@ type Layout [MaxConfigurations]*admissionregistrationv1.MutatingWebhookConfigura
 // Change is what to do with one configuration object.
 type Change struct {
 	Index int
-	// Object is what it has to become; nil says that it has to go. It carries
-	// the resourceVersion that it was planned from, "" if it is to be created.
+	// From is what it was when this was planned; nil if it did not exist. Nothing
+	// may be done to an object that has become another since.
+	From *admissionregistrationv1.MutatingWebhookConfiguration
+	// Object is what it has to become, with the resourceVersion of From; nil says
+	// that it has to go.
 	Object *admissionregistrationv1.MutatingWebhookConfiguration
 }
 
@@ -128,7 +131,7 @@ func RemoveAll(l Layout) []Change {
 	var changes []Change
 	for i, c := range l {
 		if c != nil {
-			changes = append(changes, Change{Index: i})
+			changes = append(changes, Change{Index: i, From: c})
 		}
 	}
 	return changes
@@ -312,12 +315,12 @@ func (p *planning) changes() []Change {
 	for _, i := range slices.Sorted(maps.Keys(p.changed)) {
 		if count(p.layout[i]) == 0 {
 			if p.before[i] != nil {
-				changes = append(changes, Change{Index: i})
+				changes = append(changes, Change{Index: i, From: p.before[i]})
 			}
 			continue
 		}
 		p.seal(i)
-		changes = append(changes, Change{Index: i, Object: p.layout[i]})
+		changes = append(changes, Change{Index: i, From: p.before[i], Object: p.layout[i]})
 	}
 	return changes
 }

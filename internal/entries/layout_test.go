@@ -267,7 +267,7 @@ func TestRemoveAllLeavesNothing(t *testing.T) {
 	i, object := widened(t, e, settings())
 	var l entries.Layout
 	l[i] = object
-	if diff := cmp.Diff([]entries.Change{{Index: i}}, entries.RemoveAll(l)); diff != "" {
+	if diff := cmp.Diff([]entries.Change{{Index: i, From: l[i]}}, entries.RemoveAll(l)); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
 	if got := entries.RemoveAll(entries.Layout{}); len(got) != 0 {
