@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -226,8 +228,11 @@ func TestReconcileReportsAProblem(t *testing.T) {
 	r.pods.feed(t, webPod(1))
 	r.reconcile(t)
 	got := r.storedStatus(t)
-	if len(got.Conditions) != 1 || got.Conditions[0].Status != "False" || got.Conditions[0].Reason != appsv1beta1.ReasonInvalid || got.ObservedGeneration != 2 {
-		t.Errorf("status = %+v", got)
+	for _, condition := range []string{appsv1beta1.ConditionAccepted, appsv1beta1.ConditionReady} {
+		c := meta.FindStatusCondition(got.Conditions, condition)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != appsv1beta1.ReasonInvalid || got.ObservedGeneration != 2 {
+			t.Errorf("status = %+v", got)
+		}
 	}
 }
 
@@ -249,7 +254,8 @@ func TestReconcileReportsAnObjectThatDoesNotCompile(t *testing.T) {
 	if result := r.reconcile(t); result.RequeueAfter != recheckProblem {
 		t.Errorf("after a write: result %v, want a second look", result)
 	}
-	if got := r.storedStatus(t); got.MatchedPods != 0 || got.ObservedGeneration != 2 || len(got.Conditions) != 1 || got.Conditions[0].Status != "False" {
+	if got := r.storedStatus(t); got.MatchedPods != 0 || got.ObservedGeneration != 2 || !meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionAccepted) ||
+		!meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionReady) {
 		t.Errorf("status = %+v", got)
 	}
 }

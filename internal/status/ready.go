@@ -20,24 +20,25 @@ type Readiness struct {
 	Unsure bool
 }
 
-// ready is the condition that a Readiness makes of the previous one.
+// ready is the condition that an observation makes of the previous one. What
+// cannot be used is not ready, whatever else is known.
 func ready(previous []metav1.Condition, o Observation) metav1.Condition {
+	c := metav1.Condition{
+		Type:               appsv1beta1.ConditionReady,
+		Status:             metav1.ConditionFalse,
+		ObservedGeneration: o.Generation,
+		LastTransitionTime: metav1.NewTime(o.Now.UTC().Truncate(time.Second)),
+	}
+	if o.Problem != nil {
+		c.Reason, c.Message = appsv1beta1.ReasonInvalid, invalidMessage(o.Problem)
+		return c
+	}
 	before := meta.FindStatusCondition(previous, appsv1beta1.ConditionReady)
 	if o.Readiness.Unsure && before != nil && before.Status == metav1.ConditionTrue && before.ObservedGeneration == o.Generation {
 		return *before
 	}
-	c := metav1.Condition{
-		Type:               appsv1beta1.ConditionReady,
-		Status:             metav1.ConditionFalse,
-		Reason:             o.Readiness.Reason,
-		Message:            bounded(o.Readiness.Message),
-		ObservedGeneration: o.Generation,
-		LastTransitionTime: metav1.NewTime(o.Now.UTC().Truncate(time.Second)),
-	}
-	switch {
-	case o.Problem != nil:
-		c.Reason, c.Message = appsv1beta1.ReasonInvalid, invalidMessage(o.Problem)
-	case o.Readiness.Ready:
+	c.Reason, c.Message = o.Readiness.Reason, bounded(o.Readiness.Message)
+	if o.Readiness.Ready {
 		c.Status = metav1.ConditionTrue
 	}
 	return c

@@ -28,7 +28,7 @@ type Observation struct {
 	// Problem says why the object cannot be used; nil if it can.
 	Problem error
 	// Readiness is what is known of the next Pod; nil if nothing is, so that the
-	// condition stays.
+	// condition stays, unless there is a Problem.
 	Readiness *Readiness
 	// Now becomes the transition time of a condition that changes.
 	Now time.Time
@@ -57,7 +57,7 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	}
 	next.Conditions = slices.Clone(previous.Conditions)
 	meta.SetStatusCondition(&next.Conditions, accepted(o))
-	if o.Readiness != nil {
+	if o.Readiness != nil || o.Problem != nil {
 		meta.SetStatusCondition(&next.Conditions, ready(previous.Conditions, o))
 	}
 	return next

@@ -91,3 +91,43 @@ func TestNextIsStable(t *testing.T) {
 		})
 	}
 }
+
+func TestNextSaysWhetherTheNextPodIsInjected(t *testing.T) {
+	said := func(status metav1.ConditionStatus, reason string, generation int64) []metav1.Condition {
+		return []metav1.Condition{{Type: appsv1beta1.ConditionReady, Status: status, Reason: reason, ObservedGeneration: generation}}
+	}
+	yes := &status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady}
+	no := &status.Readiness{Reason: appsv1beta1.ReasonEntryRefused}
+	unsure := &status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Unsure: true}
+	tests := map[string]struct {
+		before []metav1.Condition
+		next   status.Observation
+		want   []metav1.Condition
+	}{
+		"nothing is known":                          {nil, status.Observation{Generation: 2}, nil},
+		"nothing new is known":                      {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2}, said("True", appsv1beta1.ReasonReady, 2)},
+		"yes":                                       {nil, status.Observation{Generation: 2, Readiness: yes}, said("True", appsv1beta1.ReasonReady, 2)},
+		"no takes back a yes":                       {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Readiness: no}, said("False", appsv1beta1.ReasonEntryRefused, 2)},
+		"doubt does not":                            {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Readiness: unsure}, said("True", appsv1beta1.ReasonReady, 2)},
+		"unless it is about another generation":     {said("True", appsv1beta1.ReasonReady, 1), status.Observation{Generation: 2, Readiness: unsure}, said("False", appsv1beta1.ReasonNotInForce, 2)},
+		"what cannot be used is not ready":          {nil, status.Observation{Generation: 2, Problem: errors.New("x")}, said("False", appsv1beta1.ReasonInvalid, 2)},
+		"what cannot be used any more is not ready": {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Problem: errors.New("x")}, said("False", appsv1beta1.ReasonInvalid, 2)},
+		"what cannot be used is not, also in doubt": {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Problem: errors.New("x"), Readiness: unsure}, said("False", appsv1beta1.ReasonInvalid, 2)},
+		"what cannot be used is not, also by entry": {said("True", appsv1beta1.ReasonReady, 2), status.Observation{Generation: 2, Problem: errors.New("x"), Readiness: yes}, said("False", appsv1beta1.ReasonInvalid, 2)},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tc.next.Now = start
+			var got []metav1.Condition
+			for _, c := range status.Next(appsv1beta1.SidecarSetStatus{Conditions: tc.before}, tc.next).Conditions {
+				if c.Type == appsv1beta1.ConditionReady {
+					c.Message, c.LastTransitionTime = "", metav1.Time{}
+					got = append(got, c)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("condition (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
