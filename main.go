@@ -173,6 +173,7 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 		Rival:              p.rivals.Injector,
 		Replica:            o.replica,
 		Ready:              []healthz.Checker{p.serving.Readiness.Check, p.watches.Ready},
+		AddReadiness:       addReadiness,
 	}
 	// A process that may not write entries leaves them to the leader.
 	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {

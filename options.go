@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"flag"
@@ -65,12 +66,22 @@ type options struct {
 // parseOptions reads the command line; getenv supplies the defaults that the
 // downward API sets.
 func parseOptions(args []string, getenv func(string) string) (options, error) {
-	o := options{namespace: getenv("POD_NAMESPACE"), replica: replicaName(getenv("POD_NAME"))}
-	if o.namespace == "" {
-		o.namespace = defaultNamespace
-	}
+	o := options{namespace: cmp.Or(getenv("POD_NAMESPACE"), defaultNamespace), replica: replicaName(getenv("POD_NAME"))}
 	excluded, sans := "", ""
+	flags := o.flags(&excluded, &sans)
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if o.revisionNamespace == "" {
+		o.revisionNamespace = o.namespace
+	}
+	o.excludedNamespaces = append(splitList(excluded), o.namespace)
+	o.webhookSANs = splitList(sans)
+	return o, o.check(flags.Args())
+}
 
+// flags sets the options, and two lists.
+func (o *options) flags(excluded, sans *string) *flag.FlagSet {
 	flags := flag.NewFlagSet("sidecarset-operator", flag.ContinueOnError)
 	flags.StringVar(&o.role, "role", roleAll, "what this process does: `all`, webhook (answers admission) or controller (status, certificates; on the leader)")
 	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` that the operator runs in and keeps its objects in; default is $POD_NAMESPACE")
@@ -78,12 +89,12 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` that webhooks are served on")
 	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service that the API server calls webhooks through")
 	flags.StringVar(&o.convertService, "conversion-service", "sidecarset-conversion", "`name` of the Service that the API server calls conversions through; it has to reach replicas that are not ready")
-	flags.StringVar(&sans, "webhook-san", "", "further DNS `names` or IP addresses for the serving certificate, separated by commas, for webhooks that are called by URL")
+	flags.StringVar(sans, "webhook-san", "", "further DNS `names` or IP addresses for the serving certificate, separated by commas, for webhooks that are called by URL")
 	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 besides 1.3")
 	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process was asked to stop, so that endpoints are withdrawn first")
 	o.certs.bind(flags)
 	o.podWebhook.bind(flags)
-	flags.StringVar(&excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration has to say the same")
+	flags.StringVar(excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration has to say the same")
 	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(webhooks.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
@@ -94,15 +105,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 	flags.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "`time` between attempts to get or renew the lease")
 	clientconfig.RegisterFlags(flags)
 	o.logging.BindFlags(flags)
-	if err := flags.Parse(args); err != nil {
-		return o, err
-	}
-	if o.revisionNamespace == "" {
-		o.revisionNamespace = o.namespace
-	}
-	o.excludedNamespaces = append(splitList(excluded), o.namespace)
-	o.webhookSANs = splitList(sans)
-	return o, o.check(flags.Args())
+	return flags
 }
 
 func (o options) check(rest []string) error {

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"flag"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -113,4 +118,67 @@ func TestTheRequesterCheckWarnsUnlessToldOtherwise(t *testing.T) {
 	if _, err := parseOptions([]string{"--requester-check=maybe"}, func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "off, warn or enforce") {
 		t.Errorf("got %v, want a refusal", err)
 	}
+}
+
+// The table of flags in docs/operations.md is that of --help. Flags of logging
+// stand there by their prefix.
+func TestFlagsAreDocumentedWithTheirDefaults(t *testing.T) {
+	documented := documentedFlags(t)
+	excluded, sans := "", ""
+	(&options{}).flags(&excluded, &sans).VisitAll(func(f *flag.Flag) {
+		if strings.HasPrefix(f.Name, "zap-") {
+			return
+		}
+		value, ok := documented[f.Name]
+		switch {
+		case !ok:
+			t.Errorf("--%s is not in docs/operations.md", f.Name)
+		case !sameDefault(value, f.DefValue):
+			t.Errorf("docs/operations.md says that the default of --%s is %q, and it is %q", f.Name, value, f.DefValue)
+		}
+		delete(documented, f.Name)
+	})
+	for name := range documented {
+		if name != "zap-log-level" {
+			t.Errorf("docs/operations.md names --%s, which there is not", name)
+		}
+	}
+}
+
+// documentedFlags reads the defaults that the document says.
+func documentedFlags(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	name := regexp.MustCompile("`--([a-z0-9.-]+)`")
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || !strings.HasPrefix(cells[1], " `--") {
+			continue
+		}
+		names, defaults := name.FindAllStringSubmatch(cells[1], -1), strings.Split(cells[2], ",")
+		for i, match := range names {
+			if _, ok := found[match[1]]; ok {
+				continue // another table
+			}
+			found[match[1]] = strings.Trim(defaults[min(i, len(defaults)-1)], " `")
+		}
+	}
+	return found
+}
+
+// sameDefault compares what people say with what a flag does. What takes more
+// than a word, nobody compares.
+func sameDefault(said, value string) bool {
+	if d, err := time.ParseDuration(said); err == nil {
+		return d.String() == value
+	}
+	words := map[string]string{"on": "true", "off": "false", "in-cluster": ""}
+	if word, ok := words[said]; ok {
+		return word == value
+	}
+	return said == value || slices.Contains([]string{"$POD_NAMESPACE", "the operator's own"}, strings.Trim(said, "`"))
 }

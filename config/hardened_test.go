@@ -172,6 +172,30 @@ func expectGoodManners(t *testing.T, d *appsv1.Deployment) {
 	}
 }
 
+// Where clusters admit critical Pods only by a quota, ours admits all that a
+// layout runs, and as many again while they are replaced.
+func TestAQuotaAdmitsCriticalPods(t *testing.T) {
+	for name, layout := range layouts {
+		t.Run(name, func(t *testing.T) {
+			quota, ok := all[corev1.ResourceQuota](t, layout.path, "ResourceQuota")["sidecarset-critical-pods"]
+			if !ok || quota.Namespace != "sidecarset-system" {
+				t.Fatalf("there is no such quota in our namespace: %+v", quota)
+			}
+			want := []corev1.ScopedResourceSelectorRequirement{{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{"system-cluster-critical"}}}
+			if diff := cmp.Diff(want, quota.Spec.ScopeSelector.MatchExpressions); diff != "" {
+				t.Errorf("it is about (-want +got):\n%s", diff)
+			}
+			var replicas int64
+			for _, count := range layout.deployments {
+				replicas += int64(count)
+			}
+			if most := quota.Spec.Hard.Pods().Value(); most < 2*replicas {
+				t.Errorf("it admits %d Pods, and there are %d", most, replicas)
+			}
+		})
+	}
+}
+
 // drainTime is how long a process takes to stop: it serves on for --drain-grace,
 // gives requests in flight 10 s, and has 5 s to release its lease.
 func drainTime(t *testing.T, args []string) time.Duration {
@@ -230,7 +254,7 @@ func TestHardenedLayoutSplitsTheRoles(t *testing.T) {
 func TestTheHardenedWebhookWritesNothingOfOthers(t *testing.T) {
 	allowed := map[string][]string{
 		"ClusterRole": {"tokenreviews", "subjectaccessreviews"},
-		"Role":        {"secrets", "leases", "configmaps"},
+		"Role":        {"secrets", "leases"},
 	}
 	for _, kind := range []string{"ClusterRole", "Role"} {
 		roles := all[rbacv1.ClusterRole](t, hardened, kind)

@@ -112,7 +112,7 @@ type serverMetrics struct {
 func newServerMetrics(gates map[Group]*gate, open *connections) *serverMetrics {
 	m := &serverMetrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_webhook_refused_requests_total",
-		Help: "Requests that were refused before they were looked at, by group of paths (pods, sidecarsets, conversions) and reason: busy, memory, too_large, slow, invalid.",
+		Help: "Requests that were refused before they were looked at, by group of paths (pods, sidecarsets, conversions, barriers) and reason: busy, memory, too_large, slow, invalid.",
 	}, []string{"group", "reason"})}
 	m.collectors = []prometheus.Collector{m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -128,7 +128,7 @@ func newServerMetrics(gates map[Group]*gate, open *connections) *serverMetrics {
 		}
 		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "sidecarset_webhook_requests_in_flight",
-			Help:        "Requests that are being answered, by group of paths: pods, sidecarsets, conversions.",
+			Help:        "Requests that are being answered, by group of paths: pods, sidecarsets, conversions, barriers.",
 			ConstLabels: prometheus.Labels{"group": string(group)},
 		}, func() float64 { return float64(gate.inFlight()) }))
 	}

@@ -9,10 +9,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,6 +177,41 @@ containers: [{name: side, image: "example.com/side:v1", inventedField: {deep: [1
 	}
 	if !found {
 		t.Errorf("the sidecar's invented field is not in the patch: %s", r.Response.Patch)
+	}
+}
+
+// The checks are those of docs/operations.md, and each says in the log what it
+// answers: the probe keeps reasons to itself.
+func TestReadinessIsExplainedInTheLog(t *testing.T) {
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, replicas[0].Probes+"/readyz?verbose", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var checks []string
+	for _, match := range regexp.MustCompile(`(?m)^\[[+-]\](\S+)`).FindAllStringSubmatch(string(body), -1) {
+		checks = append(checks, match[1])
+	}
+	slices.Sort(checks)
+	if diff := cmp.Diff([]string{"catalog", "certificate", "watches", "webhook", "webhook-listener"}, checks); diff != "" {
+		t.Errorf("checks (-want +got):\n%s", diff)
+	}
+	logged, err := os.ReadFile(replicas[0].LogFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, check := range checks {
+		if !strings.Contains(string(logged), fmt.Sprintf("%q:%q", "check", check)) {
+			t.Errorf("the log says nothing about %s", check)
+		}
 	}
 }
 
