@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -50,13 +51,17 @@ type podWebhookLeader struct {
 	windows  map[string]window       // by entry
 	placed   map[string]placement    // by entry
 	refused  map[string]string       // what the API server says, by entry
+	paces    [entries.MaxConfigurations]flowcontrol.PassiveRateLimiter
 }
 
-// plannedEntry is what a Program needs, remembered by its identity.
+// plannedEntry is what a Program needs, remembered by its identity and that of
+// the recorded revision that it injects.
 type plannedEntry struct {
-	program *inject.Program
-	entry   entries.Entry
-	err     error
+	program, history *inject.Program
+
+	entry  entries.Entry
+	err    error // why there is none
+	refuse error // why no Pod can be injected
 }
 
 // firstVersion is the resourceVersion with which the leader first saw a
@@ -95,8 +100,11 @@ func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
 		placed:   map[string]placement{},
 		refused:  map[string]string{},
 	}
+	for i := range l.paces {
+		l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(writesPerSecond, writesAtOnce, w.options.Clock)
+	}
 	if w.options.ProbeNamespace != "" {
-		l.probe = &podProbe{namespace: w.options.ProbeNamespace, writer: mgr.GetClient(), results: map[types.UID]probeResult{}}
+		l.probe = newPodProbe(w.options.ProbeNamespace, mgr.GetClient(), w.options.Clock, l.wake)
 	}
 	w.leader = l
 	sets.Notify(l.again)
@@ -116,6 +124,10 @@ const (
 	// while nothing is.
 	soon  = 500 * time.Millisecond
 	later = 10 * time.Second
+	// An object is written twice for each of its entries when all of them are new.
+	// Whoever goes on to change what was restored is not followed faster than this.
+	writesAtOnce    = 2 * entries.MaxEntries
+	writesPerSecond = 1
 )
 
 // Start keeps entries and readiness true until ctx ends.
@@ -129,6 +141,11 @@ func (l *podWebhookLeader) Start(ctx context.Context) error {
 	wake := func(any) { l.wake() }
 	if _, err := leases.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, _ any) { l.wake() }, DeleteFunc: wake}); err != nil {
 		return fmt.Errorf("watching kind Lease: %w", err)
+	}
+	if l.probe != nil {
+		var probing sync.WaitGroup
+		defer probing.Wait()
+		probing.Go(func() { l.probe.run(ctx) })
 	}
 	problem := ""
 	for {
@@ -179,11 +196,11 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 		return soon, err
 	}
 	l.forgetReplicas(ctx, dead)
-	view := &podWebhookView{catalog: catalog, programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rivals.Injector(), unproven: map[int]string{}, now: now}
+	view := &podWebhookView{catalog: catalog, programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rivals.Injector(), unproven: map[int]string{}, paced: map[int]bool{}, now: now}
 	l.plan(view)
 	if !view.rival.ClaimsEntries() && !l.webhooks.options.Static {
 		err = l.write(ctx, view)
-		l.place(view)
+		view.problem = err
 		l.prove(ctx, view)
 	}
 	unsettled := l.judge(ctx, view)
@@ -205,6 +222,8 @@ type podWebhookView struct {
 	settings *entries.Settings // nil if there are none
 	now      time.Time
 	unproven map[int]string // what API servers say, by configuration
+	paced    map[int]bool   // configurations that are not written now
+	problem  error          // why something could not be written
 	waiting  bool           // something changes by time alone
 }
 
@@ -215,8 +234,8 @@ func (l *podWebhookLeader) plan(v *podWebhookView) {
 		name := program.Name()
 		names[name] = true
 		known, ok := l.planned[name]
-		if !ok || known.program != program {
-			known = plannedEntry{program: program}
+		if history := v.catalog.History(name); !ok || known.program != program || known.history != history {
+			known = plannedEntry{program: program, history: history, refuse: whyRefused(program, history)}
 			known.entry, known.err = entries.Of(program.Set)
 			l.planned[name] = known
 			l.noteVersion(program)
@@ -229,6 +248,23 @@ func (l *podWebhookLeader) plan(v *podWebhookView) {
 	l.webhooks.m.entries.Set(float64(len(v.wanted)))
 	maps.DeleteFunc(l.planned, func(name string, _ plannedEntry) bool { return !names[name] })
 	maps.DeleteFunc(l.versions, func(name string, _ firstVersion) bool { return !names[name] })
+}
+
+// whyRefused asks the engine why it would refuse every Pod: what it says of one
+// in which nothing is, if that cannot be for want of what may be in others.
+func whyRefused(program, history *inject.Program) error {
+	_, err := inject.Compute(inject.Input{
+		Pod:        inject.PodView{Labels: sampleLabels(program.Set.Spec.Selector), Parts: ^inject.Parts(0)},
+		Candidates: []inject.Candidate{{Current: program, History: history}},
+		Known:      func(string) bool { return true },
+	})
+	var invalid *inject.InvalidError
+	var missing *inject.RevisionError
+	var conflict *inject.ConflictError
+	if errors.As(err, &invalid) || errors.As(err, &missing) || errors.As(err, &conflict) {
+		return err
+	}
+	return nil
 }
 
 // noteVersion remembers since which resourceVersion a SidecarSet says what it
@@ -268,6 +304,10 @@ func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
 	}
 	var errs []error
 	for _, change := range changes {
+		if !l.paces[change.Index].TryAccept() {
+			v.paced[change.Index], v.waiting = true, true
+			continue
+		}
 		stale, err := l.webhooks.write(ctx, change)
 		switch {
 		case apierrors.IsInvalid(err) && change.Object != nil:
@@ -280,7 +320,10 @@ func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
 			l.tellChange(ctx, change)
 		}
 	}
-	v.layout = l.webhooks.store.current()
+	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
+		v.layout = layout
+		l.place(v)
+	}
 	return errors.Join(errs...)
 }
 

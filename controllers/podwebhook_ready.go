@@ -89,7 +89,7 @@ func (l *podWebhookLeader) judge(ctx context.Context, v *podWebhookView) bool {
 			readiness = l.readiness(v, program)
 		}
 		if readiness.Ready && l.probe != nil {
-			if problem := l.probe.check(ctx, v.catalog, program, v.now); problem != nil {
+			if problem := l.probe.check(v.catalog, program); problem != nil {
 				readiness = *problem
 			}
 		}
@@ -145,6 +145,9 @@ func (l *podWebhookLeader) readiness(v *podWebhookView, program *inject.Program)
 	if set.Spec.InjectionStrategy.Paused {
 		return no(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
 	}
+	if planned.refuse != nil {
+		return no(appsv1beta1.ReasonInvalid, "Selected Pods are refused: "+planned.refuse.Error())
+	}
 	if problem := l.inForce(v, program); problem != nil {
 		return *problem
 	}
@@ -160,10 +163,11 @@ func (l *podWebhookLeader) coarse(v *podWebhookView, sidecarSet string) bool {
 }
 
 // inForce says why API servers do not call us for the Pods of a SidecarSet; nil
-// if they do. The one entry of static mode is the administrator's.
+// if they do. The one entry of static mode is the administrator's: that it is
+// there is all that is looked at.
 func (l *podWebhookLeader) inForce(v *podWebhookView, program *inject.Program) *status.Readiness {
 	if l.webhooks.options.Static {
-		return nil
+		return l.staticEntry()
 	}
 	entry := l.planned[program.Name()].entry.Name
 	if l.coarse(v, program.Name()) {
@@ -171,7 +175,7 @@ func (l *podWebhookLeader) inForce(v *podWebhookView, program *inject.Program) *
 	}
 	placed, ok := l.placed[entry]
 	if !ok || v.layout[placed.configuration] == nil {
-		return new(no(appsv1beta1.ReasonEntryMissing, "The webhook entry for the selected Pods is not written yet."))
+		return new(no(appsv1beta1.ReasonEntryMissing, l.whyMissing(v, entry)))
 	}
 	name := v.layout[placed.configuration].Name
 	if !l.webhooks.barrier.passed(name, placed.serial) {
@@ -184,11 +188,37 @@ func (l *podWebhookLeader) inForce(v *podWebhookView, program *inject.Program) *
 	return nil
 }
 
+// staticEntry says what is wrong with the one entry that an administrator keeps.
+func (l *podWebhookLeader) staticEntry() *status.Readiness {
+	const missing = "No MutatingWebhookConfiguration has new Pods sent to the operator, and with --pod-webhook=static it keeps none itself. " +
+		"Apply config/overlays/static, or run it with --pod-webhook=exact."
+	switch stands, known := l.webhooks.options.Rivals.StaticEntry(); {
+	case !known:
+		return new(unsure(appsv1beta1.ReasonEntryMissing, "The webhook configurations have not been read yet."))
+	case !stands:
+		return new(no(appsv1beta1.ReasonEntryMissing, missing))
+	}
+	return nil
+}
+
+// whyMissing says why an entry is not what it has to be.
+func (l *podWebhookLeader) whyMissing(v *podWebhookView, entry string) string {
+	i, _, stands := v.layout.Locate(entry)
+	switch {
+	case stands && v.paced[i]:
+		return fmt.Sprintf("Somebody edits the webhook entry for the selected Pods in MutatingWebhookConfiguration %s again and again, and the operator restores it. "+
+			"See who does: kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml", v.layout[i].Name)
+	case v.problem != nil:
+		return "The webhook entry for the selected Pods is not written: " + v.problem.Error()
+	}
+	return "The webhook entry for the selected Pods is not written yet."
+}
+
 func ready(coarse bool) status.Readiness {
 	r := status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod that is selected will be injected."}
 	if coarse {
 		r.Reason = appsv1beta1.ReasonCoarseEntry
-		r.Message += fmt.Sprintf(" There are more than %d different selectors, so that API servers call the operator for all Pods; let SidecarSets share selectors.",
+		r.Message += fmt.Sprintf(" There is no room for an entry of its own, so that API servers call the operator for all Pods: there are more than %d different selectors, or very large ones. Let SidecarSets share selectors, or shorten theirs.",
 			entries.MaxConfigurations*entries.MaxEntries-1)
 	}
 	return r

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	admissionregistrationclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/internal/rival"
 )
 
@@ -27,17 +29,21 @@ import (
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,verbs=list;watch
 
 // Rivals watches, on every replica, for another program that injects SidecarSets:
-// OpenKruise, or a second operator. It keeps nothing of configurations that call
-// none. Its methods are safe for concurrent use, and none but Start does I/O.
+// OpenKruise, or a second operator; and for the entry for Pods that an
+// administrator keeps for us. It keeps nothing of other configurations. Its
+// methods are safe for concurrent use, and none but Start does I/O.
 type Rivals struct {
 	configurations cache.ListerWatcher
 	namespace      string
 	present        prometheus.Gauge
 
 	current atomic.Pointer[rival.Injector]
+	listed  atomic.Bool // all configurations have been looked at
+	calls   atomic.Bool // somebody's configuration has Pods sent to us
 
 	mu     sync.Mutex
 	found  map[string]*rival.Injector // by configuration
+	ours   map[string]bool            // the configurations that have Pods sent to us
 	notify []chan<- struct{}
 }
 
@@ -68,6 +74,7 @@ func newRivals(configurations cache.ListerWatcher, namespace string) *Rivals {
 		configurations: configurations,
 		namespace:      namespace,
 		found:          map[string]*rival.Injector{},
+		ours:           map[string]bool{},
 		present: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sidecarset_other_injectors",
 			Help: "Webhook configurations by which another program injects SidecarSets as well; the condition Ready of SidecarSets names one.",
@@ -84,6 +91,10 @@ func (r *Rivals) Injector() *rival.Injector { return r.current.Load() }
 
 // Problem says who else injects and what to do about it; "" if nobody does.
 func (r *Rivals) Problem() string { return r.current.Load().Message() }
+
+// StaticEntry says whether a configuration that the operator does not keep has new
+// Pods sent to it, and whether that is known yet.
+func (r *Rivals) StaticEntry() (stands, known bool) { return r.calls.Load(), r.listed.Load() }
 
 // Notify makes every later change send on the channel, without waiting for a
 // receiver. It is called before the manager starts.
@@ -103,22 +114,25 @@ func (r *Rivals) Start(ctx context.Context) error {
 }
 
 // set replaces what is known: of one configuration, or of all there are.
-func (r *Rivals) set(ctx context.Context, change func(found map[string]*rival.Injector)) {
+func (r *Rivals) set(ctx context.Context, change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	change(r.found)
+	change()
+	called := r.calls.Swap(len(r.ours) > 0)
 	r.present.Set(float64(len(r.found)))
 	var first *rival.Injector
 	if names := slices.Sorted(maps.Keys(r.found)); len(names) > 0 {
 		first = r.found[names[0]]
 	}
 	before := r.current.Swap(first)
-	if before.Message() == first.Message() {
+	if before.Message() == first.Message() && called == r.calls.Load() {
 		return
 	}
-	if logger := log.FromContext(ctx).WithName("rivals"); first != nil {
+	switch logger := log.FromContext(ctx).WithName("rivals"); {
+	case before.Message() == first.Message():
+	case first != nil:
 		logger.Info("Another program injects SidecarSets", "reason", first.Message())
-	} else {
+	default:
 		logger.Info("No other program injects SidecarSets any more", "MutatingWebhookConfiguration", before.Configuration)
 	}
 	for _, changed := range r.notify {
@@ -140,7 +154,7 @@ func (s *rivalStore) Add(obj any) error { return s.Update(obj) }
 
 // Update is called for a configuration that has changed.
 func (s *rivalStore) Update(obj any) error {
-	s.rivals.set(s.ctx, func(found map[string]*rival.Injector) { s.note(found, obj) })
+	s.rivals.set(s.ctx, func() { s.rivals.note(obj) })
 	return nil
 }
 
@@ -150,17 +164,22 @@ func (s *rivalStore) Delete(obj any) error {
 	if err != nil {
 		return fmt.Errorf("reading a MutatingWebhookConfiguration: %w", err)
 	}
-	s.rivals.set(s.ctx, func(found map[string]*rival.Injector) { delete(found, name.Name) })
+	s.rivals.set(s.ctx, func() {
+		delete(s.rivals.found, name.Name)
+		delete(s.rivals.ours, name.Name)
+	})
 	return nil
 }
 
 // Replace is called with all there are.
 func (s *rivalStore) Replace(list []any, _ string) error {
-	s.rivals.set(s.ctx, func(found map[string]*rival.Injector) {
-		clear(found)
+	s.rivals.set(s.ctx, func() {
+		clear(s.rivals.found)
+		clear(s.rivals.ours)
 		for _, obj := range list {
-			s.note(found, obj)
+			s.rivals.note(obj)
 		}
+		s.rivals.listed.Store(true)
 	})
 	return nil
 }
@@ -168,14 +187,18 @@ func (s *rivalStore) Replace(list []any, _ string) error {
 // Resync does nothing: everything is kept.
 func (s *rivalStore) Resync() error { return nil }
 
-func (s *rivalStore) note(found map[string]*rival.Injector, obj any) {
+// note takes in one configuration.
+func (r *Rivals) note(obj any) {
 	configuration, ok := obj.(*admissionregistrationv1.MutatingWebhookConfiguration)
 	if !ok {
 		return
 	}
-	if injector := rival.Find(configuration, s.rivals.namespace); injector != nil {
-		found[configuration.Name] = injector
-	} else {
-		delete(found, configuration.Name)
+	delete(r.found, configuration.Name)
+	delete(r.ours, configuration.Name)
+	if injector := rival.Find(configuration, r.namespace); injector != nil {
+		r.found[configuration.Name] = injector
+	}
+	if rival.CallsUs(configuration, r.namespace) && !entries.Labelled().Matches(labels.Set(configuration.Labels)) {
+		r.ours[configuration.Name] = true
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -89,4 +90,55 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 	await("")
 	server.events.Add(injecting("kruise-again", "/mutate-pod"))
 	await("kruise-again")
+}
+
+// The entry for Pods that an administrator keeps is not one of those that the
+// operator does.
+func TestRivalsKnowTheStaticEntry(t *testing.T) {
+	calling := func(name string, labels map[string]string) *admissionregistrationv1.MutatingWebhookConfiguration {
+		c := injecting(name, "/pods")
+		c.Labels = labels
+		c.Webhooks = c.Webhooks[:1]
+		c.Webhooks[0].ClientConfig.Service.Namespace = "ours"
+		return c
+	}
+	planned := map[string]string{entries.LabelConfiguration: "true"}
+	server := newConfigurations(*calling("sidecarset-pods-1", planned))
+	rivals := newRivals(server, "ours")
+	changed := make(chan struct{}, 1)
+	rivals.Notify(changed)
+	if _, known := rivals.StaticEntry(); known {
+		t.Error("it is known before anything was read")
+	}
+	go func() { _ = rivals.Start(t.Context()) }()
+
+	await := func(want bool) {
+		t.Helper()
+		stand.Eventually(t, 5*time.Second, "the static entry", func(context.Context) error {
+			if stands, known := rivals.StaticEntry(); stands != want || !known {
+				return fmt.Errorf("it stands: %v, known: %v", stands, known)
+			}
+			return nil
+		})
+	}
+	told := func() {
+		t.Helper()
+		select {
+		case <-changed:
+		case <-t.Context().Done():
+		}
+	}
+	await(false)
+	server.events.Add(calling("admins", nil))
+	await(true)
+	told()
+	server.events.Modify(calling("admins", planned))
+	await(false)
+	told()
+	server.events.Modify(calling("admins", nil))
+	await(true)
+	told()
+	server.events.Delete(calling("admins", nil))
+	await(false)
+	told()
 }

@@ -69,6 +69,17 @@ func Find(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace 
 	return nil
 }
 
+// CallsUs says whether a configuration has new Pods sent to the operator in our
+// namespace.
+func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
+	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+		path := pathOf(&w)
+		service := w.ClientConfig.Service
+		return (path == propagation.PathPods || path == propagation.PathPodsFresh) && slices.ContainsFunc(w.Rules, coversPods) &&
+			(service == nil || service.Namespace == ourNamespace)
+	})
+}
+
 func coversPods(rule admissionregistrationv1.RuleWithOperations) bool {
 	return (slices.Contains(rule.Operations, admissionregistrationv1.Create) || slices.Contains(rule.Operations, admissionregistrationv1.OperationAll)) &&
 		slices.ContainsFunc(rule.APIGroups, func(group string) bool { return group == "" || group == "*" }) &&

@@ -54,13 +54,42 @@ webhooks:
 `
 )
 
-func find(t *testing.T, manifest string, replace ...string) *rival.Injector {
+func read(t *testing.T, manifest string, replace ...string) *admissionregistrationv1.MutatingWebhookConfiguration {
 	t.Helper()
 	var c admissionregistrationv1.MutatingWebhookConfiguration
 	if err := yaml.Unmarshal([]byte(strings.NewReplacer(replace...).Replace(manifest)), &c); err != nil {
 		t.Fatal(err)
 	}
-	return rival.Find(&c, "sidecarset-system")
+	return &c
+}
+
+func find(t *testing.T, manifest string, replace ...string) *rival.Injector {
+	t.Helper()
+	return rival.Find(read(t, manifest, replace...), "sidecarset-system")
+}
+
+func TestCallsUs(t *testing.T) {
+	tests := map[string]struct {
+		manifest string
+		replace  []string
+		want     bool
+	}{
+		"the static entry":                    {static, nil, true},
+		"an exact one":                        {exact, nil, true},
+		"one by URL":                          {exact, []string{"{service: {namespace: sidecarset-system, name: sidecarset-webhook, path: /pods/fresh}}", `{url: "https://127.0.0.1:9443/pods/fresh"}`}, true},
+		"not one that calls somebody else":    {static, []string{"sidecarset-system", "elsewhere"}, false},
+		"not one for updates of Pods":         {static, []string{"[CREATE]", "[UPDATE]"}, false},
+		"not one for SidecarSets only":        {static, []string{"/pods", "/mutate-apps-kruise-io-sidecarset"}, false},
+		"not OpenKruise":                      {openKruise, nil, false},
+		"not a policy engine that covers all": {policies, nil, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := rival.CallsUs(read(t, tc.manifest, tc.replace...), "sidecarset-system"); got != tc.want {
+				t.Errorf("CallsUs = %v, want %v", got, tc.want)
+			}
+		})
+	}
 }
 
 func TestFind(t *testing.T) {

@@ -80,8 +80,9 @@ const (
 	ConditionAccepted = "Accepted"
 	// ReasonAccepted is the reason of a true Accepted condition.
 	ReasonAccepted = "Compiled"
-	// ReasonInvalid is the reason of a false Accepted condition; the message
-	// names the field and the remedy.
+	// ReasonInvalid is the reason of a false Accepted condition, and of a false
+	// Ready condition where every selected Pod is refused; the message names the
+	// field and the remedy.
 	ReasonInvalid = "InvalidSpec"
 
 	// ConditionReady says whether the next Pod that the SidecarSet selects will

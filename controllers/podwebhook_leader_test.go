@@ -1,0 +1,370 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// cluster is what a leader meets: configuration objects, the operator's
+// Namespace, and the Lease of one replica that knows everything.
+type cluster struct {
+	client.Client
+	cache.Cache
+
+	store          *configurationStore
+	configurations map[string]*admissionregistrationv1.MutatingWebhookConfiguration
+	version        int
+	writes         int
+	err            error                                                       // of the next writes
+	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // with what was written
+	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
+}
+
+func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	switch into := into.(type) {
+	case *metav1.PartialObjectMetadata:
+		into.Name, into.UID = key.Name, "namespace-1"
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		stored, ok := c.configurations[key.Name]
+		if !ok {
+			return apierrors.NewNotFound(configurationResource, key.Name)
+		}
+		stored.DeepCopyInto(into)
+	default:
+		return fmt.Errorf("reading a %T", into)
+	}
+	return nil
+}
+
+func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	lease := propagation.Replica{Name: "replica", Observed: math.MaxUint64, Renewed: time.Now()}.Lease("ours")
+	into.(*coordinationv1.LeaseList).Items = []coordinationv1.Lease{*lease}
+	return nil
+}
+
+func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
+	if pod, ok := object.(*corev1.Pod); ok {
+		return c.pods(ctx, pod)
+	}
+	return c.write(object)
+}
+
+func (c *cluster) Update(_ context.Context, object client.Object, _ ...client.UpdateOption) error {
+	if c.configurations[object.GetName()].ResourceVersion != object.GetResourceVersion() {
+		return apierrors.NewConflict(configurationResource, object.GetName(), errors.New("somebody else wrote it"))
+	}
+	return c.write(object)
+}
+
+func (c *cluster) write(object client.Object) error {
+	c.writes++
+	if c.err != nil {
+		return c.err
+	}
+	written := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
+	c.change(written)
+	if c.meddle != nil {
+		edited := written.DeepCopy()
+		c.meddle(edited)
+		c.change(edited)
+	}
+	return nil
+}
+
+func (c *cluster) change(object *admissionregistrationv1.MutatingWebhookConfiguration) {
+	c.version++
+	object.ResourceVersion = strconv.Itoa(c.version)
+	before, ok := c.configurations[object.Name]
+	c.configurations[object.Name] = object.DeepCopy()
+	if !ok {
+		c.store.OnAdd(c.configurations[object.Name], false)
+		return
+	}
+	c.store.OnUpdate(before, c.configurations[object.Name])
+}
+
+// leading runs a test with a leader and SidecarSet log, in a bubble. Its passes
+// are the test's to make. Every API server uses what is written at once.
+func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}}
+		m, err := newPodWebhookMetrics(prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		proven := map[string]int64{}
+		for i := range entries.MaxConfigurations {
+			proven[entries.ConfigurationName(i)] = math.MaxInt64
+		}
+		sets := &sidecarSets{}
+		sets.swap(logSet(1))
+		w := &PodWebhooks{
+			options: PodWebhooksOptions{
+				Settings:    entries.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
+				Bundle:      func() []byte { return []byte("a CA") },
+				Certificate: func(context.Context) error { return nil },
+				Rivals:      newRivals(nil, "ours"),
+				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow,
+			},
+			cached:  c,
+			barrier: &barrier{servers: []*apiServer{{proven: proven}}},
+			m:       m,
+		}
+		w.store = &configurationStore{live: c, writer: c, notify: w.configurationsChanged}
+		c.store = w.store
+		l := &podWebhookLeader{
+			webhooks: w, sets: sets, live: c, writer: c, board: newReadinessBoard(), again: make(chan struct{}, 1),
+			replicas: replicaWatch{leases: c, namespace: "ours", seen: map[string]seenReplica{}},
+			planned:  map[string]plannedEntry{}, versions: map[string]firstVersion{}, windows: map[string]window{},
+			placed: map[string]placement{}, refused: map[string]string{},
+		}
+		for i := range l.paces {
+			l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(writesPerSecond, writesAtOnce, w.options.Clock)
+		}
+		w.leader = l
+		test(t, l, c)
+	})
+}
+
+// readiness is what the leader says of SidecarSet log after another pass.
+func (l *podWebhookLeader) judged(t *testing.T) status.Readiness {
+	t.Helper()
+	_, _ = l.pass(t.Context()) // what is wrong stands in the answer
+	said := l.board.of("log", 1)
+	if said == nil {
+		t.Fatal("the leader says nothing")
+	}
+	return *said
+}
+
+func TestTheLeaderSaysWhatKeepsAnEntryFromBeingWritten(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		c.err = errors.New("a policy forbids it")
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonEntryMissing || !strings.Contains(got.Message, "a policy forbids it") {
+			t.Errorf("it says %+v", got)
+		}
+		c.err = nil
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("it was written, and the leader says %+v", got)
+		}
+	})
+}
+
+// Whoever waits for Ready would see every Pod refused.
+func TestASidecarSetThatNoPodCanHaveIsNotReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		object := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
+			Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "log-1", "policy": "Always"}}).Map()
+		object["metadata"].(map[string]any)["generation"] = int64(1)
+		program, err := inject.Compile(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		catalog := match.Build([]*inject.Program{program}, nil)
+		l.sets.(*sidecarSets).catalog = catalog
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonInvalid || !strings.Contains(got.Message, "spec.injectionStrategy.revision") {
+			t.Errorf("while its revision is not recorded it says %+v", got)
+		}
+		l.sets.(*sidecarSets).catalog = catalog.WithHistory(map[string]*inject.Program{"log": program})
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("when it is it says %+v", got)
+		}
+	})
+}
+
+func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		l.webhooks.options.Static = true
+		if got := l.judged(t); got.Ready || !got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing {
+			t.Errorf("before configurations were read it says %+v", got)
+		}
+		rivals := l.webhooks.options.Rivals
+		rivals.listed.Store(true)
+		if got := l.judged(t); got.Ready || got.Unsure || !strings.Contains(got.Message, "config/overlays/static") {
+			t.Errorf("without an entry it says %+v", got)
+		}
+		rivals.calls.Store(true)
+		if got := l.judged(t); !got.Ready || c.writes != 0 {
+			t.Errorf("after %d writes, with an entry, it says %+v", c.writes, got)
+		}
+	})
+}
+
+// Somebody who changes whatever is written would have the leader write without
+// end.
+func TestTheLeaderDoesNotFightForEver(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		c.meddle = func(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
+			for i := range edited.Webhooks {
+				edited.Webhooks[i].NamespaceSelector.MatchExpressions = append(edited.Webhooks[i].NamespaceSelector.MatchExpressions,
+					metav1.LabelSelectorRequirement{Key: "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist})
+			}
+		}
+		for range 10 * writesAtOnce {
+			l.judged(t)
+		}
+		if c.writes > writesAtOnce {
+			t.Errorf("%d writes without a pause", c.writes)
+		}
+		want := "Somebody edits the webhook entry for the selected Pods in MutatingWebhookConfiguration sidecarset-pods-"
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing || !strings.HasPrefix(got.Message, want) {
+			t.Errorf("it says %+v", got)
+		}
+		before := c.writes
+		for range 600 {
+			<-time.After(100 * time.Millisecond)
+			l.judged(t)
+		}
+		if got := c.writes - before; got < 50 || got > 61 {
+			t.Errorf("%d writes in a minute", got)
+		}
+		c.meddle = nil
+		<-time.After(2 * time.Second)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("nobody edits it any more, and the leader says %+v", got)
+		}
+	})
+}
+
+// podsIn is a namespace that Pods can be tried in.
+func (l *podWebhookLeader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Context, attempt int) error) (attempts *int) {
+	t.Helper()
+	attempts = new(int)
+	c.pods = func(ctx context.Context, pod *corev1.Pod) error {
+		*attempts++
+		pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "log"}
+		return answer(ctx, *attempts)
+	}
+	l.probe = newPodProbe("probes", c, clock.RealClock{}, l.wake)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { l.probe.run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return attempts
+}
+
+func TestAPodThatIsRefusedIsTriedAgainAtIntervals(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		attempts := l.podsIn(t, c, func(_ context.Context, attempt int) error {
+			if attempt <= 3 {
+				return errors.New("quota exceeded")
+			}
+			return nil
+		})
+		if got := l.judged(t); got.Ready || !got.Unsure {
+			t.Errorf("before a Pod was tried it says %+v", got)
+		}
+		synctest.Wait()
+		for range 1000 {
+			if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "quota exceeded") {
+				t.Fatalf("it says %+v", got)
+			}
+		}
+		if *attempts != 1 {
+			t.Errorf("%d attempts at once", *attempts)
+		}
+		for range 3 {
+			<-time.After(probePause)
+			l.judged(t)
+			synctest.Wait()
+		}
+		if got := l.judged(t); !got.Ready || *attempts != 4 {
+			t.Errorf("after %d attempts it says %+v", *attempts, got)
+		}
+		<-time.After(probeAgain - time.Second)
+		l.judged(t)
+		synctest.Wait()
+		if *attempts != 4 {
+			t.Error("an injected Pod is tried again too soon")
+		}
+	})
+}
+
+// Others on the way may take long to answer.
+func TestTryingAPodKeepsNobodyWaiting(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		l.podsIn(t, c, func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		start := time.Now()
+		for range 10 {
+			l.judged(t)
+			synctest.Wait()
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("the leader waited for %v", waited)
+		}
+		<-time.After(probeTimeout)
+		synctest.Wait()
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed {
+			t.Errorf("it says %+v", got)
+		}
+	})
+}
+
+func TestResultsOfSidecarSetsThatAreGoneAreForgotten(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		l.podsIn(t, c, func(context.Context, int) error { return nil })
+		l.judged(t)
+		synctest.Wait()
+		if _, ok := l.probe.results[types.UID("set-1")]; !ok {
+			t.Fatal("there is no result")
+		}
+		l.sets.(*sidecarSets).swap()
+		_, _ = l.pass(t.Context())
+		if len(l.probe.results) != 0 {
+			t.Errorf("left: %v", l.probe.results)
+		}
+	})
+}
+
+// What is said before there is a Pod is about the SidecarSet alone.
+func TestWhyRefusedKnowsWhatNoPodCanHave(t *testing.T) {
+	never := map[string]bool{
+		"refused-hot-upgrade-whose-name-a-sidecar-has": true,
+		"refused-hot-upgrade-whose-names-are-too-long": true,
+		"refused-hot-upgrade-without-an-empty-image":   true,
+		"refused-recorded-revision-that-is-not-there":  true,
+	}
+	for _, c := range fixtures.Cases(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			catalog := c.Catalog(t)
+			var refused error
+			for _, program := range catalog.Programs() {
+				refused = errors.Join(refused, whyRefused(program, catalog.History(program.Name())))
+			}
+			if (refused != nil) != never[c.Name] {
+				t.Errorf("said of a Pod that nothing is known of: %v", refused)
+			}
+		})
+	}
+}
