@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -28,6 +29,12 @@ import (
 // namespaceTimeout bounds the live read of a Namespace that the Catalog does
 // not know yet; it leaves room within the 5 s that the API server waits for us.
 const namespaceTimeout = 2 * time.Second
+
+// secondLooks is how many times per second a replica reads the Namespace of a Pod
+// that the snapshot does not select, since it may have been relabelled. It is
+// rare where API servers send us the Pods that are selected, and bounds what it
+// costs where they send us all.
+const secondLooks = 20
 
 // PodInjectorOptions is what a PodInjector needs.
 type PodInjectorOptions struct {
@@ -74,6 +81,8 @@ type PodInjector struct {
 	rival      func() *rival.Injector
 	fresh      func(context.Context) error
 	doubt      func() bool
+	// secondLooks allows to read a Namespace again.
+	secondLooks flowcontrol.PassiveRateLimiter
 }
 
 // NewPodInjector returns the handler for Pods.
@@ -97,15 +106,16 @@ func NewPodInjector(options PodInjectorOptions) *PodInjector {
 		options.Registry = prometheus.NewRegistry()
 	}
 	return &PodInjector{
-		fresh:      options.Fresh,
-		doubt:      options.Doubt,
-		rival:      options.Rival,
-		draw:       options.Draw,
-		catalog:    options.Catalog,
-		namespaces: options.Namespaces,
-		excluded:   slices.Clone(options.ExcludedNamespaces),
-		clock:      options.Clock,
-		metrics:    newPodMetrics(options.Registry),
+		fresh:       options.Fresh,
+		doubt:       options.Doubt,
+		rival:       options.Rival,
+		draw:        options.Draw,
+		catalog:     options.Catalog,
+		namespaces:  options.Namespaces,
+		excluded:    slices.Clone(options.ExcludedNamespaces),
+		clock:       options.Clock,
+		metrics:     newPodMetrics(options.Registry),
+		secondLooks: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(secondLooks, secondLooks, options.Clock),
 	}
 }
 
@@ -141,11 +151,14 @@ type admission struct {
 	body     bytes.Buffer
 	document []byte // of body, or of the request's own
 
-	fresh    bool              // the snapshot has to hold what is stored now
-	ignored  bool              // the request does not concern us
-	catalog  *match.Catalog    // the snapshot that decides
-	programs []*inject.Program // those that select the Pod
-	problem  error             // why we could not tell whether any does
+	fresh bool // the snapshot has to hold what is stored now
+	// bySnapshot says that labels of the Namespace were asked for and that the
+	// snapshot gave them.
+	bySnapshot bool
+	ignored    bool              // the request does not concern us
+	catalog    *match.Catalog    // the snapshot that decides
+	programs   []*inject.Program // those that select the Pod
+	problem    error             // why we could not tell whether any does
 }
 
 // release makes the admission ready for another request. Nothing of this one
@@ -157,7 +170,8 @@ func (a *admission) release() {
 	a.body.Reset()
 	a.document = nil
 	a.rev = review{}
-	a.injector, a.ctx, a.catalog, a.programs, a.problem, a.ignored, a.fresh = nil, nil, nil, nil, nil, false, false
+	a.injector, a.ctx, a.catalog, a.programs, a.problem = nil, nil, nil, nil, nil
+	a.ignored, a.fresh, a.bySnapshot = false, false, false
 	admissions.Put(a)
 }
 
@@ -291,6 +305,9 @@ func (a *admission) selects(rev *review) bool {
 		return false
 	}
 	programs, err := a.catalog.Select(rev.namespace, rev.pod.Labels, a.namespaceLabels)
+	if err == nil && len(programs) == 0 && a.bySnapshot && a.injector.secondLooks.TryAccept() {
+		programs = a.lookAgain(rev)
+	}
 	if err != nil {
 		a.problem = failure{code: http.StatusInternalServerError,
 			message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
@@ -315,8 +332,26 @@ func (a *admission) needs() (parts inject.Parts) {
 // Namespace that is younger than it; or of any, where it may be old.
 func (a *admission) namespaceLabels(name string) (labels.Set, error) {
 	if set, ok := a.catalog.NamespaceLabels(name); ok && !a.fresh {
+		a.bySnapshot = true
 		return set, nil
 	}
+	return a.liveNamespaceLabels(name)
+}
+
+// lookAgain selects for a Pod that nothing but the snapshot's labels of its
+// Namespace leaves out. API servers send us the Pods that are selected as far as
+// they know, so that the Namespace was probably labelled a moment ago. If it
+// cannot be read, the snapshot's answer stands.
+func (a *admission) lookAgain(rev *review) []*inject.Program {
+	programs, err := a.catalog.Select(rev.namespace, rev.pod.Labels, a.liveNamespaceLabels)
+	if err != nil {
+		logf.FromContext(a.ctx).V(1).Info("Could not look at a Namespace again", "Pod", rev.podName(), "reason", err.Error())
+		return nil
+	}
+	return programs
+}
+
+func (a *admission) liveNamespaceLabels(name string) (labels.Set, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, namespaceTimeout)
 	defer cancel()
 	namespace := &metav1.PartialObjectMetadata{}

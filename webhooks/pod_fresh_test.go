@@ -100,8 +100,42 @@ func TestPodInjectorReadsNamespacesLiveWhereItCatchesUp(t *testing.T) {
 	if answer := review(t, injector.Fresh(), webReview(t, unchanged)); !answer.Allowed || len(answer.Patch) == 0 {
 		t.Errorf("on /pods/fresh: allowed %v, patch %s", answer.Allowed, answer.Patch)
 	}
-	if answer := review(t, injector, webReview(t, unchanged)); !answer.Allowed || len(answer.Patch) != 0 {
-		t.Errorf("on /pods the snapshot does not decide: allowed %v, patch %s", answer.Allowed, answer.Patch)
+}
+
+// API servers send us the Pods that are selected as far as they know. One that
+// only labels of its Namespace leave out may have been labelled a moment ago.
+func TestPodInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
+	staged := func(name, label string) map[string]any {
+		return fixtures.SidecarSet(name).Select(label, "web").Container(name, "log:v1").
+			Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
+	}
+	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "log:v1").Map()
+	prod := map[string]labels.Set{"default": {"env": "prod"}}
+	tests := map[string]struct {
+		sets     []map[string]any
+		live     liveNamespaces
+		earlier  int // Pods in the same second
+		injected bool
+		reads    int
+	}{
+		"and injects if it has the label now":               {[]map[string]any{staged("log", "app")}, liveNamespaces{labels: prod}, 0, true, 1},
+		"and does not if it has not":                        {[]map[string]any{staged("log", "app")}, liveNamespaces{labels: map[string]labels.Set{"default": {}}}, 0, false, 1},
+		"and goes by the snapshot if it cannot be read":     {[]map[string]any{staged("log", "app")}, liveNamespaces{err: errors.New("boom")}, 0, false, 1},
+		"but not where labels of the Pod leave it out":      {[]map[string]any{staged("log", "other")}, liveNamespaces{labels: prod}, 0, false, 0},
+		"but not where another SidecarSet selects it":       {[]map[string]any{staged("log", "app"), everywhere}, liveNamespaces{labels: prod}, 0, true, 0},
+		"but not for all Pods if API servers send them all": {[]map[string]any{staged("log", "app")}, liveNamespaces{labels: map[string]labels.Set{"default": {}}}, 99, false, 20},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			injector := injector(catalogOf(t, tc.sets...), &tc.live)
+			for range tc.earlier {
+				review(t, injector, webReview(t, unchanged))
+			}
+			answer := review(t, injector, webReview(t, unchanged))
+			if injected := len(answer.Patch) > 0; !answer.Allowed || injected != tc.injected || tc.live.reads != tc.reads {
+				t.Errorf("allowed %v, injected %v after %d reads, want %v after %d", answer.Allowed, injected, tc.live.reads, tc.injected, tc.reads)
+			}
+		})
 	}
 }
 
