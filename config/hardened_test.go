@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -64,10 +65,21 @@ func TestOperatorFitsItsNamespace(t *testing.T) {
 	}
 }
 
+// Kubelets can tell from a number that a user is not root, and not from a name.
+func TestTheImageNamesItsUserByNumber(t *testing.T) {
+	dockerfile, err := os.ReadFile("../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(dockerfile), "\nUSER 65532:65532\n") {
+		t.Error("there is no such user")
+	}
+}
+
 func expectRestricted(t *testing.T, name string, pod *corev1.PodSpec) {
 	t.Helper()
 	want := &corev1.PodSecurityContext{
-		RunAsNonRoot: new(true), RunAsUser: new(int64(65532)), RunAsGroup: new(int64(65532)),
+		RunAsNonRoot:   new(true), // kubelets hold the image's user to it
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 	if diff := cmp.Diff(want, pod.SecurityContext); diff != "" {

@@ -40,10 +40,33 @@ func checkInstall(t *testing.T, directory string) {
 	for _, kind := range []string{
 		"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "Deployment", "PodDisruptionBudget",
 		"Service", "NetworkPolicy", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
-		"FlowSchema", "PriorityLevelConfiguration",
+		"FlowSchema", "PriorityLevelConfiguration", "ResourceQuota",
 	} {
 		if !strings.Contains(manifests, "\nkind: "+kind+"\n") {
 			t.Errorf("there is no %s", kind)
+		}
+	}
+}
+
+// What the operator writes into objects of the manifests is still there when they
+// have been applied again, with a change: the answer to the command says so, before
+// anybody could write it anew.
+func TestApplyingAgainKeepsTheBundle(t *testing.T) {
+	operator.NeedReplicas(t)
+	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", filepath.Join(deploy.Root(), "test/overlays/processes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{{}, {"--server-side", "--force-conflicts"}} {
+		for _, timeout := range []string{"11", "10"} { // at last what it was
+			changed := strings.ReplaceAll(manifests, "timeoutSeconds: 10", "timeoutSeconds: "+timeout)
+			out, err := cluster.Kubectl(t.Context(), changed, append([]string{"apply", "-o", "json", "-f", "-"}, flags...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Count(out, `"caBundle": "`); got != 3 {
+				t.Errorf("after apply %v there are %d bundles, want those of two configurations and the CRD", flags, got)
+			}
 		}
 	}
 }

@@ -102,15 +102,8 @@ spec:
 // call has the API server call a replica for a Pod, because of what the operator itself has registered as well, for a SidecarSet, and to
 // convert one.
 func (i *installation) call(ctx context.Context) error {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "call-", Labels: map[string]string{"call": "yes"}},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}}},
-	}
-	if err := i.api.Create(ctx, pod, client.DryRunAll); err != nil {
+	if err := i.createPod(ctx); err != nil {
 		return err
-	}
-	if len(pod.Spec.Containers) != 2 {
-		return errors.New("the Pod has no sidecar")
 	}
 	set := &unstructured.Unstructured{}
 	set.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps.kruise.io", Version: "v1alpha1", Kind: "SidecarSet"})
@@ -121,8 +114,23 @@ func (i *installation) call(ctx context.Context) error {
 	return i.api.Patch(ctx, set, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
 }
 
+// createPod has a Pod injected that is not stored.
+func (i *installation) createPod(ctx context.Context) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "call-", Labels: map[string]string{"call": "yes"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}}},
+	}
+	if err := i.api.Create(ctx, pod, client.DryRunAll); err != nil {
+		return err
+	}
+	if len(pod.Spec.Containers) != 2 {
+		return errors.New("the Pod has no sidecar")
+	}
+	return nil
+}
+
 // during calls all the time while do runs; no call may fail.
-func (i *installation) during(t *testing.T, do func()) {
+func (i *installation) during(t *testing.T, call func(context.Context) error, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -131,7 +139,7 @@ func (i *installation) during(t *testing.T, do func()) {
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			calls.Add(1)
-			if err := i.call(ctx); err != nil && ctx.Err() == nil {
+			if err := call(ctx); err != nil && ctx.Err() == nil {
 				failed = append(failed, err)
 			}
 		}
@@ -198,7 +206,7 @@ func TestOperatorWithCAInjector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i.during(t, func() {
+	i.during(t, i.call, func() {
 		reissue(t, i.api, deploy.Namespace, "sidecarset-ca") // with the same key
 		reissue(t, i.api, deploy.Namespace, "sidecarset-serving")
 		stand.Eventually(t, time.Minute, "another CA in the bundle", func(ctx context.Context) error {

@@ -1,0 +1,82 @@
+package certificates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// A replica of another mode has a certificate that nobody trusts until somebody
+// of that mode leads. Then it has, and no Pod is refused meanwhile: those that are
+// left of the mode before stay trusted.
+func TestANewLeaderChangesTheMode(t *testing.T) {
+	i := install(t, deploy.Default)
+	leader, follower := i.startOne(t, 1), i.startOne(t, 2, "--role=webhook")
+	for _, replica := range []*deploy.Replica{leader, follower} {
+		if err := errors.Join(replica.AwaitReady(t.Context()), i.AddEndpoint(t.Context(), replica)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stand.Eventually(t, 20*time.Second, "a SidecarSet", func(ctx context.Context) error {
+		_, err := i.Cluster.Kubectl(ctx, sidecarSet, "apply", "-f", "-")
+		return err
+	})
+	stand.Eventually(t, 20*time.Second, "calls", i.createPod)
+
+	overlay := filepath.Join(deploy.Root(), "test/overlays/cert-manager")
+	if _, err := i.Cluster.Kubectl(t.Context(), "", "apply", "--server-side", "--force-conflicts", "-k", overlay); err != nil {
+		t.Fatal(err)
+	}
+	next := i.startOne(t, 3, "--cert-mode=cert-manager", "--cert-settle=2s", "--cert-poll=500ms")
+	expectReason(t, next, "does not exist yet: the leader declares it")
+	i.during(t, i.createPod, func() {
+		if err := errors.Join(leader.Stop(t.Context()), next.AwaitReady(t.Context()), i.AddEndpoint(t.Context(), next)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := follower.Ready(t.Context()); err != nil {
+		t.Errorf("the replica of the mode before: %v", err)
+	}
+	stand.Eventually(t, 20*time.Second, "calls of every kind", i.call)
+}
+
+// startOne starts a replica.
+func (i *installation) startOne(t *testing.T, number int, args ...string) *deploy.Replica {
+	t.Helper()
+	replica, err := i.StartReplicaUnready(t.Context(), number, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(replica.Process.Stop)
+	return replica
+}
+
+// expectReason waits until the readiness of the certificate says something.
+func expectReason(t *testing.T, replica *deploy.Replica, want string) {
+	t.Helper()
+	stand.Eventually(t, 20*time.Second, "the reason why "+replica.Name+" is not ready", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, replica.Probes+"/readyz/certificate", nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err == nil && (response.StatusCode == http.StatusOK || !strings.Contains(string(body), want)) {
+			err = fmt.Errorf("it says %s: %s", response.Status, body)
+		}
+		return err
+	})
+}
