@@ -44,7 +44,7 @@ func checked(mode webhooks.RequesterMode, access *rights, registry prometheus.Re
 	reader := &live{revisions: recorded}
 	snapshot := match.Build(nil, map[string]labels.Set{"team-a": {"team": "a"}, "team-b": {"team": "b"}})
 	return webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
-		Reader: reader, Namespace: "ours",
+		Stored: reader.catalog, Reader: reader, Namespace: "ours",
 		Requester: webhooks.NewRequesterCheck(webhooks.RequesterCheckOptions{
 			Mode: mode, Access: access, Catalog: func() *match.Catalog { return snapshot }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
 			Revisions: webhooks.RecordedRevisions{Reader: reader, Namespace: "ours"},

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
 )
@@ -84,6 +85,10 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	server.RegisterIn(GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
 	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, wellFormed(NewSidecarSetDefaulter())))
 	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, wellFormed(NewSidecarSetValidator(SidecarSetValidatorOptions{
+		Stored: func(ctx context.Context) (*match.Catalog, error) {
+			err := fresh.ensure(ctx)
+			return o.Catalog.Current(), err
+		},
 		Reader:             live,
 		Namespace:          o.RevisionNamespace,
 		ExcludedNamespaces: o.ExcludedNamespaces,

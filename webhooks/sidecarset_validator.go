@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +19,7 @@ import (
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/validation"
 )
@@ -30,8 +30,11 @@ const lookUpTimeout = 2 * time.Second
 
 // SidecarSetValidatorOptions is what the validating webhook needs.
 type SidecarSetValidatorOptions struct {
+	// Stored returns a snapshot that holds every SidecarSet that was stored when it
+	// was called.
+	Stored func(context.Context) (*match.Catalog, error)
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API
-	// server, not from a cache; the latter two only where a SidecarSet gives cause.
+	// server, not from a cache, where a SidecarSet gives cause.
 	Reader client.Reader
 	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
 	// annotations patchPodMetadata may set.
@@ -191,23 +194,20 @@ func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.Sidec
 	return env, err
 }
 
-// others lists the SidecarSets that this one may clash with, live: one applied
-// in the same breath counts. One that cannot be decoded injects nothing.
+// others are the SidecarSets that this one may clash with: one applied in the same
+// breath counts. One that cannot be decoded injects nothing, and is not among them.
 func (v *sidecarSetValidator) others(ctx context.Context, name string) ([]appsv1beta1.SidecarSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
-	if err := v.Reader.List(ctx, list); err != nil {
+	catalog, err := v.Stored(ctx)
+	if err != nil {
 		return nil, &lookUpError{"the other SidecarSets", err}
 	}
-	others := make([]appsv1beta1.SidecarSet, 0, len(list.Items))
-	for i := range list.Items {
-		if list.Items[i].GetName() == name {
-			continue
-		}
-		if stored := storedSidecarSet(list.Items[i].Object); stored != nil {
-			others = append(others, *stored.set)
+	programs := catalog.Programs()
+	others := make([]appsv1beta1.SidecarSet, 0, len(programs))
+	for _, program := range programs {
+		if program.Name() != name {
+			others = append(others, *program.Set)
 		}
 	}
 	return others, nil

@@ -12,11 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks"
 )
 
@@ -36,19 +37,28 @@ func (l *live) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 	if l.err != nil {
 		return l.err
 	}
-	switch list := list.(type) {
-	case *unstructured.UnstructuredList:
-		for _, manifest := range l.stored {
-			var object map[string]any
-			if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
-				return err
-			}
-			list.Items = append(list.Items, unstructured.Unstructured{Object: object})
-		}
-	case *appsv1.ControllerRevisionList:
+	if list, ok := list.(*appsv1.ControllerRevisionList); ok {
 		list.Items = l.revisions
 	}
 	return nil
+}
+
+// catalog is the snapshot of what is stored.
+func (l *live) catalog(context.Context) (*match.Catalog, error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	var programs []*inject.Program
+	for _, manifest := range l.stored {
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+			return nil, err
+		}
+		if program, _ := inject.Compile(object); program != nil {
+			programs = append(programs, program)
+		}
+	}
+	return match.Build(programs, nil), nil
 }
 
 func (l *live) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
@@ -73,7 +83,7 @@ func (l *live) Get(_ context.Context, key client.ObjectKey, object client.Object
 
 func validator(reader *live) http.Handler {
 	return webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
-		Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"ours", "kube-system"},
+		Stored: reader.catalog, Reader: reader, Namespace: "ours", ExcludedNamespaces: []string{"ours", "kube-system"},
 	})
 }
 

@@ -92,7 +92,7 @@ func TestSidecarSetIsAdmittedThoughItIsNotWidened(t *testing.T) {
 }
 
 func widening(w *widener) http.Handler {
-	return webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{Reader: &live{}, Namespace: "ours", Widener: w})
+	return webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{Stored: (&live{}).catalog, Reader: &live{}, Namespace: "ours", Widener: w})
 }
 
 // widenReview is what the validating webhook gets to see.
