@@ -175,7 +175,7 @@ func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.Sidec
 		Whitelist:          validation.Whitelist{Namespace: v.Namespace},
 	}
 	var err error
-	if name := validation.BaseOf(&set.ObjectMeta); name != "" && name != set.Name {
+	if name := appsv1beta1.BaseOfCanary(set.Annotations); name != "" && name != set.Name {
 		if env.Base, err = v.base(ctx, name); err != nil {
 			return env, err
 		}

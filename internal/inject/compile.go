@@ -92,7 +92,7 @@ func compileContent(object map[string]any) (*Program, error) {
 	if err := p.nameRevision(); err != nil {
 		return nil, err
 	}
-	p.baseOfCanary = baseOfCanary(set)
+	p.baseOfCanary = appsv1beta1.BaseOfCanary(set.Annotations)
 	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
 	p.Needs = needsOf(&set.Spec)
@@ -147,13 +147,6 @@ func duplicateName(lists ...[]sidecar) string {
 
 func restartsAlways(c *appsv1beta1.SidecarContainer) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
-func baseOfCanary(set *appsv1beta1.SidecarSet) string {
-	if set.Annotations[appsv1beta1.AnnotationCanary] != "true" {
-		return ""
-	}
-	return set.Annotations[appsv1beta1.AnnotationBase]
 }
 
 func metadataRules(entries []appsv1beta1.SidecarSetPatchPodMetadata) []metadataRule {

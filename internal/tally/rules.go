@@ -104,7 +104,7 @@ func termsOf(program *inject.Program) terms {
 		hash:         podstate.MakeName(program.Hash),
 		recognisable: len(set.Spec.Containers)+len(set.Spec.InitContainers) > 0,
 	}
-	if base := set.Annotations[appsv1beta1.AnnotationBase]; base != "" && set.Annotations[appsv1beta1.AnnotationCanary] == "true" {
+	if base := appsv1beta1.BaseOfCanary(set.Annotations); base != "" {
 		t.base = podstate.MakeName(base)
 	}
 	for i := range set.Spec.Containers {

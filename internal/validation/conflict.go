@@ -50,7 +50,7 @@ func conflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []c
 	var found []conflict
 	for i := range others {
 		other := &others[i]
-		if other.Name == set.Name || BaseOf(&set.ObjectMeta) == other.Name || BaseOf(&other.ObjectMeta) == set.Name {
+		if other.Name == set.Name || appsv1beta1.BaseOfCanary(set.Annotations) == other.Name || appsv1beta1.BaseOfCanary(other.Annotations) == set.Name {
 			continue
 		}
 		meet, refused := meets(&set.Spec, &other.Spec)

@@ -33,17 +33,8 @@ func validateName(name string, _ bool) (problems []string) {
 	return problems
 }
 
-// BaseOf returns the name of the SidecarSet that one with this metadata is a
-// canary of, or "".
-func BaseOf(meta *metav1.ObjectMeta) string {
-	if meta.Annotations[appsv1beta1.AnnotationCanary] != "true" {
-		return ""
-	}
-	return meta.Annotations[appsv1beta1.AnnotationBase]
-}
-
 func validateCanary(set *appsv1beta1.SidecarSet, base *metav1.ObjectMeta) field.ErrorList {
-	name := BaseOf(&set.ObjectMeta)
+	name := appsv1beta1.BaseOfCanary(set.Annotations)
 	if name == "" {
 		return nil
 	}
@@ -54,8 +45,8 @@ func validateCanary(set *appsv1beta1.SidecarSet, base *metav1.ObjectMeta) field.
 		errs = append(errs, field.Invalid(path, name, "a canary cannot be its own base; name the SidecarSet that it replaces"))
 	case base == nil:
 		errs = append(errs, field.Invalid(path, name, "no SidecarSet of this name exists; create the base first or correct the name"))
-	case BaseOf(base) != "":
-		errs = append(errs, field.Invalid(path, name, fmt.Sprintf("is itself a canary, of %s; name a SidecarSet that is none", BaseOf(base))))
+	case appsv1beta1.BaseOfCanary(base.Annotations) != "":
+		errs = append(errs, field.Invalid(path, name, fmt.Sprintf("is itself a canary, of %s; name a SidecarSet that is none", appsv1beta1.BaseOfCanary(base.Annotations))))
 	}
 	if set.Spec.UpdateStrategy.Type != appsv1beta1.NotUpdateSidecarSetStrategyType {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "updateStrategy", "type"), set.Spec.UpdateStrategy.Type,
@@ -65,7 +56,7 @@ func validateCanary(set *appsv1beta1.SidecarSet, base *metav1.ObjectMeta) field.
 }
 
 func validateCanaryUpdate(set, old *appsv1beta1.SidecarSet) field.ErrorList {
-	name, before := BaseOf(&set.ObjectMeta), old.Annotations[appsv1beta1.AnnotationBase]
+	name, before := appsv1beta1.BaseOfCanary(set.Annotations), old.Annotations[appsv1beta1.AnnotationBase]
 	if name == "" || name == before {
 		return nil
 	}

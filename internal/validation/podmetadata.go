@@ -3,13 +3,13 @@ package validation
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 func validatePatchPodMetadata(entries []appsv1beta1.SidecarSetPatchPodMetadata, path *field.Path) field.ErrorList {
@@ -31,7 +31,7 @@ func validatePatchAnnotations(annotations map[string]string, seen sets.Set[strin
 	}
 	errs := sorted(apivalidation.ValidateAnnotations(annotations, path))
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if isOurs(key) {
+		if podstate.Owned(key) {
 			errs = append(errs, field.Forbidden(path.Key(key), "the operator itself writes this annotation on Pods; use another key"))
 		}
 		if seen.Has(key) {
@@ -42,25 +42,4 @@ func validatePatchAnnotations(annotations map[string]string, seen sets.Set[strin
 		seen.Insert(key)
 	}
 	return errs
-}
-
-// ourKeys are the annotations of Pods that the operator writes and reads.
-var ourKeys = sets.New(
-	appsv1beta1.AnnotationHash,
-	appsv1beta1.AnnotationHashWithoutImage,
-	appsv1beta1.AnnotationInjectedList,
-	appsv1beta1.AnnotationInPlaceUpdateState,
-	appsv1beta1.AnnotationWorkingHotUpgradeContainer,
-)
-
-// ourPrefixes are those that end in a container's name or in one of ours.
-var ourPrefixes = []string{
-	appsv1beta1.AnnotationVersionPrefix,
-	appsv1beta1.AnnotationVersionAltPrefix,
-	"sidecarset.io/",
-}
-
-func isOurs(key string) bool {
-	hasPrefix := func(prefix string) bool { return strings.HasPrefix(key, prefix) }
-	return ourKeys.Has(key) || slices.ContainsFunc(ourPrefixes, hasPrefix)
 }

@@ -23,6 +23,15 @@ const (
 	AnnotationBase = "apps.kruise.io/sidecarset-base"
 )
 
+// BaseOfCanary returns the name of the SidecarSet that one with these annotations
+// is a canary of, "" if it is none.
+func BaseOfCanary(annotations map[string]string) string {
+	if annotations[AnnotationCanary] != "true" {
+		return ""
+	}
+	return annotations[AnnotationBase]
+}
+
 // Annotations of ours that users may set on a SidecarSet. They are about calls of
 // the Pod webhook that fail, not about Pods that it refuses.
 const (
