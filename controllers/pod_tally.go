@@ -82,10 +82,10 @@ func (p *podTally) Start(ctx context.Context) error {
 		events: p.m.podEvents,
 	}
 	reflector := cache.NewReflectorWithOptions(p.source, &corev1.Pod{}, store,
-		cache.ReflectorOptions{Name: "pods", Logger: &logger})
+		cache.ReflectorOptions{Name: "pods", Logger: &logger, Backoff: &watchPause})
 	reflector.WatchListPageSize = podPageSize
-	// Not waited for: a reflector that backs off may take half a minute to see
-	// that ctx ended, and leadership is released only after Start.
+	// Not waited for: a reflector that backs off takes seconds to see that ctx
+	// ended, and leadership is released only after Start.
 	go reflector.RunWithContext(ctx)
 	p.own(ctx)
 	return nil

@@ -108,7 +108,7 @@ func (r *Rivals) Notify(changed chan<- struct{}) {
 func (r *Rivals) Start(ctx context.Context) error {
 	store := &rivalStore{rivals: r, ctx: ctx}
 	reflector := cache.NewReflectorWithOptions(r.configurations, &admissionregistrationv1.MutatingWebhookConfiguration{}, store,
-		cache.ReflectorOptions{Name: "other injectors"})
+		cache.ReflectorOptions{Name: "other injectors", Backoff: &watchPause})
 	reflector.RunWithContext(ctx)
 	return nil
 }

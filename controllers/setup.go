@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -54,6 +55,11 @@ const (
 	// status, however many Pods change in between.
 	writeInterval = time.Second
 )
+
+// watchPause is the time between two attempts of a watch that is not the
+// manager's, whose counters are not true for as long: from a quarter of a second
+// to five seconds, each up to half as long again.
+var watchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
 
 // Setup adds the Pod watch and the SidecarSet controller to a manager. Both wait
 // for leadership.

@@ -181,9 +181,13 @@ func (p *Publisher) publish(ctx context.Context, observed uint64) error {
 		p.lose()
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		// The name is ours alone: somebody edited it, or the answer to an earlier
-		// write was lost. Whatever this is, it is in the way.
-		p.lose()
-		err = errors.Join(err, client.IgnoreNotFound(p.options.Writer.Delete(ctx, lease)))
+		// write was lost. Whatever this is, it is in the way; and as long as it is,
+		// others wait for us.
+		if failed := client.IgnoreNotFound(p.options.Writer.Delete(ctx, lease)); failed != nil {
+			err = errors.Join(err, failed)
+		} else {
+			p.lose()
+		}
 	}
 	return fmt.Errorf("writing Lease %s/%s: %w", lease.Namespace, lease.Name, err)
 }

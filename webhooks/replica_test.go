@@ -32,6 +32,7 @@ type leases struct {
 	writes  []time.Time
 	err     error // of the next writes
 	lost    bool  // the answers to the next writes are
+	stuck   error // of the next deletions
 }
 
 func (l *leases) write(lease *coordinationv1.Lease, refuse func() error) error {
@@ -78,6 +79,9 @@ func (l *leases) Update(_ context.Context, object client.Object, _ ...client.Upd
 func (l *leases) Delete(_ context.Context, object client.Object, _ ...client.DeleteOption) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.stuck != nil {
+		return l.stuck
+	}
 	if l.stored == nil {
 		return apierrors.NewNotFound(leaseResource, object.GetName())
 	}
@@ -373,6 +377,25 @@ func TestPublisherRepairsItsLease(t *testing.T) {
 				t.Errorf("published %+v, %v; doubt %v", got, ok, r.Doubt())
 			}
 		})
+	})
+}
+
+// Others wait for a replica as long as its Lease is there.
+func TestPublisherIsTrustedWhileItsLeaseIsInTheWay(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *replica) {
+		r.become(nil)
+		pass(settle)
+		r.server.do(func() { r.server.stored.ResourceVersion, r.server.stuck = "edited", errors.New("no connection") })
+		r.learn(8, true)
+		pass(2 * propagation.MinPublishInterval)
+		if r.Doubt() {
+			t.Error("in doubt, though nobody stopped waiting for it")
+		}
+		r.server.do(func() { r.server.stuck = nil })
+		pass(settle + 2*propagation.MinPublishInterval)
+		if got, ok := r.server.known(t); !ok || got.Observed != 8 || r.Doubt() {
+			t.Errorf("published %+v, %v; doubt %v", got, ok, r.Doubt())
+		}
 	})
 }
 

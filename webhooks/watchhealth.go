@@ -39,6 +39,8 @@ const WatchSilence = 4 * time.Minute
 // of life, bookmarks included, and so does every successful list and
 // reconnection. Resource versions are not looked at, since the bookmarks of an
 // idle kind repeat one.
+//
+// What it observes comes back soon after API servers did not answer.
 type WatchHealth struct {
 	clock   clock.PassiveClock
 	silence time.Duration
@@ -163,18 +165,18 @@ func (w *watchedKind) Watch(options metav1.ListOptions) (watch.Interface, error)
 	return w.follow(w.plain.Watch(options)) //nolint:staticcheck // part of the interface
 }
 
-// ListWithContext counts a list that succeeds.
+// ListWithContext lists until that succeeds, which counts.
 func (w *watchedKind) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	list, err := w.source.ListWithContext(ctx, options)
+	list, err := persist(ctx, w.kind, func() (runtime.Object, error) { return w.source.ListWithContext(ctx, options) })
 	if err == nil {
 		w.touch()
 	}
 	return list, err
 }
 
-// WatchWithContext counts a connection that succeeds, and all its events.
+// WatchWithContext connects until that succeeds, which counts, and so do all events.
 func (w *watchedKind) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	return w.follow(w.source.WatchWithContext(ctx, options))
+	return w.follow(persist(ctx, w.kind, func() (watch.Interface, error) { return w.source.WatchWithContext(ctx, options) }))
 }
 
 // IsWatchListSemanticsUnSupported passes on what the source says about itself,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -37,7 +38,7 @@ func (s *scriptedSource) Watch(metav1.ListOptions) (watch.Interface, error) {
 	select {
 	case w := <-s.watches:
 		if w == nil {
-			return nil, errors.New("connection refused")
+			return nil, apierrors.NewResourceExpired("too old")
 		}
 		return w, nil
 	case <-time.After(10 * time.Second):
@@ -92,7 +93,7 @@ func TestWatchHealthWantsAnswersNotAttempts(t *testing.T) {
 	observed := toolscache.ToListerWatcherWithContext(health.Observe(source, "Namespace"))
 
 	clock.Step(2 * time.Minute)
-	source.listErr <- errors.New("connection refused")
+	source.listErr <- apierrors.NewResourceExpired("too old")
 	if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
 		t.Error("a failed list counted as a sign of life")
 	}

@@ -1,0 +1,57 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// watchPause is the time between two attempts: from a quarter of a second to five
+// seconds, each up to half as long again. client-go waits for up to a minute. For
+// as long this replica would refuse Pods after API servers did not answer, since
+// it could not tell whether a SidecarSet that is stored selects them.
+var watchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
+
+// persist calls attempt until it succeeds, ctx ends, or it fails for a reason that
+// the caller has to act on, such as a resourceVersion that is too old. It is for
+// the source of an informer, whose pauses cannot be chosen. kind is for the log.
+func persist[T any](ctx context.Context, kind string, attempt func() (T, error)) (T, error) {
+	pause := watchPause.DelayFunc()
+	for failed := false; ; failed = true {
+		result, err := attempt()
+		if err == nil || ctx.Err() != nil || !heals(err) {
+			return result, err
+		}
+		if !failed {
+			logf.FromContext(ctx).WithName("watches").Info("Cannot be read; trying again", "kind", kind, "reason", err.Error())
+		}
+		timer := time.NewTimer(pause())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return result, err
+		case <-timer.C:
+		}
+	}
+}
+
+// heals says whether an error may go by itself: no answer, an API server that is
+// not well, or one that has just started and does not know who may do what.
+func heals(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return !errors.Is(err, context.Canceled)
+	}
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return false
+	}
+	code := answer.Status().Code
+	return code >= http.StatusInternalServerError ||
+		code == http.StatusTooManyRequests || code == http.StatusUnauthorized || code == http.StatusForbidden
+}

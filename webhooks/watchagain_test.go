@@ -1,0 +1,101 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var podResource = schema.GroupResource{Resource: "pods"}
+
+func versionTooLarge() error {
+	err := apierrors.NewTimeoutError("Too large resource version: 9, current: 7", 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
+	return err
+}
+
+func TestWatchesTryAgainWhatMayHeal(t *testing.T) {
+	tests := map[string]struct {
+		err   error
+		again bool
+	}{
+		"no connection":                     {errors.New("connect: connection refused"), true},
+		"a server that fails":               {apierrors.NewInternalError(errors.New("etcd is away")), true},
+		"a conversion that is not served":   {fmt.Errorf("listing: %w", apierrors.NewInternalError(errors.New("conversion webhook failed"))), true},
+		"a server that shuts down":          {apierrors.NewServiceUnavailable("apiserver is shutting down"), true},
+		"too many requests":                 {apierrors.NewTooManyRequests("later", 1), true},
+		"roles that are not known yet":      {apierrors.NewForbidden(podResource, "", errors.New("not yet")), true},
+		"a token that is not known yet":     {apierrors.NewUnauthorized("not yet"), true},
+		"a resourceVersion that is too old": {apierrors.NewResourceExpired("too old"), false},
+		"one that is too large":             {versionTooLarge(), false},
+		"options that are not understood":   {apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil), false},
+		"a kind that is not there":          {apierrors.NewNotFound(podResource, ""), false},
+		"a request that was given up":       {fmt.Errorf("watching: %w", context.Canceled), false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				attempts := 0
+				got, err := persist(t.Context(), "Pod", func() (int, error) {
+					if attempts++; attempts < 3 {
+						return 0, tc.err
+					}
+					return 7, nil
+				})
+				if tc.again && (got != 7 || err != nil || attempts != 3) {
+					t.Errorf("got %d, %v after %d attempts", got, err, attempts)
+				}
+				if !tc.again && (!errors.Is(err, tc.err) || attempts != 1) {
+					t.Errorf("got %v after %d attempts, want %v after one", err, attempts, tc.err)
+				}
+			})
+		})
+	}
+}
+
+func TestWatchesAreNeverFarBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last time.Time
+		longest, attempts, begin := time.Duration(0), 0, time.Now()
+		_, err := persist(t.Context(), "Pod", func() (int, error) {
+			if attempts++; !last.IsZero() {
+				longest = max(longest, time.Since(last))
+			}
+			last = time.Now()
+			if time.Since(begin) < time.Hour {
+				return 0, errors.New("connection refused")
+			}
+			return 7, nil
+		})
+		if limit := watchPause.Cap * 3 / 2; err != nil || longest > limit {
+			t.Errorf("%v between two attempts, want %v at most; %v", longest, limit, err)
+		}
+		if attempts > 1000 {
+			t.Errorf("%d attempts in an hour", attempts)
+		}
+	})
+}
+
+func TestWatchesEndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := persist(ctx, "Pod", func() (int, error) { return 0, errors.New("connection refused") })
+			done <- err
+		}()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(done) != 1 || <-done == nil {
+			t.Error("it goes on, or reports success")
+		}
+	})
+}
