@@ -52,6 +52,7 @@ type podWebhookLeader struct {
 	placed   map[string]placement    // by entry
 	refused  map[string]string       // what the API server says, by entry
 	paces    [entries.MaxConfigurations]flowcontrol.PassiveRateLimiter
+	edits    [entries.MaxConfigurations]edits
 }
 
 // plannedEntry is what a Program needs, remembered by its identity and that of
@@ -432,7 +433,7 @@ func (l *podWebhookLeader) place(v *podWebhookView) {
 	if v.overflow != nil {
 		wanted = append(slices.Clone(wanted), *v.overflow)
 	}
-	names := map[string]bool{}
+	names, edited := map[string]bool{}, map[int]bool{}
 	for _, e := range wanted {
 		names[e.Name] = true
 		before, was := l.placed[e.Name]
@@ -440,10 +441,14 @@ func (l *podWebhookLeader) place(v *podWebhookView) {
 		switch {
 		case !holds && was:
 			l.webhooks.m.restored.Inc()
+			edited[before.configuration] = true
 			delete(l.placed, e.Name)
 		case holds && (!was || before.configuration != i):
 			l.placed[e.Name] = placement{i, entries.Serial(v.layout[i])}
 		}
+	}
+	for i := range edited {
+		l.edits[i].note(v.now)
 	}
 	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
 	maps.DeleteFunc(l.windows, func(name string, _ window) bool {

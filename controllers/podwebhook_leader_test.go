@@ -218,24 +218,28 @@ func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
 	})
 }
 
+// narrow is what some programs do to every webhook.
+func narrow(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
+	for i := range edited.Webhooks {
+		edited.Webhooks[i].NamespaceSelector.MatchExpressions = append(edited.Webhooks[i].NamespaceSelector.MatchExpressions,
+			metav1.LabelSelectorRequirement{Key: "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist})
+	}
+}
+
+const editedAgain = "Somebody edits the webhook entries in MutatingWebhookConfiguration sidecarset-pods-"
+
 // Somebody who changes whatever is written would have the leader write without
 // end.
 func TestTheLeaderDoesNotFightForEver(t *testing.T) {
 	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
-		c.meddle = func(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
-			for i := range edited.Webhooks {
-				edited.Webhooks[i].NamespaceSelector.MatchExpressions = append(edited.Webhooks[i].NamespaceSelector.MatchExpressions,
-					metav1.LabelSelectorRequirement{Key: "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist})
-			}
-		}
+		c.meddle = narrow
 		for range 10 * writesAtOnce {
 			l.judged(t)
 		}
 		if c.writes > writesAtOnce {
 			t.Errorf("%d writes without a pause", c.writes)
 		}
-		want := "Somebody edits the webhook entry for the selected Pods in MutatingWebhookConfiguration sidecarset-pods-"
-		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing || !strings.HasPrefix(got.Message, want) {
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing || !strings.HasPrefix(got.Message, editedAgain) {
 			t.Errorf("it says %+v", got)
 		}
 		before := c.writes
@@ -250,6 +254,40 @@ func TestTheLeaderDoesNotFightForEver(t *testing.T) {
 		<-time.After(2 * time.Second)
 		if got := l.judged(t); !got.Ready {
 			t.Errorf("nobody edits it any more, and the leader says %+v", got)
+		}
+	})
+}
+
+// What is restored stands until it is edited again. Saying so each time would
+// have the condition change for ever.
+func TestReadyIsNotSaidBetweenEdits(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		edit := func() status.Readiness {
+			for _, stored := range c.configurations {
+				edited := stored.DeepCopy()
+				narrow(edited)
+				c.change(edited)
+			}
+			<-time.After(time.Second)
+			return l.judged(t)
+		}
+		l.judged(t)
+		for i := range editsOfAProgram - 1 {
+			if got := edit(); !got.Ready {
+				t.Fatalf("restored for the %d. time, and the leader says %+v", i+1, got)
+			}
+		}
+		for range 100 {
+			if got := edit(); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing || !strings.HasPrefix(got.Message, editedAgain) {
+				t.Fatalf("it says %+v", got)
+			}
+		}
+		<-time.After(pauseOfEdits)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("nobody edits it any more, and the leader says %+v", got)
+		}
+		if got := edit(); !got.Ready {
+			t.Errorf("one edit after a long time, and the leader says %+v", got)
 		}
 	})
 }

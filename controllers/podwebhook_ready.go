@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -178,6 +179,9 @@ func (l *podWebhookLeader) inForce(v *podWebhookView, program *inject.Program) *
 		return new(no(appsv1beta1.ReasonEntryMissing, l.whyMissing(v, entry)))
 	}
 	name := v.layout[placed.configuration].Name
+	if l.edits[placed.configuration].goOn(v.now) {
+		return new(no(appsv1beta1.ReasonEntryMissing, editedMessage(name)))
+	}
 	if !l.webhooks.barrier.passed(name, placed.serial) {
 		message := "The webhook entry is written; not every API server is known to use it yet."
 		if problem := v.unproven[placed.configuration]; problem != "" {
@@ -205,13 +209,43 @@ func (l *podWebhookLeader) staticEntry() *status.Readiness {
 func (l *podWebhookLeader) whyMissing(v *podWebhookView, entry string) string {
 	i, _, stands := v.layout.Locate(entry)
 	switch {
-	case stands && v.paced[i]:
-		return fmt.Sprintf("Somebody edits the webhook entry for the selected Pods in MutatingWebhookConfiguration %s again and again, and the operator restores it. "+
-			"See who does: kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml", v.layout[i].Name)
+	case stands && (v.paced[i] || l.edits[i].goOn(v.now)):
+		return editedMessage(v.layout[i].Name)
 	case v.problem != nil:
 		return "The webhook entry for the selected Pods is not written: " + v.problem.Error()
 	}
 	return "The webhook entry for the selected Pods is not written yet."
+}
+
+// edits are how often somebody else has changed what stood in a configuration
+// object.
+type edits struct {
+	count int
+	last  time.Time
+}
+
+// Who changes an object as often as that, with no longer pause, is a program that
+// goes on. What it changes is then not in force, though it stands in between.
+const (
+	editsOfAProgram = 10
+	pauseOfEdits    = time.Minute
+)
+
+func (e *edits) note(now time.Time) {
+	if now.Sub(e.last) >= pauseOfEdits {
+		e.count = 0
+	}
+	e.count++
+	e.last = now
+}
+
+func (e *edits) goOn(now time.Time) bool {
+	return e.count >= editsOfAProgram && now.Sub(e.last) < pauseOfEdits
+}
+
+func editedMessage(configuration string) string {
+	return fmt.Sprintf("Somebody edits the webhook entries in MutatingWebhookConfiguration %s again and again, and the operator restores them. "+
+		"See who does (kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml), and have it leave them alone, or use --pod-webhook=static.", configuration)
 }
 
 func ready(coarse bool) status.Readiness {
