@@ -259,10 +259,7 @@ func (w *PodWebhooks) writeBatch(ctx context.Context, batch []*widening) error {
 		return err
 	}
 	for {
-		changes, homeless := entries.Widen(w.store.current(), wanted, settings)
-		if len(homeless) > 0 {
-			return errors.New("there is no room for another webhook entry; the leader widens an existing one")
-		}
+		changes, _ := entries.Widen(w.store.current(), wanted, settings) // who has no room is told so
 		stale := false
 		for _, change := range changes {
 			again, err := w.write(ctx, change)
@@ -289,7 +286,7 @@ func (w *PodWebhooks) tell(ctx context.Context, layout entries.Layout, batch []*
 	for _, one := range batch {
 		i, _, ok := layout.Locate(one.entry.Name)
 		if !ok {
-			one.done <- errors.New("the webhook entry was removed again")
+			one.done <- errors.New("there is no room for another webhook entry, or it was removed again; the leader looks after it")
 			continue
 		}
 		waiting[i] = append(waiting[i], one)

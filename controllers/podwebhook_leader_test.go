@@ -135,7 +135,7 @@ func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *clust
 				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow,
 			},
 			cached:  c,
-			barrier: &barrier{servers: []*apiServer{{proven: proven}}},
+			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now(), clock: clock.RealClock{}},
 			m:       m,
 		}
 		w.store = &configurationStore{live: c, writer: c, notify: w.configurationsChanged}
@@ -214,6 +214,35 @@ func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
 		rivals.calls.Store(true)
 		if got := l.judged(t); !got.Ready || c.writes != 0 {
 			t.Errorf("after %d writes, with an entry, it says %+v", c.writes, got)
+		}
+	})
+}
+
+// SidecarSets that are admitted at the same time share their writes.
+func TestWhatHasNoRoomSpoilsNoOther(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, _ *cluster) {
+		admitted := func(name string, namespaces int) *widening {
+			set := logSet(1)
+			set.Name = name
+			set.Spec.Selector.MatchLabels["app"] = name
+			in := metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn}
+			for i := range namespaces {
+				in.Values = append(in.Values, fmt.Sprintf("namespace-%050d", i))
+			}
+			set.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{in}}
+			entry, err := entries.Of(set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &widening{entry: entry, done: make(chan error, 1)}
+		}
+		small, huge := admitted("small", 1), admitted("huge", 20_000)
+		l.webhooks.widen(t.Context(), []*widening{huge, small})
+		if err := <-small.done; err != nil {
+			t.Errorf("the one that has room: %v", err)
+		}
+		if err := <-huge.done; err == nil || !strings.Contains(err.Error(), "no room") {
+			t.Errorf("the one that has none: %v", err)
 		}
 	})
 }
