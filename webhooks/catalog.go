@@ -421,9 +421,13 @@ func (c *Catalog) WaitFor(ctx context.Context, stored Versions) error {
 		}
 		select {
 		case <-advanced:
+			continue
 		case <-ctx.Done():
-			return fmt.Errorf("SidecarSet %q is of resourceVersion %d, which is not known yet: %w", behind, stored[behind], ctx.Err())
 		}
+		if behind == "" {
+			return fmt.Errorf("there is no snapshot yet: %w", ctx.Err())
+		}
+		return fmt.Errorf("SidecarSet %q is of resourceVersion %d, which is not known yet: %w", behind, stored[behind], ctx.Err())
 	}
 }
 
