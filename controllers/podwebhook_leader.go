@@ -50,7 +50,7 @@ type podWebhookLeader struct {
 	versions map[string]firstVersion // by SidecarSet
 	windows  map[string]window       // by entry
 	placed   map[string]placement    // by entry
-	refused  map[string]string       // what the API server says, by entry
+	refused  map[string]refusal      // by entry
 	paces    [entries.MaxConfigurations]flowcontrol.PassiveRateLimiter
 	edits    [entries.MaxConfigurations]edits
 }
@@ -78,6 +78,16 @@ type window struct {
 	since time.Time
 }
 
+// refusal is what the API server said of an entry.
+type refusal struct {
+	message string
+	at      time.Time
+}
+
+// refusedFor is how long an entry is left out. It may be the bundle that the API
+// server refused, or a version of it that is replaced.
+const refusedFor = 10 * time.Minute
+
 // placement is the serial since which an entry has been in its object.
 type placement struct {
 	configuration int
@@ -99,7 +109,7 @@ func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
 		versions: map[string]firstVersion{},
 		windows:  map[string]window{},
 		placed:   map[string]placement{},
-		refused:  map[string]string{},
+		refused:  map[string]refusal{},
 	}
 	for i := range l.paces {
 		l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(writesPerSecond, writesAtOnce, w.options.Clock)
@@ -355,13 +365,12 @@ func (l *podWebhookLeader) going(ctx context.Context, v *podWebhookView) (bool, 
 }
 
 func (l *podWebhookLeader) state(v *podWebhookView) entries.State {
-	names := map[string]bool{}
 	refused := map[string]bool{}
 	for _, e := range v.wanted {
-		names[e.Name] = true
-		_, refused[e.Name] = l.refused[e.Name]
+		known, ok := l.refused[e.Name]
+		refused[e.Name] = ok && v.now.Sub(known.at) < refusedFor
 	}
-	maps.DeleteFunc(l.refused, func(name, _ string) bool { return !names[name] })
+	maps.DeleteFunc(l.refused, func(name string, _ refusal) bool { return !refused[name] })
 	return entries.State{
 		Layout:   v.layout,
 		Wanted:   v.wanted,
@@ -403,7 +412,7 @@ func (l *podWebhookLeader) isolate(ctx context.Context, v *podWebhookView, chang
 			continue
 		}
 		if err := l.writer.Create(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
-			l.refused[e.Name] = err.Error()
+			l.refused[e.Name] = refusal{err.Error(), v.now}
 			found = true
 		}
 	}

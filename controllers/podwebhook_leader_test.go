@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -144,7 +145,7 @@ func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *clust
 			webhooks: w, sets: sets, live: c, writer: c, board: newReadinessBoard(), again: make(chan struct{}, 1),
 			replicas: replicaWatch{leases: c, namespace: "ours", seen: map[string]seenReplica{}},
 			planned:  map[string]plannedEntry{}, versions: map[string]firstVersion{}, windows: map[string]window{},
-			placed: map[string]placement{}, refused: map[string]string{},
+			placed: map[string]placement{}, refused: map[string]refusal{},
 		}
 		for i := range l.paces {
 			l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(writesPerSecond, writesAtOnce, w.options.Clock)
@@ -214,6 +215,28 @@ func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
 		rivals.calls.Store(true)
 		if got := l.judged(t); !got.Ready || c.writes != 0 {
 			t.Errorf("after %d writes, with an entry, it says %+v", c.writes, got)
+		}
+	})
+}
+
+// What the API server refuses is left out, so that it spoils no other entry; but
+// what was wrong may be the bundle, or the API server's version.
+func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		c.err = apierrors.NewInvalid(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration").GroupKind(), "sidecarset-pods",
+			field.ErrorList{field.Invalid(field.NewPath("caBundle"), "", "unable to load root certificates")})
+		for range 100 {
+			if got := l.judged(t); got.Ready || got.Reason != appsv1beta1.ReasonEntryRefused || !strings.Contains(got.Message, "unable to load root certificates") {
+				t.Fatalf("it says %+v", got)
+			}
+		}
+		if c.writes > 2 {
+			t.Errorf("%d writes of what was refused", c.writes)
+		}
+		c.err = nil
+		<-time.After(refusedFor)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("nothing is wrong any more, and the leader says %+v", got)
 		}
 	})
 }

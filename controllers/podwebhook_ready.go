@@ -140,8 +140,8 @@ func (l *podWebhookLeader) readiness(v *podWebhookView, program *inject.Program)
 		return no(appsv1beta1.ReasonEntryRefused, "The selectors make no webhook entry: "+planned.err.Error())
 	}
 	entry := planned.entry.Name
-	if message, refused := l.refused[entry]; refused {
-		return no(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+message)
+	if known, refused := l.refused[entry]; refused {
+		return no(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+known.message)
 	}
 	if set.Spec.InjectionStrategy.Paused {
 		return no(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
