@@ -39,7 +39,7 @@ type historyRule struct {
 	always    bool
 	selector  labels.Selector // nil, or Pods that it does not select get the recorded one
 	share     float64         // of the others
-	invalid   *InvalidError
+	invalid   *InvalidError   // why chance cannot decide
 }
 
 // Refers returns the recorded revision that injectionStrategy.revision names;
@@ -65,13 +65,14 @@ func newHistoryRule(set *appsv1beta1.SidecarSet) *historyRule {
 		return r
 	}
 	var err error
-	field := "spec.updateStrategy.partition"
-	if r.share, err = partitionShare(update.Partition); err == nil && update.Selector != nil {
-		field = "spec.updateStrategy.selector"
-		r.selector, err = metav1.LabelSelectorAsSelector(update.Selector)
+	if update.Selector != nil {
+		if r.selector, err = metav1.LabelSelectorAsSelector(update.Selector); err != nil {
+			r.invalid = &InvalidError{SidecarSet: set.Name, Field: "spec.updateStrategy.selector", Problem: err.Error()}
+			return r
+		}
 	}
-	if err != nil {
-		r.invalid = &InvalidError{SidecarSet: set.Name, Field: field, Problem: err.Error()}
+	if r.share, err = partitionShare(update.Partition); err != nil {
+		r.invalid = &InvalidError{SidecarSet: set.Name, Field: "spec.updateStrategy.partition", Problem: err.Error()}
 	}
 	return r
 }
@@ -95,14 +96,14 @@ func partitionShare(partition *intstr.IntOrString) (float64, error) {
 func (c Candidate) resolve(pod *PodView, choices podstate.RevisionChoices) target {
 	t := target{Program: c.Current, paused: c.Current.Set.Spec.InjectionStrategy.Paused}
 	rule := c.Current.history
-	switch {
-	case rule == nil || t.paused:
-		return t
-	case rule.invalid != nil:
-		t.problem = rule.invalid
+	if rule == nil || t.paused {
 		return t
 	}
 	old := rule.always || rule.selector != nil && !rule.selector.Matches(labels.Set(pod.Labels))
+	if !old && rule.invalid != nil {
+		t.problem = rule.invalid
+		return t
+	}
 	if !old {
 		t.choice = c.choose(choices[t.Name()])
 		old = t.choice != podstate.ChoseCurrent

@@ -74,6 +74,8 @@ func TestComputeChoosesTheRevision(t *testing.T) {
 		"in part, never without a partition": {revision: partial, image: "log:v2", choice: `{"log":"Current"}`},
 		"in part, always in Pods that the update leaves out": {
 			revision: partial, update: members{"selector": members{"matchLabels": members{"canary": "yes"}}}, draw: 0.99, image: "log:v1"},
+		"in part, in Pods that the update leaves out, whatever the partition": {
+			revision: partial, update: members{"partition": "x", "selector": members{"matchLabels": members{"canary": "yes"}}}, draw: 0.99, image: "log:v1"},
 		"in part, by chance in Pods that the update selects": {
 			revision: partial, update: members{"selector": members{"matchLabels": members{"canary": "yes"}}}, draw: 0.99,
 			pod: fixtures.Pod("p").Label("canary", "yes"), image: "log:v2", choice: `{"log":"Current"}`},
@@ -191,6 +193,7 @@ func TestComputeRefusesAMissingRevisionOnlyWhereItIsNeeded(t *testing.T) {
 		"needed by chance":               {partial("51%"), "customVersion v1"},
 		"not needed by chance (T15)":     {partial("50%"), ""},
 		"needed or not cannot be known":  {partial("x"), `spec.updateStrategy.partition "x" is neither`},
+		"a selector that is none":        {logAt(t, members{"customVersion": "v1", "policy": "Partial"}, members{"selector": members{"matchExpressions": []any{members{"key": "a", "operator": "Is"}}}}, 0), "spec.updateStrategy.selector"},
 		"not needed while paused for it": {paused(t), ""},
 	}
 	for name, tc := range tests {

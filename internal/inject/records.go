@@ -96,19 +96,16 @@ func (c *computation) writeRecords(injects bool) {
 		return
 	}
 	withImage := make([]podstate.HashEntry, 0, len(c.targets))
+	withoutImage := make([]podstate.HashEntry, 0, len(c.targets))
 	for i := range c.targets {
 		if t := &c.targets[i]; t.skip == "" {
-			withImage = append(withImage, podstate.HashEntry{
+			entry := podstate.HashEntry{
 				UpdateTimestamp: c.now, Hash: t.Hash, SidecarSetName: t.Name(), SidecarList: t.SidecarList,
 				ControllerRevision: t.recordedAs,
-			})
-		}
-	}
-	withoutImage := slices.Clone(withImage)
-	for i, j := 0, 0; i < len(c.targets); i++ {
-		if t := &c.targets[i]; t.skip == "" {
-			withoutImage[j].Hash, withoutImage[j].ControllerRevision = t.HashWithoutImage, ""
-			j++
+			}
+			withImage = append(withImage, entry)
+			entry.Hash, entry.ControllerRevision = t.HashWithoutImage, ""
+			withoutImage = append(withoutImage, entry)
 		}
 	}
 	others := podstate.ParseHashes(c.pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])

@@ -57,7 +57,7 @@ func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 		}
 	}
 	if spec.RevisionHistoryLimit != nil && *spec.RevisionHistoryLimit < 1 {
-		w.add(path.Child("revisionHistoryLimit"), "is %d, yet one old revision is kept at least; use 1 or more", *spec.RevisionHistoryLimit)
+		w.add(path.Child("revisionHistoryLimit"), "is %d and means 1: none but the current revision is kept; use 1 or more", *spec.RevisionHistoryLimit)
 	}
 	for i := range spec.PatchPodMetadata {
 		w.patch(&spec.PatchPodMetadata[i], path.Child("patchPodMetadata").Index(i))
@@ -164,11 +164,26 @@ func (w *warner) injectionStrategy(spec *appsv1beta1.SidecarSetSpec, path *field
 		return
 	}
 	partition := spec.UpdateStrategy.Partition
+	if revision.Policy == appsv1beta1.PartialSidecarSetInjectRevisionPolicy && spec.UpdateStrategy.Type != appsv1beta1.RollingUpdateSidecarSetStrategyType {
+		w.choice(&spec.UpdateStrategy)
+	}
 	switch {
 	case revision.Policy == appsv1beta1.PartialSidecarSetInjectRevisionPolicy && (partition == nil || partition.Type == intstr.Int):
 		w.add(path.Child("revision", "policy"), "Partial needs updateStrategy.partition as a percentage, otherwise every Pod that updateStrategy.selector matches gets the current revision; set it, for example 50%%")
 	case revision.Policy == appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy && spec.UpdateStrategy.Selector != nil:
 		w.add(path.Child("revision", "policy"), "Always ignores updateStrategy.selector; use Partial to inject the current revision into the Pods that it matches")
+	}
+}
+
+// choice is about what Partial decides by. A rolling update with one of these is
+// refused, all others are stored.
+func (w *warner) choice(s *appsv1beta1.SidecarSetUpdateStrategy) {
+	path := field.NewPath("spec", "updateStrategy")
+	if s.Partition != nil && s.Partition.Type == intstr.String && len(validateShare(s.Partition, path)) > 0 {
+		w.add(path.Child("partition"), "%q is neither a number nor a percentage, so that Partial refuses Pods; correct it, for example 50%%", s.Partition.StrVal)
+	}
+	if _, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {
+		w.add(path.Child("selector"), "cannot be compiled, so that Partial refuses all Pods; correct it: %v", err)
 	}
 }
 
