@@ -42,14 +42,15 @@ const streamedAfter = 256 << 10
 
 // The defaults. Pods are the cheapest to answer, but a new Namespace has to be
 // read from the API server while a Pod waits, so there are more places than
-// cores could fill. A SidecarSet is decoded into many times its length. 8 MiB
+// cores could fill. So do SidecarSets: they wait for API servers to use a webhook
+// entry. One is decoded into many times its length, whence the bound on bytes. 8 MiB
 // hold one of the longest bodies, or 800 Pods of 10 KB; the sum of all is chosen
 // so that the process stays under 128 MiB.
 func defaultLimits() (pods, sidecarSets, conversions, barriers Limits) {
 	cores := runtime.GOMAXPROCS(0)
 	places := func(perCore, least int) int { return max(perCore*cores, least) }
 	pods = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(16, 32), Patience: time.Second}
-	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(2, 4), Patience: 2 * time.Second}
+	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(8, 16), Patience: 2 * time.Second}
 	conversions = Limits{Body: MaxConversionBytes, Held: 4 << 20, Active: places(2, 4), Patience: 5 * time.Second, Streams: 2}
 	barriers = Limits{Body: maxBarrierBytes, Held: 1 << 20, Active: places(2, 4), Patience: time.Second}
 	for _, l := range []*Limits{&pods, &sidecarSets, &conversions, &barriers} {

@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -19,7 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/propagation"
 )
 
-// +kubebuilder:rbac:roleName=sidecarset-webhook,groups=coordination.k8s.io,resources=leases,namespace=sidecarset-system,verbs=create;update;delete
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups=coordination.k8s.io,resources=leases,namespace=sidecarset-system,verbs=create;patch;delete
 
 // PublisherOptions is what a Publisher needs.
 type PublisherOptions struct {
@@ -165,31 +164,27 @@ func (p *Publisher) publish(ctx context.Context, observed uint64) error {
 	p.tried = p.options.Clock.Now()
 	began := p.tried
 	lease := propagation.Replica{Name: p.options.Name, Observed: observed, Renewed: began}.Lease(p.options.Namespace)
-	var err error
-	if p.lease == nil {
-		err = p.options.Writer.Create(ctx, lease)
-	} else {
-		lease.ResourceVersion = p.lease.ResourceVersion
-		err = p.options.Writer.Update(ctx, lease)
-	}
-	switch {
-	case err == nil:
+	err := p.write(ctx, lease)
+	if err == nil {
 		p.lease = lease
 		p.renewed.Store(&began)
 		return p.catchUp(ctx)
-	case apierrors.IsNotFound(err):
+	}
+	if apierrors.IsNotFound(err) {
 		p.lose()
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		// The name is ours alone: somebody edited it, or the answer to an earlier
-		// write was lost. Whatever this is, it is in the way; and as long as it is,
-		// others wait for us.
-		if failed := client.IgnoreNotFound(p.options.Writer.Delete(ctx, lease)); failed != nil {
-			err = errors.Join(err, failed)
-		} else {
-			p.lose()
-		}
 	}
 	return fmt.Errorf("writing Lease %s/%s: %w", lease.Namespace, lease.Name, err)
+}
+
+// write puts the Lease in place, whatever stands there: the name is ours alone, so
+// that somebody edited it, or the answer to an earlier write was lost.
+func (p *Publisher) write(ctx context.Context, lease *coordinationv1.Lease) error {
+	if p.lease == nil {
+		if err := p.options.Writer.Create(ctx, lease); !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return p.options.Writer.Patch(ctx, lease, client.Merge)
 }
 
 // catchUp ends the doubt. What others said that all replicas know, while they did
