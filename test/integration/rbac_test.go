@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -314,6 +316,16 @@ func (s *scenario) uninstall(t *testing.T) {
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout=30s"); err != nil {
 		t.Fatal(err)
 	}
+	stand.Eventually(t, 30*time.Second, "the end of the webhook entries", func(ctx context.Context) error {
+		left := &admissionregistrationv1.MutatingWebhookConfigurationList{}
+		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+			return err
+		}
+		if len(left.Items) > 0 {
+			return fmt.Errorf("%d configurations are left", len(left.Items))
+		}
+		return nil
+	})
 }
 
 // leave ends the processes that answer webhooks, as a rollout would.
