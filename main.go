@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -124,9 +125,22 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
-	err = mgr.Start(ctx)
+	running := ctx
+	if o.answersWebhooks() {
+		running = after(ctx, o.drainGrace)
+	}
+	err = mgr.Start(running)
 	server.Wait() // its own times bound this
 	return err
+}
+
+// after returns a context that ends so long after ctx. As long as the server is
+// called it has to know what is applied: a manager that stops stops its watches
+// before its servers, and Pods would wait for news that never comes.
+func after(ctx context.Context, grace time.Duration) context.Context {
+	later, end := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(grace, end) })
+	return later
 }
 
 // parts are what the roles have in common.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,6 +126,49 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 	})
 }
 
+// While API servers may still call a replica that has been asked to stop, it
+// follows what is applied.
+func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
+	operator.NeedReplicas(t)
+	namespace := newNamespace(t, nil)
+	const grace = 6 * time.Second
+	replica, err := operator.StartReplicaUnready(t.Context(), 9, "--drain-grace="+grace.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := replica.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := replica.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, 10*time.Second, "a replica that says that it leaves", func(ctx context.Context) error {
+		if replica.Ready(ctx) == nil {
+			return errors.New("it is ready")
+		}
+		return nil
+	})
+	set := newSidecarSet(t, namespace, onlyHere("web"))
+	create(t, set)
+	t.Cleanup(func() { deleteSidecarSet(t, set) })
+	stand.Eventually(t, grace-time.Second, "the new SidecarSet there", func(ctx context.Context) error {
+		return replica.Injects(ctx, set.GetName(), namespace, map[string]string{"app": "web"})
+	})
+	stand.Eventually(t, 30*time.Second, "its end", func(context.Context) error { return ended(replica) })
+}
+
+func ended(replica *deploy.Replica) error {
+	if replica.Running() {
+		return fmt.Errorf("%s runs", replica.Name)
+	}
+	return nil
+}
+
 // A leader that loses its lease has to end. Requests that reach it until its
 // endpoint is withdrawn are answered all the same.
 func TestALostLeaseFailsNoCall(t *testing.T) {
@@ -158,12 +202,7 @@ func TestALostLeaseFailsNoCall(t *testing.T) {
 		}
 		return operator.RemoveEndpoint(ctx, replicas[i])
 	})
-	stand.Eventually(t, 30*time.Second, "its end", func(context.Context) error {
-		if replicas[i].Running() {
-			return errors.New("it runs")
-		}
-		return nil
-	})
+	stand.Eventually(t, 30*time.Second, "its end", func(context.Context) error { return ended(replicas[i]) })
 	close(stop)
 	if err := <-failures; err != nil {
 		t.Errorf("a Pod: %v", err)
