@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"slices"
 	"strings"
@@ -254,10 +255,19 @@ func secretAt(t *testing.T, a certs.Authority, at time.Time) *corev1.Secret {
 	if err := a.Encode(secret, at); err != nil {
 		t.Fatalf("Encode: %v", err)
 	}
-	if bytes.Contains(secret.Data["ca.crt"], []byte("KEY")) {
-		t.Error("the bundle holds a key")
-	}
+	checkHoldsCertificatesOnly(t, secret.Data["ca.crt"])
 	return secret
+}
+
+// checkHoldsCertificatesOnly looks at the types of the blocks: the text of a
+// certificate may spell any word.
+func checkHoldsCertificatesOnly(t *testing.T, bundle []byte) {
+	t.Helper()
+	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			t.Errorf("the bundle holds a block of type %q", block.Type)
+		}
+	}
 }
 
 // servingSecret holds a key pair that works, but is no CA.
