@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -61,17 +62,24 @@ func (r *Replica) AwaitReady(ctx context.Context) error {
 
 // Ready asks the replica's readiness probe; the error holds what it says.
 func (r *Replica) Ready(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Probes+"/readyz?verbose", nil)
+	code, says, err := r.Readyz(ctx, "?verbose")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("/readyz: %d: %s", code, says)
+	}
+	return err
+}
+
+// Readyz asks for what follows /readyz: "?verbose", or "/" and the name of a check.
+func (r *Replica) Readyz(ctx context.Context, rest string) (code int, says string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Probes+"/readyz"+rest, nil)
 	if err != nil {
-		return err
+		return 0, "", err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		return 0, "", err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("/readyz: %s", response.Status)
-	}
-	return nil
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
 }

@@ -32,10 +32,10 @@ type listener struct {
 	want    []string
 }
 
-// startApart starts a replica of a role that Pods are not sent to.
-func startApart(t *testing.T, number int, role string) *deploy.Replica {
+// startApart starts a replica that Pods are not sent to.
+func startApart(t *testing.T, number int, args ...string) *deploy.Replica {
 	t.Helper()
-	replica, err := operator.StartReplicaUnready(t.Context(), number, "--role="+role)
+	replica, err := operator.StartReplicaUnready(t.Context(), number, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +55,8 @@ func TestNothingElseListens(t *testing.T) {
 		"a spare":        {spare, []string{"webhook", "probes", "metrics"}},
 	}
 	if stand.Namespace() {
-		tests["of role webhook"] = listener{startApart(t, 4, "webhook"), []string{"webhook", "probes", "metrics"}}
-		tests["of role controller"] = listener{startApart(t, 5, "controller"), []string{"probes", "metrics"}}
+		tests["of role webhook"] = listener{startApart(t, 4, "--role=webhook"), []string{"webhook", "probes", "metrics"}}
+		tests["of role controller"] = listener{startApart(t, 5, "--role=controller"), []string{"probes", "metrics"}}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

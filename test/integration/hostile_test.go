@@ -130,18 +130,11 @@ func forgetPeak(t *testing.T, replica *deploy.Replica) {
 	}
 }
 
-// startSpare starts a replica that is no endpoint of the webhooks' Service.
+// startSpare starts a replica that Pods are not sent to, and waits until it is
+// ready.
 func startSpare(t *testing.T, args ...string) *deploy.Replica {
 	t.Helper()
-	replica, err := operator.StartReplicaUnready(t.Context(), 3, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	replica := startApart(t, 3, args...)
 	if err := replica.AwaitReady(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -132,18 +132,7 @@ func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := newNamespace(t, nil)
 	const grace = 6 * time.Second
-	replica, err := operator.StartReplicaUnready(t.Context(), 9, "--drain-grace="+grace.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := replica.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := replica.AwaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	replica := startSpare(t, "--drain-grace="+grace.String())
 	if err := replica.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -183,21 +183,12 @@ containers: [{name: side, image: "example.com/side:v1", inventedField: {deep: [1
 // The checks are those of docs/operations.md, and each says in the log what it
 // answers: the probe keeps reasons to itself.
 func TestReadinessIsExplainedInTheLog(t *testing.T) {
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, replicas[0].Probes+"/readyz?verbose", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	_, says, err := replicas[0].Readyz(t.Context(), "?verbose")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var checks []string
-	for _, match := range regexp.MustCompile(`(?m)^\[[+-]\](\S+)`).FindAllStringSubmatch(string(body), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^\[[+-]\](\S+)`).FindAllStringSubmatch(says, -1) {
 		checks = append(checks, match[1])
 	}
 	slices.Sort(checks)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -64,18 +63,9 @@ func (i *installation) startOne(t *testing.T, number int, args ...string) *deplo
 func expectReason(t *testing.T, replica *deploy.Replica, want string) {
 	t.Helper()
 	stand.Eventually(t, 20*time.Second, "the reason why "+replica.Name+" is not ready", func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, replica.Probes+"/readyz/certificate", nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err == nil && (response.StatusCode == http.StatusOK || !strings.Contains(string(body), want)) {
-			err = fmt.Errorf("it says %s: %s", response.Status, body)
+		code, says, err := replica.Readyz(ctx, "/certificate")
+		if err == nil && (code == http.StatusOK || !strings.Contains(says, want)) {
+			err = fmt.Errorf("it says %d: %s", code, says)
 		}
 		return err
 	})
