@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"time"
 )
 
@@ -16,22 +17,34 @@ const leastMemory = 72 << 20
 // boundGarbage makes the runtime collect garbage sooner while there is a lot of
 // it: by default it would let the heap of a short attack grow to twice what is
 // alive in it. What stays alive, Pods' records on the leader above all, raises
-// the bound. A GOMEMLIMIT of the user's is left as it is.
+// the bound; what is alive for a moment, requests above all, does not. A
+// GOMEMLIMIT of the user's is left as it is.
 func boundGarbage(ctx context.Context) error {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		<-ctx.Done()
 		return nil
 	}
-	ticks := time.NewTicker(5 * time.Second)
+	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
+	var alive lately
 	for {
-		debug.SetMemoryLimit(memoryLimit(liveHeap()))
+		debug.SetMemoryLimit(memoryLimit(alive.least(liveHeap())))
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticks.C:
 		}
 	}
+}
+
+// lately holds what was alive at the last ticks, the latest first.
+type lately [6]uint64
+
+// least adds what is alive now, and returns the least of all.
+func (l *lately) least(now uint64) uint64 {
+	copy(l[1:], l[:])
+	l[0] = now
+	return slices.Min(l[:])
 }
 
 // memoryLimit leaves half of what is alive for garbage, and 16 MiB for stacks

@@ -21,6 +21,24 @@ func TestTheMemoryLimitFollowsWhatIsAlive(t *testing.T) {
 	}
 }
 
+func TestTheMemoryLimitFollowsNoPeak(t *testing.T) {
+	var alive lately
+	steps := []struct {
+		alive uint64
+		ticks int
+		want  uint64
+	}{{10, 6, 10}, {60, 5, 10}, {60, 1, 60}, {70, 5, 60}, {20, 1, 20}}
+	for i, step := range steps {
+		var got uint64
+		for range step.ticks {
+			got = alive.least(step.alive)
+		}
+		if got != step.want {
+			t.Errorf("step %d: got %d, want %d", i, got, step.want)
+		}
+	}
+}
+
 func TestTheMemoryLimitIsTheUsersIfThereIsOne(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)

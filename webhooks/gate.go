@@ -24,8 +24,9 @@ import (
 type Limits struct {
 	// Body is the longest body, in bytes.
 	Body int64
-	// Held bounds the bytes of all bodies that have been read or are being read
-	// and are not answered yet.
+	// Held bounds the memory, in bytes, of all bodies that have been read or are
+	// being read and are not answered yet. The first 16 KiB of a body count as
+	// they arrive, all that follows by the 64 KiB.
 	Held int64
 	// Active is how many requests are answered at a time; Waiting is how many
 	// more wait for that, and Patience for how long.
@@ -195,7 +196,8 @@ type heldBody struct {
 	rest     io.ReadCloser // what follows data, unless complete
 	complete bool
 
-	size     int64     // bytes that count as held
+	size     int64     // bytes that have been read
+	held     int64     // bytes that count as held
 	small    []byte    // where a body begins, reused
 	segments []*[]byte // where a long one goes on
 }
@@ -216,7 +218,7 @@ const (
 // release ends the use of the body and of its bytes.
 func (b *heldBody) release() {
 	b.releaseSegments()
-	b.gate.held.Add(-b.size)
+	b.gate.held.Add(-b.held)
 	*b = heldBody{small: b.small[:0]}
 	heldBodies.Put(b)
 }
@@ -232,12 +234,13 @@ func (b *heldBody) releaseSegments() {
 // fill reads the body until it ends or is long enough to be streamed.
 func (b *heldBody) fill(from io.ReadCloser) error {
 	streams := b.gate.limits.Streams > 0
-	for buffer := &b.small; ; buffer = b.another() {
+	buffer := &b.small
+	for {
 		for len(*buffer) < cap(*buffer) {
 			n, err := from.Read((*buffer)[len(*buffer):cap(*buffer)])
 			*buffer = (*buffer)[:len(*buffer)+n]
 			b.size += int64(n)
-			held := b.gate.held.Add(int64(n))
+			fits := buffer != &b.small || b.hold(int64(n))
 			switch {
 			case b.size > b.gate.limits.Body:
 				return errBodyTooLong
@@ -247,7 +250,7 @@ func (b *heldBody) fill(from io.ReadCloser) error {
 				return nil
 			case err != nil:
 				return err
-			case held > b.gate.limits.Held:
+			case !fits:
 				return errHeldTooMuch
 			}
 		}
@@ -256,7 +259,17 @@ func (b *heldBody) fill(from io.ReadCloser) error {
 			b.join()
 			return nil
 		}
+		if !b.hold(segmentSize) {
+			return errHeldTooMuch
+		}
+		buffer = b.another()
 	}
+}
+
+// hold counts n more bytes until release, and reports whether they fit.
+func (b *heldBody) hold(n int64) bool {
+	b.held += n
+	return b.gate.held.Add(n) <= b.gate.limits.Held
 }
 
 // another is the next segment.
@@ -336,7 +349,7 @@ func (g *gate) inFlight() int { return len(g.places.free) + len(g.streams.free) 
 
 // check panics if no request could ever pass.
 func (l Limits) check(group Group) {
-	if l.Body <= 0 || l.Active <= 0 || l.Streams == 0 && l.Held < l.Body {
+	if l.Body <= 0 || l.Active <= 0 || l.Streams == 0 && l.Held < l.Body+segmentSize {
 		panic(fmt.Sprintf("limits of %s let nothing through: %+v", group, l))
 	}
 }

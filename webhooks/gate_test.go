@@ -35,7 +35,7 @@ func (b *blocking) serve(_ http.ResponseWriter, r *http.Request) {
 }
 
 func small() webhooks.Limits {
-	return webhooks.Limits{Body: 1 << 20, Held: 1 << 20, Active: 2, Waiting: 1, Patience: time.Minute}
+	return webhooks.Limits{Body: 1 << 20, Held: 1<<20 + 64<<10, Active: 2, Waiting: 1, Patience: time.Minute}
 }
 
 func TestAFullGroupRefusesAtOnce(t *testing.T) {
