@@ -159,22 +159,25 @@ func awaitReady(t *testing.T, names ...string) {
 	}
 }
 
+// settled says which entry has replicas look Pods up live; nil if none does.
+func settled(ctx context.Context) error {
+	configurations, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, configuration := range configurations.Items {
+		for _, webhook := range configuration.Webhooks {
+			if service := webhook.ClientConfig.Service; service != nil && service.Path != nil && *service.Path == propagation.PathPodsFresh {
+				return fmt.Errorf("entry %s of %s is on %s", webhook.Name, configuration.Name, *service.Path)
+			}
+		}
+	}
+	return nil
+}
+
 // awaitSettled waits until replicas need no live look-up for the Pods of any
 // SidecarSet.
 func awaitSettled(t *testing.T) {
 	t.Helper()
-	stand.Eventually(t, patience, "entries without a live look-up", func(ctx context.Context) error {
-		configurations, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, configuration := range configurations.Items {
-			for _, webhook := range configuration.Webhooks {
-				if service := webhook.ClientConfig.Service; service != nil && service.Path != nil && *service.Path == propagation.PathPodsFresh {
-					return fmt.Errorf("entry %s of %s is on %s", webhook.Name, configuration.Name, *service.Path)
-				}
-			}
-		}
-		return nil
-	})
+	stand.Eventually(t, patience, "entries without a live look-up", settled)
 }
