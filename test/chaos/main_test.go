@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
@@ -41,7 +40,7 @@ func TestMain(m *testing.M) {
 func begin(ctx context.Context) error {
 	for i := range cluster.APIServers {
 		config := cluster.ConfigFor(i)
-		config.WarningHandler = rest.NoWarnings{} // of entries that are not in force yet
+		config.WarningHandlerWithContext = foretold{}
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,28 +61,57 @@ func (p *propagating) podsBehind(t *testing.T) {
 	namespace := newNamespace(t)
 	watch := watchReady(t)
 	var created []time.Duration
-	missed, failed, count := 0, 0, scaled(15, 300)
+	var pods misses
+	failed, count := 0, scaled(15, 300)
 	for i := range count {
 		name := fmt.Sprintf("%s-pod-%d", p.prefix, i)
 		deleteAfter(t, name)
 		begin := time.Now()
-		if _, err := p.sets(i).Create(t.Context(), newSet(name, namespace, podLabels(name)), metav1.CreateOptions{}); err != nil {
+		warned, err := create(t.Context(), p.sets(i), newSet(name, namespace, podLabels(name)))
+		if err != nil {
 			t.Fatal(err)
 		}
 		created = append(created, time.Since(begin))
 		pod, err := p.client(i+1).CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
-		switch {
-		case err != nil:
+		if err != nil {
 			failed++
 			t.Error(err)
-		case !Injected(pod, []string{name}):
-			missed++
+		} else {
+			pods.add(pod, warned, name)
 		}
 		watch.begin(name, begin)
 	}
-	report(t, "pairs=%d missed=%d failed=%d; creating the SidecarSet %s; Ready after %s", count, missed, failed, spread(created), spread(watch.await(t, count)))
-	if missed > 0 {
-		t.Errorf("%d Pods of %d were missed", missed, count)
+	report(t, "pairs=%d failed=%d %s; creating the SidecarSet %s; Ready after %s", count, failed, &pods, spread(created), spread(watch.await(t, count)))
+	pods.check(t)
+}
+
+// misses are the Pods behind SidecarSets that were created without sidecars.
+type misses struct {
+	pods     int
+	missed   []string
+	foretold int // in a warning about the SidecarSet
+}
+
+func (m *misses) add(pod *corev1.Pod, warned bool, sidecars ...string) {
+	m.pods++
+	switch {
+	case Injected(pod, sidecars):
+	case warned:
+		m.foretold++
+	default:
+		m.missed = append(m.missed, fmt.Sprintf("%s of %s", pod.Name, pod.CreationTimestamp))
+	}
+}
+
+// String is in the form that figures are reported in.
+func (m *misses) String() string {
+	return fmt.Sprintf("Pods=%d missed=%d missed-after-a-warning=%d", m.pods, len(m.missed), m.foretold)
+}
+
+func (m *misses) check(t *testing.T) {
+	t.Helper()
+	if len(m.missed) > 0 {
+		t.Errorf("%d Pods of %d were missed without a warning: %v", len(m.missed), m.pods, m.missed)
 	}
 }
 
@@ -121,12 +151,12 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 		manifest := strings.NewReplacer("NAME", name, "NS", namespace).Replace(together)
 		begin := time.Now()
 		_, err := cluster.Kubectl(t.Context(), manifest, "--server="+cluster.APIServers[p.server(i)], "apply", "--warnings-as-errors", "-f", "-")
-		if warned[name] = err != nil && strings.Contains(err.Error(), "not in force yet"); err != nil && !warned[name] {
+		if warned[name] = err != nil && strings.Contains(err.Error(), notInForce); err != nil && !warned[name] {
 			t.Fatal(err)
 		}
 		watch.begin(name, begin)
 	}
-	var missed, foretold int
+	var seen misses
 	stand.Eventually(t, patience, "the Pods of the Deployments", func(ctx context.Context) error {
 		pods, err := clients[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -135,23 +165,15 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 		if len(pods.Items) != 2*count {
 			return fmt.Errorf("there are %d Pods, want %d", len(pods.Items), 2*count)
 		}
-		missed, foretold = 0, 0
+		seen = misses{}
 		for i := range pods.Items {
-			switch pod := &pods.Items[i]; {
-			case Injected(pod, []string{pod.Labels["app"]}):
-			case warned[pod.Labels["app"]]:
-				foretold++
-			default:
-				missed++
-				t.Logf("missed: Pod %s of %s", pod.Name, pod.CreationTimestamp)
-			}
+			name := pods.Items[i].Labels["app"]
+			seen.add(&pods.Items[i], warned[name], name)
 		}
 		return nil
 	})
-	report(t, "applies=%d Pods=%d missed=%d missed-after-a-warning=%d; Ready after %s", count, 2*count, missed, foretold, spread(watch.await(t, count)))
-	if missed > 0 {
-		t.Errorf("%d Pods of %d were missed without a warning", missed, 2*count)
-	}
+	report(t, "applies=%d %s; Ready after %s", count, &seen, spread(watch.await(t, count)))
+	seen.check(t)
 }
 
 func (p *propagating) manyAtOnce(t *testing.T) {
@@ -179,7 +201,8 @@ func (p *propagating) manyAtOnce(t *testing.T) {
 
 func (p *propagating) sameSelectors(t *testing.T) {
 	namespace := newNamespace(t)
-	missed, count := 0, scaled(2, 50)
+	var pods misses
+	count := scaled(2, 50)
 	for i := range count {
 		first, second := fmt.Sprintf("%s-same-%d-a", p.prefix, i), fmt.Sprintf("%s-same-%d-b", p.prefix, i)
 		labels := podLabels(fmt.Sprintf("same-%d", i))
@@ -192,21 +215,18 @@ func (p *propagating) sameSelectors(t *testing.T) {
 		if i < scaled(1, 5) {
 			awaitSettled(t) // then Pods are not looked up live any more
 		}
-		if _, err := p.sets(i).Create(t.Context(), newSet(second, namespace, labels), metav1.CreateOptions{}); err != nil {
+		warned, err := create(t.Context(), p.sets(i), newSet(second, namespace, labels))
+		if err != nil {
 			t.Fatal(err)
 		}
 		pod, err := p.client(i+1).CoreV1().Pods(namespace).Create(t.Context(), NewPod(labels), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !Injected(pod, []string{first, second}) {
-			missed++
-		}
+		pods.add(pod, warned, first, second)
 	}
-	report(t, "pairs=%d missed=%d", count, missed)
-	if missed > 0 {
-		t.Errorf("%d Pods of %d were missed", missed, count)
-	}
+	report(t, "pairs=%d %s", count, &pods)
+	pods.check(t)
 }
 
 // readyWatch notes when SidecarSets become ready.
