@@ -26,7 +26,7 @@ import (
 )
 
 // deadline is how long a test waits for something that should take milliseconds.
-const deadline = 20 * time.Second
+const deadline = time.Minute
 
 // eventually polls until ok, and fails with the last complaint otherwise.
 func eventually(t *testing.T, ok func() error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,7 +65,7 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 
 	await := func(configuration string) {
 		t.Helper()
-		stand.Eventually(t, 5*time.Second, "the injector "+configuration, func(context.Context) error {
+		stand.Eventually(t, "the injector "+configuration, func(context.Context) error {
 			got := ""
 			if injector := rivals.Injector(); injector != nil {
 				got = injector.Configuration
@@ -114,7 +113,7 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 
 	await := func(want bool) {
 		t.Helper()
-		stand.Eventually(t, 5*time.Second, "the static entry", func(context.Context) error {
+		stand.Eventually(t, "the static entry", func(context.Context) error {
 			if stands, known := rivals.StaticEntry(); stands != want || !known {
 				return fmt.Errorf("it stands: %v, known: %v", stands, known)
 			}

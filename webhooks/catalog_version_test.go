@@ -42,7 +42,7 @@ func (c *fakeCache) stored(t *testing.T) webhooks.Versions {
 
 func waitFor(t *testing.T, catalog *webhooks.Catalog, stored webhooks.Versions) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := catalog.WaitFor(ctx, stored); err != nil {
 		t.Fatalf("WaitFor: %v", err)

@@ -112,7 +112,7 @@ func (s *running) url(path string) string { return "https://" + s.Addr().String(
 // eventually polls until done reports true.
 func eventually(t *testing.T, done func() bool, what string) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !done() {

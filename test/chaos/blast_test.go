@@ -143,7 +143,7 @@ func webhookCalls(t *testing.T) float64 {
 
 func awaitUninjected(t *testing.T, sidecarSet string, count int) {
 	t.Helper()
-	stand.Eventually(t, patience, "uninjectedPods", func(ctx context.Context) error {
+	stand.Eventually(t, "uninjectedPods", func(ctx context.Context) error {
 		set, err := getSet(ctx, sidecarSet)
 		if err == nil && int(set.Status.UninjectedPods) != count {
 			err = fmt.Errorf("%d, want %d", set.Status.UninjectedPods, count)

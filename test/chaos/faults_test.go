@@ -47,7 +47,7 @@ func (s *scene) run(ctx context.Context, fault func()) (selected, others Figures
 func (s *scene) change(t *testing.T) {
 	t.Helper()
 	s.version++
-	stand.Eventually(t, patience, "a change of SidecarSet "+s.name, s.tryChange)
+	stand.Eventually(t, "a change of SidecarSet "+s.name, s.tryChange)
 }
 
 func (s *scene) tryChange(ctx context.Context) error { return changeImage(ctx, s.name, s.image()) }
@@ -61,7 +61,7 @@ func (s *scene) recover(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	var recovery time.Duration
-	stand.Eventually(t, patience, "a recovery", func(ctx context.Context) error {
+	stand.Eventually(t, "a recovery", func(ctx context.Context) error {
 		s.lostLeases += s.controllers.revive(t)
 		if s.webhooks.revive(t) > 0 {
 			t.Error("a replica that answers webhooks has ended")

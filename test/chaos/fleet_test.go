@@ -149,7 +149,7 @@ func (f *fleet) stop(t *testing.T) {
 func (f *fleet) awaitLeader(t *testing.T) int {
 	t.Helper()
 	leader := -1
-	stand.Eventually(t, patience, "a leader", func(context.Context) error {
+	stand.Eventually(t, "a leader", func(context.Context) error {
 		f.revive(t)
 		for i, replica := range f.replicas {
 			if replica.Running() && strings.Contains(replica.Log(), "Successfully acquired lease") {

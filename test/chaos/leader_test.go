@@ -82,7 +82,7 @@ func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 // awaitAnswers waits until so many Pods have been created or refused.
 func awaitAnswers(t *testing.T, running *Running, count int) {
 	t.Helper()
-	stand.Eventually(t, patience, "answers", func(context.Context) error {
+	stand.Eventually(t, "answers", func(context.Context) error {
 		figures := running.Figures()
 		if answered := figures.Created + figures.Failed; answered < count {
 			return fmt.Errorf("%d Pods have been answered", answered)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,9 +56,6 @@ func begin(ctx context.Context) error {
 	return err
 }
 
-// patience bounds every wait that is no claim. The machine may be busy.
-const patience = time.Minute
-
 // scaled is how much a test does: short, or long with CHAOS=long.
 func scaled[T any](short, long T) T {
 	if os.Getenv("CHAOS") == "long" {
@@ -79,7 +75,7 @@ func report(t testing.TB, format string, args ...any) {
 func awaitCalls(t *testing.T) {
 	t.Helper()
 	for i, client := range sets {
-		stand.Eventually(t, patience, fmt.Sprintf("calls of API server %d", i+1), func(ctx context.Context) error {
+		stand.Eventually(t, fmt.Sprintf("calls of API server %d", i+1), func(ctx context.Context) error {
 			_, err := client.Create(ctx, newSet("probe", "none", podLabels("probe")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		})
@@ -111,7 +107,7 @@ func podLabels(sidecarSet string) map[string]string { return map[string]string{"
 func awaitInjection(t *testing.T, f *fleet, namespace, sidecarSet string, times int) {
 	t.Helper()
 	for _, replica := range f.replicas {
-		stand.Eventually(t, patience, replica.Name+" knows SidecarSet "+sidecarSet, func(ctx context.Context) error {
+		stand.Eventually(t, replica.Name+" knows SidecarSet "+sidecarSet, func(ctx context.Context) error {
 			return replica.Injects(ctx, sidecarSet, namespace, podLabels(sidecarSet))
 		})
 	}
@@ -122,7 +118,7 @@ func awaitInjection(t *testing.T, f *fleet, namespace, sidecarSet string, times 
 // so many times in a row.
 func awaitInjected(t *testing.T, namespace, sidecarSet string, times int) {
 	t.Helper()
-	stand.Eventually(t, patience, "Pods with SidecarSet "+sidecarSet, func(ctx context.Context) error {
+	stand.Eventually(t, "Pods with SidecarSet "+sidecarSet, func(ctx context.Context) error {
 		for i := range times * len(clients) {
 			if err := probe(ctx, clients[i%len(clients)], namespace, sidecarSet, ""); err != nil {
 				return err

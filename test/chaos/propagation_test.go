@@ -157,7 +157,7 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 		watch.begin(name, begin)
 	}
 	var seen misses
-	stand.Eventually(t, patience, "the Pods of the Deployments", func(ctx context.Context) error {
+	stand.Eventually(t, "the Pods of the Deployments", func(ctx context.Context) error {
 		pods, err := clients[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -273,7 +273,7 @@ func (w *readyWatch) begin(name string, at time.Time) {
 func (w *readyWatch) await(t *testing.T, count int) []time.Duration {
 	t.Helper()
 	var times []time.Duration
-	stand.Eventually(t, 2*patience, "SidecarSets that are ready", func(context.Context) error {
+	stand.Within(t, 2*stand.Patience, "SidecarSets that are ready", func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		times = nil

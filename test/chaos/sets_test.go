@@ -136,7 +136,7 @@ func observed(ctx context.Context, sidecarSet string) error {
 // awaitObserved waits until a leader has seen the SidecarSet as it is.
 func awaitObserved(t *testing.T, sidecarSet string) {
 	t.Helper()
-	stand.Eventually(t, patience, "a status of SidecarSet "+sidecarSet, func(ctx context.Context) error { return observed(ctx, sidecarSet) })
+	stand.Eventually(t, "a status of SidecarSet "+sidecarSet, func(ctx context.Context) error { return observed(ctx, sidecarSet) })
 }
 
 // each calls do for every item, so many at the same time.
@@ -173,7 +173,7 @@ func isReady(set *appsv1beta1.SidecarSet) error {
 func awaitReady(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		stand.Eventually(t, patience, "a SidecarSet that is ready", func(ctx context.Context) error {
+		stand.Eventually(t, "a SidecarSet that is ready", func(ctx context.Context) error {
 			set, err := getSet(ctx, name)
 			if err != nil {
 				return err
@@ -203,5 +203,5 @@ func settled(ctx context.Context) error {
 // SidecarSet.
 func awaitSettled(t *testing.T) {
 	t.Helper()
-	stand.Eventually(t, patience, "entries without a live look-up", settled)
+	stand.Eventually(t, "entries without a live look-up", settled)
 }

@@ -50,7 +50,7 @@ func handOver(t *testing.T, f *fleet, leader int) {
 		t.Fatal(err)
 	}
 	heir := f.replicas[1-leader]
-	stand.Eventually(t, patience, heir.Name+" leads", func(context.Context) error {
+	stand.Eventually(t, heir.Name+" leads", func(context.Context) error {
 		if !strings.Contains(heir.Log(), "Successfully acquired lease") {
 			return errors.New("it does not say so")
 		}

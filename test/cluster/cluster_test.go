@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -45,11 +44,11 @@ func newDeployment(name string, replicas int, label string) string {
 }
 
 // awaitCounters waits for "matched updated ready" of the status, and for
-// uninjectedPods.
-func awaitCounters(t *testing.T, name string, within time.Duration, matched, updated, ready, uninjected int) {
+// uninjectedPods. All nodes and Pods of a test have to come for that.
+func awaitCounters(t *testing.T, name string, matched, updated, ready, uninjected int) {
 	t.Helper()
 	want := fmt.Sprintf("%d %d %d %d", matched, updated, ready, uninjected)
-	stand.Eventually(t, within, "the counters of SidecarSet "+name, func(ctx context.Context) error {
+	stand.Within(t, 2*stand.Patience, "the counters of SidecarSet "+name, func(ctx context.Context) error {
 		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", name, "-o",
 			"go-template={{.status.matchedPods}} {{.status.updatedPods}} {{.status.readyPods}} {{or .status.uninjectedPods 0}}")
 		if err == nil && got != want {
@@ -77,7 +76,7 @@ func TestADeploymentsPodsAreInjected(t *testing.T) {
 	apply(t, namespace, sidecarSet)
 	awaitReady(t, namespace)
 	apply(t, namespace, newDeployment("labelled", 5, "yes")+"---"+newDeployment("plain", 1, "no"))
-	awaitCounters(t, namespace, 60*time.Second, 5, 5, 5, 0)
+	awaitCounters(t, namespace, 5, 5, 5, 0)
 
 	lines := strings.Split(kubectl(t, "", "get", "sidecarset", namespace), "\n")
 	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME MATCHED UPDATED READY AGE"; got != want {
@@ -102,7 +101,7 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	apply(t, namespace, sidecarSet)
 	awaitReady(t, namespace)
 	apply(t, namespace, newDeployment("many", 200, "yes"))
-	awaitCounters(t, namespace, 120*time.Second, 200, 200, 200, 0)
+	awaitCounters(t, namespace, 200, 200, 200, 0)
 
 	pods := strings.Fields(kubectl(t, "", "-n", namespace, "get", "pods", "-o", "name"))
 	if len(pods) != 200 {
@@ -111,10 +110,10 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	in := func(args ...string) { kubectl(t, "", append([]string{"-n", namespace}, args...)...) }
 
 	in(append(append([]string{"label", "--overwrite"}, pods[:20]...), "sidecars=no")...)
-	awaitCounters(t, namespace, 30*time.Second, 180, 180, 180, 0)
+	awaitCounters(t, namespace, 180, 180, 180, 0)
 
 	kubectl(t, "", "label", "--overwrite", "namespace", namespace, "for=nobody")
-	awaitCounters(t, namespace, 30*time.Second, 0, 0, 0, 0)
+	awaitCounters(t, namespace, 0, 0, 0, 0)
 
 	// While nobody watches: Pods go, and the Namespace comes back.
 	for _, replica := range replicas {
@@ -122,7 +121,7 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	}
 	in(append([]string{"delete", "--force", "--grace-period=0", "--wait=false"}, pods[20:30]...)...)
 	in("scale", "deployment", "many", "--replicas=0")
-	stand.Eventually(t, 60*time.Second, "scaling down", func(ctx context.Context) error {
+	stand.Eventually(t, "scaling down", func(ctx context.Context) error {
 		out, err := cluster.Kubectl(ctx, "", "-n", namespace, "get", "pods", "-o", "name")
 		if err == nil && out != "" {
 			err = fmt.Errorf("%d Pods are left", strings.Count(out, "\n"))
@@ -139,14 +138,14 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	kubectl(t, "", "label", "--overwrite", "namespace", namespace, "for="+namespace)
 	awaitReady(t, namespace)
 	in("scale", "deployment", "many", "--replicas=50")
-	awaitCounters(t, namespace, 60*time.Second, 50, 50, 50, 0)
+	awaitCounters(t, namespace, 50, 50, 50, 0)
 
 	// Old Pods are counted as what they are after the SidecarSet changed.
 	kubectl(t, "", "patch", "sidecarset", namespace, "--type=json", "-p", `[{"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/log-agent:v2"}]`)
-	awaitCounters(t, namespace, 30*time.Second, 50, 0, 50, 0)
+	awaitCounters(t, namespace, 50, 0, 50, 0)
 
 	in("delete", "deployment", "many")
-	awaitCounters(t, namespace, 60*time.Second, 0, 0, 0, 0)
+	awaitCounters(t, namespace, 0, 0, 0, 0)
 }
 
 // Stopping one replica of two, gracefully, fails no creation of a Pod.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -63,7 +62,7 @@ func begin(ctx context.Context) error {
 
 // awaitOwnPods waits until the Deployment has its Pods, and returns them.
 func awaitOwnPods(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
 	defer cancel()
 	for {
 		pods, err := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "get", "pods", "-o", "name")

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/sidecarset/operator/test/stand"
 )
 
 // build builds the operator of this checkout into the user's cache directory.
@@ -36,10 +38,10 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// AwaitReady waits until the replica says that it is ready; half a minute at
-// most.
+// AwaitReady waits until the replica says that it is ready; stand.Patience
+// at most.
 func (r *Replica) AwaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
 	defer cancel()
 	ready := r.Ready
 	ticks := time.NewTicker(50 * time.Millisecond)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -123,7 +122,7 @@ func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
 // awaitPath waits until the entry for an app names a path.
 func awaitPath(t *testing.T, namespace, app, path string) {
 	t.Helper()
-	stand.Eventually(t, 60*time.Second, "the entry of "+app+" on "+path, func(ctx context.Context) error {
+	stand.Eventually(t, "the entry of "+app+" on "+path, func(ctx context.Context) error {
 		found, err := podEntries(ctx, api, namespace)
 		if err != nil {
 			return err
@@ -235,7 +234,7 @@ func TestEntriesAreRestored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stand.Eventually(t, 10*time.Second, "the entry", restored)
+			stand.Eventually(t, "the entry", restored)
 		})
 	}
 	awaitReady(t, set)
@@ -253,7 +252,7 @@ func TestTheEntryGoesAfterItsLastSidecarSet(t *testing.T) {
 		t.Errorf("%d entries while one of two SidecarSets is left", got)
 	}
 	deleteSidecarSet(t, second)
-	stand.Eventually(t, 60*time.Second, "no entry", func(ctx context.Context) error {
+	stand.Eventually(t, "no entry", func(ctx context.Context) error {
 		found, err := podEntries(ctx, api, namespace)
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("entries are %v", found)
@@ -357,7 +356,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 			if _, err := i.cluster.Kubectl(t.Context(), "", uninstall...); err != nil {
 				t.Fatal(err)
 			}
-			stand.Eventually(t, 30*time.Second, "no entries", gone(i))
+			stand.Eventually(t, "no entries", gone(i))
 			if err := i.api.Create(t.Context(), pod("default", "p", "app=web")); err != nil {
 				t.Errorf("a Pod: %v", err)
 			}

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -70,7 +69,7 @@ func TestNothingElseListens(t *testing.T) {
 				want = append(want, addresses[server])
 			}
 			slices.Sort(want)
-			stand.Eventually(t, 20*time.Second, "its servers", func(context.Context) error {
+			stand.Eventually(t, "its servers", func(context.Context) error {
 				got, err := listening(tc.replica.Pid())
 				if diff := cmp.Diff(want, got); err == nil && diff != "" {
 					err = fmt.Errorf("listening on (-want +got):\n%s", diff)

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -61,7 +60,7 @@ func (i *installation) start(t *testing.T, number int, args ...string) *deploy.R
 // awaitCalls waits until the API server reaches the webhooks.
 func (i *installation) awaitCalls(t *testing.T) {
 	t.Helper()
-	stand.Eventually(t, 20*time.Second, "webhooks that are reached", func(ctx context.Context) error {
+	stand.Eventually(t, "webhooks that are reached", func(ctx context.Context) error {
 		return i.api.Create(ctx, probe(), client.DryRunAll)
 	})
 }

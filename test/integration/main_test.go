@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -72,7 +71,7 @@ func begin(ctx context.Context) error {
 
 // untilCalled waits until the API server reaches the webhooks.
 func untilCalled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
 	defer cancel()
 	for {
 		err := api.Create(ctx, probe(), client.DryRunAll)
@@ -153,7 +152,7 @@ func deleteSidecarSet(t *testing.T, set *unstructured.Unstructured) {
 // awaitObserved waits until the leader has seen the object as it is now.
 func awaitObserved(t *testing.T, set *unstructured.Unstructured) {
 	t.Helper()
-	stand.Eventually(t, 10*time.Second, "the status of SidecarSet "+set.GetName(), func(ctx context.Context) error {
+	stand.Eventually(t, "the status of SidecarSet "+set.GetName(), func(ctx context.Context) error {
 		status, err := statusOf(ctx, set.GetName())
 		if err != nil {
 			return err
@@ -168,7 +167,7 @@ func awaitObserved(t *testing.T, set *unstructured.Unstructured) {
 // awaitReady waits until new Pods are injected.
 func awaitReady(t *testing.T, set *unstructured.Unstructured) {
 	t.Helper()
-	stand.Eventually(t, 20*time.Second, "the condition Ready of SidecarSet "+set.GetName(), func(ctx context.Context) error {
+	stand.Eventually(t, "the condition Ready of SidecarSet "+set.GetName(), func(ctx context.Context) error {
 		status, err := statusOf(ctx, set.GetName())
 		if err != nil {
 			return err
@@ -186,7 +185,7 @@ func awaitReady(t *testing.T, set *unstructured.Unstructured) {
 func awaitInjected(t *testing.T, set *unstructured.Unstructured, namespace string, labels ...string) {
 	t.Helper()
 	for _, replica := range replicas {
-		stand.Eventually(t, 10*time.Second, "a snapshot that selects the Pod", func(ctx context.Context) error {
+		stand.Eventually(t, "a snapshot that selects the Pod", func(ctx context.Context) error {
 			return replica.Injects(ctx, set.GetName(), namespace, pod(namespace, "", labels...).Labels)
 		})
 	}

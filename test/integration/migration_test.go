@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,7 +69,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, 20*time.Second, "the status", func(ctx context.Context) error {
+	stand.Eventually(t, "the status", func(ctx context.Context) error {
 		set := &appsv1beta1.SidecarSet{}
 		err := c.Get(ctx, client.ObjectKey{Name: "old"}, set)
 		if err == nil && set.Status.ObservedGeneration != set.Generation {
@@ -100,7 +99,7 @@ func TestAnotherConversionWebhookIsLeftAlone(t *testing.T) {
 	ours := read(t.Context(), "")
 	t.Cleanup(func() { point(ours) })
 	point(`{"service": {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/convert"}}`)
-	stand.Eventually(t, 10*time.Second, "a word of it", func(context.Context) error {
+	stand.Eventually(t, "a word of it", func(context.Context) error {
 		for _, replica := range replicas {
 			if strings.Contains(replica.Log(), "calls kruise-webhook-service.kruise-system.svc, which is not this operator") {
 				return nil

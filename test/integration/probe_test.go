@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +42,7 @@ func TestReadyIsTriedInTheProbeNamespace(t *testing.T) {
 	}
 	await := func(name string, status metav1.ConditionStatus, reason, message string) {
 		t.Helper()
-		stand.Eventually(t, 20*time.Second, "the condition of "+name, func(ctx context.Context) error {
+		stand.Eventually(t, "the condition of "+name, func(ctx context.Context) error {
 			set := &appsv1beta1.SidecarSet{}
 			if err := i.api.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
 				return err

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -91,7 +90,7 @@ func (u *user) awaitRights(t *testing.T, roles []string) {
 			rights = append(rights, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods"})
 		}
 	}
-	stand.Eventually(t, 10*time.Second, "the rights of "+u.name, func(ctx context.Context) error {
+	stand.Eventually(t, "the rights of "+u.name, func(ctx context.Context) error {
 		for i := range rights {
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &rights[i]}}
 			if err := u.Create(ctx, review); err != nil || !review.Status.Allowed {
@@ -193,7 +192,7 @@ func checkUpdates(t *testing.T, own *installation) {
 	if err := patch(`{"metadata":{"finalizers":null}}`); err != nil {
 		t.Errorf("dropping the finalizer: %v", err)
 	}
-	stand.Eventually(t, 10*time.Second, "the end of the SidecarSet", func(ctx context.Context) error {
+	stand.Eventually(t, "the end of the SidecarSet", func(ctx context.Context) error {
 		err := own.api.Get(ctx, client.ObjectKeyFromObject(set), set)
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +43,7 @@ webhooks:
 func awaitWord(t *testing.T, parts ...string) {
 	t.Helper()
 	for _, replica := range replicas {
-		stand.Eventually(t, 10*time.Second, "a word about another injector", func(context.Context) error {
+		stand.Eventually(t, "a word about another injector", func(context.Context) error {
 			for line := range strings.Lines(replica.Log()) {
 				says := strings.Contains(line, "Another program injects SidecarSets")
 				for _, part := range parts {
@@ -106,7 +105,7 @@ func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
 	if err := api.Delete(t.Context(), kruise); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, 10*time.Second, "all of the Pods being ours again", func(ctx context.Context) error {
+	stand.Eventually(t, "all of the Pods being ours again", func(ctx context.Context) error {
 		p := pod(namespace, "ours", "app=web")
 		p.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: set.GetName()}
 		if err := api.Create(ctx, p, client.DryRunAll); err != nil {

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -64,7 +63,7 @@ func TestAResetBundleIsRestored(t *testing.T) {
 	if _, err := configurations.Patch(t.Context(), deploy.MutatingConfiguration, types.JSONPatchType, reset, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, 10*time.Second, "the bundle", func(ctx context.Context) error {
+	stand.Eventually(t, "the bundle", func(ctx context.Context) error {
 		after, err := operator.Bundle(ctx)
 		if err != nil {
 			return err
@@ -74,8 +73,8 @@ func TestAResetBundleIsRestored(t *testing.T) {
 		}
 		return nil
 	})
-	stand.Eventually(t, 10*time.Second, "readiness", replicas[0].Ready)
-	stand.Eventually(t, 10*time.Second, "a Pod", func(ctx context.Context) error {
+	stand.Eventually(t, "readiness", replicas[0].Ready)
+	stand.Eventually(t, "a Pod", func(ctx context.Context) error {
 		return api.Create(ctx, pod("default", "after-reset"), client.DryRunAll)
 	})
 }
@@ -251,7 +250,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A refusal is remembered for half a minute, so the API server has to say yes first.
-	stand.Eventually(t, 10*time.Second, "the right", func(ctx context.Context) error {
+	stand.Eventually(t, "the right", func(ctx context.Context) error {
 		_, err := cluster.Kubectl(ctx, "", "auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:"+namespace+":scraper")
 		return err
 	})

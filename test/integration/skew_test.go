@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	gocmp "github.com/google/go-cmp/cmp"
@@ -167,7 +166,7 @@ func awaitPatchWith(t *testing.T, namespace string, want map[string]any) {
 	t.Helper()
 	const object = `{"metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[{"name":"app","image":"a"}]}}`
 	for _, replica := range replicas {
-		stand.Eventually(t, 10*time.Second, "a patch with the invented members", func(context.Context) error {
+		stand.Eventually(t, "a patch with the invented members", func(context.Context) error {
 			patched, err := patchedBy(t, replica, namespace, object)
 			if err != nil {
 				return err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +21,7 @@ type counters struct{ Matched, Updated, Ready, UpdatedReady, Uninjected int32 }
 // awaitCounters waits for the counters of a SidecarSet.
 func awaitCounters(t *testing.T, set *unstructured.Unstructured, want counters) {
 	t.Helper()
-	stand.Eventually(t, 10*time.Second, fmt.Sprintf("counters of SidecarSet %s", set.GetName()), func(ctx context.Context) error {
+	stand.Eventually(t, fmt.Sprintf("counters of SidecarSet %s", set.GetName()), func(ctx context.Context) error {
 		status, err := statusOf(ctx, set.GetName())
 		if err != nil {
 			return err

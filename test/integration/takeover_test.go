@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -189,7 +188,7 @@ func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 // awaitTakeover waits until the operator has counted and recorded.
 func awaitTakeover(t *testing.T, c client.Client, set *appsv1beta1.SidecarSet) {
 	t.Helper()
-	stand.Eventually(t, 20*time.Second, "the status", func(ctx context.Context) error {
+	stand.Eventually(t, "the status", func(ctx context.Context) error {
 		now := &appsv1beta1.SidecarSet{}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(set), now); err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -92,7 +91,7 @@ func createSet(t *testing.T, version, name, spec string) *unstructured.Unstructu
 	})
 	awaitRecorded(t, set)
 	for _, replica := range replicas {
-		stand.Eventually(t, 20*time.Second, "injection of "+name, func(ctx context.Context) error {
+		stand.Eventually(t, "injection of "+name, func(ctx context.Context) error {
 			return replica.Injects(ctx, name, "default", map[string]string{"app": name})
 		})
 	}
@@ -104,7 +103,7 @@ func createSet(t *testing.T, version, name, spec string) *unstructured.Unstructu
 func awaitRecorded(t *testing.T, set *unstructured.Unstructured) string {
 	t.Helper()
 	name := ""
-	stand.Eventually(t, 20*time.Second, "the status of SidecarSet "+set.GetName(), func(ctx context.Context) error {
+	stand.Eventually(t, "the status of SidecarSet "+set.GetName(), func(ctx context.Context) error {
 		stored := &appsv1beta1.SidecarSet{}
 		if err := api.Get(ctx, client.ObjectKeyFromObject(set), stored); err != nil {
 			return err
@@ -185,7 +184,7 @@ func TestMembersNewerThanTheLibrariesAreRecorded(t *testing.T) {
 	first := awaitRecorded(t, set)
 	change(t, set, `{"containers":[{"name":"side","image":"example.com/side:v2"}],"initContainers":null,"volumes":null}`)
 	change(t, set, `{"injectionStrategy":{"revision":{"revisionName":"`+first+`"}}}`)
-	stand.Eventually(t, 20*time.Second, "injection of the recorded revision", func(ctx context.Context) error {
+	stand.Eventually(t, "injection of the recorded revision", func(ctx context.Context) error {
 		for range 4 * len(replicas) { // either replica may answer
 			p := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe", Labels: map[string]string{"app": name}},

@@ -177,10 +177,9 @@ func (c *Cluster) Stop() error {
 		c.saveLogs()
 	}
 	_ = c.stdin.Close()
-	const patience = time.Minute
 	select {
 	case <-c.done:
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		_ = c.cmd.Process.Kill() // the components go with it
 		<-c.done
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,7 +42,7 @@ func awaitPod(t *testing.T, ns, name, what string, probe func(*corev1.Pod) error
 	t.Helper()
 	var pod *corev1.Pod
 	client := api(t, 0)
-	stand.Eventually(t, 30*time.Second, what, func(ctx context.Context) (err error) {
+	stand.Eventually(t, what, func(ctx context.Context) (err error) {
 		if pod, err = client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
@@ -234,7 +233,7 @@ func TestJobCompletes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, 30*time.Second, "the Job succeeds", func(ctx context.Context) error {
+	stand.Eventually(t, "the Job succeeds", func(ctx context.Context) error {
 		job, err := client.BatchV1().Jobs(ns).Get(ctx, "once", metav1.GetOptions{})
 		if err == nil && (job.Status.Succeeded != 1 || job.Status.CompletionTime == nil) {
 			err = fmt.Errorf("its status is %+v", job.Status)
@@ -252,7 +251,7 @@ func TestDeletedPodGoesBeforeItsGracePeriodEnds(t *testing.T) {
 	if err := client.CoreV1().Pods(ns).Delete(t.Context(), "meshed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, 30*time.Second, "the Pod is gone", func(ctx context.Context) error {
+	stand.Eventually(t, "the Pod is gone", func(ctx context.Context) error {
 		pods, err := client.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = errors.New("it is there")

@@ -7,9 +7,20 @@ import (
 	"time"
 )
 
+// Patience bounds waits that are no claim about time. What takes milliseconds
+// may take long where the machine is busy with something else.
+const Patience = time.Minute
+
 // Eventually asks again and again until probe returns nil, and fails the test
-// with its last answer if it does not within the time.
-func Eventually(t testing.TB, within time.Duration, what string, probe func(context.Context) error) {
+// with its last answer if Patience is over.
+func Eventually(t testing.TB, what string, probe func(context.Context) error) {
+	t.Helper()
+	Within(t, Patience, what, probe)
+}
+
+// Within is Eventually with a time of its own: because more is to be waited for,
+// or because the time is what the test is about.
+func Within(t testing.TB, within time.Duration, what string, probe func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()

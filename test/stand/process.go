@@ -27,10 +27,8 @@ type Command struct {
 	Env  []string // in addition to this process's environment
 	Dir  string   // working directory; empty means this process's
 	// Ready is asked again and again until it returns nil. Nil means that the
-	// process is ready once it is started.
+	// process is ready once it is started. It is waited for with Patience.
 	Ready func(context.Context) error
-	// Patience bounds the wait for Ready; 0 means half a minute.
-	Patience time.Duration
 	// LogDir is where the log file is made; empty means the temporary directory.
 	LogDir string
 }
@@ -98,11 +96,7 @@ func (p *Process) awaitReady(ctx context.Context, c Command) error {
 	if c.Ready == nil {
 		return nil
 	}
-	patience := c.Patience
-	if patience == 0 {
-		patience = 30 * time.Second
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	var ended error
 	err := poll(ctx, func(ctx context.Context) error {

@@ -80,11 +80,11 @@ func (i *installation) start(t *testing.T, args ...string) {
 			t.Fatal(err)
 		}
 	}
-	stand.Eventually(t, 20*time.Second, "a SidecarSet", func(ctx context.Context) error {
+	stand.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
 		_, err := i.Cluster.Kubectl(ctx, sidecarSet, "apply", "-f", "-")
 		return err
 	})
-	stand.Eventually(t, 20*time.Second, "calls of every kind", i.call)
+	stand.Eventually(t, "calls of every kind", i.call)
 }
 
 const sidecarSet = `
@@ -145,7 +145,7 @@ func (i *installation) during(t *testing.T, call func(context.Context) error, do
 		}
 	})
 	do()
-	stand.Eventually(t, time.Minute, "calls enough to show something", func(context.Context) error {
+	stand.Eventually(t, "calls enough to show something", func(context.Context) error {
 		if made := calls.Load(); made < 10 {
 			return fmt.Errorf("%d were made", made)
 		}
@@ -209,7 +209,7 @@ func TestOperatorWithCAInjector(t *testing.T) {
 	i.during(t, i.call, func() {
 		reissue(t, i.api, deploy.Namespace, "sidecarset-ca") // with the same key
 		reissue(t, i.api, deploy.Namespace, "sidecarset-serving")
-		stand.Eventually(t, time.Minute, "another CA in the bundle", func(ctx context.Context) error {
+		stand.Eventually(t, "another CA in the bundle", func(ctx context.Context) error {
 			now, err := i.Bundle(ctx)
 			if err == nil && bytes.Equal(now, bundle) {
 				err = errors.New("it is the same")
@@ -217,7 +217,7 @@ func TestOperatorWithCAInjector(t *testing.T) {
 			return err
 		})
 		for _, replica := range i.replicas {
-			stand.Eventually(t, time.Minute, "readiness", replica.Ready)
+			stand.Eventually(t, "readiness", replica.Ready)
 		}
 	})
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -248,7 +248,7 @@ func (i *installation) mount(t *testing.T, dir string) {
 		}
 		return nil
 	}
-	stand.Eventually(t, time.Minute, "a Secret to mount", update)
+	stand.Eventually(t, "a Secret to mount", update)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -301,7 +301,7 @@ func TestCertManagerIsMissing(t *testing.T) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	says := func(want string) {
 		t.Helper()
-		stand.Eventually(t, 20*time.Second, "a reason", func(ctx context.Context) error {
+		stand.Eventually(t, "a reason", func(ctx context.Context) error {
 			if err := serving.Readiness.Ready(ctx); err == nil || !strings.Contains(err.Error(), want) {
 				return fmt.Errorf("ready: %w; want an error with %q", err, want)
 			}
@@ -316,7 +316,7 @@ func TestCertManagerIsMissing(t *testing.T) {
 	if err := startCertManager(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, time.Minute, "a certificate", func(context.Context) error {
+	stand.Eventually(t, "a certificate", func(context.Context) error {
 		_, err := serving.Source.GetCertificate(nil)
 		return err
 	})
