@@ -23,10 +23,11 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/test/stand"
 )
 
 // deadline is how long a test waits for something that should take milliseconds.
-const deadline = time.Minute
+const deadline = stand.Patience
 
 // eventually polls until ok, and fails with the last complaint otherwise.
 func eventually(t *testing.T, ok func() error) {

@@ -24,7 +24,7 @@ const clockSkew = "CLOCK_SKEW"
 // five minutes behind. The CA changes again and again, under either leader.
 func TestClocksTenMinutesApartFailNoCall(t *testing.T) {
 	if !scaled(false, true) {
-		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. test/integration/certificates has this law in each run")
+		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestSelfManaged in test/integration/certificates has this law in each run")
 	}
 	program := skewedOperator(t)
 	operator.Amend = func(c *stand.Command) {

@@ -38,9 +38,7 @@ type installation struct {
 // install makes a cluster, with cert-manager's controllers if wanted, and the operator on it without a replica.
 func install(t *testing.T, layout deploy.Layout) *installation {
 	t.Helper()
-	if !stand.Namespace() {
-		t.Skip("SKIP: replicas behind a Service need a network namespace, which cannot be made here")
-	}
+	stand.NeedNamespace(t)
 	c, err := stand.Start(stand.Options{})
 	if err != nil {
 		t.Fatal(err)
