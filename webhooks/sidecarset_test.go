@@ -49,6 +49,12 @@ func TestSidecarSetDefaulterPatchesWhatItFillsIn(t *testing.T) {
 		"{type: NotUpdate}", "{type: NotUpdate, partition: 0, maxUnavailable: 1}\n  revisionHistoryLimit: 10",
 		`"busybox:1.36"`, `"busybox:1.36", podInjectPolicy: BeforeAppContainer, upgradeStrategy: {upgradeType: ColdUpgrade}, shareVolumePolicy: {type: disabled}, imagePullPolicy: IfNotPresent, terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File`,
 	).Replace(betaManifest)
+	// What the reference requires of startup probes, and nothing besides.
+	startup := strings.NewReplacer(
+		agentHash, "z4xf874bw6zdz852f6c48d6vww54dw7v5c6wz7z78zxw949f7295v4f8dw624f42",
+		agentHashWithoutImage, "8785z7zfvc965bc9z9f5z7d29z6f4cdwczz4bc6w2fbczvcx4zb444bv2fx8cbxx",
+		`"busybox:1.36"`, `"busybox:1.36", startupProbe: {httpGet: {path: /up, port: 8080, scheme: HTTP}, successThreshold: 1}`,
+	).Replace(stored)
 	tests := map[string]struct {
 		manifest string
 		want     []string
@@ -58,6 +64,7 @@ func TestSidecarSetDefaulterPatchesWhatItFillsIn(t *testing.T) {
 		"beside other annotations":   {strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: {a: b}}", 1), append(agentDefaults[:9:9], `add `+hashPath+` "`+agentHash+`"`, `add `+bareHashPath+` "`+agentHashWithoutImage+`"`)},
 		"null annotations":           {strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: null}", 1), append(agentDefaults[:9:9], `add /metadata/annotations `+agentHashes)},
 		"nothing, the second time":   {stored, nil},
+		"nothing of a startup probe": {startup, nil},
 		"only the hash that differs": {strings.Replace(stored, agentHash, "stale", 1), []string{`replace ` + hashPath + ` "` + agentHash + `"`}},
 		"an image, and no more":      {strings.Replace(stored, "busybox:1.36", "busybox:1.37", 1), []string{`replace ` + hashPath + ` "c854wwbdfz44c774z7z9fxdx6wb2244vzxw6d2565b7922c868f844bf6zwfb449"`}},
 	}

@@ -26,10 +26,13 @@ func defaultContainer(c node) {
 		roundUp(resources, "limits")
 		roundUp(resources, "requests")
 	}
-	for _, name := range []string{"livenessProbe", "readinessProbe", "startupProbe"} {
+	for _, name := range []string{"livenessProbe", "readinessProbe"} {
 		if probe, ok := c.child(name); ok {
 			defaultProbe(probe)
 		}
+	}
+	if probe, ok := c.child("startupProbe"); ok {
+		defaultStartupProbe(probe)
 	}
 	if lifecycle, ok := c.child("lifecycle"); ok {
 		for _, name := range []string{"postStart", "preStop"} {
@@ -69,15 +72,24 @@ func defaultFieldRef(source node) {
 	}
 }
 
-// defaultProbe treats all three probes alike. The reference forgets the startup
-// probe, and then refuses what it did not default. The service of a gRPC probe
-// is not defaulted.
+// defaultProbe is for liveness and readiness probes. The service of a gRPC
+// probe is not defaulted.
 func defaultProbe(probe node) {
 	defaultHTTPGet(probe)
 	probe.unset("timeoutSeconds", int64(1))
 	probe.unset("periodSeconds", int64(10))
 	probe.unset("successThreshold", int64(1))
 	probe.unset("failureThreshold", int64(3))
+}
+
+// defaultStartupProbe fills in what validation demands, and no more. The
+// reference defaults nothing in startup probes, so SidecarSets that it stored
+// have these three members, and may lack the others: to fill those in would
+// change the stored hash, and all Pods would count as outdated. The API server
+// fills them in on the Pod.
+func defaultStartupProbe(probe node) {
+	defaultHTTPGet(probe)
+	probe.unset("successThreshold", int64(1))
 }
 
 func defaultHTTPGet(handler node) {
