@@ -44,37 +44,36 @@ type recordedEntry struct {
 // ParseHashes reads the value of a hash annotation: the struct form, and the
 // legacy form {"<sidecarset>":"<hash>"}, whose entries count as struct entries
 // of that hash and nothing else. What cannot be read is left out; a value that
-// is no JSON object gives no entries.
+// is not a JSON object, or is beyond the bounds of this package, gives no
+// entries.
 func ParseHashes(value string) Hashes {
-	if value == "" {
+	if value == "" || len(value) > maxValueBytes {
 		return Hashes{}
 	}
 	if h, ok := parseWritten(value); ok {
 		return h
 	}
-	if !json.Valid([]byte(value)) || value[skipSpace(value, 0)] != '{' {
+	if !readable(value) {
 		return Hashes{}
 	}
-	var h Hashes
+	var read []recordedEntry // in the order of the value, with entries that make no sense
 	for name, raw := range members(value) {
-		e, ok := parseEntry(name, raw)
-		i, found := h.find(name)
-		switch {
-		case ok && found: // the last of several counts
-			h.entries[i] = e
-		case ok:
-			h.entries = slices.Insert(h.entries, i, e)
-		case found:
-			h.entries = slices.Delete(h.entries, i, i+1)
+		if len(read) == maxEntries {
+			return Hashes{}
 		}
+		read = append(read, parseEntry(name, raw))
 	}
-	return h
+	senseless := func(e recordedEntry) bool { return e.raw == "" }
+	entries := slices.DeleteFunc(lastOfEachName(read), senseless)
+	return Hashes{entries: entries}
 }
 
-func parseEntry(name, raw string) (recordedEntry, bool) {
+// parseEntry reads one member of a hash annotation. One that makes no sense has
+// no raw text.
+func parseEntry(name, raw string) recordedEntry {
 	switch raw[0] {
 	case '"':
-		return newEntry(HashEntry{SidecarSetName: name, Hash: unquote(raw)}), true
+		return newEntry(HashEntry{SidecarSetName: name, Hash: unquote(raw)})
 	case '{':
 		var hash, revision string
 		readable := true
@@ -86,9 +85,11 @@ func parseEntry(name, raw string) (recordedEntry, bool) {
 				hash, readable = parseString(value)
 			}
 		}
-		return recordedEntry{name: name, hash: hash, revision: revision, raw: raw}, readable
+		if readable {
+			return recordedEntry{name: name, hash: hash, revision: revision, raw: raw}
+		}
 	}
-	return recordedEntry{}, false
+	return recordedEntry{name: name}
 }
 
 // parseString reads a string, or a null that stands for the empty one.
@@ -163,18 +164,26 @@ func (h Hashes) Entry(sidecarSet string) (HashEntry, bool) {
 }
 
 // With returns a copy that has the given entries, each in place of one of the
-// same name.
+// same name; of several with one name the last counts.
 func (h Hashes) With(entries ...HashEntry) Hashes {
-	out := Hashes{entries: make([]recordedEntry, len(h.entries), len(h.entries)+len(entries))}
-	copy(out.entries, h.entries)
+	all := make([]recordedEntry, len(h.entries), len(h.entries)+len(entries))
+	copy(all, h.entries)
 	for _, e := range entries {
-		if i, found := out.find(e.SidecarSetName); found {
-			out.entries[i] = newEntry(e)
-		} else {
-			out.entries = slices.Insert(out.entries, i, newEntry(e))
+		all = append(all, newEntry(e))
+	}
+	return Hashes{entries: lastOfEachName(all)}
+}
+
+// lastOfEachName sorts entries in place and returns the last one of each name.
+func lastOfEachName(entries []recordedEntry) []recordedEntry {
+	slices.SortStableFunc(entries, func(a, b recordedEntry) int { return strings.Compare(a.name, b.name) })
+	last := entries[:0]
+	for i, e := range entries {
+		if i+1 == len(entries) || entries[i+1].name != e.name {
+			last = append(last, e)
 		}
 	}
-	return out
+	return last
 }
 
 // Keep returns a copy that has only the entries whose name keep accepts.
@@ -261,9 +270,10 @@ func appendQuoted(dst []byte, s string) []byte {
 }
 
 // ParseInjectedList reads the injected-list annotation: the names, sorted,
-// without empty ones and duplicates.
+// without empty ones and duplicates. A value beyond the bounds of this package
+// has none.
 func ParseInjectedList(value string) []string {
-	if value == "" {
+	if value == "" || tooManyNames(value) {
 		return nil
 	}
 	names := strings.Split(value, ",")

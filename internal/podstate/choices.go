@@ -14,13 +14,7 @@ type RevisionChoices map[string]string
 // ParseRevisionChoices reads the annotation. A value that makes no sense gives
 // no choices.
 func ParseRevisionChoices(value string) RevisionChoices {
-	if value == "" {
-		return nil
-	}
-	var choices RevisionChoices
-	if json.Unmarshal([]byte(value), &choices) != nil {
-		return nil
-	}
+	choices, _ := parseTexts(value)
 	return choices
 }
 

@@ -6,14 +6,10 @@ import "encoding/json"
 // one of its two containers that does the work. It returns an empty map, never
 // nil, for a value that cannot be read.
 func ParseWorking(value string) map[string]string {
-	working := map[string]string{}
-	if value == "" {
+	if working, ok := parseTexts(value); ok {
 		return working
 	}
-	if err := json.Unmarshal([]byte(value), &working); err != nil || working == nil {
-		return map[string]string{}
-	}
-	return working
+	return map[string]string{}
 }
 
 // FormatWorking renders the annotation that ParseWorking reads, sidecars sorted.

@@ -17,6 +17,9 @@ func parseWritten(value string) (Hashes, bool) {
 		if n := len(h.entries); n > 0 && h.entries[n-1].name >= e.name {
 			return Hashes{}, false
 		}
+		if len(h.entries) == maxEntries {
+			return Hashes{}, false
+		}
 		h.entries = append(h.entries, e)
 	}
 	c.literal("}")

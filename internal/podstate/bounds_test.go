@@ -1,0 +1,93 @@
+package podstate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// members returns a JSON object of n members with hexadecimal names.
+func members(n int, value func(int) string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"%x":%s`, i, value(i))
+	}
+	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
+}
+
+func list(n int) string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("s%x", n-i)
+	}
+	return strings.Join(names, ",")
+}
+
+// Whoever creates a Pod writes its annotations, up to 3 MiB of them. Values that
+// no operator writes are not read at all.
+func TestValuesBeyondTheBoundsAreGarbage(t *testing.T) {
+	hash := func(int) string { return `{"hash":"h"}` }
+	legacy := func(int) string { return `"h"` }
+	text := func(int) string { return `"x"` }
+	long := func(int) string { return `"` + strings.Repeat("x", 1024) + `"` }
+	hashes := func(value string) int { return podstate.ParseHashes(value).Len() }
+	names := func(value string) int { return len(podstate.ParseInjectedList(value)) }
+	working := func(value string) int { return len(podstate.ParseWorking(value)) }
+	choices := func(value string) int { return len(podstate.ParseRevisionChoices(value)) }
+	tests := map[string]struct {
+		read  func(string) int
+		value string
+		want  int
+	}{
+		"256 hashes in no order are read":          {hashes, members(256, hash), 256},
+		"257 hashes are not":                       {hashes, members(257, hash), 0},
+		"nor are 257 members of one name":          {hashes, "{" + strings.TrimSuffix(strings.Repeat(`"a":"h",`, 257), ",") + "}", 0},
+		"nor are 300 hashes as they are written":   {hashes, podstate.ParseHashes("").With(entries(300)...).String(), 0},
+		"256 legacy hashes are read":               {hashes, members(256, legacy), 256},
+		"3 MiB of legacy hashes are not":           {hashes, members(200_000, legacy), 0},
+		"one hash of 64 KiB is not":                {hashes, `{"a":{"hash":"` + strings.Repeat("h", 64<<10) + `"}}`, 0},
+		"256 names are read":                       {names, list(256), 256},
+		"257 names are not":                        {names, list(257), 0},
+		"3 MiB of names are not":                   {names, list(400_000), 0},
+		"256 pairs are read":                       {working, members(256, text), 256},
+		"257 pairs are not":                        {working, members(257, text), 0},
+		"pairs of more than 64 KiB are not":        {working, members(64, long), 0},
+		"256 choices are read":                     {choices, members(256, text), 256},
+		"257 choices are not":                      {choices, members(257, text), 0},
+		"3 MiB of choices are not":                 {choices, members(200_000, text), 0},
+		"a member of another type spoils them all": {choices, `{"a":"x","b":1}`, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.read(tc.value); got != tc.want {
+				t.Errorf("%d are read of %d bytes, want %d", got, len(tc.value), tc.want)
+			}
+		})
+	}
+}
+
+func entries(n int) []podstate.HashEntry {
+	all := make([]podstate.HashEntry, n)
+	for i := range all {
+		all[i] = podstate.HashEntry{SidecarSetName: fmt.Sprint("s", i), Hash: "h"}
+	}
+	return all
+}
+
+// The longest values that are read, in the order that costs most.
+func BenchmarkLongestValues(b *testing.B) {
+	longest := "{" + strings.Repeat(" ", 60<<10) + strings.TrimPrefix(members(256, func(int) string { return `"h"` }), "{")
+	b.Run("hashes", func(b *testing.B) {
+		for b.Loop() {
+			podstate.ParseHashes(longest)
+		}
+	})
+	names := list(256)
+	b.Run("names", func(b *testing.B) {
+		for b.Loop() {
+			podstate.ParseInjectedList(names)
+		}
+	})
+}
