@@ -3,11 +3,13 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -56,16 +58,27 @@ func writesSidecarSet(req ctrladmission.Request) bool {
 	return req.SubResource == "" && (req.Operation == admissionv1.Create || req.Operation == admissionv1.Update)
 }
 
-// onlyFinalizes reports whether the object is being deleted and keeps its spec.
-// Such an update is let through unseen: it removes a finalizer, and nobody could
-// get rid of an object that some rule refuses otherwise.
+// onlyFinalizes reports whether the object is being deleted and keeps what
+// decides about it: its spec, labels and annotations. Such an update is let
+// through unseen: it removes a finalizer, and an object that some rule refuses
+// could not be got rid of otherwise. Until then it is injected, so that an
+// annotation that makes it a canary, for one, is looked at as ever.
 func onlyFinalizes(object map[string]any, req ctrladmission.Request) bool {
 	metadata, _ := object["metadata"].(map[string]any)
 	if req.Operation != admissionv1.Update || metadata["deletionTimestamp"] == nil {
 		return false
 	}
 	old, err := readSidecarSet(req.OldObject.Raw)
-	return err == nil && apiequality.Semantic.DeepEqual(object["spec"], old["spec"])
+	return err == nil && apiequality.Semantic.DeepEqual(deciding(object), deciding(old))
+}
+
+// deciding is what of a SidecarSet may decide what becomes of Pods.
+func deciding(object map[string]any) []any {
+	metadata, _ := object["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	annotations = maps.Clone(annotations)
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	return []any{object["spec"], metadata["labels"], annotations}
 }
 
 type annotation struct{ key, value string }

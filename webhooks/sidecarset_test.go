@@ -2,6 +2,7 @@ package webhooks_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -168,6 +169,33 @@ func TestSidecarSetWebhooksLetFinalizersGo(t *testing.T) {
 		if answer := review(t, handler, sidecarSetReview(t, changed, old)); answer.Allowed {
 			t.Errorf("a change was let through")
 		}
+	}
+}
+
+// A SidecarSet that is being deleted is still injected, so that what decides
+// about it in its metadata is looked at as ever.
+func TestSidecarSetWebhooksLookAtMetadataOfWhatIsBeingDeleted(t *testing.T) {
+	const named = "{name: log, annotations: {apps.kruise.io/sidecarset-base: base, PLACE}, labels: {a: b}, finalizers: [a/b], deletionTimestamp: \"2026-11-20T00:00:00Z\"}"
+	with := func(annotation string) string {
+		return strings.Replace(betaManifest, "{name: log}", strings.Replace(named, "PLACE", annotation, 1), 1)
+	}
+	stored := defaulted(t, with("c: d"))
+	tests := map[string]struct {
+		manifest string
+		seen     bool
+	}{
+		"a finalizer":              {strings.Replace(stored, `"a/b"`, "", 1), false},
+		"what kubectl keeps there": {strings.Replace(stored, `"c":"d"`, `"c":"d","kubectl.kubernetes.io/last-applied-configuration":"x"`, 1), false},
+		"it becomes a canary":      {strings.Replace(stored, `"c":"d"`, `"c":"d","apps.kruise.io/sidecarset-canary":"true"`, 1), true},
+		"a label":                  {strings.Replace(stored, `"a":"b"`, `"a":"c"`, 1), true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := review(t, validator(&live{err: errors.New("no answer")}), sidecarSetReview(t, tc.manifest, stored))
+			if answer.Allowed == tc.seen {
+				t.Errorf("allowed is %v: %v", answer.Allowed, answer.Result)
+			}
+		})
 	}
 }
 

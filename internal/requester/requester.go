@@ -1,7 +1,8 @@
 // Package requester knows which rights somebody needs who writes a SidecarSet.
 // Its containers run in other people's Pods, so whoever writes it should be
 // allowed to run them there: to create Pods in every namespace that it injects
-// into, and more for containers that get out of their Pod or read Secrets.
+// into, more for containers that get out of their Pod or read Secrets, and to
+// update the SidecarSet that a canary takes the place of.
 //
 // It says what to ask and what the answers mean. It refuses to know who the
 // requester is, and how an API server is asked.
@@ -30,12 +31,20 @@ const VerbPrivileged = "inject-privileged"
 // only the right to create Pods everywhere counts.
 const MaxNamespaces = 50
 
+// annotationEnforce has the operator believe nothing that a new Pod says about
+// its sidecars.
+const annotationEnforce = "sidecarset.io/enforce"
+
 // Question asks whether the requester may do one thing. An empty Namespace
 // means all of them.
 type Question struct{ Verb, Group, Resource, Name, Namespace string }
 
 func createPods(namespace string) Question {
 	return Question{Verb: "create", Resource: "pods", Namespace: namespace}
+}
+
+func updateSidecarSet(name string) Question {
+	return Question{Verb: "update", Group: appsv1beta1.Resource.Group, Resource: appsv1beta1.Resource.Resource, Name: name}
 }
 
 // Demand is what rights one SidecarSet takes. Its methods do not change it.
@@ -46,6 +55,8 @@ type Demand struct {
 
 	privileged Question
 	uses       []string
+
+	base string // the SidecarSet that a canary replaces in Pods
 }
 
 // Cluster is what a Demand depends on besides the SidecarSet.
@@ -63,6 +74,7 @@ func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) De
 	d := Demand{
 		privileged: Question{Verb: VerbPrivileged, Group: appsv1beta1.Resource.Group, Resource: appsv1beta1.Resource.Resource, Name: set.Name},
 		uses:       Uses(object),
+		base:       appsv1beta1.BaseOfCanary(set.Annotations),
 	}
 	d.namespaces, d.closed, d.why = scope(set.Spec.NamespaceSelector, c)
 	return d
@@ -80,29 +92,53 @@ func (d Demand) WithRevision(name string, restored map[string]any) Demand {
 }
 
 // Changed says whether an update changes what is injected or where, hence
-// whether its author needs any rights. How running Pods follow, how much history
-// is kept and whether injection pauses are not part of it: pausing must not take
-// more rights than writing SidecarSets.
+// whether its author needs any rights. How running Pods follow and how much
+// history is kept are not part of it. Pausing is not either: it must not take
+// more rights than writing SidecarSets. Resuming is, since what was paused may be
+// more than the one who resumes it could inject.
 func Changed(object, old map[string]any) bool {
-	return !equality.Semantic.DeepEqual(effective(object), effective(old))
+	return isPaused(old) && !isPaused(object) || !equality.Semantic.DeepEqual(effective(object), effective(old))
 }
 
-// effective is the part of a spec that decides what is injected and where.
+func isPaused(object map[string]any) bool {
+	paused, _ := member(member(object, "spec"), "injectionStrategy")["paused"].(bool)
+	return paused
+}
+
+// effective is the part of a SidecarSet that decides what is injected and where,
+// but for whether injection is paused.
 func effective(object map[string]any) map[string]any {
-	spec, _ := object["spec"].(map[string]any)
-	spec = maps.Clone(spec)
-	for _, member := range []string{"updateStrategy", "revisionHistoryLimit", "customVersion"} {
-		delete(spec, member)
+	decides := maps.Clone(member(object, "spec"))
+	if decides == nil {
+		decides = map[string]any{}
 	}
-	if strategy, ok := spec["injectionStrategy"].(map[string]any); ok {
-		strategy = maps.Clone(strategy)
+	update, version := member(decides, "updateStrategy"), decides["customVersion"]
+	stopped, _ := update["paused"].(bool)
+	for _, name := range []string{"updateStrategy", "revisionHistoryLimit", "customVersion"} {
+		delete(decides, name)
+	}
+	metadata := member(object, "metadata")
+	if strategy := maps.Clone(member(decides, "injectionStrategy")); strategy != nil {
 		delete(strategy, "paused")
-		spec["injectionStrategy"] = strategy
+		decides["injectionStrategy"] = strategy
 		if len(strategy) == 0 {
-			delete(spec, "injectionStrategy")
+			delete(decides, "injectionStrategy")
+		}
+		if strategy["revision"] != nil {
+			// What chooses between the revisions, and what names them: a revision
+			// inherits the labels of its SidecarSet.
+			decides["choice"] = []any{
+				update["partition"], update["selector"], stopped,
+				version, member(metadata, "labels")[appsv1beta1.LabelCustomVersion],
+			}
 		}
 	}
-	return spec
+	annotations := member(metadata, "annotations")
+	decides["enforce"] = annotations[annotationEnforce] == "true"
+	if annotations[appsv1beta1.AnnotationCanary] == "true" {
+		decides["base"] = annotations[appsv1beta1.AnnotationBase]
+	}
+	return decides
 }
 
 // scope says where a SidecarSet injects: the namespaces if they are known, that
@@ -179,6 +215,9 @@ func (d Demand) Next(answers map[Question]bool) []Question {
 	if len(d.uses) > 0 {
 		ask(d.privileged)
 	}
+	if d.base != "" {
+		ask(updateSidecarSet(d.base))
+	}
 	if d.closed && len(d.namespaces) == 0 {
 		return next // injects nowhere
 	}
@@ -201,6 +240,10 @@ func (d Demand) Missing(answers map[Question]bool) []string {
 	if len(d.uses) > 0 && !answers[d.privileged] {
 		missing = append(missing, fmt.Sprintf("may not use %s: remove it, or have the verb %s on %s granted (ClusterRole sidecarset-privileged-editor)",
 			enumerate(d.uses), VerbPrivileged, appsv1beta1.Resource.GroupResource()))
+	}
+	if d.base != "" && !answers[updateSidecarSet(d.base)] {
+		missing = append(missing, fmt.Sprintf("may not update SidecarSet %s, which this canary replaces in Pods: name a base in annotation %s that the user may update, or have the verb update on %s of that name granted",
+			d.base, appsv1beta1.AnnotationBase, appsv1beta1.Resource.GroupResource()))
 	}
 	return missing
 }

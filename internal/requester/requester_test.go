@@ -210,8 +210,8 @@ func TestChangedIsAboutWhatIsInjectedAndWhere(t *testing.T) {
 		want bool
 	}{
 		"nothing":                    {old, false},
-		"pausing injection":          {old + "injectionStrategy: {paused: true}", false},
-		"how Pods follow":            {old + "updateStrategy: {type: NotUpdate, paused: true}\nrevisionHistoryLimit: 3", false},
+		"how Pods follow":            {old + "updateStrategy: {type: NotUpdate, paused: true, partition: 10%, selector: {matchLabels: {a: b}}}\nrevisionHistoryLimit: 3", false},
+		"a version":                  {old + "customVersion: v1", false},
 		"an image":                   {strings.Replace(old, "image: a", "image: b", 1), true},
 		"a member nobody knows":      {strings.Replace(old, "image: a", "image: a, invented: {a: 1}", 1), true},
 		"the selector":               {strings.Replace(old, "web", "db", 1), true},
@@ -223,12 +223,110 @@ func TestChangedIsAboutWhatIsInjectedAndWhere(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			object, _ := decode(t, tc.spec)
-			if got := requester.Changed(object, before); got != tc.want {
-				t.Errorf("Changed is %v, want %v", got, tc.want)
+			expectChanged(t, object, before, tc.want)
+			expectChanged(t, before, object, tc.want)
+		})
+	}
+}
+
+func expectChanged(t *testing.T, object, old map[string]any, want bool) {
+	t.Helper()
+	if got := requester.Changed(object, old); got != want {
+		t.Errorf("Changed is %v, want %v, from %v to %v", got, want, old, object)
+	}
+}
+
+// Where a revision is named, more of the spec decides which content a Pod gets.
+func TestChangedIsAboutWhatChoosesTheRevision(t *testing.T) {
+	const old = "injectionStrategy: {revision: {customVersion: v1, policy: Partial}}\nupdateStrategy: {type: NotUpdate, partition: 0%}\ncustomVersion: v2\n" + agent
+	tests := map[string]struct {
+		old, new string
+		want     bool
+	}{
+		"the partition":       {"partition: 0%", "partition: 100%", true},
+		"the selector":        {"partition: 0%", "partition: 0%, selector: {matchLabels: {a: b}}", true},
+		"pausing updates":     {"partition: 0%", "partition: 0%, paused: true", true},
+		"the custom version":  {"customVersion: v2", "customVersion: v1", true},
+		"how many are absent": {"partition: 0%", "partition: 0%, maxUnavailable: 3", false},
+	}
+	before, _ := decode(t, old)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			object, _ := decode(t, strings.Replace(old, tc.old, tc.new, 1))
+			expectChanged(t, object, before, tc.want)
+			expectChanged(t, before, object, tc.want)
+		})
+	}
+}
+
+// Pausing has to be free for whoever may write SidecarSets. What was paused may
+// be more than whoever resumes it could inject.
+func TestResumingTakesRightsAndPausingDoesNot(t *testing.T) {
+	running, _ := decode(t, agent)
+	paused, _ := decode(t, agent+"injectionStrategy: {paused: true}\n")
+	expectChanged(t, paused, running, false)
+	expectChanged(t, running, paused, true)
+	expectChanged(t, paused, paused, false)
+}
+
+func TestChangedIsAboutMetadataThatDecides(t *testing.T) {
+	const canary = `{apps.kruise.io/sidecarset-canary: "true", apps.kruise.io/sidecarset-base: mandatory}`
+	tests := map[string]struct {
+		old, metadata string
+		want          bool
+	}{
+		"any label or annotation":         {`{}`, `{labels: {a: b}, annotations: {sidecarset.io/failure-policy: Ignore, c: d}}`, false},
+		"a canary":                        {`{annotations: {apps.kruise.io/sidecarset-base: mandatory}}`, `{annotations: ` + canary + `}`, true},
+		"one of another base":             {`{annotations: ` + canary + `}`, `{annotations: ` + strings.Replace(canary, "mandatory", "other", 1) + `}`, true},
+		"a base without canary":           {`{}`, `{annotations: {apps.kruise.io/sidecarset-base: mandatory}}`, false},
+		"believing nothing that Pods say": {`{}`, `{annotations: {sidecarset.io/enforce: "true"}}`, true},
+		"the label that revisions inherit, where one is named": {`{}`, `{labels: {apps.kruise.io/sidecarset-custom-version: v1}}`, true},
+	}
+	const spec = "injectionStrategy: {revision: {customVersion: v1}}\n" + agent
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			before, _ := decode(t, spec)
+			object, _ := decode(t, spec)
+			before["metadata"], object["metadata"] = metadata(t, tc.old), metadata(t, tc.metadata)
+			expectChanged(t, object, before, tc.want)
+			expectChanged(t, before, object, tc.want)
+		})
+	}
+}
+
+func metadata(t *testing.T, text string) (m map[string]any) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(text), &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A canary switches its base off in the Pods that both select.
+func TestACanaryTakesTheRightToUpdateItsBase(t *testing.T) {
+	const update = "may not update SidecarSet mandatory, which this canary replaces in Pods: name a base in annotation apps.kruise.io/sidecarset-base that the user may update"
+	tests := map[string]struct {
+		canary  string
+		base    bool
+		missing []string
+	}{
+		"whoever lacks it":      {"true", false, []string{update}},
+		"whoever has it":        {"true", true, nil},
+		"not what is no canary": {"True", false, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			object, set := decode(t, agent)
+			set.Annotations = map[string]string{appsv1beta1.AnnotationCanary: tc.canary, appsv1beta1.AnnotationBase: "mandatory"}
+			demand := requester.NewDemand(object, set, cluster())
+			answers := map[requester.Question]bool{}
+			for _, q := range demand.Next(answers) {
+				answers[q] = q.Resource == "pods" || tc.base && q == requester.Question{Verb: "update", Group: "apps.kruise.io", Resource: "sidecarsets", Name: "mandatory"}
 			}
-			if got := requester.Changed(before, object); got != tc.want {
-				t.Errorf("the other way round, Changed is %v, want %v", got, tc.want)
+			if next := demand.Next(answers); len(next) > 0 {
+				t.Errorf("it goes on asking: %v", next)
 			}
+			compareBeginnings(t, tc.missing, demand.Missing(answers))
 		})
 	}
 }

@@ -48,7 +48,14 @@ func (u *user) told() string {
 // roles, each as "role" for all namespaces or "namespace/role" for one.
 func newUser(t *testing.T, c *stand.Cluster, admin client.Client, name string, roles ...string) *user {
 	t.Helper()
-	for _, role := range append([]string{"sidecarset-editor"}, roles...) {
+	bind(t, admin, name, append([]string{"sidecarset-editor"}, roles...)...)
+	return newClient(t, c, admin, name, roles...)
+}
+
+// bind gives a user roles, until the test ends.
+func bind(t *testing.T, admin client.Client, name string, roles ...string) {
+	t.Helper()
+	for _, role := range roles {
 		namespace, role, inOne := strings.Cut(role, "/")
 		meta := metav1.ObjectMeta{GenerateName: "test-"}
 		subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}}
@@ -64,6 +71,11 @@ func newUser(t *testing.T, c *stand.Cluster, admin client.Client, name string, r
 		}
 		t.Cleanup(func() { _ = admin.Delete(context.WithoutCancel(t.Context()), binding) })
 	}
+}
+
+// newClient makes the client of a user with roles that have been bound.
+func newClient(t *testing.T, c *stand.Cluster, admin client.Client, name string, roles ...string) *user {
+	t.Helper()
 	u := &user{name: name}
 	config := rest.CopyConfig(c.Config())
 	config.Impersonate.UserName = name
@@ -168,6 +180,7 @@ func TestAuthorsWithoutRightsAreRefusedWhereEnforced(t *testing.T) {
 		})
 	}
 	t.Run("when what is injected changes, and only then", func(t *testing.T) { checkUpdates(t, own) })
+	t.Run("by detours as well", func(t *testing.T) { checkDetours(t, own) })
 }
 
 // checkUpdates changes a SidecarSet as somebody who may inject nowhere.
