@@ -176,7 +176,7 @@ func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.Sidec
 	}
 	var err error
 	if name := appsv1beta1.BaseOfCanary(set.Annotations); name != "" && name != set.Name {
-		if env.Base, err = v.base(ctx, name); err != nil {
+		if env.Base, err = v.metadata(ctx, name); err != nil {
 			return env, err
 		}
 	}
@@ -190,7 +190,10 @@ func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.Sidec
 		return env, err
 	}
 	env.Recorded = recorded != nil
-	env.Others, err = v.others(ctx, set.Name)
+	if env.Others, err = v.others(ctx, set.Name); err != nil {
+		return env, err
+	}
+	env.Others, err = v.withoutGone(ctx, set, env.Others)
 	return env, err
 }
 
@@ -213,21 +216,44 @@ func (v *sidecarSetValidator) others(ctx context.Context, name string) ([]appsv1
 	return others, nil
 }
 
-// base reads the metadata of the SidecarSet that a canary names; nil if there
-// is none. It is read live: the base may have been created a moment ago.
-func (v *sidecarSetValidator) base(ctx context.Context, name string) (*metav1.ObjectMeta, error) {
+// enoughToRefuse is how many SidecarSets that refuse another one are looked up:
+// the answer does not change any more, only how many of them it names.
+const enoughToRefuse = 10
+
+// withoutGone leaves out those that would refuse the SidecarSet and are not
+// stored any more: a snapshot hears of deletions a moment later.
+func (v *sidecarSetValidator) withoutGone(ctx context.Context, set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) ([]appsv1beta1.SidecarSet, error) {
+	stored := 0
+	for _, name := range validation.Refusing(set, others) {
+		switch found, err := v.metadata(ctx, name); {
+		case err != nil:
+			return nil, err
+		case found == nil:
+			others = slices.DeleteFunc(others, func(other appsv1beta1.SidecarSet) bool { return other.Name == name })
+		case stored+1 == enoughToRefuse:
+			return others, nil
+		default:
+			stored++
+		}
+	}
+	return others, nil
+}
+
+// metadata reads the metadata of a SidecarSet; nil if there is none. It is read
+// live: the SidecarSet may have been created or deleted a moment ago.
+func (v *sidecarSetValidator) metadata(ctx context.Context, name string) (*metav1.ObjectMeta, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
-	base := &metav1.PartialObjectMetadata{}
-	base.SetGroupVersionKind(appsv1beta1.Kind)
-	err := v.Reader.Get(ctx, types.NamespacedName{Name: name}, base)
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(appsv1beta1.Kind)
+	err := v.Reader.Get(ctx, types.NamespacedName{Name: name}, found)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, &lookUpError{"SidecarSet " + name, err}
 	}
-	return &base.ObjectMeta, nil
+	return &found.ObjectMeta, nil
 }
 
 // whitelist reads the administrator's rules; "" if there are none.

@@ -206,7 +206,7 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 		},
 		"a container that another SidecarSet has": {
 			manifest: betaManifest,
-			live:     live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}},
+			live:     live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}, sets: map[string]map[string]string{"other": nil}},
 			causes:   map[string]string{"spec.containers[0].name": "is a container of SidecarSet other, which may select the same Pods"},
 		},
 		"a container that an update adds": {
@@ -238,6 +238,50 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The snapshot may still hold a SidecarSet that has just been deleted. What
+// refuses another one is looked up.
+func TestWhatIsGoneRefusesNothing(t *testing.T) {
+	clashing := func(name string) string { return strings.Replace(betaManifest, "{name: log}", "{name: "+name+"}", 1) }
+	tests := map[string]struct {
+		stored []string
+		named  string // in the refusal
+	}{
+		"both are gone": {},
+		"one is gone":   {[]string{"beta"}, "beta"},
+		"none is gone":  {[]string{"alpha", "beta"}, "alpha"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			reader := &live{stored: []string{clashing("alpha"), clashing("beta")}, sets: map[string]map[string]string{}}
+			for _, stored := range tc.stored {
+				reader.sets[stored] = nil
+			}
+			answer := review(t, validator(reader), sidecarSetReview(t, defaulted(t, betaManifest), ""))
+			if answer.Allowed != (tc.named == "") {
+				t.Fatalf("allowed is %v: %v", answer.Allowed, answer.Result)
+			}
+			if len(reader.reads) != 2 {
+				t.Errorf("it read %v, want both", reader.reads)
+			}
+			if !answer.Allowed && (!strings.Contains(answer.Result.Message, "SidecarSet "+tc.named) || len(answer.Result.Details.Causes) != len(tc.stored)) {
+				t.Errorf("it says %s, want %v", answer.Result.Message, tc.stored)
+			}
+		})
+	}
+}
+
+// What cannot be looked up is no verdict.
+func TestAClashThatCannotBeConfirmedIsAnError(t *testing.T) {
+	reader := &live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}}
+	handler := webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
+		Stored: reader.catalog, Reader: &live{err: errors.New("boom")}, Namespace: "ours",
+	})
+	answer := review(t, handler, sidecarSetReview(t, defaulted(t, betaManifest), ""))
+	if answer.Allowed || answer.Result.Code != http.StatusInternalServerError || !strings.Contains(answer.Result.Message, "looking up SidecarSet other, try again: boom") {
+		t.Errorf("got %v", answer.Result)
 	}
 }
 

@@ -18,7 +18,8 @@ type conflict struct {
 	path    *field.Path
 	value   string
 	detail  string
-	refused bool // by the reference too; others are warnings
+	with    string // the other SidecarSet
+	refused bool   // others are warnings
 }
 
 func (c conflict) String() string { return fmt.Sprintf("%s: %q %s", c.path, c.value, c.detail) }
@@ -34,6 +35,18 @@ func validateConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.Sidecar
 	return errs
 }
 
+// Refusing returns the names of the others for whose sake a SidecarSet is refused,
+// in their order. The caller may want to know whether they still exist.
+func Refusing(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
+	var names []string
+	for _, c := range conflicts(set, others) {
+		if c.refused && !slices.Contains(names, c.with) {
+			names = append(names, c.with)
+		}
+	}
+	return names
+}
+
 func warnAboutConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
 	var warnings []string
 	for _, c := range conflicts(set, others) {
@@ -45,7 +58,9 @@ func warnAboutConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.Sideca
 }
 
 // conflicts compares with every SidecarSet that may select one of the same Pods.
-// A canary and its base never meet in a Pod, whichever of them is written.
+// A canary and its base never meet in a Pod, whichever of them is written. One
+// that selects in fewer namespaces only warns: its author may have no say in the
+// others, and would keep this one out of them.
 func conflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []conflict {
 	var found []conflict
 	for i := range others {
@@ -57,7 +72,10 @@ func conflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []c
 		if !meet {
 			continue
 		}
-		pair := pairing{mine: &set.Spec, theirs: &other.Spec, name: other.Name, refused: refused}
+		pair := pairing{mine: &set.Spec, theirs: &other.Spec, name: set.Name, with: other.Name, refused: refused}
+		if isNarrower(other.Spec.NamespaceSelector, set.Spec.NamespaceSelector) {
+			pair.narrower, pair.refused = true, false
+		}
 		found = append(found, pair.containers()...)
 		found = append(found, pair.volumes()...)
 		found = append(found, pair.annotations()...)
@@ -81,15 +99,36 @@ func meets(a, b *appsv1beta1.SidecarSetSpec) (meet, noticed bool) {
 // pairing compares two SidecarSets that may select one Pod.
 type pairing struct {
 	mine, theirs *appsv1beta1.SidecarSetSpec
-	name         string // of the other
-	refused      bool
+	name, with   string // of this and the other one
+	refused      bool   // what the reference refuses
+	narrower     bool   // the other one selects in fewer namespaces
 }
 
-func (p pairing) conflict(path *field.Path, value, what string, refused bool) conflict {
-	return conflict{path, value, fmt.Sprintf("is %s SidecarSet %s, which may select the same Pods; %s", what, p.name, remedyOfConflict), refused}
+// kindOfConflict says what two SidecarSets both have a say in: what it is of the
+// other one, and what becomes of a Pod that both select.
+type kindOfConflict struct{ is, consequence string }
+
+func (p pairing) conflict(path *field.Path, value string, kind kindOfConflict, refused bool) conflict {
+	detail := fmt.Sprintf("is %s SidecarSet %s, which may select the same Pods; rename it or keep their selectors apart", kind.is, p.with)
+	if p.narrower {
+		detail = fmt.Sprintf("is %s SidecarSet %s as well, in fewer namespaces: %s; rename one of them or keep their selectors apart", kind.is, p.with, kind.consequence)
+	}
+	return conflict{path, value, detail, p.with, refused}
 }
 
-const remedyOfConflict = "rename it or keep their selectors apart"
+func (p pairing) containerConflict() kindOfConflict {
+	return kindOfConflict{"a container of", "a Pod that both select is refused, all others get this one"}
+}
+
+// SidecarSets are processed in the order of their names: the first one brings a
+// volume, the last one has the last say about an annotation.
+func (p pairing) volumeConflict() kindOfConflict {
+	return kindOfConflict{"another volume of", "a Pod that both select gets the volume of " + min(p.name, p.with)}
+}
+
+func (p pairing) annotationConflict() kindOfConflict {
+	return kindOfConflict{"an annotation of", "in a Pod that both select, " + max(p.name, p.with) + " writes it last"}
+}
 
 func (p pairing) containers() []conflict {
 	inits, apps := namesOf(p.theirs.InitContainers, true), namesOf(p.theirs.Containers, false)
@@ -105,12 +144,12 @@ func (p pairing) inList(mine []appsv1beta1.SidecarContainer, init bool, same, ot
 	for i := range mine {
 		c, at := &mine[i], path.Index(i).Child("name")
 		if same.written.Has(c.Name) {
-			found = append(found, p.conflict(at, c.Name, "a container of", p.refused))
+			found = append(found, p.conflict(at, c.Name, p.containerConflict(), p.refused))
 			continue
 		}
 		for _, name := range namesInPods(c, init) {
 			if same.inPods.Has(name) || other.inPods.Has(name) {
-				found = append(found, p.conflict(at, name, "a container of", false))
+				found = append(found, p.conflict(at, name, p.containerConflict(), false))
 			}
 		}
 	}
@@ -143,7 +182,7 @@ func (p pairing) volumes() []conflict {
 	for i := range p.mine.Volumes {
 		mine := &p.mine.Volumes[i]
 		if other := theirs[mine.Name]; other != nil && !sameVolume(mine, other) {
-			found = append(found, p.conflict(field.NewPath("spec", "volumes").Index(i).Child("name"), mine.Name, "another volume of", p.refused))
+			found = append(found, p.conflict(field.NewPath("spec", "volumes").Index(i).Child("name"), mine.Name, p.volumeConflict(), p.refused))
 		}
 	}
 	return found
@@ -162,7 +201,7 @@ func (p pairing) annotations() []conflict {
 				continue
 			}
 			if entry.PatchPolicy == appsv1beta1.SidecarSetOverwritePatchPolicy || policies.Has(appsv1beta1.SidecarSetOverwritePatchPolicy) {
-				found = append(found, p.conflict(field.NewPath("spec", "patchPodMetadata").Index(i).Child("annotations").Key(key), key, "an annotation of", p.refused))
+				found = append(found, p.conflict(field.NewPath("spec", "patchPodMetadata").Index(i).Child("annotations").Key(key), key, p.annotationConflict(), p.refused))
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package validation
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
@@ -13,6 +14,73 @@ import (
 func Overlap(a, b *metav1.LabelSelector) bool {
 	wanted := make(map[string]*demand)
 	return collect(a, wanted) && collect(b, wanted) && satisfiable(wanted)
+}
+
+// isNarrower reports whether a selector of namespaces selects fewer than another
+// one, of all that there may ever be. One that names its namespaces is narrower
+// than one that does not: names are what tenants have, and labels to leave some
+// namespaces out are an administrator's.
+func isNarrower(a, b *metav1.LabelSelector) bool {
+	all := &metav1.LabelSelector{}
+	if a == nil {
+		a = all
+	}
+	if b == nil {
+		b = all
+	}
+	namesOfA, namedA := namedBy(a)
+	namesOfB, namedB := namedBy(b)
+	if namedA != namedB {
+		return namedA
+	}
+	if namedA && !namesOfA.Equal(namesOfB) {
+		return namesOfB.IsSuperset(namesOfA)
+	}
+	return isWithin(a, b) && !isWithin(b, a)
+}
+
+// namedBy are the namespaces that a selector confines itself to by name, and
+// whether it does.
+func namedBy(selector *metav1.LabelSelector) (names sets.Set[string], named bool) {
+	wanted := make(map[string]*demand)
+	if !collect(selector, wanted) {
+		return nil, false
+	}
+	d := wanted[corev1.LabelMetadataName]
+	if d == nil || d.among == nil {
+		return nil, false
+	}
+	return d.among.Difference(d.except), true
+}
+
+// isWithin reports whether every set of labels that matches a matches b. Something
+// has to match a.
+func isWithin(a, b *metav1.LabelSelector) bool {
+	ofA, ofB := make(map[string]*demand), make(map[string]*demand)
+	if !collect(a, ofA) || !collect(b, ofB) {
+		return false
+	}
+	for key, d := range ofB {
+		if !demandFor(ofA, key).isWithin(d) {
+			return false
+		}
+	}
+	return true
+}
+
+// isWithin reports whether every value that d allows, absence included, is one
+// that the other allows.
+func (d *demand) isWithin(other *demand) bool {
+	switch {
+	case d.absent:
+		return !other.present
+	case !d.present && other.present, other.absent:
+		return false
+	case d.among == nil:
+		return other.among == nil && d.except.IsSuperset(other.except)
+	}
+	allowed := d.among.Difference(d.except)
+	return (other.among == nil || other.among.IsSuperset(allowed)) && !other.except.HasAny(allowed.UnsortedList()...)
 }
 
 // demand is what selectors say about one label.

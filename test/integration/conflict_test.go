@@ -1,0 +1,56 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// A tenant who has taken a container's name in his own namespace cannot keep a
+// SidecarSet for all namespaces from being applied. Pods that both select are
+// refused, and say why.
+func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
+	tenants, elsewhere := newNamespace(t, nil), newNamespace(t, nil)
+	app := "app=" + tenants // this test's own Pods
+	spec := strings.ReplaceAll(requesterSpec, "app: web", "app: NS")
+	squat := createSidecarSet(t, tenants, spec+inNamespace)
+
+	admin := newUser(t, cluster, api, "mesh-admin", "system:aggregate-to-edit")
+	mesh := newSidecarSet(t, tenants, spec)
+	if err := admin.Create(t.Context(), mesh); err != nil {
+		t.Fatalf("the wider one is refused: %v", err)
+	}
+	t.Cleanup(func() { deleteSidecarSet(t, mesh) })
+	told := admin.told()
+	for _, part := range []string{`"side" is a container of SidecarSet ` + squat.GetName() + " as well, in fewer namespaces", "a Pod that both select is refused"} {
+		if !strings.Contains(told, part) {
+			t.Errorf("the author was told %q, want %q", told, part)
+		}
+	}
+	awaitObserved(t, mesh)
+	awaitReady(t, mesh)
+
+	err := api.Create(t.Context(), pod(tenants, "both", app), client.DryRunAll)
+	if err == nil || !strings.Contains(err.Error(), squat.GetName()) || !strings.Contains(err.Error(), mesh.GetName()) || !strings.Contains(err.Error(), "side") {
+		t.Errorf("a Pod that both select: %v, want a refusal that names both and the container", err)
+	}
+	free := pod(elsewhere, "free", app)
+	if err := api.Create(t.Context(), free, client.DryRunAll); err != nil || len(free.Spec.Containers) != 2 {
+		t.Errorf("a Pod that the wider one alone selects: %v, containers %v", err, containerNames(free.Spec.Containers))
+	}
+}
+
+// One that is applied directly after another one was deleted is not refused for
+// the sake of it, whichever replica is asked.
+func TestADeletedSidecarSetRefusesNoNewOne(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	spec := "selector: {matchLabels: {app: gone}}\n" + inNamespace + "containers: [{name: side, image: \"example.com/side:v1\"}]\n"
+	for range 60 {
+		set := newSidecarSet(t, namespace, spec)
+		create(t, set) // fails the test where the one before refuses it
+		if err := api.Delete(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
