@@ -1,14 +1,10 @@
 package webhooks
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 
-	"github.com/go-json-experiment/json/jsontext"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -31,32 +27,6 @@ func recoverPanics(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r)
 	})
-}
-
-// wellFormed refuses bodies that are no JSON document before next decodes them
-// as a whole; 10,000 is as deep as a document may be.
-func wellFormed(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if body, ok := r.Body.(*heldBody); ok {
-			if err := checkJSON(body.data); err != nil {
-				w.Header().Set("Connection", "close")
-				writeFailure(w, failure{code: http.StatusBadRequest, message: malformed(err)})
-				return
-			}
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func checkJSON(document []byte) error {
-	decoder := jsontext.NewDecoder(bytes.NewReader(document), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if err := decoder.SkipValue(); err != nil {
-		return err
-	}
-	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the document")
-	}
-	return nil
 }
 
 // notFound answers for paths that nobody registered.

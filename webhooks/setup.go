@@ -83,8 +83,9 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	server.RegisterIn(GroupPods, PathPods, pods)
 	server.RegisterIn(GroupPods, PathPodsFresh, pods.Fresh())
 	server.RegisterIn(GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
-	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, wellFormed(NewSidecarSetDefaulter())))
-	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, wellFormed(NewSidecarSetValidator(SidecarSetValidatorOptions{
+	bound := newValueBound()
+	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, bound.before(NewSidecarSetDefaulter())))
+	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, bound.before(NewSidecarSetValidator(SidecarSetValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Catalog, error) {
 			err := fresh.ensure(ctx)
 			return o.Catalog.Current(), err

@@ -26,7 +26,7 @@ func NewSidecarSetDefaulter() *ctrladmission.Webhook {
 	return &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(defaultSidecarSet)}
 }
 
-func defaultSidecarSet(_ context.Context, req ctrladmission.Request) ctrladmission.Response {
+func defaultSidecarSet(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
 	if !writesSidecarSet(req) {
 		return ctrladmission.Allowed("")
 	}
@@ -40,7 +40,14 @@ func defaultSidecarSet(_ context.Context, req ctrladmission.Request) ctrladmissi
 	if _, err := toHub(object); err != nil {
 		return ctrladmission.Errored(http.StatusBadRequest, err)
 	}
+	if err := ctx.Err(); err != nil {
+		return goneAway(err)
+	}
 	ops := defaults.Apply(object)
+	if len(ops) > defaults.MaxOperations {
+		return ctrladmission.Denied(fmt.Sprintf("%s: spec: more than %d members are missing that have defaults; write them down, or make lists of containers, ports and volumes shorter",
+			describeSidecarSet(object), defaults.MaxOperations))
+	}
 	spec, _ := object["spec"].(map[string]any)
 	withImage, withoutImage, err := revision.Hashes(spec)
 	if err != nil {
@@ -50,6 +57,11 @@ func defaultSidecarSet(_ context.Context, req ctrladmission.Request) ctrladmissi
 		annotation{appsv1beta1.AnnotationHash, withImage},
 		annotation{appsv1beta1.AnnotationHashWithoutImage, withoutImage},
 	)...)...)
+}
+
+// goneAway answers an API server that does not wait any more.
+func goneAway(cause error) ctrladmission.Response {
+	return ctrladmission.Errored(http.StatusServiceUnavailable, fmt.Errorf("the API server has ended the request: %w", cause))
 }
 
 // writesSidecarSet leaves out deletions, connections and the status, which are

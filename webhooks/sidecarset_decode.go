@@ -97,17 +97,20 @@ func describeSidecarSet(object map[string]any) string {
 // locate finds the member that an object cannot be decoded for: the decoder
 // does not say which element of a list it was in, and nothing at all about
 // quantities and the like. It descends into whichever child cannot be decoded on
-// its own, in the same place. A step of a path is a member's name or an index.
+// its own, in the same place. A step of a path is a member's name or an index. Of
+// a value with very many children it tries the first maxLocated, and names the
+// value itself if those can be decoded.
 func locate(value any, path []any, cause error) error {
 	switch value := value.(type) {
 	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(value)) {
+		names := slices.Sorted(maps.Keys(value))
+		for _, name := range names[:min(len(names), maxLocated)] {
 			if err := decodeAlone(value[name], append(path, name)); err != nil {
 				return locate(value[name], append(path, name), err)
 			}
 		}
 	case []any:
-		for i, elem := range value {
+		for i, elem := range value[:min(len(value), maxLocated)] {
 			if err := decodeAlone(elem, append(path, i)); err != nil {
 				return locate(elem, append(path, i), err)
 			}
@@ -115,6 +118,8 @@ func locate(value any, path []any, cause error) error {
 	}
 	return fmt.Errorf("%s: %s; correct it", fieldPath(path), explain(cause))
 }
+
+const maxLocated = 1_000
 
 // decodeAlone decodes a SidecarSet that has nothing but this value.
 func decodeAlone(value any, path []any) error {

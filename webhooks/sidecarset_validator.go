@@ -77,6 +77,9 @@ func (r *sidecarSetReview) Handle(ctx context.Context, req ctrladmission.Request
 	if err != nil {
 		return ctrladmission.Errored(http.StatusBadRequest, err)
 	}
+	if err := ctx.Err(); err != nil {
+		return goneAway(err)
+	}
 	old := replacedSidecarSet(req)
 	warnings, err := r.validator.validate(ctx, hub, old)
 	if err == nil {
@@ -115,6 +118,7 @@ func warnAboutVersion(object map[string]any) []string {
 }
 
 func verdict(warnings ctrladmission.Warnings, err error) ctrladmission.Response {
+	warnings = warnings[:min(len(warnings), maxProblems)] // API servers pass on 4 KiB of them
 	if err == nil {
 		return ctrladmission.Allowed("").WithWarnings(warnings...)
 	}
@@ -161,9 +165,16 @@ func sameWithoutImages(a, b map[string]any) bool {
 	return first != "" && first == hash(b)
 }
 
+// maxProblems is how many problems, and how many warnings, an answer names. The
+// libraries take a time that grows with the square of their number to join them.
+const maxProblems = 100
+
 func refuse(set *appsv1beta1.SidecarSet, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
+	}
+	if more := len(errs) - maxProblems; more > 0 {
+		errs = append(errs[:maxProblems:maxProblems], field.Forbidden(field.NewPath("spec"), fmt.Sprintf("has %d more problems; correct these first", more)))
 	}
 	return apierrors.NewInvalid(appsv1beta1.Kind.GroupKind(), set.Name, errs)
 }

@@ -8,6 +8,10 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 )
 
+// MaxOperations is how many operations an API server should have to apply. A
+// SidecarSet of twenty containers, of fifty members each, needs some hundred.
+const MaxOperations = 10_000
+
 // Apply defaults a SidecarSet of either version in place and returns the same
 // edits as JSON patch operations in application order. A member is added, or
 // replaced where it is null or holds the zero value that means "not set"; an
@@ -16,6 +20,9 @@ import (
 // A member of the wrong type is left alone, with all it contains, for a decoder
 // to refuse. Values of operations may share memory with the object: render them
 // before changing it again.
+//
+// If there are more operations than MaxOperations, Apply returns the first
+// MaxOperations+1 of them: a caller that sends them has to refuse the object.
 func Apply(object map[string]any) []jsonpatch.Operation {
 	if object == nil {
 		return nil

@@ -11,6 +11,12 @@ import (
 // edits collects what was changed.
 type edits struct{ operations []jsonpatch.Operation }
 
+func (e *edits) add(operation jsonpatch.Operation) {
+	if len(e.operations) <= MaxOperations {
+		e.operations = append(e.operations, operation)
+	}
+}
+
 // node is an object inside the object that is being defaulted.
 type node struct {
 	members map[string]any
@@ -25,7 +31,7 @@ func (n node) set(name string, value any) {
 		if _, exists := n.members[name]; exists {
 			op = "replace"
 		}
-		n.edits.operations = append(n.edits.operations, jsonpatch.NewOperation(op, n.pointer(name), value))
+		n.edits.add(jsonpatch.NewOperation(op, n.pointer(name), value))
 	}
 	n.members[name] = value
 }
