@@ -10,9 +10,11 @@ import (
 
 // collectors are the metrics of this package.
 type collectors struct {
-	trackedPods  prometheus.Gauge
-	podEvents    *prometheus.CounterVec
-	statusWrites *prometheus.CounterVec
+	trackedPods   prometheus.Gauge
+	trackedBytes  prometheus.Gauge
+	uncountedPods prometheus.Gauge
+	podEvents     *prometheus.CounterVec
+	statusWrites  *prometheus.CounterVec
 
 	matched, updated, ready, uninjected *prometheus.GaugeVec
 }
@@ -25,6 +27,14 @@ func newCollectors(registry prometheus.Registerer) (*collectors, error) {
 		trackedPods: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "sidecarset_tracked_pods",
 			Help: "Active Pods that the controller keeps a record of.",
+		})),
+		trackedBytes: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sidecarset_tracked_pods_bytes",
+			Help: "Estimate of the memory that the records of Pods take.",
+		})),
+		uncountedPods: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sidecarset_uncounted_pods",
+			Help: "Active Pods that count for no SidecarSet, since their labels, containers or injected list are too large to be kept.",
 		})),
 		podEvents: register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_events_total",

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -44,8 +45,8 @@ type podTally struct {
 // counted is what is known of one SidecarSet.
 type counted struct {
 	tally.Count
-	// Revisions names the ControllerRevisions that matched Pods record.
-	Revisions []string
+	// Revisions are the ControllerRevisions that matched Pods record.
+	Revisions []podstate.Name
 	// Synced is false as long as Pods may be missing; all SidecarSets are
 	// announced when that is over.
 	Synced bool
@@ -118,6 +119,8 @@ func (p *podTally) step(ctx context.Context) bool {
 	}
 	p.tally.Changed(p.announce)
 	p.m.trackedPods.Set(float64(p.tally.Pods()))
+	p.m.trackedBytes.Set(float64(p.tally.Bytes()))
+	p.m.uncountedPods.Set(float64(p.tally.Uncounted()))
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/status"
 )
@@ -52,7 +54,7 @@ func (r *SidecarSetReconciler) record(ctx context.Context, object *unstructured.
 
 // keep makes the content of a Program the newest revision and deletes those
 // beyond the limit that nobody needs.
-func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, collisions int32, inUse []string) (*status.Revision, error) {
+func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, collisions int32, inUse []podstate.Name) (*status.Revision, error) {
 	spec, _ := program.Object["spec"].(map[string]any)
 	data, err := revision.Data(spec)
 	if err != nil {
@@ -151,11 +153,11 @@ func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevisi
 
 // truncate deletes what is too old. That more is left than the limit allows,
 // since all of it is needed, is no failure.
-func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse []string) error {
+func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse []podstate.Name) error {
 	spec := &program.Set.Spec
-	keep := revision.Keep{Limit: spec.RevisionHistoryLimit, Referred: spec.InjectionStrategy.Revision, InUse: make(map[string]bool, len(inUse))}
-	for _, name := range inUse {
-		keep.InUse[name] = true
+	keep := revision.Keep{Limit: spec.RevisionHistoryLimit, Referred: spec.InjectionStrategy.Revision, InUse: make(map[string]bool, len(history))}
+	for _, r := range history {
+		keep.InUse[r.Name] = slices.Contains(inUse, podstate.MakeName(r.Name))
 	}
 	surplus, tooMany := history.Surplus(program.Name(), keep)
 	var errs []error

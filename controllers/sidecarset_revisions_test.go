@@ -18,6 +18,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
 )
 
@@ -182,7 +183,7 @@ func TestKeepSparesWhatPodsRun(t *testing.T) {
 	api := newRevisionAPI(all...)
 	program := logProgram("log:4")
 	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
-	got, err := api.keeper().keep(t.Context(), program, 0, []string{names[1]})
+	got, err := api.keeper().keep(t.Context(), program, 0, []podstate.Name{podstate.MakeName(names[1])})
 	if err != nil {
 		t.Fatalf("keep: %v", err)
 	}

@@ -37,6 +37,9 @@ func parseTexts(value string) (map[string]string, bool) {
 }
 
 // tooManyNames says whether a list joined by commas has more names than are read.
-func tooManyNames(value string) bool {
-	return len(value) > maxValueBytes || strings.Count(value, ",") >= maxEntries
+func tooManyNames(list string) bool {
+	return len(list) > maxValueBytes || countNames(list) > maxEntries
 }
+
+// countNames is how many names a list joined by commas has, empty ones included.
+func countNames(list string) int { return strings.Count(list, ",") + 1 }

@@ -18,8 +18,11 @@ func imageDigest(image string) string {
 // sameImage says whether two image names mean the same thing once the defaults
 // that a runtime adds are filled in: registry, "library/" and tag.
 func sameImage(a, b string) bool {
-	return a == b || fullImageName(a) == fullImageName(b)
+	return a == b || max(len(a), len(b)) <= maxImageName && fullImageName(a) == fullImageName(b)
 }
+
+// maxImageName is longer than any name of an image with registry, tag and digest.
+const maxImageName = 1024
 
 // fullImageName fills in what may be left out of an image name. With a digest
 // the tag is dropped, since the digest alone decides.

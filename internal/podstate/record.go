@@ -1,9 +1,6 @@
 package podstate
 
 import (
-	"encoding/json"
-	"unique"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,20 +8,13 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Name is an interned string: names and images that many Pods share are kept
-// once, for as long as some record refers to them, and compare as pointers.
-type Name = unique.Handle[string]
-
-// MakeName interns a string.
-func MakeName(s string) Name { return unique.Make(s) }
-
 // Record is what the status of SidecarSets needs to know about one Pod, in some
-// hundred bytes where the Pod itself takes tens of thousands. It is immutable
-// and may be shared. Pods that no SidecarSet was injected into have neither
-// Containers nor Injections.
+// hundred bytes where the Pod itself takes tens of thousands, and never in more
+// than about MaxRecordBytes. It is immutable and may be shared. Pods that no
+// SidecarSet was injected into have neither Containers nor Injections.
 type Record struct {
 	UID       types.UID
-	Namespace Name
+	Namespace Namespace
 	Name      string
 	Labels    LabelSet
 
@@ -38,6 +28,9 @@ type Record struct {
 	// Active is false once the Pod is being deleted or has finished; such a Pod
 	// counts nowhere.
 	Active bool
+	// TooLarge is true for an active Pod of which no more is remembered than that
+	// it exists: the record would take more than MaxRecordBytes.
+	TooLarge bool
 	// Ready is true for a running Pod whose Ready condition is true.
 	Ready bool
 	// Mirror is true for the API server's copy of a static Pod, which admission
@@ -60,9 +53,9 @@ type Container struct {
 // Injection is what a Pod records about one SidecarSet in its injected list.
 type Injection struct {
 	SidecarSet Name
-	// Hash is the content hash that the Pod carries, "" if it records none.
+	// Hash is the content hash that the Pod carries, zero if it records none.
 	Hash Name
-	// Revision names the ControllerRevision that the Pod was given, "" if it
+	// Revision names the ControllerRevision that the Pod was given, zero if it
 	// records none.
 	Revision Name
 }
@@ -77,28 +70,20 @@ const (
 	notLanded
 )
 
-// updateState holds what in-place updates leave on a Pod.
-type updateState struct {
-	unreadable bool // the annotation is there and makes no sense
-	// waiting has the containers that still run the image ID that was recorded
-	// before their last update.
-	waiting map[waitingKey]struct{}
-	// working maps a hot-upgrade sidecar to its container that does the work.
-	working map[string]string
-}
-
-type waitingKey struct{ sidecarSet, container Name }
-
-// FromPod reads a Pod's record. The Pod is not kept.
+// FromPod reads a Pod's record. The Pod is not kept. What this costs is bounded,
+// whatever the Pod's author has written into it.
 func FromPod(pod *corev1.Pod) *Record {
 	r := &Record{
 		UID:       pod.UID,
-		Namespace: MakeName(pod.Namespace),
+		Namespace: MakeNamespace(pod.Namespace),
 		Name:      pod.Name,
 		Active: pod.DeletionTimestamp == nil &&
 			pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed,
 	}
 	if !r.Active {
+		return r
+	}
+	if r.TooLarge = tooLarge(pod); r.TooLarge {
 		return r
 	}
 	r.Labels = MakeLabelSet(pod.Labels)
@@ -141,12 +126,16 @@ func (r *Record) Container(name Name) (Container, bool) {
 }
 
 // Working returns the container that does the work of a hot-upgrade sidecar.
-func (r *Record) Working(sidecar string) (string, bool) {
+func (r *Record) Working(sidecar Name) (container Name, ok bool) {
 	if r.update == nil {
-		return "", false
+		return 0, false
 	}
-	container, ok := r.update.working[sidecar]
-	return container, ok
+	for _, w := range r.update.working {
+		if w.sidecar == sidecar {
+			return w.container, true
+		}
+	}
+	return 0, false
 }
 
 // Landed says whether the kubelet has taken the image that a container was
@@ -168,14 +157,6 @@ func (r *Record) Landed(sidecarSet, container Name) bool {
 		return r.update == nil || r.update.landed(sidecarSet, container)
 	}
 	return true
-}
-
-func (u *updateState) landed(sidecarSet, container Name) bool {
-	if u.unreadable {
-		return false
-	}
-	_, waiting := u.waiting[waitingKey{sidecarSet, container}]
-	return !waiting
 }
 
 func injections(pod *corev1.Pod) []Injection {
@@ -228,52 +209,6 @@ func landingOf(image string, status *corev1.ContainerStatus) landing {
 	return notLanded
 }
 
-// inPlaceState is one SidecarSet's entry in the in-place state annotation.
-type inPlaceState struct {
-	LastContainerStatuses map[string]struct {
-		ImageID string `json:"imageID"`
-	} `json:"lastContainerStatuses"`
-}
-
-func readUpdateState(pod *corev1.Pod) *updateState {
-	state := pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]
-	working := pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]
-	if state == "" && working == "" {
-		return nil
-	}
-	u := &updateState{}
-	if state != "" {
-		u.readWaiting(pod, state)
-	}
-	if working != "" && json.Unmarshal([]byte(working), &u.working) != nil {
-		u.working = nil
-	}
-	return u
-}
-
-// readWaiting finds the containers whose image ID is still the recorded one
-// although they were given another image.
-func (u *updateState) readWaiting(pod *corev1.Pod, annotation string) {
-	var sets map[string]inPlaceState
-	if json.Unmarshal([]byte(annotation), &sets) != nil {
-		u.unreadable = true
-		return
-	}
-	for set, state := range sets {
-		for container, last := range state.LastContainerStatuses {
-			status := containerStatus(pod, container)
-			if last.ImageID == "" || status == nil || status.ImageID != last.ImageID ||
-				sameImage(specImage(pod, container), status.Image) {
-				continue
-			}
-			if u.waiting == nil {
-				u.waiting = make(map[waitingKey]struct{})
-			}
-			u.waiting[waitingKey{MakeName(set), MakeName(container)}] = struct{}{}
-		}
-	}
-}
-
 func specImage(pod *corev1.Pod, container string) string {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == container {
@@ -283,8 +218,10 @@ func specImage(pod *corev1.Pod, container string) string {
 	return ""
 }
 
+// containerStatus looks at no more statuses than the Pod has containers: a
+// kubelet reports no others.
 func containerStatus(pod *corev1.Pod, container string) *corev1.ContainerStatus {
-	for i := range pod.Status.ContainerStatuses {
+	for i := range min(len(pod.Status.ContainerStatuses), len(pod.Spec.Containers)) {
 		if pod.Status.ContainerStatuses[i].Name == container {
 			return &pod.Status.ContainerStatuses[i]
 		}

@@ -62,6 +62,10 @@ func TestRecordLanded(t *testing.T) {
 		"a missing tag is latest":                                 {"log", "docker.io/library/log:latest", "log@" + digestA, lastImageID("log@" + digestA), true},
 		"another registry is another name":                        {"log:2", "example.com/log:2", "log@" + digestA, lastImageID("log@" + digestA), false},
 		"an unreadable state has not":                             {"log:2", "log:1", "log@" + digestB, `{`, false},
+		"a state with a member of another type has not":           {"log:2", "log:1", "log@" + digestB, `{"mesh":{"lastContainerStatuses":{"log":{"imageID":1}}}}`, false},
+		"a state of 300 SidecarSets has not":                      {"log:2", "log:1", "log@" + digestB, members(300, func(int) string { return "{}" }), false},
+		"a state that is null says nothing":                       {"log:2", "log:1", "log@" + digestA, `null`, true},
+		"members that are null say nothing":                       {"log:2", "log:1", "log@" + digestA, `{"logging":null,"mesh":{"lastContainerStatuses":null},"other":{"lastContainerStatuses":{"log":null}}}`, true},
 		"the state of another SidecarSet says nothing":            {"log:2", "log:1", "log@" + digestA, `{"mesh":{"lastContainerStatuses":{"log":{"imageID":"log@` + digestA + `"}}}}`, true},
 		"an ID that was unknown before the update says nothing":   {"log:2", "log:1", "", lastImageID(""), true},
 		"a digest that runs has landed":                           {"log@" + digestA, "log@" + digestA, "log@" + digestA, "", true},
@@ -109,11 +113,11 @@ func TestFromPodReadsWhatStatusNeeds(t *testing.T) {
 		t.Errorf("active, ready, reported, mirror = %v %v %v %v", r.Active, r.Ready, r.Reported, r.Mirror)
 	}
 	logging, ok := r.Injection(podstate.MakeName("logging"))
-	if !ok || logging.Hash.Value() != "h1" {
+	if !ok || logging.Hash != podstate.MakeName("h1") {
 		t.Errorf("logging is recorded as %v, %v", logging, ok)
 	}
 	mesh, ok := r.Injection(podstate.MakeName("mesh"))
-	if !ok || mesh.Hash.Value() != "" {
+	if !ok || mesh.Hash != 0 {
 		t.Errorf("mesh is recorded as %v, %v; want an entry without a hash", mesh, ok)
 	}
 	if c, ok := r.Container(podstate.MakeName("setup")); !ok || !c.Init {
@@ -173,8 +177,8 @@ func TestRecordWorking(t *testing.T) {
 			if tc.annotation != "" {
 				pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = tc.annotation
 			}
-			if got, ok := podstate.FromPod(pod).Working("mesh"); got != tc.want || ok != tc.ok {
-				t.Errorf("Working = %q, %v; want %q, %v", got, ok, tc.want, tc.ok)
+			if got, ok := podstate.FromPod(pod).Working(podstate.MakeName("mesh")); got != podstate.MakeName(tc.want) || ok != tc.ok {
+				t.Errorf("Working = %v, %v; want %q, %v", got, ok, tc.want, tc.ok)
 			}
 		})
 	}

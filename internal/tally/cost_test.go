@@ -121,12 +121,16 @@ func TestMemoryPerTrackedPod(t *testing.T) {
 	if n, _ := tl.Count("mesh"); n.UpdatedReady != pods {
 		t.Errorf("counters = %+v, want all of %d Pods updated and ready", n.Counters, pods)
 	}
+	if estimate := int64(tl.Bytes() / pods); estimate < perPod/2 || estimate > perPod*2 {
+		t.Errorf("a tracked Pod is said to take %d bytes, and takes %d", estimate, perPod)
+	}
 	if perPod > bytesPerPod {
 		t.Errorf("a tracked Pod takes %d bytes, want %d at most", perPod, bytesPerPod)
 	}
 }
 
 func heap() int64 {
+	runtime.GC()
 	runtime.GC()
 	runtime.GC() // interned strings that nothing refers to go one cycle later
 	var m runtime.MemStats

@@ -104,13 +104,13 @@ func (w *world) recount(set *appsv1beta1.SidecarSet) tally.Counters {
 			pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		if !hasInjected(pod, set.Name) {
+		if len(pod.Labels) > manyLabels {
+			continue
+		}
+		if !hasInjected(pod, set.Name) || !contains(pod, set) {
 			if w.expected(set, pod) {
 				c.Uninjected++
 			}
-			continue
-		}
-		if !contains(pod, set) {
 			continue
 		}
 		c.Matched++
@@ -130,16 +130,16 @@ func (w *world) recount(set *appsv1beta1.SidecarSet) tally.Counters {
 }
 
 // revisions are the ControllerRevisions that matched Pods record.
-func (w *world) revisions(set *appsv1beta1.SidecarSet) []string {
-	var names []string
+func (w *world) revisions(set *appsv1beta1.SidecarSet) []podstate.Name {
+	var names []podstate.Name
 	for _, pod := range w.pods {
 		active := pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-		if !active || !w.selects(set, pod) || !hasInjected(pod, set.Name) || !contains(pod, set) {
+		if !active || len(pod.Labels) > manyLabels || !w.selects(set, pod) || !hasInjected(pod, set.Name) || !contains(pod, set) {
 			continue
 		}
 		var entries map[string]struct{ ControllerRevision string }
 		if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &entries) == nil && entries[set.Name].ControllerRevision != "" {
-			names = append(names, entries[set.Name].ControllerRevision)
+			names = append(names, podstate.MakeName(entries[set.Name].ControllerRevision))
 		}
 	}
 	slices.Sort(names)
@@ -187,7 +187,7 @@ func contains(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		names[c.Name] = true
 	}
-	for _, c := range set.Spec.Containers {
+	for _, c := range sidecarsOf(set) {
 		if c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade {
 			if _, ok := working(pod)[c.Name]; !ok || !names[c.Name+"-1"] || !names[c.Name+"-2"] {
 				return false
@@ -197,6 +197,17 @@ func contains(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
 		}
 	}
 	return true
+}
+
+// sidecarsOf are the containers and the native sidecars of a SidecarSet.
+func sidecarsOf(set *appsv1beta1.SidecarSet) []appsv1beta1.SidecarContainer {
+	all := slices.Clone(set.Spec.Containers)
+	for _, c := range set.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 func working(pod *corev1.Pod) map[string]string {
@@ -308,6 +319,22 @@ func (w *world) randomSet(r *rand.Rand) *appsv1beta1.SidecarSet {
 		hot.UpgradeStrategy.HotUpgradeEmptyImage = pick(r, "", "empty:1")
 		set.Spec.Containers = append(set.Spec.Containers, hot)
 	}
+	if r.IntN(3) == 0 {
+		init := appsv1beta1.SidecarContainer{Container: corev1.Container{Name: pick(r, "mesh", "native")}}
+		init.RestartPolicy = pick(r, nil, new(corev1.ContainerRestartPolicyAlways))
+		set.Spec.InitContainers = append(set.Spec.InitContainers, init)
+	}
+	return set
+}
+
+// manyLabels are more than a record holds.
+const manyLabels = 400
+
+func tooManyLabels() map[string]string {
+	set := map[string]string{"app": "web"}
+	for i := range manyLabels {
+		set[fmt.Sprint("example.com/", i)] = "x"
+	}
 	return set
 }
 
@@ -324,6 +351,9 @@ func (w *world) randomPod(r *rand.Rand) *corev1.Pod {
 // randomChange redraws what can change on a Pod.
 func (w *world) randomChange(r *rand.Rand, pod *corev1.Pod) {
 	pod.Labels = pick(r, nil, map[string]string{"app": "web"}, map[string]string{"app": "db", "x": "y"}, map[string]string{"x": "y"})
+	if r.IntN(16) == 0 {
+		pod.Labels = tooManyLabels()
+	}
 	for key, values := range map[string][]string{
 		corev1.MirrorPodAnnotationKey:      {"", "", "", "m"},
 		appsv1beta1.AnnotationInjectedList: {"", "s0", "s1,s2", "s0,s1,s2,s3", "s1"},
@@ -355,7 +385,7 @@ func (w *world) randomChange(r *rand.Rand, pod *corev1.Pod) {
 		}
 	}
 	if r.IntN(4) == 0 {
-		pod.Spec.InitContainers = []corev1.Container{{Name: pick(r, "mesh", "setup")}}
+		pod.Spec.InitContainers = []corev1.Container{{Name: pick(r, "mesh", "setup", "native")}}
 	}
 	pod.Status.Phase = pick(r, corev1.PodPending, corev1.PodRunning, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded)
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: pick(r, corev1.ConditionTrue, corev1.ConditionTrue, corev1.ConditionFalse)}}

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -48,6 +50,7 @@ const (
 
 // sidecarSet is what Pods are compared with, and the result.
 type sidecarSet struct {
+	label   string // its name
 	name    podstate.Name
 	program *inject.Program
 	terms
@@ -65,16 +68,18 @@ type sidecarSet struct {
 type terms struct {
 	hash     podstate.Name
 	base     podstate.Name // of a canary; the zero Name otherwise
-	sidecars []sidecar     // one per spec.containers
+	sidecars []sidecar
 	// recognisable is false for a SidecarSet that adds no container at all:
 	// admission then leaves no trace that one could miss.
 	recognisable bool
 }
 
-// sidecar is one of spec.containers. Native sidecars and other init containers
-// are not looked at: the Pod's Ready condition covers the former.
+// sidecar is one of spec.containers, or a native one of spec.initContainers.
+// Other init containers are not looked at: they are gone once the Pod runs.
 type sidecar struct {
-	name       string
+	name podstate.Name
+	// native sidecars are only looked for: the Pod's Ready condition says the rest.
+	native     bool
 	containers []podstate.Name // two for a hot-upgrade sidecar
 	emptyImage podstate.Name   // that its idle container must have; zero: any
 }
@@ -110,14 +115,25 @@ func termsOf(program *inject.Program) terms {
 	for i := range set.Spec.Containers {
 		t.sidecars = append(t.sidecars, sidecarOf(&set.Spec.Containers[i]))
 	}
+	for i := range set.Spec.InitContainers {
+		if c := &set.Spec.InitContainers[i]; isNative(c) {
+			native := sidecarOf(c)
+			native.native = true
+			t.sidecars = append(t.sidecars, native)
+		}
+	}
 	return t
+}
+
+func isNative(c *appsv1beta1.SidecarContainer) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 func sidecarOf(c *appsv1beta1.SidecarContainer) sidecar {
 	if c.UpgradeStrategy.UpgradeType != appsv1beta1.SidecarContainerHotUpgrade {
-		return sidecar{name: c.Name, containers: []podstate.Name{podstate.MakeName(c.Name)}}
+		return sidecar{name: podstate.MakeName(c.Name), containers: []podstate.Name{podstate.MakeName(c.Name)}}
 	}
-	hot := sidecar{name: c.Name, containers: []podstate.Name{
+	hot := sidecar{name: podstate.MakeName(c.Name), containers: []podstate.Name{
 		podstate.MakeName(c.Name + "-1"), podstate.MakeName(c.Name + "-2"),
 	}}
 	if image := c.UpgradeStrategy.HotUpgradeEmptyImage; image != "" {
@@ -132,17 +148,19 @@ func (t terms) equal(other terms) bool {
 }
 
 func (s sidecar) equal(other sidecar) bool {
-	return s.name == other.name && s.emptyImage == other.emptyImage && slices.Equal(s.containers, other.containers)
+	return s.name == other.name && s.native == other.native && s.emptyImage == other.emptyImage && slices.Equal(s.containers, other.containers)
 }
 
-// judge says what a Pod that the SidecarSet selects means to it.
+// judge says what a Pod that the SidecarSet selects means to it. What the Pod
+// lists counts for nothing if it lacks a sidecar: the list may be that of a
+// SidecarSet which was deleted and created again with other sidecars.
 func (s *sidecarSet) judge(r *podstate.Record) verdict {
 	injection, injected := r.Injection(s.name)
 	switch {
-	case !injected && s.recognisable:
-		return uninjected
-	case !injected || !s.containedIn(r):
+	case !s.recognisable && !injected:
 		return 0
+	case !injected || !s.containedIn(r):
+		return uninjected
 	}
 	v := matched
 	if injection.Hash == s.hash {
@@ -157,25 +175,20 @@ func (s *sidecarSet) judge(r *podstate.Record) verdict {
 // revisionOf is the ControllerRevision that a Pod records, zero for none.
 func (s *sidecarSet) revisionOf(r *podstate.Record) podstate.Name {
 	in, _ := r.Injection(s.name)
-	if in.Revision == noName {
-		return podstate.Name{}
-	}
 	return in.Revision
 }
-
-var noName = podstate.MakeName("")
 
 // swapRevision counts a Pod under another revision; zero is none.
 func (s *sidecarSet) swapRevision(from, to podstate.Name) {
 	if from == to {
 		return
 	}
-	if from != (podstate.Name{}) {
+	if from != 0 {
 		if s.revisions[from]--; s.revisions[from] == 0 {
 			delete(s.revisions, from)
 		}
 	}
-	if to != (podstate.Name{}) {
+	if to != 0 {
 		if s.revisions == nil {
 			s.revisions = make(map[podstate.Name]int32)
 		}
@@ -208,6 +221,9 @@ func (s *sidecarSet) settledIn(r *podstate.Record) bool {
 		return false
 	}
 	for i := range s.sidecars {
+		if s.sidecars[i].native {
+			continue
+		}
 		for _, name := range s.sidecars[i].containers {
 			if !r.Landed(s.name, name) {
 				return false
@@ -225,11 +241,11 @@ func (s *sidecar) hot() bool { return len(s.containers) == 2 }
 // upgradingIn says whether the idle container of a hot-upgrade sidecar has
 // anything but the empty image.
 func (s *sidecar) upgradingIn(r *podstate.Record) bool {
-	if !s.hot() || s.emptyImage == (podstate.Name{}) {
+	if !s.hot() || s.emptyImage == 0 {
 		return false
 	}
 	idle := s.containers[0]
-	if working, _ := r.Working(s.name); working == idle.Value() {
+	if working, _ := r.Working(s.name); working == idle {
 		idle = s.containers[1]
 	}
 	c, _ := r.Container(idle)

@@ -8,6 +8,7 @@ package tally
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,7 +21,7 @@ import (
 // Counters are the numbers of one SidecarSet's status.
 type Counters struct {
 	// Matched Pods are selected, active, have the SidecarSet in their injected
-	// list and contain its containers.
+	// list and contain all its sidecars.
 	Matched int32
 	// Updated Pods are matched and carry the current hash.
 	Updated int32
@@ -28,8 +29,9 @@ type Counters struct {
 	Ready int32
 	// UpdatedReady Pods are both.
 	UpdatedReady int32
-	// Uninjected Pods are selected and active and do not have the SidecarSet in
-	// their injected list, although admission would have injected it.
+	// Uninjected Pods are selected and active and lack a sidecar, or do not have
+	// the SidecarSet in their injected list, although admission would have
+	// injected it. Native sidecars count among the sidecars.
 	Uninjected int32
 }
 
@@ -50,11 +52,15 @@ type Options struct {
 // Tally holds the records and the counters. It belongs to one goroutine: no
 // method may run at the same time as another.
 type Tally struct {
-	excluded   map[podstate.Name]struct{}
+	excluded   map[podstate.Namespace]struct{}
 	catalog    *match.Catalog
 	sets       map[string]*sidecarSet
-	namespaces map[podstate.Name]*namespace
+	namespaces map[podstate.Namespace]*namespace
 	pods       int
+
+	uncounted, bytes int
+	// labels is how many Pods have a set of labels, so that its bytes count once.
+	labels map[podstate.LabelSet]int32
 
 	// pass tells the Pods of the last Replace from those it did not mention.
 	pass    uint32
@@ -73,6 +79,8 @@ type pod struct {
 	pass   uint32
 }
 
+const shareBytes = 24
+
 // share is what a Pod contributes to a SidecarSet that selects it.
 type share struct {
 	set     *sidecarSet
@@ -84,18 +92,26 @@ type share struct {
 // New returns a Tally without Pods and SidecarSets.
 func New(o Options) *Tally {
 	t := &Tally{
-		excluded:   make(map[podstate.Name]struct{}, len(o.ExcludedNamespaces)),
+		excluded:   make(map[podstate.Namespace]struct{}, len(o.ExcludedNamespaces)),
 		sets:       make(map[string]*sidecarSet),
-		namespaces: make(map[podstate.Name]*namespace),
+		namespaces: make(map[podstate.Namespace]*namespace),
+		labels:     make(map[podstate.LabelSet]int32),
 	}
 	for _, name := range o.ExcludedNamespaces {
-		t.excluded[podstate.MakeName(name)] = struct{}{}
+		t.excluded[podstate.MakeNamespace(name)] = struct{}{}
 	}
 	return t
 }
 
 // Pods is the number of Pods that are tracked.
 func (t *Tally) Pods() int { return t.pods }
+
+// Uncounted is how many of them count nowhere, since their records would be too
+// large. Whether a SidecarSet selects them is not known.
+func (t *Tally) Uncounted() int { return t.uncounted }
+
+// Bytes estimates what the tracked Pods take.
+func (t *Tally) Bytes() int { return t.bytes }
 
 // Count returns the counters of a SidecarSet of the current Catalog.
 func (t *Tally) Count(sidecarSet string) (Count, bool) {
@@ -106,18 +122,14 @@ func (t *Tally) Count(sidecarSet string) (Count, bool) {
 	return Count{Counters: s.counters, Program: s.program}, true
 }
 
-// Revisions returns the names of the ControllerRevisions that matched Pods of a
-// SidecarSet record, in no order.
-func (t *Tally) Revisions(sidecarSet string) []string {
+// Revisions returns what matched Pods of a SidecarSet record as the name of their
+// ControllerRevision, in no order.
+func (t *Tally) Revisions(sidecarSet string) []podstate.Name {
 	s, ok := t.sets[sidecarSet]
 	if !ok {
 		return nil
 	}
-	names := make([]string, 0, len(s.revisions))
-	for name := range s.revisions {
-		names = append(names, name.Value())
-	}
-	return names
+	return slices.Collect(maps.Keys(s.revisions))
 }
 
 // Changed calls report with the name of each SidecarSet whose Count is not what
@@ -128,7 +140,7 @@ func (t *Tally) Changed(report func(sidecarSet string)) {
 		s.touched = false
 		if now := (Count{s.counters, s.program}); s.removed || now != s.reported {
 			s.reported = now
-			report(s.name.Value())
+			report(s.label)
 		}
 	}
 	t.touched = t.touched[:0]
@@ -148,11 +160,15 @@ func (t *Tally) Set(r *podstate.Record) {
 		ns.pods[r.Name] = p
 		t.pods++
 	}
-	selectAgain := !known || p.record.Labels != r.Labels
+	before := p.record
 	p.record, p.pass = r, t.pass
-	if selectAgain {
+	t.weigh(before, r)
+	switch {
+	case r.TooLarge:
+		t.assign(p, nil)
+	case before == nil || before.TooLarge || before.Labels != r.Labels:
 		t.assign(p, t.selecting(ns, r.Labels))
-	} else {
+	default:
 		t.judge(p)
 	}
 }
@@ -171,7 +187,7 @@ func (t *Tally) Delete(r *podstate.Record) {
 
 // DeleteNamed removes the Pod of that name, whichever it is.
 func (t *Tally) DeleteNamed(namespace, name string) {
-	t.forget(podstate.MakeName(namespace), name)
+	t.forget(podstate.MakeNamespace(namespace), name)
 }
 
 // Replace makes the given Pods the only ones.
@@ -189,7 +205,7 @@ func (t *Tally) Replace(records []*podstate.Record) {
 	}
 }
 
-func (t *Tally) forget(namespaceName podstate.Name, name string) {
+func (t *Tally) forget(namespaceName podstate.Namespace, name string) {
 	ns := t.namespaces[namespaceName]
 	if ns == nil {
 		return
@@ -199,6 +215,7 @@ func (t *Tally) forget(namespaceName podstate.Name, name string) {
 		return
 	}
 	t.assign(p, nil)
+	t.weigh(p.record, nil)
 	delete(ns.pods, name)
 	t.pods--
 	if len(ns.pods) == 0 {
@@ -206,7 +223,38 @@ func (t *Tally) forget(namespaceName podstate.Name, name string) {
 	}
 }
 
-func (t *Tally) namespace(name podstate.Name) *namespace {
+// weigh moves Bytes and Uncounted from one record of a Pod to the next; nil is
+// none.
+func (t *Tally) weigh(from, to *podstate.Record) {
+	if from != nil {
+		t.bytes -= from.Bytes()
+		if from.TooLarge {
+			t.uncounted--
+		}
+	}
+	if to != nil {
+		t.bytes += to.Bytes()
+		if to.TooLarge {
+			t.uncounted++
+		}
+	}
+	if from != nil && to != nil && from.Labels == to.Labels {
+		return
+	}
+	if to != nil {
+		if t.labels[to.Labels]++; t.labels[to.Labels] == 1 {
+			t.bytes += to.Labels.Bytes()
+		}
+	}
+	if from != nil {
+		if t.labels[from.Labels]--; t.labels[from.Labels] == 0 {
+			t.bytes -= from.Labels.Bytes()
+			delete(t.labels, from.Labels)
+		}
+	}
+}
+
+func (t *Tally) namespace(name podstate.Namespace) *namespace {
 	ns, ok := t.namespaces[name]
 	if !ok {
 		ns = &namespace{name: name.Value(), pods: make(map[string]*pod)}
@@ -246,7 +294,7 @@ func (t *Tally) setPrograms(next *match.Catalog) change {
 		delete(left, name)
 		s, known := t.sets[name]
 		if !known {
-			s = &sidecarSet{name: podstate.MakeName(name)}
+			s = &sidecarSet{label: name, name: podstate.MakeName(name)}
 			t.sets[name] = s
 		}
 		if s.program != program {
@@ -289,6 +337,9 @@ func namespaceLabels(catalog *match.Catalog, namespace string) labels.Set {
 func (t *Tally) reselect(ns *namespace) {
 	known := make(map[podstate.LabelSet][]*sidecarSet)
 	for _, p := range ns.pods {
+		if p.record.TooLarge {
+			continue
+		}
 		sets, ok := known[p.record.Labels]
 		if !ok {
 			sets = t.selecting(ns, p.record.Labels)
@@ -318,8 +369,9 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 	for _, sh := range p.shares {
 		t.move(sh.set, sh.verdict, 0)
-		sh.set.swapRevision(sh.revision, podstate.Name{})
+		sh.set.swapRevision(sh.revision, 0)
 	}
+	t.bytes += (len(sets) - len(p.shares)) * shareBytes
 	p.shares = nil
 	if len(sets) == 0 {
 		return

@@ -45,6 +45,7 @@ func TestTallyEqualsARecount(t *testing.T) {
 				if got, want := tl.Pods(), w.activePods(); got != want {
 					t.Fatalf("step %d, %s: %d Pods are tracked, want %d", step, what, got, want)
 				}
+				checkWeight(t, w, tl, what)
 			}
 		})
 	}
@@ -66,6 +67,18 @@ func checkReports(t *testing.T, tl *tally.Tally, reported map[string]tally.Count
 		if exists {
 			reported[name] = now
 		}
+	}
+}
+
+// checkWeight compares Bytes and Uncounted with those of a Tally that has seen
+// nothing but what there is now.
+func checkWeight(t *testing.T, w *world, tl *tally.Tally, what string) {
+	t.Helper()
+	fresh := newTally()
+	fresh.SetCatalog(w.catalog())
+	fresh.Replace(w.records())
+	if tl.Bytes() != fresh.Bytes() || tl.Uncounted() != fresh.Uncounted() {
+		t.Fatalf("%s: %d bytes, %d Pods uncounted; anew %d and %d", what, tl.Bytes(), tl.Uncounted(), fresh.Bytes(), fresh.Uncounted())
 	}
 }
 
@@ -183,7 +196,7 @@ func (w *world) editSet(r *rand.Rand, tl *tally.Tally) string {
 			set.Spec.Containers[i].UpgradeStrategy.HotUpgradeEmptyImage = pick(r, "", "empty:1", "hot:1")
 		}
 	case 5:
-		set.Spec.Containers = other.Spec.Containers
+		set.Spec.Containers, set.Spec.InitContainers = other.Spec.Containers, other.Spec.InitContainers
 	case 6:
 		set.Spec.NamespaceSelector = other.Spec.NamespaceSelector
 	}
@@ -213,7 +226,7 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 
 func TestTallyWithoutACatalogCountsNothing(t *testing.T) {
 	tl := newTally()
-	tl.Set(&podstate.Record{Namespace: podstate.MakeName("a"), Name: "p", Active: true})
+	tl.Set(&podstate.Record{Namespace: podstate.MakeNamespace("a"), Name: "p", Active: true})
 	if _, ok := tl.Count("s0"); ok || tl.Pods() != 1 {
 		t.Errorf("counted %v, %d Pods; want false, 1", ok, tl.Pods())
 	}

@@ -410,8 +410,8 @@ type SidecarSetStatus struct {
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
 
 	// uninjectedPods is the number of running Pods that the selectors match and
-	// that do not carry the sidecars: created before the SidecarSet, while it was
-	// paused, or while its webhook could not be reached.
+	// that lack at least one of the sidecars: created before the SidecarSet, while
+	// it was paused, or while its webhook could not be reached.
 	UninjectedPods int32 `json:"uninjectedPods,omitempty"`
 	// conditions describe the state of this SidecarSet for people and for kubectl
 	// wait. Accepted: the operator can use the object. Ready: the next Pod that

@@ -1,0 +1,69 @@
+package podstate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// MaxRecordBytes bounds what is kept of one Pod, by an estimate of everything
+// that the Pod's author decides about: its name, labels, containers and injected
+// list, and the notes of updates. As it is allocated, and with what package tally
+// keeps for each Pod, that is less than 4 KB. A Pod with ten containers may have
+// 2 KB of labels, one with 1 KB of labels 60 containers.
+const MaxRecordBytes = 3 << 10
+
+// What the parts of a record take.
+const (
+	recordBytes    = 300 // Record, UID, and what package tally takes for a Pod
+	containerBytes = 24
+	injectionBytes = 24
+	noteBytes      = 16
+)
+
+// tooLarge says whether a Pod's record would take more than MaxRecordBytes. It
+// looks at no more of the Pod than it takes to tell.
+func tooLarge(pod *corev1.Pod) bool {
+	size := recordBytes + len(pod.Name)
+	if list := pod.Annotations[appsv1beta1.AnnotationInjectedList]; list != "" {
+		if tooManyNames(list) {
+			return true
+		}
+		size += countNames(list)*injectionBytes + countContainers(pod)*containerBytes
+		for _, notes := range []string{appsv1beta1.AnnotationInPlaceUpdateState, appsv1beta1.AnnotationWorkingHotUpgradeContainer} {
+			if pod.Annotations[notes] != "" {
+				size += countContainers(pod) * noteBytes
+			}
+		}
+	}
+	for key, value := range pod.Labels {
+		if size += len(key) + len(value) + len("=,"); size > MaxRecordBytes {
+			return true
+		}
+	}
+	return size > MaxRecordBytes
+}
+
+func countContainers(pod *corev1.Pod) int {
+	return len(pod.Spec.InitContainers) + len(pod.Spec.Containers)
+}
+
+// Bytes estimates what is kept of the Pod, without its labels, which many Pods
+// share.
+func (r *Record) Bytes() int {
+	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes
+	if r.update != nil {
+		size += (len(r.update.waiting) + len(r.update.working)) * noteBytes
+	}
+	return size
+}
+
+// Bytes estimates what the set takes, once for all Pods that have it.
+func (s LabelSet) Bytes() int {
+	if s == (LabelSet{}) {
+		return 0
+	}
+	return labelSetBytes + len(s.text.Value())
+}
+
+const labelSetBytes = 100 // what interning takes for a string, and package tally for a set

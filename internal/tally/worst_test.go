@@ -1,0 +1,162 @@
+package tally_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// mostBytesPerPod bounds what one Pod takes of the leader, whatever its author
+// writes into it.
+const mostBytesPerPod = 4096
+
+// mostAllocations bounds the work of one event, which BenchmarkWorstPodRecord
+// times: a few for each of 256 entries.
+const mostAllocations = 1000
+
+// worstPods are Pods that an API server stores (1.5 MiB, 256 KiB of annotations)
+// and that are as expensive as one can think of. No string of one occurs in
+// another.
+var worstPods = map[string]func(pod *corev1.Pod, serial string){
+	"a list of 254 KB": func(pod *corev1.Pod, serial string) {
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = repeat(254<<10, func(i int) string { return fmt.Sprint(serial, i, ",") })
+	},
+	"a list as long as is read": func(pod *corev1.Pod, serial string) {
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = repeat(63<<10, func(i int) string { return fmt.Sprint(serial, strings.Repeat("x", 253-20), i, ",") })
+	},
+	"long names, hashes and revisions": func(pod *corev1.Pod, serial string) {
+		var list, hashes strings.Builder
+		for i := range 60 {
+			name := fmt.Sprint(serial, strings.Repeat("n", 220), i)
+			fmt.Fprintf(&list, "%s,", name)
+			fmt.Fprintf(&hashes, `,"%s":{"hash":"%s%s%d","controllerRevision":"%[1]s-%[3]s"}`, name, strings.Repeat("h", 200), serial, i)
+		}
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = list.String()
+		pod.Annotations[appsv1beta1.AnnotationHash] = "{" + hashes.String()[1:] + "}"
+	},
+	"a megabyte of labels": func(pod *corev1.Pod, serial string) {
+		for i := range 20_000 {
+			pod.Labels[fmt.Sprint(serial, i)] = strings.Repeat("v", 40)
+		}
+	},
+	"many labels": func(pod *corev1.Pod, serial string) {
+		for i := range 40 {
+			pod.Labels[fmt.Sprint("example.com/", serial, i)] = strings.Repeat("v", 40)
+		}
+	},
+	"many containers": func(pod *corev1.Pod, serial string) {
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log"
+		addContainers(pod, 5000, func(i int) (string, string) { return fmt.Sprint(serial, "-", i), fmt.Sprint(serial, "/", i, ":v1") })
+	},
+	"long images": func(pod *corev1.Pod, serial string) {
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log"
+		addContainers(pod, 60, func(i int) (string, string) {
+			return fmt.Sprint("c", i), fmt.Sprint(serial, i, strings.Repeat("i", 10<<10), "@sha256:", serial)
+		})
+	},
+	"a long history of updates": func(pod *corev1.Pod, serial string) {
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log"
+		addContainers(pod, 40, func(i int) (string, string) { return fmt.Sprint("c", i), fmt.Sprint(serial, i) })
+		pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = "{" + repeat(60<<10, func(i int) string {
+			return fmt.Sprintf(`"%s%d":"%[1]s%[3]s",`, serial, i, strings.Repeat("w", 1600))
+		}) + `"x":""}`
+		pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = "{" + repeat(60<<10, func(i int) string {
+			return fmt.Sprintf(`"%s%d%[4]s":{"lastContainerStatuses":{"c%[3]d":{"imageID":"id"}}},`, serial, i, i%40, strings.Repeat("s", 700))
+		}) + `"x":{}}`
+	},
+	"values of 64 KiB": func(pod *corev1.Pod, serial string) {
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log" + strings.Repeat(" ", 60<<10)
+		addContainers(pod, 40, func(i int) (string, string) { return fmt.Sprint("c", i), fmt.Sprint(serial, i) })
+		long := "{" + strings.Repeat(" ", 60<<10) + `"log":"` + serial + `"}`
+		pod.Annotations[appsv1beta1.AnnotationHash] = long
+		pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = long
+		pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = "{" + strings.Repeat(" ", 60<<10) + "}"
+	},
+}
+
+func repeat(size int, piece func(int) string) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size; i++ {
+		b.WriteString(piece(i))
+	}
+	return b.String()
+}
+
+func addContainers(pod *corev1.Pod, n int, of func(int) (name, image string)) {
+	for i := range n {
+		name, image := of(i)
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name, Image: image})
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: name, ImageID: "id"})
+	}
+}
+
+func worstPod(serial int, fill func(*corev1.Pod, string)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "a", Name: fmt.Sprintf("%0253d", serial), UID: types.UID(fmt.Sprintf("3f0c1d2e-4b5a-4c6d-8e7f-%012d", serial)),
+		Labels: map[string]string{"app": "web"}, Annotations: map[string]string{},
+	}}
+	pod.Status.Phase = corev1.PodRunning
+	fill(pod, fmt.Sprintf("%05x", serial))
+	return pod
+}
+
+func TestNoPodTakesMoreThanItsBound(t *testing.T) {
+	const pods = 50
+	for name, fill := range worstPods {
+		t.Run(name, func(t *testing.T) {
+			w, tl := newWorld(t), newTally()
+			w.put(fixtureSet("log", "log"))
+			tl.SetCatalog(w.catalog())
+			before := heap()
+			for i := range pods {
+				tl.Set(podstate.FromPod(decoded(t, worstPod(i, fill))))
+			}
+			perPod := (heap() - before) / pods
+			t.Logf("%d bytes for each Pod", perPod)
+			if perPod > mostBytesPerPod {
+				t.Errorf("a Pod takes %d bytes, want %d at most", perPod, mostBytesPerPod)
+			}
+			if tl.Pods() != pods {
+				t.Errorf("%d Pods are tracked, want %d", tl.Pods(), pods)
+			}
+			pod := worstPod(0, fill)
+			if n := testing.AllocsPerRun(1, func() { podstate.FromPod(pod) }); n > mostAllocations {
+				t.Errorf("an event makes %v allocations, want %d at most", n, mostAllocations)
+			}
+		})
+	}
+}
+
+// fixtureSet is a SidecarSet for Pods labelled app=web.
+func fixtureSet(name string, containers ...string) *appsv1beta1.SidecarSet {
+	set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{appsv1beta1.AnnotationHash: "h1"}}}
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	for _, container := range containers {
+		set.Spec.Containers = append(set.Spec.Containers, appsv1beta1.SidecarContainer{Container: corev1.Container{Name: container}})
+	}
+	return set
+}
+
+// BenchmarkWorstPodRecord is what the goroutine that counts spends on one event
+// of a Pod that was made to be expensive; the goal is a millisecond.
+func BenchmarkWorstPodRecord(b *testing.B) {
+	for name, fill := range worstPods {
+		pod := decoded(b, worstPod(1, fill))
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			start, n := cpu(b), 0
+			for b.Loop() {
+				n++
+				podstate.FromPod(pod)
+			}
+			b.ReportMetric(float64(cpu(b)-start)/float64(n), "cpu-ns/op")
+		})
+	}
+}
