@@ -159,7 +159,8 @@ func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *clust
 func (l *podWebhookLeader) judged(t *testing.T) status.Readiness {
 	t.Helper()
 	_, _ = l.pass(t.Context()) // what is wrong stands in the answer
-	said := l.board.of("log", 1)
+	program, _ := l.sets.Current().Get("log")
+	said := l.board.of("log", program.Set.UID, 1)
 	if said == nil {
 		t.Fatal("the leader says nothing")
 	}

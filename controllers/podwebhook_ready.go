@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -27,8 +28,10 @@ type readinessBoard struct {
 	known map[string]boardEntry
 }
 
-// boardEntry is about one generation.
+// boardEntry is about one generation of one object. The name alone does not say
+// which: a SidecarSet that is deleted and created again has generation 1 again.
 type boardEntry struct {
+	uid        types.UID
 	generation int64
 	readiness  status.Readiness
 }
@@ -38,21 +41,21 @@ func newReadinessBoard() *readinessBoard {
 }
 
 // of returns what is known about a generation of a SidecarSet; nil if nothing is.
-func (b *readinessBoard) of(sidecarSet string, generation int64) *status.Readiness {
+func (b *readinessBoard) of(sidecarSet string, uid types.UID, generation int64) *status.Readiness {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, ok := b.known[sidecarSet]
-	if !ok || known.generation != generation {
+	if !ok || known.uid != uid || known.generation != generation {
 		return nil
 	}
 	return new(known.readiness)
 }
 
 // readyGeneration is the generation of a SidecarSet that is ready; 0 if none is.
-func (b *readinessBoard) readyGeneration(sidecarSet string) int64 {
+func (b *readinessBoard) readyGeneration(sidecarSet string, uid types.UID) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known := b.known[sidecarSet]; known.readiness.Ready {
+	if known := b.known[sidecarSet]; known.uid == uid && known.readiness.Ready {
 		return known.generation
 	}
 	return 0
@@ -95,7 +98,7 @@ func (l *podWebhookLeader) judge(ctx context.Context, v *podWebhookView) bool {
 			}
 		}
 		waiting = waiting || !readiness.Ready
-		next[program.Name()] = boardEntry{program.Set.Generation, readiness}
+		next[program.Name()] = boardEntry{program.Set.UID, program.Set.Generation, readiness}
 	}
 	if l.probe != nil {
 		l.probe.forget(v.programs)

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,20 +43,24 @@ const recheckProblem = 5 * time.Second
 // Reconcile brings one SidecarSet's status up to date, at most once per
 // writeInterval.
 func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if rest := r.pace.rest(req.Name, r.clock.Now()); rest > 0 && !r.becameReady(req.Name) {
-		return ctrl.Result{RequeueAfter: rest}, nil
+	object := newSidecarSet()
+	err := r.reader.Get(ctx, client.ObjectKey{Name: req.Name}, object)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return ctrl.Result{}, fmt.Errorf("reading SidecarSet %s: %w", req.Name, err)
+	}
+	exists := err == nil
+	if exists {
+		if rest := r.pace.rest(req.Name, object.GetUID(), r.clock.Now()); rest > 0 && !r.becameReady(object) {
+			return ctrl.Result{RequeueAfter: rest}, nil
+		}
 	}
 	n, err := r.pods.count(ctx, req.Name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("counting Pods of SidecarSet %s: %w", req.Name, err)
-	}
-	object := newSidecarSet()
-	switch err := r.reader.Get(ctx, client.ObjectKey{Name: req.Name}, object); {
-	case apierrors.IsNotFound(err):
+	case !exists:
 		r.forget(req.Name)
 		return ctrl.Result{}, nil
-	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("reading SidecarSet %s: %w", req.Name, err)
 	case !n.Synced:
 		return ctrl.Result{}, nil
 	}
@@ -79,7 +84,7 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 			return ctrl.Result{}, recording // an observed generation is a recorded one
 		}
 	}
-	seen.Readiness = r.board.of(req.Name, seen.Generation)
+	seen.Readiness = r.board.of(req.Name, object.GetUID(), seen.Generation)
 	result, err := r.writeStatus(ctx, object, seen)
 	err = errors.Join(err, recording)
 	if err == nil && !n.Known && result.IsZero() {
@@ -91,8 +96,9 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 // becameReady says whether a SidecarSet is ready whose status has not been told.
 // Somebody may be waiting for that, so it is written at once; it happens once per
 // generation.
-func (r *SidecarSetReconciler) becameReady(sidecarSet string) bool {
-	return r.pace.tellsReadyOf(sidecarSet) < r.board.readyGeneration(sidecarSet)
+func (r *SidecarSetReconciler) becameReady(object *unstructured.Unstructured) bool {
+	name, uid := object.GetName(), object.GetUID()
+	return r.pace.tellsReadyOf(name, uid) < r.board.readyGeneration(name, uid)
 }
 
 // describes says whether what was counted with a Program may be written to an
@@ -123,49 +129,65 @@ func (r *SidecarSetReconciler) forget(sidecarSet string) {
 type pace struct {
 	interval time.Duration
 
-	mu      sync.Mutex
-	written map[string]time.Time
-	ready   map[string]int64 // the newest generation that was said to be ready
+	mu    sync.Mutex
+	known map[string]paced
+}
+
+// paced is about one object: one that is deleted and created again under its
+// name owes nothing to the first.
+type paced struct {
+	uid     types.UID
+	written time.Time
+	ready   int64 // the newest generation that was said to be ready
 }
 
 func newPace(interval time.Duration) *pace {
-	return &pace{interval: interval, written: make(map[string]time.Time), ready: make(map[string]int64)}
+	return &pace{interval: interval, known: make(map[string]paced)}
 }
 
 // rest is how long it is until the next write may happen.
-func (p *pace) rest(sidecarSet string, now time.Time) time.Duration {
+func (p *pace) rest(sidecarSet string, uid types.UID, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	last, ok := p.written[sidecarSet]
-	if !ok {
+	last, ok := p.known[sidecarSet]
+	if !ok || last.uid != uid {
 		return 0
 	}
 	// A clock that was set back must not stop the writing.
-	return min(p.interval, last.Add(p.interval).Sub(now))
+	return min(p.interval, last.written.Add(p.interval).Sub(now))
 }
 
-func (p *pace) wrote(sidecarSet string, now time.Time) {
+func (p *pace) wrote(sidecarSet string, uid types.UID, now time.Time) {
+	p.note(sidecarSet, uid, func(known *paced) { known.written = now })
+}
+
+// saysReady notes that the status says of a generation that it is ready.
+func (p *pace) saysReady(sidecarSet string, uid types.UID, generation int64) {
+	p.note(sidecarSet, uid, func(known *paced) { known.ready = generation })
+}
+
+func (p *pace) note(sidecarSet string, uid types.UID, change func(*paced)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.written[sidecarSet] = now
+	known := p.known[sidecarSet]
+	if known.uid != uid {
+		known = paced{uid: uid}
+	}
+	change(&known)
+	p.known[sidecarSet] = known
+}
+
+func (p *pace) tellsReadyOf(sidecarSet string, uid types.UID) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.known[sidecarSet]; known.uid == uid {
+		return known.ready
+	}
+	return 0
 }
 
 func (p *pace) forget(sidecarSet string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.written, sidecarSet)
-	delete(p.ready, sidecarSet)
-}
-
-// saysReady notes that the status says of a generation that it is ready.
-func (p *pace) saysReady(sidecarSet string, generation int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ready[sidecarSet] = generation
-}
-
-func (p *pace) tellsReadyOf(sidecarSet string) int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ready[sidecarSet]
+	delete(p.known, sidecarSet)
 }

@@ -270,8 +270,8 @@ func TestReconcileForgetsADeletedSidecarSet(t *testing.T) {
 	r.store.cached = nil
 	r.clock.SetTime(r.clock.Now().Add(writeInterval))
 	r.reconcile(t)
-	if n := metricsOf(r.m.matched); n != 0 || len(r.pace.written) != 0 {
-		t.Errorf("%d gauges and %d writes are remembered", n, len(r.pace.written))
+	if n := metricsOf(r.m.matched); n != 0 || len(r.pace.known) != 0 {
+		t.Errorf("%d gauges and %d writes are remembered", n, len(r.pace.known))
 	}
 }
 
@@ -336,11 +336,11 @@ func (q *queue) run(t *testing.T) {
 
 func TestPaceSurvivesAClockThatIsSetBack(t *testing.T) {
 	p, now := newPace(time.Second), time.Unix(1000, 0)
-	p.wrote("log", now)
-	if rest := p.rest("log", now.Add(-time.Hour)); rest != time.Second {
+	p.wrote("log", "uid", now)
+	if rest := p.rest("log", "uid", now.Add(-time.Hour)); rest != time.Second {
 		t.Errorf("rest = %v, want a second at most", rest)
 	}
-	if rest := p.rest("log", now.Add(time.Second)); rest > 0 {
+	if rest := p.rest("log", "uid", now.Add(time.Second)); rest > 0 {
 		t.Errorf("rest = %v after a second", rest)
 	}
 }

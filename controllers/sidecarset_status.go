@@ -26,7 +26,7 @@ func (r *SidecarSetReconciler) writeStatus(ctx context.Context, object *unstruct
 	}
 	next := status.Next(previous, seen)
 	if seen.Readiness != nil && seen.Readiness.Ready {
-		r.pace.saysReady(object.GetName(), seen.Generation)
+		r.pace.saysReady(object.GetName(), object.GetUID(), seen.Generation)
 	}
 	if status.Equal(previous, next) {
 		return ctrl.Result{}, nil
@@ -36,7 +36,7 @@ func (r *SidecarSetReconciler) writeStatus(ctx context.Context, object *unstruct
 		return ctrl.Result{}, err
 	}
 	name := object.GetName()
-	r.pace.wrote(name, r.clock.Now())
+	r.pace.wrote(name, object.GetUID(), r.clock.Now())
 	switch err := r.status.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); {
 	case apierrors.IsNotFound(err):
 		return ctrl.Result{}, nil
