@@ -188,7 +188,7 @@ func (a *admission) answer(w http.ResponseWriter, r *http.Request) admissionResu
 		return a.deny(w, resultInvalid, http.StatusBadRequest, malformed(err))
 	case a.problem != nil:
 		return a.fail(w, resultError, a.problem)
-	case a.ignored || selected && a.rev.leftAlone():
+	case a.ignored:
 		return a.allow(w, resultIgnored)
 	case !selected:
 		return a.allow(w, resultNotSelected)

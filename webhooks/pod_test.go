@@ -218,8 +218,8 @@ func TestPodInjectorAnswersItsOwnResultWithNoPatch(t *testing.T) {
 	}
 }
 
-// Everything that is not the creation of a live Pod in a namespace of users is
-// allowed as it is.
+// Everything that is not the creation of a Pod in a namespace of users is allowed
+// as it is, and so is the kubelet's mirror Pod.
 func TestPodInjectorLeavesAlone(t *testing.T) {
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
 	in := func(r map[string]any) map[string]any { return r["request"].(map[string]any) }
@@ -249,11 +249,6 @@ func TestPodInjectorLeavesAlone(t *testing.T) {
 		"a mirror Pod": func(r map[string]any) {
 			object(r)["metadata"].(map[string]any)["annotations"] = map[string]any{"kubernetes.io/config.mirror": "abc"}
 		},
-		"a Pod that is going away": func(r map[string]any) {
-			object(r)["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-20T21:58:28Z"
-		},
-		"a Pod that has succeeded": func(r map[string]any) { object(r)["status"] = map[string]any{"phase": "Succeeded"} },
-		"a Pod that has failed":    func(r map[string]any) { object(r)["status"] = map[string]any{"phase": "Failed"} },
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -262,6 +257,31 @@ func TestPodInjectorLeavesAlone(t *testing.T) {
 			answer := review(t, injector(catalog, nil), encode(t, envelope))
 			if !answer.Allowed || answer.Patch != nil || answer.UID != "uid-1" {
 				t.Errorf("got allowed=%t patch=%s uid=%s", answer.Allowed, answer.Patch, answer.UID)
+			}
+		})
+	}
+}
+
+// A manifest may hold what another Pod, which this one is a copy of, had come to.
+// The API server resets it after the webhooks, so that the new Pod runs.
+func TestPodInjectorIgnoresWhatAManifestSaysAboutThePodsEnd(t *testing.T) {
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	tests := map[string]func(pod map[string]any){
+		"phase Failed":             func(pod map[string]any) { pod["status"] = map[string]any{"phase": "Failed", "reason": "Evicted"} },
+		"phase Succeeded":          func(pod map[string]any) { pod["status"] = map[string]any{"phase": "Succeeded"} },
+		"a status of another type": func(pod map[string]any) { pod["status"] = "Failed" },
+		"a phase of another type":  func(pod map[string]any) { pod["status"] = map[string]any{"phase": []any{"Failed"}} },
+		"a time of deletion": func(pod map[string]any) {
+			pod["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-20T21:58:28Z"
+		},
+		"a time of deletion as text": func(pod map[string]any) { pod["metadata"].(map[string]any)["deletionTimestamp"] = "yesterday" },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
+			change(pod)
+			if answer := review(t, injector(catalog, nil), encode(t, request(pod))); !answer.Allowed || len(answer.Patch) == 0 {
+				t.Errorf("allowed %v, patch %q", answer.Allowed, answer.Patch)
 			}
 		})
 	}

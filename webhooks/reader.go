@@ -208,16 +208,6 @@ func (r *reader) textMap() map[string]string {
 	return values
 }
 
-// present steps over a value and reports whether it is anything but null.
-func (r *reader) present() bool {
-	if r.err != nil {
-		return false
-	}
-	something := r.dec.PeekKind() != 'n'
-	r.skip()
-	return something && r.err == nil
-}
-
 // skip steps over a value of any type.
 func (r *reader) skip() {
 	if r.err == nil {

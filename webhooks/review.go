@@ -11,13 +11,11 @@ import (
 const (
 	reviewKind       = "AdmissionReview"
 	reviewAPIVersion = "admission.k8s.io/v1"
-
-	// annotationMirror marks the API server's image of a Pod that a kubelet runs
-	// from a file; changing it would change nothing on the node.
-	annotationMirror = "kubernetes.io/config.mirror"
 )
 
-// review is what one AdmissionReview says, as far as it had to be read.
+// review is what one AdmissionReview says, as far as it had to be read. The status
+// of a Pod being created is not read: it is the manifest's, and the API server
+// resets it after the webhooks. So it does with deletionTimestamp, before them.
 type review struct {
 	kind, apiVersion string // of the envelope
 	hasRequest       bool
@@ -28,8 +26,6 @@ type review struct {
 	hasObject, hasMetadata, hasSpec bool
 	// name is the Pod's name, or its generateName where it has none yet.
 	name, generateName string
-	deleting           bool
-	phase              string
 	pod                inject.PodView
 }
 
@@ -39,13 +35,6 @@ func (r *review) podName() string {
 		return r.namespace + "/" + r.generateName + "*"
 	}
 	return r.namespace + "/" + r.name
-}
-
-// leftAlone reports whether the Pod is one that nothing is injected into,
-// whatever selects it: a mirror Pod, or one that has ended or is going away.
-func (r *review) leftAlone() bool {
-	_, mirror := r.pod.Annotations[annotationMirror]
-	return mirror || r.deleting || r.phase == "Succeeded" || r.phase == "Failed"
 }
 
 // identified reports whether what every request has to say has been read.
@@ -72,10 +61,9 @@ var (
 	envelopeMembers  = []string{"kind", "apiVersion", "request"}
 	requestMembers   = []string{"uid", "resource", "subResource", "namespace", "operation", "object"}
 	resourceMembers  = []string{"group", "resource"}
-	podMembers       = []string{"metadata", "spec", "status"}
-	metadataMembers  = []string{"name", "generateName", "labels", "annotations", "deletionTimestamp"}
+	podMembers       = []string{"metadata", "spec"}
+	metadataMembers  = []string{"name", "generateName", "labels", "annotations"}
 	specMembers      = []string{"initContainers", "containers", "volumes", "imagePullSecrets"}
-	statusMembers    = []string{"phase"}
 	containerMembers = []string{"name", "image", "env", "volumeMounts", "volumeDevices", "resources", "restartPolicy"}
 	envMembers       = []string{"name", "value"}
 	nameMember       = []string{"name"}
@@ -200,8 +188,6 @@ func (r *reviewReader) readPod() bool {
 			r.rev.hasMetadata = r.readMetadata()
 		case "spec":
 			r.rev.hasSpec = r.readSpec()
-		case "status":
-			r.readStatus()
 		}
 	})
 }
@@ -219,8 +205,6 @@ func (r *reviewReader) readMetadata() bool {
 			r.considerPod()
 		case "annotations":
 			r.rev.pod.Annotations = r.textMap()
-		case "deletionTimestamp":
-			r.rev.deleting = r.present()
 		}
 	})
 	r.hasLabels = true // a Pod without the member has none
@@ -242,12 +226,6 @@ func (r *reviewReader) readSpec() bool {
 		case "imagePullSecrets":
 			pod.ImagePullSecrets = r.readNames()
 		}
-	})
-}
-
-func (r *reviewReader) readStatus() {
-	r.object(statusMembers, func(string) {
-		r.rev.phase = r.text()
 	})
 }
 

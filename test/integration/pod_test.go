@@ -97,6 +97,24 @@ func TestWhatIsLeftAlone(t *testing.T) {
 	}
 }
 
+// What "kubectl get pod -o yaml" shows of a Pod that has ended is applied again:
+// the new Pod runs, so it has its sidecars.
+func TestManifestOfAPodThatHasEndedIsInjected(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, fullSet)
+	awaitInjected(t, set, namespace, "app=web")
+	p := pod(namespace, "again", "app=web")
+	p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
+	p.DeletionTimestamp = new(metav1.Now())
+	create(t, p)
+	if p.Status.Phase != corev1.PodPending || p.DeletionTimestamp != nil {
+		t.Errorf("the API server kept phase %s, deletionTimestamp %v", p.Status.Phase, p.DeletionTimestamp)
+	}
+	if names := containerNames(p.Spec.Containers); len(names) < 2 {
+		t.Errorf("containers %q", names)
+	}
+}
+
 func TestNamespaceSelectorReadsLabels(t *testing.T) {
 	namespace := newNamespace(t, map[string]string{"team": "a"})
 	other := newNamespace(t, map[string]string{"team": "b"})
