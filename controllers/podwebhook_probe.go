@@ -147,11 +147,11 @@ func (p *podProbe) forget(programs []*inject.Program) {
 // false if there are none that are easy to find.
 func (p *podProbe) sample(catalog *match.Catalog, program *inject.Program) (labels.Set, bool) {
 	sample := sampleLabels(program.Set.Spec.Selector)
-	selected, err := catalog.Select(p.namespace, sample, nil)
+	selection, err := catalog.Select(p.namespace, sample, nil)
 	if err != nil {
 		return nil, false // the namespace does not exist
 	}
-	return sample, slices.Contains(selected, program)
+	return sample, slices.Contains(selection.Programs, program)
 }
 
 // sampleLabels returns labels that a selector matches, if it is not contrived.

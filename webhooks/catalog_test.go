@@ -101,12 +101,12 @@ func storedNamespace(name string, set map[string]string) *metav1.PartialObjectMe
 // selected names the SidecarSets that select a Pod with app=<app>.
 func selected(t *testing.T, catalog *match.Catalog, app string) []string {
 	t.Helper()
-	programs, err := catalog.Select("default", labels.Set{"app": app}, func(string) (labels.Set, error) { return nil, nil })
+	selection, err := catalog.Select("default", labels.Set{"app": app}, func(string) (labels.Set, error) { return nil, nil })
 	if err != nil {
 		t.Fatalf("Select: %v", err)
 	}
 	var names []string
-	for _, program := range programs {
+	for _, program := range selection.Programs {
 		names = append(names, program.Name())
 	}
 	return names

@@ -3,7 +3,6 @@ package webhooks
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,16 +18,11 @@ const freshTimeout = 3 * time.Second
 
 // freshness makes sure that the snapshot holds every SidecarSet that is stored:
 // it asks the API server for the newest, and waits for the Catalog to have seen
-// it. Requests share the question: one is under way at most, and one waits that
-// answers all who came meanwhile, since only a list that began after a request
-// came can speak for it. It is safe for concurrent use.
+// it. Requests share the question. It is safe for concurrent use.
 type freshness struct {
 	live    client.Reader
 	catalog versionWaiter
-
-	mu      sync.Mutex
-	running bool
-	next    *listing
+	lists   *shared[struct{}, Versions] // of all SidecarSets
 }
 
 // versionWaiter is the part of a Catalog that freshness needs.
@@ -42,15 +36,10 @@ type versionWaiter interface {
 // another: a watch that begins anew with a list tells of them in any order.
 type Versions map[string]uint64
 
-// listing is a list of SidecarSets that several requests wait for.
-type listing struct {
-	done   chan struct{}
-	stored Versions // of all SidecarSets; read it when done is closed
-	err    error
-}
-
 func newFreshness(live client.Reader, catalog versionWaiter) *freshness {
-	return &freshness{live: live, catalog: catalog}
+	f := &freshness{live: live, catalog: catalog}
+	f.lists = newShared(1, f.list)
+	return f
 }
 
 // ensure returns nil once the snapshot holds every SidecarSet that was stored
@@ -58,7 +47,7 @@ func newFreshness(live client.Reader, catalog versionWaiter) *freshness {
 func (f *freshness) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
-	stored, err := f.stored(ctx)
+	stored, err := f.lists.get(ctx, struct{}{})
 	if err != nil {
 		return fmt.Errorf("asking for the newest SidecarSets, try again: %w", err)
 	}
@@ -68,50 +57,8 @@ func (f *freshness) ensure(ctx context.Context) error {
 	return nil
 }
 
-// stored returns the versions of the SidecarSets that are stored.
-func (f *freshness) stored(ctx context.Context) (Versions, error) {
-	l := f.join(ctx)
-	select {
-	case <-l.done:
-		return l.stored, l.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// join returns the list that has not begun yet, and sees to it that it begins.
-func (f *freshness) join(ctx context.Context) *listing {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.next == nil {
-		f.next = &listing{done: make(chan struct{})}
-	}
-	l := f.next
-	if !f.running {
-		f.running = true
-		go f.run(context.WithoutCancel(ctx)) // others wait for it as well
-	}
-	return l
-}
-
-// run makes lists until nobody waits for one.
-func (f *freshness) run(ctx context.Context) {
-	for {
-		f.mu.Lock()
-		l := f.next
-		f.next = nil
-		f.running = l != nil
-		f.mu.Unlock()
-		if l == nil {
-			return
-		}
-		l.stored, l.err = f.list(ctx)
-		close(l.done)
-	}
-}
-
 // list reads the metadata of all SidecarSets as they are stored now.
-func (f *freshness) list(ctx context.Context) (Versions, error) {
+func (f *freshness) list(ctx context.Context, _ struct{}) (Versions, error) {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
 	list := &metav1.PartialObjectMetadataList{}

@@ -2,6 +2,9 @@ package webhooks_test
 
 import (
 	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -31,12 +34,17 @@ func TestPodInjectorCountsResults(t *testing.T) {
 	send(handler, bytes.NewReader(create("web", "log"))) // the app's own container of that name
 	send(handler, bytes.NewReader(bytes.Replace(create("web", "app"), []byte("CREATE"), []byte("UPDATE"), 1)))
 	send(handler, strings.NewReader("no review"))
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	r := httptest.NewRequestWithContext(gone, http.MethodPost, "/pods", bytes.NewReader(create("web", "app")))
+	r.Header.Set("Content-Type", "application/json")
+	handler.ServeHTTP(httptest.NewRecorder(), r)
 	current = nil
 	send(handler, bytes.NewReader(create("web", "app")))
 
 	counted, timed := gather(t, registry)
 	want := map[string]float64{
-		"injected": 1, "unchanged": 1, "not_selected": 1, "other": 0, "denied": 1, "ignored": 1, "invalid": 1, "error": 1,
+		"injected": 1, "unchanged": 1, "not_selected": 1, "other": 0, "denied": 1, "ignored": 1, "invalid": 1, "error": 1, "abandoned": 1,
 	}
 	if diff := cmp.Diff(want, counted); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)

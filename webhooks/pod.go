@@ -10,13 +10,9 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -25,16 +21,6 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
 )
-
-// namespaceTimeout bounds the live read of a Namespace that the Catalog does
-// not know yet; it leaves room within the 5 s that the API server waits for us.
-const namespaceTimeout = 2 * time.Second
-
-// secondLooks is how many times per second a replica reads the Namespace of a Pod
-// that the snapshot does not select, since it may have been relabelled. It is
-// rare where API servers send us the Pods that are selected, and bounds what it
-// costs where they send us all.
-const secondLooks = 20
 
 // PodInjectorOptions is what a PodInjector needs.
 type PodInjectorOptions struct {
@@ -73,7 +59,7 @@ type PodInjectorOptions struct {
 // failure policy applies. A failed look-up is never "not selected".
 type PodInjector struct {
 	catalog    func() *match.Catalog
-	namespaces client.Reader
+	namespaces liveNamespaces
 	excluded   []string
 	clock      clock.PassiveClock
 	metrics    *podMetrics
@@ -81,8 +67,6 @@ type PodInjector struct {
 	rival      func() *rival.Injector
 	fresh      func(context.Context) error
 	doubt      func() bool
-	// secondLooks allows to read a Namespace again.
-	secondLooks flowcontrol.PassiveRateLimiter
 }
 
 // NewPodInjector returns the handler for Pods.
@@ -106,16 +90,15 @@ func NewPodInjector(options PodInjectorOptions) *PodInjector {
 		options.Registry = prometheus.NewRegistry()
 	}
 	return &PodInjector{
-		fresh:       options.Fresh,
-		doubt:       options.Doubt,
-		rival:       options.Rival,
-		draw:        options.Draw,
-		catalog:     options.Catalog,
-		namespaces:  options.Namespaces,
-		excluded:    slices.Clone(options.ExcludedNamespaces),
-		clock:       options.Clock,
-		metrics:     newPodMetrics(options.Registry),
-		secondLooks: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(secondLooks, secondLooks, options.Clock),
+		fresh:      options.Fresh,
+		doubt:      options.Doubt,
+		rival:      options.Rival,
+		draw:       options.Draw,
+		catalog:    options.Catalog,
+		namespaces: newLiveNamespaces(options.Namespaces),
+		excluded:   slices.Clone(options.ExcludedNamespaces),
+		clock:      options.Clock,
+		metrics:    newPodMetrics(options.Registry),
 	}
 }
 
@@ -180,8 +163,13 @@ func (a *admission) answer(w http.ResponseWriter, r *http.Request) admissionResu
 	if err := a.receive(w, r); err != nil {
 		return a.fail(w, resultInvalid, err)
 	}
+	if a.abandoned() {
+		return a.giveUp(w)
+	}
 	selected, err := a.read(a.document, a)
 	switch {
+	case a.abandoned():
+		return a.giveUp(w)
 	case err != nil && a.rev.uid == "":
 		return a.fail(w, resultInvalid, failure{code: http.StatusBadRequest, message: malformed(err)})
 	case err != nil:
@@ -208,6 +196,8 @@ func (a *admission) inject(w http.ResponseWriter) admissionResult {
 		Known:      a.catalog.Has,
 	})
 	switch {
+	case a.abandoned():
+		return a.giveUp(w)
 	case err != nil:
 		return a.deny(w, resultDenied, http.StatusUnprocessableEntity, fmt.Sprintf("injecting into Pod %s: %v", a.rev.podName(), err))
 	case plan.Empty():
@@ -298,23 +288,28 @@ func (a *admission) selects(rev *review) bool {
 			return false
 		}
 	}
+	if a.abandoned() {
+		return false
+	}
 	a.catalog = a.injector.catalog()
 	if a.catalog == nil {
 		a.problem = failure{code: http.StatusServiceUnavailable, retryAfter: 1,
 			message: "this replica of the operator has not read all SidecarSets yet; try again in a moment"}
 		return false
 	}
-	programs, err := a.catalog.Select(rev.namespace, rev.pod.Labels, a.namespaceLabels)
-	if err == nil && len(programs) == 0 && a.bySnapshot && a.injector.secondLooks.TryAccept() {
-		programs = a.lookAgain(rev)
+	selection, err := a.catalog.Select(rev.namespace, rev.pod.Labels, a.namespaceLabels)
+	if err == nil && selection.LeftOut && a.bySnapshot {
+		// API servers send us the Pods that are selected as far as they know, so the
+		// Namespace may have been labelled a moment ago.
+		selection, err = a.catalog.Select(rev.namespace, rev.pod.Labels, a.liveNamespaceLabels)
 	}
 	if err != nil {
-		a.problem = failure{code: http.StatusInternalServerError,
+		a.problem = failure{code: http.StatusServiceUnavailable, retryAfter: 1,
 			message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
 		return false
 	}
-	a.programs = programs
-	return len(programs) > 0
+	a.programs = selection.Programs
+	return len(a.programs) > 0
 }
 
 // needs implements podJudge.
@@ -338,28 +333,16 @@ func (a *admission) namespaceLabels(name string) (labels.Set, error) {
 	return a.liveNamespaceLabels(name)
 }
 
-// lookAgain selects for a Pod that nothing but the snapshot's labels of its
-// Namespace leaves out. API servers send us the Pods that are selected as far as
-// they know, so that the Namespace was probably labelled a moment ago. If it
-// cannot be read, the snapshot's answer stands.
-func (a *admission) lookAgain(rev *review) []*inject.Program {
-	programs, err := a.catalog.Select(rev.namespace, rev.pod.Labels, a.liveNamespaceLabels)
-	if err != nil {
-		logf.FromContext(a.ctx).V(1).Info("Could not look at a Namespace again", "Pod", rev.podName(), "reason", err.Error())
-		return nil
-	}
-	return programs
+func (a *admission) liveNamespaceLabels(name string) (labels.Set, error) {
+	return a.injector.namespaces.labels(a.ctx, name)
 }
 
-func (a *admission) liveNamespaceLabels(name string) (labels.Set, error) {
-	ctx, cancel := context.WithTimeout(a.ctx, namespaceTimeout)
-	defer cancel()
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := a.injector.namespaces.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
-		return nil, err // match says of which Namespace
-	}
-	return namespace.Labels, nil
+// abandoned reports that the client does not wait for the answer any more.
+func (a *admission) abandoned() bool { return a.ctx.Err() != nil }
+
+// giveUp ends a request that the client has abandoned.
+func (a *admission) giveUp(w http.ResponseWriter) admissionResult {
+	return a.fail(w, resultAbandoned, failure{code: http.StatusServiceUnavailable, message: "the client did not wait for the answer"})
 }
 
 // malformed says what is wrong with a request, at a length that fits a log: it
@@ -379,9 +362,12 @@ func (a *admission) fail(w http.ResponseWriter, result admissionResult, err erro
 	answer := failure{code: http.StatusInternalServerError, message: err.Error()}
 	_ = errors.As(err, &answer)
 	logger := logf.FromContext(a.ctx)
-	if result == resultInvalid {
+	switch result {
+	case resultInvalid:
 		logger = logger.V(1)
 		w.Header().Set("Connection", "close") // what comes next will be no better
+	case resultAbandoned:
+		logger = logger.V(1)
 	}
 	logger.Info("Could not answer an AdmissionReview", "code", answer.code, "reason", answer.message)
 	writeFailure(w, answer)

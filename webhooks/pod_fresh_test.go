@@ -102,39 +102,70 @@ func TestPodInjectorReadsNamespacesLiveWhereItCatchesUp(t *testing.T) {
 	}
 }
 
+// inProd is a SidecarSet for Pods of Namespaces with the label env=prod.
+func inProd(name, app string) map[string]any {
+	return fixtures.SidecarSet(name).Select("app", app).Container(name, name+":v1").
+		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
+}
+
 // API servers send us the Pods that are selected as far as they know. One that
 // only labels of its Namespace leave out may have been labelled a moment ago.
 func TestPodInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
-	staged := func(name, label string) map[string]any {
-		return fixtures.SidecarSet(name).Select(label, "web").Container(name, "log:v1").
-			Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
-	}
-	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "log:v1").Map()
+	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "all:v1").Map()
 	prod := map[string]labels.Set{"default": {"env": "prod"}}
+	test := map[string]labels.Set{"default": {}}
 	tests := map[string]struct {
 		sets     []map[string]any
 		live     liveNamespaces
-		earlier  int // Pods in the same second
-		injected bool
+		injected []string
 		reads    int
 	}{
-		"and injects if it has the label now":               {[]map[string]any{staged("log", "app")}, liveNamespaces{labels: prod}, 0, true, 1},
-		"and does not if it has not":                        {[]map[string]any{staged("log", "app")}, liveNamespaces{labels: map[string]labels.Set{"default": {}}}, 0, false, 1},
-		"and goes by the snapshot if it cannot be read":     {[]map[string]any{staged("log", "app")}, liveNamespaces{err: errors.New("boom")}, 0, false, 1},
-		"but not where labels of the Pod leave it out":      {[]map[string]any{staged("log", "other")}, liveNamespaces{labels: prod}, 0, false, 0},
-		"but not where another SidecarSet selects it":       {[]map[string]any{staged("log", "app"), everywhere}, liveNamespaces{labels: prod}, 0, true, 0},
-		"but not for all Pods if API servers send them all": {[]map[string]any{staged("log", "app")}, liveNamespaces{labels: map[string]labels.Set{"default": {}}}, 99, false, 20},
+		"and injects if it has the label now":          {[]map[string]any{inProd("log", "web")}, liveNamespaces{labels: prod}, []string{"log"}, 1},
+		"and does not if it has not":                   {[]map[string]any{inProd("log", "web")}, liveNamespaces{labels: test}, nil, 1},
+		"but not where labels of the Pod leave it out": {[]map[string]any{inProd("log", "db")}, liveNamespaces{labels: prod}, nil, 0},
+		"also where another SidecarSet selects it":     {[]map[string]any{inProd("log", "web"), everywhere}, liveNamespaces{labels: prod}, []string{"all", "log"}, 1},
+		"and then injects what does select it":         {[]map[string]any{inProd("log", "web"), everywhere}, liveNamespaces{labels: test}, []string{"all"}, 1},
+		"but not where nothing is left out":            {[]map[string]any{everywhere}, liveNamespaces{labels: prod}, []string{"all"}, 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			injector := injector(catalogOf(t, tc.sets...), &tc.live)
-			for range tc.earlier {
-				review(t, injector, webReview(t, unchanged))
+			answer := review(t, injector(catalogOf(t, tc.sets...), &tc.live), webReview(t, unchanged))
+			if injected := answer.AuditAnnotations["injected"]; !answer.Allowed || injected != strings.Join(tc.injected, ",") || tc.live.reads != tc.reads {
+				t.Errorf("allowed %v, injected %q after %d reads, want %q after %d", answer.Allowed, injected, tc.live.reads, tc.injected, tc.reads)
 			}
-			answer := review(t, injector, webReview(t, unchanged))
-			if injected := len(answer.Patch) > 0; !answer.Allowed || injected != tc.injected || tc.live.reads != tc.reads {
-				t.Errorf("allowed %v, injected %v after %d reads, want %v after %d", answer.Allowed, injected, tc.live.reads, tc.injected, tc.reads)
+		})
+	}
+}
+
+// However many Pods come, and whatever was read for earlier ones: for each, the
+// Namespace counts as it was when the Pod came.
+func TestPodInjectorRemembersNoLabels(t *testing.T) {
+	live := &liveNamespaces{labels: map[string]labels.Set{"default": {}}}
+	injector := injector(catalogOf(t, inProd("log", "web")), live)
+	for range 200 {
+		if answer := review(t, injector, webReview(t, unchanged)); !answer.Allowed || answer.Patch != nil {
+			t.Fatalf("before the label: allowed %v, patch %s", answer.Allowed, answer.Patch)
+		}
+	}
+	live.labels["default"] = labels.Set{"env": "prod"}
+	for i := range 200 {
+		if answer := review(t, injector, webReview(t, unchanged)); !answer.Allowed || answer.Patch == nil {
+			t.Fatalf("Pod %d behind the label: allowed %v, not injected", i, answer.Allowed)
+		}
+	}
+}
+
+// A failed look-up is never "not selected": not where a SidecarSet is left out,
+// alone or beside others.
+func TestPodInjectorRefusesWhereItCannotLookAgain(t *testing.T) {
+	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "all:v1").Map()
+	for name, sets := range map[string][]map[string]any{"alone": {inProd("log", "web")}, "beside another": {inProd("log", "web"), everywhere}} {
+		t.Run(name, func(t *testing.T) {
+			w := send(injector(catalogOf(t, sets...), &liveNamespaces{err: errors.New("connection refused")}), bytes.NewReader(webReview(t, unchanged)))
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+				t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 			}
+			checkStatus(t, w, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: connection refused")
 		})
 	}
 }

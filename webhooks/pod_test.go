@@ -27,6 +27,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks"
 )
 
@@ -36,10 +37,14 @@ type liveNamespaces struct {
 	labels map[string]labels.Set
 	err    error
 	reads  int
+	read   func() // if any, what happens then
 }
 
 func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
 	l.reads++
+	if l.read != nil {
+		l.read()
+	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		return errors.New("a live read without a deadline")
 	}
@@ -301,8 +306,8 @@ func TestPodInjectorReadsUnknownNamespacesLive(t *testing.T) {
 	}{
 		"and injects if its labels match":           {byLabel, liveNamespaces{labels: map[string]labels.Set{"young": {"env": "prod"}}}, 200, true, 1},
 		"and does not if they do not":               {byLabel, liveNamespaces{labels: map[string]labels.Set{"young": {"env": "test"}}}, 200, false, 1},
-		"and fails if there is no such namespace":   {byLabel, liveNamespaces{}, 500, false, 1},
-		"and fails if the API server does not tell": {byLabel, liveNamespaces{err: errors.New("connection refused")}, 500, false, 1},
+		"and fails if there is no such namespace":   {byLabel, liveNamespaces{}, 503, false, 1},
+		"and fails if the API server does not tell": {byLabel, liveNamespaces{err: errors.New("connection refused")}, 503, false, 1},
 		"but not if its name is enough":             {byName, liveNamespaces{err: errors.New("connection refused")}, 200, true, 0},
 	}
 	for name, tc := range tests {
@@ -348,6 +353,57 @@ func TestPodInjectorWaitsForTheCatalog(t *testing.T) {
 		t.Errorf("got %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 	}
 	checkStatus(t, w, "has not read all SidecarSets yet")
+}
+
+// What a client does not wait for costs no more.
+func TestPodInjectorEndsWhenTheClientHasGone(t *testing.T) {
+	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map()
+	catalog := catalogOf(t, set, inProd("prod", "web"))
+	body := encode(t, request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()))
+	steps := []string{"reading", "selecting", "catching up", "looking at the Namespace", "choosing a clock"}
+	for at, step := range steps {
+		t.Run("while "+step, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var done []string
+			do := func(step int) {
+				done = append(done, steps[step])
+				if step == at {
+					cancel()
+				}
+			}
+			injector := webhooks.NewPodInjector(webhooks.PodInjectorOptions{
+				Catalog:    func() *match.Catalog { do(1); return catalog },
+				Fresh:      func(context.Context) error { do(2); return nil },
+				Namespaces: &liveNamespaces{labels: map[string]labels.Set{"default": {}}, read: func() { do(3) }},
+				Rival:      func() *rival.Injector { do(4); return nil },
+			})
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/pods/fresh", endsWith{bytes.NewReader(body), func() { do(0) }})
+			r.Header.Set("Content-Type", "application/json")
+			injector.Fresh().ServeHTTP(w, r)
+			if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "patch") {
+				t.Errorf("code %d, body %s", w.Code, w.Body)
+			}
+			if len(done) == 0 || done[len(done)-1] != step {
+				t.Errorf("it went on: %q", done)
+			}
+		})
+	}
+}
+
+// endsWith calls a function when all has been read.
+type endsWith struct {
+	io.Reader
+	call func()
+}
+
+func (e endsWith) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
+	if err == io.EOF {
+		e.call()
+	}
+	return n, err
 }
 
 func TestPodInjectorRefusesRequestsThatAreNone(t *testing.T) {

@@ -90,7 +90,8 @@ func BenchmarkAdmit(b *testing.B) {
 			catalog, view, patch := match.Build(programs, nil), inject.ViewOf(benchPod()), make([]byte, 0, 1<<16)
 			b.ReportAllocs()
 			for b.Loop() {
-				selected, err := catalog.Select("default", view.Labels, nil)
+				selection, err := catalog.Select("default", view.Labels, nil)
+				selected := selection.Programs
 				if err != nil || len(selected) != 1 {
 					b.Fatal(selected, err)
 				}

@@ -29,7 +29,7 @@ func caseInput(t *testing.T, c *fixtures.Case, pod map[string]any) inject.Input 
 	t.Helper()
 	in := inject.Input{Pod: inject.ViewOf(pod), Now: fixtures.Now}
 	catalog := c.Catalog(t)
-	programs, err := catalog.Select(c.Namespace, in.Pod.Labels, func(name string) (labels.Set, error) {
+	selection, err := catalog.Select(c.Namespace, in.Pod.Labels, func(name string) (labels.Set, error) {
 		set, ok := catalog.NamespaceLabels(name)
 		if !ok {
 			t.Errorf("Namespace %s is not declared by the case", name)
@@ -39,7 +39,7 @@ func caseInput(t *testing.T, c *fixtures.Case, pod map[string]any) inject.Input 
 	if err != nil {
 		t.Fatalf("Select: %v", err)
 	}
-	for _, p := range programs {
+	for _, p := range selection.Programs {
 		in.Candidates = append(in.Candidates, inject.Candidate{Current: p, History: catalog.History(p.Name()), Draw: 0.5})
 	}
 	return in

@@ -52,8 +52,8 @@ func benchmarkSelect(b *testing.B, pod labels.Set, want int) {
 			b.ReportAllocs()
 			for b.Loop() {
 				got, err := c.Select("prod", pod, nil)
-				if err != nil || len(got) != want {
-					b.Fatalf("selected %d, want %d: %v", len(got), want, err)
+				if err != nil || len(got.Programs) != want {
+					b.Fatalf("selected %d, want %d: %v", len(got.Programs), want, err)
 				}
 			}
 		})

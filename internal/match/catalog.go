@@ -99,28 +99,37 @@ func (c *Catalog) NamespaceLabels(namespace string) (labels.Set, bool) {
 	return set, known
 }
 
-// Select returns the SidecarSets whose selectors match a Pod with these labels
-// in this namespace, in name order, paused ones included.
+// Selection says which SidecarSets select a Pod.
+type Selection struct {
+	// Programs are those whose selectors match, in name order, paused ones included.
+	Programs []*inject.Program
+	// LeftOut says that labels of the Namespace, as they were given, are all that
+	// keeps at least one more SidecarSet from selecting the Pod.
+	LeftOut bool
+}
+
+// Select finds the SidecarSets whose selectors match a Pod with these labels in
+// this namespace.
 //
 // namespaceLabels is asked at most once, and only if a SidecarSet that matches
 // otherwise asks for more of the Namespace than its name. Its error is
 // returned: a failed look-up is never "no match". Where it is nil, the snapshot
 // answers, and a Namespace that the snapshot does not know is an error.
-func (c *Catalog) Select(namespace string, podLabels labels.Set, namespaceLabels func(string) (labels.Set, error)) ([]*inject.Program, error) {
+func (c *Catalog) Select(namespace string, podLabels labels.Set, namespaceLabels func(string) (labels.Set, error)) (Selection, error) {
 	s := search{catalog: c, namespace: namespace, pod: podLabels, ask: namespaceLabels}
 	for key, value := range podLabels {
 		if err := s.add(c.byLabel[pair{key, value}]); err != nil {
-			return nil, err
+			return Selection{}, err
 		}
 	}
 	if err := s.add(c.byLabel[namespacePair(namespace)]); err != nil {
-		return nil, err
+		return Selection{}, err
 	}
 	if err := s.add(c.rest); err != nil {
-		return nil, err
+		return Selection{}, err
 	}
 	if len(s.found) == 0 {
-		return nil, nil
+		return Selection{LeftOut: s.leftOut}, nil
 	}
 	slices.Sort(s.found)              // the order of programs is that of names
 	s.found = slices.Compact(s.found) // a Pod that reached us unchecked may have the label ""
@@ -128,7 +137,7 @@ func (c *Catalog) Select(namespace string, podLabels labels.Set, namespaceLabels
 	for i, at := range s.found {
 		matched[i] = c.programs[at]
 	}
-	return matched, nil
+	return Selection{Programs: matched, LeftOut: s.leftOut}, nil
 }
 
 // search is one run of Select.
@@ -141,7 +150,8 @@ type search struct {
 	asked bool
 	got   labels.Set
 
-	found []int32
+	found   []int32
+	leftOut bool
 }
 
 // add checks programs that the index offers and keeps those that match.
@@ -156,6 +166,7 @@ func (s *search) add(offered []int32) error {
 				return err
 			}
 			if !matchesAll(r.namespaceLabels, s.got) {
+				s.leftOut = true
 				continue
 			}
 		}

@@ -129,8 +129,11 @@ func TestSelect(t *testing.T) {
 			if tc.want {
 				want = []string{"set"}
 			}
-			if diff := cmp.Diff(want, names(got)); diff != "" {
+			if diff := cmp.Diff(want, names(got.Programs)); diff != "" {
 				t.Errorf("selected (-want +got):\n%s", diff)
+			}
+			if leftOut := !tc.want && tc.labels != nil; got.LeftOut != leftOut {
+				t.Errorf("left out by labels of the Namespace: %v, want %v", got.LeftOut, leftOut)
 			}
 		})
 	}
@@ -147,7 +150,7 @@ func TestSelectReturnsNameOrder(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Select: %v", err)
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c", "d"}, names(got)); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b", "c", "d"}, names(got.Programs)); diff != "" {
 		t.Errorf("selected (-want +got):\n%s", diff)
 	}
 }
@@ -162,18 +165,18 @@ func TestSelectReturnsTheErrorOfALookUp(t *testing.T) {
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "Namespace prod") {
 		t.Errorf("error = %v, want one that names the Namespace and holds its cause", err)
 	}
-	if got != nil {
-		t.Errorf("selected %v next to an error", names(got))
+	if got.Programs != nil || got.LeftOut {
+		t.Errorf("selected %v next to an error", names(got.Programs))
 	}
 }
 
 func TestSelectAsksTheSnapshotByDefault(t *testing.T) {
 	c := match.Build([]*inject.Program{program(t, "team", equal("app", "web"), equal("team", "a"))}, map[string]labels.Set{"prod": {"team": "a"}})
-	if got, err := c.Select("prod", labels.Set{"app": "web"}, nil); err != nil || len(got) != 1 {
-		t.Errorf("prod: %v, %v", names(got), err)
+	if got, err := c.Select("prod", labels.Set{"app": "web"}, nil); err != nil || len(got.Programs) != 1 {
+		t.Errorf("prod: %v, %v", names(got.Programs), err)
 	}
-	if got, err := c.Select("test", labels.Set{"app": "web"}, nil); err == nil || got != nil {
-		t.Errorf("a Namespace that is not known: %v, %v", names(got), err)
+	if got, err := c.Select("test", labels.Set{"app": "web"}, nil); err == nil || got.Programs != nil {
+		t.Errorf("a Namespace that is not known: %v, %v", names(got.Programs), err)
 	}
 }
 
@@ -187,8 +190,8 @@ func TestSelectAsksOnceForANamespace(t *testing.T) {
 		asked++
 		return labels.Set{"team": "a"}, nil
 	})
-	if err != nil || len(got) != 5 || asked != 1 {
-		t.Errorf("selected %d, asked %d times, error %v; want 5, once, none", len(got), asked, err)
+	if err != nil || len(got.Programs) != 5 || asked != 1 {
+		t.Errorf("selected %d, asked %d times, error %v; want 5, once, none", len(got.Programs), asked, err)
 	}
 }
 
@@ -232,20 +235,66 @@ func TestIndexEqualsBruteForce(t *testing.T) {
 			}
 			all := randomLabels(r, "team")
 			all[nameLabel] = namespace
-			want := []string{}
+			want, leftOut := []string{}, false
 			for _, p := range programs {
-				if p.Selector.Matches(pod) && p.NamespaceSelector.Matches(all) {
+				switch {
+				case !p.Selector.Matches(pod):
+				case p.NamespaceSelector.Matches(all):
 					want = append(want, p.Name())
+				default:
+					leftOut = leftOut || matchesByName(p.NamespaceSelector, namespace)
 				}
 			}
 			got, err := c.Select(namespace, pod, known(all))
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
-			if diff := cmp.Diff(want, names(got)); diff != "" {
+			if diff := cmp.Diff(want, names(got.Programs)); diff != "" {
 				t.Fatalf("seed %d, Pod %v in %v (-want +got):\n%s", seed, pod, all, diff)
 			}
+			if got.LeftOut != leftOut {
+				t.Fatalf("seed %d, Pod %v in %v: left out by labels: %v, want %v", seed, pod, all, got.LeftOut, leftOut)
+			}
 		}
+	}
+}
+
+// matchesByName says whether a Namespace of this name could have labels that
+// match, other than that of its name.
+func matchesByName(selector labels.Selector, namespace string) bool {
+	requirements, selectable := selector.Requirements()
+	for _, r := range requirements {
+		if r.Key() == nameLabel && !r.Matches(labels.Set{nameLabel: namespace}) {
+			return false
+		}
+	}
+	return selectable
+}
+
+func TestSelectTellsWhatLabelsOfTheNamespaceLeaveOut(t *testing.T) {
+	c := match.Build([]*inject.Program{
+		program(t, "everywhere", equal("app", "web"), nil),
+		program(t, "prod", equal("app", "web"), equal("env", "prod")),
+		program(t, "other", equal("app", "other"), equal("env", "none")),
+	}, nil)
+	tests := map[string]struct {
+		namespace labels.Set
+		want      []string
+		leftOut   bool
+	}{
+		"beside one that selects": {labels.Set{"env": "test"}, []string{"everywhere"}, true},
+		"not if both select":      {labels.Set{"env": "prod"}, []string{"everywhere", "prod"}, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := c.Select("default", labels.Set{"app": "web"}, known(tc.namespace))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, names(got.Programs)); diff != "" || got.LeftOut != tc.leftOut {
+				t.Errorf("left out %v, want %v; selected (-want +got):\n%s", got.LeftOut, tc.leftOut, diff)
+			}
+		})
 	}
 }
 

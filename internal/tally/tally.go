@@ -354,12 +354,12 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 	if t.catalog == nil {
 		return nil
 	}
-	programs, err := t.catalog.Select(ns.name, set.Labels(), func(string) (labels.Set, error) { return ns.labels, nil })
-	if err != nil || len(programs) == 0 { // the only error is that of the function given
+	selection, err := t.catalog.Select(ns.name, set.Labels(), func(string) (labels.Set, error) { return ns.labels, nil })
+	if err != nil || len(selection.Programs) == 0 { // the only error is that of the function given
 		return nil
 	}
-	sets := make([]*sidecarSet, len(programs))
-	for i, program := range programs {
+	sets := make([]*sidecarSet, len(selection.Programs))
+	for i, program := range selection.Programs {
 		sets[i] = t.sets[program.Name()]
 	}
 	return sets

@@ -1,0 +1,89 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// shared asks one question on behalf of all that want its answer. Of each key one
+// is under way at most, and one waits that answers all who came meanwhile: only a
+// question that was put after a request came can speak for that request. It keeps
+// no answers. It is safe for concurrent use.
+type shared[K comparable, V any] struct {
+	ask  func(context.Context, K) (V, error) // bounds its own time
+	most int                                 // keys with a question under way
+
+	mu sync.Mutex
+	// next has every key with a question under way, and the question that waits
+	// for that to end; nil if none does.
+	next map[K]*question[V]
+}
+
+// question is put once, for several requests.
+type question[V any] struct {
+	done   chan struct{}
+	answer V // read it and err when done is closed
+	err    error
+}
+
+// errTooManyQuestions refuses what would have no bound otherwise.
+var errTooManyQuestions = errors.New("too many others are being asked about")
+
+func newShared[K comparable, V any](most int, ask func(context.Context, K) (V, error)) *shared[K, V] {
+	return &shared[K, V]{ask: ask, most: most, next: map[K]*question[V]{}}
+}
+
+// get returns the answer to a question that was put after get was called.
+func (s *shared[K, V]) get(ctx context.Context, key K) (none V, err error) {
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	q, err := s.join(ctx, key)
+	if err != nil {
+		return none, err
+	}
+	select {
+	case <-q.done:
+		return q.answer, q.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// join returns the question that has not been put yet, and sees to it that it is.
+func (s *shared[K, V]) join(ctx context.Context, key K) (*question[V], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q, underWay := s.next[key]
+	if q != nil {
+		return q, nil
+	}
+	if !underWay && len(s.next) >= s.most {
+		return nil, errTooManyQuestions
+	}
+	q = &question[V]{done: make(chan struct{})}
+	s.next[key] = q
+	if !underWay {
+		go s.run(context.WithoutCancel(ctx), key) // others wait for it as well
+	}
+	return q, nil
+}
+
+// run puts questions until nobody waits for one.
+func (s *shared[K, V]) run(ctx context.Context, key K) {
+	for {
+		s.mu.Lock()
+		q := s.next[key]
+		s.next[key] = nil
+		if q == nil {
+			delete(s.next, key)
+		}
+		s.mu.Unlock()
+		if q == nil {
+			return
+		}
+		q.answer, q.err = s.ask(ctx, key)
+		close(q.done)
+	}
+}
