@@ -24,6 +24,7 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path *field.Path) fiel
 		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
 		errs = append(errs, validateUniqueName(c.Name, names, at.Child("name"))...)
 		errs = append(errs, validateContainer(&c.Container, volumes, at)...)
+		errs = append(errs, validateRestartRules(c.RestartPolicyRules, isNativeSidecar(c), at.Child("restartPolicyRules"))...)
 		errs = append(errs, validateInitContainer(c, at)...)
 		errs = append(errs, validateSidecar(c, isNativeSidecar(c), at)...)
 	}
@@ -31,10 +32,12 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path *field.Path) fiel
 		c, at := &spec.Containers[i], path.Child("containers").Index(i)
 		errs = append(errs, validateUniqueName(c.Name, names, at.Child("name"))...)
 		errs = append(errs, validateContainer(&c.Container, volumes, at)...)
+		errs = append(errs, validateRestartRules(c.RestartPolicyRules, false, at.Child("restartPolicyRules"))...)
 		errs = append(errs, validateAppContainer(c, at)...)
 		errs = append(errs, validateSidecar(c, true, at)...)
 	}
 	errs = append(errs, validateHostPortsAcross(spec.Containers, path.Child("containers"))...)
+	errs = append(errs, validateFileKeyVolumes(spec, path)...)
 	return append(errs, validateHotUpgradeNames(spec, names, path)...)
 }
 

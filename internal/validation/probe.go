@@ -68,11 +68,15 @@ func validateHook(h *corev1.LifecycleHandler, path *field.Path) field.ErrorList 
 	errs = append(errs, validateExec(h.Exec, path.Child("exec"))...)
 	errs = append(errs, validateHTTPGet(h.HTTPGet, path.Child("httpGet"))...)
 	errs = append(errs, validateTCPSocket(h.TCPSocket, path.Child("tcpSocket"))...)
-	if h.Sleep != nil {
-		errs = append(errs, validateNotNegative(h.Sleep.Seconds, path.Child("sleep", "seconds"))...)
+	if h.Sleep != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > gracePeriodSeconds) {
+		errs = append(errs, field.Invalid(path.Child("sleep", "seconds"), h.Sleep.Seconds, "must be from 0 to 30, the time that a Pod has to end unless it says otherwise; correct it, or sleep by exec"))
 	}
 	return errs
 }
+
+// gracePeriodSeconds is the terminationGracePeriodSeconds of a Pod that does not
+// have it. A longer sleep makes such a Pod invalid.
+const gracePeriodSeconds = 30
 
 func validateExec(exec *corev1.ExecAction, path *field.Path) field.ErrorList {
 	if exec == nil || len(exec.Command) > 0 {

@@ -25,6 +25,7 @@ func validateSecurityContext(sc *corev1.SecurityContext, path *field.Path) field
 	if sc.ProcMount != nil {
 		errs = append(errs, validateValue(*sc.ProcMount, path.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
 	}
+	errs = append(errs, validateWindowsOptions(sc.WindowsOptions, path.Child("windowsOptions"))...)
 	if p := sc.SeccompProfile; p != nil {
 		at := path.Child("seccompProfile")
 		errs = append(errs, validateProfileType(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)...)

@@ -102,7 +102,7 @@ func validateSource(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
 	if v := s.Ephemeral; v != nil {
 		errs = append(errs, validateClaimTemplate(v.VolumeClaimTemplate, path.Child("ephemeral", "volumeClaimTemplate"))...)
 	}
-	return errs
+	return append(errs, validateLegacySource(s, path)...)
 }
 
 var hostPathTypes = []corev1.HostPathType{

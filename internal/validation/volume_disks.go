@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ func validateClaimTemplate(t *corev1.PersistentVolumeClaimTemplate, path *field.
 	}
 	errs := sorted(metav1validation.ValidateLabels(t.Labels, path.Child("metadata", "labels")))
 	errs = append(errs, sorted(apivalidation.ValidateAnnotations(t.Annotations, path.Child("metadata", "annotations")))...)
+	errs = append(errs, validateTemplateMetadata(&t.ObjectMeta, path.Child("metadata"))...)
 	spec := path.Child("spec")
 	errs = append(errs, validateAccessModes(t.Spec.AccessModes, spec.Child("accessModes"))...)
 	at := spec.Child("resources", "requests").Key(string(corev1.ResourceStorage))
@@ -32,7 +34,7 @@ func validateClaimTemplate(t *corev1.PersistentVolumeClaimTemplate, path *field.
 	if mode := t.Spec.VolumeMode; mode != nil {
 		errs = append(errs, validateValue(*mode, spec.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)...)
 	}
-	return errs
+	return append(errs, validateClaimOptions(&t.Spec, spec)...)
 }
 
 func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) field.ErrorList {
@@ -61,13 +63,26 @@ func validateLUN(lun int32, path *field.Path) field.ErrorList {
 
 func validateISCSI(v *corev1.ISCSIVolumeSource, path *field.Path) field.ErrorList {
 	errs := validateLUN(v.Lun, path.Child("lun"))
-	if known := strings.HasPrefix(v.IQN, "iqn") || strings.HasPrefix(v.IQN, "eui") || strings.HasPrefix(v.IQN, "naa"); v.IQN != "" && !known {
-		errs = append(errs, field.Invalid(path.Child("iqn"), v.IQN, "must begin with iqn, eui or naa; correct it"))
+	if v.IQN != "" {
+		errs = append(errs, validateInitiator(v.IQN, path.Child("iqn"))...)
+	}
+	if v.InitiatorName != nil {
+		errs = append(errs, validateInitiator(*v.InitiatorName, path.Child("initiatorName"))...)
 	}
 	if (v.DiscoveryCHAPAuth || v.SessionCHAPAuth) && v.SecretRef == nil {
 		errs = append(errs, field.Required(path.Child("secretRef"), "CHAP needs a Secret; name it or switch CHAP off"))
 	}
 	return errs
+}
+
+// initiatorFormat has the three forms of an iSCSI name.
+var initiatorFormat = regexp.MustCompile(`^(?:iqn.*)?iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$|^eui.[[:alnum:]]{16}$|^naa.[[:alnum:]]{32}$`)
+
+func validateInitiator(name string, path *field.Path) field.ErrorList {
+	if initiatorFormat.MatchString(name) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, name, "must be an iSCSI name such as iqn.2001-04.com.example:disk, eui. with 16 digits or naa. with 32; correct it")}
 }
 
 func validateFC(v *corev1.FCVolumeSource, path *field.Path) field.ErrorList {

@@ -1,9 +1,13 @@
 package validation
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -98,8 +102,17 @@ func validateCertificate(v *corev1.PodCertificateProjection, path *field.Path) f
 	errs := validateSignerName(v.SignerName, path.Child("signerName"))
 	errs = append(errs, requireText(v.KeyType, path.Child("keyType"), "name the type of key, for example ED25519")...)
 	errs = append(errs, validateValue(v.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
-	if life := v.MaxExpirationSeconds; life != nil && *life < minCertificateSeconds {
-		errs = append(errs, field.Invalid(path.Child("maxExpirationSeconds"), *life, "must be 3600 (one hour) or more; correct or remove it"))
+	most := int32(maxCertificateSeconds)
+	if strings.HasPrefix(v.SignerName, "kubernetes.io/") {
+		most = maxClusterCertificateSeconds
+	}
+	if life := v.MaxExpirationSeconds; life != nil && (*life < minCertificateSeconds || *life > most) {
+		errs = append(errs, field.Invalid(path.Child("maxExpirationSeconds"), *life, fmt.Sprintf("must be from 3600 (one hour) to %d for this signer; correct or remove it", most)))
+	}
+	for _, key := range slices.Sorted(maps.Keys(v.UserAnnotations)) {
+		for _, problem := range validation.IsDomainPrefixedKey(path.Child("userAnnotations").Key(key), strings.ToLower(key)) {
+			errs = append(errs, field.Invalid(path.Child("userAnnotations").Key(key), key, "must be a domain and a name, such as example.com/key: "+problem.Detail+"; correct it"))
+		}
 	}
 	if v.CredentialBundlePath+v.KeyPath+v.CertificateChainPath == "" {
 		return append(errs, field.Required(path.Child("credentialBundlePath"), "say where in the volume the file goes, here, in keyPath or in certificateChainPath"))
@@ -114,8 +127,13 @@ func validateCertificate(v *corev1.PodCertificateProjection, path *field.Path) f
 	return errs
 }
 
-// minCertificateSeconds is the shortest life of a Pod's certificate, one hour.
-const minCertificateSeconds = 60 * 60
+// The bounds of the life of a Pod's certificate, in seconds: an hour, 91 days,
+// and a day from a signer of the cluster's own.
+const (
+	minCertificateSeconds        = 60 * 60
+	maxCertificateSeconds        = 91 * 24 * 60 * 60
+	maxClusterCertificateSeconds = 24 * 60 * 60
+)
 
 // The bounds of a token's life, in seconds: ten minutes, and what fits 32 bits.
 const (
@@ -145,6 +163,7 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path *field.Pat
 	}
 	if v.SignerName != nil {
 		errs = append(errs, validateSignerName(*v.SignerName, path.Child("signerName"))...)
+		errs = append(errs, sorted(metav1validation.ValidateLabelSelector(v.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, path.Child("labelSelector")))...)
 	}
 	return errs
 }

@@ -125,15 +125,7 @@ func (w *warner) transfer(t *appsv1beta1.TransferEnvVar, path *field.Path) {
 
 // unusedVolumes are not added to Pods: only what a container mounts is.
 func (w *warner) unusedVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
-	used := make(map[string]bool)
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		for i := range c.VolumeMounts {
-			used[c.VolumeMounts[i].Name] = true
-		}
-		for i := range c.VolumeDevices {
-			used[c.VolumeDevices[i].Name] = true
-		}
-	}
+	used := usedVolumes(spec)
 	for i := range spec.Volumes {
 		if name := spec.Volumes[i].Name; !used[name] {
 			w.add(path.Index(i), "%s is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it", name)

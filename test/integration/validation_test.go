@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +15,12 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/fixtures/random"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/validation"
 )
+
+type object = map[string]any
 
 // wantAccepted is how many SidecarSets of the generator have to pass validation
 // before the test ends; triedAtMost keeps it from trying for ever.
@@ -31,10 +33,10 @@ const (
 // it refuses is counted only: some of it the API server would take.
 func TestWhatValidationAcceptsTheAPIServerAccepts(t *testing.T) {
 	const seed = 3
-	g := generator{rand.New(rand.NewPCG(seed, 0))}
+	g := random.New(seed)
 	accepted, tried, lenient := 0, 0, map[string]int{}
 	for ; accepted < wantAccepted && tried < triedAtMost; tried++ {
-		set := fixtures.Stored(asJSON(t, g.sidecarSet()))
+		set := fixtures.Stored(asJSON(t, g.SidecarSet()))
 		problems := validation.Create(typedSet(t, set), validation.Environment{Object: set}).ToAggregate()
 		if problems == nil {
 			accepted++

@@ -1,0 +1,61 @@
+package validation
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// validateFileKeyVolumes checks that the file which a variable comes from can be
+// there: Pods get the volumes that a container of the SidecarSet mounts, and the
+// kubelet reads variables from volumes of kind emptyDir only.
+func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) field.ErrorList {
+	volumes, used := volumesByName(spec.Volumes), usedVolumes(spec)
+	var errs field.ErrorList
+	check := func(containers []appsv1beta1.SidecarContainer, path *field.Path) {
+		for i := range containers {
+			for j := range containers[i].Env {
+				source := containers[i].Env[j].ValueFrom
+				if source == nil || source.FileKeyRef == nil || source.FileKeyRef.VolumeName == "" {
+					continue
+				}
+				name, at := source.FileKeyRef.VolumeName, path.Index(i).Child("env").Index(j).Child("valueFrom", "fileKeyRef", "volumeName")
+				switch volume := volumes[name]; {
+				case volume == nil:
+					errs = append(errs, field.Invalid(at, name, "is no volume of this SidecarSet; declare it in spec.volumes, and mount it in the container that writes the file"))
+				case isNoEmptyDir(volume):
+					errs = append(errs, field.Invalid(at, name, "is no emptyDir, and variables are read from files in volumes of that kind only; name another volume"))
+				case !used[name]:
+					errs = append(errs, field.Invalid(at, name, "is mounted by no container of this SidecarSet, so that it is not added to Pods; mount it in the container that writes the file"))
+				}
+			}
+		}
+	}
+	check(spec.InitContainers, path.Child("initContainers"))
+	check(spec.Containers, path.Child("containers"))
+	return errs
+}
+
+// isNoEmptyDir reports whether a volume has a source that we know and that is
+// another one.
+func isNoEmptyDir(v *corev1.Volume) bool {
+	return v.EmptyDir == nil && slices.ContainsFunc(sourcesOf(&v.VolumeSource), func(m member) bool { return m.set })
+}
+
+// usedVolumes are the names of the volumes that are added to Pods: what a
+// container mounts, as a file system or as a device.
+func usedVolumes(spec *appsv1beta1.SidecarSetSpec) map[string]bool {
+	used := make(map[string]bool)
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for i := range c.VolumeMounts {
+			used[c.VolumeMounts[i].Name] = true
+		}
+		for i := range c.VolumeDevices {
+			used[c.VolumeDevices[i].Name] = true
+		}
+	}
+	return used
+}
