@@ -10,9 +10,7 @@ import (
 // which Secrets and the environment of containers stand.
 const mostVerbose = 5
 
-// filterLog drops what must never be logged, and what the framework logs each
-// time a probe fails: it names no check and no reason. addReadiness logs both,
-// once per change.
+// filterLog drops what must never be logged.
 func filterLog() zap.Option {
 	return zap.WrapCore(func(core zapcore.Core) zapcore.Core { return logFilter{core} })
 }
@@ -28,7 +26,7 @@ func (f logFilter) Enabled(level zapcore.Level) bool {
 }
 
 func (f logFilter) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if entry.LoggerName == "controller-runtime.healthz" || !f.Enabled(entry.Level) {
+	if !f.Enabled(entry.Level) {
 		return checked
 	}
 	return f.Core.Check(entry, checked)

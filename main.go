@@ -10,9 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +26,7 @@ import (
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/controllers"
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/ports"
 	"github.com/sidecarset/operator/webhooks"
 )
 
@@ -84,9 +83,13 @@ func run(ctx context.Context, o options) error {
 	watches := webhooks.NewWatchHealth(nil, 0)
 	server := webhooks.NewServer(o.server(certificate, ctx.Done()))
 
-	mgr, err := ctrl.NewManager(config, o.manager(certificate, watches))
+	mgr, err := ctrl.NewManager(config, o.manager(watches))
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
+	}
+	probes, err := o.addPorts(ctx, mgr, certificate)
+	if err != nil {
+		return err
 	}
 	catalog := webhooks.NewCatalog(mgr.GetCache(), webhooks.CatalogOptions{Registry: metrics.Registry})
 	if err := mgr.Add(catalog); err != nil {
@@ -103,7 +106,7 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.Add(rivals); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -115,14 +118,9 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "watches": watches.Ready} {
-		if err := addReadiness(mgr, name, check); err != nil {
-			return err
-		}
+		probes.AddReadiness(name, check)
 	}
 	if err := mgr.Add(onEveryReplica(boundGarbage)); err != nil {
-		return err
-	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
 	}
 	running := ctx
@@ -151,6 +149,7 @@ type parts struct {
 	serving     *certs.Serving
 	rivals      *controllers.Rivals
 	watches     *webhooks.WatchHealth
+	probes      *ports.Probes
 	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
 }
 
@@ -187,7 +186,7 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 		Rival:              p.rivals.Injector,
 		Replica:            o.replica,
 		Ready:              []healthz.Checker{p.serving.Readiness.Check, p.watches.Ready},
-		AddReadiness:       addReadiness,
+		AddReadiness:       p.probes.AddReadiness,
 	}
 	// A process that may not write entries leaves them to the leader.
 	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
@@ -196,7 +195,8 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 	if err := webhooks.Setup(p.mgr, server, setup); err != nil {
 		return err
 	}
-	return addReadiness(p.mgr, "certificate", p.serving.Readiness.Check)
+	p.probes.AddReadiness("certificate", p.serving.Readiness.Check)
+	return nil
 }
 
 // bundleTargets are the objects that tell API servers whom to trust. Those of the
@@ -216,24 +216,3 @@ type onEveryReplica func(context.Context) error
 func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
 
 func (onEveryReplica) NeedLeaderElection() bool { return false }
-
-// addReadiness adds a readiness check and logs its answer whenever it changes:
-// the probe's own answer keeps reasons to itself.
-func addReadiness(mgr ctrl.Manager, name string, check healthz.Checker) error {
-	var mu sync.Mutex
-	last := "not asked yet"
-	return mgr.AddReadyzCheck(name, func(r *http.Request) error {
-		err := check(r)
-		answer := ""
-		if err != nil {
-			answer = err.Error()
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if answer != last {
-			ctrl.Log.WithName("readiness").Info("Readiness changed", "check", name, "ready", err == nil, "reason", answer)
-			last = answer
-		}
-		return err
-	})
-}

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
@@ -165,12 +164,10 @@ func (o options) server(certificate getCertificate, stopping <-chan struct{}) we
 		HTTP2:          true,
 		Grace:          o.drainGrace,
 		Stopping:       stopping,
+		MinTLSVersion:  o.minTLSVersion(),
 	}
 	if o.drainGrace == 0 {
 		options.Grace = -1
-	}
-	if o.tls12 {
-		options.MinTLSVersion = tls.VersionTLS12
 	}
 	return options
 }
@@ -178,7 +175,7 @@ func (o options) server(certificate getCertificate, stopping <-chan struct{}) we
 // manager returns the manager's options. The cache holds SidecarSets as
 // unstructured objects and Namespaces as metadata. Everything else is read
 // live, by name; Pods in particular are never cached.
-func (o options) manager(certificate getCertificate, watches *webhooks.WatchHealth) ctrl.Options {
+func (o options) manager(watches *webhooks.WatchHealth) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
 		Cache:  webhooks.CacheOptions(watches, o.namespace, o.revisionNamespace),
@@ -186,9 +183,9 @@ func (o options) manager(certificate getCertificate, watches *webhooks.WatchHeal
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},
 		}},
-		HealthProbeBindAddress:        o.probeAddress,
+		HealthProbeBindAddress:        noAddress, // ports.go has servers of our own
 		PprofBindAddress:              o.pprofAddress,
-		Metrics:                       o.metrics(certificate),
+		Metrics:                       metricsserver.Options{BindAddress: noAddress},
 		LeaderElection:                o.leaderElect && o.runsControllers(),
 		LeaderElectionID:              "sidecarset-operator",
 		LeaderElectionNamespace:       o.namespace,
@@ -197,17 +194,6 @@ func (o options) manager(certificate getCertificate, watches *webhooks.WatchHeal
 		RenewDeadline:                 &o.renewDeadline,
 		RetryPeriod:                   &o.retryPeriod,
 		GracefulShutdownTimeout:       new(o.drainGrace + 15*time.Second), // the server's grace and its bound on requests in flight
-	}
-}
-
-// metrics are served over TLS with the webhooks' certificate, to clients that
-// the API server authenticates and authorizes.
-func (o options) metrics(certificate getCertificate) metricsserver.Options {
-	return metricsserver.Options{
-		BindAddress:    o.metricsAddress,
-		SecureServing:  true,
-		TLSOpts:        []func(*tls.Config){func(c *tls.Config) { c.GetCertificate = certificate }},
-		FilterProvider: filters.WithAuthenticationAndAuthorization,
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"github.com/sidecarset/operator/ports"
 )
 
 // Bounds of a request's body. An AdmissionReview holds two objects of at most
@@ -259,7 +261,7 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 		MaxHeaderBytes:    s.options.MaxHeaderBytes,
 		ConnState:         s.connections.observe,
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ErrorLog:          log.New(lineLogger{logger.V(1)}, "", 0),
+		ErrorLog:          log.New(ports.LineLogger{Logger: logger.V(1)}, "", 0),
 	}
 }
 
@@ -274,15 +276,6 @@ func (s *Server) partWhileDraining(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// lineLogger logs what net/http complains about: failed handshakes, mostly of
-// port scanners and probes.
-type lineLogger struct{ logr.Logger }
-
-func (l lineLogger) Write(line []byte) (int, error) {
-	l.Info("Connection failed", "reason", string(line))
-	return len(line), nil
 }
 
 // Addr is the address that the server listens on; nil before Start has opened it.

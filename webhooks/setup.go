@@ -56,8 +56,8 @@ type Options struct {
 	// Ready, and those of what is set up here, say so.
 	Replica string
 	Ready   []healthz.Checker
-	// AddReadiness adds a readiness check to a manager.
-	AddReadiness func(mgr ctrl.Manager, name string, check healthz.Checker) error
+	// AddReadiness adds a readiness check.
+	AddReadiness func(name string, check healthz.Checker)
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
 	RequesterCheck RequesterMode
 }
@@ -113,9 +113,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 		return fmt.Errorf("adding the publisher: %w", err)
 	}
 	for name, check := range map[string]healthz.Checker{"webhook": server.Ready, "webhook-listener": server.StartedChecker()} {
-		if err := o.AddReadiness(mgr, name, check); err != nil {
-			return fmt.Errorf("adding the readiness check %s: %w", name, err)
-		}
+		o.AddReadiness(name, check)
 	}
 	return nil
 }

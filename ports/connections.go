@@ -1,0 +1,198 @@
+// Package ports knows how to listen where any Pod of the cluster can connect.
+// Its servers bound what a client takes before anything is known about it:
+// connections, headers, time and questions to the API server. It knows nothing
+// of webhooks, Pods and SidecarSets.
+package ports
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Connections bounds the open connections of a server, of all clients together
+// and of each client address. One too many closes another one of the address
+// that has the most, so that a client keeps out nobody but itself: an API server
+// has few.
+//
+// Of an address, those go first that never brought a request into a place, then
+// those that did so the longest ago. A connection whose request has a place is
+// never closed; if all have one the new connection is.
+type Connections struct {
+	most, perClient int
+	evicted         atomic.Int64
+
+	mu      sync.Mutex
+	open    map[net.Conn]*Connection
+	clients map[netip.Addr]int
+}
+
+// Connection is one open connection.
+type Connection struct {
+	conn   net.Conn
+	client netip.Addr
+	of     *Connections
+
+	// Guarded by of.mu.
+	places int  // requests that have one
+	served bool // some request had one
+	since  time.Time
+}
+
+// NewConnections returns bounds for one server.
+func NewConnections(most, perClient int) *Connections {
+	return &Connections{most: most, perClient: perClient, open: map[net.Conn]*Connection{}, clients: map[netip.Addr]int{}}
+}
+
+// Bound makes server keep to the bounds. Call it before the server serves.
+func (c *Connections) Bound(server *http.Server) {
+	server.ConnContext = c.opened
+	server.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateClosed || state == http.StateHijacked {
+			c.closed(conn)
+		}
+	}
+}
+
+// Count is how many are open, Evicted how many were closed because there were
+// too many.
+func (c *Connections) Count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open)
+}
+
+// Evicted is how many connections were closed because there were too many.
+func (c *Connections) Evicted() int64 { return c.evicted.Load() }
+
+type connectionKey struct{}
+
+// ConnectionOf returns the connection of a request; nil if its server has no
+// Connections. The methods of a nil Connection do nothing.
+func ConnectionOf(ctx context.Context) *Connection {
+	connection, _ := ctx.Value(connectionKey{}).(*Connection)
+	return connection
+}
+
+// Client is the address that the connection comes from.
+func (c *Connection) Client() netip.Addr {
+	if c == nil {
+		return netip.Addr{}
+	}
+	return c.client
+}
+
+// Enter says that a request of the connection has a place, Leave that it has
+// been answered.
+func (c *Connection) Enter() {
+	if c == nil {
+		return
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.places++
+	c.served = true
+}
+
+// Leave ends what Enter began.
+func (c *Connection) Leave() {
+	if c == nil {
+		return
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.places--
+	c.since = time.Now()
+}
+
+// Close closes the connection at once, with all its requests.
+func (c *Connection) Close() {
+	if c != nil {
+		closeNow(c.conn)
+	}
+}
+
+// opened is the server's ConnContext.
+func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context {
+	connection := &Connection{conn: conn, client: clientOf(conn.RemoteAddr()), of: c, since: time.Now()}
+	c.mu.Lock()
+	c.open[conn] = connection
+	c.clients[connection.client]++
+	victim := c.excess(connection)
+	if victim != nil {
+		c.forget(victim)
+	}
+	c.mu.Unlock()
+	if victim != nil {
+		c.evicted.Add(1)
+		closeNow(victim.conn)
+	}
+	return context.WithValue(ctx, connectionKey{}, connection)
+}
+
+func (c *Connections) closed(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if connection := c.open[conn]; connection != nil {
+		c.forget(connection)
+	}
+}
+
+func (c *Connections) forget(connection *Connection) {
+	delete(c.open, connection.conn)
+	if c.clients[connection.client]--; c.clients[connection.client] == 0 {
+		delete(c.clients, connection.client)
+	}
+}
+
+// excess is the connection that is one too many; nil if none is.
+func (c *Connections) excess(newest *Connection) *Connection {
+	client := newest.client
+	switch {
+	case c.clients[client] > c.perClient:
+	case len(c.open) > c.most:
+		for other, count := range c.clients {
+			if count > c.clients[client] {
+				client = other
+			}
+		}
+	default:
+		return nil
+	}
+	victim := newest
+	for _, connection := range c.open {
+		if connection.client == client && connection.places == 0 && (victim == newest || connection.before(victim)) {
+			victim = connection
+		}
+	}
+	return victim
+}
+
+// before reports whether c is worth less than other.
+func (c *Connection) before(other *Connection) bool {
+	if c.served != other.served {
+		return other.served
+	}
+	return c.since.Before(other.since)
+}
+
+// clientOf is the address without the port.
+func clientOf(address net.Addr) netip.Addr {
+	if tcp, ok := address.(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// closeNow does not wait for a peer to take our farewell.
+func closeNow(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close() // it is closed either way
+}

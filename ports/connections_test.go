@@ -1,0 +1,152 @@
+package ports
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// served is a server within bounds, on which the path /place has a place until
+// leave is closed.
+type served struct {
+	*httptest.Server
+	connections *Connections
+	leave       chan struct{}
+}
+
+func serve(t *testing.T, most, perClient int) *served {
+	t.Helper()
+	s := &served{connections: NewConnections(most, perClient), leave: make(chan struct{})}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connection := ConnectionOf(r.Context())
+		connection.Enter()
+		defer connection.Leave()
+		if r.URL.Path == "/wait" {
+			_, _ = io.WriteString(w, " ")
+			_ = http.NewResponseController(w).Flush()
+			<-s.leave
+		}
+	}))
+	s.connections.Bound(s.Config)
+	s.Start()
+	t.Cleanup(func() { close(s.leave); s.Close() })
+	return s
+}
+
+// dial connects from a loopback address and sends text.
+func (s *served) dial(t *testing.T, from, text string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
+	conn, err := dialer.DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+const (
+	unfinished = "GET /x HTTP/1.1\r\nHost: x\r\nX-A: "
+	waiting    = "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
+	answered   = "GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
+)
+
+// answers reports whether a connection gets an answer to what it has sent.
+func answers(t *testing.T, conn net.Conn) bool {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	head := make([]byte, 12)
+	_, err := io.ReadFull(conn, head)
+	return err == nil && string(head) == "HTTP/1.1 200"
+}
+
+// closes reports whether the server closes a connection.
+func closes(conn net.Conn) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_, err := io.Copy(io.Discard, conn)
+	return err == nil || strings.Contains(err.Error(), "reset")
+}
+
+// A client with many busy connections keeps out neither a connection of another
+// client that waits for its next request, nor new ones.
+func TestTheGreediestClientLosesConnections(t *testing.T) {
+	s := serve(t, 20, 15)
+	idle := s.dial(t, "127.0.0.2", answered)
+	if !answers(t, idle) {
+		t.Fatal("no answer")
+	}
+	for range 60 {
+		s.dial(t, "127.0.0.3", unfinished)
+		s.dial(t, "127.0.0.4", unfinished)
+	}
+	for range 5 {
+		if conn := s.dial(t, "127.0.0.2", answered); !answers(t, conn) {
+			t.Error("a client with few connections was turned away")
+		}
+	}
+	if _, err := io.WriteString(idle, answered); err != nil {
+		t.Error(err)
+	}
+	_, _ = io.ReadAll(io.LimitReader(idle, 1))
+	if got := s.connections.Count(); got > 20 {
+		t.Errorf("%d connections are open", got)
+	}
+	if s.connections.Evicted() < 90 {
+		t.Errorf("%d connections were closed", s.connections.Evicted())
+	}
+}
+
+// Of one address, connections that brought a request into a place outlive those
+// that did not: API servers may share their address with others.
+func TestProvenConnectionsOutliveOthers(t *testing.T) {
+	s := serve(t, 20, 5)
+	proven := s.dial(t, "127.0.0.2", answered)
+	if !answers(t, proven) {
+		t.Fatal("no answer")
+	}
+	var strangers []net.Conn
+	for range 10 {
+		strangers = append(strangers, s.dial(t, "127.0.0.2", unfinished))
+	}
+	for _, conn := range strangers[:6] {
+		if !closes(conn) {
+			t.Error("the oldest of too many is open")
+		}
+	}
+	_, _ = io.WriteString(proven, answered)
+	rest := make([]byte, 4096)
+	_ = proven.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for answersSeen := 0; answersSeen < 1; {
+		n, err := proven.Read(rest)
+		if err != nil {
+			t.Fatalf("the proven connection: %v", err)
+		}
+		answersSeen += strings.Count(string(rest[:n]), "HTTP/1.1 200")
+	}
+}
+
+// What has a place is never closed; if everything has one, the newest is.
+func TestConnectionsWithAPlaceStay(t *testing.T) {
+	s := serve(t, 3, 3)
+	var busy []net.Conn
+	for range 3 {
+		conn := s.dial(t, "127.0.0.2", waiting)
+		if !answers(t, conn) {
+			t.Fatal("no answer")
+		}
+		busy = append(busy, conn)
+	}
+	if conn := s.dial(t, "127.0.0.2", ""); !closes(conn) {
+		t.Error("one too many is open")
+	}
+	if got := s.connections.Count(); got != len(busy) {
+		t.Errorf("%d are open", got)
+	}
+}
