@@ -13,13 +13,22 @@ import (
 // recorded are the members of a spec that a revision consists of, sorted.
 var recorded = []string{"containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"}
 
+// elementShapes say what the lists that are recorded consist of.
+var elementShapes = map[string]*shape{
+	"containers":       sidecarContainer,
+	"imagePullSecrets": objectName,
+	"initContainers":   sidecarContainer,
+	"patchPodMetadata": podMetadata,
+	"volumes":          volume,
+}
+
 // Data returns what a ControllerRevision records of the spec of a defaulted
 // SidecarSet: a patch that replaces the spec by five of its members, as JSON
-// with sorted members, HTML escaped, absent and empty lists as null. Containers
-// are written in the normal form of the hash, all else as it is stored, nulls
-// included, so that a revision which OpenKruise recorded has the same bytes;
-// members that this build does not know are kept everywhere. An error is a
-// *TypeError. The spec is not changed.
+// with sorted members, HTML escaped, absent and empty lists as null. All are
+// written in the normal form of the reference's types, so that a revision which
+// OpenKruise recorded has the same bytes, and with them the same name; members
+// that this build does not know are kept everywhere. An error is a *TypeError.
+// The spec is not changed.
 func Data(spec map[string]any) ([]byte, error) {
 	dst := []byte(`{"spec":{"$patch":"replace"`)
 	for _, member := range recorded {
@@ -37,29 +46,23 @@ func Data(spec map[string]any) ([]byte, error) {
 	return append(dst, "}}"...), nil
 }
 
+// recordedList returns the elements of one list as the encoder writes them, and
+// with their unknown members.
 func recordedList(spec map[string]any, member string) ([]any, error) {
 	elems, ok := spec[member].([]any)
 	if !ok && spec[member] != nil {
 		return nil, under("spec."+member, mismatch("a list", spec[member]))
 	}
-	if member == "containers" || member == "initContainers" {
-		return normalContainers(elems, "spec."+member)
-	}
-	return elems, nil
-}
-
-// normalContainers returns the containers as the hash's encoder writes them, and
-// with their unknown members.
-func normalContainers(elems []any, path string) ([]any, error) {
 	normal := make([]any, len(elems))
 	for i, elem := range elems {
 		var e encoder
-		unknown, err := e.value(sidecarContainer, elem)
+		place := "spec." + member + "[" + strconv.Itoa(i) + "]"
+		unknown, err := e.value(elementShapes[member], elem)
 		if err != nil {
-			return nil, under(path+"["+strconv.Itoa(i)+"]", err)
+			return nil, under(place, err)
 		}
 		if err := utiljson.Unmarshal(e.buf, &normal[i]); err != nil {
-			return nil, fmt.Errorf("reading %s[%d] back: %w", path, i, err)
+			return nil, fmt.Errorf("reading %s back: %w", place, err)
 		}
 		restoreUnknown(normal[i], unknown)
 	}

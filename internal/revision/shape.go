@@ -1,7 +1,8 @@
 package revision
 
-// A shape says how one JSON value is written into the preimage of the hash. It
-// is the part of a Go type that encoding/json looks at, written down as data.
+// A shape says how one JSON value is written into the preimage of the hash and
+// into what a revision records. It is the part of a Go type that encoding/json
+// looks at, written down as data.
 type shape struct {
 	kind   kind
 	fields []field // kindObject, in the order in which they are written

@@ -73,11 +73,7 @@ var envVar = object(
 	optional("value", text),
 	pointer("valueFrom", object(
 		pointer("fieldRef", fieldSelector),
-		pointer("resourceFieldRef", object(
-			optional("containerName", text),
-			required("resource", text),
-			required("divisor", quantity),
-		)),
+		pointer("resourceFieldRef", resourceFieldSelector),
 		pointer("configMapKeyRef", keySelector),
 		pointer("secretKeyRef", keySelector),
 		pointer("fileKeyRef", object(
@@ -92,6 +88,12 @@ var envVar = object(
 var fieldSelector = object(
 	optional("apiVersion", text),
 	required("fieldPath", text),
+)
+
+var resourceFieldSelector = object(
+	optional("containerName", text),
+	required("resource", text),
+	required("divisor", quantity),
 )
 
 var keySelector = object(
