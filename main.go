@@ -80,7 +80,8 @@ func run(ctx context.Context, o options) error {
 	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return serving.Source.GetCertificate(hello)
 	}
-	watches := webhooks.NewWatchHealth(nil, 0)
+	watches, timeline := webhooks.NewWatchHealth(nil, 0), webhooks.NewTimeline()
+	watches.Tell(timeline)
 	server := webhooks.NewServer(o.server(certificate, ctx.Done()))
 
 	mgr, err := ctrl.NewManager(config, o.manager(watches))
@@ -89,6 +90,9 @@ func run(ctx context.Context, o options) error {
 	}
 	probes, err := o.addPorts(ctx, mgr, certificate)
 	if err != nil {
+		return err
+	}
+	if err := mgr.Add(webhooks.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil)); err != nil {
 		return err
 	}
 	catalog := webhooks.NewCatalog(mgr.GetCache(), webhooks.CatalogOptions{Registry: metrics.Registry})
@@ -106,7 +110,7 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.Add(rivals); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes, timeline: timeline}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -127,9 +131,15 @@ func run(ctx context.Context, o options) error {
 	if o.answersWebhooks() {
 		running = after(ctx, o.drainGrace)
 	}
-	err = mgr.Start(running)
-	server.Wait() // its own times bound this
-	return err
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(running) }()
+	select {
+	case err = <-stopped:
+		server.Wait() // its own times bound this
+		return err
+	case err = <-timeline.Restored():
+		return err // at once: what this process would answer until it has drained is not so any more
+	}
 }
 
 // after returns a context that ends so long after ctx. As long as the server is
@@ -150,6 +160,7 @@ type parts struct {
 	rivals      *controllers.Rivals
 	watches     *webhooks.WatchHealth
 	probes      *ports.Probes
+	timeline    *webhooks.Timeline
 	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
 }
 
@@ -179,6 +190,7 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 	o := p.options
 	setup := webhooks.Options{
 		Catalog:            p.catalog,
+		Timeline:           p.timeline,
 		Namespace:          o.namespace,
 		RevisionNamespace:  o.revisionNamespace,
 		ExcludedNamespaces: o.excludedNamespaces,

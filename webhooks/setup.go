@@ -39,6 +39,8 @@ type Options struct {
 	// Catalog decides about Pods. It runs on every replica; whoever made it adds
 	// it to the manager.
 	Catalog *Catalog
+	// Timeline notices that the cluster's state was restored.
+	Timeline *Timeline
 	// Namespace is the operator's.
 	Namespace string
 	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
@@ -69,7 +71,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	instrumented := instrument(metrics.Registry)
 
 	server.Instrument(metrics.Registry)
-	fresh := newFreshness(live, o.Catalog)
+	fresh := newFreshness(live, o.Catalog, o.Timeline)
 	publisher := newPublisher(mgr, server, o, fresh.ensure)
 	pods := NewPodInjector(PodInjectorOptions{
 		Catalog:            o.Catalog.Current,
