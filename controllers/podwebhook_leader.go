@@ -28,6 +28,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/internal/validation"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
@@ -60,9 +61,10 @@ type podWebhookLeader struct {
 type plannedEntry struct {
 	program, history *inject.Program
 
-	entry  entries.Entry
-	err    error // why there is none
-	refuse error // why no Pod can be injected
+	entry   entries.Entry
+	err     error  // why there is none
+	refuse  error  // why no Pod can be injected
+	nothing string // why no Pod can be selected
 }
 
 // firstVersion is the resourceVersion with which the leader first saw a
@@ -247,6 +249,7 @@ func (l *podWebhookLeader) plan(v *podWebhookView) {
 		known, ok := l.planned[name]
 		if history := v.catalog.History(name); !ok || known.program != program || known.history != history {
 			known = plannedEntry{program: program, history: history, refuse: whyRefused(program, history)}
+			known.nothing = validation.SelectsNothing(&program.Set.Spec, l.webhooks.options.Settings.ExcludedNamespaces)
 			known.entry, known.err = entries.Of(program.Set)
 			l.planned[name] = known
 			l.noteVersion(program)

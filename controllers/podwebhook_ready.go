@@ -146,6 +146,9 @@ func (l *podWebhookLeader) readiness(v *podWebhookView, program *inject.Program)
 	if known, refused := l.refused[entry]; refused {
 		return no(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+known.message)
 	}
+	if planned.nothing != "" {
+		return no(appsv1beta1.ReasonNothingSelected, planned.nothing+".")
+	}
 	if set.Spec.InjectionStrategy.Paused {
 		return no(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
 	}
