@@ -110,7 +110,8 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.Add(rivals); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes, timeline: timeline}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes, timeline: timeline,
+		leave: func(context.Context) error { return nil }}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -138,7 +139,8 @@ func run(ctx context.Context, o options) error {
 		server.Wait() // its own times bound this
 		return err
 	case err = <-timeline.Restored():
-		return err // at once: what this process would answer until it has drained is not so any more
+		// Without draining: what this process would answer meanwhile is not so any more.
+		return errors.Join(err, parts.leave(ctx))
 	}
 }
 
@@ -162,6 +164,7 @@ type parts struct {
 	probes      *ports.Probes
 	timeline    *webhooks.Timeline
 	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
+	leave       func(context.Context) error
 }
 
 func (p *parts) addControllers() error {
@@ -204,9 +207,11 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
 		setup.Widener = p.podWebhooks
 	}
-	if err := webhooks.Setup(p.mgr, server, setup); err != nil {
+	leave, err := webhooks.Setup(p.mgr, server, setup)
+	if err != nil {
 		return err
 	}
+	p.leave = leave
 	p.probes.AddReadiness("certificate", p.serving.Readiness.Check)
 	return nil
 }

@@ -65,8 +65,9 @@ type Options struct {
 }
 
 // Setup serves all webhooks on server, and adds the server and its readiness to
-// the manager.
-func Setup(mgr ctrl.Manager, server *Server, o Options) error {
+// the manager. leave has the leader not wait for this process any more; it is for
+// one that ends without its manager.
+func Setup(mgr ctrl.Manager, server *Server, o Options) (leave func(context.Context) error, err error) {
 	live := mgr.GetAPIReader()
 	instrumented := instrument(metrics.Registry)
 
@@ -109,15 +110,15 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	server.RegisterIn(GroupConversions, PathConvert, instrumented(PathConvert, convert))
 
 	if err := mgr.Add(server); err != nil {
-		return fmt.Errorf("adding the webhook server: %w", err)
+		return nil, fmt.Errorf("adding the webhook server: %w", err)
 	}
 	if err := mgr.Add(publisher); err != nil {
-		return fmt.Errorf("adding the publisher: %w", err)
+		return nil, fmt.Errorf("adding the publisher: %w", err)
 	}
 	for name, check := range map[string]healthz.Checker{"webhook": server.Ready, "webhook-listener": server.StartedChecker()} {
 		o.AddReadiness(name, check)
 	}
-	return nil
+	return publisher.Leave, nil
 }
 
 // newPublisher returns what tells the leader that this replica answers Pods.
