@@ -17,6 +17,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,6 +46,7 @@ type podWebhookLeader struct {
 	board    *readinessBoard
 	again    chan struct{} // has capacity 1
 
+	calls    callWatch
 	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
 	planned  map[string]plannedEntry // by SidecarSet
@@ -155,10 +157,11 @@ func (l *podWebhookLeader) Start(ctx context.Context) error {
 	if _, err := leases.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, _ any) { l.wake() }, DeleteFunc: wake}); err != nil {
 		return fmt.Errorf("watching kind Lease: %w", err)
 	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, clock.RealClock{}, l.wake) })
 	if l.probe != nil {
-		var probing sync.WaitGroup
-		defer probing.Wait()
-		probing.Go(func() { l.probe.run(ctx) })
+		asking.Go(func() { l.probe.run(ctx) })
 	}
 	problem := ""
 	for {
