@@ -139,12 +139,19 @@ func TestDefinition(t *testing.T) {
 		for _, item := range version["additionalPrinterColumns"].([]any) {
 			column := item.(map[string]any)
 			columns = append(columns, fmt.Sprintf("%s %s %s", column["name"], column["type"], column["jsonPath"]))
+			if priority, wide := column["priority"]; wide {
+				columns[len(columns)-1] += fmt.Sprintf(" priority %v", priority)
+			}
 		}
 		subresources := slices.Sorted(maps.Keys(version["subresources"].(map[string]any)))
 		versions[text(version["name"])] = fmt.Sprintf("served=%v storage=%v deprecated=%v subresources=%v columns=%v",
 			version["served"], version["storage"], version["deprecated"] != nil, subresources, strings.Join(columns, ", "))
 	}
-	const columns = "columns=MATCHED integer .status.matchedPods, UPDATED integer .status.updatedPods, READY integer .status.readyPods, AGE date .metadata.creationTimestamp"
+	// The reference's columns, in its order, and ours among them.
+	const columns = "columns=MATCHED integer .status.matchedPods, UPDATED integer .status.updatedPods, READY integer .status.readyPods, " +
+		`IN-FORCE string .status.conditions[?(@.type=="Ready")].status, AGE date .metadata.creationTimestamp, ` +
+		"UNINJECTED integer .status.uninjectedPods priority 1, REVISION string .status.latestRevision priority 1, " +
+		"STRATEGY string .spec.updateStrategy.type priority 1, PAUSED boolean .spec.injectionStrategy.paused priority 1"
 	want := map[string]any{
 		"group": "apps.kruise.io",
 		"scope": "Cluster",

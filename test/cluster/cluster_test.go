@@ -79,10 +79,10 @@ func TestADeploymentsPodsAreInjected(t *testing.T) {
 	awaitCounters(t, namespace, 5, 5, 5, 0)
 
 	lines := strings.Split(kubectl(t, "", "get", "sidecarset", namespace), "\n")
-	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME MATCHED UPDATED READY AGE"; got != want {
+	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME MATCHED UPDATED READY IN-FORCE AGE"; got != want {
 		t.Errorf("columns are %q, want %q", got, want)
 	}
-	if got, want := strings.Fields(lines[1])[:4], []string{namespace, "5", "5", "5"}; strings.Join(got, " ") != strings.Join(want, " ") {
+	if got, want := strings.Fields(lines[1])[:5], []string{namespace, "5", "5", "5", "True"}; strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("row is %q, want %q", got, want)
 	}
 	for app, want := range map[string]string{"labelled": "proxy/app log-agent", "plain": "/app"} {
