@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/x509"
 	"errors"
@@ -11,45 +12,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The format of the CA Secret, of type kubernetes.io/tls. Only tls.crt and tls.key must be there; what is missing of the rest is
-// derived, and the leader writes it back. Keys and annotations that are not ours are left alone.
-//
-//	ca.crt    what clients must trust: the signing CA, the next one, and those that signed leaves which may still be served
-//	tls.crt   certificate of the CA that signs leaves
-//	tls.key   its private key
-//	next.crt  certificate of the CA that will sign once every client trusts it; there during a rotation only
-//	next.key  its private key
 const (
-	bundleKey      = "ca.crt"
-	signingCertKey = corev1.TLSCertKey
-	signingKeyKey  = corev1.TLSPrivateKeyKey
-	nextCertKey    = "next.crt"
-	nextKeyKey     = "next.key"
-)
-
-const (
-	// RetireAfterAnnotation stands on the CA Secret while a CA that no longer signs is still trusted: the time, in RFC 3339, after
-	// which no leaf of it can be valid. Set it to a time in the past to drop such CAs at once, for example after a key has leaked.
-	RetireAfterAnnotation = "sidecarset.io/ca-retire-after"
-	// RotateAnnotation asks the leader, with any value, to rotate the CA now. The leader removes it when it has begun.
-	RotateAnnotation = "sidecarset.io/ca-rotate"
+	// maxFormer is how many former CAs are trusted at most. Leaves live for 30 days by default, so that this is a rotation every four
+	// days; one that is due by itself comes every eight months.
+	maxFormer = 8
+	// maxBundle is how large the bundle may become. It is copied into every webhook entry, and etcd takes objects of 1.5 MB.
+	maxBundle = 64 << 10
 )
 
 // Authority is the content of the CA Secret: who signs now, who signs next, and who else is to be trusted.
 type Authority struct {
 	Signing KeyPair
-	Next    *KeyPair            // nil unless a rotation has begun
-	Old     []*x509.Certificate // CAs that no longer sign, while leaves of theirs may be served
-	// RetireAfter is when Old may be dropped. It is zero when Old is empty, or when nobody has said yet.
-	RetireAfter time.Time
+	Next    *KeyPair // nil unless a rotation has begun
+	// Previous is the pair that signed before, kept while its certificate is in Old: what to go back to if Signing cannot be used.
+	Previous *KeyPair
+	Old      []Former
 	// RotationRequested says that somebody asked for a rotation before it is due.
 	RotationRequested bool
 }
 
-// Policy is how long certificates live.
+// Former is a CA that no longer signs, while leaves of it may be served.
+type Former struct {
+	*x509.Certificate
+	// RetireAfter is when it may be dropped. It is zero while that has not been settled.
+	RetireAfter time.Time
+	// Found says that it is in ca.crt although the leader does not remember to have put it there.
+	Found bool
+}
+
+// Policy is how long certificates live, and what leaves vouch for.
 type Policy struct {
 	CALifetime   time.Duration
 	LeafLifetime time.Duration
+	Subject      Subject
 }
 
 // Step names what Advance did to an Authority.
@@ -61,8 +56,8 @@ const (
 	StepIntroduce Step = "introduce" // the next CA was made, to be published beside the one that signs
 	StepPromote   Step = "promote"   // the next CA has become the signing one
 	StepSchedule  Step = "schedule"  // it was settled when to drop a CA that was found in the bundle
-	StepRetire    Step = "retire"    // the CAs that no longer sign were dropped from the bundle
-	StepTidy      Step = "tidy"      // what had expired was dropped, or what was missing was added; only ca.crt changes
+	StepRetire    Step = "retire"    // a CA that no longer signs was dropped from the bundle
+	StepTidy      Step = "tidy"      // what is derived was written as it should be; neither CA changes
 )
 
 const caName = "sidecarset-operator-ca"
@@ -76,16 +71,64 @@ func NewAuthority(now time.Time, p Policy) (Authority, error) {
 	return Authority{Signing: ca}, nil
 }
 
-// Bundle returns the certificates that clients must trust, each once and none that has expired. The oldest is first, whoever signs, so
-// that a promotion changes nothing that is published.
-func (a Authority) Bundle(now time.Time) []*x509.Certificate {
+// current returns the CAs that sign, now or next.
+func (a Authority) current() []*x509.Certificate {
 	current := []*x509.Certificate{a.Signing.Certificate}
 	if a.Next != nil {
 		current = append(current, a.Next.Certificate)
 	}
-	bundle := MergeBundles(now, current, a.Old)
+	return current
+}
+
+// Bundle returns the certificates that clients must trust, each once. The oldest is first, whoever signs, so that a promotion changes
+// nothing that is published. It does not depend on the time: a clock that is wrong drops nothing.
+func (a Authority) Bundle() []*x509.Certificate {
+	bundle := a.current()
+	for _, f := range a.Old {
+		bundle = append(bundle, f.Certificate)
+	}
+	bundle = MergeBundles(bundle)
 	sortByAge(bundle)
 	return bundle
+}
+
+// trusting returns a with these former CAs, and no others. At most maxFormer are kept: those that the leader knows of before those that
+// it found, then the ones that retire last, then the youngest. What was found is not kept if it makes the bundle larger than maxBundle.
+func (a Authority) trusting(old ...Former) Authority {
+	old = slices.Clone(old)
+	slices.SortStableFunc(old, func(x, y Former) int {
+		switch {
+		case y.Found && !x.Found:
+			return -1
+		case x.Found && !y.Found:
+			return 1
+		}
+		return cmp.Or(y.RetireAfter.Compare(x.RetireAfter), y.NotBefore.Compare(x.NotBefore))
+	})
+	a.Old = nil
+	seen := map[string]bool{}
+	size := 0
+	for _, c := range a.current() {
+		seen[string(c.Raw)] = true
+		size += len(encodeCertificate(c))
+	}
+	for _, f := range old {
+		length := len(encodeCertificate(f.Certificate))
+		if seen[string(f.Raw)] || len(a.Old) == maxFormer || f.Found && size+length > maxBundle {
+			continue
+		}
+		seen[string(f.Raw)] = true
+		size += length
+		a.Old = append(a.Old, f)
+	}
+	if a.Previous != nil && !a.isFormer(a.Previous.Certificate) {
+		a.Previous = nil
+	}
+	return a
+}
+
+func (a Authority) isFormer(cert *x509.Certificate) bool {
+	return slices.ContainsFunc(a.Old, func(f Former) bool { return f.Equal(cert) })
 }
 
 // Advance takes at most one step of the rotation that is due at now. The argument published says that every client has trusted Next
@@ -99,12 +142,10 @@ func (a Authority) Advance(now time.Time, p Policy, published bool) (Authority, 
 	switch {
 	case a.Next != nil && published:
 		promoted := a
-		promoted.Signing, promoted.Next = *a.Next, nil
-		promoted.Old = MergeBundles(now, []*x509.Certificate{a.Signing.Certificate}, a.Old)
-		promoted.RetireAfter = retireAfter(now, p)
-		return promoted, StepPromote, nil
+		promoted.Signing, promoted.Next, promoted.Previous = *a.Next, nil, &a.Signing
+		return promoted.trusting(slices.Concat(a.Old, []Former{{Certificate: a.Signing.Certificate, RetireAfter: retireAfter(now, p)}})...), StepPromote, nil
 
-	case a.Next == nil && (a.RotationRequested || NeedsRenewal(a.Signing.Certificate, now)):
+	case a.wantsRotation(now) && a.Postponed(now) == nil:
 		next, err := IssueCA(caName, now, p.CALifetime)
 		if err != nil {
 			return a, StepNone, err
@@ -113,17 +154,42 @@ func (a Authority) Advance(now time.Time, p Policy, published bool) (Authority, 
 		introduced.Next, introduced.RotationRequested = &next, false
 		return introduced, StepIntroduce, nil
 
-	case len(a.Old) > 0 && a.RetireAfter.IsZero():
-		scheduled := a
-		scheduled.RetireAfter = retireAfter(now, p)
-		return scheduled, StepSchedule, nil
-
-	case len(a.Old) > 0 && now.Round(0).After(a.RetireAfter):
-		retired := a
-		retired.Old, retired.RetireAfter = nil, time.Time{}
-		return retired, StepRetire, nil
+	case slices.ContainsFunc(a.Old, func(f Former) bool { return f.RetireAfter.IsZero() }):
+		old := slices.Clone(a.Old)
+		for i, f := range old {
+			if f.RetireAfter.IsZero() {
+				old[i] = Former{Certificate: f.Certificate, RetireAfter: retireAfter(now, p)}
+			}
+		}
+		return a.trusting(old...), StepSchedule, nil
+	}
+	valid := slices.DeleteFunc(slices.Clone(a.Old), func(f Former) bool { return now.Round(0).After(f.RetireAfter) })
+	if len(valid) < len(a.Old) {
+		return a.trusting(valid...), StepRetire, nil
 	}
 	return a, StepNone, nil
+}
+
+// wantsRotation says whether a rotation should begin.
+func (a Authority) wantsRotation(now time.Time) bool {
+	return a.Next == nil && (a.RotationRequested || NeedsRenewal(a.Signing.Certificate, now))
+}
+
+// Postponed says why a rotation that should begin does not, or nil. One that is due by the CA's age waits for no former CA: these are
+// few when nobody asks for rotations.
+func (a Authority) Postponed(now time.Time) error {
+	if !a.wantsRotation(now) {
+		return nil
+	}
+	if size := len(EncodeBundle(a.Bundle())); size > maxBundle {
+		return fmt.Errorf("the CA bundle has %d bytes, and it is copied into every webhook entry: take certificates out of %s until it has %d", size, bundleKey, maxBundle)
+	}
+	if len(a.Old) < maxFormer || NeedsRenewal(a.Signing.Certificate, now) {
+		return nil
+	}
+	first := slices.MinFunc(a.Old, func(x, y Former) int { return x.RetireAfter.Compare(y.RetireAfter) })
+	return fmt.Errorf("%d former CAs are trusted, as many as may be, because certificates of them may be served: the rotation begins when the first of them retires, at %s; to drop former CAs now, set the annotation %s to a time in the past",
+		len(a.Old), first.RetireAfter.UTC().Format(time.RFC3339), RetireAfterAnnotation)
 }
 
 // retireAfter is when the last leaf has expired that was issued up to now by a CA that stops signing now. Replicas' clocks may
@@ -132,154 +198,100 @@ func retireAfter(now time.Time, p Policy) time.Time {
 	return now.Round(0).Add(p.LeafLifetime + min(Backdate, p.LeafLifetime)).Truncate(time.Second).Add(time.Second)
 }
 
-// DecodeAuthority reads the content of the CA Secret. Its errors are of type *SecretError.
-func DecodeAuthority(secret *corev1.Secret, now time.Time) (Authority, error) {
-	now = now.Round(0)
-	fail := func(replaceable bool, format string, args ...any) (Authority, error) {
-		return Authority{}, &SecretError{
-			Namespace: secret.Namespace, Name: secret.Name, Replaceable: replaceable, Reason: fmt.Errorf(format, args...),
-		}
-	}
-	cert, key := secret.Data[signingCertKey], secret.Data[signingKeyKey]
-	if len(cert) == 0 || len(key) == 0 {
-		return fail(true, "%s or %s is empty", signingCertKey, signingKeyKey)
-	}
-	signing, err := parseKeyPair(cert, key)
-	switch {
-	case err != nil:
-		return fail(true, "%s and %s are no key pair: %w", signingCertKey, signingKeyKey, err)
-	case !canSign(signing.Certificate):
-		return fail(false, "%s is no CA, so the Secret serves somebody else", signingCertKey)
-	case now.Before(signing.Certificate.NotBefore):
-		return fail(false, "the CA is not valid before %s: is the clock right?", signing.Certificate.NotBefore.Format(time.RFC3339))
-	case now.After(signing.Certificate.NotAfter):
-		return fail(true, "the CA expired at %s", signing.Certificate.NotAfter.Format(time.RFC3339))
-	}
-	a := Authority{Signing: signing, Next: decodeNext(secret, now), RotationRequested: secret.Annotations[RotateAnnotation] != ""}
-	a.readOld(secret, now)
-	return a, nil
+// usable says whether leaves that API servers accept can be issued at now.
+func (ca KeyPair) usable(now time.Time, p Policy) bool {
+	return ca.Certificate != nil && canSign(ca.Certificate) && ca.vouches(p.Subject, now) == nil
 }
 
-// decodeNext returns the CA that a rotation has introduced. One that cannot be used counts as none: nobody serves a leaf of it.
-func decodeNext(secret *corev1.Secret, now time.Time) *KeyPair {
-	next, err := parseKeyPair(secret.Data[nextCertKey], secret.Data[nextKeyKey])
-	if err != nil || !canSign(next.Certificate) || now.Before(next.Certificate.NotBefore) || now.After(next.Certificate.NotAfter) {
-		return nil
+// vouches checks that API servers accept a leaf of the CA: that the CA is valid at now, and may sign for these names, and for servers.
+func (ca KeyPair) vouches(subject Subject, now time.Time) error {
+	leaf, err := ca.IssueLeaf(subject, now, Backdate)
+	if err != nil {
+		return err
 	}
-	return &next
+	return Verify(leaf, encodeCertificate(ca.Certificate), "", now) // constraints are checked for all names
 }
 
-// readOld fills Old and RetireAfter. A part of ca.crt that does not parse cannot be published either, so it is passed over.
-func (a *Authority) readOld(secret *corev1.Secret, now time.Time) {
-	bundle, _ := ParseBundle(secret.Data[bundleKey])
-	if a.Old = a.oldAmong(bundle, now); len(a.Old) == 0 {
-		return
+// mayVouch is vouches at some time in the CA's life.
+func (ca KeyPair) mayVouch(subject Subject, now time.Time) error {
+	switch cert := ca.Certificate; {
+	case now.Round(0).Before(cert.NotBefore):
+		now = cert.NotBefore
+	case now.Round(0).After(cert.NotAfter):
+		now = cert.NotAfter
 	}
-	if at, err := time.Parse(time.RFC3339, secret.Annotations[RetireAfterAnnotation]); err == nil {
-		a.RetireAfter = at
-	}
-}
-
-// oldAmong returns the certificates that have not expired and are neither Signing nor Next.
-func (a Authority) oldAmong(certs []*x509.Certificate, now time.Time) []*x509.Certificate {
-	return slices.DeleteFunc(MergeBundles(now, certs), func(c *x509.Certificate) bool {
-		return c.Equal(a.Signing.Certificate) || a.Next != nil && c.Equal(a.Next.Certificate)
-	})
+	return ca.vouches(subject, now)
 }
 
 func canSign(cert *x509.Certificate) bool {
 	return cert.IsCA && (cert.KeyUsage == 0 || cert.KeyUsage&x509.KeyUsageCertSign != 0)
 }
 
-// Encode writes the Authority into a Secret that the caller owns, leaving out what has expired and keeping what is not ours.
-func (a Authority) Encode(secret *corev1.Secret, now time.Time) error {
-	data := map[string][]byte{bundleKey: EncodeBundle(a.Bundle(now))}
-	var err error
-	if data[signingCertKey], data[signingKeyKey], err = encodeKeyPair(a.Signing); err != nil {
-		return err
-	}
-	if a.Next != nil {
-		if data[nextCertKey], data[nextKeyKey], err = encodeKeyPair(*a.Next); err != nil {
-			return err
-		}
-	}
-	if secret.Data == nil {
-		secret.Data = map[string][]byte{}
-	}
-	for _, key := range []string{bundleKey, signingCertKey, signingKeyKey, nextCertKey, nextKeyKey} {
-		if value, ok := data[key]; ok {
-			secret.Data[key] = value
-		} else {
-			delete(secret.Data, key)
-		}
-	}
-	annotate(secret, RetireAfterAnnotation, !a.RetireAfter.IsZero(), a.RetireAfter.UTC().Format(time.RFC3339))
-	annotate(secret, RotateAnnotation, a.RotationRequested, cmp.Or(secret.Annotations[RotateAnnotation], "requested"))
-	return nil
-}
-
-func annotate(secret *corev1.Secret, key string, present bool, value string) {
-	if !present {
-		delete(secret.Annotations, key)
-		return
-	}
-	if secret.Annotations == nil {
-		secret.Annotations = map[string]string{}
-	}
-	secret.Annotations[key] = value
-}
-
 // Replacement returns what to store in place of a Secret that cannot be used: what a replica still remembers, else the CA that a
-// rotation had introduced, else a new one. Certificates that the Secret still holds stay trusted, because leaves signed by them may
-// be served and be valid.
-func Replacement(secret *corev1.Secret, remembered *Authority, now time.Time, p Policy) (Authority, error) {
-	if remembered != nil && remembered.usable(now) {
-		return *remembered, nil
+// rotation had introduced, else the one that signed before. If none of these is usable, it is a new CA where may allows that. The pair
+// that the Secret holds is kept as Previous if it is one that could sign for us at some time, and certificates stay trusted that the
+// Secret holds, because leaves signed by them may be served and be valid. The error says that there is nothing to put in place.
+func Replacement(secret *corev1.Secret, remembered *Authority, may Replaceable, now time.Time, p Policy) (Authority, error) {
+	former := formersIn(secret)
+	next, previous := decodePair(secret, nextCertKey, nextKeyKey), decodePair(secret, previousCertKey, previousKeyKey)
+	if previous != nil && !slices.ContainsFunc(former, func(f Former) bool { return f.Equal(previous.Certificate) }) {
+		previous = nil // no longer trusted: its key may have leaked
 	}
 	var a Authority
-	if next := decodeNext(secret, now); next != nil {
+	switch {
+	case remembered != nil && remembered.Signing.usable(now, p):
+		a = *remembered
+	case next != nil && next.usable(now, p):
 		a.Signing = *next
-	} else {
+	case previous != nil && previous.usable(now, p):
+		a.Signing = *previous
+	case may == ByAny:
 		var err error
 		if a, err = NewAuthority(now, p); err != nil {
 			return Authority{}, err
 		}
+	default:
+		return Authority{}, errors.New("no replica remembers a CA that could be used instead")
 	}
-	bundle, _ := ParseBundle(secret.Data[bundleKey])
-	signing, _ := ParseBundle(secret.Data[signingCertKey])
-	if a.Old = a.oldAmong(append(signing, bundle...), now); len(a.Old) > 0 {
-		a.RetireAfter = retireAfter(now, p)
+	if a.Previous == nil {
+		a.Previous = previous
 	}
-	return a, nil
-}
-
-// usable says whether leaves can be issued at now.
-func (a Authority) usable(now time.Time) bool {
-	now = now.Round(0)
-	cert := a.Signing.Certificate
-	return cert != nil && !now.Before(cert.NotBefore) && !now.After(cert.NotAfter)
-}
-
-// SecretError says that the CA Secret holds nothing to sign with. A replica that has a certificate goes on serving it.
-type SecretError struct {
-	Namespace, Name string
-	// Replaceable says that the leader may put a CA in its place, because nothing that works would be lost.
-	Replaceable bool
-	Reason      error
-}
-
-func (e *SecretError) Error() string {
-	remedy := "delete it, or name another one with --cert-secret"
-	if e.Replaceable {
-		remedy = "the leader replaces it; if none can, delete it"
+	retire := retireAfter(now, p)
+	switch replaced, err := parseKeyPair(secret.Data[signingCertKey], secret.Data[signingKeyKey]); {
+	case err != nil: // the certificate may be good
+		signing, _ := ParseBundle(secret.Data[signingCertKey])
+		for _, cert := range signing {
+			if canSign(cert) {
+				former = append(former, Former{Certificate: cert, RetireAfter: retire})
+			}
+		}
+	case canSign(replaced.Certificate) && replaced.mayVouch(p.Subject, now) == nil:
+		former = append(former, Former{Certificate: replaced.Certificate, RetireAfter: retire})
+		a.Previous = &replaced
 	}
-	return fmt.Sprintf("reading the CA from Secret %s/%s: %v; %s", e.Namespace, e.Name, e.Reason, remedy)
+	for i := range former {
+		if former[i].RetireAfter.IsZero() {
+			former[i].RetireAfter = retire
+		}
+	}
+	return a.trusting(slices.Concat(former, a.Old)...), nil
 }
 
-func (e *SecretError) Unwrap() error { return e.Reason }
-
-// replaceable says whether err is about a Secret that the leader may repair.
-func replaceable(err error) bool {
-	var secretErr *SecretError
-	return errors.As(err, &secretErr) && secretErr.Replaceable
+// stored says whether the Secret holds a as Encode would write it.
+func (a Authority) stored(secret *corev1.Secret) bool {
+	want := secret.DeepCopy()
+	if a.Encode(want) != nil {
+		return false
+	}
+	for _, key := range []string{RetireAfterAnnotation, FormerAnnotation, FormatAnnotation} {
+		if want.Annotations[key] != secret.Annotations[key] {
+			return false
+		}
+	}
+	for _, key := range []string{nextCertKey, previousCertKey, previousKeyKey} { // a pair that is broken is removed
+		if (want.Data[key] == nil) != (secret.Data[key] == nil) {
+			return false
+		}
+	}
+	return bytes.Equal(want.Data[bundleKey], secret.Data[bundleKey])
 }

@@ -20,10 +20,12 @@ var policy = certs.Policy{CALifetime: 365 * day, LeafLifetime: 30 * day}
 
 func TestAdvance(t *testing.T) {
 	signing, next, old := issueCA(t, start, 365*day), issueCA(t, start, 365*day), issueCA(t, start, 300*day)
-	oldCAs := []*x509.Certificate{old.Certificate}
+	oldCAs := func(at time.Time) []certs.Former {
+		return []certs.Former{{Certificate: old.Certificate, RetireAfter: at}}
+	}
 	steady := certs.Authority{Signing: signing}
-	rotating := certs.Authority{Signing: signing, Next: &next, Old: oldCAs, RetireAfter: start.Add(day)}
-	retiring := certs.Authority{Signing: signing, Old: oldCAs, RetireAfter: start.Add(10 * day)}
+	rotating := certs.Authority{Signing: signing, Next: &next, Old: oldCAs(start.Add(day))}
+	retiring := certs.Authority{Signing: signing, Old: oldCAs(start.Add(10 * day))}
 	requested := certs.Authority{Signing: signing, RotationRequested: true}
 
 	tests := map[string]struct {
@@ -50,7 +52,7 @@ func TestAdvance(t *testing.T) {
 		"drops an old CA after its last leaf has expired": {
 			retiring, start.Add(10*day + time.Second), false, certs.StepRetire, []*x509.Certificate{signing.Certificate}},
 		"settles when to drop a CA that somebody added": {
-			certs.Authority{Signing: signing, Old: oldCAs}, start, false, certs.StepSchedule,
+			certs.Authority{Signing: signing, Old: oldCAs(time.Time{})}, start, false, certs.StepSchedule,
 			[]*x509.Certificate{signing.Certificate, old.Certificate}},
 		"rotates first and retires later": {
 			retiring, start.Add(250 * day), false, certs.StepIntroduce,
@@ -65,7 +67,7 @@ func TestAdvance(t *testing.T) {
 			if step != tc.step {
 				t.Errorf("step %q, want %q", step, tc.step)
 			}
-			bundle := got.Bundle(tc.at)
+			bundle := got.Bundle()
 			if len(bundle) != len(tc.want) {
 				t.Fatalf("bundle of %d certificates, want %d", len(bundle), len(tc.want))
 			}
@@ -89,7 +91,7 @@ func TestPromotionChangesNothingThatIsPublished(t *testing.T) {
 	if err != nil || step != certs.StepPromote {
 		t.Fatalf("Advance: %q, %v", step, err)
 	}
-	if !bytes.Equal(certs.EncodeBundle(a.Bundle(start)), certs.EncodeBundle(promoted.Bundle(start))) {
+	if !bytes.Equal(certs.EncodeBundle(a.Bundle()), certs.EncodeBundle(promoted.Bundle())) {
 		t.Error("the bundle has changed")
 	}
 }
@@ -104,22 +106,22 @@ func TestAdvanceRetiresAfterTheLastLeaf(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Advance: %v", err)
 	}
-	if spare := promoted.RetireAfter.Sub(last.Leaf.NotAfter); spare < certs.Backdate {
+	if spare := promoted.Old[0].RetireAfter.Sub(last.Leaf.NotAfter); spare < certs.Backdate {
 		t.Errorf("the old CA goes %s after its last leaf, want %s for clocks that differ", spare, certs.Backdate)
 	}
-	retired, step, err := promoted.Advance(promoted.RetireAfter.Add(time.Second), policy, false)
-	if err != nil || step != certs.StepRetire || len(retired.Old) != 0 || !retired.RetireAfter.IsZero() {
-		t.Errorf("got step %q, error %v, %d old CAs, retire after %s", step, err, len(retired.Old), retired.RetireAfter)
+	retired, step, err := promoted.Advance(promoted.Old[0].RetireAfter.Add(time.Second), policy, false)
+	if err != nil || step != certs.StepRetire || len(retired.Old) != 0 || retired.Previous != nil {
+		t.Errorf("got step %q, error %v, %d old CAs, previous %v", step, err, len(retired.Old), retired.Previous)
 	}
 }
 
 func TestDecodeAuthorityReadsWhatEncodeWrote(t *testing.T) {
-	next, old := issueCA(t, start, 365*day), issueCA(t, start, 365*day)
+	next, old, older := issueCA(t, start, 365*day), issueCA(t, start, 365*day), issueCA(t, start, 365*day)
 	want := certs.Authority{
 		Signing:           issueCA(t, start, 365*day),
 		Next:              &next,
-		Old:               []*x509.Certificate{old.Certificate},
-		RetireAfter:       start.Add(30 * day),
+		Previous:          &old,
+		Old:               []certs.Former{{Certificate: old.Certificate, RetireAfter: start.Add(30 * day)}, {Certificate: older.Certificate, RetireAfter: start.Add(20 * day)}},
 		RotationRequested: true,
 	}
 	secret := secretOf(t, want)
@@ -132,18 +134,18 @@ func TestDecodeAuthorityReadsWhatEncodeWrote(t *testing.T) {
 	switch {
 	case !got.Signing.Certificate.Equal(want.Signing.Certificate),
 		!got.Next.Certificate.Equal(want.Next.Certificate),
-		len(got.Old) != 1 || !got.Old[0].Equal(old.Certificate),
-		!got.RetireAfter.Equal(want.RetireAfter),
+		!got.Previous.Certificate.Equal(want.Previous.Certificate),
+		!slices.EqualFunc(got.Old, want.Old, func(a, b certs.Former) bool { return a.Equal(b.Certificate) && a.RetireAfter.Equal(b.RetireAfter) }),
 		!got.RotationRequested:
 		t.Errorf("got %+v", got)
 	}
 	checkError(t, certs.Verify(issueLeaf(t, *got.Next, start, day), bundleOf(next), host, start), "")
 
 	// Once the rotation is over, nothing of the next CA is left behind, and what is not ours is.
-	if err := (certs.Authority{Signing: got.Signing}).Encode(secret, start); err != nil {
+	if err := (certs.Authority{Signing: got.Signing}).Encode(secret); err != nil {
 		t.Fatalf("Encode: %v", err)
 	}
-	if len(secret.Data) != 4 || string(secret.Data["theirs"]) != "x" || len(secret.Annotations) != 1 {
+	if len(secret.Data) != 4 || string(secret.Data["theirs"]) != "x" || len(secret.Annotations) != 2 {
 		t.Errorf("%d keys and annotations %v are left", len(secret.Data), secret.Annotations)
 	}
 }
@@ -156,25 +158,25 @@ func TestDecodeAuthority(t *testing.T) {
 		change      func(*corev1.Secret)
 		at          time.Time
 		err         string
-		replaceable bool
+		replaceable certs.Replaceable
 	}{
-		"accepts what is there":           {func(*corev1.Secret) {}, start, "", false},
-		"does without ca.crt":             {func(s *corev1.Secret) { delete(s.Data, "ca.crt") }, start, "", false},
-		"does with a broken ca.crt":       {func(s *corev1.Secret) { s.Data["ca.crt"] = []byte("garbage") }, start, "", false},
-		"does with a broken next CA":      {func(s *corev1.Secret) { s.Data["next.crt"] = []byte("garbage") }, start, "", false},
-		"does with half a next CA":        {func(s *corev1.Secret) { s.Data["next.crt"] = s.Data["tls.crt"] }, start, "", false},
-		"does with the CA being its next": {nextIsSigning, start, "", false},
-		"does with a broken time":         {func(s *corev1.Secret) { s.Annotations = map[string]string{certs.RetireAfterAnnotation: "soon"} }, start, "", false},
-		"reports an empty Secret":         {func(s *corev1.Secret) { s.Data = nil }, start, "tls.crt or tls.key is empty", true},
-		"reports a missing key":           {func(s *corev1.Secret) { delete(s.Data, "tls.key") }, start, "tls.crt or tls.key is empty", true},
-		"reports a broken certificate":    {func(s *corev1.Secret) { s.Data["tls.crt"] = []byte("garbage") }, start, "no key pair", true},
-		"reports a broken key":            {func(s *corev1.Secret) { s.Data["tls.key"] = []byte("garbage") }, start, "no key pair", true},
+		"accepts what is there":           {func(*corev1.Secret) {}, start, "", certs.Never},
+		"does without ca.crt":             {func(s *corev1.Secret) { delete(s.Data, "ca.crt") }, start, "", certs.Never},
+		"does with a broken ca.crt":       {func(s *corev1.Secret) { s.Data["ca.crt"] = []byte("garbage") }, start, "", certs.Never},
+		"does with a broken next CA":      {func(s *corev1.Secret) { s.Data["next.crt"] = []byte("garbage") }, start, "", certs.Never},
+		"does with half a next CA":        {func(s *corev1.Secret) { s.Data["next.crt"] = s.Data["tls.crt"] }, start, "", certs.Never},
+		"does with the CA being its next": {nextIsSigning, start, "", certs.Never},
+		"does with a broken time":         {func(s *corev1.Secret) { s.Annotations = map[string]string{certs.RetireAfterAnnotation: "soon"} }, start, "", certs.Never},
+		"reports an empty Secret":         {func(s *corev1.Secret) { s.Data = nil }, start, "tls.crt or tls.key is empty", certs.ByAny},
+		"reports a missing key":           {func(s *corev1.Secret) { delete(s.Data, "tls.key") }, start, "tls.crt or tls.key is empty", certs.ByAny},
+		"reports a broken certificate":    {func(s *corev1.Secret) { s.Data["tls.crt"] = []byte("garbage") }, start, "no key pair", certs.ByAny},
+		"reports a broken key":            {func(s *corev1.Secret) { s.Data["tls.key"] = []byte("garbage") }, start, "no key pair", certs.ByAny},
 		"reports a key of another CA": {func(s *corev1.Secret) {
 			s.Data["tls.key"] = secretOf(t, certs.Authority{Signing: other}).Data["tls.key"]
-		}, start, "no key pair", true},
-		"reports an expired CA":             {func(*corev1.Secret) {}, start.Add(366 * day), "the CA expired at 2031-01-01T00:00:00Z", true},
-		"keeps a CA of the future":          {func(*corev1.Secret) {}, start.Add(-2 * time.Hour), "is the clock right?", false},
-		"keeps somebody else's certificate": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, start, "serves somebody else", false},
+		}, start, "no key pair", certs.ByAny},
+		"reports an expired CA":             {func(*corev1.Secret) {}, start.Add(366 * day), "the CA expired at 2031-01-01T00:00:00Z", certs.ByAny},
+		"keeps a CA of the future":          {func(*corev1.Secret) {}, start.Add(-2 * time.Hour), "is the clock right?", certs.ByKnown},
+		"keeps somebody else's certificate": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, start, "serves somebody else", certs.Never},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -204,6 +206,11 @@ func TestReplacement(t *testing.T) {
 	broken.Data["tls.key"] = []byte("garbage")
 	rotating := secretOf(t, certs.Authority{Signing: good.Signing, Next: &next})
 	rotating.Data["tls.key"] = []byte("garbage")
+	previous, future := issueCA(t, start, 365*day), issueCA(t, start.Add(300*day), 365*day)
+	formerly := []certs.Former{{Certificate: previous.Certificate, RetireAfter: start.Add(30 * day)}}
+	early := secretOf(t, certs.Authority{Signing: future, Previous: &previous, Old: formerly})
+	dropped := early.DeepCopy()
+	dropped.Data["ca.crt"] = dropped.Data["tls.crt"]
 
 	tests := map[string]struct {
 		secret     *corev1.Secret
@@ -212,24 +219,32 @@ func TestReplacement(t *testing.T) {
 		signing    *x509.Certificate // nil for a new one
 		old        int
 	}{
-		"makes a CA for an empty Secret":               {&corev1.Secret{}, nil, start, nil, 0},
-		"restores what a replica remembers":            {&corev1.Secret{}, &good, start, good.Signing.Certificate, 0},
-		"does not restore what has expired":            {&corev1.Secret{}, &good, start.Add(366 * day), nil, 0},
-		"keeps trusting a CA whose key is lost":        {broken, nil, start, nil, 1},
-		"does not keep trusting a CA that has expired": {broken, nil, start.Add(366 * day), nil, 0},
-		"takes the CA that a rotation had introduced":  {rotating, nil, start, next.Certificate, 1},
+		"makes a CA for an empty Secret":                 {&corev1.Secret{}, nil, start, nil, 0},
+		"restores what a replica remembers":              {&corev1.Secret{}, &good, start, good.Signing.Certificate, 0},
+		"does not restore what has expired":              {&corev1.Secret{}, &good, start.Add(366 * day), nil, 0},
+		"keeps trusting a CA whose key is lost":          {broken, nil, start, nil, 1},
+		"keeps trusting a CA that seems to have expired": {broken, nil, start.Add(366 * day), nil, 1},
+		"takes the CA that a rotation had introduced":    {rotating, nil, start, next.Certificate, 1},
+		"takes the CA that signed before":                {early, nil, start, previous.Certificate, 1},
+		"takes no CA that is not trusted any more":       {dropped, nil, start, nil, 1},
+		"keeps trusting what it replaces":                {early, &good, start, good.Signing.Certificate, 2},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := certs.Replacement(tc.secret, tc.remembered, tc.at, policy)
+			got, err := certs.Replacement(tc.secret, tc.remembered, certs.ByAny, tc.at, policy)
 			if err != nil {
 				t.Fatalf("Replacement: %v", err)
 			}
 			if tc.signing != nil && !got.Signing.Certificate.Equal(tc.signing) {
 				t.Error("another CA signs")
 			}
-			if len(got.Old) != tc.old || got.RetireAfter.IsZero() != (tc.old == 0) {
-				t.Errorf("%d old CAs, dropped after %s; want %d", len(got.Old), got.RetireAfter, tc.old)
+			if len(got.Old) != tc.old {
+				t.Errorf("%d old CAs, want %d", len(got.Old), tc.old)
+			}
+			for _, f := range got.Old {
+				if f.RetireAfter.IsZero() {
+					t.Errorf("nobody says when to drop %s", f.Subject)
+				}
 			}
 			if _, err := certs.DecodeAuthority(secretOf(t, got), tc.at); err != nil {
 				t.Errorf("what replaces it cannot be used: %v", err)
@@ -241,18 +256,12 @@ func TestReplacement(t *testing.T) {
 // secretOf returns a Secret that holds the Authority.
 func secretOf(t *testing.T, a certs.Authority) *corev1.Secret {
 	t.Helper()
-	return secretAt(t, a, start)
-}
-
-// secretAt is secretOf for another time; what has expired by then is left out.
-func secretAt(t *testing.T, a certs.Authority, at time.Time) *corev1.Secret {
-	t.Helper()
 	secret := &corev1.Secret{}
 	secret.Namespace, secret.Name = "system", "ca"
 	if a.RotationRequested {
 		secret.Annotations = map[string]string{"theirs": "x"}
 	}
-	if err := a.Encode(secret, at); err != nil {
+	if err := a.Encode(secret); err != nil {
 		t.Fatalf("Encode: %v", err)
 	}
 	checkHoldsCertificatesOnly(t, secret.Data["ca.crt"])

@@ -149,7 +149,9 @@ func (b *BundlePublisher) write(ctx context.Context, o *object, stale []clientCo
 // reportMissing logs, once each time it changes, which targets cannot be written because they are not there.
 func (b *BundlePublisher) reportMissing(ctx context.Context, reported string) string {
 	var reasons []string
-	for _, err := range b.published.snapshot().missing {
+	s := b.published.snapshot()
+	foreignEntries.Set(float64(s.foreign))
+	for _, err := range s.missing {
 		reasons = append(reasons, err.Error())
 	}
 	targetsMissing.Set(float64(len(reasons)))

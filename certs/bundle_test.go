@@ -55,7 +55,7 @@ func TestBundleIsPublishedEverywhere(t *testing.T) {
 func TestPublishingChangesOnlyCABundle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byURL := mutatingWebhooks("defaulting", "default.sidecarset.io", "url.sidecarset.io")
-		byURL.Webhooks[1].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:9443/x")}
+		byURL.Webhooks[1].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: new("https://" + host + ":9443/x")}
 		server := newAPIServer(t, byURL, validatingWebhooks("checking"), customResource(webhookConversion()))
 		startAll(t, server, targets()...)
 
@@ -181,7 +181,7 @@ func TestObjectsMayBeAppliedLater(t *testing.T) {
 func TestLabelledObjectsArePublishedTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t)
-		target := certs.MutatingWebhooksLabelled(labels.SelectorFromSet(labels.Set{"ours": "yes"}))
+		target := certs.MutatingWebhooksLabelled(labels.SelectorFromSet(labels.Set{"ours": "yes"}), nil)
 		leader, _ := startAll(t, server, target)
 		checkError(t, leader.readiness.Ready(t.Context()), "") // none is none to publish to
 
@@ -258,7 +258,7 @@ func TestReadySaysWhatIsMissing(t *testing.T) {
 			[]client.Object{stale}, false,
 			"checking the serving certificate as MutatingWebhookConfiguration defaulting, webhook default.sidecarset.io does: x509"},
 		"an entry that calls another Service": {
-			[]client.Object{foreign}, true, "not other.sidecarset-system.svc"},
+			[]client.Object{foreign}, true, "it calls other.sidecarset-system.svc, and this operator is webhook.sidecarset-system.svc"},
 		"an entry that nobody has written yet": {
 			[]client.Object{validatingWebhooks("checking")}, false,
 			"checking ValidatingWebhookConfiguration checking, webhook check.sidecarset.io: its caBundle is empty"},
@@ -319,6 +319,6 @@ func TestWhatCallsSomebodyElseIsLeftAlone(t *testing.T) {
 func TestReadyNeedsTheServerName(t *testing.T) {
 	r := newReplica(t, newAPIServer(t), options())
 	checkError(t, r.source.Refresh(t.Context()), "")
-	readiness := certs.NewReadiness(r.source, r.published, "other.sidecarset-system.svc", nil)
+	readiness := certs.NewReadiness(r.source, r.published, "other.sidecarset-system.svc", nil, nil)
 	checkError(t, readiness.Ready(t.Context()), "not other.sidecarset-system.svc")
 }

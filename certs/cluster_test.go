@@ -216,6 +216,7 @@ func newReplica(t *testing.T, server client.WithWatch, opts certs.Options, targe
 		if r.cutOff {
 			return errCutOff
 		}
+		opts.ServerClock.Answered(time.Now(), 0)
 		return nil
 	}
 	r.client = interceptor.NewClient(server, interceptor.Funcs{
@@ -262,12 +263,12 @@ func newReplica(t *testing.T, server client.WithWatch, opts certs.Options, targe
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	r.published = certs.NewPublished(r.client, opts.Subject.DNSNames, targets...)
+	r.published = certs.NewPublished(r.client, opts.Subject, targets...)
 	var err error
 	if r.source, err = certs.NewSelfManaged(r.client, r.published, opts); err != nil {
 		t.Fatalf("NewSelfManaged: %v", err)
 	}
-	r.readiness = certs.NewReadiness(r.source, r.published, host, opts.Clock)
+	r.readiness = certs.NewReadiness(r.source, r.published, host, opts.Clock, opts.ServerClock)
 	return r
 }
 

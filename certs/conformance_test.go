@@ -58,6 +58,9 @@ func newMode(t *testing.T) *conformance.Mode {
 		Client: server, Options: opts, Host: host, Targets: targets(),
 		Patience: 10 * time.Minute, Interval: 5 * time.Second, Lag: apiServerLag,
 		Bundles: func(context.Context) (map[string]string, error) { return publishedBundles(t, server), nil },
+		Tell: func(t *testing.T, clock *certs.ServerClock) client.WithWatch {
+			return newReplica(t, server, withClock(clock), targets()...).client
+		},
 		Reset: func(t *testing.T) {
 			c := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			if err := server.Get(t.Context(), client.ObjectKey{Name: "defaulting"}, c); err != nil {
@@ -69,6 +72,13 @@ func newMode(t *testing.T) *conformance.Mode {
 			}
 		},
 	}
+}
+
+// withClock are options of a replica that API servers tell the time.
+func withClock(clock *certs.ServerClock) certs.Options {
+	opts := shortLived()
+	opts.ServerClock = clock
+	return opts
 }
 
 func selfMode(_ *testing.T, m *conformance.Mode, _ string) {

@@ -10,6 +10,14 @@ const (
 	ReasonCARestored = "CARestored"
 	// ReasonCAReplaced says that the CA could not be used and that there is another one now.
 	ReasonCAReplaced = "CAReplaced"
+	// ReasonCAUnusable says that the CA cannot be used and that it is not the operator's to replace. What is served is served on.
+	ReasonCAUnusable = "CAUnusable"
+	// ReasonClockDiffers says that the leader's clock differs from the API servers', so that it does not write the Secret.
+	ReasonClockDiffers = "ClockDiffers"
+	// ReasonRotationPostponed says that a rotation waits because too much is trusted already.
+	ReasonRotationPostponed = "RotationPostponed"
+	// ReasonTrustAdded says that somebody has put certificates into ca.crt.
+	ReasonTrustAdded = "TrustAdded"
 	// ReasonForeignCA says that somebody else has put another CA into the Secret. It is used.
 	ReasonForeignCA = "ForeignCA"
 )

@@ -31,6 +31,8 @@ type leaves struct {
 	mu           sync.Mutex
 	next         *servingLeaf // not served yet because somebody would refuse it
 	trustedSince time.Time    // since when nobody would, as far as we know; zero if somebody would
+	heldSince    time.Time    // since when there has been one
+	heldReported bool
 	coming       *x509.Certificate
 	carriedSince time.Time // since when everybody has had the coming CA, likewise
 }
@@ -44,15 +46,40 @@ func (l *leaves) offer(next *servingLeaf) {
 	}
 }
 
+// heldTooLong is how long a leaf may be held back, besides the time to settle, before that is an error.
+const heldTooLong = time.Hour
+
+// hold takes down that a leaf is held back because of err, or that none is.
+func (l *leaves) hold(ctx context.Context, now time.Time, err error) {
+	if err == nil {
+		l.heldSince, l.heldReported = time.Time{}, false
+		heldBack.Set(0)
+		return
+	}
+	if l.heldSince.IsZero() {
+		l.heldSince = now
+	}
+	held := now.Sub(l.heldSince)
+	heldBack.Set(held.Seconds())
+	if held > heldTooLong+l.settle && !l.heldReported {
+		l.heldReported = true
+		log.FromContext(ctx).Error(err, "The new serving certificate has been held back for long, and the old one expires",
+			"since", l.heldSince, "notAfter", l.served.Load().Leaf.NotAfter)
+	}
+}
+
 // adopt serves the next leaf, unless an API server that accepts the one we serve would refuse it. So a leaf of a new CA waits until
 // that CA is published and has been for long enough, and a leaf that nobody accepts any more, because it has expired or its CA is gone, is replaced at once.
 func (l *leaves) adopt(ctx context.Context, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.next == nil {
+		l.hold(ctx, now, nil)
 		return
 	}
-	if err := l.obstacle(now); err != nil {
+	err := l.obstacle(now)
+	l.hold(ctx, now, err)
+	if err != nil {
 		log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", err.Error())
 		return
 	}
@@ -147,7 +174,8 @@ func (l *leaves) keepCurrent(ctx context.Context, opts Options, refresh func(con
 		if err != nil && l.served.Load() == nil {
 			pause = min(pause, retryAfter)
 		}
-		l.adoptUntil(ctx, opts.Clock.After(pause), opts.Clock.Now, look)
+		opts.ServerClock.report(logger)
+		l.adoptUntil(ctx, opts.Clock.After(pause), opts.now, look)
 	}
 	return nil
 }

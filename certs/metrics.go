@@ -18,7 +18,7 @@ var (
 
 	authorityRepairs = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_ca_repairs_total",
-		Help: "What happened to the CA Secret that was not the operator's doing, by event: restored (had been deleted), replaced (was unusable) or foreign (somebody put another CA there).",
+		Help: "What happened to the CA Secret that was not the operator's doing, by event: restored (had been deleted), replaced (was unusable), foreign (somebody put another CA there) or added (somebody put certificates into ca.crt).",
 	}, []string{"event"})
 
 	bundleWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -30,8 +30,23 @@ var (
 		Name: "sidecarset_ca_bundle_objects_missing",
 		Help: "Objects of the manifests that do not exist, or lack a webhook that they should have, as the leader sees it: apply them again.",
 	})
+
+	foreignEntries = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "sidecarset_ca_bundle_foreign_entries",
+		Help: "Webhook entries in the operator's own objects that call somebody else, as the leader sees it; it writes no CA bundle into them.",
+	})
+
+	heldBack = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "sidecarset_certificate_held_back_seconds",
+		Help: "How long this replica has had a new serving certificate that it does not serve because an API server would refuse it; 0 if it has none.",
+	})
+
+	clockAhead = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "sidecarset_clock_ahead_seconds",
+		Help: "By how much the clock of this process is ahead of the API server's, at least; negative if it is behind.",
+	})
 )
 
 func init() {
-	metrics.Registry.MustRegister(certificateNotAfter, refreshFailures, authorityRepairs, bundleWrites, targetsMissing)
+	metrics.Registry.MustRegister(clockAhead, heldBack, foreignEntries, certificateNotAfter, refreshFailures, authorityRepairs, bundleWrites, targetsMissing)
 }

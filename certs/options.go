@@ -60,6 +60,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Clock is the real one if nil.
 	Clock clock.Clock
+	// ServerClock knows by how much Clock is wrong; nil never does. Setup makes one.
+	ServerClock *ServerClock
 }
 
 // complete fills in defaults and checks what was given.
@@ -141,5 +143,8 @@ func (o Options) validateLifetimes(settle time.Duration) []error {
 }
 
 func (o Options) policy() Policy {
-	return Policy{CALifetime: o.CALifetime, LeafLifetime: o.LeafLifetime}
+	return Policy{CALifetime: o.CALifetime, LeafLifetime: o.LeafLifetime, Subject: o.Subject}
 }
+
+// now is the time by the API servers' clocks if ours is wrong.
+func (o Options) now() time.Time { return o.ServerClock.Correct(o.Clock.Now()) }

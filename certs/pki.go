@@ -13,7 +13,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -30,6 +32,20 @@ type KeyPair struct {
 type Subject struct {
 	DNSNames []string
 	IPs      []net.IP
+}
+
+// String lists the names.
+func (s Subject) String() string {
+	return strings.Join(s.hosts(), ", ")
+}
+
+// hosts returns the names as API servers compare them.
+func (s Subject) hosts() []string {
+	hosts := slices.Clone(s.DNSNames)
+	for _, ip := range s.IPs {
+		hosts = append(hosts, ip.String())
+	}
+	return hosts
 }
 
 // ServiceName returns the name under which API servers call a Service.
@@ -95,7 +111,8 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 	return x509.ParseCertificate(der)
 }
 
-// Verify checks a serving certificate as an API server does that was given bundle and calls host, a DNS name or an IP address.
+// Verify checks a serving certificate as an API server does that was given bundle and calls host, a DNS name or an IP address. An
+// empty host is not compared.
 func Verify(cert *tls.Certificate, bundle []byte, host string, now time.Time) error {
 	if len(bundle) == 0 {
 		return errors.New("the CA bundle is empty")
@@ -186,13 +203,14 @@ func EncodeBundle(certs []*x509.Certificate) []byte {
 	return out.Bytes()
 }
 
-// MergeBundles concatenates lists of certificates, keeping the first of equal ones and leaving out what has expired.
-func MergeBundles(now time.Time, lists ...[]*x509.Certificate) []*x509.Certificate {
+// MergeBundles concatenates lists of certificates, keeping the first of equal ones. Certificates that have expired stay: that is for
+// clients to judge, by their clocks.
+func MergeBundles(lists ...[]*x509.Certificate) []*x509.Certificate {
 	var merged []*x509.Certificate
 	seen := map[string]bool{}
 	for _, list := range lists {
 		for _, cert := range list {
-			if cert == nil || seen[string(cert.Raw)] || now.Round(0).After(cert.NotAfter) {
+			if cert == nil || seen[string(cert.Raw)] {
 				continue
 			}
 			seen[string(cert.Raw)] = true

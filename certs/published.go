@@ -24,9 +24,9 @@ import (
 // Published follows, on every replica, the objects that tell API servers whom to trust, and keeps what they say in memory. It is a
 // manager.Runnable that needs no leader. All methods are safe for concurrent use, and none but Start does I/O.
 type Published struct {
-	client   client.WithWatch
-	targets  []Target
-	services []string
+	client  client.WithWatch
+	targets []Target
+	hosts   []string // ours
 
 	mu      sync.Mutex
 	views   []view // by index of targets
@@ -40,10 +40,10 @@ type view struct {
 	objects map[string]*object
 }
 
-// NewPublished returns a Published that follows the targets, as far as they call one of our Services, by server name. The client must
+// NewPublished returns a Published that follows the targets, as far as they call us, by one of the names in subject. The client must
 // not read from a cache.
-func NewPublished(c client.WithWatch, services []string, targets ...Target) *Published {
-	return &Published{client: c, services: services, targets: targets, views: make([]view, len(targets)), changed: make(chan struct{})}
+func NewPublished(c client.WithWatch, subject Subject, targets ...Target) *Published {
+	return &Published{client: c, hosts: subject.hosts(), targets: targets, views: make([]view, len(targets)), changed: make(chan struct{})}
 }
 
 // NeedLeaderElection has a manager start it on every replica.
@@ -75,22 +75,44 @@ func (p *Published) Changed() <-chan struct{} {
 	return p.changed
 }
 
-// Verify checks that every API server accepts the certificate: all targets have been observed, and each clientConfig in them trusts
-// it for the host that it calls. The error names everything that does not hold.
+// Verify checks that every API server accepts the certificate: all targets have been observed, and each clientConfig in them that has a
+// bundle trusts it for the host that it calls. The error names everything that does not hold.
 //
 // An object that does not exist is no obstacle. It has nobody call us, so it says nothing about this replica; and it is missing for all
-// of them: were they un-ready for it, the calls that other objects cause would fail as well.
+// of them: were they un-ready for it, the calls that other objects cause would fail as well. The same is true of a clientConfig without
+// a bundle, unless none has one. That all entries of an object of the manifests call somebody else means that this replica is
+// configured wrongly.
 func (p *Published) Verify(cert *tls.Certificate, now time.Time) error {
 	s := p.snapshot()
-	errs := s.unobserved
+	accepted, refused, empty := s.verify(cert, now)
+	errs := append(s.unobserved, refused...)
+	if accepted == 0 {
+		errs = append(errs, empty...)
+	}
+	return errors.Join(append(errs, s.elsewhere...)...)
+}
+
+// Accepted checks that an API server accepts the certificate, if any of them was told whom to accept. An error names those that do not.
+func (p *Published) Accepted(cert *tls.Certificate, now time.Time) error {
+	accepted, refused, _ := p.snapshot().verify(cert, now)
+	if accepted > 0 {
+		return nil
+	}
+	return errors.Join(refused...)
+}
+
+// verify returns how many bundles accept the certificate, and what is wrong with those that refuse it, and with those that are empty.
+func (s snapshot) verify(cert *tls.Certificate, now time.Time) (accepted int, refused, empty []error) {
 	for _, t := range s.trusts() {
 		if t.bundle == "" {
-			errs = append(errs, fmt.Errorf("checking %s: its caBundle is empty until the leader writes it", t.place()))
+			empty = append(empty, fmt.Errorf("checking %s: its caBundle is empty until the leader writes it", t.place()))
 		} else if err := Verify(cert, []byte(t.bundle), t.host, now); err != nil {
-			errs = append(errs, fmt.Errorf("checking the serving certificate as %s does: %w", t.place(), err))
+			refused = append(refused, fmt.Errorf("checking the serving certificate as %s does: %w", t.place(), err))
+		} else {
+			accepted++
 		}
 	}
-	return errors.Join(errs...)
+	return accepted, refused, empty
 }
 
 // Missing names the objects that should exist and do not, or that lack a webhook that they should have; nil if there are none.
@@ -151,6 +173,8 @@ type snapshot struct {
 	objects    []*object // in order of targets, then of names
 	unobserved []error   // targets that nothing is known of
 	missing    []error   // targets that are known not to be there, and should be
+	elsewhere  []error   // targets of ours that have every entry call somebody else
+	foreign    int       // entries that call somebody else
 }
 
 func (p *Published) snapshot() snapshot {
@@ -175,9 +199,14 @@ func (p *Published) snapshot() snapshot {
 		case target.name != "" && len(named.clients) == 0 && target.kind.without != "":
 			s.missing = append(s.missing, fmt.Errorf("reading the CA bundle of %s: it %s, apply it again", target, target.kind.without))
 		}
+		if named != nil && !target.kind.contested && len(named.clients) == 0 && len(named.others) > 0 {
+			s.elsewhere = append(s.elsewhere, fmt.Errorf("checking %s: it calls %s, and this operator is %s; apply the manifests again, or set --webhook-service and --webhook-san to what they say",
+				target, named.others[0].host, strings.Join(p.hosts, ", ")))
+		}
 		first := len(s.objects)
 		for _, o := range v.objects {
 			s.objects = append(s.objects, o)
+			s.foreign += len(o.others)
 		}
 		slices.SortFunc(s.objects[first:], func(a, b *object) int { return strings.Compare(a.name, b.name) })
 	}
@@ -264,7 +293,7 @@ func (s *targetStore) Add(obj any) error { return s.Update(obj) }
 func (s *targetStore) Update(obj any) error {
 	target := s.p.targets[s.i]
 	if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
-		seen := target.observe(u, s.p.services)
+		seen := target.observe(u, s.p.hosts)
 		s.p.update(s.i, func(v *view) { v.objects[seen.name] = seen })
 	}
 	return nil
@@ -284,7 +313,7 @@ func (s *targetStore) Replace(list []any, _ string) error {
 	objects := map[string]*object{}
 	for _, obj := range list {
 		if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
-			objects[u.GetName()] = target.observe(u, s.p.services)
+			objects[u.GetName()] = target.observe(u, s.p.hosts)
 		}
 	}
 	s.p.update(s.i, func(v *view) { v.synced, v.objects = true, objects })

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	"k8s.io/utils/clock"
 )
@@ -15,18 +16,25 @@ type Readiness struct {
 	published  *Published
 	serverName string
 	clock      clock.PassiveClock
+	servers    *ServerClock
+	been       atomic.Bool // ready
 }
 
-// NewReadiness returns a Readiness for a Source whose leaf is to be valid for serverName. A nil clock is the real one.
-func NewReadiness(source Source, published *Published, serverName string, clk clock.PassiveClock) *Readiness {
+// NewReadiness returns a Readiness for a Source whose leaf is to be valid for serverName. A nil clock is the real one; servers may be
+// nil as well.
+func NewReadiness(source Source, published *Published, serverName string, clk clock.PassiveClock, servers *ServerClock) *Readiness {
 	if clk == nil {
 		clk = clock.RealClock{}
 	}
-	return &Readiness{source: source, published: published, serverName: serverName, clock: clk}
+	return &Readiness{source: source, published: published, serverName: serverName, clock: clk, servers: servers}
 }
 
-// Ready returns nil when the leaf that is served now is valid for the server name, and verifies in every clientConfig of every target
-// against the bundle that was last observed there. Otherwise the error says everything that is missing. It does no I/O.
+// Ready returns nil when calls can be answered: when the leaf that is served now is valid for the server name, and API servers accept
+// it. Otherwise the error says everything that is missing. It does no I/O.
+//
+// A replica becomes ready when the leaf verifies in every clientConfig of every target against the bundle that was last observed there,
+// and its clock agrees with the API servers'. From then on it is ready while one of them accepts the leaf, by API servers' clocks: if
+// somebody spoils one object, the calls that others cause can still be answered, and if somebody sets the clock, all of them can.
 func (r *Readiness) Ready(context.Context) error {
 	cert, err := r.source.GetCertificate(&tls.ClientHelloInfo{ServerName: r.serverName})
 	if err != nil {
@@ -39,7 +47,18 @@ func (r *Readiness) Ready(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("checking the serving certificate: %w", err)
 	}
-	return r.published.Verify(cert, r.clock.Now())
+	now := r.servers.Correct(r.clock.Now())
+	if r.been.Load() {
+		return r.published.Accepted(cert, now)
+	}
+	if err := r.servers.Differs(); err != nil {
+		return err
+	}
+	if err := r.published.Verify(cert, now); err != nil {
+		return err
+	}
+	r.been.Store(true)
+	return nil
 }
 
 // Check is Ready as a healthz.Checker.

@@ -76,7 +76,7 @@ func (r *roots) bundle(served *servingLeaf, now time.Time) []byte {
 	for _, f := range r.former {
 		former = append(former, f.Certificate)
 	}
-	bundle := MergeBundles(now, r.current, former)
+	bundle := MergeBundles(r.current, former)
 	sortByAge(bundle)
 	return EncodeBundle(bundle)
 }

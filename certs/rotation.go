@@ -1,11 +1,11 @@
 package certs
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +22,8 @@ type Rotator struct {
 
 	uid     types.UID         // of the Secret, as last read or written here
 	signing *x509.Certificate // the CA that signs, likewise
+
+	postponed string // why a rotation does not begin, as last reported
 
 	next  *x509.Certificate // the CA that is being published
 	since time.Time         // since when everybody has had it, as far as we know; zero if somebody lacks it
@@ -45,17 +47,28 @@ func (r *Rotator) Start(ctx context.Context) error {
 		case ctx.Err() == nil && err.Error() != reported: // once, not with every poll
 			reported = err.Error()
 			logger.Error(err, "Could not look after the CA", "Secret", r.source.secretRef())
+			r.warn(err)
 		}
 		r.watchUntil(ctx, r.source.opts.Clock.After(r.source.opts.Poll))
 	}
 	return nil
 }
 
+// warn tells people why the CA is not looked after, if that is theirs to mend.
+func (r *Rotator) warn(err error) {
+	opts, about := r.source.opts, r.source.secretReference()
+	if _, ok := errors.AsType[*ClockError](err); ok {
+		opts.warn(about, ReasonClockDiffers, "Rotate", err.Error())
+	} else if _, ok := errors.AsType[*SecretError](err); ok {
+		opts.warn(about, ReasonCAUnusable, "Rotate", err.Error())
+	}
+}
+
 // watchUntil waits, and meanwhile notices when a client loses the next CA.
 func (r *Rotator) watchUntil(ctx context.Context, done <-chan time.Time) {
 	for {
 		changed := r.source.published.Changed()
-		r.settled(ctx, r.source.opts.Clock.Now())
+		r.settled(ctx, r.source.opts.now())
 		select {
 		case <-ctx.Done():
 			return
@@ -69,7 +82,7 @@ func (r *Rotator) watchUntil(ctx context.Context, done <-chan time.Time) {
 // step reads the Secret and writes the one change to it that is due, if any.
 func (r *Rotator) step(ctx context.Context) error {
 	s := r.source
-	now := s.opts.Clock.Now() // before the read, as Advance asks
+	begun := s.opts.Clock.Now() // before the read, as Advance asks
 	secret, err := s.getSecret(ctx)
 	if apierrors.IsNotFound(err) {
 		if err := s.Refresh(ctx); err != nil { // creates it
@@ -80,9 +93,14 @@ func (r *Rotator) step(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("getting CA Secret %s: %w", s.secretRef(), err)
 	}
-	stored, err := DecodeAuthority(secret, now)
-	if replaceable(err) {
-		return r.repair(ctx, secret, err, now)
+	// The answer has told the time. By a clock that is wrong, a CA that is good has expired, or one begins that is not good yet.
+	if err := s.opts.ServerClock.Differs(); err != nil {
+		return fmt.Errorf("looking after the CA in Secret %s: %w", s.secretRef(), err)
+	}
+	now := s.opts.ServerClock.Correct(begun)
+	stored, err := s.decode(secret, now)
+	if may := r.mayReplace(err); may != Never {
+		return r.repair(ctx, secret, err, may, now)
 	}
 	if err != nil {
 		return err
@@ -90,32 +108,88 @@ func (r *Rotator) step(ctx context.Context) error {
 	r.notice(ctx, secret.UID, stored.Signing.Certificate)
 	stored = s.keepTrusted(stored, now)
 	r.follow(stored.Next)
+	r.postpone(ctx, stored.Postponed(now))
 	due, step, err := stored.Advance(now, s.opts.policy(), r.settled(ctx, now))
 	if err != nil {
 		return fmt.Errorf("rotating the CA in Secret %s: %w", s.secretRef(), err)
 	}
 	if step == StepNone {
-		if bytes.Equal(secret.Data[bundleKey], EncodeBundle(stored.Bundle(now))) {
+		if stored.stored(secret) {
 			return nil
 		}
 		step = StepTidy
 	}
-	if err := r.store(ctx, secret, due, now); err != nil {
+	if err := r.store(ctx, secret, due); err != nil {
 		return err
 	}
+	r.noticeFound(ctx, secret, due)
 	log.FromContext(ctx).Info("Updated the CA", "Secret", s.secretRef(), "step", step,
 		"issuer", due.Signing.Certificate.Subject.CommonName, "notAfter", due.Signing.Certificate.NotAfter)
 	return nil
 }
 
-// repair puts a CA in place of one that cannot be used. Somebody who repairs it by hand at the same time wins.
-func (r *Rotator) repair(ctx context.Context, secret *corev1.Secret, reason error, now time.Time) error {
-	s := r.source
-	authority, err := Replacement(secret, s.remembered(), now, s.opts.policy())
-	if err != nil {
-		return fmt.Errorf("replacing the CA in Secret %s: %w", s.secretRef(), err)
+// mayReplace says what may take the place of a Secret that err is about. A CA that begins in the future is worth nothing if API
+// servers agree that it does; if they have not told the time, it may be our clock that is wrong.
+func (r *Rotator) mayReplace(err error) Replaceable {
+	may := replaceable(err)
+	if may == ByKnown && errors.Is(err, errNotYetValid) && r.source.opts.ServerClock.heard() {
+		return ByAny
 	}
-	if err := r.store(ctx, secret, authority, now); err != nil {
+	return may
+}
+
+// postpone tells people, once each time it changes, why a rotation does not begin.
+func (r *Rotator) postpone(ctx context.Context, reason error) {
+	before := r.postponed
+	r.postponed = ""
+	if reason == nil {
+		return
+	}
+	if r.postponed = reason.Error(); r.postponed != before {
+		r.source.opts.warn(r.source.secretReference(), ReasonRotationPostponed, "Rotate", r.postponed)
+		log.FromContext(ctx).Info("Postponed the rotation of the CA", "Secret", r.source.secretRef(), "reason", r.postponed)
+	}
+}
+
+// noticeFound tells people that somebody has put certificates into ca.crt. Versions before FormatAnnotation did not record which ones
+// they had put there.
+func (r *Rotator) noticeFound(ctx context.Context, secret *corev1.Secret, now Authority) {
+	if _, ok := secret.Annotations[FormatAnnotation]; !ok {
+		return
+	}
+	s := r.source
+	written, _ := ParseBundle(secret.Data[bundleKey])
+	known := parseFormer(secret.Annotations[FormerAnnotation])
+	served := s.served.Load() // its CA has signed before, if another one does now
+	kept, dropped := 0, 0
+	for _, cert := range written {
+		_, ours := known[fingerprint(cert)]
+		switch {
+		case ours || slices.ContainsFunc(now.current(), cert.Equal) || served != nil && served.issuer.Equal(cert):
+		case now.isFormer(cert):
+			kept++
+		default:
+			dropped++
+		}
+	}
+	if kept+dropped == 0 {
+		return
+	}
+	authorityRepairs.WithLabelValues("added").Inc()
+	note := fmt.Sprintf("Somebody has put %d certificates into %s: %d are trusted until %s, and %d are left out, because they are no CAs or more than %d former CAs or %d bytes",
+		kept+dropped, bundleKey, kept, now.retireAll().UTC().Format(time.RFC3339), dropped, maxFormer, maxBundle)
+	s.opts.warn(s.secretReference(), ReasonTrustAdded, "Rotate", note)
+	log.FromContext(ctx).Info("Somebody has put certificates into the CA bundle", "Secret", s.secretRef(), "trusted", kept, "leftOut", dropped)
+}
+
+// repair puts a CA in place of one that cannot be used. Somebody who repairs it by hand at the same time wins.
+func (r *Rotator) repair(ctx context.Context, secret *corev1.Secret, reason error, may Replaceable, now time.Time) error {
+	s := r.source
+	authority, err := Replacement(secret, s.remembered(), may, now, s.opts.policy())
+	if err != nil {
+		return errors.Join(reason, fmt.Errorf("replacing the CA in Secret %s: %w", s.secretRef(), err))
+	}
+	if err := r.store(ctx, secret, authority); err != nil {
 		return errors.Join(reason, err)
 	}
 	authorityRepairs.WithLabelValues("replaced").Inc()
@@ -127,10 +201,10 @@ func (r *Rotator) repair(ctx context.Context, secret *corev1.Secret, reason erro
 
 // store writes the Secret if it is still as it was read, and has this replica follow at once. The other writers are people, and a
 // leader that has not noticed yet that it no longer leads.
-func (r *Rotator) store(ctx context.Context, secret *corev1.Secret, authority Authority, now time.Time) error {
+func (r *Rotator) store(ctx context.Context, secret *corev1.Secret, authority Authority) error {
 	s := r.source
 	changed := secret.DeepCopy() // with its resourceVersion, which the API server compares
-	if err := authority.Encode(changed, now); err != nil {
+	if err := authority.Encode(changed); err != nil {
 		return fmt.Errorf("encoding the CA for Secret %s: %w", s.secretRef(), err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

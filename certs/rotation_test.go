@@ -166,7 +166,7 @@ func rotateUnderFire(t *testing.T, random *rand.Rand) {
 			callers.observe(t, server)
 			authority := getAuthority(t, server, time.Now())
 			signers[authority.Signing.Certificate.Subject.CommonName] = true
-			biggest = max(biggest, len(authority.Bundle(time.Now())))
+			biggest = max(biggest, len(authority.Bundle()))
 		}
 		for i, r := range replicas {
 			leaf, err := r.source.GetCertificate(nil)
@@ -217,7 +217,7 @@ func TestRotationStepByStep(t *testing.T) {
 			}
 		}
 
-		pass(time.Until(promoted.RetireAfter) + 15*time.Second)
+		pass(time.Until(promoted.Old[0].RetireAfter) + 15*time.Second)
 		for place, bundle := range publishedBundles(t, server) {
 			if list, _ := certs.ParseBundle([]byte(bundle)); len(list) != 1 || list[0].Equal(first) {
 				t.Errorf("%s still holds the old CA", place)
@@ -293,7 +293,7 @@ func TestCAReplacedByHand(t *testing.T) {
 		leader.resign()
 
 		secret := getSecret(t, server)
-		secret.Data = secretAt(t, certs.Authority{Signing: issueCA(t, time.Now(), time.Hour)}, time.Now()).Data
+		secret.Data = secretOf(t, certs.Authority{Signing: issueCA(t, time.Now(), time.Hour)}).Data
 		if err := server.Update(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +328,7 @@ func TestLeafIsNotServedUntilItExpires(t *testing.T) {
 		old := serving(t, leader)
 		leader.resign()
 		secret := getSecret(t, server)
-		secret.Data = secretAt(t, certs.Authority{Signing: issueCA(t, time.Now(), time.Hour)}, time.Now()).Data
+		secret.Data = secretOf(t, certs.Authority{Signing: issueCA(t, time.Now(), time.Hour)}).Data
 		if err := server.Update(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}

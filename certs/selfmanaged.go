@@ -90,15 +90,15 @@ func (s *SelfManaged) Refresh(ctx context.Context) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	// Before the read, and leaves are issued as of then: Advance relies on it to know when the last leaf of a CA has expired.
-	now := s.opts.Clock.Now()
-	authority, err := s.readOrCreate(ctx, now)
+	begun := s.opts.Clock.Now()
+	authority, now, err := s.readOrCreate(ctx, begun)
 	s.failed(err)
 	if err != nil {
 		return err
 	}
 	authority = s.keepTrusted(authority, now)
 	s.expect(authority.Next)
-	s.authority.Store(&authorityRead{Authority: authority, bundle: EncodeBundle(authority.Bundle(now))})
+	s.authority.Store(&authorityRead{Authority: authority, bundle: EncodeBundle(authority.Bundle())})
 	certificateNotAfter.WithLabelValues("ca").Set(float64(authority.Signing.Certificate.NotAfter.Unix()))
 	if err := s.issue(authority.Signing, now); err != nil {
 		s.failed(err)
@@ -108,30 +108,56 @@ func (s *SelfManaged) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// keepTrusted adds the CA of the leaf that is served, should whoever wrote the Secret have left it out: until that leaf is replaced, or
-// has expired, clients have to trust it. The leader stores it.
+// keepTrusted adds the CA of the leaf that is served, should whoever wrote the Secret have left it out, or have it retire too early:
+// until that leaf is replaced, or has expired, clients have to trust it. The leader stores it.
 func (s *SelfManaged) keepTrusted(a Authority, now time.Time) Authority {
 	served := s.served.Load()
-	if served == nil || now.Round(0).After(served.Leaf.NotAfter) || slices.ContainsFunc(a.Bundle(now), served.issuer.Equal) {
+	if served == nil || now.Round(0).After(served.Leaf.NotAfter) || slices.ContainsFunc(a.current(), served.issuer.Equal) {
 		return a
 	}
-	a.Old = append(slices.Clone(a.Old), served.issuer)
-	a.RetireAfter = retireAfter(now, s.opts.policy())
-	return a
+	at := retireAfter(now, s.opts.policy())
+	for _, f := range a.Old {
+		switch {
+		case !f.Equal(served.issuer):
+		case f.RetireAfter.IsZero() || f.RetireAfter.After(served.Leaf.NotAfter):
+			return a
+		default:
+			at = served.Leaf.NotAfter.Add(time.Second)
+		}
+	}
+	return a.trusting(slices.Concat(a.Old, []Former{{Certificate: served.issuer, RetireAfter: at}})...)
 }
 
-func (s *SelfManaged) readOrCreate(ctx context.Context, now time.Time) (Authority, error) {
+// readOrCreate returns what the Secret holds, and what API servers' clocks showed at the time begun by the local clock.
+func (s *SelfManaged) readOrCreate(ctx context.Context, begun time.Time) (Authority, time.Time, error) {
 	secret, err := s.getSecret(ctx)
+	now := s.opts.ServerClock.Correct(begun) // the answer has just told the time
 	if apierrors.IsNotFound(err) {
 		if err := s.createSecret(ctx, now); err != nil && !apierrors.IsAlreadyExists(err) {
-			return Authority{}, fmt.Errorf("creating CA Secret %s: %w", s.secretRef(), err)
+			return Authority{}, now, fmt.Errorf("creating CA Secret %s: %w", s.secretRef(), err)
 		}
 		secret, err = s.getSecret(ctx) // ours, or that of the replica that was first
 	}
 	if err != nil {
-		return Authority{}, fmt.Errorf("getting CA Secret %s: %w", s.secretRef(), err)
+		return Authority{}, now, fmt.Errorf("getting CA Secret %s: %w", s.secretRef(), err)
 	}
-	return DecodeAuthority(secret, now)
+	authority, err := s.decode(secret, now)
+	return authority, now, err
+}
+
+// decode is DecodeAuthority for our names: a CA that may not sign for them is not followed.
+func (s *SelfManaged) decode(secret *corev1.Secret, now time.Time) (Authority, error) {
+	a, err := DecodeAuthority(secret, now)
+	if err != nil {
+		return a, err
+	}
+	if err := a.Signing.vouches(s.opts.Subject, now); err != nil {
+		return Authority{}, newSecretError(secret, ByKnown, fmt.Errorf("%s cannot sign for %s: %w", signingCertKey, s.opts.Subject, err))
+	}
+	if a.Next != nil && a.Next.vouches(s.opts.Subject, now) != nil {
+		a.Next = nil
+	}
+	return a, nil
 }
 
 func (s *SelfManaged) getSecret(ctx context.Context) (*corev1.Secret, error) {
@@ -152,11 +178,14 @@ func (s *SelfManaged) createSecret(ctx context.Context, now time.Time) error {
 		},
 		Type: corev1.SecretTypeTLS,
 	}
-	authority, err := Replacement(secret, s.remembered(), now, s.opts.policy())
+	if err := s.opts.ServerClock.Differs(); err != nil {
+		return err
+	}
+	authority, err := Replacement(secret, s.remembered(), ByAny, now, s.opts.policy())
 	if err != nil {
 		return err
 	}
-	if err := authority.Encode(secret, now); err != nil {
+	if err := authority.Encode(secret); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

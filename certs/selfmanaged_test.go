@@ -44,7 +44,7 @@ func TestReplicasThatRaceShareOneCA(t *testing.T) {
 			}
 		}
 	}
-	if got := len(getAuthority(t, server, time.Now()).Bundle(time.Now())); got != 1 {
+	if got := len(getAuthority(t, server, time.Now()).Bundle()); got != 1 {
 		t.Errorf("%d CAs, want 1", got)
 	}
 }
@@ -168,7 +168,7 @@ func TestLeaderRepairs(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				secret := secretAt(t, certs.Authority{Signing: issueCA(t, time.Now(), 365*day)}, time.Now())
+				secret := secretOf(t, certs.Authority{Signing: issueCA(t, time.Now(), 365*day)})
 				tc.damage(secret)
 				server := newAPIServer(t, secret)
 				before := getSecret(t, server)
@@ -210,7 +210,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := options()
 			tc.change(&opts)
-			_, err := certs.NewSelfManaged(nil, certs.NewPublished(nil, nil), opts)
+			_, err := certs.NewSelfManaged(nil, certs.NewPublished(nil, certs.Subject{}), opts)
 			checkError(t, err, tc.want)
 		})
 	}

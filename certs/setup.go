@@ -46,8 +46,13 @@ func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Targ
 	if err := AddToScheme(scheme); err != nil {
 		return nil, err
 	}
+	if opts.ServerClock == nil {
+		opts.ServerClock = NewServerClock(opts.Clock)
+	}
+	answering := *mgr.GetHTTPClient()
+	answering.Transport = opts.ServerClock.Wrap(answering.Transport)
 	c, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
-		HTTPClient: mgr.GetHTTPClient(),
+		HTTPClient: &answering,
 		Scheme:     scheme,
 		Mapper:     mgr.GetRESTMapper(),
 	})
@@ -75,7 +80,7 @@ func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Ta
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	published := NewPublished(c, opts.Subject.DNSNames, targets...)
+	published := NewPublished(c, opts.Subject, targets...)
 	source, leader, err := newSource(c, published, serverName, opts)
 	if err != nil {
 		return nil, nil, err
@@ -85,7 +90,7 @@ func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Ta
 	return &Serving{
 		Source:    source,
 		Published: published,
-		Readiness: NewReadiness(source, published, serverName, opts.Clock),
+		Readiness: NewReadiness(source, published, serverName, opts.Clock, opts.ServerClock),
 		leader:    append(leader, publisher),
 	}, source, nil
 }

@@ -69,7 +69,7 @@ func (s *Supplied) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error
 
 // Bundle returns what clients must trust. It is nil until material was found, and until it was seen what is published now.
 func (s *Supplied) Bundle() []byte {
-	return s.roots.bundle(s.served.Load(), s.opts.Clock.Now())
+	return s.roots.bundle(s.served.Load(), s.opts.now())
 }
 
 // Refresh looks once for new material. An error leaves everything as it is.
@@ -87,7 +87,7 @@ func (s *Supplied) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := s.opts.Clock.Now()
+	now := s.opts.now()
 	leaf, cas, err := loaded.parse(s.serverName, now)
 	if err != nil {
 		return fmt.Errorf("reading the serving certificate from %s: %w", s.from, err)
@@ -121,7 +121,7 @@ func seasonedAt(cert *x509.Certificate) time.Time {
 // lookAtPublished takes over, once it is known, what was published before.
 func (s *Supplied) lookAtPublished() {
 	if published, ok := s.published.certificates(); ok {
-		s.roots.adopt(published, s.opts.Clock.Now())
+		s.roots.adopt(published, s.opts.now())
 	}
 }
 

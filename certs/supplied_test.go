@@ -27,7 +27,7 @@ import (
 func newFiles(t *testing.T, dir string, clk *clocktesting.FakeClock) *certs.Supplied {
 	t.Helper()
 	opts := certs.Options{Directory: dir, Subject: certs.Subject{DNSNames: []string{host}}, Clock: clk}
-	source, err := certs.NewFiles(certs.NewPublished(nil, nil), host, opts)
+	source, err := certs.NewFiles(certs.NewPublished(nil, certs.Subject{}), host, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

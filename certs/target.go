@@ -3,6 +3,7 @@ package certs
 import (
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 
@@ -18,6 +19,7 @@ type Target struct {
 	kind     targetKind
 	name     string
 	selector labels.Selector
+	isOurs   func(name string) bool // which of those that selector selects; nil for all
 	optional bool
 }
 
@@ -34,8 +36,7 @@ type targetKind struct {
 	clients func(u *unstructured.Unstructured) []clientConfig
 	// without says what is wrong with an object that was asked for by name and configures no client; "" if nothing is.
 	without string
-	// contested says that another program may claim such an object as well. Where one calls its Service, that is not ours to write, and
-	// says nothing about us.
+	// contested says that another program may claim such an object as a whole.
 	contested bool
 }
 
@@ -56,10 +57,11 @@ func ValidatingWebhooks(name string) Target {
 	return Target{kind: admissionKind("ValidatingWebhookConfiguration"), name: name}
 }
 
-// MutatingWebhooksLabelled is every MutatingWebhookConfiguration that selector selects; there may be none. Unlike for the other
-// targets, RBAC cannot restrict list and watch to their names.
-func MutatingWebhooksLabelled(selector labels.Selector) Target {
-	return Target{kind: admissionKind("MutatingWebhookConfiguration"), selector: selector}
+// MutatingWebhooksLabelled is every MutatingWebhookConfiguration that selector selects and whose name is one of ours; there may be
+// none. An object of another name may carry the labels because somebody has copied it: RBAC does not let us write it, and API servers
+// call us because of it only if we wrote it. Unlike for the other targets, RBAC cannot restrict list and watch to their names.
+func MutatingWebhooksLabelled(selector labels.Selector, isOurs func(name string) bool) Target {
+	return Target{kind: admissionKind("MutatingWebhookConfiguration"), selector: selector, isOurs: isOurs}
 }
 
 // ConversionWebhook is the conversion webhook of the CustomResourceDefinition of that name.
@@ -101,13 +103,13 @@ type object struct {
 	resourceVersion string
 	optional        bool // its target is
 	clients         []clientConfig
-	others          []clientConfig // those that call somebody else's Service
+	others          []clientConfig // those that call somebody else: not ours to write, and they say nothing about us
 }
 
 func (o *object) String() string { return o.gvk.Kind + " " + o.name }
 
-// observe keeps of an object what tells API servers whom to trust. Services are ours, by server name.
-func (t Target) observe(u *unstructured.Unstructured, services []string) *object {
+// observe keeps of an object what tells API servers whom to trust. Hosts are ours.
+func (t Target) observe(u *unstructured.Unstructured, hosts []string) *object {
 	o := &object{
 		gvk:             t.kind.GroupVersionKind,
 		name:            u.GetName(),
@@ -115,10 +117,10 @@ func (t Target) observe(u *unstructured.Unstructured, services []string) *object
 		optional:        t.optional,
 	}
 	for _, c := range t.kind.clients(u) {
-		if t.kind.contested && c.byService && !slices.Contains(services, c.host) {
-			o.others = append(o.others, c)
-		} else {
+		if slices.Contains(hosts, c.host) {
 			o.clients = append(o.clients, c)
+		} else {
+			o.others = append(o.others, c)
 		}
 	}
 	return o
@@ -130,8 +132,6 @@ type clientConfig struct {
 	path   string // JSON pointer to the clientConfig
 	host   string // what the serving certificate is checked against
 	bundle string // PEM; "" if there is none
-
-	byService bool // host is the name of a Service
 }
 
 func webhookClients(u *unstructured.Unstructured) []clientConfig {
@@ -173,10 +173,13 @@ func readClientConfig(config map[string]any) clientConfig {
 	if service, ok := config["service"].(map[string]any); ok {
 		name, _ := service["name"].(string)
 		namespace, _ := service["namespace"].(string)
-		c.host, c.byService = ServiceName(name, namespace), true
+		c.host = ServiceName(name, namespace)
 	} else if raw, ok := config["url"].(string); ok {
 		if u, err := url.Parse(raw); err == nil {
 			c.host = u.Hostname()
+			if ip := net.ParseIP(c.host); ip != nil {
+				c.host = ip.String()
+			}
 		}
 	}
 	if encoded, ok := config["caBundle"].(string); ok {
@@ -187,10 +190,10 @@ func readClientConfig(config map[string]any) clientConfig {
 	return c
 }
 
-// selects repeats listOptions here, for clients that do not select at the server.
+// selects repeats listOptions here, for clients that do not select at the server, and what listOptions cannot say.
 func (t Target) selects(u *unstructured.Unstructured) bool {
 	if t.name == "" {
-		return t.selector.Matches(labels.Set(u.GetLabels()))
+		return t.selector.Matches(labels.Set(u.GetLabels())) && (t.isOurs == nil || t.isOurs(u.GetName()))
 	}
 	return u.GetName() == t.name
 }

@@ -162,7 +162,7 @@ func (d *drill) replaceSecret(t *testing.T) {
 	}
 	updateCASecret(t, func(secret *corev1.Secret) {
 		secret.Data, secret.Annotations = nil, nil
-		if err := foreign.Encode(secret, time.Now()); err != nil {
+		if err := foreign.Encode(secret); err != nil {
 			t.Fatal(err)
 		}
 	})

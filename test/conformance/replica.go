@@ -50,6 +50,8 @@ type Mode struct {
 	MayHoldKey string
 	// Empty is what a replica says that was started before there was anything.
 	Empty string
+	// Tell returns a client through which API servers tell a clock the time.
+	Tell func(t *testing.T, clock *certs.ServerClock) client.WithWatch
 	// Serve, if set, has real API servers call a replica that started.
 	Serve func(t *testing.T, number int, serving *certs.Serving)
 	// Call, if set, has an API server call all replicas.
@@ -78,7 +80,11 @@ func newReplica(t *testing.T, m *Mode) *replica {
 	t.Helper()
 	r := &replica{mode: m, log: &logs{}, events: &recorder{}, stop: func() {}, stopLead: func() {}}
 	r.published.Store(true)
-	held := interceptor.NewClient(m.Client, interceptor.Funcs{
+	api := m.Client
+	if m.Options.ServerClock != nil {
+		api = m.Tell(t, m.Options.ServerClock)
+	}
+	held := interceptor.NewClient(api, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if !r.published.Load() {
 				return errors.New("the test holds back what is published")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ var SelfTests = map[string]func(*testing.T, *Mode){
 	"a CA Secret that never was usable is replaced":  unusableSecret,
 	"a CA that somebody else writes is followed":     foreignCA,
 	"clocks that are ten minutes apart cost nothing": skewedClocks,
+	"a clock that is wrong costs nothing":            wrongClock,
 }
 
 // damage has something happen to the CA Secret while replicas are called, and
@@ -76,7 +78,7 @@ func foreignCA(t *testing.T, m *Mode) {
 	}
 	damage(t, m, func(secret *corev1.Secret) error {
 		secret.Data = nil
-		if err := foreign.Encode(secret, time.Now()); err != nil {
+		if err := foreign.Encode(secret); err != nil {
 			return err
 		}
 		return m.Client.Update(t.Context(), secret)
@@ -131,6 +133,64 @@ func skewedClocks(t *testing.T, m *Mode) {
 	m.change(t, replicas)
 	callers.end(t)
 }
+
+// wrongClock has the leader's clock be ahead by more than the CA is valid, and
+// then be set right.
+func wrongClock(t *testing.T, m *Mode) {
+	clock := &Clock{}
+	m.Options.Clock, m.Options.ServerClock = clock, certs.NewServerClock(clock)
+	leader := newReplica(t, m)
+	m.Options.Clock, m.Options.ServerClock = nil, certs.NewServerClock(nil)
+	replicas := []*replica{leader, newReplica(t, m)}
+	for _, r := range replicas {
+		r.start(t)
+	}
+	leader.lead(t)
+	m.awaitReady(t, replicas...)
+	callers := m.call(t, replicas...)
+	before := m.secret(t)
+
+	clock.Set(m.Options.CALifetime + 24*time.Hour)
+	for range 2 { // leaves are renewed by API servers' time
+		last := leader.leaf()
+		m.await(t, "a renewal", func() error {
+			if leader.leaf() == last {
+				return errors.New("the leader serves the same leaf")
+			}
+			return nil
+		})
+	}
+	if err := leader.events.has(certs.ReasonClockDiffers); err != nil {
+		t.Error(err)
+	}
+	if now := m.secret(t); now.ResourceVersion != before.ResourceVersion {
+		t.Error("the Secret was written")
+	}
+	clock.Set(0)
+	m.change(t, replicas)
+	callers.end(t)
+	for i, r := range replicas {
+		if err := r.Readiness.Ready(t.Context()); err != nil {
+			t.Errorf("replica %d is not ready: %v", i, err)
+		}
+	}
+}
+
+// Clock is a clock that can be set. How a process measures time does not change
+// with it.
+type Clock struct {
+	clock.RealClock
+	ahead atomic.Int64
+}
+
+// Now is what the clock shows.
+func (c *Clock) Now() time.Time { return c.RealClock.Now().Round(0).Add(time.Duration(c.ahead.Load())) }
+
+// Since is the time that has passed by this clock.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Set has the clock be ahead of the real one.
+func (c *Clock) Set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
 
 // Ahead is a clock that is ahead of the real one.
 type Ahead struct {

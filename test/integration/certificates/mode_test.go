@@ -18,6 +18,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
@@ -54,11 +55,25 @@ func newMode(t *testing.T) *conformance.Mode {
 		},
 		Targets:  []certs.Target{certs.MutatingWebhooks(s.namespace), certs.ValidatingWebhooks(s.namespace)},
 		Bundles:  s.bundles,
+		Tell:     toldClient,
 		Reset:    s.reset,
 		Serve:    func(_ *testing.T, number int, serving *certs.Serving) { s.entries[number].serving.Store(serving) },
 		Call:     s.call,
 		Patience: time.Minute, Interval: 20 * time.Millisecond, Lag: time.Second,
 	}
+}
+
+// toldClient returns a client whose answers tell a clock the time.
+func toldClient(t *testing.T, clock *certs.ServerClock) client.WithWatch {
+	t.Helper()
+	config := rest.CopyConfig(cluster.Config())
+	config.QPS = -1
+	config.Wrap(clock.Wrap)
+	told, err := client.NewWithWatch(config, client.Options{Scheme: api.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return told
 }
 
 // newEntry starts a webhook server.

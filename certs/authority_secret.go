@@ -1,0 +1,269 @@
+package certs
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The format of the CA Secret, of type kubernetes.io/tls. Only tls.crt and tls.key must be there; what is missing of the rest is
+// derived, and the leader writes it back. Keys and annotations that are not ours are left alone.
+//
+//	ca.crt        what clients must trust: the signing CA, the next one, and those that signed leaves which may still be served
+//	tls.crt       certificate of the CA that signs leaves
+//	tls.key       its private key
+//	next.crt      certificate of the CA that will sign once every client trusts it; there during a rotation only
+//	next.key      its private key
+//	previous.crt  certificate of the CA that signed before; there while it is in ca.crt
+//	previous.key  its private key
+//
+// Versions before FormatAnnotation know neither previous.* nor FormerAnnotation and leave them alone. They drop all former CAs at the
+// time in RetireAfterAnnotation, which is therefore the last of the times in FormerAnnotation.
+const (
+	bundleKey       = "ca.crt"
+	signingCertKey  = corev1.TLSCertKey
+	signingKeyKey   = corev1.TLSPrivateKeyKey
+	nextCertKey     = "next.crt"
+	nextKeyKey      = "next.key"
+	previousCertKey = "previous.crt"
+	previousKeyKey  = "previous.key"
+)
+
+const (
+	// RetireAfterAnnotation is on the CA Secret while a CA that no longer signs is still trusted: the time, in RFC 3339, after which no
+	// former CA is trusted. Set it to a time in the past to drop such CAs at once, for example after a key has leaked.
+	RetireAfterAnnotation = "sidecarset.io/ca-retire-after"
+	// FormerAnnotation says when each former CA is dropped: CERTIFICATE=TIME, separated by commas, where CERTIFICATE is the beginning of
+	// the SHA-256 of the certificate.
+	FormerAnnotation = "sidecarset.io/ca-former"
+	// RotateAnnotation asks the leader, with any value, to rotate the CA now. The leader removes it when it has begun.
+	RotateAnnotation = "sidecarset.io/ca-rotate"
+	// FormatAnnotation is the version of the Secret's format. A Secret without it was written before there were versions.
+	FormatAnnotation = "sidecarset.io/ca-format"
+)
+
+// format is the version that Encode writes, and the highest that DecodeAuthority reads. It goes up when a Secret is written that this
+// version would understand wrongly.
+const format = 1
+
+// DecodeAuthority reads the content of the CA Secret. Its errors are of type *SecretError.
+func DecodeAuthority(secret *corev1.Secret, now time.Time) (Authority, error) {
+	now = now.Round(0)
+	fail := func(replaceable Replaceable, format string, args ...any) (Authority, error) {
+		return Authority{}, newSecretError(secret, replaceable, fmt.Errorf(format, args...))
+	}
+	if err := checkFormat(secret); err != nil {
+		return fail(Never, "%w", err)
+	}
+	cert, key := secret.Data[signingCertKey], secret.Data[signingKeyKey]
+	if len(cert) == 0 || len(key) == 0 {
+		return fail(ByAny, "%s or %s is empty", signingCertKey, signingKeyKey)
+	}
+	signing, err := parseKeyPair(cert, key)
+	switch {
+	case err != nil:
+		return fail(ByAny, "%s and %s are no key pair: %w", signingCertKey, signingKeyKey, err)
+	case !canSign(signing.Certificate):
+		return fail(Never, "%s is no CA, so the Secret serves somebody else", signingCertKey)
+	case now.Add(maxSkew).Before(signing.Certificate.NotBefore):
+		return fail(ByKnown, "%w %s: is the clock right?", errNotYetValid, signing.Certificate.NotBefore.UTC().Format(time.RFC3339))
+	case now.Before(signing.Certificate.NotBefore):
+		return fail(Never, "%w %s, which is soon", errNotYetValid, signing.Certificate.NotBefore.UTC().Format(time.RFC3339))
+	case now.After(signing.Certificate.NotAfter):
+		return fail(ByAny, "the CA expired at %s", signing.Certificate.NotAfter.UTC().Format(time.RFC3339))
+	}
+	a := Authority{Signing: signing, RotationRequested: secret.Annotations[RotateAnnotation] != ""}
+	if next := decodePair(secret, nextCertKey, nextKeyKey); next != nil && !now.Before(next.Certificate.NotBefore) && !now.After(next.Certificate.NotAfter) {
+		a.Next = next // one that cannot be used counts as none: nobody serves a leaf of it
+	}
+	a.Previous = decodePair(secret, previousCertKey, previousKeyKey)
+	return a.trusting(formersIn(secret)...), nil
+}
+
+// errNotYetValid is the reason if the CA begins to be valid in the future.
+var errNotYetValid = errors.New("the CA is not valid before")
+
+// errFormat is the reason if a later version has written the Secret.
+var errFormat = errors.New("run a version that knows it, or remove the annotation if no operator has set it")
+
+// checkFormat refuses what a later version has written.
+func checkFormat(secret *corev1.Secret) error {
+	written, ok := secret.Annotations[FormatAnnotation]
+	if !ok {
+		return nil
+	}
+	if version, err := strconv.Atoi(written); err == nil && version >= 0 && version <= format {
+		return nil
+	}
+	return fmt.Errorf("the annotation %s is %q, and this version of the operator knows formats up to %d: %w", FormatAnnotation, written, format, errFormat)
+}
+
+// decodePair returns the pair under two keys, or nil if there is none that can sign.
+func decodePair(secret *corev1.Secret, certKey, keyKey string) *KeyPair {
+	pair, err := parseKeyPair(secret.Data[certKey], secret.Data[keyKey])
+	if err != nil || !canSign(pair.Certificate) {
+		return nil
+	}
+	return &pair
+}
+
+// formersIn returns the CAs in ca.crt with their times. Those that sign are among them. A part of ca.crt that does not parse cannot be
+// published, and one that is no CA has signed no leaf, so they are passed over.
+func formersIn(secret *corev1.Secret) []Former {
+	bundle, _ := ParseBundle(secret.Data[bundleKey])
+	known := parseFormer(secret.Annotations[FormerAnnotation])
+	last, err := time.Parse(time.RFC3339, secret.Annotations[RetireAfterAnnotation])
+	bounded := err == nil
+	var formers []Former
+	for _, cert := range bundle {
+		if !canSign(cert) {
+			continue
+		}
+		at, ok := known[fingerprint(cert)]
+		if bounded && (!ok || last.Before(at)) {
+			at = last
+		}
+		formers = append(formers, Former{Certificate: cert, RetireAfter: at, Found: !ok})
+	}
+	return formers
+}
+
+// fingerprint names a certificate in FormerAnnotation.
+func fingerprint(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.Raw)
+	return hex.EncodeToString(sum[:8])
+}
+
+// parseFormer reads FormerAnnotation. What does not parse is left out, so that its time is settled anew.
+func parseFormer(value string) map[string]time.Time {
+	times := map[string]time.Time{}
+	for part := range strings.SplitSeq(value, ",") {
+		if name, text, ok := strings.Cut(part, "="); ok {
+			if at, err := time.Parse(time.RFC3339, text); err == nil {
+				times[name] = at
+			}
+		}
+	}
+	return times
+}
+
+// formatFormer is what parseFormer reads.
+func (a Authority) formatFormer() string {
+	var parts []string
+	for _, f := range a.Old {
+		if !f.RetireAfter.IsZero() {
+			parts = append(parts, fingerprint(f.Certificate)+"="+f.RetireAfter.UTC().Format(time.RFC3339))
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+// retireAll is when the last former CA is dropped, zero if that is not settled for any.
+func (a Authority) retireAll() time.Time {
+	var last time.Time
+	for _, f := range a.Old {
+		if f.RetireAfter.After(last) {
+			last = f.RetireAfter
+		}
+	}
+	return last
+}
+
+// Encode writes the Authority into a Secret that the caller owns, keeping what is not ours.
+func (a Authority) Encode(secret *corev1.Secret) error {
+	data := map[string][]byte{bundleKey: EncodeBundle(a.Bundle())}
+	for _, p := range []struct {
+		pair    *KeyPair
+		certKey string
+		keyKey  string
+	}{{&a.Signing, signingCertKey, signingKeyKey}, {a.Next, nextCertKey, nextKeyKey}, {a.Previous, previousCertKey, previousKeyKey}} {
+		if p.pair == nil {
+			continue
+		}
+		var err error
+		if data[p.certKey], data[p.keyKey], err = encodeKeyPair(*p.pair); err != nil {
+			return err
+		}
+	}
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	for _, key := range []string{bundleKey, signingCertKey, signingKeyKey, nextCertKey, nextKeyKey, previousCertKey, previousKeyKey} {
+		if value, ok := data[key]; ok {
+			secret.Data[key] = value
+		} else {
+			delete(secret.Data, key)
+		}
+	}
+	last, former := a.retireAll(), a.formatFormer()
+	annotate(secret, RetireAfterAnnotation, !last.IsZero(), last.UTC().Format(time.RFC3339))
+	annotate(secret, FormerAnnotation, former != "", former)
+	annotate(secret, FormatAnnotation, true, strconv.Itoa(format))
+	annotate(secret, RotateAnnotation, a.RotationRequested, cmp.Or(secret.Annotations[RotateAnnotation], "requested"))
+	return nil
+}
+
+func annotate(secret *corev1.Secret, key string, present bool, value string) {
+	if !present {
+		delete(secret.Annotations, key)
+		return
+	}
+	if secret.Annotations == nil {
+		secret.Annotations = map[string]string{}
+	}
+	secret.Annotations[key] = value
+}
+
+// Replaceable says what the leader may put in place of a CA that cannot be used.
+type Replaceable int
+
+// What may take the place of the CA.
+const (
+	Never   Replaceable = iota // the Secret is somebody else's to change
+	ByKnown                    // a CA that has worked, and still would; a new one gains nothing
+	ByAny                      // a new one if need be: nothing that works would be lost
+)
+
+// SecretError says that the CA Secret holds nothing to sign with. A replica that has a certificate goes on serving it.
+type SecretError struct {
+	Namespace, Name string
+	Replaceable     Replaceable
+	Reason          error
+}
+
+func newSecretError(secret *corev1.Secret, replaceable Replaceable, reason error) *SecretError {
+	return &SecretError{Namespace: secret.Namespace, Name: secret.Name, Replaceable: replaceable, Reason: reason}
+}
+
+func (e *SecretError) Error() string {
+	remedy := "delete it, or name another one with --cert-secret"
+	switch {
+	case errors.Is(e.Reason, errFormat):
+		return fmt.Sprintf("reading the CA from Secret %s/%s: %v", e.Namespace, e.Name, e.Reason)
+	case e.Replaceable == ByAny:
+		remedy = "the leader replaces it; if none can, delete it"
+	case e.Replaceable == ByKnown:
+		remedy = "the leader puts the CA from before in its place if a replica remembers one; if none does, delete it"
+	}
+	return fmt.Sprintf("reading the CA from Secret %s/%s: %v; %s", e.Namespace, e.Name, e.Reason, remedy)
+}
+
+func (e *SecretError) Unwrap() error { return e.Reason }
+
+// replaceable says what may take the place of a Secret that err is about.
+func replaceable(err error) Replaceable {
+	if secretErr, ok := errors.AsType[*SecretError](err); ok {
+		return secretErr.Replaceable
+	}
+	return Never
+}
