@@ -83,6 +83,10 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	server.RegisterIn(GroupPods, PathPods, pods)
 	server.RegisterIn(GroupPods, PathPodsFresh, pods.Fresh())
 	server.RegisterIn(GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
+	minor, err := serverMinor(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
 	bound := newValueBound()
 	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, bound.before(NewSidecarSetDefaulter())))
 	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, bound.before(NewSidecarSetValidator(SidecarSetValidatorOptions{
@@ -91,6 +95,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 			return o.Catalog.Current(), err
 		},
 		Reader:             live,
+		ServerMinor:        minor,
 		Namespace:          o.RevisionNamespace,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Widener:            o.Widener,

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
@@ -36,6 +37,9 @@ type SidecarSetValidatorOptions struct {
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API
 	// server, not from a cache, where a SidecarSet gives cause.
 	Reader client.Reader
+	// ServerMinor returns the minor version of the API server. Warnings that need
+	// it are left out where it fails or is nil.
+	ServerMinor func(context.Context) (int, error)
 	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
 	// annotations patchPodMetadata may set.
 	Namespace string
@@ -195,6 +199,14 @@ func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.Sidec
 		if env.Whitelist.Content, err = v.whitelist(ctx); err != nil {
 			return env, err
 		}
+	}
+	if v.ServerMinor != nil && validation.DependsOnVersion(set) {
+		minor, err := v.ServerMinor(ctx)
+		if err != nil { // a warning is not worth a refusal
+			log.FromContext(ctx).V(1).Info("Left out the warnings about the API server's version", "error", err.Error())
+			minor = 0
+		}
+		env.ServerMinor = minor
 	}
 	recorded, err := RecordedRevisions{v.Reader, v.Namespace}.named(ctx, set)
 	if err != nil {

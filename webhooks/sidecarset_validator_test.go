@@ -367,3 +367,33 @@ func TestSidecarSetValidatorLooksUpRevisions(t *testing.T) {
 		})
 	}
 }
+
+func TestSidecarSetValidatorAsksForTheVersionWhereItMatters(t *testing.T) {
+	asked := 0
+	var failure error
+	handler := webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
+		Stored: (&live{}).catalog, Reader: &live{}, Namespace: "ours",
+		ServerMinor: func(context.Context) (int, error) { asked++; return 31, failure },
+	})
+	manifest := func(variable string) string {
+		return defaulted(t, strings.Replace(betaManifest, `"busybox:1.36"`, `"busybox:1.36", env: [{name: `+variable+`}]`, 1))
+	}
+	ask := func(variable string) []string {
+		t.Helper()
+		answer := review(t, handler, sidecarSetReview(t, manifest(variable), ""))
+		if !answer.Allowed {
+			t.Fatalf("refused: %v", answer.Result)
+		}
+		return answer.Warnings
+	}
+	if warnings := ask("A1"); asked > 0 || len(warnings) > 0 {
+		t.Errorf("an ordinary name: asked %d times, %q", asked, warnings)
+	}
+	if warnings := ask("1A"); asked != 1 || len(warnings) != 1 || !strings.Contains(warnings[0], "1.31") {
+		t.Errorf("a relaxed name: asked %d times, %q", asked, warnings)
+	}
+	failure = errors.New("no answer")
+	if warnings := ask("1A"); len(warnings) > 0 {
+		t.Errorf("no version: %q", warnings)
+	}
+}

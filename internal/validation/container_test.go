@@ -189,6 +189,8 @@ func TestRule34RefusesVolumes(t *testing.T) {
 func TestRule34Accepts(t *testing.T) {
 	tests := map[string]string{
 		"T5: a startup probe that says little":    `containers: [{name: a, image: b, startupProbe: {httpGet: {port: web}}}]`,
+		"4.4: an init container called test":      `initContainers: [{name: test, image: b}]`,
+		"4.4: a relaxed name of a variable":       `containers: [{name: a, image: b, env: [{name: 1A}, {name: "a:b"}]}]`,
 		"a terminal":                              `containers: [{name: a, image: b, stdin: true, stdinOnce: true, tty: true}]`,
 		"fields in variables":                     `containers: [{name: a, image: b, env: [{name: "a.b-c", value: ""}, {name: B, valueFrom: {fieldRef: {fieldPath: "metadata.annotations['X/y']"}}}, {name: C, valueFrom: {resourceFieldRef: {resource: requests.hugepages-2Mi, divisor: 1Mi}}}]}]`,
 		"a limit alone":                           `containers: [{name: a, image: b, resources: {limits: {example.com/gpu: 1, cpu: 0.5}}}]`,

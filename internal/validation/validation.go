@@ -37,6 +37,9 @@ type Environment struct {
 	SameWithoutImages bool
 	// ExcludedNamespaces are the namespaces whose Pods are never injected.
 	ExcludedNamespaces []string
+	// ServerMinor is the minor version of the API server; 0 if it is not known. It
+	// is not read unless DependsOnVersion says so.
+	ServerMinor int
 }
 
 // Create returns what is wrong with a SidecarSet that is about to be created.

@@ -60,6 +60,31 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+func TestWarningsAboutTheVersionOfTheServer(t *testing.T) {
+	set := validationCase{spec: `{initContainers: [{name: i, image: b, envFrom: [{prefix: "2-", configMapRef: {name: c}}]}], containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}]}]}`}.set(t)
+	const advice = "so that it refuses Pods with the sidecar; use letters, digits, '_', '-' and '.', with no digit first"
+	tests := map[string]struct {
+		minor int
+		want  []string
+	}{
+		"not known":           {0, nil},
+		"one that takes them": {32, nil},
+		"one that does not": {31, []string{
+			`spec.initContainers[0].envFrom[0].prefix: API servers take names such as "2-" since Kubernetes 1.32, and this one has 1.31, ` + advice,
+			`spec.containers[0].env[1].name: API servers take names such as "1A" since Kubernetes 1.32, and this one has 1.31, ` + advice}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, validation.Warnings(set, validation.Environment{ServerMinor: tc.minor})); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+	if !validation.DependsOnVersion(set) || validation.DependsOnVersion(validationCase{spec: `containers: [{name: a, image: b, env: [{name: OK}]}]`}.set(t)) {
+		t.Error("DependsOnVersion is wrong")
+	}
+}
+
 func TestWarningsAboutUpdates(t *testing.T) {
 	const (
 		unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images to update them"

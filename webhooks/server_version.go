@@ -1,0 +1,33 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+)
+
+// serverMinor returns a function that asks the API server for the minor version
+// that it has now: it may be upgraded while this process runs.
+func serverMinor(config *rest.Config, client *http.Client) (func(context.Context) (int, error), error) {
+	server, err := discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the API server's version: %w", err)
+	}
+	return func(ctx context.Context) (int, error) {
+		ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+		defer cancel()
+		info, err := server.ServerVersionWithContext(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("asking the API server for its version: %w", err)
+		}
+		parsed, err := version.ParseGeneric(info.GitVersion)
+		if err != nil {
+			return 0, fmt.Errorf("reading the API server's version: %w", err)
+		}
+		return int(parsed.Minor()), nil
+	}, nil
+}
