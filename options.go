@@ -161,7 +161,7 @@ func (o options) server(certificate getCertificate, stopping <-chan struct{}) we
 	options := webhooks.ServerOptions{
 		Address:        o.webhookAddress,
 		GetCertificate: certificate,
-		HTTP2:          true,
+		HTTP2:          o.podWebhook.url != "", // API servers call Services by HTTP/1.1
 		Grace:          o.drainGrace,
 		Stopping:       stopping,
 		MinTLSVersion:  o.minTLSVersion(),

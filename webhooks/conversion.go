@@ -1,15 +1,19 @@
 package webhooks
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"mime"
+	"io"
 	"net/http"
-	"os"
+	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/go-logr/logr"
+
+	"github.com/sidecarset/operator/internal/conversion"
 )
 
 const conversionKind = "ConversionReview"
@@ -21,17 +25,19 @@ var conversionVersions = map[string]bool{
 	"apiextensions.k8s.io/v1beta1": true,
 }
 
-// conversionResult says whether all objects were converted.
-type conversionResult struct {
-	Status  string `json:"status"`
-	Message string `json:"message,omitzero"`
-}
-
 // conversionHandler answers the API server's ConversionReviews.
 type conversionHandler struct {
 	log   logr.Logger
 	limit int64
 }
+
+// maxConvertedBytes bounds one object of a review: the API server stores less
+// than half of it.
+const maxConvertedBytes = 4 << 20
+
+// maxConverted is how many objects a review may hold: an API server that stores
+// as many SidecarSets would hold a catalog of hundreds of megabytes.
+const maxConverted = 20_000
 
 // NewConversionHandler returns the handler of /convert. It decodes the few
 // members that differ between the versions and passes everything else on as the
@@ -39,10 +45,9 @@ type conversionHandler struct {
 //
 // A request that is no ConversionReview is refused with a 4xx status and a
 // sentence about why. An object that cannot be converted fails its review with
-// a message naming the object, which the API server passes on to the user; so
-// does what is found wrong after the first 256 KiB of an answer have been sent.
-// The handler keeps no state and may serve any number of requests at a time;
-// one holds a few objects in memory, however long the review is.
+// a message naming the object, which the API server passes on to the user. The
+// handler keeps no state and may serve any number of requests at a time; one
+// takes some three times its body.
 func NewConversionHandler(log logr.Logger) http.Handler {
 	return &conversionHandler{log: log, limit: MaxConversionBytes}
 }
@@ -50,7 +55,7 @@ func NewConversionHandler(log logr.Logger) http.Handler {
 // ServeHTTP answers one ConversionReview.
 func (h *conversionHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refusal := h.answer(w, r); refusal != nil {
-		h.log.Info("Refused a request for conversion", "status", refusal.status, "reason", refusal.reason)
+		h.log.V(1).Info("Refused a request for conversion", "status", refusal.status, "reason", refusal.reason)
 		w.Header().Set("Connection", "close") // the body may not have been read
 		http.Error(w, refusal.reason, refusal.status)
 	}
@@ -68,46 +73,207 @@ func (h *conversionHandler) answer(w http.ResponseWriter, r *http.Request) *refu
 		w.Header().Set("Allow", http.MethodPost)
 		return &refusal{http.StatusMethodNotAllowed, "conversion is asked for by POST, not " + r.Method}
 	}
-	contentType := r.Header.Get("Content-Type")
-	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
+	if contentType := r.Header.Get("Content-Type"); !isJSON(contentType) {
 		return &refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type must be application/json, not %q", contentType)}
 	}
-	if r.ContentLength > h.limit {
-		return h.tooLarge()
+	document, err := wholeBody(w, r, h.limit)
+	if err != nil {
+		answer := failure{code: http.StatusBadRequest}
+		_ = errors.As(err, &answer) // keeps answer, unless err is one
+		return &refusal{answer.code, err.Error()}
 	}
-	// HTTP/1.1 servers finish reading before they write, unless asked. An error
-	// means that this connection needs no asking.
-	_ = http.NewResponseController(w).EnableFullDuplex()
-	stream := newConversionStream(http.MaxBytesReader(w, r.Body, h.limit), w)
-	err := stream.convert()
-	if stream.failure != nil {
-		h.log.Info("Could not convert", "reason", stream.failure.Error())
+	review, err := readConversion(document)
+	if err != nil {
+		return &refusal{http.StatusBadRequest, limited(err.Error())}
 	}
-	return h.refusal(err)
+	objects, err := review.convert(r.Context())
+	if err != nil {
+		h.log.Info("Could not convert", "reason", limited(err.Error()))
+	}
+	review.send(w, objects, err)
+	return nil
 }
 
-// refusal is the answer to a request that failed with err.
-func (h *conversionHandler) refusal(err error) *refusal {
-	var tooLong *http.MaxBytesError
-	var notReview errNotReview
+// limited is a text at a length that fits a log: it may quote names that the
+// request made up.
+func limited(text string) string {
+	const most = 1000
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
+
+// conversionReview is what a ConversionReview says.
+type conversionReview struct {
+	kind, apiVersion string
+	hasRequest       bool
+	uid, desired     string
+	objects          jsontext.Value // the list, as it stands in the document
+}
+
+// readConversion reads a document, which has to be a ConversionReview.
+func readConversion(document []byte) (*conversionReview, error) {
+	review := &conversionReview{}
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(document))
+	err := review.read(decoder)
+	if err == nil {
+		if _, end := decoder.ReadToken(); !errors.Is(end, io.EOF) {
+			err = errors.Join(end, errors.New("something follows the document"))
+		}
+	}
 	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &tooLong):
-		return h.tooLarge()
-	case errors.Is(err, errValueTooLong):
-		return &refusal{http.StatusRequestEntityTooLarge, err.Error()}
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &refusal{http.StatusRequestTimeout, "the request body did not arrive in time"}
-	case errors.As(err, &notReview):
-		return &refusal{http.StatusBadRequest, err.Error()}
+	case err != nil:
+		return nil, fmt.Errorf("the body is not a ConversionReview: %w", err)
+	case review.kind != conversionKind || !conversionVersions[review.apiVersion]:
+		return nil, fmt.Errorf("expected kind %s of apiextensions.k8s.io/v1 or v1beta1, not kind %q of %q", conversionKind, review.kind, review.apiVersion)
+	case !review.hasRequest:
+		return nil, errors.New("request is missing")
+	case review.uid == "":
+		return nil, errors.New("request.uid is missing")
+	}
+	return review, nil
+}
+
+func (c *conversionReview) read(decoder *jsontext.Decoder) error {
+	return readMembers(decoder, func(name string) error {
+		switch name {
+		case "kind":
+			return json.UnmarshalDecode(decoder, &c.kind)
+		case "apiVersion":
+			return json.UnmarshalDecode(decoder, &c.apiVersion)
+		case "request":
+			c.hasRequest = decoder.PeekKind() != 'n'
+			return readMembers(decoder, func(name string) error { return c.readRequest(decoder, name) })
+		}
+		return decoder.SkipValue()
+	})
+}
+
+func (c *conversionReview) readRequest(decoder *jsontext.Decoder, name string) error {
+	switch name {
+	case "uid":
+		return json.UnmarshalDecode(decoder, &c.uid)
+	case "desiredAPIVersion":
+		return json.UnmarshalDecode(decoder, &c.desired)
+	case "objects":
+		objects, err := decoder.ReadValue()
+		if err == nil && objects.Kind() != '[' && objects.Kind() != 'n' {
+			return errors.New("/request/objects is not a list")
+		}
+		c.objects = objects // valid after the next read as well: the decoder has all of the document
+		return err
+	}
+	return decoder.SkipValue()
+}
+
+// readMembers reads an object; null has no members.
+func readMembers(decoder *jsontext.Decoder, member func(name string) error) error {
+	switch kind := decoder.PeekKind(); kind {
+	case 'n':
+		return decoder.SkipValue()
+	case '{', 0: // 0 is an error, which reading returns
 	default:
-		return &refusal{http.StatusBadRequest, "the body is not a ConversionReview: " + err.Error()}
+		return fmt.Errorf("%s at %q where an object is expected", kind, decoder.StackPointer())
+	}
+	if _, err := decoder.ReadToken(); err != nil {
+		return err
+	}
+	for decoder.PeekKind() != '}' {
+		name, err := decoder.ReadToken()
+		if err != nil {
+			return err
+		}
+		if err := member(name.String()); err != nil {
+			return err
+		}
+	}
+	_, err := decoder.ReadToken()
+	return err
+}
+
+// convert returns the list of converted objects. The API server can use all of
+// them or none, so the first that cannot be converted ends it.
+func (c *conversionReview) convert(ctx context.Context) ([]byte, error) {
+	if err := conversion.CheckDesired(c.desired); err != nil {
+		return nil, err
+	}
+	converted := sliceWriter(append(make([]byte, 0, len(c.objects)+len(c.objects)/8+2), '['))
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(c.objects))
+	if c.objects.Kind() == '[' {
+		if _, err := decoder.ReadToken(); err != nil {
+			return nil, err
+		}
+		for i := 0; decoder.PeekKind() != ']'; i++ {
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("the API server has ended the request: %w", err)
+			}
+			if i >= maxConverted {
+				return nil, fmt.Errorf("request.objects has more than %d objects; list them in parts, as with limit=500", maxConverted)
+			}
+			if i > 0 {
+				converted = append(converted, ',')
+			}
+			raw, err := decoder.ReadValue()
+			if err != nil {
+				return nil, err
+			}
+			if err := c.convertOne(&converted, i, raw); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return append(converted, ']'), nil
+}
+
+// convertOne appends one converted object.
+func (c *conversionReview) convertOne(converted *sliceWriter, i int, raw jsontext.Value) error {
+	if len(raw) > maxConvertedBytes {
+		return fmt.Errorf("request.objects[%d] is longer than %d bytes", i, maxConvertedBytes)
+	}
+	object, err := decodeForConversion(raw)
+	if err != nil {
+		return fmt.Errorf("decoding request.objects[%d]: %w", i, err)
+	}
+	object, err = conversion.Convert(object, c.desired)
+	if err != nil {
+		return fmt.Errorf("request.objects[%d]: %w", i, err)
+	}
+	if err := json.MarshalWrite(converted, object, json.Deterministic(true), jsontext.PreserveRawStrings(true)); err != nil {
+		return fmt.Errorf("encoding a converted object: %w", err)
+	}
+	return nil
+}
+
+// send answers; the answer holds no objects if the review fails.
+func (c *conversionReview) send(w http.ResponseWriter, objects []byte, failed error) {
+	status, message := "Success", ""
+	if failed != nil {
+		status, message, objects = "Failure", failed.Error(), nil
+	}
+	head := appendText([]byte(`{"kind":"ConversionReview","apiVersion":`), c.apiVersion)
+	head = appendText(append(head, `,"response":{"uid":`...), c.uid)
+	if objects != nil {
+		head = append(head, `,"convertedObjects":`...)
+	}
+	tail := appendText([]byte(`,"result":{"status":`), status)
+	if message != "" {
+		tail = appendText(append(tail, `,"message":`...), message)
+	}
+	tail = append(tail, "}}}"...)
+	w.Header()["Content-Type"] = jsonContentType
+	w.Header()["Content-Length"] = []string{strconv.Itoa(len(head) + len(objects) + len(tail))}
+	for _, part := range [][]byte{head, objects, tail} {
+		_, _ = w.Write(part) // an error means that the client has gone
 	}
 }
 
-func (h *conversionHandler) tooLarge() *refusal {
-	return &refusal{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", h.limit)}
+type sliceWriter []byte
+
+// Write implements io.Writer.
+func (s *sliceWriter) Write(p []byte) (int, error) {
+	*s = append(*s, p...)
+	return len(p), nil
 }
 
 // conversionReads lists the objects that conversion looks into. Everything

@@ -19,7 +19,10 @@ type conversionAnswer struct {
 	Response   *struct {
 		UID              string            `json:"uid"`
 		ConvertedObjects []json.RawMessage `json:"convertedObjects"`
-		Result           conversionResult  `json:"result"`
+		Result           struct {
+			Status  string `json:"status"`
+			Message string `json:"message"`
+		} `json:"result"`
 	} `json:"response"`
 }
 

@@ -191,7 +191,7 @@ func (endless) Read(p []byte) (int, error) {
 
 // A LIST of a large cluster is one review.
 func TestConversionOfALargeList(t *testing.T) {
-	const count, padding = 2_000, 10 << 10
+	const count, padding = 1_500, 10 << 10
 	objects := make([]string, count)
 	for i := range objects {
 		objects[i] = fmt.Sprintf(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s-%d"},"spec":{"customVersion":"v%d","containers":[{"name":"c","args":[%q]}]}}`,
@@ -223,9 +223,40 @@ func TestConversionOfALargeList(t *testing.T) {
 	}
 }
 
+// The members of a review may come in any order.
+func TestConversionTakesMembersInAnyOrder(t *testing.T) {
+	object := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"b"},"spec":{}}`
+	recorder := postConversion(t, strings.NewReader(`{"request":{"objects":[`+object+`],"invented":[{}],"desiredAPIVersion":"`+conversionAlpha+
+		`","uid":"u-1"},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`))
+	for _, want := range []string{`"uid":"u-1"`, `"apiVersion":"` + conversionAlpha + `"`, `"Success"`} {
+		if !strings.Contains(recorder.Body.String(), want) {
+			t.Errorf("the answer lacks %s: %s", want, recorder.Body)
+		}
+	}
+}
+
+// What is more than a cluster can have fails the review, before memory is spent.
+func TestConversionBoundsObjects(t *testing.T) {
+	tiny := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet"}`
+	for name, tc := range map[string]struct{ objects, want string }{
+		"tiny objects":   {strings.Repeat(tiny+",", 200_000) + tiny, "more than 20000 objects"},
+		"empty objects":  {strings.Repeat(`{},`, 4_000_000) + `{}`, "kind is"},
+		"a large object": {`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","spec":{"x":"` + strings.Repeat("y", 5<<20) + `"}}`, "longer than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			grown := peakHeap(t)
+			recorder := postConversion(t, strings.NewReader(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, tc.objects)))
+			t.Logf("the heap grew by %d MiB", grown()>>20)
+			if body := recorder.Body.String(); !strings.Contains(body, `"Failure"`) || !strings.Contains(body, tc.want) {
+				t.Errorf("%d %.300s", recorder.Code, body)
+			}
+		})
+	}
+}
+
 func BenchmarkConversionOfALargeList(b *testing.B) {
 	object := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"customVersion":"v","containers":[{"name":"c","args":["` + strings.Repeat("x", 10<<10) + `"]}]}}`
-	body := []byte(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, strings.Repeat(object+",", 1_999)+object))
+	body := []byte(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, strings.Repeat(object+",", 1_499)+object))
 	handler := NewConversionHandler(logr.Discard())
 	b.ReportAllocs()
 	b.SetBytes(int64(len(body)))

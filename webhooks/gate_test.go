@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ func (b *blocking) serve(_ http.ResponseWriter, r *http.Request) {
 }
 
 func small() webhooks.Limits {
-	return webhooks.Limits{Body: 1 << 20, Held: 1<<20 + 64<<10, Active: 2, Waiting: 1, Patience: time.Minute}
+	return webhooks.Limits{Body: 1 << 20, Held: 1<<20 + 256<<10, Active: 2, Waiting: 1, Patience: time.Minute}
 }
 
 func TestAFullGroupRefusesAtOnce(t *testing.T) {
@@ -147,19 +148,69 @@ func TestSlowBodiesTakeNoPlace(t *testing.T) {
 	}
 }
 
-func TestBodiesAreHeldUpToABound(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{SidecarSets: small(), ReadTimeout: time.Second}, map[string]http.HandlerFunc{"/x": answerOK})
-	for range 3 {
+// Bytes are bounded, and bodies that have stalled give theirs to one that arrives.
+func TestStalledBodiesGiveWay(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{SidecarSets: small(), ReadTimeout: time.Minute}, map[string]http.HandlerFunc{"/x": answerOK})
+	registry := prometheus.NewRegistry()
+	s.Instrument(registry)
+	for range 20 {
 		stalled(t, s, "/x", 400<<10)
 	}
-	eventually(t, func() bool { // once they are read
-		response, _ := post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", 500<<10)))
-		return response.StatusCode == http.StatusTooManyRequests
-	}, "a refusal")
-	eventually(t, func() bool { // once they are cut
-		response, _ := post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", 500<<10)))
-		return response.StatusCode == http.StatusOK
-	}, "the memory of slow bodies to be given back")
+	eventually(t, func() bool { // once some of those have been refused
+		return metric(t, registry, "sidecarset_webhook_refused_requests_total", "sidecarsets", "memory") >= 10
+	}, "refusals")
+	for range 3 {
+		eventually(t, func() bool {
+			response, _ := post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", 900<<10)))
+			return response.StatusCode == http.StatusOK
+		}, "a whole body to be taken")
+	}
+}
+
+// Handlers that are busy keep no body of the group from being read and answered
+// in its turn, whoever else sends without end.
+func TestPlacesAreSharedByClient(t *testing.T) {
+	handler := newBlocking(t)
+	limits := small()
+	limits.Active, limits.Waiting = 2, 4
+	s := start(t, webhooks.ServerOptions{SidecarSets: limits}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
+	for range 40 { // of one address: two have a place, four wait, the others are refused
+		go func() {
+			response, err := s.client(t, from("127.0.0.3")).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
+			if err == nil {
+				_ = response.Body.Close()
+			}
+		}()
+	}
+	<-handler.entered
+	<-handler.entered
+	answered := make(chan int, 1)
+	go func() {
+		response, err := s.client(t).Post(s.url("/y"), "application/json", strings.NewReader("{}"))
+		if err != nil {
+			answered <- 0
+			return
+		}
+		_ = response.Body.Close()
+		answered <- response.StatusCode
+	}()
+	for {
+		select {
+		case status := <-answered:
+			if status != http.StatusOK {
+				t.Errorf("another client got %d", status)
+			}
+			return
+		case <-time.After(50 * time.Millisecond):
+			handler.leave <- struct{}{} // a place becomes free
+		}
+	}
+}
+
+// from makes a client connect from a loopback address.
+func from(address string) func(*http.Transport) {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	return func(transport *http.Transport) { transport.DialContext = dialer.DialContext }
 }
 
 func TestASlowBodyIsToldSo(t *testing.T) {
@@ -170,34 +221,12 @@ func TestASlowBodyIsToldSo(t *testing.T) {
 	}
 }
 
-// A long conversion is handed on as it arrives; a short one does not wait for it.
-func TestConversionsAreStreamedInPlacesOfTheirOwn(t *testing.T) {
-	limits := small()
-	limits.Body, limits.Streams, limits.Waiting = 64<<20, 1, 0
-	begun := make(chan struct{}, 10)
-	s := start(t, webhooks.ServerOptions{Conversions: limits}, nil)
-	s.RegisterIn(webhooks.GroupConversions, "/convert", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begun <- struct{}{}
-		n, err := io.Copy(io.Discard, r.Body)
-		fmt.Fprint(w, n, err)
-	}))
-	stalled(t, s, "/convert", 300<<10)
-	<-begun // before all of it is there
-	if response, content := post(t, s.client(t), s.url("/convert"), strings.NewReader("{}")); response.StatusCode != http.StatusOK || content != "2 <nil>" {
-		t.Errorf("a short one got %d %s", response.StatusCode, content)
-	}
-	if response, content := post(t, s.client(t), s.url("/convert"), strings.NewReader(strings.Repeat(" ", 1<<20))); response.StatusCode != http.StatusTooManyRequests {
-		t.Errorf("a long one got %d %s", response.StatusCode, content)
-	}
-}
-
-func TestStreamedBodiesAreComplete(t *testing.T) {
+func TestBodiesAreComplete(t *testing.T) {
 	s := start(t, webhooks.ServerOptions{}, nil)
 	s.RegisterIn(webhooks.GroupConversions, "/convert", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).EnableFullDuplex()
 		_, _ = io.Copy(w, r.Body)
 	}))
-	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 256 << 10, 256<<10 + 1, 3 << 20} {
+	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 80 << 10, 80<<10 + 1, 3 << 20} {
 		body := strings.Repeat("0123456789abcdef", size/16+1)[:size]
 		if _, content := post(t, s.client(t), s.url("/convert"), strings.NewReader(body)); content != body {
 			t.Errorf("of %d bytes %d came back", size, len(content))
@@ -235,10 +264,11 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 	}
 }
 
-// One connection too many takes the place of one that waits, not of one that works.
-func TestTooManyConnectionsCloseTheOldestIdle(t *testing.T) {
+// A connection whose request is answered stays when there are too many; one that
+// only began a request does not, and keeps nobody out.
+func TestTooManyConnections(t *testing.T) {
 	handler := newBlocking(t)
-	s := start(t, webhooks.ServerOptions{MaxConnections: 3}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
+	s := start(t, webhooks.ServerOptions{MaxConnections: 8}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
 	working := make(chan string, 1)
 	go func() {
 		response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
@@ -250,26 +280,40 @@ func TestTooManyConnectionsCloseTheOldestIdle(t *testing.T) {
 		working <- response.Status
 	}()
 	<-handler.entered
-	var waiting []*tls.Conn
-	for range 10 {
-		conn, err := tls.Dial("tcp", s.Addr().String(), s.tlsConfig(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		waiting = append(waiting, conn)
+	var busy []*tls.Conn
+	for range 20 {
+		busy = append(busy, stalled(t, s, "/y", 10))
 	}
 	if response, _ := post(t, s.client(t), s.url("/y"), strings.NewReader("{}")); response.StatusCode != http.StatusOK {
 		t.Errorf("a good client got %d", response.StatusCode)
 	}
-	_ = waiting[0].SetReadDeadline(time.Now().Add(2 * time.Second))
-	if _, err := waiting[0].Read(make([]byte, 1)); err == nil || isTimeout(err) {
+	_ = busy[0].SetReadDeadline(time.Now().Add(2 * time.Second))
+	if _, err := busy[0].Read(make([]byte, 1)); err == nil || isTimeout(err) {
 		t.Errorf("the oldest connection is open: %v", err)
 	}
 	handler.leave <- struct{}{}
 	if diff := cmp.Diff("200 OK", <-working); diff != "" {
 		t.Errorf("the request in flight (-want +got):\n%s", diff)
 	}
+}
+
+// HTTP/2 has no deadline for a connection: one whose body comes too late is closed.
+func TestASlowStreamEndsItsConnection(t *testing.T) {
+	s := start(t, webhooks.ServerOptions{HTTP2: true, ReadTimeout: 300 * time.Millisecond}, map[string]http.HandlerFunc{"/x": answerOK})
+	client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
+	registry := prometheus.NewRegistry()
+	s.Instrument(registry)
+	reader, writer := io.Pipe()
+	defer writer.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url("/x"), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if response, err := client.Do(request); err == nil {
+		_ = response.Body.Close()
+	}
+	eventually(t, func() bool { return metric(t, registry, "sidecarset_webhook_connections") == 0 }, "the connection to be closed")
 }
 
 // metric returns the value of the metric with those label values.

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sidecarset/operator/ports"
 )
 
 // admissionResult is how one Pod admission ended; the values of a label.
@@ -111,7 +113,7 @@ type serverMetrics struct {
 	collectors []prometheus.Collector
 }
 
-func newServerMetrics(gates map[Group]*gate, open *connections) *serverMetrics {
+func newServerMetrics(gates map[Group]*gate, open *ports.Connections) *serverMetrics {
 	m := &serverMetrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_webhook_refused_requests_total",
 		Help: "Requests that were refused before they were looked at, by group of paths (pods, sidecarsets, conversions, barriers) and reason: busy, memory, too_large, slow, invalid.",
@@ -119,10 +121,10 @@ func newServerMetrics(gates map[Group]*gate, open *connections) *serverMetrics {
 	m.collectors = []prometheus.Collector{m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sidecarset_webhook_connections", Help: "Open connections to the webhook server.",
-		}, func() float64 { return float64(open.count()) }),
+		}, func() float64 { return float64(open.Count()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "sidecarset_webhook_evicted_connections_total", Help: "Connections that were closed because there were too many.",
-		}, func() float64 { return float64(open.evicted.Load()) }),
+		}, func() float64 { return float64(open.Evicted()) }),
 	}
 	for group, gate := range gates {
 		for _, reason := range refusalReasons {

@@ -238,7 +238,7 @@ func (a *admission) receive(w http.ResponseWriter, r *http.Request) error {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		return failure{code: http.StatusUnsupportedMediaType, message: "an AdmissionReview has to have Content-Type application/json"}
 	}
-	if held, ok := r.Body.(*heldBody); ok && held.complete {
+	if held, ok := r.Body.(*heldBody); ok {
 		a.document = held.data
 		return a.notEmpty()
 	}

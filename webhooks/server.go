@@ -24,10 +24,10 @@ import (
 
 // Bounds of a request's body. An AdmissionReview holds two objects of at most
 // 3 MiB and less than 1 MiB besides. A ConversionReview holds all objects of a
-// LIST: 64 MiB is some 6,000 SidecarSets of 10 KiB.
+// LIST: 16 MiB is some 1,600 SidecarSets of 10 KiB.
 const (
 	MaxAdmissionBytes  = 7 << 20
-	MaxConversionBytes = 64 << 20
+	MaxConversionBytes = 16 << 20
 )
 
 // Middleware wraps every handler of a Server.
@@ -54,9 +54,10 @@ type ServerOptions struct {
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 	// MaxHeaderBytes is 64 KiB if zero.
 	MaxHeaderBytes int
-	// MaxConnections is 512 if zero. One too many takes the place of one that has
-	// no request at the moment.
-	MaxConnections int
+	// MaxConnections is 512 if zero, MaxPerClient, of one client address, half of
+	// that. An API server opens one for each request that it sends at a time. One
+	// too many closes another one of the address that has the most.
+	MaxConnections, MaxPerClient int
 	// Pods, SidecarSets, Conversions and Barriers bound what the requests of a group take
 	// at the same time; the zero value is a default by the number of cores.
 	Pods, SidecarSets, Conversions, Barriers Limits
@@ -87,7 +88,7 @@ type Server struct {
 	options     ServerOptions
 	mux         *http.ServeMux
 	gates       map[Group]*gate
-	connections *connections
+	connections *ports.Connections
 	metrics     *serverMetrics
 	draining    atomic.Bool
 	running     sync.WaitGroup // Start
@@ -107,7 +108,7 @@ func NewServer(options ServerOptions) *Server {
 		limits.check(group)
 		s.gates[group] = newGate(limits)
 	}
-	s.connections = newConnections(options.MaxConnections)
+	s.connections = ports.NewConnections(options.MaxConnections, options.MaxPerClient)
 	s.metrics = newServerMetrics(s.gates, s.connections)
 	s.mux.HandleFunc("/", notFound)
 	return s
@@ -124,6 +125,7 @@ func (o *ServerOptions) setDefaults() {
 	setDefault(&o.IdleTimeout, 2*time.Minute)
 	setDefault(&o.MaxHeaderBytes, 64<<10)
 	setDefault(&o.MaxConnections, 512) // of some 40 KiB each
+	setDefault(&o.MaxPerClient, max(1, o.MaxConnections/2))
 	pods, sidecarSets, conversions, barriers := defaultLimits()
 	setDefault(&o.Pods, pods)
 	setDefault(&o.SidecarSets, sidecarSets)
@@ -249,19 +251,32 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(s.options.HTTP2)
 	base := logf.IntoContext(context.WithoutCancel(ctx), logger) // requests outlive ctx while the server drains
-	return &http.Server{
+	server := &http.Server{
 		Handler:           s.partWhileDraining(s.mux),
 		TLSConfig:         &tls.Config{GetCertificate: s.options.GetCertificate, MinVersion: s.options.MinTLSVersion},
 		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 250, SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
+		HTTP2:             http2Config(),
 		ReadHeaderTimeout: s.options.ReadHeaderTimeout,
 		ReadTimeout:       s.options.ReadTimeout,
 		WriteTimeout:      s.options.WriteTimeout,
 		IdleTimeout:       s.options.IdleTimeout,
 		MaxHeaderBytes:    s.options.MaxHeaderBytes,
-		ConnState:         s.connections.observe,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          log.New(ports.LineLogger{Logger: logger.V(1)}, "", 0),
+	}
+	s.connections.Bound(server)
+	return server
+}
+
+// http2Config bounds what a connection takes: bytes that no handler has read yet,
+// and streams, which are requests without a connection of their own.
+func http2Config() *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          100,
+		MaxReceiveBufferPerConnection: 256 << 10,
+		MaxReceiveBufferPerStream:     128 << 10,
+		SendPingTimeout:               15 * time.Second,
+		PingTimeout:                   15 * time.Second,
 	}
 }
 

@@ -48,7 +48,7 @@ func newValueBound() *valueBound { return &valueBound{semaphore.NewWeighted(maxW
 // otherwise.
 func (b *valueBound) before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		document, err := wholeBody(w, r)
+		document, err := wholeBody(w, r, MaxAdmissionBytes)
 		if err != nil {
 			refuseReview(w, "", err)
 			return
@@ -85,11 +85,14 @@ func refuseReview(w http.ResponseWriter, uid string, err error) {
 }
 
 // wholeBody is the body of a request, which a gate has read already, or has not.
-func wholeBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if held, ok := r.Body.(*heldBody); ok && held.complete {
+func wholeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if held, ok := r.Body.(*heldBody); ok {
 		return held.data, nil
 	}
-	document, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxAdmissionBytes))
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	document, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var tooLong *http.MaxBytesError
 	if errors.As(err, &tooLong) {
 		return nil, tooLarge(tooLong.Limit)
