@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,10 +26,9 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 )
 
-// The entries of the Pod webhook. Names of objects that are made cannot be
-// restricted.
-// +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,verbs=create
-// +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15,verbs=get;update;delete
+// The objects for entries are part of the manifests. Who may make a webhook
+// configuration can have every Secret that is written sent to it.
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15;sidecarset-pods-provisional,verbs=get;update
 // The barrier: a ConfigMap that is created under dry-run only, at every API server.
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=configmaps,namespace=sidecarset-system,verbs=create
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=discovery.k8s.io,resources=endpointslices,namespace=default,verbs=list
@@ -76,6 +77,11 @@ type PodWebhooks struct {
 	barrier *barrier
 	m       *podWebhookMetrics
 	leader  *podWebhookLeader // nil where controllers do not run
+
+	// ownerless is until when objects are written without an owner, in nanoseconds;
+	// see write.
+	ownerless atomic.Int64
+	pace      writePace // of what Widen causes; used by one goroutine
 
 	mu      sync.Mutex
 	pending []*widening
@@ -133,9 +139,40 @@ func (w *PodWebhooks) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-w.changed:
-			w.widen(ctx, w.takePending())
+		}
+		if wait := w.pace.wait(w.options.Clock.Now()); wait > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
+		}
+		if batch := w.takePending(); len(batch) > 0 {
+			w.widen(ctx, batch)
 		}
 	}
+}
+
+// Reviews cause so many writes at once, and then so many per second, however many
+// reviews there are: those that wait share the next write. They may be a stranger's.
+const (
+	widenBurst    = 100
+	widenInterval = 50 * time.Millisecond
+)
+
+// writePace says when the next writes may be made.
+type writePace struct{ earned time.Time } // when all writes so far are paid for
+
+func (p *writePace) spend(now time.Time, writes int) {
+	if p.earned.Before(now) {
+		p.earned = now
+	}
+	p.earned = p.earned.Add(time.Duration(writes) * widenInterval)
+}
+
+// wait is how long to wait for the next one.
+func (p *writePace) wait(now time.Time) time.Duration {
+	return max(p.earned.Sub(now), widenBurst*widenInterval) - widenBurst*widenInterval
 }
 
 // settings completes those that were given. They are about the Namespace as it
@@ -154,7 +191,9 @@ func (w *PodWebhooks) settings(ctx context.Context) (*entries.Settings, error) {
 	if s.Bundle = w.options.Bundle(); len(s.Bundle) == 0 {
 		return nil, errors.New("there is no CA bundle yet")
 	}
-	s.MinSerial = w.store.minSerial(w.options.Clock.Now())
+	now := w.options.Clock.Now()
+	s.MinSerial = w.store.minSerial(now)
+	s.Ownerless = now.UnixNano() < w.ownerless.Load()
 	return &s, nil
 }
 
@@ -164,14 +203,18 @@ var errGoing = errors.New("the operator's Namespace is being deleted")
 // widening is one SidecarSet that waits for its entry.
 type widening struct {
 	entry entries.Entry
-	done  chan error // has capacity 1
+	done  chan error      // has capacity 1
+	gone  <-chan struct{} // is closed when nobody waits any more
 }
 
 // Widen makes sure that Pods which the SidecarSet (v1beta1) selects reach us, on
-// the path that waits for SidecarSets to be known: it returns nil once the entry
+// the path that waits for SidecarSets to be known: it returns nil once an entry
 // is written and every API server uses it. Any error says why that is not so, at
 // the latest when ctx ends; it is no reason to refuse the SidecarSet, since the
 // leader goes on. Calls that come at the same time share their writes.
+//
+// Nothing proves that the SidecarSet exists or ever will. So the entry may be a
+// provisional one, and nothing but the path of another one is changed.
 func (w *PodWebhooks) Widen(ctx context.Context, object map[string]any) error {
 	start := w.options.Clock.Now()
 	err := w.await(ctx, object)
@@ -191,7 +234,7 @@ func (w *PodWebhooks) await(ctx context.Context, object map[string]any) error {
 	if err != nil {
 		return err
 	}
-	widening := &widening{entry: entry, done: make(chan error, 1)}
+	widening := &widening{entry: entry, done: make(chan error, 1), gone: ctx.Done()}
 	w.mu.Lock()
 	w.pending = append(w.pending, widening)
 	w.mu.Unlock()
@@ -211,10 +254,18 @@ func signal(ch chan<- struct{}) {
 	}
 }
 
+// takePending returns those that are waited for.
 func (w *PodWebhooks) takePending() []*widening {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pending := w.pending
+	pending := slices.DeleteFunc(w.pending, func(one *widening) bool {
+		select {
+		case <-one.gone:
+			return true
+		default:
+			return false
+		}
+	})
 	w.pending = nil
 	return pending
 }
@@ -225,7 +276,7 @@ const widenTimeout = 2 * time.Second
 // widen writes what a batch needs and has each told when it is in force.
 func (w *PodWebhooks) widen(ctx context.Context, batch []*widening) {
 	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
-	err := w.writeBatch(ctx, batch)
+	layout, settings, err := w.writeBatch(ctx, batch)
 	if apierrors.IsInvalid(err) && len(batch) > 1 {
 		cancel()
 		for i := range batch { // so that one that is refused spoils no other
@@ -241,14 +292,14 @@ func (w *PodWebhooks) widen(ctx context.Context, batch []*widening) {
 		cancel()
 		return
 	}
-	layout := w.store.current()
 	go func() {
 		defer cancel()
-		w.tell(ctx, layout, batch)
+		w.tell(ctx, layout, settings, batch)
 	}()
 }
 
-func (w *PodWebhooks) writeBatch(ctx context.Context, batch []*widening) error {
+// writeBatch returns what stands afterwards.
+func (w *PodWebhooks) writeBatch(ctx context.Context, batch []*widening) (entries.Layout, *entries.Settings, error) {
 	wanted := make([]entries.Entry, 0, len(batch))
 	for _, one := range batch {
 		wanted = append(wanted, one.entry)
@@ -256,37 +307,49 @@ func (w *PodWebhooks) writeBatch(ctx context.Context, batch []*widening) error {
 	wanted = entries.Combine(wanted)
 	settings, err := w.settings(ctx)
 	if err != nil {
-		return err
+		return entries.Layout{}, nil, err
 	}
 	for {
 		changes, _ := entries.Widen(w.store.current(), wanted, settings) // who has no room is told so
+		w.pace.spend(w.options.Clock.Now(), len(changes))
 		stale := false
 		for _, change := range changes {
 			again, err := w.write(ctx, change)
 			if err != nil {
-				return err
+				return entries.Layout{}, nil, err
 			}
 			stale = stale || again
 		}
 		if !stale {
-			return nil
+			return w.store.current(), settings, nil
 		}
 	}
 }
 
+// ownerlessFor is how long objects are written without an owner, once the API
+// server has refused one.
+const ownerlessFor = 10 * time.Minute
+
+// write carries out a change. Where the admission plugin
+// OwnerReferencesPermissionEnforcement runs, an owner can be set only by those who
+// may delete the object, and the operator may not: then it goes without.
 func (w *PodWebhooks) write(ctx context.Context, change entries.Change) (stale bool, err error) {
+	before := w.store.current()[change.Index]
 	stale, err = w.store.write(ctx, change)
+	if now := w.options.Clock.Now(); apierrors.IsForbidden(err) && before != nil && entries.Owner(before) != entries.Owner(change.Object) {
+		w.ownerless.Store(now.Add(ownerlessFor).UnixNano())
+	}
 	w.m.wrote(stale, err)
 	return stale, err
 }
 
-// tell waits for the objects that hold the entries of a batch to be in force.
-func (w *PodWebhooks) tell(ctx context.Context, layout entries.Layout, batch []*widening) {
+// tell waits for the objects that serve a batch to be in force.
+func (w *PodWebhooks) tell(ctx context.Context, layout entries.Layout, settings *entries.Settings, batch []*widening) {
 	waiting := map[int][]*widening{}
 	for _, one := range batch {
-		i, _, ok := layout.Locate(one.entry.Name)
+		i, ok := layout.Serves(one.entry, settings)
 		if !ok {
-			one.done <- errors.New("there is no room for another webhook entry, or it was removed again; the leader looks after it")
+			one.done <- errors.New("there is no room for another webhook entry before the SidecarSet is stored, or it was removed again; the leader writes it as soon as it sees the SidecarSet")
 			continue
 		}
 		waiting[i] = append(waiting[i], one)

@@ -51,8 +51,10 @@ type podWebhookLeader struct {
 	windows  map[string]window       // by entry
 	placed   map[string]placement    // by entry
 	refused  map[string]refusal      // by entry
-	paces    [entries.MaxConfigurations]flowcontrol.PassiveRateLimiter
-	edits    [entries.MaxConfigurations]edits
+	paces    [entries.MaxConfigurations + 1]flowcontrol.PassiveRateLimiter
+	edits    [entries.MaxConfigurations + 1]edits
+
+	provisional provisionalRoom
 }
 
 // plannedEntry is what a Program needs, remembered by its identity and that of
@@ -72,10 +74,12 @@ type firstVersion struct {
 	version uint64
 }
 
-// window is since when an entry has been as it is.
+// window is since when an entry has been touched as it is, and since when nobody
+// has wanted it.
 type window struct {
-	state string
-	since time.Time
+	touched  int64
+	since    time.Time
+	orphaned time.Time // zero while somebody wants it
 }
 
 // refusal is what the API server said of an entry.
@@ -111,9 +115,7 @@ func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
 		placed:   map[string]placement{},
 		refused:  map[string]refusal{},
 	}
-	for i := range l.paces {
-		l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(writesPerSecond, writesAtOnce, w.options.Clock)
-	}
+	l.setPaces()
 	if w.options.ProbeNamespace != "" {
 		l.probe = newPodProbe(w.options.ProbeNamespace, mgr.GetClient(), w.options.Clock, l.wake)
 	}
@@ -124,6 +126,16 @@ func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
 }
 
 func (l *podWebhookLeader) wake() { signal(l.again) }
+
+func (l *podWebhookLeader) setPaces() {
+	for i := range l.paces {
+		perSecond := float32(writesPerSecond)
+		if i == entries.Provisional {
+			perSecond = provisionalWritesPerSecond // each SidecarSet that is stored is one
+		}
+		l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(perSecond, writesAtOnce, l.webhooks.options.Clock)
+	}
+}
 
 // NeedLeaderElection reports true: entries are removed by one process only.
 func (*podWebhookLeader) NeedLeaderElection() bool { return true }
@@ -139,6 +151,8 @@ const (
 	// Whoever goes on to change what was restored is not followed faster than this.
 	writesAtOnce    = 2 * entries.MaxEntries
 	writesPerSecond = 1
+
+	provisionalWritesPerSecond = 20
 )
 
 // Start keeps entries and readiness true until ctx ends.
@@ -214,11 +228,14 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 		view.problem = err
 		l.prove(ctx, view)
 	}
-	unsettled := l.judge(ctx, view)
-	if err != nil || unsettled {
-		return soon, err
+	next := later
+	if unsettled := l.judge(ctx, view); err != nil || unsettled {
+		next = soon
 	}
-	return later, nil
+	if view.due > 0 {
+		next = min(next, view.due)
+	}
+	return next, err
 }
 
 // podWebhookView is what one pass knows.
@@ -236,6 +253,8 @@ type podWebhookView struct {
 	paced    map[int]bool   // configurations that are not written now
 	problem  error          // why something could not be written
 	waiting  bool           // something changes by time alone
+	due      time.Duration  // something changes after it; 0 if that is not known
+	homeless []string       // SidecarSets whose entries stand nowhere, since no object can be written
 }
 
 // plan finds out what each SidecarSet needs, and since when it says so.
@@ -311,17 +330,37 @@ func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
 			return nil
 		}
 		l.place(v) // what is missing now will have come back later
-		changes, v.overflow = entries.Next(l.state(v), v.settings)
+		expired := l.expired(ctx, v)
+		plan := entries.Next(l.state(v, expired), v.settings)
+		changes, v.overflow, v.homeless = plan.Changes, plan.Overflow, plan.Homeless
+		l.tellForeign(ctx, plan.Foreign)
 	}
+	err = l.carryOut(ctx, v, changes)
+	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
+		v.layout = layout
+		l.place(v)
+	}
+	return err
+}
+
+// carryOut makes changes in their order. What stands for others is removed only if
+// those have been written.
+func (l *podWebhookLeader) carryOut(ctx context.Context, v *podWebhookView, changes []entries.Change) error {
 	var errs []error
+	complete := true
 	for _, change := range changes {
+		if change.Index == entries.Provisional && !complete {
+			l.wake()
+			break
+		}
 		if !l.paces[change.Index].TryAccept() {
-			v.paced[change.Index], v.waiting = true, true
+			v.paced[change.Index], v.waiting, complete = true, true, false
 			continue
 		}
 		stale, err := l.webhooks.write(ctx, change)
+		complete = complete && err == nil && !stale
 		switch {
-		case apierrors.IsInvalid(err) && change.Object != nil:
+		case apierrors.IsInvalid(err):
 			errs = append(errs, l.isolate(ctx, v, change, err))
 		case err != nil:
 			errs = append(errs, err)
@@ -331,11 +370,16 @@ func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
 			l.tellChange(ctx, change)
 		}
 	}
-	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
-		v.layout = layout
-		l.place(v)
-	}
 	return errors.Join(errs...)
+}
+
+// tellForeign says what is removed that we have not written. It may be the work of
+// a process of ours that another program has taken over.
+func (l *podWebhookLeader) tellForeign(ctx context.Context, foreign map[string][]string) {
+	for configuration, names := range foreign {
+		l.webhooks.m.foreign.Add(float64(len(names)))
+		log.FromContext(ctx).Info("Somebody else has written webhook entries; removing them", "MutatingWebhookConfiguration", configuration, "entries", names)
+	}
 }
 
 // going says whether the operator is being uninstalled: its Namespace is being
@@ -350,7 +394,7 @@ func (l *podWebhookLeader) going(ctx context.Context, v *podWebhookView) (bool, 
 		return false, err
 	}
 	v.settings = settings
-	if len(v.programs) > 0 || v.layout == (entries.Layout{}) {
+	if len(v.programs) > 0 || v.layout.Empty() {
 		return false, nil
 	}
 	crd := &metav1.PartialObjectMetadata{}
@@ -364,7 +408,7 @@ func (l *podWebhookLeader) going(ctx context.Context, v *podWebhookView) (bool, 
 	return crd.DeletionTimestamp != nil, nil
 }
 
-func (l *podWebhookLeader) state(v *podWebhookView) entries.State {
+func (l *podWebhookLeader) state(v *podWebhookView, expired map[string]bool) entries.State {
 	refused := map[string]bool{}
 	for _, e := range v.wanted {
 		known, ok := l.refused[e.Name]
@@ -378,6 +422,8 @@ func (l *podWebhookLeader) state(v *podWebhookView) entries.State {
 		Settled:  func(entry string, touched int64, orphan bool) bool { return l.settled(v, entry, touched, orphan) },
 		Refused:  refused,
 		CanServe: len(v.replicas) > 0,
+		Expired:  expired,
+		Room:     l.provisional.room,
 	}
 }
 
@@ -389,15 +435,21 @@ func (l *podWebhookLeader) known(v *podWebhookView, member string) bool {
 	return known
 }
 
-// settled says whether an entry has been in a state for an admission window.
+// settled says whether an entry has been touched last before an admission window.
+// An orphan may also go when it has been one for as long: it may be a stranger's
+// reviews that touch it.
 func (l *podWebhookLeader) settled(v *podWebhookView, entry string, touched int64, orphan bool) bool {
-	state := fmt.Sprint(touched, orphan)
 	known, ok := l.windows[entry]
-	if !ok || known.state != state {
-		known = window{state, v.now}
-		l.windows[entry] = known
+	if !ok || known.touched != touched {
+		known.touched, known.since = touched, v.now
 	}
-	settled := v.now.Sub(known.since) >= l.webhooks.options.AdmissionWindow
+	if !orphan {
+		known.orphaned = time.Time{}
+	} else if known.orphaned.IsZero() {
+		known.orphaned = v.now
+	}
+	l.windows[entry] = known
+	settled := v.now.Sub(known.since) >= l.webhooks.options.AdmissionWindow || orphan && v.now.Sub(known.orphaned) >= l.webhooks.options.AdmissionWindow
 	v.waiting = v.waiting || !settled
 	return settled
 }
@@ -411,7 +463,7 @@ func (l *podWebhookLeader) isolate(ctx context.Context, v *podWebhookView, chang
 		if !ok {
 			continue
 		}
-		if err := l.writer.Create(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
+		if err := l.writer.Update(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
 			l.refused[e.Name] = refusal{err.Error(), v.now}
 			found = true
 		}
@@ -426,7 +478,7 @@ func (l *podWebhookLeader) isolate(ctx context.Context, v *podWebhookView, chang
 func (l *podWebhookLeader) tellChange(ctx context.Context, change entries.Change) {
 	logger := log.FromContext(ctx)
 	name := entries.ConfigurationName(change.Index)
-	if change.Object == nil {
+	if len(change.Object.Webhooks) == 0 {
 		logger.Info("Removed webhook entries", "MutatingWebhookConfiguration", name)
 		return
 	}

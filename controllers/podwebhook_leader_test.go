@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,6 +43,8 @@ type cluster struct {
 	version        int
 	writes         int
 	err            error                                                       // of the next writes
+	sets           []metav1.PartialObjectMetadata                              // SidecarSets that are stored, besides log
+	listErr        error                                                       // of the next lists of them
 	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // with what was written
 	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
 }
@@ -65,6 +66,10 @@ func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Objec
 }
 
 func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	if list, ok := into.(*metav1.PartialObjectMetadataList); ok {
+		list.Items = c.sets
+		return c.listErr
+	}
 	lease := propagation.Replica{Name: "replica", Observed: math.MaxUint64, Renewed: time.Now()}.Lease("ours")
 	into.(*coordinationv1.LeaseList).Items = []coordinationv1.Lease{*lease}
 	return nil
@@ -74,22 +79,31 @@ func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.
 	if pod, ok := object.(*corev1.Pod); ok {
 		return c.pods(ctx, pod)
 	}
-	return c.write(object)
+	return fmt.Errorf("making a %T", object)
 }
 
-func (c *cluster) Update(_ context.Context, object client.Object, _ ...client.UpdateOption) error {
-	if c.configurations[object.GetName()].ResourceVersion != object.GetResourceVersion() {
+func (c *cluster) Update(_ context.Context, object client.Object, options ...client.UpdateOption) error {
+	stored, ok := c.configurations[object.GetName()]
+	if !ok {
+		return apierrors.NewNotFound(configurationResource, object.GetName())
+	}
+	if stored.ResourceVersion != object.GetResourceVersion() {
 		return apierrors.NewConflict(configurationResource, object.GetName(), errors.New("somebody else wrote it"))
+	}
+	if o := (&client.UpdateOptions{}).ApplyOptions(options); len(o.DryRun) > 0 {
+		return c.err
 	}
 	return c.write(object)
 }
 
 func (c *cluster) write(object client.Object) error {
-	c.writes++
-	if c.err != nil {
-		return c.err
-	}
 	written := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
+	if len(written.Webhooks) > 0 {
+		c.writes++
+		if c.err != nil {
+			return c.err
+		}
+	}
 	c.change(written)
 	if c.meddle != nil {
 		edited := written.DeepCopy()
@@ -122,7 +136,7 @@ func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *clust
 			t.Fatal(err)
 		}
 		proven := map[string]int64{}
-		for i := range entries.MaxConfigurations {
+		for i := range entries.MaxConfigurations + 1 {
 			proven[entries.ConfigurationName(i)] = math.MaxInt64
 		}
 		sets := &sidecarSets{}
@@ -136,20 +150,23 @@ func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *clust
 				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow,
 			},
 			cached:  c,
-			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now(), clock: clock.RealClock{}},
+			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour), clock: clock.RealClock{}},
 			m:       m,
 		}
 		w.store = &configurationStore{live: c, writer: c, notify: w.configurationsChanged}
 		c.store = w.store
+		for i := range entries.MaxConfigurations + 1 {
+			c.change(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
+				Name: entries.ConfigurationName(i), UID: types.UID(entries.ConfigurationName(i)), Labels: map[string]string{entries.LabelConfiguration: "true"},
+			}})
+		}
 		l := &podWebhookLeader{
 			webhooks: w, sets: sets, live: c, writer: c, board: newReadinessBoard(), again: make(chan struct{}, 1),
 			replicas: replicaWatch{leases: c, namespace: "ours", seen: map[string]seenReplica{}},
 			planned:  map[string]plannedEntry{}, versions: map[string]firstVersion{}, windows: map[string]window{},
 			placed: map[string]placement{}, refused: map[string]refusal{},
 		}
-		for i := range l.paces {
-			l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(writesPerSecond, writesAtOnce, w.options.Clock)
-		}
+		l.setPaces()
 		w.leader = l
 		test(t, l, c)
 	})
@@ -260,6 +277,7 @@ func TestWhatHasNoRoomSpoilsNoOther(t *testing.T) {
 			}
 			return &widening{entry: entry, done: make(chan error, 1)}
 		}
+		l.judged(t) // and says how much room there is
 		small, huge := admitted("small", 1), admitted("huge", 20_000)
 		l.webhooks.widen(t.Context(), []*widening{huge, small})
 		if err := <-small.done; err != nil {

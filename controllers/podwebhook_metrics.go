@@ -11,7 +11,11 @@ type podWebhookMetrics struct {
 	entries  prometheus.Gauge
 	writes   *prometheus.CounterVec
 	restored prometheus.Counter
+	foreign  prometheus.Counter
 	widening *prometheus.HistogramVec
+
+	provisional prometheus.Gauge
+	unvouched   prometheus.Counter
 }
 
 func newPodWebhookMetrics(registry prometheus.Registerer) (*podWebhookMetrics, error) {
@@ -28,6 +32,18 @@ func newPodWebhookMetrics(registry prometheus.Registerer) (*podWebhookMetrics, e
 		restored: register(&r, prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "sidecarset_pod_webhook_restored_total",
 			Help: "Webhook entries that somebody else had removed or edited and the leader put back.",
+		})),
+		foreign: register(&r, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sidecarset_pod_webhook_foreign_total",
+			Help: "Webhook entries in the operator's objects that the leader removed or put right since the operator would not have written them.",
+		})),
+		provisional: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "sidecarset_pod_webhook_provisional_entries",
+			Help: "Webhook entries of SidecarSets that are being admitted. Reported by the leader.",
+		})),
+		unvouched: register(&r, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "sidecarset_pod_webhook_unvouched_total",
+			Help: "Provisional webhook entries that the leader removed since no SidecarSet was stored for them.",
 		})),
 		widening: register(&r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sidecarset_pod_webhook_widening_seconds",

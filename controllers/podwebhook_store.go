@@ -28,7 +28,20 @@ type configurationStore struct {
 	serial int64 // the highest that was ever seen
 }
 
+// current returns what exists. What this version of the operator cannot read counts
+// as not existing.
 func (s *configurationStore) current() entries.Layout {
+	layout := s.all()
+	for i, c := range layout {
+		if c != nil && !entries.Readable(c) {
+			layout[i] = nil
+		}
+	}
+	return layout
+}
+
+// all returns what exists, also what cannot be read.
+func (s *configurationStore) all() entries.Layout {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layout
@@ -54,7 +67,7 @@ func (s *configurationStore) OnUpdate(before, object any) {
 		return
 	}
 	if before, ok := before.(*admissionregistrationv1.MutatingWebhookConfiguration); ok && newer(before, c) {
-		s.observeInstead(c, s.current())
+		s.observeInstead(c, s.all())
 		return
 	}
 	s.observe(c)
@@ -119,7 +132,7 @@ func (s *configurationStore) write(ctx context.Context, change entries.Change) (
 	switch err = s.send(ctx, change); {
 	case err == nil:
 		return false, nil
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return true, s.refresh(ctx, name)
 	default:
 		return false, fmt.Errorf("writing MutatingWebhookConfiguration %s: %w", name, err)
@@ -127,22 +140,8 @@ func (s *configurationStore) write(ctx context.Context, change entries.Change) (
 }
 
 func (s *configurationStore) send(ctx context.Context, change entries.Change) error {
-	if change.Object == nil {
-		from := change.From
-		err := s.writer.Delete(ctx, from.DeepCopy(), client.Preconditions{UID: &from.UID, ResourceVersion: &from.ResourceVersion})
-		if client.IgnoreNotFound(err) == nil {
-			s.gone(from)
-			return nil
-		}
-		return err
-	}
 	object := change.Object.DeepCopy()
-	var err error
-	if object.ResourceVersion == "" {
-		err = s.writer.Create(ctx, object)
-	} else {
-		err = s.writer.Update(ctx, object)
-	}
+	err := s.writer.Update(ctx, object)
 	if err == nil {
 		s.observe(object)
 	}
@@ -152,7 +151,7 @@ func (s *configurationStore) send(ctx context.Context, change entries.Change) er
 // refresh reads one object as it is stored now. That counts whatever its version
 // is, unless something else has become known meanwhile.
 func (s *configurationStore) refresh(ctx context.Context, name string) error {
-	then := s.current()
+	then := s.all()
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	switch err := s.live.Get(ctx, client.ObjectKey{Name: name}, c); {
 	case apierrors.IsNotFound(err):

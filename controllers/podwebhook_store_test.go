@@ -62,20 +62,6 @@ func (s *storedConfiguration) Update(_ context.Context, object client.Object, _ 
 	return nil
 }
 
-func (s *storedConfiguration) Delete(_ context.Context, object client.Object, options ...client.DeleteOption) error {
-	s.writes++
-	o := &client.DeleteOptions{}
-	o.ApplyOptions(options)
-	switch {
-	case s.stored == nil:
-		return apierrors.NewNotFound(configurationResource, object.GetName())
-	case *o.Preconditions.ResourceVersion != s.stored.ResourceVersion || *o.Preconditions.UID != s.stored.UID:
-		return apierrors.NewConflict(configurationResource, object.GetName(), errors.New("somebody else wrote it"))
-	}
-	s.stored = nil
-	return nil
-}
-
 func newConfigurationStore(server *storedConfiguration) *configurationStore {
 	return &configurationStore{live: server, writer: server, notify: func() {}}
 }
@@ -141,24 +127,6 @@ func TestAConflictIsMetOnce(t *testing.T) {
 				t.Errorf("the second write of %d: stale %v, %v", server.writes, stale, err)
 			}
 		})
-	}
-}
-
-// A SidecarSet that is admitted while the leader removes the last entry of an
-// object may have put its own there since that was decided.
-func TestOnlyWhatWasPlannedFromIsDeleted(t *testing.T) {
-	server := &storedConfiguration{stored: configuration("a", "10", 2)}
-	s := newConfigurationStore(server)
-	planned := configuration("a", "9", 1)
-	s.OnAdd(planned, true)
-	s.OnUpdate(planned, configuration("a", "10", 2))
-	stale, err := s.write(t.Context(), entries.Change{Index: 1, From: planned})
-	if !stale || err != nil || server.stored == nil || known(s) != "10" {
-		t.Fatalf("stale %v, %v; stored %v, known is %q", stale, err, server.stored, known(s))
-	}
-	stale, err = s.write(t.Context(), entries.Change{Index: 1, From: s.current()[1]})
-	if stale || err != nil || server.stored != nil || known(s) != "" {
-		t.Errorf("stale %v, %v; stored %v, known is %q", stale, err, server.stored, known(s))
 	}
 }
 

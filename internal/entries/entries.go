@@ -7,7 +7,13 @@
 //
 // Entries are spread over several objects because one has to stay below the
 // size that etcd takes, and because an API server rebuilds all entries of an
-// object whenever it changes.
+// object whenever it changes. The objects are part of the manifests: nothing here
+// makes or deletes one, it only fills and empties those that exist.
+//
+// One object is for provisional entries alone. Any Pod of the cluster can send an
+// AdmissionReview of a SidecarSet that does not exist, so an entry that only a
+// review asks for refuses no Pod, waits for a second at most, and is one of few.
+// See docs/design/0005.
 package entries
 
 import (
@@ -29,8 +35,11 @@ import (
 )
 
 const (
-	// MaxConfigurations bounds how many configuration objects there are.
+	// MaxConfigurations is how many configuration objects there are for the entries
+	// of stored SidecarSets.
 	MaxConfigurations = 16
+	// Provisional is the index of the object for provisional entries.
+	Provisional = MaxConfigurations
 	// MaxEntries bounds the entries of one object: at about 2.2 KB each with a
 	// bundle of two CAs, 100 are far below the 1.5 MB that etcd takes.
 	MaxEntries = 100
@@ -40,6 +49,14 @@ const (
 	// doubles while a CA is replaced.
 	maxBytes = 700_000
 
+	// MaxProvisional bounds the provisional entries of the whole cluster. Its
+	// arithmetic is in docs/design/0005.
+	MaxProvisional = 12
+	// maxProvisionalBytes bounds one of them: its selectors are a stranger's.
+	maxProvisionalBytes = 16_000
+	// provisionalTimeoutSeconds is as short as API servers allow.
+	provisionalTimeoutSeconds = 1
+
 	// LabelConfiguration marks the configuration objects that hold planned
 	// entries.
 	LabelConfiguration = "sidecarset.io/pod-webhooks"
@@ -48,6 +65,12 @@ const (
 	nameSuffix = ".pods.sidecarset.io"
 	// coarseName is that of the entry that stands for all that have no room.
 	coarseName = "all" + nameSuffix
+	// provisionalSuffix ends the names of provisional entries.
+	provisionalSuffix = ".provisional" + nameSuffix
+	// provisionalConfiguration sorts behind the others: an API server calls entries
+	// in the order of their objects' names, so that what a provisional entry adds is
+	// added last.
+	provisionalConfiguration = "sidecarset-pods-provisional"
 )
 
 // Labelled selects the configuration objects that hold planned entries.
@@ -55,13 +78,17 @@ func Labelled() labels.Selector {
 	return labels.SelectorFromSet(labels.Set{LabelConfiguration: "true"})
 }
 
-// ConfigurationName is the name of the i-th configuration object. Objects exist
-// only while they hold entries.
-func ConfigurationName(i int) string { return "sidecarset-pods-" + strconv.Itoa(i) }
+// ConfigurationName is the name of the i-th configuration object.
+func ConfigurationName(i int) string {
+	if i == Provisional {
+		return provisionalConfiguration
+	}
+	return "sidecarset-pods-" + strconv.Itoa(i)
+}
 
 // Index is the inverse of ConfigurationName; false for any other name.
 func Index(name string) (int, bool) {
-	for i := range MaxConfigurations {
+	for i := range len(Layout{}) {
 		if name == ConfigurationName(i) {
 			return i, true
 		}
@@ -98,7 +125,7 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	}
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
-	if empty(e.Selector) {
+	if selectsAll(e.Selector) {
 		errs = append(errs, field.Required(spec.Child("selector"), "it selects no Pod while it is empty"))
 	}
 	// As they were written: the normal ones have their expressions elsewhere.
@@ -111,7 +138,7 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	return e, nil
 }
 
-func empty(s *metav1.LabelSelector) bool {
+func selectsAll(s *metav1.LabelSelector) bool {
 	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
@@ -119,7 +146,7 @@ func empty(s *metav1.LabelSelector) bool {
 // that say the same share an entry. An empty selector selects everything, as nil
 // does.
 func normal(s *metav1.LabelSelector) *metav1.LabelSelector {
-	if empty(s) {
+	if selectsAll(s) {
 		return nil
 	}
 	s = s.DeepCopy()
@@ -138,9 +165,24 @@ func normal(s *metav1.LabelSelector) *metav1.LabelSelector {
 	return s
 }
 
+// provisional is the entry for the same Pods that stands until the SidecarSet is
+// seen stored. Its name follows from the selectors alone.
+func (e *Entry) provisional() Entry {
+	return Entry{
+		Name:     hash(e.Selector, e.NamespaceSelector) + provisionalSuffix,
+		Selector: e.Selector, NamespaceSelector: e.NamespaceSelector,
+		FailurePolicy:  admissionregistrationv1.Ignore,
+		TimeoutSeconds: provisionalTimeoutSeconds,
+	}
+}
+
 // hash identifies what an entry says.
 func (e *Entry) hash() string {
-	content, err := json.Marshal([]any{e.Selector, e.NamespaceSelector, e.FailurePolicy, e.TimeoutSeconds})
+	return hash(e.Selector, e.NamespaceSelector, e.FailurePolicy, e.TimeoutSeconds)
+}
+
+func hash(parts ...any) string {
+	content, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings and numbers
 	}

@@ -2,6 +2,7 @@ package entries_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -23,18 +24,20 @@ type world struct {
 	past     []entries.Layout // what replicas may still believe
 	version  int
 	clock    int64
-	serials  [entries.MaxConfigurations]int64 // the highest that was ever stored
+	serials  [entries.MaxConfigurations + 1]int64 // the highest that was ever stored
 	sets     map[string]entries.Entry
 	unknown  map[string]bool  // by SidecarSet
 	settled  map[string]int64 // by entry: the widening that has settled
 	refused  map[string]bool  // by entry
+	expired  map[string]bool  // by provisional entry
+	room     int
 	canServe bool
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	return &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), clock: 1000, canServe: true,
-		sets: map[string]entries.Entry{}, unknown: map[string]bool{}, settled: map[string]int64{}, refused: map[string]bool{},
+		t: t, stored: bare(), rng: rand.New(rand.NewPCG(seed, 1)), clock: 1000, canServe: true, room: entries.MaxProvisional,
+		sets: map[string]entries.Entry{}, unknown: map[string]bool{}, settled: map[string]int64{}, refused: map[string]bool{}, expired: map[string]bool{},
 	}
 }
 
@@ -56,22 +59,17 @@ func (w *world) anEntry(name string) entries.Entry {
 func (w *world) aSidecarSet() string { return fmt.Sprint("set-", w.rng.IntN(8)) }
 
 // write carries a change out as an API server would: not if it was planned from
-// another version than the stored one.
-func (w *world) write(change entries.Change, planned entries.Layout) (conflict bool) {
+// another version than the stored one, or there is none.
+func (w *world) write(change entries.Change) (conflict bool) {
 	w.t.Helper()
-	from, stored := planned[change.Index], w.stored[change.Index]
-	if (from == nil) != (stored == nil) || from != nil && from.ResourceVersion != stored.ResourceVersion {
+	stored := w.stored[change.Index]
+	if stored == nil || change.Object.ResourceVersion != stored.ResourceVersion {
 		return true
 	}
-	if change.Object == nil {
-		w.stored[change.Index] = nil
-		return false
+	if change.Object.Name != entries.ConfigurationName(change.Index) {
+		w.t.Fatalf("%s is not object %d", change.Object.Name, change.Index)
 	}
-	if change.Object.Name != entries.ConfigurationName(change.Index) || from != nil && change.Object.ResourceVersion != from.ResourceVersion {
-		w.t.Fatalf("%s of version %q is not object %d", change.Object.Name, change.Object.ResourceVersion, change.Index)
-	}
-	serial := entries.Serial(change.Object)
-	if serial <= w.serials[change.Index] {
+	if serial := entries.Serial(change.Object); len(change.Object.Webhooks) > 0 && serial <= w.serials[change.Index] {
 		w.t.Fatalf("%s is written with serial %d after %d", change.Object.Name, serial, w.serials[change.Index])
 	}
 	w.put(change.Index, change.Object)
@@ -94,17 +92,16 @@ func (w *world) widen(wanted []entries.Entry) {
 	if len(w.past) > 0 && w.rng.IntN(2) == 0 {
 		believed = w.past[w.rng.IntN(len(w.past))]
 	}
+	var homeless []entries.Entry
 	for range 4 {
 		before := clone(believed)
-		changes, homeless := entries.Widen(believed, entries.Combine(wanted), w.settings())
+		var changes []entries.Change
+		changes, homeless = entries.Widen(believed, entries.Combine(wanted), w.settings())
 		w.unchanged(before, believed)
-		if len(homeless) > 0 {
-			w.t.Fatalf("no room for %v", homeless)
-		}
-		w.takesNothing(believed, carryOut(believed, changes))
+		w.changesOnlyPaths(believed, carryOut(believed, changes))
 		conflicts := false
 		for _, change := range changes {
-			conflicts = w.write(change, believed) || conflicts
+			conflicts = w.write(change) || conflicts
 			believed[change.Index] = w.stored[change.Index]
 		}
 		if !conflicts {
@@ -112,25 +109,59 @@ func (w *world) widen(wanted []entries.Entry) {
 		}
 	}
 	for _, e := range wanted {
-		i, at, ok := w.stored.Locate(e.Name)
-		if !ok || *w.stored[i].Webhooks[at].ClientConfig.Service.Path != "/pods/fresh" {
-			w.t.Fatalf("%v is not on the fresh path after it was widened", &e)
+		if slices.ContainsFunc(homeless, func(h entries.Entry) bool { return h.Name == e.Name }) {
+			continue
 		}
-		if got := entries.Touched(w.stored[i])[e.Name]; got != entries.Serial(w.stored[i]) {
-			w.t.Fatalf("%v was touched by %d, the serial is %d", &e, got, entries.Serial(w.stored[i]))
+		i, ok := believed.Serves(e, w.settings())
+		if !ok {
+			w.t.Fatalf("nothing serves %v after it was widened", &e)
+		}
+		if !slices.Contains(slices.Collect(maps.Values(entries.Touched(w.stored[i]))), entries.Serial(w.stored[i])) {
+			w.t.Fatalf("%v was widened, and no entry of %s is touched by serial %d", &e, w.stored[i].Name, entries.Serial(w.stored[i]))
 		}
 	}
 }
 
-// takesNothing complains about an entry that is in fewer objects than before.
-func (w *world) takesNothing(before, after entries.Layout) {
+// changesOnlyPaths complains about an entry that a review took away or had say
+// something else, and about one that it added which is not provisional.
+func (w *world) changesOnlyPaths(before, after entries.Layout) {
 	w.t.Helper()
 	for i, c := range before {
-		for _, name := range podEntryNames(c) {
-			if !slices.Contains(podEntryNames(after[i]), name) {
+		if c == nil {
+			if after[i] != nil {
+				w.t.Fatalf("widening made object %d", i)
+			}
+			continue
+		}
+		known := map[string]admissionregistrationv1.MutatingWebhook{}
+		for _, hook := range c.Webhooks {
+			hook.ClientConfig = admissionregistrationv1.WebhookClientConfig{}
+			known[hook.Name] = hook
+		}
+		for _, hook := range after[i].Webhooks {
+			hook.ClientConfig = admissionregistrationv1.WebhookClientConfig{}
+			was, stood := known[hook.Name]
+			delete(known, hook.Name)
+			switch {
+			case strings.HasSuffix(hook.Name, ".barrier.sidecarset.io"):
+			case stood && i != entries.Provisional:
+				if diff := cmp.Diff(was, hook); diff != "" {
+					w.t.Fatalf("widening changed %s (-before +after):\n%s", hook.Name, diff)
+				}
+			case i != entries.Provisional:
+				w.t.Fatalf("widening added %s to %s", hook.Name, after[i].Name)
+			case !stood && (*hook.FailurePolicy != admissionregistrationv1.Ignore || *hook.TimeoutSeconds != 1):
+				w.t.Fatalf("a provisional entry is %v", hook)
+			}
+		}
+		for name := range known {
+			if !strings.HasSuffix(name, ".barrier.sidecarset.io") {
 				w.t.Fatalf("widening took %s out of object %d", name, i)
 			}
 		}
+	}
+	if was, is := podEntryNames(before[entries.Provisional]), podEntryNames(after[entries.Provisional]); len(is) > max(len(was), entries.MaxProvisional) {
+		w.t.Fatalf("there are %d provisional entries", len(is))
 	}
 }
 
@@ -162,13 +193,18 @@ func (w *world) unchanged(before, after entries.Layout) {
 
 // edit is what somebody with kubectl does to an object.
 func (w *world) edit() {
-	i := w.rng.IntN(entries.MaxConfigurations)
+	i := w.rng.IntN(len(w.stored))
 	if w.stored[i] == nil {
+		w.put(i, bare()[i]) // applied again
 		return
 	}
 	c := w.stored[i].DeepCopy()
 	at := w.rng.IntN(max(len(c.Webhooks), 1))
-	switch w.rng.IntN(13) {
+	edits := 13
+	if len(c.Webhooks) == 0 {
+		edits = 2
+	}
+	switch w.rng.IntN(edits) {
 	case 0:
 		w.stored[i] = nil
 		return
@@ -196,11 +232,13 @@ func (w *world) edit() {
 				c = old.DeepCopy()
 			}
 		}
-	case 11: // a copy under another name
-		other := w.rng.IntN(entries.MaxConfigurations)
-		if w.stored[other] == nil {
-			c.Name = entries.ConfigurationName(other)
-			i = other
+	case 11: // a copy in another object
+		if other := w.rng.IntN(entries.MaxConfigurations); w.stored[other] != nil {
+			added := c.Webhooks[at]
+			c, i = w.stored[other].DeepCopy(), other
+			if !slices.ContainsFunc(c.Webhooks, func(hook admissionregistrationv1.MutatingWebhook) bool { return hook.Name == added.Name }) {
+				c.Webhooks = append(c.Webhooks, added)
+			}
 		}
 	case 12:
 		if barrier := barrierOf(c); barrier != nil {
@@ -214,7 +252,13 @@ func (w *world) edit() {
 func (w *world) happen() {
 	w.t.Helper()
 	w.clock += 1 + w.rng.Int64N(1000)
-	switch w.rng.IntN(10) {
+	switch w.rng.IntN(12) {
+	case 10: // provisional entries have waited for long enough
+		for _, name := range w.stored.Provisionals() {
+			w.expired[name] = true
+		}
+	case 11:
+		w.room = w.rng.IntN(entries.MaxProvisional + 1)
 	case 0, 1: // one or two are admitted, stored at once
 		admitted := map[string]entries.Entry{}
 		for range 1 + w.rng.IntN(2) {
@@ -270,7 +314,7 @@ func (w *world) state() entries.State {
 		wanted = append(wanted, e)
 	}
 	return entries.State{
-		Layout: w.stored, Wanted: entries.Combine(wanted), CanServe: w.canServe, Refused: w.refused,
+		Layout: w.stored, Wanted: entries.Combine(wanted), CanServe: w.canServe, Refused: w.refused, Room: w.room, Expired: maps.Clone(w.expired),
 		Known: func(member string) bool { return !w.unknown[member] }, Settled: w.isSettled,
 	}
 }
@@ -281,16 +325,17 @@ func (w *world) lead() {
 	for range 4 {
 		state := w.state()
 		before := clone(state.Layout)
-		changes, overflow := entries.Next(state, w.settings())
+		plan := entries.Next(state, w.settings())
 		w.unchanged(before, state.Layout)
-		if overflow != nil {
-			w.t.Fatalf("overflow of %v", overflow)
+		if plan.Overflow != nil {
+			w.t.Fatalf("overflow of %v", plan.Overflow)
 		}
-		if len(changes) == 0 {
+		if len(plan.Changes) == 0 {
+			clear(w.expired)
 			return
 		}
-		for _, change := range changes {
-			if w.write(change, state.Layout) {
+		for _, change := range plan.Changes {
+			if w.write(change) {
 				w.t.Fatalf("object %d was not planned from what is stored", change.Index)
 			}
 		}
@@ -313,22 +358,36 @@ func (w *world) check(before entries.Layout) {
 		if c == nil {
 			continue
 		}
-		if err := whole(c); err != nil {
+		if err := whole(c); len(c.Webhooks) > 0 && err != nil {
 			w.t.Fatal(err)
 		}
 		names := podEntryNames(c)
-		if len(names) == 0 || len(names) > entries.MaxEntries {
+		if len(names) > entries.MaxEntries {
 			w.t.Fatalf("%s holds %d entries", c.Name, len(names))
+		}
+		if len(names) == 0 && len(c.Webhooks) > 0 {
+			w.t.Fatalf("%s holds the barrier alone", c.Name)
 		}
 		for _, name := range names {
 			places[name]++
+			if strings.Contains(name, ".provisional.") {
+				continue
+			}
 			if _, ok := wanted[name]; !ok && (w.refused[name] || w.isSettled(name, entries.Touched(c)[name], true)) {
 				w.t.Fatalf("%s still holds %s", c.Name, name)
 			}
 		}
 	}
+	provisional := w.stored.Provisionals()
 	for name, e := range wanted {
 		_, _, stood := before.Locate(name)
+		if places[name] > 0 {
+			for own := range entries.ProvisionalNames([]entries.Entry{e}) {
+				if slices.Contains(provisional, own) {
+					w.t.Fatalf("%v stands, and a provisional one for the same Pods as well", &e)
+				}
+			}
+		}
 		switch places[name] {
 		case 1:
 			w.checkEntry(&e, before)

@@ -20,7 +20,7 @@ func never(string, int64, bool) bool { return false }
 // calm is what the leader knows when nothing is on its way.
 func calm(l entries.Layout, wanted ...entries.Entry) entries.State {
 	return entries.State{
-		Layout: l, Wanted: entries.Combine(wanted), CanServe: true, Known: always,
+		Layout: l, Wanted: entries.Combine(wanted), CanServe: true, Known: always, Room: entries.MaxProvisional,
 		Settled: func(string, int64, bool) bool { return true },
 	}
 }
@@ -39,11 +39,11 @@ func settle(t testing.TB, state entries.State) (entries.Layout, *entries.Entry) 
 	s := settings()
 	s.MinSerial *= 2 // time has passed
 	for range 4 {
-		changes, overflow := entries.Next(state, s)
-		if len(changes) == 0 {
-			return state.Layout, overflow
+		plan := entries.Next(state, s)
+		if len(plan.Changes) == 0 {
+			return state.Layout, plan.Overflow
 		}
-		state.Layout = carryOut(state.Layout, changes)
+		state.Layout = carryOut(state.Layout, plan.Changes)
 	}
 	t.Fatal("the plan never comes to rest")
 	return entries.Layout{}, nil
@@ -68,25 +68,24 @@ func pathOf(l entries.Layout, name string) string {
 func TestNextChoosesThePath(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	i, object := widened(t, e, settings())
-	var wide, narrow entries.Layout
+	wide, narrow := bare(), carryOut(bare(), entries.Next(calm(bare(), e), settings()).Changes)
 	wide[i] = object
-	narrow = carryOut(entries.Layout{}, first(entries.Next(calm(entries.Layout{}, e), settings())))
 	unknown := func(string) bool { return false }
 	tests := map[string]struct {
 		layout entries.Layout
 		change func(*entries.State)
 		want   string
 	}{
-		"a new entry of a known SidecarSet is on /pods":    {entries.Layout{}, func(*entries.State) {}, "/pods"},
-		"that of an unknown one is fresh":                  {entries.Layout{}, func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
+		"a new entry of a known SidecarSet is on /pods":    {bare(), func(*entries.State) {}, "/pods"},
+		"that of an unknown one is fresh":                  {bare(), func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
 		"an entry becomes fresh when a member is unknown":  {narrow, func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
 		"a widened entry stays fresh until it has settled": {wide, func(s *entries.State) { s.Settled = never }, "/pods/fresh"},
 		"and while a member is unknown":                    {wide, func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
 		"then it is on /pods":                              {wide, func(*entries.State) {}, "/pods"},
 		"one that is on /pods does not go back to wait":    {narrow, func(s *entries.State) { s.Settled = never }, "/pods"},
-		"nothing is added while nobody can answer":         {entries.Layout{}, func(s *entries.State) { s.CanServe = false }, "none"},
+		"nothing is added while nobody can answer":         {bare(), func(s *entries.State) { s.CanServe = false }, "none"},
 		"what stands is kept while nobody can answer":      {narrow, func(s *entries.State) { s.CanServe = false }, "/pods"},
-		"a refused entry is not added":                     {entries.Layout{}, func(s *entries.State) { s.Refused = map[string]bool{e.Name: true} }, "none"},
+		"a refused entry is not added":                     {bare(), func(s *entries.State) { s.Refused = map[string]bool{e.Name: true} }, "none"},
 		"and goes at once":                                 {wide, func(s *entries.State) { s.Refused, s.Settled = map[string]bool{e.Name: true}, never }, "none"},
 		"one that nobody wants stays until it has settled": {wide, func(s *entries.State) { s.Wanted, s.Settled = nil, never }, "/pods/fresh"},
 		"then it goes":                                      {wide, func(s *entries.State) { s.Wanted = nil }, "none"},
@@ -101,21 +100,17 @@ func TestNextChoosesThePath(t *testing.T) {
 			if got := pathOf(l, e.Name); got != tc.want {
 				t.Errorf("the entry is on %s, want %s", got, tc.want)
 			}
-			for _, object := range l {
-				if object != nil && tc.want == "none" {
-					t.Errorf("%s is left without entries", object.Name)
-				}
+			if tc.want == "none" && !l.Empty() {
+				t.Errorf("something is left: %v", l)
 			}
 		})
 	}
 }
 
-func first(changes []entries.Change, _ *entries.Entry) []entries.Change { return changes }
-
 func TestSettledIsAskedAboutTheLastWidening(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	i, object := widened(t, e, settings())
-	var l entries.Layout
+	l := bare()
 	l[i] = object
 	for range 2 { // widened three times
 		changes, _ := entries.Widen(l, []entries.Entry{e}, settings())
@@ -167,7 +162,7 @@ func TestHoldsSeesWhatSomebodyChanged(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			i, object := widened(t, e, settings())
-			var l entries.Layout
+			l := bare()
 			l[i] = object
 			tc.edit(webhookOf(l, e.Name))
 			if _, got := l.Holds(e, settings()); got != tc.want {
@@ -198,7 +193,7 @@ func TestWhatAnObjectHasIsRestored(t *testing.T) {
 	}
 	for name, edit := range tests {
 		t.Run(name, func(t *testing.T) {
-			var l entries.Layout
+			l := bare()
 			l[i] = object.DeepCopy()
 			slices.SortFunc(l[i].Webhooks, func(a, b admissionregistrationv1.MutatingWebhook) int { return strings.Compare(b.Name, a.Name) })
 			if !strings.HasSuffix(l[i].Webhooks[1].Name, ".barrier.sidecarset.io") {
@@ -262,16 +257,27 @@ func (l labelSet) Has(name string) bool              { _, ok := l[name]; return 
 func (l labelSet) Get(name string) string            { return l[name] }
 func (l labelSet) Lookup(name string) (string, bool) { value, ok := l[name]; return value, ok }
 
-func TestRemoveAllLeavesNothing(t *testing.T) {
+func TestRemoveAllEmptiesEveryObject(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	i, object := widened(t, e, settings())
-	var l entries.Layout
+	l := bare()
 	l[i] = object
-	if diff := cmp.Diff([]entries.Change{{Index: i, From: l[i]}}, entries.RemoveAll(l)); diff != "" {
-		t.Errorf("changes (-want +got):\n%s", diff)
+	changes, _ := entries.Widen(l, []entries.Entry{entryOf(t, sidecarSet("db", "db"))}, settings())
+	l = carryOut(l, changes)
+	changes = entries.RemoveAll(l)
+	if len(changes) != 2 || changes[0].Index != i || changes[1].Index != entries.Provisional {
+		t.Fatalf("changes %v", changes)
+	}
+	for _, change := range changes {
+		if len(change.Object.Webhooks) != 0 || change.Object.ResourceVersion != l[change.Index].ResourceVersion || len(entries.Touched(change.Object)) != 0 {
+			t.Errorf("%s becomes %v", change.Object.Name, change.Object)
+		}
+	}
+	if got := entries.RemoveAll(bare()); len(got) != 0 {
+		t.Errorf("nothing takes %v to remove", got)
 	}
 	if got := entries.RemoveAll(entries.Layout{}); len(got) != 0 {
-		t.Errorf("nothing takes %v to remove", got)
+		t.Errorf("no objects take %v to remove", got)
 	}
 }
 
@@ -279,7 +285,7 @@ func TestAloneHoldsOneEntry(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	_, object := widened(t, e, settings())
 	alone, ok := entries.Alone(object, e.Name)
-	if !ok || alone.Name != "" || alone.GenerateName == "" || len(alone.Webhooks) != 1 || alone.Webhooks[0].Name != e.Name {
+	if !ok || alone.Name != object.Name || alone.ResourceVersion != object.ResourceVersion || len(alone.Webhooks) != 1 || alone.Webhooks[0].Name != e.Name {
 		t.Fatalf("Alone = %v, %v", alone, ok)
 	}
 	alone.Webhooks[0].ObjectSelector.MatchLabels["app"] = "changed"
@@ -297,7 +303,7 @@ func layoutWith(t testing.TB, object *configuration) *entries.Layout {
 	if !ok {
 		t.Fatalf("%s is not one of ours", object.Name)
 	}
-	var l entries.Layout
+	l := bare()
 	l[i] = object
 	return &l
 }

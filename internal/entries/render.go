@@ -3,6 +3,7 @@ package entries
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -20,6 +21,9 @@ type Settings struct {
 	// belong to it, so that they go with it.
 	Namespace    string
 	NamespaceUID types.UID
+	// Ownerless has the owner of objects left as it is: the API server does not let
+	// us change it.
+	Ownerless bool
 	// ExcludedNamespaces are those whose Pods we are never called for; they
 	// include Namespace.
 	ExcludedNamespaces []string
@@ -45,6 +49,16 @@ const (
 	// annotationTouched holds, by entry, the serial with which it last had to
 	// expect a SidecarSet that is not stored yet: a JSON object.
 	annotationTouched = "sidecarset.io/widened"
+	// annotationRoom holds how many provisional entries there may be now. The leader
+	// writes it; see RoomOf.
+	annotationRoom = "sidecarset.io/provisional-room"
+	// AnnotationFormat holds the number of the format of an object that holds
+	// entries. One without it has the first.
+	AnnotationFormat = "sidecarset.io/format"
+	// format is the newest that this version of the operator can read. Raise it if
+	// an older version would misread what is written, and not otherwise: older ones
+	// touch nothing in an object of a newer format, and rely on nothing there.
+	format = 1
 )
 
 // webhook renders an entry.
@@ -62,6 +76,28 @@ func (s *Settings) webhook(e Entry, path string) admissionregistrationv1.Mutatin
 		AdmissionReviewVersions: []string{"v1"},
 		ReinvocationPolicy:      new(s.reinvocation()),
 	}
+}
+
+// read is the inverse of webhook: the entry that one renders; false for anything
+// that we would not have written.
+func (s *Settings) read(w *admissionregistrationv1.MutatingWebhook) (Entry, bool) {
+	path := pathOf(w)
+	if path != propagation.PathPods && path != propagation.PathPodsFresh || w.FailurePolicy == nil || w.TimeoutSeconds == nil {
+		return Entry{}, false
+	}
+	e := Entry{
+		Selector: normal(w.ObjectSelector), NamespaceSelector: normal(s.asked(w.NamespaceSelector)),
+		FailurePolicy: *w.FailurePolicy, TimeoutSeconds: *w.TimeoutSeconds,
+	}
+	switch {
+	case w.Name == coarseName:
+		e = coarse(nil, e.FailurePolicy)
+	case strings.HasSuffix(w.Name, provisionalSuffix):
+		e = e.provisional()
+	default:
+		e.Name = e.hash() + nameSuffix
+	}
+	return e, e.Name == w.Name && sameEntry(*w, s.webhook(e, path))
 }
 
 // barrier renders the entry that tells which serial of an object is in force.
@@ -110,14 +146,25 @@ func (s *Settings) reinvocation() admissionregistrationv1.ReinvocationPolicyType
 // allowed adds the excluded namespaces to a user's selector.
 func (s *Settings) allowed(selector *metav1.LabelSelector) *metav1.LabelSelector {
 	out := orEverything(selector).DeepCopy()
-	excluded := slices.Clone(s.ExcludedNamespaces)
-	slices.Sort(excluded)
-	if excluded = slices.Compact(excluded); len(excluded) > 0 {
-		out.MatchExpressions = append(out.MatchExpressions, metav1.LabelSelectorRequirement{
-			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: excluded,
-		})
+	if excluded := s.excluded(); len(excluded.Values) > 0 {
+		out.MatchExpressions = append(out.MatchExpressions, excluded)
 	}
 	return out
+}
+
+// asked is the inverse of allowed.
+func (s *Settings) asked(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	out := orEverything(selector).DeepCopy()
+	if last := len(out.MatchExpressions) - 1; last >= 0 && equality.Semantic.DeepEqual(out.MatchExpressions[last], s.excluded()) {
+		out.MatchExpressions = out.MatchExpressions[:last]
+	}
+	return out
+}
+
+func (s *Settings) excluded() metav1.LabelSelectorRequirement {
+	excluded := slices.Clone(s.ExcludedNamespaces)
+	slices.Sort(excluded)
+	return metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: slices.Compact(excluded)}
 }
 
 func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {
@@ -185,14 +232,45 @@ func Owner(c *admissionregistrationv1.MutatingWebhookConfiguration) types.UID {
 	return ""
 }
 
+// Readable says whether this version of the operator understands an object. It
+// touches nothing in others, and relies on nothing there.
+func Readable(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+	value, ok := c.Annotations[AnnotationFormat]
+	if !ok {
+		return true
+	}
+	number, err := strconv.Atoi(value)
+	return err == nil && number <= format
+}
+
+// RoomOf is how many provisional entries there may be. It shrinks with each that no
+// SidecarSet was stored for, and grows again with time. False if no leader has said:
+// then there may be none.
+func RoomOf(c *admissionregistrationv1.MutatingWebhookConfiguration) (room int, ok bool) {
+	room, err := strconv.Atoi(c.Annotations[annotationRoom])
+	if err != nil {
+		return 0, false
+	}
+	return min(max(room, 0), MaxProvisional), true
+}
+
 // Touched is, by entry, the serial of the last write that put it on the fresh
-// path for a SidecarSet that was not stored yet. It changes with each.
+// path for a SidecarSet that was not stored yet. It changes with each. If it
+// cannot be read, every entry of the object counts as touched by its last write.
 func Touched(c *admissionregistrationv1.MutatingWebhookConfiguration) map[string]int64 {
 	touched := map[string]int64{}
-	// What somebody else wrote here is no reason to stop: it counts as nothing.
-	_ = json.Unmarshal([]byte(c.Annotations[annotationTouched]), &touched)
-	if touched == nil {
-		return map[string]int64{} // it was "null"
+	value, ok := c.Annotations[annotationTouched]
+	if !ok {
+		return touched
+	}
+	if err := json.Unmarshal([]byte(value), &touched); err == nil && touched != nil {
+		return touched
+	}
+	touched = map[string]int64{}
+	for i := range c.Webhooks {
+		if strings.HasSuffix(c.Webhooks[i].Name, nameSuffix) {
+			touched[c.Webhooks[i].Name] = Serial(c)
+		}
 	}
 	return touched
 }
@@ -211,10 +289,14 @@ func setTouched(c *admissionregistrationv1.MutatingWebhookConfiguration, touched
 	if err != nil {
 		panic(err) // names and numbers
 	}
+	annotate(c, annotationTouched, string(value))
+}
+
+func annotate(c *admissionregistrationv1.MutatingWebhookConfiguration, key, value string) {
 	if c.Annotations == nil {
 		c.Annotations = map[string]string{}
 	}
-	c.Annotations[annotationTouched] = string(value)
+	c.Annotations[key] = value
 }
 
 // find is the position of an entry by name, -1 if there is none.

@@ -15,6 +15,8 @@ import (
 
 const (
 	touchedAnnotation = "sidecarset.io/widened"
+	roomAnnotation    = "sidecarset.io/provisional-room"
+	formatAnnotation  = "sidecarset.io/format"
 	firstSerial       = 1000
 )
 
@@ -28,14 +30,44 @@ func settings() *entries.Settings {
 
 type configuration = admissionregistrationv1.MutatingWebhookConfiguration
 
-// widened is the object that holds one entry that was just widened.
+// bare are the objects as they are applied, with nothing in them, and as a leader
+// leaves the one for provisional entries.
+func bare() (l entries.Layout) {
+	for i := range l {
+		l[i] = &configuration{ObjectMeta: metav1.ObjectMeta{
+			Name: entries.ConfigurationName(i), ResourceVersion: "1", Labels: map[string]string{entries.LabelConfiguration: "true"},
+		}}
+	}
+	l[entries.Provisional].Annotations = map[string]string{roomAnnotation: strconv.Itoa(entries.MaxProvisional)}
+	return l
+}
+
+// placed is the object that holds one entry of a stored SidecarSet.
+func placed(t testing.TB, e entries.Entry, s *entries.Settings) (int, *configuration) {
+	t.Helper()
+	state := calm(bare(), e)
+	state.Known = func(string) bool { return false }
+	plan := entries.Next(state, s)
+	if len(plan.Changes) != 1 {
+		t.Fatalf("Next = %v", plan)
+	}
+	return plan.Changes[0].Index, plan.Changes[0].Object
+}
+
+// widened is the object that holds one entry that was widened, at firstSerial, with
+// the other objects empty.
 func widened(t testing.TB, e entries.Entry, s *entries.Settings) (int, *configuration) {
 	t.Helper()
-	changes, homeless := entries.Widen(entries.Layout{}, []entries.Entry{e}, s)
-	if len(changes) != 1 || len(homeless) != 0 {
+	earlier := *s
+	earlier.MinSerial--
+	i, c := placed(t, e, &earlier)
+	l := bare()
+	l[i] = c
+	changes, homeless := entries.Widen(l, []entries.Entry{e}, s)
+	if len(changes) != 1 || len(homeless) != 0 || changes[0].Index != i {
 		t.Fatalf("Widen = %v, %v", changes, homeless)
 	}
-	return changes[0].Index, changes[0].Object
+	return i, changes[0].Object
 }
 
 func TestEntryIsRenderedWhole(t *testing.T) {
@@ -81,8 +113,8 @@ func TestEntryIsRenderedWhole(t *testing.T) {
 	}
 	want := &configuration{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{"sidecarset.io/pod-webhooks": "true"},
-			Annotations:     map[string]string{touchedAnnotation: `{"` + e.Name + `":1000}`},
+			Name: name, ResourceVersion: "1", Labels: map[string]string{"sidecarset.io/pod-webhooks": "true"},
+			Annotations:     map[string]string{touchedAnnotation: `{"` + e.Name + `":1000}`, formatAnnotation: "1"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "ours", UID: "uid-ours"}},
 		},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{pods, barrier},
@@ -135,8 +167,8 @@ func TestSettingsShowInEntries(t *testing.T) {
 	})
 }
 
-// Serial, Owner and Touched read what was planned, and take what others wrote in
-// their place for nothing.
+// Serial, Owner and Touched read what was planned. A record that cannot be read is
+// no reason to take an entry off the fresh path: all of them count as touched now.
 func TestObjectsAreReadBack(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	touched := func(value string) func(*configuration) {
@@ -163,9 +195,10 @@ func TestObjectsAreReadBack(t *testing.T) {
 	}{
 		"as it was planned":                  {func(*configuration) {}, facts{firstSerial, "uid-ours", whole}},
 		"no annotations":                     {func(c *configuration) { c.Annotations = nil }, facts{firstSerial, "uid-ours", map[string]int64{}}},
-		"an annotation that is no JSON":      {touched("yes"), facts{firstSerial, "uid-ours", map[string]int64{}}},
-		"an annotation that is null":         {touched("null"), facts{firstSerial, "uid-ours", map[string]int64{}}},
-		"a list for an annotation":           {touched("[1]"), facts{firstSerial, "uid-ours", map[string]int64{}}},
+		"an annotation that is no JSON":      {touched("yes"), facts{firstSerial, "uid-ours", whole}},
+		"an annotation that is null":         {touched("null"), facts{firstSerial, "uid-ours", whole}},
+		"a list for an annotation":           {touched("[1]"), facts{firstSerial, "uid-ours", whole}},
+		"one of another version":             {touched(`{"v":2}`), facts{firstSerial, "uid-ours", map[string]int64{"v": 2}}},
 		"a serial that is no path's":         {barrierPath("/barrier/" + entries.ConfigurationName(0)), facts{0, "uid-ours", whole}},
 		"a negative serial":                  {barrierPath("/barrier/" + entries.ConfigurationName(0) + "/-3"), facts{0, "uid-ours", whole}},
 		"no path":                            {func(c *configuration) { barrierPath("")(c) }, facts{0, "uid-ours", whole}},
@@ -184,11 +217,17 @@ func TestObjectsAreReadBack(t *testing.T) {
 				t.Errorf("facts (-want +got):\n%s", diff)
 			}
 			// Whatever it was, the next widening leaves it whole, with a higher serial.
-			var l entries.Layout
+			l := bare()
 			l[i] = c
 			changes, _ := entries.Widen(l, []entries.Entry{e}, settings())
 			if len(changes) != 1 {
 				t.Fatalf("%d changes", len(changes))
+			}
+			if len(c.Webhooks) == 0 {
+				if changes[0].Index != entries.Provisional {
+					t.Errorf("an entry that is gone is written to %s", changes[0].Object.Name)
+				}
+				return
 			}
 			after := changes[0].Object
 			got = facts{entries.Serial(after), string(entries.Owner(after)), entries.Touched(after)}
@@ -211,7 +250,7 @@ func TestSerialsNeverGoBack(t *testing.T) {
 				c.Webhooks[at].ClientConfig.Service.Path = new("/barrier/" + c.Name + "/" + strconv.FormatInt(edited, 10))
 			}
 		}
-		var l entries.Layout
+		l := bare()
 		l[i] = c
 		s := settings()
 		s.MinSerial = 2000
@@ -229,7 +268,7 @@ func TestObjectsByURLAreReadBack(t *testing.T) {
 		s := settings()
 		s.URL = url
 		i, c := widened(t, e, s)
-		var l entries.Layout
+		l := bare()
 		l[i] = c
 		if got := entries.Serial(c); got != firstSerial {
 			t.Errorf("serial %d by %s", got, url)
@@ -237,9 +276,10 @@ func TestObjectsByURLAreReadBack(t *testing.T) {
 		if _, holds := l.Holds(e, s); !holds {
 			t.Errorf("the entry is not found by %s", url)
 		}
-		state := entries.State{Layout: l, Wanted: []entries.Entry{e}, CanServe: true, Known: func(string) bool { return false }}
-		if changes, _ := entries.Next(state, s); len(changes) != 0 {
-			t.Errorf("%d changes to what is as it should be, by %s", len(changes), url)
+		state := calm(l, e)
+		state.Known = func(string) bool { return false }
+		if plan := entries.Next(state, s); len(plan.Changes) != 0 {
+			t.Errorf("%d changes to what is as it should be, by %s", len(plan.Changes), url)
 		}
 	}
 }
