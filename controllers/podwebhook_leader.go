@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -55,6 +56,8 @@ type podWebhookLeader struct {
 	edits    [entries.MaxConfigurations + 1]edits
 
 	provisional provisionalRoom
+	events      events.EventRecorder // nil if nobody is told
+	missing     string               // why no object can hold entries, as it was told
 }
 
 // plannedEntry is what a Program needs, remembered by its identity and that of
@@ -107,6 +110,7 @@ func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
 		live:     mgr.GetAPIReader(),
 		writer:   mgr.GetClient(),
 		board:    newReadinessBoard(),
+		events:   mgr.GetEventRecorder("sidecarset-operator"),
 		again:    make(chan struct{}, 1),
 		replicas: replicaWatch{leases: mgr.GetCache(), namespace: w.options.Settings.Namespace, seen: map[string]seenReplica{}},
 		planned:  map[string]plannedEntry{},
@@ -226,6 +230,7 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 	if !view.rival.ClaimsEntries() && !l.webhooks.options.Static {
 		err = l.write(ctx, view)
 		view.problem = err
+		l.tellMissing(view)
 		l.prove(ctx, view)
 	}
 	next := later
@@ -324,18 +329,17 @@ func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
 	if err != nil {
 		return err
 	}
-	changes := entries.RemoveAll(v.layout)
+	plan := entries.Plan{Changes: entries.RemoveAll(v.layout)}
 	if !going {
 		if v.settings == nil {
 			return nil
 		}
 		l.place(v) // what is missing now will have come back later
 		expired := l.expired(ctx, v)
-		plan := entries.Next(l.state(v, expired), v.settings)
-		changes, v.overflow, v.homeless = plan.Changes, plan.Overflow, plan.Homeless
-		l.tellForeign(ctx, plan.Foreign)
+		plan = entries.Next(l.state(v, expired), v.settings)
+		v.overflow, v.homeless = plan.Overflow, plan.Homeless
 	}
-	err = l.carryOut(ctx, v, changes)
+	err = l.carryOut(ctx, v, plan)
 	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
 		v.layout = layout
 		l.place(v)
@@ -345,10 +349,10 @@ func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
 
 // carryOut makes changes in their order. What stands for others is removed only if
 // those have been written.
-func (l *podWebhookLeader) carryOut(ctx context.Context, v *podWebhookView, changes []entries.Change) error {
+func (l *podWebhookLeader) carryOut(ctx context.Context, v *podWebhookView, plan entries.Plan) error {
 	var errs []error
 	complete := true
-	for _, change := range changes {
+	for _, change := range plan.Changes {
 		if change.Index == entries.Provisional && !complete {
 			l.wake()
 			break
@@ -367,19 +371,10 @@ func (l *podWebhookLeader) carryOut(ctx context.Context, v *podWebhookView, chan
 		case stale:
 			l.wake()
 		default:
-			l.tellChange(ctx, change)
+			l.tellChange(ctx, change, plan.Foreign[change.Object.Name])
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// tellForeign says what is removed that we have not written. It may be the work of
-// a process of ours that another program has taken over.
-func (l *podWebhookLeader) tellForeign(ctx context.Context, foreign map[string][]string) {
-	for configuration, names := range foreign {
-		l.webhooks.m.foreign.Add(float64(len(names)))
-		log.FromContext(ctx).Info("Somebody else has written webhook entries; removing them", "MutatingWebhookConfiguration", configuration, "entries", names)
-	}
 }
 
 // going says whether the operator is being uninstalled: its Namespace is being
@@ -475,9 +470,15 @@ func (l *podWebhookLeader) isolate(ctx context.Context, v *podWebhookView, chang
 	return cause
 }
 
-func (l *podWebhookLeader) tellChange(ctx context.Context, change entries.Change) {
+// tellChange says what was written. Foreign entries, which are gone or as they should
+// be now, may be the work of a process of ours that another program has taken over.
+func (l *podWebhookLeader) tellChange(ctx context.Context, change entries.Change, foreign []string) {
 	logger := log.FromContext(ctx)
 	name := entries.ConfigurationName(change.Index)
+	if len(foreign) > 0 {
+		l.webhooks.m.foreign.Add(float64(len(foreign)))
+		logger.Info("Undid webhook entries that somebody else had written", "MutatingWebhookConfiguration", name, "entries", foreign)
+	}
 	if len(change.Object.Webhooks) == 0 {
 		logger.Info("Removed webhook entries", "MutatingWebhookConfiguration", name)
 		return

@@ -211,6 +211,9 @@ func (l *podWebhookLeader) staticEntry() *status.Readiness {
 // whyMissing says why an entry is not what it has to be.
 func (l *podWebhookLeader) whyMissing(v *podWebhookView, entry string) string {
 	i, _, stands := v.layout.Locate(entry)
+	if problem := l.noObject(v.layout); problem != "" {
+		return problem
+	}
 	switch {
 	case stands && (v.paced[i] || l.edits[i].goOn(v.now)):
 		return editedMessage(v.layout[i].Name)

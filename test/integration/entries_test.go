@@ -206,11 +206,19 @@ func TestEntriesAreRestored(t *testing.T) {
 		if diff := cmp.Diff(entry.FailurePolicy, now.Webhooks[at].FailurePolicy); diff != "" {
 			return errors.New(diff)
 		}
+		if diff := cmp.Diff(entry.Rules, now.Webhooks[at].Rules); diff != "" {
+			return errors.New(diff)
+		}
 		return nil
 	}
+	t.Cleanup(func() { applyObjects(t, cluster) })
 	for name, damage := range map[string]func(c *admissionregistrationv1.MutatingWebhookConfiguration, at int) error{
 		"deleted": func(c *admissionregistrationv1.MutatingWebhookConfiguration, _ int) error {
 			return api.Delete(t.Context(), c)
+		},
+		"for Secrets as well": func(c *admissionregistrationv1.MutatingWebhookConfiguration, at int) error {
+			c.Webhooks[at].Rules[0].Resources = []string{"pods", "secrets"}
+			return api.Update(t.Context(), c)
 		},
 		"edited": func(c *admissionregistrationv1.MutatingWebhookConfiguration, at int) error {
 			c.Webhooks[at].FailurePolicy = new(admissionregistrationv1.Ignore)
@@ -267,6 +275,7 @@ func TestAnnotationsChooseWhatHappensWithoutAnAnswer(t *testing.T) {
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore", appsv1beta1.AnnotationTimeoutSeconds: "7"})
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
+	awaitReady(t, set)
 	entry := mustEntries(t, namespace)["web"]
 	if *entry.FailurePolicy != admissionregistrationv1.Ignore || *entry.TimeoutSeconds != 7 {
 		t.Errorf("policy %s, %d s", *entry.FailurePolicy, *entry.TimeoutSeconds)
@@ -331,8 +340,10 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 			if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
 				return err
 			}
-			if len(list.Items) > 0 {
-				return fmt.Errorf("%s is still there", list.Items[0].Name)
+			for _, c := range list.Items {
+				if len(c.Webhooks) > 0 {
+					return fmt.Errorf("%s is still there", c.Name)
+				}
 			}
 			return nil
 		}
@@ -348,6 +359,9 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 			set := newSidecarSet(t, "default", onlyHere("web"))
 			set.SetGenerateName("web-")
 			if err := i.api.Create(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := i.cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/"+set.GetName(), "--timeout=60s"); err != nil {
 				t.Fatal(err)
 			}
 			if err := gone(i)(t.Context()); err == nil {

@@ -220,6 +220,9 @@ func checkShape(t *testing.T, granted map[string][]right) {
 			if r.resource == "secrets" && (r.namespace != deploy.Namespace || r.verb != "create" && r.names == "") {
 				t.Errorf("%s may do more with Secrets than with its own: %s", account, r)
 			}
+			if strings.HasSuffix(r.resource, "webhookconfigurations") && slices.Contains([]string{"create", "delete"}, r.verb) {
+				t.Errorf("%s may make webhooks of its own, or take those of others away: %s", account, r)
+			}
 			if slices.Contains([]string{"deletecollection", "impersonate", "bind", "escalate"}, r.verb) {
 				t.Errorf("%s may %s", account, r)
 			}

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -97,7 +98,7 @@ func (s *scenario) run(t *testing.T, roles []string) {
 		t.Fatal(err)
 	}
 	s.awaitCalls(t)
-	for _, step := range []func(*testing.T){s.inject, s.revise, s.askForEverything, s.repair, s.scrape, s.uninstall, s.leave} {
+	for _, step := range []func(*testing.T){s.inject, s.revise, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
 		step(t)
 	}
 }
@@ -230,6 +231,22 @@ func (s *scenario) repair(t *testing.T) {
 	})
 }
 
+// lose deletes the objects for entries and applies them again.
+func (s *scenario) lose(t *testing.T) {
+	t.Helper()
+	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entries.LabelConfiguration); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, "an event", func(ctx context.Context) error {
+		text, err := s.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "-o", "name", "--field-selector", "reason="+appsv1beta1.ReasonEntryMissing)
+		if err == nil && text == "" {
+			err = errors.New("there is none")
+		}
+		return err
+	})
+	applyObjects(t, s.cluster)
+}
+
 // scrape reads metrics of both roles as somebody who may not.
 func (s *scenario) scrape(t *testing.T) {
 	t.Helper()
@@ -320,8 +337,10 @@ func (s *scenario) uninstall(t *testing.T) {
 		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
 			return err
 		}
-		if len(left.Items) > 0 {
-			return fmt.Errorf("%d configurations are left", len(left.Items))
+		for _, c := range left.Items {
+			if len(c.Webhooks) > 0 {
+				return fmt.Errorf("%s holds entries", c.Name)
+			}
 		}
 		return nil
 	})

@@ -1,0 +1,238 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// applyObjects brings back the objects for entries that are not there.
+func applyObjects(t *testing.T, c *stand.Cluster) {
+	t.Helper()
+	file := filepath.Join(deploy.Root(), "dist/install.yaml")
+	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", file, "-l", entries.LabelConfiguration); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holder is the object that holds the entry for app=<app> in namespace default.
+func (i *installation) holder(ctx context.Context, app string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+	var list admissionregistrationv1.MutatingWebhookConfigurationList
+	if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+		return nil, err
+	}
+	for k := range list.Items {
+		for _, w := range list.Items[k].Webhooks {
+			if w.ObjectSelector.MatchLabels["app"] == app && !strings.Contains(w.Name, ".provisional.") {
+				return &list.Items[k], nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("no object holds the entry of %s", app)
+}
+
+func (i *installation) ready(ctx context.Context, name string) (*metav1.Condition, error) {
+	set := &appsv1beta1.SidecarSet{}
+	if err := i.api.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
+		return nil, err
+	}
+	condition := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
+	if condition == nil || condition.ObservedGeneration != set.Generation {
+		return nil, fmt.Errorf("the condition is %v", condition)
+	}
+	return condition, nil
+}
+
+// applySet makes a SidecarSet for app=<app> in namespace default, which is ready.
+func (i *installation) applySet(t *testing.T, app string) *unstructured.Unstructured {
+	t.Helper()
+	set := newSidecarSet(t, "default", onlyHere(app))
+	set.SetGenerateName("")
+	set.SetName(app)
+	if err := i.api.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, "the condition Ready of "+app, func(ctx context.Context) error { return i.isReady(ctx, app) })
+	return set
+}
+
+func (i *installation) isReady(ctx context.Context, name string) error {
+	condition, err := i.ready(ctx, name)
+	if err == nil && condition.Status != metav1.ConditionTrue {
+		err = fmt.Errorf("the condition is %v", condition)
+	}
+	return err
+}
+
+func (i *installation) injects(t *testing.T, app string) {
+	t.Helper()
+	p := pod("default", "", "app="+app)
+	p.GenerateName = app + "-"
+	if err := i.api.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if got := containerNames(p.Spec.Containers); len(got) != 2 {
+		t.Errorf("the containers of a Pod of %s are %q", app, got)
+	}
+}
+
+// The operator may make no object for entries. Whoever deletes one has its entries
+// move; whoever deletes all is told by every SidecarSet what brings them back.
+func TestDeletedObjectsForEntries(t *testing.T) {
+	operator.NeedReplicas(t)
+	i := newInstallation(t, stand.Options{}, deploy.Default)
+	i.start(t, 31)
+	i.awaitCalls(t)
+	i.applySet(t, "web")
+	i.applySet(t, "db")
+
+	object, err := i.holder(t.Context(), "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.api.Delete(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	stand.Eventually(t, "the entry in another object", func(ctx context.Context) error {
+		now, err := i.holder(ctx, "web")
+		if err == nil && now.Name == object.Name {
+			err = errors.New("it is in the one that was deleted")
+		}
+		return err
+	})
+	stand.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
+	i.injects(t, "web")
+
+	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entries.LabelConfiguration); err != nil {
+		t.Fatal(err)
+	}
+	var command string
+	for _, name := range []string{"web", "db"} {
+		stand.Eventually(t, "a condition of "+name+" that says what to do", func(ctx context.Context) error {
+			condition, err := i.ready(ctx, name)
+			if err != nil {
+				return err
+			}
+			if command = regexp.MustCompile(`kubectl apply .*`).FindString(condition.Message); condition.Status != metav1.ConditionFalse || condition.Reason != appsv1beta1.ReasonEntryMissing || command == "" {
+				return fmt.Errorf("the condition is %v", condition)
+			}
+			return nil
+		})
+		stand.Eventually(t, "an event about "+name+" that says what to do", func(ctx context.Context) error {
+			text, err := i.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "--field-selector", "involvedObject.name="+name+",reason="+appsv1beta1.ReasonEntryMissing, "-o", "jsonpath={.items[*].message}")
+			if err == nil && !strings.Contains(text, command) {
+				err = fmt.Errorf("the events say %q", text)
+			}
+			return err
+		})
+	}
+	// As the message has it, in a directory with the file.
+	args := strings.Fields(strings.TrimPrefix(command, "kubectl "))
+	for k := range args {
+		if strings.HasPrefix(args[k], "dist/") {
+			args[k] = filepath.Join(deploy.Root(), args[k])
+		}
+	}
+	if _, err := i.cluster.Kubectl(t.Context(), "", args...); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"web", "db"} {
+		stand.Eventually(t, "the condition Ready of "+name, func(ctx context.Context) error { return i.isReady(ctx, name) })
+		i.injects(t, name)
+	}
+	i.applySet(t, "late")
+	i.injects(t, "late")
+}
+
+// A process that was taken over has the operator's rights.
+func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
+	operator.NeedReplicas(t)
+	config := rest.CopyConfig(cluster.Config())
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + deploy.Namespace + ":" + deploy.ServiceAccount,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + deploy.Namespace, "system:authenticated"},
+	}
+	taken, err := client.New(config, client.Options{Scheme: api.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	evil := admissionregistrationv1.MutatingWebhook{
+		Name:         "evil.example.com",
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://evil.example.com/")},
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{"*"},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"secrets"}},
+		}},
+		NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "no-such-namespace"}},
+		FailurePolicy:           new(admissionregistrationv1.Ignore),
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"},
+	}
+	for _, name := range []string{"aaa-evil", "sidecarset-pods-16"} {
+		object := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.MutatingWebhook{evil}}
+		if err := taken.Create(t.Context(), object); !apierrors.IsForbidden(err) {
+			t.Errorf("making %s: %v, want a refusal", name, err)
+		}
+		validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := taken.Create(t.Context(), validating); !apierrors.IsForbidden(err) {
+			t.Errorf("making the validating %s: %v, want a refusal", name, err)
+		}
+	}
+	// What it may write, the leader puts right, and counts.
+	before := foreign(t)
+	for _, i := range []int{3, entries.Provisional} {
+		name := entries.ConfigurationName(i)
+		stand.Eventually(t, "a write", func(ctx context.Context) error {
+			object := &admissionregistrationv1.MutatingWebhookConfiguration{}
+			if err := taken.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
+				return err
+			}
+			object.Webhooks = append(object.Webhooks, evil)
+			return taken.Update(ctx, object)
+		})
+		stand.Eventually(t, "its end", func(ctx context.Context) error {
+			object := &admissionregistrationv1.MutatingWebhookConfiguration{}
+			if err := api.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
+				return err
+			}
+			for _, w := range object.Webhooks {
+				if w.Name == evil.Name {
+					return fmt.Errorf("%s holds it", name)
+				}
+			}
+			return nil
+		})
+	}
+	stand.Eventually(t, "two more on the metric", func(context.Context) error {
+		if now := foreign(t); now != before+2 {
+			return fmt.Errorf("%d after %d", now, before)
+		}
+		return nil
+	})
+}
+
+// foreign is how many entries of others the leader has removed.
+func foreign(t *testing.T) (count int) {
+	t.Helper()
+	for _, replica := range replicas {
+		count += strings.Count(replica.Log(), "Undid webhook entries")
+	}
+	return count
+}
