@@ -152,8 +152,11 @@ func TestSidecarSetValidatorAllows(t *testing.T) {
 			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: team-a\n  namespaceSelector: {matchLabels: {a: b}}\n",
 			warnings: []string{"spec.namespaceSelector: is ignored beside spec.namespace; remove one of them"},
 		},
-		"a probe with a handler that it does not know": {manifest: strings.Replace(betaManifest, "name: agent", "name: agent, livenessProbe: {novel: {}}", 1)},
-		"members that it does not know":                {manifest: betaManifest + "  novel: [1]\n"},
+		"a probe with a handler that it does not know, with a warning": {
+			manifest: strings.Replace(betaManifest, "name: agent", "name: agent, livenessProbe: {novel: {}}", 1),
+			warnings: []string{"spec.containers[0].livenessProbe.novel: is not known to this operator and injected as it is; remove it if it is a mistake"},
+		},
+		"members that it does not know": {manifest: betaManifest + "  novel: [1]\n"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +331,7 @@ func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
 		"nothing":                                {old, nil},
 		"an image":                               {strings.Replace(old, "busybox:1.36", "busybox:1.37", 1), nil},
 		"a command":                              {strings.Replace(old, "name: agent", "name: agent, command: [x]", 1), []string{"spec.containers[0]: agent: command changed: " + unreachable}},
-		"a member that is not known":             {strings.Replace(old, "name: agent", "name: agent, novel: 1", 1), []string{"spec.containers[0]: agent: novel changed: " + unreachable}},
+		"a member that is not known":             {strings.Replace(old, "name: agent", "name: agent, novel: 1", 1), []string{"spec.containers[0]: agent: novel changed: " + unreachable, "spec.containers[0].novel: is not known to this operator and injected as it is; remove it if it is a mistake"}},
 		"the tag latest, which is pulled always": {strings.Replace(old, "busybox:1.36", "busybox:latest", 1), []string{"spec.containers[0]: agent: imagePullPolicy changed: " + unreachable}},
 	}
 	for name, tc := range tests {

@@ -2,6 +2,7 @@ package validation
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,21 +17,28 @@ import (
 // withoutGuesses drops the complaint that a value lacks all of several members
 // where it has one that this build does not know: that may be the one.
 func withoutGuesses(errs field.ErrorList, object map[string]any) field.ErrorList {
-	unknown := sets.New[string]()
-	spec, _ := object["spec"].(map[string]any)
-	path := field.NewPath("spec")
-	for _, list := range []string{"initContainers", "containers"} {
-		findUnknown(spec[list], reflect.TypeFor[[]appsv1beta1.SidecarContainer](), path.Child(list), unknown)
-	}
-	findUnknown(spec["volumes"], reflect.TypeFor[[]corev1.Volume](), path.Child("volumes"), unknown)
+	having := sets.New[string]()
+	findUnknown(object, func(path *field.Path, _ string, _ map[string]reflect.Type) { having.Insert(path.String()) })
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
-		return err.Type == field.ErrorTypeRequired && unknown.Has(err.Field)
+		return err.Type == field.ErrorTypeRequired && having.Has(err.Field)
 	})
 }
 
-// findUnknown adds the paths of all objects that have a member which their type
-// lacks. Null means absent.
-func findUnknown(value any, t reflect.Type, path *field.Path, unknown sets.Set[string]) {
+// found is told of a member that its object's type lacks: where the object is,
+// what the member is called, and what the type has.
+type found func(path *field.Path, name string, known map[string]reflect.Type)
+
+// findUnknown looks through the parts of a SidecarSet that its schema does not
+// describe. Null means absent.
+func findUnknown(object map[string]any, report found) {
+	spec, path := specOf(object), field.NewPath("spec")
+	for _, list := range []string{"initContainers", "containers"} {
+		findUnknownIn(spec[list], reflect.TypeFor[[]appsv1beta1.SidecarContainer](), path.Child(list), report)
+	}
+	findUnknownIn(spec["volumes"], reflect.TypeFor[[]corev1.Volume](), path.Child("volumes"), report)
+}
+
+func findUnknownIn(value any, t reflect.Type, path *field.Path, report found) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -38,22 +46,28 @@ func findUnknown(value any, t reflect.Type, path *field.Path, unknown sets.Set[s
 	case []any:
 		if t.Kind() == reflect.Slice {
 			for i, elem := range value {
-				findUnknown(elem, t.Elem(), path.Index(i), unknown)
+				findUnknownIn(elem, t.Elem(), path.Index(i), report)
 			}
 		}
 	case map[string]any:
-		if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		if !hasMembers(t) {
 			return
 		}
 		members := membersOf(t)
-		for name, elem := range value {
+		for _, name := range slices.Sorted(maps.Keys(value)) {
 			if known, ok := members[name]; ok {
-				findUnknown(elem, known, path.Child(name), unknown)
-			} else if elem != nil {
-				unknown.Insert(path.String())
+				findUnknownIn(value[name], known, path.Child(name), report)
+			} else if value[name] != nil {
+				report(path, name, members)
 			}
 		}
 	}
+}
+
+// hasMembers reports whether values of a type are objects with members of its
+// own: a struct that says itself how it is read is a text or a number.
+func hasMembers(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
 // membersOf are the types of a struct's members by their name in JSON.

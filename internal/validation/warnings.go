@@ -33,16 +33,23 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	if env.Replaced != nil && spec.UpdateStrategy.Type == appsv1beta1.RollingUpdateSidecarSetStrategyType {
 		w.update(env)
 	}
+	w.unknownMembers(env.Object)
 	return w.list
 }
 
-type warner struct{ list []string }
+type warner struct {
+	list []string
+	// propagates: a container of the SidecarSet mounts with a mountPropagation. Then
+	// its Pods are likely to be of those that mount file systems for others.
+	propagates bool
+}
 
 func (w *warner) add(path *field.Path, format string, args ...any) {
 	w.list = append(w.list, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
 func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
+	w.propagates = slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), propagatesMounts)
 	for i := range spec.InitContainers {
 		w.initContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i))
 	}
@@ -76,7 +83,7 @@ func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	if share := c.ShareVolumeDevicePolicy; share != nil && len(validateShareVolumePolicy(share.Type, path)) > 0 {
 		w.add(path.Child("shareVolumeDevicePolicy", "type"), "%q is unknown and means disabled; use enabled or disabled", share.Type)
 	}
-	if c.ShareVolumePolicy.Type == appsv1beta1.ShareVolumePolicyEnabled && !isPrivileged(&c.Container) {
+	if c.ShareVolumePolicy.Type == appsv1beta1.ShareVolumePolicyEnabled && !isPrivileged(&c.Container) && w.propagates {
 		w.add(path.Child("shareVolumePolicy"), "a Pod that mounts with mountPropagation Bidirectional is refused, since this sidecar is not privileged; do not select such Pods")
 	}
 	for i := range c.TransferEnv {
@@ -93,6 +100,12 @@ func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	if sc := c.SecurityContext; sc != nil && sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount {
 		w.add(path.Child("securityContext", "procMount"), "a Pod without hostUsers false is refused; select only Pods that have it")
 	}
+}
+
+func propagatesMounts(c appsv1beta1.SidecarContainer) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone
+	})
 }
 
 func (w *warner) initContainer(c *appsv1beta1.SidecarContainer, path *field.Path) {

@@ -1,0 +1,96 @@
+package validation
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// mostUnknown is how many unknown members are named.
+const mostUnknown = 10
+
+// unknownMembers names members of containers and volumes that this build does
+// not know. They are kept, because API servers may be newer than the build; and
+// no schema would say so if their names were a mistake.
+func (w *warner) unknownMembers(object map[string]any) {
+	count := 0
+	findUnknown(object, func(path *field.Path, name string, known map[string]reflect.Type) {
+		if count++; count > mostUnknown {
+			return
+		}
+		remedy := "remove it if it is a mistake"
+		if meant := nearest(name, known); meant != "" {
+			remedy = "use " + meant + " if that is meant"
+		}
+		if len(name) > mostCompared {
+			name = name[:mostCompared] + "…"
+		}
+		w.add(path.Child(name), "is not known to this operator and injected as it is; %s", remedy)
+	})
+	if more := count - mostUnknown; more > 0 {
+		w.add(field.NewPath("spec"), "%d more members of containers and volumes are not known to this operator and injected as they are; remove those that are a mistake", more)
+	}
+}
+
+// nearest is the member that a name is likely to mean: one that differs in case
+// or in few letters, or one of that name in a single member's object; "" if there
+// is none.
+func nearest(name string, known map[string]reflect.Type) string {
+	best, least := "", len(name)/3+1 // a mistake in three letters is no other word
+	for _, candidate := range slices.Sorted(maps.Keys(known)) {
+		if d := distance(strings.ToLower(name), strings.ToLower(candidate)); d < least {
+			best, least = candidate, d
+		}
+	}
+	if best != "" {
+		return best
+	}
+	for _, member := range slices.Sorted(maps.Keys(known)) {
+		t := known[member]
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if !hasMembers(t) {
+			continue
+		}
+		if _, ok := membersOf(t)[name]; ok && best != "" {
+			return "" // it may be meant for either
+		} else if ok {
+			best = member + "." + name
+		}
+	}
+	return best
+}
+
+// mostCompared bounds the work for one name; members of Pods are shorter.
+const mostCompared = 64
+
+// distance is how many letters have to be added, removed, replaced or swapped
+// with the next one to make one text of another.
+func distance(a, b string) int {
+	if len(a) > mostCompared || len(b) > mostCompared {
+		return max(len(a), len(b))
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			replaced := last[j-1]
+			if a[i-1] != b[j-1] {
+				replaced++
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, replaced)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,27 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// A name that is a mistake is said to be one: by the operator where the schema
+// lets every name pass, by the API server elsewhere.
+func TestNamesThatAreMistakesAreSaidToBe(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	author := newUser(t, cluster, api, "mistaken", namespace+"/system:aggregate-to-edit")
+	for spec, says := range map[string]string{
+		"selector: {matchLabels: {app: web}}\ncontainers: [{name: mistakes, image: \"example.com/side:v1\", volumeMount: []}]\n": "spec.containers[0].volumeMount: is not known to this operator and injected as it is; use volumeMounts if that is meant",
+		"selector: {matchLabels: {app: web}}\nselectors: {}\ncontainers: [{name: mistakes, image: \"example.com/side:v1\"}]\n":   `unknown field "spec.selectors"`,
+	} {
+		set := newSidecarSet(t, namespace, spec+inNamespace)
+		if err := author.Create(t.Context(), set, client.DryRunAll, client.FieldValidation("Warn")); err != nil {
+			t.Fatal(err)
+		}
+		if told := author.told(); !strings.Contains(told, says) {
+			t.Errorf("the author was told %q, want %q", told, says)
+		}
+	}
+}
