@@ -19,6 +19,7 @@ import (
 
 // compiled holds the parts of a Program that are the same for every Pod.
 type compiled struct {
+	enforced       bool      // nothing that a Pod says about it is believed
 	baseOfCanary   string    // the SidecarSet that this canary replaces, "" for others
 	initContainers []sidecar // sorted by name, equal names in spec order
 	containers     []sidecar // in spec order
@@ -92,6 +93,7 @@ func compileContent(object map[string]any) (*Program, error) {
 	if err := p.nameRevision(); err != nil {
 		return nil, err
 	}
+	p.enforced = appsv1beta1.Enforced(set.Annotations)
 	p.baseOfCanary = appsv1beta1.BaseOfCanary(set.Annotations)
 	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)

@@ -146,6 +146,7 @@ func (c *computation) checkNames() error {
 
 // inject builds the plan for the targets that the Pod does not carry yet.
 func (c *computation) inject() error {
+	c.disbelieve()
 	if err := c.checkTargets(); err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func (c *computation) inject() error {
 	if err := c.addContainers(); err != nil {
 		return err
 	}
-	injects := len(c.plan.Insertions)+len(c.plan.Replacements) > 0
+	injects := len(c.plan.Removals)+len(c.plan.Insertions)+len(c.plan.Replacements) > 0
 	if injects {
 		c.addVolumes()
 		c.addPullSecrets()
@@ -311,11 +312,18 @@ func (c *computation) addVolumes() {
 			continue
 		}
 		for _, v := range t.volumes {
-			if slices.Contains(c.pod.Volumes, v.name) {
+			if owner, first := c.enforcer(v.name); owner != nil && owner != t {
+				c.noteSharedVolume(t, v, owner.Name(), first)
+				continue
+			}
+			if at := slices.Index(c.pod.Volumes, v.name); at >= 0 {
+				if t.enforced {
+					c.plan.Replacements = append(c.plan.Replacements, Edit{SidecarSet: t.Name(), List: Volumes, Index: at, Name: v.name, Body: v.body})
+				}
 				continue
 			}
 			if first := findEdit(c.plan.Insertions[start:], v.name); first != nil {
-				c.noteSharedVolume(t, v, first)
+				c.noteSharedVolume(t, v, first.SidecarSet, first.Body)
 				continue
 			}
 			c.insert(t, Volumes, next, v)
@@ -334,10 +342,10 @@ func findEdit(edits []Edit, name string) *Edit {
 }
 
 // noteSharedVolume tells when two SidecarSets mean different volumes by one name.
-func (c *computation) noteSharedVolume(t *target, v part, first *Edit) {
-	if !bytes.Equal(v.body, first.Body) {
+func (c *computation) noteSharedVolume(t *target, v part, owner string, body json.RawMessage) {
+	if !bytes.Equal(v.body, body) {
 		c.plan.Notes = append(c.plan.Notes, Note{t.Name(), fmt.Sprintf(
-			"volume %q is left out: SidecarSet %q brings a different volume of that name, and the sidecars share it", v.name, first.SidecarSet)})
+			"volume %q is left out: SidecarSet %q brings a different volume of that name, and the sidecars share it", v.name, owner)})
 	}
 }
 

@@ -120,27 +120,35 @@ func (c Candidate) resolve(pod *PodView, choices podstate.RevisionChoices) targe
 
 // choose lets chance decide, unless it has done so for this Pod before. The API
 // server may call several times, and each call has a draw of its own.
+//
+// The Pod's author can have written what was chosen before. An enforced SidecarSet
+// takes it over only where either could have been chosen: the author of a Pod that
+// chance decides about can create it again until it has what he wants, too.
 func (c Candidate) choose(before string) string {
 	recorded := "?" // chosen, and missing: no name of a revision
 	if c.History != nil {
 		recorded = c.History.recordedAs
 	}
-	if before == podstate.ChoseCurrent || before == recorded {
+	share := c.Current.history.share
+	decided := c.Current.enforced && (share <= 0 || share >= 1)
+	if !decided && (before == podstate.ChoseCurrent || before == recorded) {
 		return before
 	}
-	if c.Draw < c.Current.history.share {
+	if c.Draw < share {
 		return recorded
 	}
 	return podstate.ChoseCurrent
 }
 
 // recordChoices remembers what chance decided for the SidecarSets that are
-// injected now.
+// injected now. That of an enforced one about which chance decides nothing is
+// forgotten.
 func (c *computation) recordChoices() {
 	var choices podstate.RevisionChoices
 	for i := range c.targets {
 		t := &c.targets[i]
-		if t.skip != "" || t.choice == "" {
+		forget := t.enforced && t.choice == "" && c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice] != ""
+		if t.skip != "" || t.choice == "" && !forget {
 			continue
 		}
 		if choices == nil {
@@ -151,7 +159,9 @@ func (c *computation) recordChoices() {
 				}
 			}
 		}
-		choices[t.Name()] = t.choice
+		if choices[t.Name()] = t.choice; forget {
+			delete(choices, t.Name())
+		}
 	}
 	if choices != nil {
 		c.annotate(appsv1beta1.AnnotationRevisionChoice, choices.String())

@@ -33,7 +33,12 @@ type members = map[string]any
 // logAt is SidecarSet log with image log:v2 now, and log:v1 as revision log-1.
 func logAt(t *testing.T, revision, update members, draw float64) inject.Candidate {
 	t.Helper()
-	set := fixtures.SidecarSet("log").Container("log", "log:v2").Spec("injectionStrategy", members{"revision": revision}).LatestRevision("log-2")
+	return candidateAt(t, fixtures.SidecarSet("log"), revision, update, draw)
+}
+
+func candidateAt(t *testing.T, set *fixtures.SidecarSetBuilder, revision, update members, draw float64) inject.Candidate {
+	t.Helper()
+	set = set.Container("log", "log:v2").Spec("injectionStrategy", members{"revision": revision}).LatestRevision("log-2")
 	if update != nil {
 		set = set.Spec("updateStrategy", update)
 	}

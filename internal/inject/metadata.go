@@ -5,16 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // patchMetadata carries out patchPodMetadata of the targets in name order. It
-// happens for SidecarSets that bring no container, too.
+// happens for SidecarSets that bring no container, too. Where one is enforced it
+// happens anew for those that the Pod carries: of two that write one annotation
+// the last has to remain the last.
 func (c *computation) patchMetadata() error {
+	enforced := slices.ContainsFunc(c.targets, target.disbelieves)
 	for i := range c.targets {
 		t := &c.targets[i]
-		if t.skip != "" {
+		if t.skip != "" && !(enforced && t.takesPart()) {
 			continue
 		}
 		for _, rule := range t.metadata {

@@ -26,8 +26,13 @@ const (
 // taken or skipped. An empty Plan is a valid answer. Bodies are shared with the
 // Programs: read them, never change them.
 type Plan struct {
-	// Replacements are containers of ours that are out of date. Their indexes
-	// are those of the Pod as it was submitted.
+	// Removals are containers that the Pod says are those of a SidecarSet with the
+	// annotation sidecarset.io/enforce; insertions take their place. They have no
+	// Body. Their indexes, which fall in each list, are those of the Pod as it was
+	// submitted.
+	Removals []Edit
+	// Replacements are containers of ours that are out of date, and volumes of an
+	// enforced SidecarSet. Their indexes are those of the lists without Removals.
 	Replacements []Edit
 	// Insertions follow the replacements. The index of each is its place in the
 	// list once all insertions before it are done.
@@ -88,7 +93,7 @@ type Note struct{ SidecarSet, Message string }
 
 // Empty says that the Plan leaves the Pod as it is.
 func (p Plan) Empty() bool {
-	return len(p.Replacements) == 0 && len(p.Insertions) == 0 && len(p.Annotations) == 0
+	return len(p.Removals) == 0 && len(p.Replacements) == 0 && len(p.Insertions) == 0 && len(p.Annotations) == 0
 }
 
 // Operations renders the plan as JSON patch operations in application order.
@@ -96,7 +101,10 @@ func (p Plan) Empty() bool {
 // containers that this build does not know are never rewritten. A list that the
 // Pod lacks is added whole.
 func (p Plan) Operations() []jsonpatch.Operation {
-	ops := make([]jsonpatch.Operation, 0, len(p.Replacements)+len(p.Insertions)+len(p.Annotations))
+	ops := make([]jsonpatch.Operation, 0, len(p.Removals)+len(p.Replacements)+len(p.Insertions)+len(p.Annotations))
+	for _, e := range p.Removals {
+		ops = append(ops, jsonpatch.NewOperation("remove", e.path(), nil))
+	}
 	for _, e := range p.Replacements {
 		ops = append(ops, jsonpatch.NewOperation("replace", e.path(), e.Body))
 	}
@@ -190,6 +198,13 @@ func (p Plan) Apply(pod map[string]any) (map[string]any, error) {
 		return nil, fmt.Errorf("copying the Pod: %w", err)
 	}
 	spec := member(out, "spec")
+	for _, e := range p.Removals {
+		list := items(spec, e.List)
+		if e.Index >= len(list) {
+			return nil, fmt.Errorf("removing %s[%d]: the Pod has %d", e.List, e.Index, len(list))
+		}
+		spec[string(e.List)] = slices.Delete(list, e.Index, e.Index+1)
+	}
 	for _, e := range p.Replacements {
 		body, list := map[string]any{}, items(spec, e.List)
 		if err := decodeJSON(e.Body, &body); err != nil {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/revision"
@@ -25,11 +26,25 @@ type world struct {
 
 func newWorld(t testing.TB, seed uint64) world {
 	t.Helper()
+	return buildWorld(t, seed, false)
+}
+
+// enforcedWorld is a world in which most SidecarSets are enforced.
+func enforcedWorld(t testing.TB, seed uint64) world {
+	t.Helper()
+	return buildWorld(t, seed, true)
+}
+
+func buildWorld(t testing.TB, seed uint64, enforced bool) world {
+	t.Helper()
 	r := &random{rand.New(rand.NewPCG(seed, 7))}
 	w := world{pod: r.pod(), history: map[string]*inject.Program{}, draws: map[string]float64{}}
 	for i := range 1 + r.IntN(4) {
 		name := fmt.Sprint("set-", i)
 		object := r.sidecarSet(name, i)
+		if enforced && !r.oneIn(3) {
+			object["metadata"].(map[string]any)["annotations"].(map[string]any)[appsv1beta1.AnnotationEnforce] = "true"
+		}
 		w.draws[name] = r.Float64()
 		if !r.oneIn(3) {
 			w.sets = append(w.sets, fixtures.Program(t, object))

@@ -31,6 +31,9 @@ func (c *computation) readRecords() {
 	c.listed = podstate.ParseInjectedList(c.pod.Annotations[appsv1beta1.AnnotationInjectedList])
 	for i := range c.targets {
 		t := &c.targets[i]
+		if t.enforced {
+			continue
+		}
 		t.sameHash = c.hashes.Has(t.Name()) && c.hashes.Hash(t.Name()) == t.Hash
 		if t.skip == "" && t.problem == nil && t.sameHash && carries(c.pod.InitContainers, t.initContainers) && carries(c.pod.Containers, t.containers) {
 			t.skip = SkipInjected
@@ -100,7 +103,7 @@ func (c *computation) writeRecords(injects bool) {
 	for i := range c.targets {
 		if t := &c.targets[i]; t.skip == "" {
 			entry := podstate.HashEntry{
-				UpdateTimestamp: c.now, Hash: t.Hash, SidecarSetName: t.Name(), SidecarList: t.SidecarList,
+				UpdateTimestamp: c.stamp(t), Hash: t.Hash, SidecarSetName: t.Name(), SidecarList: t.SidecarList,
 				ControllerRevision: t.recordedAs,
 			}
 			withImage = append(withImage, entry)
@@ -110,6 +113,7 @@ func (c *computation) writeRecords(injects bool) {
 	}
 	others := podstate.ParseHashes(c.pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])
 	c.recordHotUpgrades()
+	c.forgetUpdates()
 	c.annotate(appsv1beta1.AnnotationHash, c.hashes.Keep(c.keeps).With(withImage...).String())
 	c.annotate(appsv1beta1.AnnotationHashWithoutImage, others.Keep(c.keeps).With(withoutImage...).String())
 }

@@ -14,6 +14,10 @@ func (p Plan) AppendPatch(dst []byte) []byte {
 		return dst
 	}
 	start := len(dst)
+	for _, e := range p.Removals {
+		dst = append(dst, `,{"op":"remove","path":"`...)
+		dst = append(e.appendPath(dst), `"}`...)
+	}
 	for _, e := range p.Replacements {
 		dst = append(dst, `,{"op":"replace","path":"`...)
 		dst = e.appendPath(dst)

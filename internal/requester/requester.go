@@ -31,10 +31,6 @@ const VerbPrivileged = "inject-privileged"
 // only the right to create Pods everywhere counts.
 const MaxNamespaces = 50
 
-// annotationEnforce has the operator believe nothing that a new Pod says about
-// its sidecars.
-const annotationEnforce = "sidecarset.io/enforce"
-
 // Question asks whether the requester may do one thing. An empty Namespace
 // means all of them.
 type Question struct{ Verb, Group, Resource, Name, Namespace string }
@@ -134,7 +130,7 @@ func effective(object map[string]any) map[string]any {
 		}
 	}
 	annotations := member(metadata, "annotations")
-	decides["enforce"] = annotations[annotationEnforce] == "true"
+	decides["enforce"] = annotations[appsv1beta1.AnnotationEnforce] == "true"
 	if annotations[appsv1beta1.AnnotationCanary] == "true" {
 		decides["base"] = annotations[appsv1beta1.AnnotationBase]
 	}

@@ -44,6 +44,16 @@ const (
 	AnnotationTimeoutSeconds = "sidecarset.io/timeout-seconds"
 )
 
+// AnnotationEnforce with the value "true" on a SidecarSet has nothing believed that
+// a new Pod says about it. A Pod that was copied from an injected one, or whose
+// author wants it to look injected, brings sidecars and records along; they are
+// replaced by those of the SidecarSet at every call. "false" is the default.
+const AnnotationEnforce = "sidecarset.io/enforce"
+
+// Enforced says whether annotations are those of a SidecarSet about which new Pods
+// are not believed.
+func Enforced(annotations map[string]string) bool { return annotations[AnnotationEnforce] == "true" }
+
 // Annotations, condition and environment variables on Pods.
 const (
 	// AnnotationInjectedList names the SidecarSets injected into a Pod, sorted

@@ -1,0 +1,96 @@
+package inject
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// disbelieves says that the SidecarSet is injected whatever the Pod says about it.
+func (t target) disbelieves() bool { return t.enforced && t.skip == "" }
+
+// disbelieve takes out of the Pod what it says are sidecars of enforced
+// SidecarSets, so that all that follows sees a Pod that came without them: their
+// place counts as little as their content. A container of such a name that does
+// not say so stays, and is a conflict.
+func (c *computation) disbelieve() {
+	var inits, containers map[string]string // SidecarSets by the names of their sidecars
+	for i := range c.targets {
+		if t := &c.targets[i]; t.disbelieves() {
+			inits, containers = noteOwner(inits, t, t.initContainers), noteOwner(containers, t, t.containers)
+		}
+	}
+	if len(inits)+len(containers) == 0 {
+		return
+	}
+	pod := *c.pod // the view is the caller's
+	pod.InitContainers = c.remove(InitContainers, pod.InitContainers, inits)
+	pod.Containers = c.remove(Containers, pod.Containers, containers)
+	c.pod = &pod
+}
+
+func noteOwner(owners map[string]string, t *target, sidecars []sidecar) map[string]string {
+	for i := range sidecars {
+		if owners == nil {
+			owners = make(map[string]string, len(sidecars))
+		}
+		owners[sidecars[i].name] = t.Name()
+	}
+	return owners
+}
+
+// remove returns the containers that stay, and plans the removal of the others,
+// the last one first.
+func (c *computation) remove(list List, all []ContainerView, owners map[string]string) []ContainerView {
+	claims := func(container ContainerView) bool { return container.Injected && owners[container.Name] != "" }
+	for i, container := range slices.Backward(all) {
+		if claims(container) {
+			c.plan.Removals = append(c.plan.Removals, Edit{SidecarSet: owners[container.Name], List: list, Index: i, Name: container.Name})
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), claims)
+}
+
+// enforcer returns the enforced SidecarSet whose volume of that name the Pod gets,
+// before the Pod's own and those of other SidecarSets, and the volume; nil if none
+// brings one.
+func (c *computation) enforcer(volume string) (*target, json.RawMessage) {
+	for i := range c.targets {
+		t := &c.targets[i]
+		if !t.disbelieves() {
+			continue
+		}
+		if at := slices.IndexFunc(t.volumes, func(v part) bool { return v.name == volume }); at >= 0 {
+			return t, t.volumes[at].body
+		}
+	}
+	return nil, nil
+}
+
+// stamp is when the Pod was given the content. An enforced SidecarSet is recorded
+// at each of the calls of one admission, and keeps the time of the first, so that
+// the calls that follow change nothing. That is all that is taken over.
+func (c *computation) stamp(t *target) time.Time {
+	if t.enforced {
+		entry, _ := c.hashes.Entry(t.Name())
+		if at := entry.UpdateTimestamp; at.After(c.now.Add(-recent)) && !at.After(c.now) {
+			return at
+		}
+	}
+	return c.now
+}
+
+// forgetUpdates drops what the Pod says about in-place updates of enforced
+// SidecarSets. A Pod that is being created has had none.
+func (c *computation) forgetUpdates() {
+	state, present := c.pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]
+	if !present || !slices.ContainsFunc(c.targets, target.disbelieves) {
+		return
+	}
+	c.annotate(appsv1beta1.AnnotationInPlaceUpdateState, podstate.ForgetUpdates(state, func(name string) bool {
+		return slices.ContainsFunc(c.targets, func(t target) bool { return t.disbelieves() && t.Name() == name })
+	}))
+}

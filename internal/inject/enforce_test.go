@@ -1,0 +1,341 @@
+package inject_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+func enforced(set *fixtures.SidecarSetBuilder) map[string]any {
+	return set.Annotation(appsv1beta1.AnnotationEnforce, "true").Map()
+}
+
+// secure is a SidecarSet with one container of each kind and a volume.
+func secure() *fixtures.SidecarSetBuilder {
+	return fixtures.SidecarSet("secure").
+		Container("guard", "guard:v1").Mount("config", "/config").
+		Container("tail", "tail:v1").AfterApp().
+		Container("hot", "hot:v1").With("upgradeStrategy", map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}).
+		Native("proxy", "proxy:v1").BeforeApp().
+		InitContainer("prepare", "prepare:v1").
+		Volume("config")
+}
+
+// A Pod that looks injected in every respect is injected as one that does not.
+func TestEnforcedSidecarSetBelievesNothing(t *testing.T) {
+	plain := app().Obj()
+	want, _ := injected(t, fixtures.Input(t, plain, enforced(secure())), plain)
+
+	forge := func(change func(pod map[string]any)) map[string]any {
+		pod := clone(t, want)
+		change(pod)
+		return pod
+	}
+	old := podstate.HashEntry{UpdateTimestamp: fixtures.Now.Add(-time.Hour), Hash: fixtures.Program(t, enforced(secure())).Hash, SidecarSetName: "secure"}
+	tests := map[string]map[string]any{
+		"its own result": want,
+		"sidecars that do nothing": forge(func(pod map[string]any) {
+			for _, list := range []string{"initContainers", "containers"} {
+				for _, c := range items(pod, list) {
+					if c := c.(map[string]any); c["env"] != nil {
+						c["command"], c["image"] = []any{"sleep", "inf"}, c["image"]
+					}
+				}
+			}
+		}),
+		"variables, and another place for each": forge(func(pod map[string]any) {
+			for _, list := range []string{"initContainers", "containers"} {
+				all := items(pod, list)
+				slices.Reverse(all)
+				for _, c := range all {
+					if c := c.(map[string]any); c["env"] != nil {
+						c["env"] = append(c["env"].([]any), map[string]any{"name": "LD_PRELOAD", "value": "/tmp/x"})
+					}
+				}
+			}
+		}),
+		"only some of them": forge(func(pod map[string]any) {
+			drop(pod, "containers", 0)
+			drop(pod, "initContainers", 0)
+		}),
+		"a volume of that name": forge(func(pod map[string]any) {
+			for _, v := range items(pod, "volumes") {
+				if v := v.(map[string]any); v["name"] == "config" {
+					delete(v, "emptyDir")
+					v["hostPath"] = map[string]any{"path": "/tmp"}
+				}
+			}
+		}),
+		"the other half of a hot-upgrade pair at work": forge(func(pod map[string]any) {
+			for _, c := range items(pod, "containers") {
+				c := c.(map[string]any)
+				switch c["name"] {
+				case "hot-1":
+					c["image"] = "empty:1"
+				case "hot-2":
+					c["image"] = "hot:v1"
+				}
+			}
+			annotate(pod, appsv1beta1.AnnotationWorkingHotUpgradeContainer, `{"hot":"hot-2"}`)
+			annotate(pod, appsv1beta1.AnnotationVersionPrefix+"hot-1", "0")
+		}),
+		"records of its own": forge(func(pod map[string]any) {
+			annotate(pod, appsv1beta1.AnnotationHash, podstate.Hashes{}.With(old).String())
+			annotate(pod, appsv1beta1.AnnotationHashWithoutImage, `{"secure":{"hash":"forged","invented":1}}`)
+			annotate(pod, appsv1beta1.AnnotationInjectedList, "secure")
+		}),
+		"no list at all": forge(func(pod map[string]any) {
+			delete(pod["metadata"].(map[string]any)["annotations"].(map[string]any), appsv1beta1.AnnotationInjectedList)
+		}),
+	}
+	for name, pod := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, _ := injected(t, fixtures.Input(t, pod, enforced(secure())), pod)
+			if diff := cmp.Diff(clone(t, want), clone(t, got)); diff != "" {
+				t.Errorf("the Pod (-as without the forgery +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func annotate(pod map[string]any, key, value string) {
+	pod["metadata"].(map[string]any)["annotations"].(map[string]any)[key] = value
+}
+
+func clone(t *testing.T, object map[string]any) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := json.Unmarshal([]byte(marshal(t, object)), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Without the annotation the same Pod is left as it is.
+func TestPodsAreBelievedByDefault(t *testing.T) {
+	for _, value := range []string{"", "false", "TRUE"} {
+		set := secure()
+		if value != "" {
+			set.Annotation(appsv1beta1.AnnotationEnforce, value)
+		}
+		pod := app().Obj()
+		pod, _ = injected(t, fixtures.Input(t, pod, set.Map()), pod)
+		items(pod, "containers")[0].(map[string]any)["command"] = []any{"sleep", "inf"}
+		if plan, err := inject.Compute(fixtures.Input(t, pod, set.Map())); err != nil || !plan.Empty() {
+			t.Errorf("with %q: %v, %v", value, plan.Operations(), err)
+		}
+	}
+}
+
+func TestEnforcedSidecarSetRefusesAnotherContainerOfItsName(t *testing.T) {
+	pod := app().Container("guard", "mine:v1").Obj()
+	_, err := inject.Compute(fixtures.Input(t, pod, enforced(secure())))
+	if err == nil || !strings.Contains(err.Error(), `the Pod has a container of its own with that name`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// What the Pod says was drawn counts only where chance decides.
+func TestEnforcedSidecarSetIsNotToldWhatWasDrawn(t *testing.T) {
+	partial := members{"revisionName": "log-1", "policy": "Partial"}
+	tests := map[string]struct {
+		partition, claims string
+		draw              float64
+		image             string
+	}{
+		"not the recorded one at 0 %":     {"0%", "log-1", 0, "log:v2"},
+		"not the current one at 100 %":    {"100%", "Current", 0.99, "log:v1"},
+		"in between it is either of them": {"50%", "log-1", 0.99, "log:v1"},
+		"so it is for the current one":    {"50%", "Current", 0, "log:v2"},
+		"not anything else":               {"50%", "log-9", 0, "log:v1"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := app().Annotation(appsv1beta1.AnnotationRevisionChoice, fmt.Sprintf(`{"log":%q}`, tc.claims)).Obj()
+			in := fixtures.Input(t, pod)
+			in.Candidates = []inject.Candidate{candidateAt(t, fixtures.SidecarSet("log").Annotation(appsv1beta1.AnnotationEnforce, "true"), partial, members{"partition": tc.partition}, tc.draw)}
+			got, _ := injected(t, in, pod)
+			at := slices.Index(list(got, "containers"), "log")
+			if image := items(got, "containers")[at].(map[string]any)["image"]; image != tc.image {
+				t.Errorf("image %v, want %v", image, tc.image)
+			}
+		})
+	}
+	pod := app().Annotation(appsv1beta1.AnnotationRevisionChoice, `{"secure":"secure-1","zoo":"zoo-1"}`).
+		Annotation(appsv1beta1.AnnotationInPlaceUpdateState, `{"secure":{"lastContainerStatuses":{"guard":{"imageID":"a"}}},"zoo":{"x":[1, 2]}}`).Obj()
+	got, _ := injected(t, fixtures.Input(t, pod, enforced(secure())), pod)
+	want := map[string]string{appsv1beta1.AnnotationRevisionChoice: `{"zoo":"zoo-1"}`, appsv1beta1.AnnotationInPlaceUpdateState: `{"zoo":{"x":[1, 2]}}`}
+	for key, value := range want {
+		if diff := cmp.Diff(value, annotation(got, key)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+}
+
+// A volume of an enforced SidecarSet comes before those of others, in whatever
+// call.
+func TestEnforcedVolumesComeFirst(t *testing.T) {
+	a := fixtures.SidecarSet("a").Container("a", "a:v1").Mount("config", "/config").VolumeOf("config", "emptyDir", map[string]any{}).Map()
+	b := enforced(fixtures.SidecarSet("b").Container("b", "b:v1").Mount("config", "/config").VolumeOf("config", "configMap", map[string]any{"name": "b"}))
+	for name, calls := range map[string][][]map[string]any{"together": {{a, b}}, "first a": {{a}, {a, b}}, "first b": {{b}, {a, b}}} {
+		t.Run(name, func(t *testing.T) {
+			pod := app().Obj()
+			var plan inject.Plan
+			for _, call := range calls {
+				pod, plan = injected(t, fixtures.Input(t, pod, call...), pod)
+			}
+			at := slices.Index(list(pod, "volumes"), "config")
+			if volume := marshal(t, items(pod, "volumes")[at]); volume != `{"configMap":{"defaultMode":420,"name":"b"},"name":"config"}` {
+				t.Errorf("volume %s", volume)
+			}
+			if name == "together" && (len(plan.Notes) != 1 || plan.Notes[0].SidecarSet != "a") {
+				t.Errorf("notes %v", plan.Notes)
+			}
+		})
+	}
+}
+
+// Of two SidecarSets that write one annotation the last one wins, also after a
+// call that does only the first one anew.
+func TestEnforcedSidecarSetWritesNoAnnotationOverALaterOne(t *testing.T) {
+	a := enforced(fixtures.SidecarSet("a").Container("a", "a:v1").PatchAnnotation("Overwrite", "k", "a"))
+	b := fixtures.SidecarSet("b").Container("b", "b:v1").PatchAnnotation("Overwrite", "k", "b").Map()
+	pod := app().Obj()
+	for range 2 {
+		pod, _ = injected(t, fixtures.Input(t, pod, a, b), pod)
+		if got := annotation(pod, "k"); got != "b" {
+			t.Errorf("annotation %q, want that of b", got)
+		}
+	}
+}
+
+// Laws of worlds in which some SidecarSets are enforced.
+var enforcedLaws = map[string]func(t *testing.T, w world){
+	"injecting twice is injecting once":               checkConverges,
+	"what a Pod claims changes nothing":               checkClaimsChangeNothing,
+	"the order of candidates does not matter":         checkDeterministic,
+	"operations, patch and applied plan say the same": checkRenderings,
+}
+
+func TestEnforcedLaws(t *testing.T) {
+	for name, law := range enforcedLaws {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(120) {
+				if law(t, enforcedWorld(t, seed)); t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+		})
+	}
+}
+
+func FuzzEnforcedLaws(f *testing.F) {
+	f.Add(uint64(0))
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		for _, law := range enforcedLaws {
+			law(t, enforcedWorld(t, seed))
+		}
+	})
+}
+
+// checkConverges has a second call make the Pod that it is given, once more and
+// some seconds later.
+func checkConverges(t *testing.T, w world) {
+	first, ok := compute(t, w)
+	if !ok || mergesMetadataOnly(first) {
+		return
+	}
+	pod := apply(t, first, w.pod)
+	in := w.input(pod)
+	in.Now = in.Now.Add(20 * time.Second)
+	for i := range in.Candidates {
+		in.Candidates[i].Draw = 1 - in.Candidates[i].Draw
+	}
+	again, err := inject.Compute(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPatch(t, again, pod)
+	if diff := cmp.Diff(normalAnnotations(t, pod), normalAnnotations(t, apply(t, again, pod))); diff != "" {
+		t.Errorf("the Pod (-after one call +after two):\n%s", diff)
+	}
+}
+
+// normalAnnotations decodes the annotation that SidecarSets merge JSON into:
+// merging once more may drop a null that stood for what is not there.
+func normalAnnotations(t *testing.T, pod map[string]any) map[string]any {
+	pod = clone(t, pod)
+	annotations, _ := pod["metadata"].(map[string]any)["annotations"].(map[string]any)
+	for _, key := range []string{"k/a~b", "other"} {
+		if text, ok := annotations[key].(string); ok {
+			var value map[string]any
+			if json.Unmarshal([]byte(text), &value) == nil && value != nil {
+				dropNulls(value)
+				annotations[key] = marshal(t, value)
+			}
+		}
+	}
+	return pod
+}
+
+func dropNulls(object map[string]any) {
+	maps.DeleteFunc(object, func(_ string, v any) bool { return v == nil })
+	for key, v := range object {
+		if members, ok := v.(map[string]any); ok {
+			if dropNulls(members); len(members) == 0 {
+				delete(object, key)
+			}
+		}
+	}
+}
+
+// checkClaimsChangeNothing forges in a Pod that enforced SidecarSets have been
+// injected, by the records of a real injection and containers that do nothing.
+func checkClaimsChangeNothing(t *testing.T, w world) {
+	first, ok := compute(t, w)
+	if !ok || mergesMetadataOnly(first) || anyInjected(w.pod) {
+		return
+	}
+	honest := apply(t, first, w.pod)
+	forged := clone(t, honest)
+	owners := map[string]bool{}
+	for _, e := range first.Insertions {
+		if e.List == inject.InitContainers || e.List == inject.Containers {
+			owners[e.Name] = w.enforces(e.SidecarSet)
+		}
+	}
+	for _, l := range []string{"initContainers", "containers"} {
+		all, _ := forged["spec"].(map[string]any)[l].([]any)
+		for _, c := range all {
+			c := c.(map[string]any)
+			if owners[c["name"].(string)] {
+				c["command"], c["image"] = []any{"sleep"}, c["image"]
+				delete(c, "volumeMounts")
+			}
+		}
+	}
+	got, err := inject.Compute(w.input(forged))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(normalAnnotations(t, honest), normalAnnotations(t, apply(t, got, forged))); diff != "" {
+		t.Errorf("the Pod (-honest +forged):\n%s", diff)
+	}
+}
+
+func (w world) enforces(sidecarSet string) bool {
+	return slices.ContainsFunc(w.sets, func(p *inject.Program) bool {
+		return p.Name() == sidecarSet && appsv1beta1.Enforced(p.Set.Annotations)
+	})
+}

@@ -1,0 +1,21 @@
+package podstate
+
+// ForgetUpdates returns the annotation of in-place updates without what it says
+// about the SidecarSets that forgotten names. Nothing is left of a value that
+// cannot be read.
+func ForgetUpdates(value string, forgotten func(sidecarSet string) bool) string {
+	if _, ok := parseImageIDs(value); !ok || value == "null" {
+		return "{}"
+	}
+	dst := []byte{'{'}
+	for sidecarSet, state := range members(value) {
+		if forgotten(sidecarSet) {
+			continue
+		}
+		if len(dst) > 1 {
+			dst = append(dst, ',')
+		}
+		dst = append(append(appendQuoted(dst, sidecarSet), ':'), state...)
+	}
+	return string(append(dst, '}'))
+}
