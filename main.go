@@ -80,7 +80,8 @@ func run(ctx context.Context, o options) error {
 	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return serving.Source.GetCertificate(hello)
 	}
-	watches := webhooks.NewWatchHealth(nil, 0)
+	watches, timeline := webhooks.NewWatchHealth(nil, 0), webhooks.NewTimeline()
+	watches.Tell(timeline)
 	server := webhooks.NewServer(o.server(certificate, ctx.Done()))
 
 	mgr, err := ctrl.NewManager(config, o.manager(watches))
@@ -89,6 +90,9 @@ func run(ctx context.Context, o options) error {
 	}
 	probes, err := o.addPorts(ctx, mgr, certificate)
 	if err != nil {
+		return err
+	}
+	if err := mgr.Add(webhooks.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil)); err != nil {
 		return err
 	}
 	catalog := webhooks.NewCatalog(mgr.GetCache(), webhooks.CatalogOptions{Registry: metrics.Registry})
@@ -106,7 +110,8 @@ func run(ctx context.Context, o options) error {
 	if err := mgr.Add(rivals); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes, timeline: timeline,
+		leave: func(context.Context) error { return nil }}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -127,9 +132,16 @@ func run(ctx context.Context, o options) error {
 	if o.answersWebhooks() {
 		running = after(ctx, o.drainGrace)
 	}
-	err = mgr.Start(running)
-	server.Wait() // its own times bound this
-	return err
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(running) }()
+	select {
+	case err = <-stopped:
+		server.Wait() // its own times bound this
+		return err
+	case err = <-timeline.Restored():
+		// Without draining: what this process would answer meanwhile is not so any more.
+		return errors.Join(err, parts.leave(ctx))
+	}
 }
 
 // after returns a context that ends so long after ctx. As long as the server is
@@ -150,7 +162,9 @@ type parts struct {
 	rivals      *controllers.Rivals
 	watches     *webhooks.WatchHealth
 	probes      *ports.Probes
+	timeline    *webhooks.Timeline
 	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
+	leave       func(context.Context) error
 }
 
 func (p *parts) addControllers() error {
@@ -179,6 +193,7 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 	o := p.options
 	setup := webhooks.Options{
 		Catalog:            p.catalog,
+		Timeline:           p.timeline,
 		Namespace:          o.namespace,
 		RevisionNamespace:  o.revisionNamespace,
 		ExcludedNamespaces: o.excludedNamespaces,
@@ -192,9 +207,11 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
 		setup.Widener = p.podWebhooks
 	}
-	if err := webhooks.Setup(p.mgr, server, setup); err != nil {
+	leave, err := webhooks.Setup(p.mgr, server, setup)
+	if err != nil {
 		return err
 	}
+	p.leave = leave
 	p.probes.AddReadiness("certificate", p.serving.Readiness.Check)
 	return nil
 }

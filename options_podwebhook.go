@@ -74,6 +74,7 @@ func (o *options) podWebhooks(serving *certs.Serving, rivals *controllers.Rivals
 		},
 		Bundle:          serving.Source.Bundle,
 		Certificate:     serving.Readiness.Ready,
+		ServesWebhooks:  o.answersWebhooks(),
 		Rivals:          rivals,
 		Static:          o.podWebhook.mode == podWebhookStatic,
 		ProbeNamespace:  o.podWebhook.probeNamespace,

@@ -17,6 +17,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// An update that only removes a finalizer needs no replica: the webhooks would let
+// it through. Were the spec, labels and annotations not compared, a finalizer would
+// be a way around the checks.
+var notOnlyFinalized = []admissionregistrationv1.MatchCondition{{
+	Name: "not-only-finalized",
+	Expression: "!has(object.metadata.deletionTimestamp) || oldObject == null || " +
+		"has(object.spec) != has(oldObject.spec) || has(object.spec) && object.spec != oldObject.spec || " +
+		"has(object.metadata.labels) != has(oldObject.metadata.labels) || " +
+		"has(object.metadata.labels) && object.metadata.labels != oldObject.metadata.labels || " +
+		"has(object.metadata.annotations) != has(oldObject.metadata.annotations) || " +
+		"has(object.metadata.annotations) && object.metadata.annotations != oldObject.metadata.annotations",
+}}
+
 func TestWebhookConfigurations(t *testing.T) {
 	var mutating admissionregistrationv1.MutatingWebhookConfiguration
 	var validating admissionregistrationv1.ValidatingWebhookConfiguration
@@ -33,7 +46,7 @@ func TestWebhookConfigurations(t *testing.T) {
 	wantMutating := []admissionregistrationv1.MutatingWebhook{
 		{
 			Name: "mutate.sidecarsets.sidecarset.io", ClientConfig: service("/mutate-apps-kruise-io-sidecarset"), Rules: sidecarSets,
-			FailurePolicy: new(admissionregistrationv1.Fail), MatchPolicy: new(admissionregistrationv1.Equivalent),
+			FailurePolicy: new(admissionregistrationv1.Fail), MatchPolicy: new(admissionregistrationv1.Equivalent), MatchConditions: notOnlyFinalized,
 			ReinvocationPolicy: new(admissionregistrationv1.NeverReinvocationPolicy), SideEffects: new(admissionregistrationv1.SideEffectClassNone),
 			TimeoutSeconds: new(int32(10)), AdmissionReviewVersions: []string{"v1"},
 		},
@@ -43,7 +56,7 @@ func TestWebhookConfigurations(t *testing.T) {
 	}
 	wantValidating := []admissionregistrationv1.ValidatingWebhook{{
 		Name: "validate.sidecarsets.sidecarset.io", ClientConfig: service("/validate-apps-kruise-io-sidecarset"), Rules: sidecarSets,
-		FailurePolicy: new(admissionregistrationv1.Fail), MatchPolicy: new(admissionregistrationv1.Equivalent),
+		FailurePolicy: new(admissionregistrationv1.Fail), MatchPolicy: new(admissionregistrationv1.Equivalent), MatchConditions: notOnlyFinalized,
 		SideEffects: new(admissionregistrationv1.SideEffectClassNoneOnDryRun), TimeoutSeconds: new(int32(10)), AdmissionReviewVersions: []string{"v1"},
 	}}
 	if diff := cmp.Diff(wantValidating, validating.Webhooks); diff != "" {

@@ -45,6 +45,8 @@ type PodWebhooksOptions struct {
 	// Certificate says why API servers would not accept the certificate that
 	// is served; nil if they do.
 	Certificate func(context.Context) error
+	// ServesWebhooks says that this process answers webhooks, with that certificate.
+	ServesWebhooks bool
 	// Rivals knows another injector. No SidecarSet is ready while there is one.
 	// Entries are kept all the same, so that nothing is missed when it goes; but
 	// not against another operator of our kind, whose entries have the same names.

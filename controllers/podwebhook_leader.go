@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +30,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/internal/validation"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
@@ -45,6 +47,7 @@ type podWebhookLeader struct {
 	board    *readinessBoard
 	again    chan struct{} // has capacity 1
 
+	calls    callWatch
 	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
 	planned  map[string]plannedEntry // by SidecarSet
@@ -65,9 +68,10 @@ type podWebhookLeader struct {
 type plannedEntry struct {
 	program, history *inject.Program
 
-	entry  entries.Entry
-	err    error // why there is none
-	refuse error // why no Pod can be injected
+	entry   entries.Entry
+	err     error  // why there is none
+	refuse  error  // why no Pod can be injected
+	nothing string // why no Pod can be selected
 }
 
 // firstVersion is the resourceVersion with which the leader first saw a
@@ -171,10 +175,11 @@ func (l *podWebhookLeader) Start(ctx context.Context) error {
 	if _, err := leases.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, _ any) { l.wake() }, DeleteFunc: wake}); err != nil {
 		return fmt.Errorf("watching kind Lease: %w", err)
 	}
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, clock.RealClock{}, l.wake) })
 	if l.probe != nil {
-		var probing sync.WaitGroup
-		defer probing.Wait()
-		probing.Go(func() { l.probe.run(ctx) })
+		asking.Go(func() { l.probe.run(ctx) })
 	}
 	problem := ""
 	for {
@@ -271,6 +276,7 @@ func (l *podWebhookLeader) plan(v *podWebhookView) {
 		known, ok := l.planned[name]
 		if history := v.catalog.History(name); !ok || known.program != program || known.history != history {
 			known = plannedEntry{program: program, history: history, refuse: whyRefused(program, history)}
+			known.nothing = validation.SelectsNothing(&program.Set.Spec, l.webhooks.options.Settings.ExcludedNamespaces)
 			known.entry, known.err = entries.Of(program.Set)
 			l.planned[name] = known
 			l.noteVersion(program)

@@ -219,6 +219,25 @@ func TestASidecarSetThatNoPodCanHaveIsNotReady(t *testing.T) {
 	})
 }
 
+// Ready would promise that the next Pod is injected, and there is none.
+func TestASidecarSetThatCanSelectNoPodIsNotReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		l.webhooks.options.Settings.ExcludedNamespaces = []string{"ours", "kube-system"}
+		set := logSet(1)
+		set.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "kube-system"}}
+		l.sets.(*sidecarSets).swap(set)
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNothingSelected || !strings.Contains(got.Message, "kube-system") {
+			t.Errorf("for an excluded namespace it says %+v", got)
+		}
+		set = logSet(1)
+		set.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}
+		l.sets.(*sidecarSets).swap(set)
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNothingSelected || !strings.Contains(got.Message, "label app") {
+			t.Errorf("for a selector that contradicts itself it says %+v", got)
+		}
+	})
+}
+
 func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
 	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
 		l.webhooks.options.Static = true

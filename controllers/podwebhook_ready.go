@@ -84,6 +84,7 @@ func (b *readinessBoard) replace(ctx context.Context, next map[string]boardEntry
 // judge says of each SidecarSet whether the next Pod will be injected. It
 // reports whether that may change by time alone.
 func (l *podWebhookLeader) judge(ctx context.Context, v *podWebhookView) bool {
+	l.calls.ask(l.barrierToAsk(v))
 	common, blocked := l.commonObstacle(ctx, v)
 	next := make(map[string]boardEntry, len(v.programs))
 	waiting := v.waiting || blocked
@@ -124,7 +125,9 @@ func (l *podWebhookLeader) commonObstacle(ctx context.Context, v *podWebhookView
 		return no(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+
 			appsv1beta1.AnnotationFailurePolicy+" is Ignore. Look at the operator's Pods in namespace "+l.webhooks.options.Settings.Namespace+"."), true
 	}
-	if err := l.webhooks.options.Certificate(ctx); err != nil {
+	// Where other processes serve the webhooks, a call that was answered proves more
+	// than the certificate of this one.
+	if err := l.webhooks.options.Certificate(ctx); err != nil && (l.webhooks.options.ServesWebhooks || !l.calls.proven(v.now)) {
 		reason := appsv1beta1.ReasonCertificateNotTrusted
 		var invalid x509.CertificateInvalidError
 		if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
@@ -132,7 +135,24 @@ func (l *podWebhookLeader) commonObstacle(ctx context.Context, v *podWebhookView
 		}
 		return no(reason, "API servers do not accept the certificate of the webhooks: "+err.Error()), true
 	}
+	if problem := l.calls.problem(l.webhooks.options.Settings.Namespace, v.now); problem != nil {
+		return *problem, true
+	}
 	return status.Readiness{}, false
+}
+
+// barrierToAsk is the configuration by whose barrier API servers are asked whether
+// their calls are answered; "" if there is none.
+func (l *podWebhookLeader) barrierToAsk(v *podWebhookView) string {
+	if l.webhooks.options.Static {
+		return l.webhooks.options.Rivals.StaticBarrier()
+	}
+	for _, c := range l.webhooks.store.current() {
+		if c != nil && entries.Serial(c) > 0 {
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // readiness judges one SidecarSet.
@@ -145,6 +165,9 @@ func (l *podWebhookLeader) readiness(v *podWebhookView, program *inject.Program)
 	entry := planned.entry.Name
 	if known, refused := l.refused[entry]; refused {
 		return no(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+known.message)
+	}
+	if planned.nothing != "" {
+		return no(appsv1beta1.ReasonNothingSelected, planned.nothing+".")
 	}
 	if set.Spec.InjectionStrategy.Paused {
 		return no(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
 )
 
@@ -40,10 +41,11 @@ type Rivals struct {
 	current atomic.Pointer[rival.Injector]
 	listed  atomic.Bool // all configurations have been looked at
 	calls   atomic.Bool // somebody's configuration has Pods sent to us
+	barrier atomic.Bool // one of those has the barrier entry of static mode
 
 	mu     sync.Mutex
 	found  map[string]*rival.Injector // by configuration
-	ours   map[string]bool            // the configurations that have Pods sent to us
+	ours   map[string]bool            // the configurations that have Pods sent to us, and whether they have the barrier entry
 	notify []chan<- struct{}
 }
 
@@ -96,6 +98,15 @@ func (r *Rivals) Problem() string { return r.current.Load().Message() }
 // Pods sent to it, and whether that is known yet.
 func (r *Rivals) StaticEntry() (stands, known bool) { return r.calls.Load(), r.listed.Load() }
 
+// StaticBarrier is the name of the barrier that such a configuration has; "" if it
+// has none, as those of earlier manifests.
+func (r *Rivals) StaticBarrier() string {
+	if r.barrier.Load() {
+		return propagation.StaticBarrier
+	}
+	return ""
+}
+
 // Notify makes every later change send on the channel, without waiting for a
 // receiver. It is called before the manager starts.
 func (r *Rivals) Notify(changed chan<- struct{}) {
@@ -119,6 +130,7 @@ func (r *Rivals) set(ctx context.Context, change func()) {
 	defer r.mu.Unlock()
 	change()
 	called := r.calls.Swap(len(r.ours) > 0)
+	r.barrier.Store(slices.Contains(slices.Collect(maps.Values(r.ours)), true))
 	r.present.Set(float64(len(r.found)))
 	var first *rival.Injector
 	if names := slices.Sorted(maps.Keys(r.found)); len(names) > 0 {
@@ -199,6 +211,6 @@ func (r *Rivals) note(obj any) {
 		r.found[configuration.Name] = injector
 	}
 	if rival.CallsUs(configuration, r.namespace) && !entries.Labelled().Matches(labels.Set(configuration.Labels)) {
-		r.ours[configuration.Name] = true
+		r.ours[configuration.Name] = rival.HasBarrier(configuration, r.namespace)
 	}
 }

@@ -444,6 +444,21 @@ func (c *Catalog) behind(stored Versions) (name string, advanced <-chan struct{}
 	return "", c.advanced
 }
 
+// Ahead returns a SidecarSet that this process has seen in a later version than
+// the stored one, but not later than the list of those that are stored; "" if
+// there is none. No change of a SidecarSet up to the list's version is missing in
+// the list, so there is one only if what was seen is not stored any more.
+func (c *Catalog) Ahead(stored Versions, list uint64) (name string, held uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, version := range stored {
+		if held := c.holds[name]; version < held && held <= list {
+			return name, held
+		}
+	}
+	return "", 0
+}
+
 // announce tells everyone who asked that there is a new snapshot.
 func (c *Catalog) announce() {
 	c.mu.Lock()

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/propagation"
 )
 
@@ -20,9 +18,10 @@ const freshTimeout = 3 * time.Second
 // it asks the API server for the newest, and waits for the Catalog to have seen
 // it. Requests share the question. It is safe for concurrent use.
 type freshness struct {
-	live    client.Reader
-	catalog versionWaiter
-	lists   *shared[struct{}, Versions] // of all SidecarSets
+	live     client.Reader
+	catalog  versionWaiter
+	timeline *Timeline
+	lists    *shared[struct{}, Versions] // of all SidecarSets
 }
 
 // versionWaiter is the part of a Catalog that freshness needs.
@@ -30,14 +29,17 @@ type versionWaiter interface {
 	// WaitFor returns once the snapshot holds SidecarSets in these versions or
 	// later ones, or an error when ctx ends before.
 	WaitFor(ctx context.Context, stored Versions) error
+	// Ahead returns a SidecarSet that the snapshot holds in a later version than
+	// the stored one, but not later than the list; "" if there is none.
+	Ahead(stored Versions, list uint64) (name string, held uint64)
 }
 
 // Versions are resourceVersions of SidecarSets, by name. One does not stand for
 // another: a watch that begins anew with a list tells of them in any order.
 type Versions map[string]uint64
 
-func newFreshness(live client.Reader, catalog versionWaiter) *freshness {
-	f := &freshness{live: live, catalog: catalog}
+func newFreshness(live client.Reader, catalog versionWaiter, timeline *Timeline) *freshness {
+	f := &freshness{live: live, catalog: catalog, timeline: timeline}
 	f.lists = newShared(1, f.list)
 	return f
 }
@@ -57,13 +59,17 @@ func (f *freshness) ensure(ctx context.Context) error {
 	return nil
 }
 
-// list reads the metadata of all SidecarSets as they are stored now.
+// list reads the metadata of all SidecarSets as they are stored now. It fails if
+// that is older than what this process has seen of them: see Timeline.
 func (f *freshness) list(ctx context.Context, _ struct{}) (Versions, error) {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
+	newest := f.timeline.Newest()
+	list := sidecarSetMetadata()
 	if err := f.live.List(ctx, list); err != nil {
+		return nil, err
+	}
+	if err := f.timeline.Check(newest, list.ResourceVersion); err != nil {
 		return nil, err
 	}
 	stored := make(Versions, len(list.Items))
@@ -73,6 +79,12 @@ func (f *freshness) list(ctx context.Context, _ struct{}) (Versions, error) {
 			return nil, fmt.Errorf("reading SidecarSet %s: %w", list.Items[i].Name, err)
 		}
 		stored[list.Items[i].Name] = version
+	}
+	// After a restore, other writes may have brought the list's version up again.
+	if at, err := propagation.ParseVersion(list.ResourceVersion); err == nil {
+		if name, held := f.catalog.Ahead(stored, at); name != "" {
+			return nil, f.timeline.report(&RestoredError{Object: name, Seen: held, Stored: stored[name]})
+		}
 	}
 	return stored, nil
 }

@@ -18,6 +18,7 @@ import (
 type slowLists struct {
 	client.Reader
 	answers chan listAnswer
+	version string // of the lists
 
 	mu           sync.Mutex
 	began        int
@@ -44,6 +45,7 @@ func (s *slowLists) List(ctx context.Context, into client.ObjectList, _ ...clien
 	case <-ctx.Done():
 		return ctx.Err()
 	case answer := <-s.answers:
+		list.ResourceVersion = s.version
 		for i, version := range answer.versions {
 			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "set-" + string(rune('a'+i)), ResourceVersion: version}})
 		}
@@ -75,6 +77,8 @@ func (k *knownVersions) WaitFor(ctx context.Context, stored Versions) error {
 	return nil
 }
 
+func (*knownVersions) Ahead(Versions, uint64) (string, uint64) { return "", 0 }
+
 func (k *knownVersions) versions() []Versions {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -92,7 +96,7 @@ func inFreshBubble(t *testing.T, test func(t *testing.T, a *asking)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &asking{server: &slowLists{answers: make(chan listAnswer)}, catalog: &knownVersions{}}
-		a.freshness = newFreshness(a.server, a.catalog)
+		a.freshness = newFreshness(a.server, a.catalog, NewTimeline())
 		test(t, a)
 	})
 }

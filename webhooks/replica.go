@@ -152,8 +152,12 @@ func (p *Publisher) ready(ctx context.Context) bool {
 	return true
 }
 
-// publishTimeout bounds one write.
-const publishTimeout = 5 * time.Second
+// publishTimeout bounds one write, leaveTimeout the last one of a process that
+// should not go on.
+const (
+	publishTimeout = 5 * time.Second
+	leaveTimeout   = time.Second
+)
 
 func (p *Publisher) publish(ctx context.Context, observed uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
@@ -217,6 +221,15 @@ func (p *Publisher) lose() {
 	p.distrust()
 	p.renewed.Store(nil)
 	p.lease = nil
+}
+
+// Leave deletes the Lease of a process that is about to end without its manager.
+// It may be called while Start runs.
+func (p *Publisher) Leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	lease := propagation.Replica{Name: p.options.Name}.Lease(p.options.Namespace)
+	return client.IgnoreNotFound(p.options.Writer.Delete(ctx, lease))
 }
 
 // withdraw deletes the Lease, so that nobody waits for a replica that has ended.

@@ -39,6 +39,8 @@ type Options struct {
 	// Catalog decides about Pods. It runs on every replica; whoever made it adds
 	// it to the manager.
 	Catalog *Catalog
+	// Timeline notices that the cluster's state was restored.
+	Timeline *Timeline
 	// Namespace is the operator's.
 	Namespace string
 	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
@@ -63,13 +65,14 @@ type Options struct {
 }
 
 // Setup serves all webhooks on server, and adds the server and its readiness to
-// the manager.
-func Setup(mgr ctrl.Manager, server *Server, o Options) error {
+// the manager. leave has the leader not wait for this process any more; it is for
+// one that ends without its manager.
+func Setup(mgr ctrl.Manager, server *Server, o Options) (leave func(context.Context) error, err error) {
 	live := mgr.GetAPIReader()
 	instrumented := instrument(metrics.Registry)
 
 	server.Instrument(metrics.Registry)
-	fresh := newFreshness(live, o.Catalog)
+	fresh := newFreshness(live, o.Catalog, o.Timeline)
 	publisher := newPublisher(mgr, server, o, fresh.ensure)
 	pods := NewPodInjector(PodInjectorOptions{
 		Catalog:            o.Catalog.Current,
@@ -85,7 +88,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	server.RegisterIn(GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
 	minor, err := serverMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	bound := newValueBound()
 	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, bound.before(NewSidecarSetDefaulter())))
@@ -112,15 +115,15 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) error {
 	server.RegisterIn(GroupConversions, PathConvert, instrumented(PathConvert, convert))
 
 	if err := mgr.Add(server); err != nil {
-		return fmt.Errorf("adding the webhook server: %w", err)
+		return nil, fmt.Errorf("adding the webhook server: %w", err)
 	}
 	if err := mgr.Add(publisher); err != nil {
-		return fmt.Errorf("adding the publisher: %w", err)
+		return nil, fmt.Errorf("adding the publisher: %w", err)
 	}
 	for name, check := range map[string]healthz.Checker{"webhook": server.Ready, "webhook-listener": server.StartedChecker()} {
 		o.AddReadiness(name, check)
 	}
-	return nil
+	return publisher.Leave, nil
 }
 
 // newPublisher returns what tells the leader that this replica answers Pods.

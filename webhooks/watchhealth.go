@@ -40,10 +40,13 @@ const WatchSilence = 4 * time.Minute
 // reconnection. Resource versions are not looked at, since the bookmarks of an
 // idle kind repeat one.
 //
-// What it observes comes back soon after API servers did not answer.
+// What it observes comes back soon after API servers did not answer. Silence that
+// ends by a reconnection may be that of a cluster whose state was restored, whose
+// watches stay behind for ever: the Timeline finds out.
 type WatchHealth struct {
-	clock   clock.PassiveClock
-	silence time.Duration
+	clock    clock.PassiveClock
+	silence  time.Duration
+	timeline *Timeline // nil if nothing is told
 
 	mu      sync.Mutex
 	watches []*watchedKind
@@ -51,11 +54,12 @@ type WatchHealth struct {
 
 // watchedKind is one informer's source.
 type watchedKind struct {
-	source toolscache.ListerWatcherWithContext
-	plain  toolscache.ListerWatcher
-	kind   string
-	clock  clock.PassiveClock
-	last   atomic.Int64 // of the last sign of life, in Unix nanoseconds
+	source   toolscache.ListerWatcherWithContext
+	plain    toolscache.ListerWatcher
+	kind     string
+	clock    clock.PassiveClock
+	timeline *Timeline
+	last     atomic.Int64 // of the last sign of life, in Unix nanoseconds
 }
 
 // NewWatchHealth returns a WatchHealth whose NewInformer is for cache.Options.
@@ -69,6 +73,10 @@ func NewWatchHealth(clk clock.PassiveClock, silence time.Duration) *WatchHealth 
 	}
 	return &WatchHealth{clock: clk, silence: silence}
 }
+
+// Tell has the Timeline told of every version of a SidecarSet that comes, and of
+// every list and watch that begins. Call it before anything is observed.
+func (h *WatchHealth) Tell(timeline *Timeline) { h.timeline = timeline }
 
 // CacheOptions are those that the manager's cache needs for what this package
 // and the controllers expect of it: watches are observed, managed fields are
@@ -128,7 +136,7 @@ func kindOf(object runtime.Object) string {
 // Observe wraps a source so that its signs of life are noted under kind. It is
 // for informers and reflectors outside the manager's cache.
 func (h *WatchHealth) Observe(source toolscache.ListerWatcher, kind string) toolscache.ListerWatcher {
-	w := &watchedKind{source: toolscache.ToListerWatcherWithContext(source), plain: source, kind: kind, clock: h.clock}
+	w := &watchedKind{source: toolscache.ToListerWatcherWithContext(source), plain: source, kind: kind, clock: h.clock, timeline: h.timeline}
 	w.touch()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,11 +161,7 @@ func (w *watchedKind) touch() { w.last.Store(w.clock.Now().UnixNano()) }
 
 // List implements the older half of ListerWatcher.
 func (w *watchedKind) List(options metav1.ListOptions) (runtime.Object, error) {
-	list, err := w.plain.List(options) //nolint:staticcheck // part of the interface
-	if err == nil {
-		w.touch()
-	}
-	return list, err
+	return w.listed(w.plain.List(options)) //nolint:staticcheck // part of the interface
 }
 
 // Watch implements the older half of ListerWatcher.
@@ -167,11 +171,24 @@ func (w *watchedKind) Watch(options metav1.ListOptions) (watch.Interface, error)
 
 // ListWithContext lists until that succeeds, which counts.
 func (w *watchedKind) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	list, err := persist(ctx, w.kind, func() (runtime.Object, error) { return w.source.ListWithContext(ctx, options) })
-	if err == nil {
-		w.touch()
+	return w.listed(persist(ctx, w.kind, func() (runtime.Object, error) { return w.source.ListWithContext(ctx, options) }))
+}
+
+func (w *watchedKind) listed(list runtime.Object, err error) (runtime.Object, error) {
+	if err != nil {
+		return list, err
 	}
-	return list, err
+	w.touch()
+	w.see(list)
+	w.timeline.connected()
+	return list, nil
+}
+
+// see tells the Timeline of SidecarSets.
+func (w *watchedKind) see(object runtime.Object) {
+	if w.kind == appsv1beta1.Kind.Kind {
+		w.timeline.see(object)
+	}
 }
 
 // WatchWithContext connects until that succeeds, which counts, and so do all events.
@@ -190,8 +207,12 @@ func (w *watchedKind) follow(events watch.Interface, err error) (watch.Interface
 		return nil, err
 	}
 	w.touch()
+	w.timeline.connected()
 	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
 		w.touch()
+		if event.Type != watch.Error {
+			w.see(event.Object)
+		}
 		return event, true
 	}), nil
 }

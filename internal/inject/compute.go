@@ -180,6 +180,9 @@ func (c *computation) countParts() (n int) {
 type placed struct {
 	*sidecar
 	target *target
+	// at is where it goes: its place, or that of the container before which it is
+	// added, in the list as submitted.
+	at     int
 	insert bool // not in the Pod yet
 }
 
@@ -187,14 +190,14 @@ type placed struct {
 // and containers, in the order of SidecarSets and then of their specs.
 func (c *computation) addContainers() error {
 	var sidecars []placed
-	fresh := 0
+	sets := 0
 	for i := range c.targets {
-		if t := &c.targets[i]; t.skip == "" {
-			fresh++
+		if t := &c.targets[i]; t.takesPart() {
+			sets++
 			sidecars = appendPlaced(sidecars, t, t.initContainers)
 		}
 	}
-	if fresh > 1 { // each Program has its own sorted already
+	if sets > 1 { // each Program has its own sorted already
 		slices.SortStableFunc(sidecars, func(a, b placed) int { return strings.Compare(a.name, b.name) })
 	}
 	err := c.merge(podList{InitContainers, c.pod.InitContainers, kindInit}, podList{Containers, c.pod.Containers, kindContainer}, sidecars)
@@ -203,7 +206,7 @@ func (c *computation) addContainers() error {
 	}
 	sidecars = sidecars[:0]
 	for i := range c.targets {
-		if t := &c.targets[i]; t.skip == "" {
+		if t := &c.targets[i]; t.takesPart() {
 			sidecars = appendPlaced(sidecars, t, t.containers)
 		}
 	}
@@ -225,27 +228,25 @@ type podList struct {
 	kind       string
 }
 
-// merge puts sidecars into one list of the Pod: in place of what we injected
-// there before, else before or after all that the Pod has.
+// merge puts sidecars, which come in order, into one list of the Pod: in place of
+// what we injected there before, else before or after all that the Pod has.
 func (c *computation) merge(in, other podList, sidecars []placed) error {
 	for i := range sidecars {
 		if err := c.replace(in, other, &sidecars[i]); err != nil {
 			return err
 		}
 	}
-	next := 0
+	place(in.containers, sidecars)
+	added := 0
 	for _, before := range []bool{true, false} {
-		if !before {
-			next += len(in.containers)
-		}
 		for _, s := range sidecars {
 			if s.insert && s.before == before {
 				body, err := c.body(s)
 				if err != nil {
 					return err
 				}
-				c.insert(s.target, in.list, next, part{s.name, body})
-				next++
+				c.insert(s.target, in.list, s.at+added, part{s.name, body})
+				added++
 			}
 		}
 	}
@@ -253,17 +254,57 @@ func (c *computation) merge(in, other podList, sidecars []placed) error {
 	return nil
 }
 
+// place finds the places of the sidecars that are added. Those of earlier calls
+// stand first and last in the Pod, unless others were added there since: the new
+// ones go between them, in order.
+func place(containers []ContainerView, sidecars []placed) {
+	stands := func(at int, before bool) bool {
+		return slices.ContainsFunc(sidecars, func(s placed) bool { return !s.insert && s.at == at && s.before == before })
+	}
+	front := 0 // so many stand first
+	for front < len(containers) && stands(front, true) {
+		front++
+	}
+	back := len(containers) // from here on all stand last
+	for back > 0 && stands(back-1, false) {
+		back--
+	}
+	next := 0
+	for i := range sidecars {
+		switch s := &sidecars[i]; {
+		case !s.before:
+		case s.insert:
+			s.at = next
+		case s.at < front:
+			next = max(next, s.at+1)
+		}
+	}
+	next = len(containers)
+	for i := range slices.Backward(sidecars) {
+		switch s := &sidecars[i]; {
+		case s.before:
+		case s.insert:
+			s.at = next
+		case s.at >= back:
+			next = min(next, s.at)
+		}
+	}
+}
+
 // replace decides about a sidecar whose name the Pod may have already.
 func (c *computation) replace(in, other podList, s *placed) error {
-	i := indexOf(in.containers, s.name)
-	if i < 0 {
+	s.at = indexOf(in.containers, s.name)
+	if s.target.skip == SkipInjected {
+		return nil
+	}
+	if s.at < 0 {
 		if indexOf(other.containers, s.name) >= 0 { // a name is unique over both lists
 			return &ConflictError{Kind: in.kind, Name: s.name, First: s.target.Name(), PodKind: other.kind}
 		}
 		s.insert = true
 		return nil
 	}
-	found := &in.containers[i]
+	found := &in.containers[s.at]
 	if !found.Injected {
 		return &ConflictError{Kind: in.kind, Name: s.name, First: s.target.Name(), PodKind: in.kind}
 	}
@@ -275,7 +316,7 @@ func (c *computation) replace(in, other podList, s *placed) error {
 		return err
 	}
 	c.plan.Replacements = append(c.plan.Replacements,
-		Edit{SidecarSet: s.target.Name(), List: in.list, Index: i, Name: s.name, Body: body})
+		Edit{SidecarSet: s.target.Name(), List: in.list, Index: s.at, Name: s.name, Body: body})
 	return nil
 }
 

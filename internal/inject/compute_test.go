@@ -97,6 +97,50 @@ func TestComputeOrders(t *testing.T) {
 	}
 }
 
+// A SidecarSet that a later call injects (another replica answered the first one,
+// or knew less) stands where it would if one call had injected all.
+func TestComputeOrdersWhatALaterCallAdds(t *testing.T) {
+	sets := func(which string) []map[string]any {
+		all := map[rune]*fixtures.SidecarSetBuilder{
+			'a': fixtures.SidecarSet("a").Container("a-front", "i:1").Container("a-back", "i:1").AfterApp().InitContainer("y", "i:1").Native("n", "i:1").BeforeApp(),
+			'b': fixtures.SidecarSet("b").Container("b-front", "i:1").Container("b-back", "i:1").AfterApp().InitContainer("x", "i:1").Native("m", "i:1").BeforeApp(),
+			'c': fixtures.SidecarSet("c").Container("c-front", "i:1").Container("c-back", "i:1").AfterApp().InitContainer("z", "i:1").Native("o", "i:1").BeforeApp(),
+		}
+		var out []map[string]any
+		for _, name := range which {
+			out = append(out, all[name].Map())
+		}
+		return out
+	}
+	for _, calls := range [][]string{{"abc"}, {"c", "bc", "abc"}, {"a", "ac", "abc"}, {"b", "abc"}, {"ac", "abc"}, {"b", "bc", "abc"}} {
+		t.Run(strings.Join(calls, " then "), func(t *testing.T) {
+			pod := app().Obj()
+			for _, call := range calls {
+				pod, _ = injected(t, fixtures.Input(t, pod, sets(call)...), pod)
+			}
+			if diff := cmp.Diff([]string{"m", "n", "o", "migrate", "x", "y", "z"}, list(pod, "initContainers")); diff != "" {
+				t.Errorf("init containers (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"a-front", "b-front", "c-front", "app", "a-back", "b-back", "c-back"}, list(pod, "containers")); diff != "" {
+				t.Errorf("containers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What the user, or another webhook, has put before our sidecars stays before them.
+func TestComputeOrdersAmongItsOwnOnly(t *testing.T) {
+	pod := app().Obj()
+	pod, _ = injected(t, fixtures.Input(t, pod, fixtures.SidecarSet("b").Container("b", "i:1").Map()), pod)
+	spec := pod["spec"].(map[string]any)
+	spec["containers"] = append([]any{map[string]any{"name": "first", "image": "i:1"}}, spec["containers"].([]any)...)
+	both := []map[string]any{fixtures.SidecarSet("b").Container("b", "i:1").Map(), fixtures.SidecarSet("c").Container("c", "i:1").Map()}
+	pod, _ = injected(t, fixtures.Input(t, pod, both...), pod)
+	if diff := cmp.Diff([]string{"c", "first", "b", "app"}, list(pod, "containers")); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+}
+
 func objects(builders []*fixtures.SidecarSetBuilder) []map[string]any {
 	out := make([]map[string]any, len(builders))
 	for i, b := range builders {
@@ -301,7 +345,7 @@ func TestComputeOnPodsThatCarryUs(t *testing.T) {
 		},
 		"an init container that is missing comes back": {
 			set: full(), edit: func(pod map[string]any) { drop(pod, "initContainers", 1) },
-			verbs: []string{"add /spec/initContainers/2"}, stamps: true,
+			verbs: []string{"add /spec/initContainers/1"}, stamps: true,
 		},
 		"without a record all is replaced": {
 			set: full(), edit: func(pod map[string]any) {
@@ -368,7 +412,7 @@ func TestComputeAddsASecondSidecarSetToAnInjectedPod(t *testing.T) {
 	in := fixtures.Input(t, pod, log().Map(), fixtures.SidecarSet("mesh").Container("mesh", "mesh:v1").Map())
 	in.Now = fixtures.Now.Add(time.Hour)
 	got, plan := injected(t, in, pod)
-	if diff := cmp.Diff([]string{"mesh", "log", "app"}, list(got, "containers")); diff != "" {
+	if diff := cmp.Diff([]string{"log", "mesh", "app"}, list(got, "containers")); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]inject.Skip{{SidecarSet: "log", Reason: inject.SkipInjected}}, plan.Skipped); diff != "" {

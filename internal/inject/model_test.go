@@ -178,22 +178,51 @@ func (m *model) run() (*corev1.Pod, error) {
 type modelContainer struct {
 	corev1.Container
 	before bool
+	there  bool // the Pod has it
 }
 
+// mergeModel replaces what is there and has the first and the last containers of
+// the Pod, as far as they are sidecars of ours on their side, take the others in.
 func mergeModel(has []corev1.Container, add []modelContainer) []corev1.Container {
-	var before, after []corev1.Container
-	for _, c := range add {
-		at := slices.IndexFunc(has, func(h corev1.Container) bool { return h.Name == c.Name })
-		switch {
-		case at >= 0:
-			has[at] = c.Container
-		case c.before:
-			before = append(before, c.Container)
-		default:
-			after = append(after, c.Container)
+	rank := func(name string, before bool) int {
+		return slices.IndexFunc(add, func(c modelContainer) bool { return c.Name == name && c.before == before })
+	}
+	front := slices.IndexFunc(has, func(h corev1.Container) bool { return rank(h.Name, true) < 0 })
+	if front < 0 {
+		front = len(has)
+	}
+	back := len(has)
+	for back > front && rank(has[back-1].Name, false) >= 0 {
+		back--
+	}
+	first, own, last := slices.Clone(has[:front]), has[front:back], slices.Clone(has[back:])
+	for i, c := range add {
+		for _, list := range [][]corev1.Container{first, own, last} {
+			if at := slices.IndexFunc(list, func(h corev1.Container) bool { return h.Name == c.Name }); at >= 0 {
+				list[at] = c.Container
+				add[i].there = true
+			}
 		}
 	}
-	return slices.Concat(before, has, after)
+	for i, c := range add {
+		if c.before && !c.there { // behind all that come before it
+			at := len(first)
+			for at > 0 && rank(first[at-1].Name, true) > i {
+				at--
+			}
+			first = slices.Insert(first, at, c.Container)
+		}
+	}
+	for i, c := range slices.Backward(add) {
+		if !c.before && !c.there { // in front of all that come behind it
+			at := 0
+			for at < len(last) && rank(last[at].Name, false) < i {
+				at++
+			}
+			last = slices.Insert(last, at, c.Container)
+		}
+	}
+	return slices.Concat(first, own, last)
 }
 
 func (m *model) checkNames(lists ...[]modelContainer) {
@@ -313,7 +342,7 @@ func (m *model) sidecar(s *appsv1beta1.SidecarContainer, init bool) []modelConta
 	}
 	before := s.PodInjectPolicy == "BeforeAppContainer"
 	if s.UpgradeStrategy.UpgradeType != "HotUpgrade" || init && (s.RestartPolicy == nil || *s.RestartPolicy != "Always") {
-		return []modelContainer{{*c, before}}
+		return []modelContainer{{Container: *c, before: before}}
 	}
 	first, second := c.DeepCopy(), c.DeepCopy()
 	first.Name, second.Name, second.Image = c.Name+"-1", c.Name+"-2", s.UpgradeStrategy.HotUpgradeEmptyImage
@@ -324,7 +353,7 @@ func (m *model) sidecar(s *appsv1beta1.SidecarContainer, init bool) []modelConta
 		}
 		slices.SortFunc(one.Env[len(one.Env)-2:], func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
 	}
-	return []modelContainer{{*first, before}, {*second, before}}
+	return []modelContainer{{Container: *first, before: before}, {Container: *second, before: before}}
 }
 
 func (m *model) sourceName(t appsv1beta1.TransferEnvVar) string {

@@ -40,6 +40,11 @@ const (
 	AnnotationBarrier = "sidecarset.io/barrier-serial"
 )
 
+// StaticBarrier is the name in the path of the barrier entry that an administrator
+// keeps with --pod-webhook=static. Its serial never changes: it tells that calls are
+// answered, and nothing else.
+const StaticBarrier = "static"
+
 // BarrierPath is the path of the barrier entry of a configuration object.
 func BarrierPath(configuration string, serial int64) string {
 	return PathBarrier + configuration + "/" + strconv.FormatInt(serial, 10)

@@ -80,6 +80,16 @@ func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespa
 	})
 }
 
+// HasBarrier says whether a configuration has the barrier entry of static mode call
+// the operator in our namespace.
+func HasBarrier(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
+	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+		configuration, _, ok := propagation.ParseBarrierPath(pathOf(&w))
+		service := w.ClientConfig.Service
+		return ok && configuration == propagation.StaticBarrier && (service == nil || service.Namespace == ourNamespace)
+	})
+}
+
 func coversPods(rule admissionregistrationv1.RuleWithOperations) bool {
 	return (slices.Contains(rule.Operations, admissionregistrationv1.Create) || slices.Contains(rule.Operations, admissionregistrationv1.OperationAll)) &&
 		slices.ContainsFunc(rule.APIGroups, func(group string) bool { return group == "" || group == "*" }) &&

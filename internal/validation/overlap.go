@@ -92,11 +92,15 @@ type demand struct {
 
 func satisfiable(wanted map[string]*demand) bool {
 	for _, d := range wanted {
-		if d.absent && d.present || d.among != nil && d.among.Difference(d.except).Len() == 0 {
+		if !d.satisfiable() {
 			return false
 		}
 	}
 	return true
+}
+
+func (d *demand) satisfiable() bool {
+	return !(d.absent && d.present) && (d.among == nil || d.among.Difference(d.except).Len() > 0)
 }
 
 // collect adds what one selector demands. It reports whether anything can match.

@@ -27,6 +27,9 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 			w.add(path.Child("namespaceSelector"), "names %s, whose Pods are never injected; the operator's administrator can change the excluded namespaces", namespace)
 		}
 	}
+	if reason := SelectsNothing(spec, env.ExcludedNamespaces); reason != "" && len(w.list) == 0 {
+		w.list = append(w.list, reason)
+	}
 	w.spec(spec, path)
 	w.warnAboutVersion(spec, env.ServerMinor)
 	w.list = append(w.list, warnAboutConflicts(set, env.Others)...)

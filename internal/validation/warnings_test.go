@@ -19,6 +19,7 @@ func TestWarnings(t *testing.T) {
 		"kube-system":                   {`namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}`, []string{excluded}},
 		"kube-system among others":      {`namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [web, kube-system]}]}`, []string{excluded}},
 		"every namespace but this one":  {`namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}`, nil},
+		"a selector against itself":     {`selector: {matchLabels: {app: web}, matchExpressions: [{key: app, operator: DoesNotExist}]}`, []string{"spec.selector: no Pod can be selected, because what it asks of label app contradicts itself; correct it"}},
 		"another label with that value": {`namespaceSelector: {matchLabels: {name: kube-system}}`, nil},
 
 		"4.8: an unknown upgradeType":                     {`containers: [{name: a, image: b, upgradeStrategy: {upgradeType: Warm}}]`, []string{`spec.containers[0].upgradeStrategy.upgradeType: "Warm" is unknown and means ColdUpgrade; use ColdUpgrade or HotUpgrade`}},

@@ -115,6 +115,9 @@ const (
 	// ReasonPaused says that spec.injectionStrategy.paused keeps new Pods from
 	// being injected.
 	ReasonPaused = "Paused"
+	// ReasonNothingSelected says that the selectors can select no Pod: they
+	// contradict themselves, or name excluded namespaces only.
+	ReasonNothingSelected = "NothingSelected"
 	// ReasonNoReplica says that no replica of the operator answers webhooks.
 	ReasonNoReplica = "NoReplica"
 	// ReasonReplicaLagging says that a replica does not know this generation yet.

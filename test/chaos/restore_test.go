@@ -1,0 +1,272 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// restoring is a cluster of the test's own whose etcd goes back to a backup: what
+// other tests use would not survive that.
+type restoring struct {
+	cluster  *stand.Cluster
+	operator *deploy.Operator
+	sets     dynamic.ResourceInterface
+	replicas []*deploy.Replica
+	args     [][]string // flags, by replica
+}
+
+// newRestoring starts a control plane and replicas, one for each list of flags.
+func newRestoring(t *testing.T, layout deploy.Layout, args ...[]string) *restoring {
+	t.Helper()
+	operator.NeedReplicas(t)
+	c, err := stand.Start(stand.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &restoring{cluster: c, args: args}
+	if r.operator, err = deploy.InstallLayout(t.Context(), c, layout); err != nil {
+		t.Fatal(err)
+	}
+	untyped, err := dynamic.NewForConfig(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sets = untyped.Resource(appsv1beta1.GroupVersion.WithResource("sidecarsets"))
+	r.replicas = make([]*deploy.Replica, len(args))
+	t.Cleanup(func() {
+		for _, replica := range r.replicas {
+			if replica != nil {
+				replica.Process.Stop()
+				checkLog(t, replica)
+			}
+		}
+	})
+	for i := range args {
+		r.start(t.Context(), t, i)
+	}
+	for i := range r.replicas {
+		r.join(t.Context(), t, i)
+	}
+	return r
+}
+
+func (r *restoring) start(ctx context.Context, t *testing.T, i int) {
+	t.Helper()
+	replica, err := r.operator.StartReplicaUnready(ctx, i+1, r.args[i]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.replicas[i] = replica
+}
+
+func (r *restoring) join(ctx context.Context, t *testing.T, i int) {
+	t.Helper()
+	err := r.replicas[i].AwaitReady(ctx)
+	if err == nil && !strings.Contains(strings.Join(r.args[i], " "), "--role=controller") {
+		err = r.operator.AddEndpoint(ctx, r.replicas[i])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// apply creates or changes SidecarSets.
+func (r *restoring) apply(t *testing.T, image string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		stand.Eventually(t, "SidecarSet "+name, func(ctx context.Context) error {
+			set := newSet(name, metav1.NamespaceDefault, podLabels(name))
+			set.Object["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = image
+			_, err := r.sets.Apply(ctx, name, set, metav1.ApplyOptions{FieldManager: "test", Force: true})
+			return err
+		})
+	}
+}
+
+// image is what a new Pod of a SidecarSet gets; "" if it gets nothing.
+func (r *restoring) image(ctx context.Context, name string) (string, error) {
+	pod, err := r.operator.Clients.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, NewPod(podLabels(name)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return "", err
+	}
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == name {
+			return pod.Spec.Containers[i].Image, nil
+		}
+	}
+	return "", nil
+}
+
+// awaitImage waits until each of the next Pods of a SidecarSet gets that image.
+func (r *restoring) awaitImage(t *testing.T, name, want string) {
+	t.Helper()
+	stand.Eventually(t, "Pods of SidecarSet "+name, func(ctx context.Context) error {
+		for range 2 * len(r.replicas) {
+			if got, err := r.image(ctx, name); err != nil || got != want {
+				return fmt.Errorf("the image is %q (%w), want %q", got, err, want)
+			}
+		}
+		return nil
+	})
+}
+
+func (r *restoring) awaitReady(t *testing.T, name string) {
+	t.Helper()
+	stand.Eventually(t, "SidecarSet "+name+" to be ready", func(ctx context.Context) error {
+		object, err := r.sets.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		set := &appsv1beta1.SidecarSet{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set); err != nil {
+			return err
+		}
+		return isReady(set)
+	})
+}
+
+// backup copies what etcd has on disk while etcd stands still.
+func (r *restoring) backup(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := r.cluster.Signal(t.Context(), "etcd", "STOP"); err != nil {
+		t.Fatal(err)
+	}
+	err := os.CopyFS(filepath.Join(dir, "etcd"), os.DirFS(filepath.Join(r.cluster.Dir, "etcd")))
+	if err := errors.Join(err, r.cluster.Signal(t.Context(), "etcd", "CONT")); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "etcd")
+}
+
+// restore does what an administrator does: API server and etcd are stopped, the
+// copy is put in the place of what there is, and both are started.
+func (r *restoring) restore(t *testing.T, backup string) {
+	t.Helper()
+	data := filepath.Join(r.cluster.Dir, "etcd")
+	for _, step := range []func() error{
+		func() error { return r.cluster.Kill(t.Context(), "kube-apiserver-1") },
+		func() error { return r.cluster.Kill(t.Context(), "etcd") },
+		func() error { return os.RemoveAll(data) },
+		func() error { return os.CopyFS(data, os.DirFS(backup)) },
+		func() error { return r.cluster.Restart(t.Context(), "etcd") },
+		func() error { return r.cluster.Restart(t.Context(), "kube-apiserver-1") },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// revive starts those that have ended, as a kubelet does, until each has said that
+// it ended because of the restore.
+func (r *restoring) revive(t *testing.T) {
+	t.Helper()
+	noticed, began := make([]bool, len(r.replicas)), make([]bool, len(r.replicas))
+	stand.Eventually(t, "every replica to notice", func(ctx context.Context) error {
+		var left []string
+		for i, replica := range r.replicas {
+			if began[i] {
+				continue
+			}
+			if replica.Running() {
+				left = append(left, replica.Name)
+				continue
+			}
+			// A leader may have lost its lease in the outage. It has seen nothing of
+			// what came before when it is started again after the restore.
+			switch log := replica.Log(); {
+			case strings.Contains(log, "restored from a backup"):
+				noticed[i] = true
+			case !strings.Contains(log, "leader election lost"):
+				t.Errorf("%s has ended:\n%s", replica.Name, replica.Tail(30))
+			}
+			r.start(t.Context(), t, i)
+			began[i] = true
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("%q go on with what they have seen", left)
+		}
+		return nil
+	})
+	for i := range r.replicas {
+		r.join(t.Context(), t, i)
+	}
+	if !slices.Contains(noticed, true) {
+		t.Error("no replica has noticed")
+	}
+}
+
+// After a restore the cluster's versions begin again below those that were seen.
+// Watches stay silent then, and snapshots hold what is not stored any more: every
+// process has to start anew, by itself.
+func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
+	layouts := map[string]func(t *testing.T) *restoring{
+		"default": func(t *testing.T) *restoring {
+			return newRestoring(t, deploy.Default, steadyLeases, steadyLeases)
+		},
+		"hardened": func(t *testing.T) *restoring {
+			if scaled(true, false) {
+				t.Skip("SKIP: only by make chaos")
+			}
+			return newRestoring(t, deploy.Hardened, []string{"--role=webhook"}, []string{"--role=webhook"}, append([]string{"--role=controller"}, steadyLeases...))
+		},
+	}
+	for name, begin := range layouts {
+		t.Run(name, func(t *testing.T) {
+			r := begin(t)
+			r.apply(t, "example.com/sidecar:v1", "kept", "changed")
+			r.awaitReady(t, "changed")
+			backup := r.backup(t)
+
+			// What the backup does not have.
+			r.apply(t, "example.com/sidecar:v2", "changed", "lost")
+			r.awaitImage(t, "changed", "example.com/sidecar:v2")
+			r.awaitImage(t, "lost", "example.com/sidecar:v2")
+			for i := range scaled(200, 2000) {
+				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}}
+				if _, err := r.operator.Clients.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), config, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			r.restore(t, backup)
+			answers := time.Now()
+			r.revive(t)
+			ready := time.Since(answers)
+			r.awaitImage(t, "changed", "example.com/sidecar:v1")
+			r.awaitImage(t, "kept", "example.com/sidecar:v1")
+			r.awaitImage(t, "lost", "")
+			r.apply(t, "example.com/sidecar:v3", "changed", "new")
+			r.awaitImage(t, "changed", "example.com/sidecar:v3")
+			r.awaitImage(t, "new", "example.com/sidecar:v3")
+			injected := time.Since(answers)
+			for _, set := range []string{"kept", "changed", "new"} {
+				r.awaitReady(t, set)
+			}
+			report(t, "after the API server answers: all replicas anew and ready %s, Pods as stored and new SidecarSets injected %s, all Ready %s",
+				rounded(ready), rounded(injected), rounded(time.Since(answers)))
+		})
+	}
+}

@@ -1,0 +1,230 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// versionedLists is an API server whose etcd is at a version, or does not answer.
+type versionedLists struct {
+	client.Reader
+	version uint64
+	err     error
+	lists   int
+	begins  func() // is called when a list begins
+}
+
+func (v *versionedLists) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(options)
+	list, ok := into.(*metav1.PartialObjectMetadataList)
+	if !ok || list.Kind != "SidecarSetList" || o.Limit != 1 || o.Raw != nil {
+		return errors.New("a list of something else, or of more than is needed, or not a quorum read")
+	}
+	v.lists++
+	version := v.version
+	if v.begins != nil {
+		v.begins()
+	}
+	list.ResourceVersion = strconv.FormatUint(version, 10)
+	return v.err
+}
+
+// checking runs a TimelineCheck in a bubble.
+func checking(t *testing.T, test func(t *testing.T, timeline *Timeline, server *versionedLists)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		timeline, server := NewTimeline(), &versionedLists{version: 100}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- NewTimelineCheck(timeline, server, nil).Start(ctx) }()
+		synctest.Wait()
+		test(t, timeline, server)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// restored is what the Timeline says, nil if nothing.
+func (t *Timeline) said() error {
+	synctest.Wait()
+	select {
+	case err := <-t.Restored():
+		return err
+	default:
+		return nil
+	}
+}
+
+func TestVersionsThatGoBackwardsAreNoticed(t *testing.T) {
+	tests := map[string]struct {
+		happens func(*Timeline, *versionedLists)
+		want    bool
+	}{
+		"nothing changes":                   {func(*Timeline, *versionedLists) {}, false},
+		"other objects are written":         {func(_ *Timeline, s *versionedLists) { s.version = 200 }, false},
+		"a SidecarSet is written and seen":  {func(l *Timeline, s *versionedLists) { s.version = 101; l.See("101") }, false},
+		"API servers do not answer":         {func(_ *Timeline, s *versionedLists) { s.version, s.err = 0, errors.New("connection refused") }, false},
+		"versions are no numbers":           {func(l *Timeline, _ *versionedLists) { l.See("abc") }, false},
+		"the state is from before a list":   {func(_ *Timeline, s *versionedLists) { s.version = 99 }, true},
+		"the state is from before an event": {func(l *Timeline, s *versionedLists) { s.version = 120; l.See("130") }, true},
+		"a watch is ahead of a list under way": {func(l *Timeline, s *versionedLists) {
+			s.begins = func() { l.See("150") } // comes after the list was read, and before its answer
+			s.version = 140
+		}, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			checking(t, func(t *testing.T, timeline *Timeline, server *versionedLists) {
+				tc.happens(timeline, server)
+				if server.begins != nil {
+					timeline.connected()
+					<-time.After(timelinePause)
+					synctest.Wait()
+					server.begins, server.version = nil, 150
+				}
+				<-time.After(timelineInterval)
+				err := timeline.said()
+				if got := err != nil; got != tc.want {
+					t.Errorf("it says %v", err)
+				}
+				var restored *RestoredError
+				if tc.want && (!errors.As(err, &restored) || restored.Stored != server.version || !strings.Contains(err.Error(), "restored from a backup")) {
+					t.Errorf("it says %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A watch that begins after API servers were away is the first sign.
+func TestAWatchThatBeginsAnewIsAskedAboutAtOnce(t *testing.T) {
+	checking(t, func(t *testing.T, timeline *Timeline, server *versionedLists) {
+		watches := NewWatchHealth(nil, 0)
+		watches.Tell(timeline)
+		observed := toolscache.ToListerWatcherWithContext(watches.Observe(sidecarSetSource{}, "SidecarSet"))
+		<-time.After(timelinePause)
+		synctest.Wait()
+		before := server.lists
+		events, err := observed.WatchWithContext(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer events.Stop()
+		synctest.Wait()
+		if server.lists != before+1 {
+			t.Errorf("%d lists", server.lists-before)
+		}
+		for range 2 {
+			<-events.ResultChan()
+		}
+		if got := timeline.Newest(); got != 170 {
+			t.Errorf("after an object of version 160 and a bookmark of 170 the newest is %d", got)
+		}
+		if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || timeline.Newest() != 180 {
+			t.Errorf("after a list of version 180 the newest is %d; %v", timeline.Newest(), err)
+		}
+		server.version = 300 // for what is asked after the test
+	})
+}
+
+// Other kinds may be in another etcd.
+func TestVersionsOfOtherKindsAreNotCompared(t *testing.T) {
+	timeline, watches := NewTimeline(), NewWatchHealth(nil, 0)
+	watches.Tell(timeline)
+	observed := toolscache.ToListerWatcherWithContext(watches.Observe(sidecarSetSource{}, "Lease"))
+	if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || timeline.Newest() != 0 {
+		t.Errorf("the newest version is %d; %v", timeline.Newest(), err)
+	}
+}
+
+func TestWatchesThatAreCutAllTheTimeAreAskedAboutOnceASecond(t *testing.T) {
+	checking(t, func(t *testing.T, timeline *Timeline, server *versionedLists) {
+		before := server.lists
+		for range 1000 {
+			timeline.connected()
+			<-time.After(10 * time.Millisecond)
+		}
+		if got := server.lists - before; got < 9 || got > 11 {
+			t.Errorf("%d lists in 10 s", got)
+		}
+	})
+}
+
+// sidecarSetSource has a list of version 180, and a watch with an object of version
+// 160 and a bookmark of 170.
+type sidecarSetSource struct{}
+
+func (sidecarSetSource) List(metav1.ListOptions) (runtime.Object, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetResourceVersion("180")
+	return list, nil
+}
+
+func (sidecarSetSource) Watch(metav1.ListOptions) (watch.Interface, error) {
+	events := watch.NewFakeWithChanSize(2, false)
+	for version, kind := range map[string]watch.EventType{"160": watch.Modified, "170": watch.Bookmark} {
+		object := newSidecarSet()
+		object.SetResourceVersion(version)
+		events.Action(kind, object)
+	}
+	return events, nil
+}
+
+// Pods on the fresh path, and SidecarSets that are checked, are refused until the
+// process has ended.
+func TestFreshRefusesWhatIsOlderThanWhatWasSeen(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		a.timeline.See("50")
+		a.server.version = "40"
+		done := a.request(t.Context())
+		a.answer("7")
+		if err := <-done; !errors.As(err, new(*RestoredError)) {
+			t.Errorf("a request got %v", err)
+		}
+		if err := a.timeline.said(); err == nil {
+			t.Error("the process goes on")
+		}
+	})
+}
+
+// Other writes have brought the version of lists up again.
+func TestFreshRefusesASidecarSetThatIsOlderThanTheOneItHolds(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		catalog := NewCatalog(nil, CatalogOptions{})
+		catalog.holds = Versions{"set-a": 30, "gone": 20}
+		a.freshness.catalog = catalog
+		for _, tc := range []struct {
+			list, stored string
+			want         bool
+		}{
+			{"60", "7", true},   // a change of version 30 cannot be missing in a list of version 60
+			{"29", "7", false},  // it came after the list
+			{"60", "30", false}, // it is the one that is stored
+		} {
+			a.timeline = NewTimeline()
+			a.server.version = tc.list
+			done := a.request(t.Context())
+			a.answer(tc.stored)
+			err := a.timeline.said()
+			if got := err != nil; got != tc.want {
+				t.Errorf("a list of version %s with one of %s: %v", tc.list, tc.stored, err)
+			}
+			<-done
+		}
+	})
+}
