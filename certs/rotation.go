@@ -106,6 +106,7 @@ func (r *Rotator) step(ctx context.Context) error {
 		return err
 	}
 	r.notice(ctx, secret.UID, stored.Signing.Certificate)
+	kept, left := r.found(secret, stored)
 	stored = s.keepTrusted(stored, now)
 	r.follow(stored.Next)
 	r.postpone(ctx, stored.Postponed(now))
@@ -122,7 +123,7 @@ func (r *Rotator) step(ctx context.Context) error {
 	if err := r.store(ctx, secret, due); err != nil {
 		return err
 	}
-	r.noticeFound(ctx, secret, due)
+	r.noticeFound(ctx, kept, left, due.retireAll())
 	log.FromContext(ctx).Info("Updated the CA", "Secret", s.secretRef(), "step", step,
 		"issuer", due.Signing.Certificate.Subject.CommonName, "notAfter", due.Signing.Certificate.NotAfter)
 	return nil
@@ -151,35 +152,38 @@ func (r *Rotator) postpone(ctx context.Context, reason error) {
 	}
 }
 
-// noticeFound tells people that somebody has put certificates into ca.crt. Versions before FormatAnnotation did not record which ones
-// they had put there.
-func (r *Rotator) noticeFound(ctx context.Context, secret *corev1.Secret, now Authority) {
+// found counts the certificates that somebody has put into ca.crt: those that are kept, and those that are left out. Versions before
+// FormatAnnotation did not record which ones they had put there.
+func (r *Rotator) found(secret *corev1.Secret, stored Authority) (kept, left int) {
 	if _, ok := secret.Annotations[FormatAnnotation]; !ok {
+		return 0, 0
+	}
+	served := r.source.served.Load() // its CA has signed before, if another one does now
+	for _, f := range stored.Old {
+		if f.Found && (served == nil || !f.Equal(served.issuer)) {
+			kept++
+		}
+	}
+	written, _ := ParseBundle(secret.Data[bundleKey])
+	for _, cert := range written {
+		if !slices.ContainsFunc(stored.Bundle(), cert.Equal) {
+			left++
+		}
+	}
+	return kept, left
+}
+
+// noticeFound tells people that somebody has put certificates into ca.crt.
+func (r *Rotator) noticeFound(ctx context.Context, kept, left int, until time.Time) {
+	if kept+left == 0 {
 		return
 	}
 	s := r.source
-	written, _ := ParseBundle(secret.Data[bundleKey])
-	known := parseFormer(secret.Annotations[FormerAnnotation])
-	served := s.served.Load() // its CA has signed before, if another one does now
-	kept, dropped := 0, 0
-	for _, cert := range written {
-		_, ours := known[fingerprint(cert)]
-		switch {
-		case ours || slices.ContainsFunc(now.current(), cert.Equal) || served != nil && served.issuer.Equal(cert):
-		case now.isFormer(cert):
-			kept++
-		default:
-			dropped++
-		}
-	}
-	if kept+dropped == 0 {
-		return
-	}
 	authorityRepairs.WithLabelValues("added").Inc()
-	note := fmt.Sprintf("Somebody has put %d certificates into %s: %d are trusted until %s, and %d are left out, because they are no CAs or more than %d former CAs or %d bytes",
-		kept+dropped, bundleKey, kept, now.retireAll().UTC().Format(time.RFC3339), dropped, maxFormer, maxBundle)
+	note := fmt.Sprintf("Somebody has put %d certificates into %s: %d are trusted until %s at the latest, and %d are left out, because they are no CAs or more than %d former CAs or %d bytes",
+		kept+left, bundleKey, kept, until.UTC().Format(time.RFC3339), left, maxFormer, maxBundle)
 	s.opts.warn(s.secretReference(), ReasonTrustAdded, "Rotate", note)
-	log.FromContext(ctx).Info("Somebody has put certificates into the CA bundle", "Secret", s.secretRef(), "trusted", kept, "leftOut", dropped)
+	log.FromContext(ctx).Info("Somebody has put certificates into the CA bundle", "Secret", s.secretRef(), "trusted", kept, "leftOut", left)
 }
 
 // repair puts a CA in place of one that cannot be used. Somebody who repairs it by hand at the same time wins.

@@ -185,8 +185,10 @@ func rotateUnderFire(t *testing.T, random *rand.Rand) {
 
 func TestRotationStepByStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newAPIServer(t, manifests()...)
-		leader, follower := newReplica(t, server, shortLived(), targets()...), newReplica(t, server, shortLived(), targets()...)
+		server, told := newAPIServer(t, manifests()...), &reasons{}
+		opts := shortLived()
+		opts.Events = told
+		leader, follower := newReplica(t, server, opts, targets()...), newReplica(t, server, shortLived(), targets()...)
 		leader.start(t)
 		follower.start(t)
 		leader.lead(t)
@@ -222,6 +224,9 @@ func TestRotationStepByStep(t *testing.T) {
 			if list, _ := certs.ParseBundle([]byte(bundle)); len(list) != 1 || list[0].Equal(first) {
 				t.Errorf("%s still holds the old CA", place)
 			}
+		}
+		if len(told.seen) > 0 {
+			t.Errorf("events are %q, want none: nothing is unusual", told.seen)
 		}
 		checkError(t, follower.readiness.Ready(t.Context()), "")
 	})

@@ -25,30 +25,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/conformance"
 )
-
-// constrainedCA may sign for names of example.org only, as CAs of companies do.
-func constrainedCA(t *testing.T, now time.Time) certs.KeyPair {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(365 * day), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, PermittedDNSDomains: []string{"example.org"}, PermittedDNSDomainsCritical: true,
-	}
-	template.Subject.CommonName = "company"
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certs.KeyPair{Certificate: cert, Key: key}
-}
 
 // putCA writes a pair into the Secret as a person does.
 func putCA(t *testing.T, server client.Client, ca certs.KeyPair) {
@@ -73,7 +51,7 @@ func TestCAThatCannotSignForUsIsNotFollowed(t *testing.T) {
 		pass(2 * time.Second)
 		before := getAuthority(t, server, time.Now())
 
-		putCA(t, server, constrainedCA(t, time.Now()))
+		putCA(t, server, conformance.ConstrainedCA(t, time.Now()))
 		checkError(t, follower.source.Refresh(t.Context()), "tls.crt cannot sign for "+host+": x509: a root or intermediate certificate is not authorized to sign for this name")
 		pass(5 * time.Hour) // longer than a leaf is valid
 		fresh := newReplica(t, server, hourly(), targets()...)
@@ -96,7 +74,7 @@ func TestCAThatCannotSignForUsIsNotFollowed(t *testing.T) {
 // Where no replica remembers another CA, the Secret is left alone: it may serve somebody else.
 func TestCAThatCannotSignForUsAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, told := newAPIServer(t, append(manifests(), secretOf(t, certs.Authority{Signing: constrainedCA(t, time.Now())}))...), &reasons{}
+		server, told := newAPIServer(t, append(manifests(), secretOf(t, certs.Authority{Signing: conformance.ConstrainedCA(t, time.Now())}))...), &reasons{}
 		before := getSecret(t, server)
 		opts := hourly()
 		opts.Events = told

@@ -28,6 +28,7 @@ import (
 type proxy struct {
 	server *httptest.Server
 	fault  atomic.Pointer[fault] // nil: none
+	ahead  atomic.Int64          // by how much the API server's clock seems to be ahead
 
 	mu      sync.Mutex
 	watches map[*http.Request]func() // what ends each of the watches
@@ -57,6 +58,12 @@ func startProxy(t *testing.T) (*proxy, []string) {
 		ErrorLog:      log.New(io.Discard, "", 0), // of what it is told to do
 	}
 	p := &proxy{watches: map[*http.Request]func(){}}
+	reverse.ModifyResponse = func(r *http.Response) error {
+		if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
+			r.Header.Set("Date", date.Add(time.Duration(p.ahead.Load())).Format(http.TimeFormat))
+		}
+		return nil
+	}
 	p.server = httptest.NewUnstartedServer(p.handle(reverse))
 	p.server.EnableHTTP2 = true
 	p.server.Config.ErrorLog = reverse.ErrorLog
@@ -115,6 +122,9 @@ func (p *proxy) handle(next http.Handler) http.HandlerFunc {
 func (p *proxy) impose(f fault) { p.fault.Store(&f) }
 
 func (p *proxy) lift() { p.fault.Store(nil) }
+
+// seem has replicas see an API server whose clock is ahead.
+func (p *proxy) seem(ahead time.Duration) { p.ahead.Store(int64(ahead)) }
 
 // cutWatches ends all watches in the middle.
 func (p *proxy) cutWatches() {

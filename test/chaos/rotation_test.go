@@ -3,6 +3,8 @@ package chaos
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -49,6 +52,8 @@ func TestCertificatesChangeUnderLoad(t *testing.T) {
 	d.phase(t, "Secret deleted", func() { deleteSecret(t) })
 	d.phase(t, "Secret corrupted", func() { corruptSecret(t) })
 	d.phase(t, "Secret written by somebody else", func() { d.replaceSecret(t) })
+	d.phase(t, "Secret written with a CA that may not sign for us", func() { rejectSecret(t) })
+	d.phase(t, "asked to rotate all the time", func() { d.rotateWithoutEnd(t, scaled(5*time.Second, time.Minute)) })
 	d.end(t)
 }
 
@@ -170,6 +175,47 @@ func (d *drill) replaceSecret(t *testing.T) {
 		return d.observer.serves(foreign.Signing.Certificate.SubjectKeyId)
 	})
 	awaitEvent(t, certs.ReasonForeignCA)
+}
+
+// rejectSecret puts in a CA with name constraints. The one from before is put
+// back, and leaves are issued by it.
+func rejectSecret(t *testing.T) {
+	before := caSecret(t)
+	company := conformance.ConstrainedCA(t, time.Now())
+	key, err := x509.MarshalPKCS8PrivateKey(company.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	updateCASecret(t, func(secret *corev1.Secret) {
+		secret.Data[corev1.TLSCertKey] = certs.EncodeBundle([]*x509.Certificate{company.Certificate})
+		secret.Data[corev1.TLSPrivateKeyKey] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+	})
+	stand.Eventually(t, "the CA from before", func(context.Context) error {
+		if now := caSecret(t); !sharesCA(before, now) {
+			return errors.New("another one signs")
+		}
+		return nil
+	})
+}
+
+// rotateWithoutEnd asks for the next rotation as soon as one has begun, while
+// leaves live for longer: what is trusted stays small.
+func (d *drill) rotateWithoutEnd(t *testing.T, lasts time.Duration) {
+	biggest := 0
+	before := d.observer.count().authorities
+	for end := time.Now().Add(lasts); time.Now().Before(end); {
+		annotateCASecret(t, certs.RotateAnnotation, "now")
+		bundle, err := certs.ParseBundle(caSecret(t).Data["ca.crt"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		biggest = max(biggest, len(bundle))
+		<-time.After(100 * time.Millisecond)
+	}
+	report(t, "asked to rotate ten times a second for %s: CAs=%d trusted at a time=%d", lasts, d.observer.count().authorities-before, biggest)
+	if biggest > 10 {
+		t.Errorf("%d CAs were trusted at a time, want 10 at most: the one that signs, the next one and 8 former ones", biggest)
+	}
 }
 
 func caSecret(t *testing.T) *corev1.Secret {

@@ -3,6 +3,11 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"strings"
@@ -191,6 +196,30 @@ func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // Set has the clock be ahead of the real one.
 func (c *Clock) Set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
+
+// ConstrainedCA returns a CA that may sign for names of example.org only, as
+// CAs of companies are restricted to theirs.
+func ConstrainedCA(t *testing.T, now time.Time) certs.KeyPair {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "company"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(365 * 24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, PermittedDNSDomains: []string{"example.org"}, PermittedDNSDomainsCritical: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs.KeyPair{Certificate: cert, Key: key}
+}
 
 // Ahead is a clock that is ahead of the real one.
 type Ahead struct {
