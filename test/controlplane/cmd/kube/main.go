@@ -19,10 +19,10 @@ import (
 	"strings"
 	_ "time/tzdata" // CronJobs may name a time zone, and the machine may lack the database.
 
+	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl: credential plugins
 	"k8s.io/component-base/cli"
-	"k8s.io/component-base/logs"
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
@@ -45,7 +45,7 @@ var components = map[string]func() int{
 	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
-	"kubelet":                 func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
+	"kubelet":                 func() int { return cli.Run(kubeletCommand()) },
 	"kubectl":                 runKubectl,
 }
 
@@ -63,10 +63,20 @@ func main() {
 	os.Exit(run())
 }
 
-// runKubectl sets the log level before the command is built, because building
-// it already reads plugins and preferences and may log.
+// kubeletCommand calls the kubelet's constructor, which takes a context since
+// Kubernetes 1.34.
+func kubeletCommand() *cobra.Command {
+	switch construct := any(kubelet.NewKubeletCommand).(type) {
+	case func() *cobra.Command:
+		return construct()
+	case func(context.Context) *cobra.Command:
+		return construct(context.Background())
+	default:
+		panic(fmt.Sprintf("the kubelet's constructor is a %T, which this program does not know", construct))
+	}
+}
+
 func runKubectl() int {
-	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err) // prints and exits with kubectl's own code
 	}
