@@ -1,10 +1,13 @@
-# syntax=docker/dockerfile:1
-
-# A static binary in an image that holds nothing else: no shell, no package
-# manager, no root, no file besides. Both bases may be replaced, where images have
-# to begin with one of your own:
+# A static binary and the licences of what it is built from, in an image that
+# holds nothing else: no shell, no package manager, no root. Both bases may be
+# replaced, where images have to begin with one of your own:
 #   docker build --build-arg BASE=registry.example.com/base:v1 .
-ARG GO_IMAGE=golang:1.26
+#
+# scratch is no image and has no digest. The other base is named by its tag, which
+# can be moved. To pin it, look up the digest once and pass it on:
+#   docker buildx imagetools inspect --format '{{.Manifest.Digest}}' golang:1.26.8
+#   docker build --build-arg GO_IMAGE=golang:1.26.8@sha256:... .
+ARG GO_IMAGE=golang:1.26.8
 ARG BASE=scratch
 
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
@@ -20,6 +23,7 @@ RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
     go build -buildvcs=false -trimpath -ldflags="-s -w -X main.version=${VERSION}" -o /sidecarset-operator .
 
 FROM ${BASE}
+COPY NOTICES /NOTICES
 COPY --from=build /sidecarset-operator /sidecarset-operator
 USER 65532:65532
 # Webhooks, metrics, probes.

@@ -344,3 +344,32 @@ func TestFlowSchemas(t *testing.T) {
 		t.Errorf("the priority level is %+v", level.Spec)
 	}
 }
+
+// A registry that cannot exist: what nobody has named is pulled from nowhere.
+func TestImagesHaveToBeNamed(t *testing.T) {
+	for name, layout := range layouts {
+		for _, deployment := range all[appsv1.Deployment](t, layout.path, "Deployment") {
+			for _, c := range deployment.Spec.Template.Spec.Containers {
+				if c.Image != "registry.invalid/sidecarset-operator:set-me" {
+					t.Errorf("%s: %s runs %s", name, deployment.Name, c.Image)
+				}
+			}
+		}
+	}
+}
+
+func TestTheImageCarriesTheLicencesOfItsParts(t *testing.T) {
+	for file, want := range map[string]string{
+		"../Dockerfile":    "\nCOPY NOTICES /NOTICES\n",
+		"../.dockerignore": "\n!NOTICES\n",
+		"../NOTICES":       "\nk8s.io/api v",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %q", file, want)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// The only node of a cluster can be drained where the operator is installed for
+// that. In the default layout the last replica stays, and with it the node.
+func TestDrainOfTheOnlyNode(t *testing.T) {
+	one, err := stand.Start(stand.Options{Full: true, Nodes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := one.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	kubectl := func(args ...string) (string, error) { return one.Kubectl(t.Context(), "", args...) }
+	install := func(layout string) {
+		t.Helper()
+		for _, args := range [][]string{
+			{"apply", "--server-side", "-k", filepath.Join(deploy.Root(), layout)},
+			{"-n", deploy.Namespace, "rollout", "status", "deployment/sidecarset-operator", "--timeout=60s"},
+		} {
+			if _, err := kubectl(args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	drain := func(timeout string) error {
+		_, err := kubectl("drain", "node-0", "--ignore-daemonsets", "--timeout="+timeout)
+		return err
+	}
+
+	install("config/overlays/single-node")
+	if pods, err := kubectl("-n", deploy.Namespace, "get", "pods", "-o", "name"); err != nil || strings.Count(pods, "pod/") != 1 {
+		t.Errorf("the Pods are %q, %v", pods, err)
+	}
+	if err := drain("60s"); err != nil {
+		t.Errorf("single-node: %v", err)
+	}
+	if _, err := kubectl("uncordon", "node-0"); err != nil {
+		t.Fatal(err)
+	}
+	install("config/default")
+	if err := drain("8s"); err == nil || !strings.Contains(err.Error(), "disruption budget") {
+		t.Errorf("default: %v", err)
+	}
+}
