@@ -102,15 +102,9 @@ func (r *SidecarSetReconciler) becameReady(object *unstructured.Unstructured) bo
 }
 
 // describes says whether what was counted with a Program may be written to an
-// object: it must be the same object, and not be about a generation before the
-// one that its status already speaks of. A status that speaks of a generation
-// which the object has not reached was not written by us, and is corrected.
+// object: it must be about the same generation of the same object.
 func describes(program *inject.Program, object *unstructured.Unstructured) bool {
-	observed, _, err := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
-	if err != nil || program.Set.UID != object.GetUID() {
-		return false
-	}
-	return program.Set.Generation >= observed || observed > object.GetGeneration()
+	return program.Set.UID == object.GetUID() && program.Set.Generation == object.GetGeneration()
 }
 
 // observed says whether the status already speaks of a generation.

@@ -154,9 +154,14 @@ func TestReconcileNamesTheGenerationThatWasCounted(t *testing.T) {
 	r := newRig(t, 1)
 	r.pods.feed(t, webPod(1))
 	r.store.cached.SetGeneration(2)
+	if r.reconcile(t); r.store.writes() != 0 {
+		t.Errorf("%d writes with counters of generation 1", r.store.writes())
+	}
+	r.sets.swap(logSet(2))
+	r.knows(t, 2)
 	r.reconcile(t)
-	if got := r.storedStatus(t).ObservedGeneration; got != 1 {
-		t.Errorf("observedGeneration = %d, want 1", got)
+	if got := r.storedStatus(t).ObservedGeneration; got != 2 {
+		t.Errorf("observedGeneration = %d, want 2", got)
 	}
 }
 

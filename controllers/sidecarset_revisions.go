@@ -33,7 +33,8 @@ type revisionKeeper struct {
 	namespace string
 }
 
-// record keeps the history of a SidecarSet. If it returns a revision, that one
+// record keeps the history of a SidecarSet, of the generation that the Pods were
+// counted with. If it returns a revision, that one
 // records the content which the Pods were counted with, and it was tried to
 // delete what is too old, even if there is an error as well.
 func (r *SidecarSetReconciler) record(ctx context.Context, object *unstructured.Unstructured, n counted) (*status.Revision, error) {
@@ -45,17 +46,20 @@ func (r *SidecarSetReconciler) record(ctx context.Context, object *unstructured.
 	if previous.CollisionCount != nil {
 		collisions = *previous.CollisionCount
 	}
-	recorded, err := r.revisions.keep(ctx, n.Program, collisions, n.Revisions)
+	spec, err := inject.SpecOf(object.Object)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := r.revisions.keep(ctx, n.Program, spec, collisions, n.Revisions)
 	if err != nil {
 		err = fmt.Errorf("recording SidecarSet %s: %w", object.GetName(), err)
 	}
 	return recorded, err
 }
 
-// keep makes the content of a Program the newest revision and deletes those
-// beyond the limit that nobody needs.
-func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, collisions int32, inUse []podstate.Name) (*status.Revision, error) {
-	spec, _ := program.Object["spec"].(map[string]any)
+// keep makes the content of a Program, whose spec is given, the newest revision
+// and deletes those beyond the limit that nobody needs.
+func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec map[string]any, collisions int32, inUse []podstate.Name) (*status.Revision, error) {
 	data, err := revision.Data(spec)
 	if err != nil {
 		return nil, err

@@ -81,16 +81,20 @@ func (a *revisionAPI) stored(t *testing.T) []appsv1.ControllerRevision {
 // logProgram is SidecarSet "log" with one container of that image.
 func logProgram(image string) *inject.Program {
 	set := logSet(1)
-	return &inject.Program{Set: set, Hash: "h1", HashWithoutImage: "hw", Object: map[string]any{
-		"spec": map[string]any{"containers": []any{map[string]any{"name": "log", "image": image}}},
-	}}
+	set.Spec.Containers[0].Image = image
+	return &inject.Program{Set: set, Hash: "h1", HashWithoutImage: "hw"}
+}
+
+// specOf is the spec of logProgram(image).
+func specOf(image string) map[string]any {
+	return map[string]any{"containers": []any{map[string]any{"name": "log", "image": image}}}
 }
 
 // recorded is the revision of logProgram(image), as number.
 func recorded(t *testing.T, image string, number int64, collisions int32) *appsv1.ControllerRevision {
 	t.Helper()
 	program := logProgram(image)
-	data, err := revision.Data(program.Object["spec"].(map[string]any))
+	data, err := revision.Data(specOf(image))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +105,7 @@ func TestKeepAdoptsWhatTheCacheHasNotSeen(t *testing.T) {
 	own := recorded(t, "log:1", 1, 0)
 	api := newRevisionAPI(own)
 	api.behind = true
-	got, err := api.keeper().keep(t.Context(), logProgram("log:1"), 0, nil)
+	got, err := api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0, nil)
 	if err != nil || got.Name != own.Name || got.CollisionCount != 0 || len(api.stored(t)) != 1 {
 		t.Errorf("%v, %v; %d revisions", got, err, len(api.stored(t)))
 	}
@@ -111,7 +115,7 @@ func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
 	foreign := recorded(t, "log:1", 4, 0)
 	foreign.OwnerReferences[0].UID = "set-0"
 	api := newRevisionAPI(foreign)
-	got, err := api.keeper().keep(t.Context(), logProgram("log:1"), 0, nil)
+	got, err := api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0, nil)
 	want := recorded(t, "log:1", 1, 1)
 	if err != nil || got.Name != want.Name || got.CollisionCount != 1 {
 		t.Fatalf("%v, %v; want %s", got, err, want.Name)
@@ -121,7 +125,7 @@ func TestKeepAvoidsTheRevisionOfADeletedNamesake(t *testing.T) {
 		t.Errorf("stored: %v", api.stored(t))
 	}
 	// From then on it is found by content, whatever the count says.
-	got, err = api.keeper().keep(t.Context(), logProgram("log:1"), 0, nil)
+	got, err = api.keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0, nil)
 	if err != nil || got.Name != want.Name || len(api.stored(t)) != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -134,7 +138,7 @@ func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
 		foreign.OwnerReferences[0].UID = "set-0"
 		taken = append(taken, foreign)
 	}
-	if got, err := newRevisionAPI(taken...).keeper().keep(t.Context(), logProgram("log:1"), 0, nil); err == nil {
+	if got, err := newRevisionAPI(taken...).keeper().keep(t.Context(), logProgram("log:1"), specOf("log:1"), 0, nil); err == nil {
 		t.Errorf("recorded as %v", got)
 	}
 }
@@ -159,7 +163,7 @@ func TestKeepReportsWhatItCouldNotDelete(t *testing.T) {
 	api.fail = errors.New("refused")
 	program := logProgram("log:2")
 	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
-	got, err := api.keeper().keep(t.Context(), program, 0, nil)
+	got, err := api.keeper().keep(t.Context(), program, specOf("log:2"), 0, nil)
 	if !errors.Is(err, api.fail) || got == nil {
 		t.Errorf("%v, %v; want the revision and the error", got, err)
 	}
@@ -183,7 +187,7 @@ func TestKeepSparesWhatPodsRun(t *testing.T) {
 	api := newRevisionAPI(all...)
 	program := logProgram("log:4")
 	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
-	got, err := api.keeper().keep(t.Context(), program, 0, []podstate.Name{podstate.MakeName(names[1])})
+	got, err := api.keeper().keep(t.Context(), program, specOf("log:4"), 0, []podstate.Name{podstate.MakeName(names[1])})
 	if err != nil {
 		t.Fatalf("keep: %v", err)
 	}

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,13 +32,18 @@ import (
 )
 
 // minRebuildPause is the shortest time between two rebuilds; a longer one
-// follows a rebuild that took long, so that rebuilding never takes more than a
-// fifth of a core however many objects change. The first change after a quiet
-// time is visible at once.
+// follows a rebuild that took long, so that rebuilding takes no more than a
+// fifth of a core however many objects change, unless it takes longer than a
+// quarter of a second. The first change after a quiet time is visible at once.
 const (
 	minRebuildPause = 5 * time.Millisecond
+	maxRebuildPause = time.Second
 	rebuildShare    = 4
 )
+
+func pauseAfter(rebuild time.Duration) time.Duration {
+	return min(max(minRebuildPause, rebuildShare*rebuild), maxRebuildPause)
+}
 
 // CatalogOptions is what a Catalog needs besides the cache.
 type CatalogOptions struct {
@@ -91,7 +97,8 @@ type pendingChanges struct {
 
 // compiledSet is a SidecarSet in the version that was compiled last.
 type compiledSet struct {
-	content string          // what it said then
+	content contentHash     // what it said then
+	bytes   int             // estimate of what is kept of it, here and by the informer
 	program *inject.Program // nil if the object is beyond use
 	err     error
 }
@@ -236,7 +243,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.clock.After(max(minRebuildPause, rebuildShare*took)):
+		case <-c.clock.After(pauseAfter(took)):
 		}
 		select {
 		case <-ctx.Done():
@@ -315,9 +322,12 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 		if known, ok := c.compiled[name]; ok && known.content == content {
 			continue
 		}
-		next := compiledSet{content: content}
+		next := compiledSet{content: content, bytes: storedBytes(object)}
 		if next.program, next.err = inject.Compile(object.Object); next.err != nil {
 			logger.Error(next.err, "SidecarSet cannot be used as it is stored", "SidecarSet", name, "resourceVersion", object.GetResourceVersion())
+		}
+		if next.program != nil {
+			next.bytes += next.program.Bytes()
 		}
 		c.compiled[name] = next
 		differ = true
@@ -325,15 +335,18 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 	return differ
 }
 
+type contentHash [sha256.Size]byte
+
 // contentOf identifies what decides about Pods. Of the status that is only which
 // revision the content is recorded as: counters change with every Pod. The custom
 // version is a label to clients of v1alpha1, which change it without another
 // generation.
-func contentOf(object *unstructured.Unstructured) string {
+func contentOf(object *unstructured.Unstructured) contentHash {
 	status, _ := object.Object["status"].(map[string]any)
-	spec, _ := object.Object["spec"].(map[string]any)
-	return fmt.Sprint(object.GetUID(), object.GetGeneration(), object.GetDeletionTimestamp(), object.GetAnnotations(),
-		spec["customVersion"], status["observedGeneration"], status["latestRevision"], status["collisionCount"])
+	hash := sha256.New()
+	fmt.Fprintln(hash, object.GetUID(), object.GetGeneration(), object.GetDeletionTimestamp(), object.GetAnnotations(),
+		object.Object["spec"], status["observedGeneration"], status["latestRevision"], status["collisionCount"])
+	return contentHash(hash.Sum(nil))
 }
 
 // applyNamespaces reports whether labels of any Namespace differ. Snapshots
@@ -364,8 +377,10 @@ func (c *Catalog) applyNamespaces(changes map[string]*metav1.PartialObjectMetada
 func (c *Catalog) publish() {
 	programs := make([]*inject.Program, 0, len(c.compiled))
 	problems := map[string]error{}
+	bytes := 0
 	for _, name := range slices.Sorted(maps.Keys(c.compiled)) {
 		set := c.compiled[name]
+		bytes += set.bytes
 		if set.program != nil {
 			programs = append(programs, set.program)
 		}
@@ -374,7 +389,13 @@ func (c *Catalog) publish() {
 		}
 	}
 	c.state.Store(&catalogState{catalog: match.Build(programs, c.namespaces).WithHistory(c.historyPrograms()), problems: problems})
+	for _, r := range c.history {
+		if r.program != nil {
+			bytes += r.program.Bytes()
+		}
+	}
 	c.metrics.sidecarSets.Set(float64(len(c.compiled)))
+	c.metrics.bytes.Set(float64(bytes))
 	c.metrics.unusable.Set(float64(len(problems)))
 	c.metrics.namespaces.Set(float64(len(c.namespaces)))
 }

@@ -89,6 +89,7 @@ func CacheOptions(health *WatchHealth, namespace, revisionNamespace string) cach
 		ReaderFailOnMissingInformer: true,
 		DefaultTransform:            StripManagedFields,
 		ByObject: map[client.Object]cache.ByObject{
+			newSidecarSet(): {Transform: PackSidecarSet},
 			&appsv1.ControllerRevision{}: {
 				Namespaces: map[string]cache.Config{revisionNamespace: {}},
 				Label:      carriesSidecarSet(),

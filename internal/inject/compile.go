@@ -60,9 +60,9 @@ func (e *FieldError) Error() string {
 
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// Compile prepares a SidecarSet (v1beta1, as served) for injection. It keeps a
-// reference to object, which nobody may change afterwards. The error holds one
-// FieldError per unusable field. A Program is returned together with an error
+// Compile prepares a SidecarSet (v1beta1, as served, packed or not) for injection.
+// It neither keeps nor changes the object. The error holds one FieldError per
+// unusable field. A Program is returned together with an error
 // if only its selectors are unusable; it then selects no Pod.
 func Compile(object map[string]any) (*Program, error) {
 	p, err := compileContent(object)
@@ -75,22 +75,26 @@ func Compile(object map[string]any) (*Program, error) {
 
 // compileContent prepares all but what decides about Pods.
 func compileContent(object map[string]any) (*Program, error) {
-	object, err := defaulted(object)
+	object, err := Unpack(object)
 	if err != nil {
+		return nil, err
+	}
+	if object, err = defaulted(object); err != nil {
 		return nil, err
 	}
 	set, err := typedView(object)
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{Set: set, Object: object, SidecarList: sidecarList(set)}
-	if err := p.compileBodies(); err != nil {
+	p := &Program{Set: set, SidecarList: sidecarList(set)}
+	spec, _ := object["spec"].(map[string]any)
+	if err := p.compileBodies(spec); err != nil {
 		return nil, err
 	}
-	if err := p.compileHashes(); err != nil {
+	if err := p.compileHashes(spec); err != nil {
 		return nil, err
 	}
-	if err := p.nameRevision(); err != nil {
+	if err := p.nameRevision(spec); err != nil {
 		return nil, err
 	}
 	p.enforced = appsv1beta1.Enforced(set.Annotations)
@@ -98,6 +102,8 @@ func compileContent(object map[string]any) (*Program, error) {
 	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
 	p.Needs = needsOf(&set.Spec)
+	p.dropCompiled()
+	p.bytes = p.estimate()
 	return p, nil
 }
 
@@ -165,13 +171,12 @@ func metadataRules(entries []appsv1beta1.SidecarSetPatchPodMetadata) []metadataR
 
 // compileHashes takes the hashes that the SidecarSet webhook recorded, and
 // computes what is missing.
-func (p *Program) compileHashes() error {
+func (p *Program) compileHashes(spec map[string]any) error {
 	p.Hash = p.Set.Annotations[appsv1beta1.AnnotationHash]
 	p.HashWithoutImage = p.Set.Annotations[appsv1beta1.AnnotationHashWithoutImage]
 	if p.Hash != "" && p.HashWithoutImage != "" {
 		return nil
 	}
-	spec, _ := p.Object["spec"].(map[string]any)
 	withImage, withoutImage, err := revision.Hashes(spec)
 	if err != nil {
 		return p.fieldError("spec", err)
@@ -188,13 +193,12 @@ func (p *Program) compileHashes() error {
 // nameRevision finds the name of the ControllerRevision of this content. Right
 // after a change the status still names that of the content before, while the
 // new name follows from the content.
-func (p *Program) nameRevision() error {
+func (p *Program) nameRevision(spec map[string]any) error {
 	status := &p.Set.Status
 	p.recordedAs = status.LatestRevision
 	if status.ObservedGeneration == p.Set.Generation {
 		return nil
 	}
-	spec, _ := p.Object["spec"].(map[string]any)
 	data, err := revision.Data(spec)
 	if err != nil {
 		return p.fieldError("spec", err)

@@ -16,8 +16,7 @@ import (
 
 // compileBodies serialises what goes into Pods from the JSON that the user
 // wrote, in which members survive that the typed view does not know.
-func (p *Program) compileBodies() error {
-	spec, _ := p.Object["spec"].(map[string]any)
+func (p *Program) compileBodies(spec map[string]any) error {
 	var err error
 	if p.initContainers, err = p.sidecars(spec, "initContainers", p.Set.Spec.InitContainers); err != nil {
 		return err

@@ -241,16 +241,26 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 	return t, nil
 }
 
+// entries serialises a list. The bodies share their memory, since a SidecarSet
+// may have thousands of variables.
 func entries(list any, key string) ([]entry, error) {
 	items, _ := list.([]any)
-	out := make([]entry, 0, len(items))
-	for _, item := range items {
+	bodies := make([]json.RawMessage, len(items))
+	size := 0
+	for i, item := range items {
 		body, err := json.Marshal(item)
 		if err != nil {
 			return nil, err
 		}
+		bodies[i] = body
+		size += len(body)
+	}
+	out, shared := make([]entry, len(items)), make([]byte, 0, size)
+	for i, item := range items {
+		start := len(shared)
+		shared = append(shared, bodies[i]...)
 		members, _ := item.(map[string]any)
-		out = append(out, entry{text(members, key), body})
+		out[i] = entry{text(members, key), shared[start:len(shared):len(shared)]}
 	}
 	return out, nil
 }

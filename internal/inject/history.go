@@ -20,7 +20,7 @@ import (
 // injection in place of the current one. The result selects no Pods by itself;
 // it has the name and metadata of current.
 func CompileRevision(current *Program, recorded *appsv1.ControllerRevision) (*Program, error) {
-	object, err := revision.Restore(current.Object, recorded)
+	object, err := revision.Restore(current.head(), recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -31,6 +31,26 @@ func CompileRevision(current *Program, recorded *appsv1.ControllerRevision) (*Pr
 	p.Selector, p.NamespaceSelector = labels.Nothing(), labels.Nothing()
 	p.recordedAs = recorded.Name
 	return p, nil
+}
+
+// head is the SidecarSet without what a revision records of it.
+func (p *Program) head() map[string]any {
+	set := p.Set
+	return map[string]any{
+		"apiVersion": set.APIVersion, "kind": set.Kind,
+		"metadata": map[string]any{
+			"name": set.Name, "uid": string(set.UID), "resourceVersion": set.ResourceVersion, "generation": set.Generation,
+			"labels": values(set.Labels), "annotations": values(set.Annotations),
+		},
+	}
+}
+
+func values(texts map[string]string) map[string]any {
+	out := make(map[string]any, len(texts))
+	for key, value := range texts {
+		out[key] = value
+	}
+	return out
 }
 
 // historyRule says which Pods are given a recorded revision.

@@ -16,13 +16,12 @@ import (
 // Program is one revision of a SidecarSet, compiled once and read by any number
 // of goroutines at the same time. Nothing in it may be changed.
 type Program struct {
-	// Set is the typed view of the object, for decisions. Bodies of containers
-	// and volumes that go into Pods never come from it, since it lacks members
-	// that are newer than our libraries.
+	// Set is the typed view of the object, for decisions. It is defaulted if the
+	// object was stored without its webhook. What only goes into Pods is left out
+	// of it: of containers it has no more than names, images, and the policies of
+	// injection and upgrade. Bodies that go into Pods never come from it, since it
+	// lacks members that are newer than our libraries.
 	Set *appsv1beta1.SidecarSet
-	// Object is the same object (v1beta1) as the API server serves it; one that
-	// was stored without its webhook is defaulted first.
-	Object map[string]any
 
 	// Selector chooses Pods; it selects nothing where the object has no usable
 	// selector.
@@ -46,7 +45,12 @@ type Program struct {
 	Needs Parts
 
 	compiled // fragments ready to be spliced into a Pod
+
+	bytes int
 }
+
+// Bytes estimates the memory that the Program takes.
+func (p *Program) Bytes() int { return p.bytes }
 
 // Name is the SidecarSet's name.
 func (p *Program) Name() string { return p.Set.Name }

@@ -97,7 +97,7 @@ func newModel(t *testing.T, w world) *model {
 	bases := map[string]bool{}
 	programs := slices.SortedFunc(slices.Values(w.sets), func(a, b *inject.Program) int { return cmp.Compare(a.Name(), b.Name()) })
 	for _, p := range programs {
-		set := p.Set
+		set := w.contents[p]
 		if set.Spec.InjectionStrategy.Paused {
 			continue
 		}
@@ -122,7 +122,7 @@ func newModel(t *testing.T, w world) *model {
 			}
 			if old {
 				s.program = w.history[set.Name]
-				s.content, s.revision = s.program.Set, *r.RevisionName
+				s.content, s.revision = w.contents[s.program], *r.RevisionName
 			}
 		}
 		m.sets = append(m.sets, s)

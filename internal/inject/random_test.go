@@ -1,6 +1,7 @@
 package inject_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -22,6 +23,23 @@ type world struct {
 	sets    []*inject.Program
 	history map[string]*inject.Program
 	draws   map[string]float64 // by SidecarSet
+	// contents are the whole SidecarSets that Programs were made of.
+	contents map[*inject.Program]*appsv1beta1.SidecarSet
+}
+
+// knows notes what a Program was made of, and returns it.
+func (w world) knows(t testing.TB, program *inject.Program, object map[string]any) *inject.Program {
+	t.Helper()
+	set := &appsv1beta1.SidecarSet{}
+	data, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(data, set)
+	}
+	if err != nil {
+		t.Fatalf("decoding a SidecarSet: %v", err)
+	}
+	w.contents[program] = set
+	return program
 }
 
 func newWorld(t testing.TB, seed uint64) world {
@@ -38,7 +56,7 @@ func enforcedWorld(t testing.TB, seed uint64) world {
 func buildWorld(t testing.TB, seed uint64, enforced bool) world {
 	t.Helper()
 	r := &random{rand.New(rand.NewPCG(seed, 7))}
-	w := world{pod: r.pod(), history: map[string]*inject.Program{}, draws: map[string]float64{}}
+	w := world{pod: r.pod(), history: map[string]*inject.Program{}, draws: map[string]float64{}, contents: map[*inject.Program]*appsv1beta1.SidecarSet{}}
 	for i := range 1 + r.IntN(4) {
 		name := fmt.Sprint("set-", i)
 		object := r.sidecarSet(name, i)
@@ -47,13 +65,14 @@ func buildWorld(t testing.TB, seed uint64, enforced bool) world {
 		}
 		w.draws[name] = r.Float64()
 		if !r.oneIn(3) {
-			w.sets = append(w.sets, fixtures.Program(t, object))
+			w.sets = append(w.sets, w.knows(t, fixtures.Program(t, object), object))
 			continue
 		}
 		r.refer(object["spec"].(map[string]any), name+"-old")
-		current := fixtures.Program(t, object)
+		current := w.knows(t, fixtures.Program(t, object), object)
 		w.sets = append(w.sets, current)
-		w.history[name] = compileRecorded(t, current, name+"-old", r.sidecarSet(name, i))
+		old := r.sidecarSet(name, i)
+		w.history[name] = w.knows(t, compileRecorded(t, current, name+"-old", old), old)
 	}
 	return w
 }

@@ -1,0 +1,78 @@
+package inject
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// dropCompiled leaves out of the typed view what has been compiled, which is
+// nearly all of it, and what kubectl apply keeps for itself.
+func (p *Program) dropCompiled() {
+	set := p.Set
+	delete(set.Annotations, corev1.LastAppliedConfigAnnotation)
+	set.ManagedFields = nil
+	set.Spec.InitContainers = outlines(set.Spec.InitContainers)
+	set.Spec.Containers = outlines(set.Spec.Containers)
+}
+
+// outlines returns new containers with no more of the given ones than is decided
+// by after they were compiled.
+func outlines(containers []appsv1beta1.SidecarContainer) []appsv1beta1.SidecarContainer {
+	if containers == nil {
+		return nil
+	}
+	out := make([]appsv1beta1.SidecarContainer, len(containers))
+	for i := range containers {
+		c := &containers[i]
+		out[i] = appsv1beta1.SidecarContainer{
+			Container:       corev1.Container{Name: c.Name, Image: c.Image, RestartPolicy: c.RestartPolicy},
+			PodInjectPolicy: c.PodInjectPolicy,
+			UpgradeStrategy: c.UpgradeStrategy,
+		}
+	}
+	return out
+}
+
+// What the fixed parts of a Program take, as allocated.
+const (
+	programBytes   = 3 << 10 // with the typed view, its metadata and selectors
+	containerBytes = 1 << 10 // an outline and a sidecar
+	volumeBytes    = 512     // the typed one
+	entryBytes     = 64
+)
+
+// estimate is the memory that the Program takes, which is mostly that of the
+// bodies.
+func (p *Program) estimate() int {
+	size := programBytes + (len(p.Set.Spec.InitContainers)+len(p.Set.Spec.Containers))*containerBytes + len(p.Set.Spec.Volumes)*volumeBytes
+	for _, list := range [][]part{p.volumes, p.pullSecrets} {
+		for i := range list {
+			size += entryBytes + len(list[i].body)
+		}
+	}
+	for _, list := range [][]sidecar{p.initContainers, p.containers} {
+		for i := range list {
+			size += len(list[i].body) + list[i].template.bytes()
+		}
+	}
+	for _, texts := range []map[string]string{p.Set.Annotations, p.Set.Labels} {
+		for key, value := range texts {
+			size += entryBytes + len(key) + len(value)
+		}
+	}
+	return size
+}
+
+func (t *template) bytes() int {
+	if t == nil {
+		return 0
+	}
+	size := len(t.rest)
+	for _, list := range [][]entry{t.env, t.mounts, t.devices, t.hotEnv} {
+		for i := range list {
+			size += entryBytes + len(list[i].key) + len(list[i].body)
+		}
+	}
+	return size
+}
