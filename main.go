@@ -82,7 +82,11 @@ func run(ctx context.Context, o options) error {
 	}
 	watches, timeline := webhooks.NewWatchHealth(nil, 0), webhooks.NewTimeline()
 	watches.Tell(timeline)
-	server := webhooks.NewServer(o.server(certificate, ctx.Done()))
+	serverOptions, err := o.server(certificate, ctx.Done())
+	if err != nil {
+		return err
+	}
+	server := webhooks.NewServer(serverOptions)
 
 	mgr, err := ctrl.NewManager(config, o.manager(watches))
 	if err != nil {

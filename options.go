@@ -20,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/ports"
 	"github.com/sidecarset/operator/webhooks"
 )
 
@@ -44,6 +45,7 @@ type options struct {
 	convertService string
 	webhookSANs    []string
 	tls12          bool
+	clientCAs      string
 	drainGrace     time.Duration
 	certs          certificateOptions
 	podWebhook     podWebhookOptions
@@ -90,6 +92,7 @@ func (o *options) flags(excluded, sans *string) *flag.FlagSet {
 	flags.StringVar(&o.convertService, "conversion-service", "sidecarset-conversion", "`name` of the Service that the API server calls conversions through; it has to reach replicas that are not ready")
 	flags.StringVar(sans, "webhook-san", "", "further DNS `names` or IP addresses for the serving certificate, separated by commas, for webhooks that are called by URL")
 	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 besides 1.3")
+	flags.StringVar(&o.clientCAs, "client-ca-file", "", "`file` with the CAs, in PEM form, of the only clients whose reviews are answered, for clusters whose API servers authenticate to webhooks; conversions are answered to anyone. It may change. Default is any client")
 	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process was asked to stop, so that endpoints are withdrawn first")
 	o.certs.bind(flags)
 	o.podWebhook.bind(flags)
@@ -157,7 +160,7 @@ func (o options) serverName() string { return certs.ServiceName(o.webhookService
 // getCertificate answers a TLS handshake.
 type getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-func (o options) server(certificate getCertificate, stopping <-chan struct{}) webhooks.ServerOptions {
+func (o options) server(certificate getCertificate, stopping <-chan struct{}) (webhooks.ServerOptions, error) {
 	options := webhooks.ServerOptions{
 		Address:        o.webhookAddress,
 		GetCertificate: certificate,
@@ -169,7 +172,14 @@ func (o options) server(certificate getCertificate, stopping <-chan struct{}) we
 	if o.drainGrace == 0 {
 		options.Grace = -1
 	}
-	return options
+	if o.clientCAs != "" {
+		clients, err := ports.NewClientCAs(o.clientCAs, ctrl.Log.WithName("clients"), nil)
+		if err != nil {
+			return options, fmt.Errorf("--client-ca-file: %w", err)
+		}
+		options.ClientCAs = clients.Pool
+	}
+	return options, nil
 }
 
 // manager returns the manager's options. The cache holds SidecarSets as

@@ -52,6 +52,8 @@ func reasonFor(code int) string {
 	switch code {
 	case http.StatusBadRequest:
 		return "BadRequest"
+	case http.StatusUnauthorized:
+		return "Unauthorized"
 	case http.StatusNotFound:
 		return "NotFound"
 	case http.StatusMethodNotAllowed:

@@ -29,6 +29,19 @@ func recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
+// knownClients lets only those pass whose certificate was verified. The body of
+// others is not read.
+func knownClients(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+			w.Header().Set("Connection", "close")
+			writeFailure(w, failure{code: http.StatusUnauthorized, message: "a client certificate is required: have the API server show one, see --client-ca-file"})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // notFound answers for paths that nobody registered.
 func notFound(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Connection", "close") // the body will not be read

@@ -43,6 +43,10 @@ type ServerOptions struct {
 	// MinTLSVersion is TLS 1.3 if zero. No other value than tls.VersionTLS12
 	// makes it lower.
 	MinTLSVersion uint16
+	// ClientCAs, if not nil, returns the CAs of those clients that are answered. It
+	// must not block. API servers show no certificate to conversion webhooks, so
+	// that GroupConversions answers anyone.
+	ClientCAs func() *x509.CertPool
 	// HTTP2 offers HTTP/2. The API server speaks HTTP/1.1 to Services, where it
 	// is cheaper for the server; only webhooks called by URL are affected.
 	HTTP2 bool
@@ -169,7 +173,11 @@ func (s *Server) RegisterIn(group Group, path string, handler http.Handler) {
 	for i := len(s.options.Middleware) - 1; i >= 0; i-- {
 		handler = s.options.Middleware[i](handler)
 	}
-	s.mux.Handle(path, recoverPanics(s.gates[group].admit(handler)))
+	handler = s.gates[group].admit(handler)
+	if s.options.ClientCAs != nil && group != GroupConversions {
+		handler = knownClients(handler)
+	}
+	s.mux.Handle(path, recoverPanics(handler))
 }
 
 // Start serves until ctx ends, then drains: the server has become un-ready by
@@ -253,7 +261,7 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 	base := logf.IntoContext(context.WithoutCancel(ctx), logger) // requests outlive ctx while the server drains
 	server := &http.Server{
 		Handler:           s.partWhileDraining(s.mux),
-		TLSConfig:         &tls.Config{GetCertificate: s.options.GetCertificate, MinVersion: s.options.MinTLSVersion},
+		TLSConfig:         s.tlsConfig(),
 		Protocols:         protocols,
 		HTTP2:             http2Config(),
 		ReadHeaderTimeout: s.options.ReadHeaderTimeout,
@@ -266,6 +274,25 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 	}
 	s.connections.Bound(server)
 	return server
+}
+
+// tlsConfig asks clients for a certificate if there are CAs for them. A client
+// that shows one of another CA is refused in the handshake, one that shows none
+// by knownClients.
+func (s *Server) tlsConfig() *tls.Config {
+	config := &tls.Config{GetCertificate: s.options.GetCertificate, MinVersion: s.options.MinTLSVersion}
+	if s.options.ClientCAs == nil {
+		return config
+	}
+	config.ClientAuth = tls.VerifyClientCertIfGiven
+	config.SessionTicketsDisabled = true // a ticket would outlive its CA
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		current := config.Clone()
+		current.GetConfigForClient = nil
+		current.ClientCAs = s.options.ClientCAs()
+		return current, nil
+	}
+	return config
 }
 
 // http2Config bounds what a connection takes: bytes that no handler has read yet,

@@ -1,0 +1,72 @@
+package ports
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+)
+
+// clientsAge is how long the file of ClientCAs is not looked at again.
+const clientsAge = 5 * time.Second
+
+// ClientCAs are the CAs whose clients may speak to a server, from a PEM file that
+// may change. It is safe for concurrent use.
+type ClientCAs struct {
+	path  string
+	log   logr.Logger
+	clock clock.PassiveClock
+
+	mu   sync.Mutex
+	read time.Time
+	last []byte // as it was read last, whether it can be used or not
+	pool *x509.CertPool
+}
+
+// NewClientCAs reads the file; the real clock counts if clk is nil.
+func NewClientCAs(path string, log logr.Logger, clk clock.PassiveClock) (*ClientCAs, error) {
+	if clk == nil {
+		clk = clock.RealClock{}
+	}
+	c := &ClientCAs{path: path, log: log, clock: clk}
+	if err := c.load(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Pool returns the CAs of the file as it is now, or was a few seconds ago. If it
+// cannot be used, those from before are returned and the log has the reason.
+func (c *ClientCAs) Pool() *x509.CertPool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := c.clock.Since(c.read); age >= clientsAge || age < 0 {
+		if err := c.load(); err != nil {
+			c.log.Info("Going on with the CAs of clients from before", "reason", err.Error())
+		}
+	}
+	return c.pool
+}
+
+func (c *ClientCAs) load() error {
+	c.read = c.clock.Now()
+	content, err := os.ReadFile(c.path)
+	if err != nil {
+		return fmt.Errorf("reading the CAs of clients: %w", err)
+	}
+	if c.last != nil && bytes.Equal(content, c.last) {
+		return nil
+	}
+	c.last = content
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(content) {
+		return fmt.Errorf("reading the CAs of clients: %s holds no certificate in PEM form", c.path)
+	}
+	c.pool = pool
+	return nil
+}
