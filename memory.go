@@ -10,8 +10,8 @@ import (
 )
 
 // leastMemory is what the Go runtime may use before it collects garbage more
-// often than usual. With the program's own 40 MiB the process stays under
-// 128 MiB, whatever is sent to its webhooks.
+// often than usual. Under attack more than that is alive: by what webhooks bound,
+// the whole process stays below 256 MiB (webhooks/gate.go, webhooks/values.go).
 const leastMemory = 72 << 20
 
 // boundGarbage makes the runtime collect garbage sooner while there is a lot of

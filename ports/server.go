@@ -35,7 +35,7 @@ type Options struct {
 const (
 	maxConnections  = 64
 	maxPerClient    = 16
-	headerTimeout   = 2 * time.Second
+	headerTimeout   = 4 * time.Second
 	answerTimeout   = 10 * time.Second
 	shutdownTimeout = 2 * time.Second
 )

@@ -37,9 +37,10 @@ type Limits struct {
 // The defaults. Pods are the cheapest to answer, but a new Namespace has to be
 // read from the API server while a Pod waits, so there are more places than
 // cores could fill. So do SidecarSets: they wait for API servers to use a webhook
-// entry. One is decoded into many times its length, whence the bound on bytes. 8 MiB
-// hold one of the longest bodies, or 800 Pods of 10 KB; the sum of all is chosen
-// so that the process stays under 128 MiB.
+// entry. 8 MiB hold one of the longest bodies, or 300 Pods of 10 KB, and 20 MiB one
+// of the longest conversions. What bodies become is bounded besides (values.go);
+// the sum of all is chosen so that the process stays below half of its container's
+// limit (TestHostileBodies).
 func defaultLimits() (pods, sidecarSets, conversions, barriers Limits) {
 	cores := runtime.GOMAXPROCS(0)
 	places := func(perCore, least int) int { return max(perCore*cores, least) }
