@@ -196,16 +196,17 @@ func (p *parts) addControllers() error {
 func (p *parts) addWebhooks(server *webhooks.Server) error {
 	o := p.options
 	setup := webhooks.Options{
-		Catalog:            p.catalog,
-		Timeline:           p.timeline,
-		Namespace:          o.namespace,
-		RevisionNamespace:  o.revisionNamespace,
-		ExcludedNamespaces: o.excludedNamespaces,
-		RequesterCheck:     o.requesterCheck,
-		Rival:              p.rivals.Injector,
-		Replica:            o.replica,
-		Ready:              []healthz.Checker{p.serving.Readiness.Check, p.watches.Ready},
-		AddReadiness:       p.probes.AddReadiness,
+		Catalog:                 p.catalog,
+		Timeline:                p.timeline,
+		Namespace:               o.namespace,
+		RevisionNamespace:       o.revisionNamespace,
+		ExcludedNamespaces:      o.excludedNamespaces,
+		RequesterCheck:          o.requesterCheck,
+		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
+		Rival:                   p.rivals.Injector,
+		Replica:                 o.replica,
+		Ready:                   []healthz.Checker{p.serving.Readiness.Check, p.watches.Ready},
+		AddReadiness:            p.probes.AddReadiness,
 	}
 	// A process that may not write entries leaves them to the leader.
 	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {

@@ -51,8 +51,9 @@ type options struct {
 	podWebhook     podWebhookOptions
 	replica        string // the name of this process
 
-	excludedNamespaces []string
-	requesterCheck     webhooks.RequesterMode
+	excludedNamespaces      []string
+	requesterCheck          webhooks.RequesterMode
+	patchPodMetadataAllowed bool
 
 	metricsAddress string
 	probeAddress   string
@@ -98,6 +99,7 @@ func (o *options) flags(excluded, sans *string) *flag.FlagSet {
 	o.podWebhook.bind(flags)
 	flags.StringVar(excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration has to say the same")
 	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(webhooks.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
+	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods where the ConfigMap kruise-configuration has no rule about a SidecarSet, as OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
 	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "", "loopback `address`, such as 127.0.0.1:6060, of Go's profiles, which anyone who reaches it may read; empty serves none")

@@ -56,6 +56,12 @@ func TestRevisionsAreKeptInTheOperatorsNamespaceOrWhereTheFlagSays(t *testing.T)
 	}
 }
 
+func TestAnnotationsOfPodsNeedAWhitelistUnlessTheFlagIsOn(t *testing.T) {
+	if parse(t, "").patchPodMetadataAllowed || !parse(t, "", "--patch-pod-metadata-allowed").patchPodMetadataAllowed {
+		t.Error("the flag is on by default, or cannot be switched on")
+	}
+}
+
 func TestTheCertificateNamesBothServicesAndMore(t *testing.T) {
 	subject := parse(t, "ns", "--webhook-service=svc", "--conversion-service=conv", "--webhook-san=127.0.0.1,example.com").certificates().Subject
 	if diff := cmp.Diff([]string{"svc.ns.svc", "conv.ns.svc", "example.com"}, subject.DNSNames); diff != "" {

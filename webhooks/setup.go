@@ -62,6 +62,9 @@ type Options struct {
 	AddReadiness func(name string, check healthz.Checker)
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
 	RequesterCheck RequesterMode
+	// PatchPodMetadataAllowed lets SidecarSets set any annotation where no whitelist
+	// says which.
+	PatchPodMetadataAllowed bool
 }
 
 // Setup serves all webhooks on server, and adds the server and its readiness to
@@ -97,11 +100,12 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) (leave func(context.Cont
 			err := fresh.ensure(ctx)
 			return o.Catalog.Current(), err
 		},
-		Reader:             live,
-		ServerMinor:        minor,
-		Namespace:          o.RevisionNamespace,
-		ExcludedNamespaces: o.ExcludedNamespaces,
-		Widener:            o.Widener,
+		Reader:                  live,
+		ServerMinor:             minor,
+		Namespace:               o.RevisionNamespace,
+		PatchPodMetadataAllowed: o.PatchPodMetadataAllowed,
+		ExcludedNamespaces:      o.ExcludedNamespaces,
+		Widener:                 o.Widener,
 		Requester: NewRequesterCheck(RequesterCheckOptions{
 			Mode:               o.RequesterCheck,
 			Catalog:            o.Catalog.Current,

@@ -43,6 +43,9 @@ type SidecarSetValidatorOptions struct {
 	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
 	// annotations patchPodMetadata may set.
 	Namespace string
+	// PatchPodMetadataAllowed lets patchPodMetadata set any annotation where the
+	// ConfigMap has no rule about a SidecarSet.
+	PatchPodMetadataAllowed bool
 	// ExcludedNamespaces are never injected; naming one gives a warning.
 	ExcludedNamespaces []string
 	// Widener is told of SidecarSets that are about to be stored; nobody is if
@@ -187,7 +190,7 @@ func refuse(set *appsv1beta1.SidecarSet, errs field.ErrorList) error {
 func (v *sidecarSetValidator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (validation.Environment, error) {
 	env := validation.Environment{
 		ExcludedNamespaces: v.ExcludedNamespaces,
-		Whitelist:          validation.Whitelist{Namespace: v.Namespace},
+		Whitelist:          validation.Whitelist{Namespace: v.Namespace, AllowedByDefault: v.PatchPodMetadataAllowed},
 	}
 	var err error
 	if name := appsv1beta1.BaseOfCanary(set.Annotations); name != "" && name != set.Name {

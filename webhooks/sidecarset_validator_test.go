@@ -244,6 +244,20 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 	}
 }
 
+func TestAnnotationsAreAllowedWithoutWhitelistWhereTheFlagSaysSo(t *testing.T) {
+	reader := &live{}
+	handler := webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
+		Stored: reader.catalog, Reader: reader, Namespace: "ours", PatchPodMetadataAllowed: true,
+	})
+	if answer := review(t, handler, sidecarSetReview(t, defaulted(t, betaManifest+patchMember), "")); !answer.Allowed {
+		t.Errorf("refused without a whitelist: %v", answer.Result)
+	}
+	reader.whitelist = `{"rules":[{"allowedAnnotationKeyExprs":["^other/"]}]}`
+	if answer := review(t, handler, sidecarSetReview(t, defaulted(t, betaManifest+patchMember), "")); answer.Allowed {
+		t.Error("admitted against the whitelist")
+	}
+}
+
 // The snapshot may still hold a SidecarSet that has just been deleted. What
 // refuses another one is looked up.
 func TestWhatIsGoneRefusesNothing(t *testing.T) {

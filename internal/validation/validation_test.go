@@ -222,6 +222,10 @@ func TestRule35Whitelist(t *testing.T) {
 		"it is no JSON":                      {content: `rules:`, want: []string{unusable + "reading it as JSON: invalid character 'r'"}},
 		"an expression is none":              {content: `{"rules":[{"allowedAnnotationKeyExprs":["("]}]}`, want: []string{unusable + "rules[0].allowedAnnotationKeyExprs: error parsing regexp"}},
 		"a selector is none":                 {content: `{"rules":[{"selector":{"matchExpressions":[{"key":"a","operator":"Like"}]}}]}`, want: []string{unusable + `rules[0].selector: "Like" is not a valid label selector operator`}},
+		"a member of a rule is misspelt":     {content: `{"rules":[{"annotationKeyExprs":["."]}]}`, want: []string{notFound + "; rules[0].annotationKeyExprs is not known, allowedAnnotationKeyExprs may be meant"}},
+		"the member rules is misspelt":       {content: `{"rule":[{"allowedAnnotationKeyExprs":["."]}]}`, want: []string{notFound + "; rule is not known, rules may be meant"}},
+		"members that are like no other":     {content: `{"rules":[{"allowedAnnotationKeyExprs":["^x"],"x":1},{"selectors":{},"allowed":["."]}]}`, want: []string{"spec.patchPodMetadata[0].annotations[example.com/key]: Forbidden: no rule of the whitelist allows this annotation; ask an administrator to add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration; rules[0].x is not known; rules[1].allowed is not known, allowedAnnotationKeyExprs may be meant; rules[1].selectors is not known, selector may be meant"}},
+		"members in another case are read":   {content: `{"Rules":[{"allowedannotationkeyexprs":["."]}]}`},
 		"an expression about others is none": {content: `{"rules":[{"selector":{"matchLabels":{"team":"b"}},"allowedAnnotationKeyExprs":["("]},{"allowedAnnotationKeyExprs":["."]}]}`},
 	}
 	for name, tc := range tests {
@@ -229,6 +233,32 @@ func TestRule35Whitelist(t *testing.T) {
 			set := validationCase{metadata: `labels: {team: a}`, spec: `patchPodMetadata: [{annotations: {example.com/key: v}}]`}.set(t)
 			env := validation.Environment{Whitelist: validation.Whitelist{Namespace: "ours", Content: tc.content}}
 			expect(t, tc.want, validation.Create(set, env))
+		})
+	}
+}
+
+// With the reference's gate SidecarSetPatchPodMetadataDefaultsAllowed, our flag
+// --patch-pod-metadata-allowed, a whitelist that says nothing allows everything.
+func TestRule35WhereTheWhitelistSaysNothing(t *testing.T) {
+	tests := map[string]struct {
+		content string
+		refused bool
+	}{
+		"there is none":              {"", false},
+		"it has no rules":            {`{}`, false},
+		"its rules are about others": {`{"rules":[{"selector":{"matchLabels":{"team":"b"}},"allowedAnnotationKeyExprs":["x"]}]}`, false},
+		"a rule has no expression":   {`{"rules":[{}]}`, false},
+		"it does not allow the key":  {`{"rules":[{"allowedAnnotationKeyExprs":["^x"]}]}`, true},
+		"it is no JSON":              {`rules:`, true},
+		"an expression is none":      {`{"rules":[{"allowedAnnotationKeyExprs":["("]}]}`, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			set := validationCase{spec: `patchPodMetadata: [{annotations: {example.com/key: v}}]`}.set(t)
+			env := validation.Environment{Whitelist: validation.Whitelist{Namespace: "ours", Content: tc.content, AllowedByDefault: true}}
+			if errs := validation.Create(set, env); (len(errs) > 0) != tc.refused {
+				t.Errorf("got %v, want a refusal: %v", errs, tc.refused)
+			}
 		})
 	}
 }

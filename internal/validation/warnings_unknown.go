@@ -36,8 +36,8 @@ func (w *warner) unknownMembers(object map[string]any) {
 }
 
 // nearest is the member that a name is likely to mean: one that differs in case
-// or in few letters, or one of that name in a single member's object; "" if there
-// is none.
+// or in few letters, the only one whose name begins or ends with it, or the only
+// one of that name a level below; "" if there is none.
 func nearest(name string, known map[string]reflect.Type) string {
 	best, least := "", len(name)/3+1 // a mistake in three letters is no other word
 	for _, candidate := range slices.Sorted(maps.Keys(known)) {
@@ -47,6 +47,9 @@ func nearest(name string, known map[string]reflect.Type) string {
 	}
 	if best != "" {
 		return best
+	}
+	if longer := containing(name, known); longer != "" {
+		return longer
 	}
 	for _, member := range slices.Sorted(maps.Keys(known)) {
 		t := known[member]
@@ -63,6 +66,26 @@ func nearest(name string, known map[string]reflect.Type) string {
 		}
 	}
 	return best
+}
+
+// shortest is how many letters of a longer name say which one is meant.
+const shortest = 5
+
+// containing is the only member whose name begins or ends with a name; "" if
+// there is none, or several.
+func containing(name string, known map[string]reflect.Type) (found string) {
+	name = strings.ToLower(name)
+	for candidate := range known {
+		lower := strings.ToLower(candidate)
+		if len(name) < shortest || !strings.HasPrefix(lower, name) && !strings.HasSuffix(lower, name) {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = candidate
+	}
+	return found
 }
 
 // mostCompared bounds the work for one name; members of Pods are shorter.

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,13 +28,18 @@ type Whitelist struct {
 	Namespace string
 	// Content is what it holds; "" if there is no such ConfigMap or key.
 	Content string
+	// AllowedByDefault allows every annotation where no rule says anything about a
+	// SidecarSet, as the reference's gate SidecarSetPatchPodMetadataDefaultsAllowed.
+	AllowedByDefault bool
 }
 
 type whitelistRules struct {
-	Rules []struct {
-		Selector                  *metav1.LabelSelector `json:"selector"`
-		AllowedAnnotationKeyExprs []string              `json:"allowedAnnotationKeyExprs"`
-	} `json:"rules"`
+	Rules []whitelistRule `json:"rules"`
+}
+
+type whitelistRule struct {
+	Selector                  *metav1.LabelSelector `json:"selector"`
+	AllowedAnnotationKeyExprs []string              `json:"allowedAnnotationKeyExprs"`
 }
 
 // validateWhitelisted checks patchPodMetadata against the administrator's rules.
@@ -46,7 +53,10 @@ func validateWhitelisted(set *appsv1beta1.SidecarSet, whitelist Whitelist) field
 		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("the whitelist cannot be used: %v; an administrator has to correct %s", err, whitelist.place()))}
 	}
 	if len(expressions) == 0 {
-		return field.ErrorList{field.Forbidden(path, "whitelist not found: no rule is about this SidecarSet; ask an administrator to add one to "+whitelist.place())}
+		if whitelist.AllowedByDefault {
+			return nil
+		}
+		return field.ErrorList{field.Forbidden(path, "whitelist not found: no rule is about this SidecarSet; "+whitelist.remedy())}
 	}
 	var errs field.ErrorList
 	for i := range set.Spec.PatchPodMetadata {
@@ -54,7 +64,7 @@ func validateWhitelisted(set *appsv1beta1.SidecarSet, whitelist Whitelist) field
 			matches := func(e *regexp.Regexp) bool { return e.MatchString(key) }
 			if !slices.ContainsFunc(expressions, matches) {
 				errs = append(errs, field.Forbidden(path.Index(i).Child("annotations").Key(key),
-					"no rule of the whitelist allows this annotation; ask an administrator to add one to "+whitelist.place()))
+					"no rule of the whitelist allows this annotation; "+whitelist.remedy()))
 			}
 		}
 	}
@@ -88,6 +98,61 @@ func (w Whitelist) expressions(set labels.Set) ([]*regexp.Regexp, error) {
 		}
 	}
 	return expressions, nil
+}
+
+// remedy says who can do what, and which members of the whitelist are not read:
+// one whose name is a mistake is as good as absent.
+func (w Whitelist) remedy() string {
+	text := "ask an administrator to add one to " + w.place()
+	var document map[string]any
+	if json.Unmarshal([]byte(w.Content), &document) != nil {
+		return text
+	}
+	for _, mistake := range misspelt(document, reflect.TypeFor[whitelistRules](), nil) {
+		text += "; " + mistake
+	}
+	return text
+}
+
+// misspelt names the members that are not read, at most a few.
+func misspelt(value any, t reflect.Type, path *field.Path) (mistakes []string) {
+	const most = 5
+	switch value := value.(type) {
+	case []any:
+		if t.Kind() == reflect.Slice {
+			for i, elem := range value {
+				mistakes = append(mistakes, misspelt(elem, t.Elem(), path.Index(i))...)
+			}
+		}
+	case map[string]any:
+		if !hasMembers(t) {
+			return nil
+		}
+		members := membersOf(t)
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			known, ok := memberOfAnyCase(members, name)
+			if ok {
+				mistakes = append(mistakes, misspelt(value[name], known, path.Child(name))...)
+				continue
+			}
+			mistake := path.Child(name).String() + " is not known"
+			if meant := nearest(name, members); meant != "" {
+				mistake += ", " + meant + " may be meant"
+			}
+			mistakes = append(mistakes, mistake)
+		}
+	}
+	return mistakes[:min(len(mistakes), most)]
+}
+
+// memberOfAnyCase finds a member as encoding/json does.
+func memberOfAnyCase(members map[string]reflect.Type, name string) (reflect.Type, bool) {
+	for candidate, t := range members {
+		if strings.EqualFold(candidate, name) {
+			return t, true
+		}
+	}
+	return nil, false
 }
 
 func (w Whitelist) place() string {
