@@ -8,6 +8,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // Events about SidecarSets, which have no namespace, are in namespace default.
@@ -18,7 +19,7 @@ const (
 	// works with the file that the operator was installed from.
 	restoreCommand = "kubectl apply --server-side -f dist/install.yaml -l " + entries.LabelConfiguration
 	// unlockCommand has this version of the operator use objects of a newer one.
-	unlockCommand = "kubectl annotate mutatingwebhookconfigurations -l " + entries.LabelConfiguration + " " + entries.AnnotationFormat + "-"
+	unlockCommand = "kubectl annotate mutatingwebhookconfigurations -l " + entries.LabelConfiguration + " " + propagation.AnnotationFormat + "-"
 	// maxTold bounds for how many SidecarSets there is an event: all say the same.
 	maxTold = 20
 )

@@ -26,14 +26,16 @@ type replicaWatch struct {
 
 type seenReplica struct {
 	propagation.Replica
-	at time.Time // when this state of it was seen first
+	version string    // of a Lease that cannot be read
+	at      time.Time // when this state of it was seen first
 }
 
 // forgetAfter is how long the Lease of a replica that is gone is kept.
 const forgetAfter = 10 * time.Minute
 
 // live returns the replicas that may be called, by name. Leases of others that
-// are long gone are returned as dead.
+// are long gone are returned as dead. A Lease that cannot be read is that of a
+// replica which knows nothing, for as long as it changes; nobody deletes it.
 func (r *replicaWatch) live(ctx context.Context, now time.Time) (live []propagation.Replica, dead []*coordinationv1.Lease, err error) {
 	var list coordinationv1.LeaseList
 	err = r.leases.List(ctx, &list, client.InNamespace(r.namespace), client.MatchingLabelsSelector{Selector: propagation.ReplicaLeases()})
@@ -44,19 +46,20 @@ func (r *replicaWatch) live(ctx context.Context, now time.Time) (live []propagat
 	for i := range list.Items {
 		lease := &list.Items[i]
 		replica, err := propagation.ParseLease(lease)
+		version := ""
 		if err != nil {
-			continue // not written by a replica: nobody to wait for
+			version = lease.ResourceVersion
 		}
 		present[replica.Name] = true
 		known, ok := r.seen[replica.Name]
-		if !ok || !known.Renewed.Equal(replica.Renewed) || known.Observed != replica.Observed {
-			known = seenReplica{replica, now}
+		if !ok || !known.Renewed.Equal(replica.Renewed) || known.Observed != replica.Observed || known.version != version {
+			known = seenReplica{replica, version, now}
 			r.seen[replica.Name] = known
 		}
 		switch age := now.Sub(known.at); {
-		case age < propagation.ReplicaGone:
+		case age < replica.Gone:
 			live = append(live, replica)
-		case age > forgetAfter:
+		case age > forgetAfter && err == nil:
 			dead = append(dead, lease)
 		}
 	}

@@ -574,7 +574,7 @@ func (p *planning) seal(i int) {
 		c.Labels = map[string]string{}
 	}
 	c.Labels[LabelConfiguration] = "true"
-	annotate(c, AnnotationFormat, strconv.Itoa(format))
+	annotate(c, propagation.AnnotationFormat, strconv.Itoa(format))
 	setTouched(c, p.touched[i])
 	if !p.owned(c) {
 		c.OwnerReferences = append(slices.DeleteFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Namespace" }),

@@ -52,9 +52,6 @@ const (
 	// annotationRoom holds how many provisional entries there may be now. The leader
 	// writes it; see RoomOf.
 	annotationRoom = "sidecarset.io/provisional-room"
-	// AnnotationFormat holds the number of the format of an object that holds
-	// entries. One without it has the first.
-	AnnotationFormat = "sidecarset.io/format"
 	// format is the newest that this version of the operator can read. Raise it if
 	// an older version would misread what is written, and not otherwise: older ones
 	// touch nothing in an object of a newer format, and rely on nothing there.
@@ -235,12 +232,7 @@ func Owner(c *admissionregistrationv1.MutatingWebhookConfiguration) types.UID {
 // Readable says whether this version of the operator understands an object. It
 // touches nothing in others, and relies on nothing there.
 func Readable(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
-	value, ok := c.Annotations[AnnotationFormat]
-	if !ok {
-		return true
-	}
-	number, err := strconv.Atoi(value)
-	return err == nil && number <= format
+	return propagation.Readable(c.Annotations, format)
 }
 
 // RoomOf is how many provisional entries there may be. It shrinks with each that no

@@ -103,7 +103,31 @@ type Replica struct {
 	// Renewed is when the replica says that it wrote this, by its own clock.
 	// Compare it with values of the same replica only.
 	Renewed time.Time
+	// Gone is after what time without a renewal it is not waited for.
+	Gone time.Duration
 }
+
+// leaseFormat is the newest format of Leases that this version of the operator can
+// read.
+const leaseFormat = 1
+
+// AnnotationFormat holds the number of the format that an object of ours has. One
+// without it has the first.
+const AnnotationFormat = "sidecarset.io/format"
+
+// Readable says whether annotations are of an object in a format that is not newer
+// than the given one.
+func Readable(annotations map[string]string, newest int) bool {
+	value, ok := annotations[AnnotationFormat]
+	if !ok {
+		return true
+	}
+	number, err := strconv.Atoi(value)
+	return err == nil && number <= newest
+}
+
+// maxGone bounds for how long a replica can have others wait for it.
+const maxGone = 5 * time.Minute
 
 // LeaseName is the name of a replica's Lease.
 func LeaseName(replica string) string { return "sidecarset-webhook-" + replica }
@@ -115,29 +139,47 @@ func (r Replica) Lease(namespace string) *coordinationv1.Lease {
 			Namespace:   namespace,
 			Name:        LeaseName(r.Name),
 			Labels:      map[string]string{LabelReplica: "true"},
-			Annotations: map[string]string{annotationObserved: strconv.FormatUint(r.Observed, 10)},
+			Annotations: map[string]string{annotationObserved: strconv.FormatUint(r.Observed, 10), AnnotationFormat: strconv.Itoa(leaseFormat)},
 		},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity:       new(r.Name),
 			RenewTime:            new(metav1.NewMicroTime(r.Renewed)),
-			LeaseDurationSeconds: new(int32(ReplicaGone / time.Second)),
+			LeaseDurationSeconds: new(int32(r.gone() / time.Second)),
 		},
 	}
 }
 
-// ParseLease reads what a replica published.
+func (r Replica) gone() time.Duration {
+	if r.Gone <= 0 {
+		return ReplicaGone
+	}
+	return min(r.Gone, maxGone)
+}
+
+// ParseLease reads what a replica published. With an error it returns what is safe
+// to believe: that there is a replica, which knows nothing. Another version of the
+// operator may have written it.
 func ParseLease(lease *coordinationv1.Lease) (Replica, error) {
+	r := Replica{Name: strings.TrimPrefix(lease.Name, LeaseName(""))}
+	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil {
+		r.Gone = time.Duration(*seconds) * time.Second
+	}
+	r.Gone = r.gone()
+	if !Readable(lease.Annotations, leaseFormat) {
+		return r, fmt.Errorf("reading Lease %s/%s: its format %q is of a newer version of the operator", lease.Namespace, lease.Name, lease.Annotations[AnnotationFormat])
+	}
 	if lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil {
-		return Replica{}, fmt.Errorf("reading Lease %s/%s: it has no holderIdentity or no renewTime", lease.Namespace, lease.Name)
+		return r, fmt.Errorf("reading Lease %s/%s: it has no holderIdentity or no renewTime", lease.Namespace, lease.Name)
 	}
 	if name := *lease.Spec.HolderIdentity; name == "" || lease.Name != LeaseName(name) {
-		return Replica{}, fmt.Errorf("reading Lease %s/%s: it is not named after its holder %q", lease.Namespace, lease.Name, name)
+		return r, fmt.Errorf("reading Lease %s/%s: it is not named after its holder %q", lease.Namespace, lease.Name, name)
 	}
 	observed, err := ParseVersion(lease.Annotations[annotationObserved])
 	if err != nil {
-		return Replica{}, fmt.Errorf("reading Lease %s/%s: annotation %s: %w", lease.Namespace, lease.Name, annotationObserved, err)
+		return r, fmt.Errorf("reading Lease %s/%s: annotation %s: %w", lease.Namespace, lease.Name, annotationObserved, err)
 	}
-	return Replica{Name: *lease.Spec.HolderIdentity, Observed: observed, Renewed: lease.Spec.RenewTime.Time}, nil
+	r.Observed, r.Renewed = observed, lease.Spec.RenewTime.Time
+	return r, nil
 }
 
 // ParseVersion reads a resourceVersion as the number that Kubernetes says it

@@ -2,6 +2,7 @@ package propagation_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,17 +51,17 @@ func TestOtherPathsAreNoBarriers(t *testing.T) {
 }
 
 func replica() propagation.Replica {
-	return propagation.Replica{Name: "operator-abc-x1y2z", Observed: math.MaxUint64, Renewed: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)}
+	return propagation.Replica{Name: "operator-abc-x1y2z", Gone: propagation.ReplicaGone, Observed: math.MaxUint64, Renewed: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)}
 }
 
 func TestLeasesAreReadBack(t *testing.T) {
-	for _, want := range []propagation.Replica{replica(), {Name: "a", Renewed: time.Unix(0, 0)}} {
+	for _, want := range []propagation.Replica{replica(), {Name: "a", Gone: time.Minute, Renewed: time.Unix(0, 0)}} {
 		lease := want.Lease("ours")
 		if lease.Namespace != "ours" || lease.Name != propagation.LeaseName(want.Name) || !propagation.ReplicaLeases().Matches(labels.Set(lease.Labels)) {
 			t.Errorf("the Lease is %s/%s with labels %v", lease.Namespace, lease.Name, lease.Labels)
 		}
-		if got := time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second; got != propagation.ReplicaGone {
-			t.Errorf("it lasts %v, others wait for %v", got, propagation.ReplicaGone)
+		if got := time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second; got != want.Gone {
+			t.Errorf("it lasts %v, others wait for %v", got, want.Gone)
 		}
 		got, err := propagation.ParseLease(lease)
 		if err != nil {
@@ -72,7 +73,9 @@ func TestLeasesAreReadBack(t *testing.T) {
 	}
 }
 
-func TestLeasesOfOthersAreRefused(t *testing.T) {
+// Another version of the operator may have written it. Then its replica may know
+// nothing of what others rely on, and has to be waited for.
+func TestALeaseThatCannotBeReadIsOfAReplicaThatKnowsNothing(t *testing.T) {
 	annotation := "sidecarset.io/observed-resource-version"
 	tests := map[string]func(*coordinationv1.Lease){
 		"no holder":                   func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil },
@@ -82,15 +85,36 @@ func TestLeasesOfOthersAreRefused(t *testing.T) {
 		"no version":                  func(l *coordinationv1.Lease) { l.Annotations = nil },
 		"a version that is no number": func(l *coordinationv1.Lease) { l.Annotations[annotation] = "newest" },
 		"a negative version":          func(l *coordinationv1.Lease) { l.Annotations[annotation] = "-1" },
+		"a newer format":              func(l *coordinationv1.Lease) { l.Annotations[propagation.AnnotationFormat] = "2" },
+		"a format that is no number":  func(l *coordinationv1.Lease) { l.Annotations[propagation.AnnotationFormat] = "" },
 	}
 	for name, edit := range tests {
 		t.Run(name, func(t *testing.T) {
 			lease := replica().Lease("ours")
 			edit(lease)
-			if got, err := propagation.ParseLease(lease); err == nil || got != (propagation.Replica{}) {
+			lease.Spec.LeaseDurationSeconds = new(int32(90))
+			want := propagation.Replica{Name: strings.TrimPrefix(lease.Name, propagation.LeaseName("")), Gone: 90 * time.Second}
+			if got, err := propagation.ParseLease(lease); err == nil || got != want {
 				t.Errorf("ParseLease = %v, %v", got, err)
 			}
 		})
+	}
+}
+
+// The reader's own idea of it may be an older one.
+func TestALeaseSaysForHowLongItIsWaitedFor(t *testing.T) {
+	for seconds, want := range map[int32]time.Duration{0: propagation.ReplicaGone, -5: propagation.ReplicaGone, 50: 50 * time.Second, math.MaxInt32: 5 * time.Minute} {
+		lease := replica().Lease("ours")
+		lease.Spec.LeaseDurationSeconds = &seconds
+		if got, err := propagation.ParseLease(lease); err != nil || got.Gone != want {
+			t.Errorf("%d s: %v, %v", seconds, got.Gone, err)
+		}
+	}
+	lease := replica().Lease("ours")
+	lease.Spec.LeaseDurationSeconds = nil
+	delete(lease.Annotations, propagation.AnnotationFormat) // as the first version wrote it
+	if got, err := propagation.ParseLease(lease); err != nil || got != replica() {
+		t.Errorf("ParseLease = %v, %v", got, err)
 	}
 }
 
