@@ -23,6 +23,10 @@ CERTMANAGER := $(BIN)/certmanager
 # The operator with the Kubernetes libraries of the minor version before, for test/skew.
 OLDER     := $(BIN)/sidecarset-operator-v0.36
 OLDER_MOD := test/skew/go.v0.36.mod
+# The operator of an earlier commit, for a test of two versions side by side. Move
+# the commit on when a format changes.
+PREVIOUS        := $(BIN)/sidecarset-operator-previous
+PREVIOUS_COMMIT := ae1b9b1f12062f208410c25d8e0bc4bb39ad7247
 
 GO         ?= go
 GOFLAGS    += -buildvcs=false
@@ -104,17 +108,25 @@ test-skew: stand-build older-build ## The operator built against older Kubernete
 older-build: ## Build the operator against the Kubernetes libraries of the minor version before
 	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=$(OLDER_MOD) -ldflags '$(LDFLAGS)' -o $(OLDER) .
 
+.PHONY: previous-build
+previous-build: ## Build the operator of an earlier commit, out of the repository's history
+	@if git cat-file -e '$(PREVIOUS_COMMIT)^{commit}' 2>/dev/null; then \
+		rm -rf '$(STATE)/previous' && mkdir -p '$(STATE)/previous' && \
+		git archive '$(PREVIOUS_COMMIT)' | tar -x -C '$(STATE)/previous' && \
+		CGO_ENABLED=0 $(GO) build -C '$(STATE)/previous' -trimpath -ldflags '$(LDFLAGS)' -o '$(PREVIOUS)' . ; \
+	else rm -f '$(PREVIOUS)'; echo 'SKIP: commit $(PREVIOUS_COMMIT) is not in the history of this clone; fetch it with git fetch --unshallow'; fi
+
 .PHONY: test-cluster
 test-cluster: build stand-build ## The operator on a whole control plane with simulated nodes
 	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 20m ./test/cluster/...
 
 .PHONY: test-chaos
-test-chaos: build stand-build ## Short forms of what `make chaos` shows
-	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 15m ./test/chaos
+test-chaos: build stand-build previous-build ## Short forms of what `make chaos` shows
+	OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 15m ./test/chaos
 
 .PHONY: chaos
-chaos: build stand-build ## What docs/reliability.md claims, in full; prints FIGURES. RUN picks tests
-	CHAOS=long SOAK=$(SOAK) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 90m -v -run '$(RUN)' ./test/chaos
+chaos: build stand-build previous-build ## What docs/reliability.md claims, in full; prints FIGURES. RUN picks tests
+	CHAOS=long SOAK=$(SOAK) OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 90m -v -run '$(RUN)' ./test/chaos
 
 SOAK ?= 5m
 .PHONY: soak

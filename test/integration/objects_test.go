@@ -159,6 +159,61 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	}
 	i.applySet(t, "late")
 	i.injects(t, "late")
+
+	// Applying the manifests again, in either way, changes no entry.
+	before, err := i.holder(t.Context(), "late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []string{"--server-side=false", "--server-side=true"} {
+		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", filepath.Join(deploy.Root(), "dist/install.yaml"), "-l", entries.LabelConfiguration); err != nil {
+			t.Fatal(err)
+		}
+		after, err := i.holder(t.Context(), "late")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(after.Webhooks) != len(before.Webhooks) || len(after.OwnerReferences) != 1 {
+			t.Errorf("%s: %d entries of %d, owners %v", way, len(after.Webhooks), len(before.Webhooks), after.OwnerReferences)
+		}
+	}
+}
+
+// The version before made these objects when it needed them. They are used as they
+// are.
+func TestObjectsThatTheOperatorHasMadeAreAdopted(t *testing.T) {
+	operator.NeedReplicas(t)
+	i := newInstallation(t, stand.Options{}, deploy.Default)
+	first := i.start(t, 32)
+	i.awaitCalls(t)
+	i.applySet(t, "web")
+	if err := first.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	held, err := i.holder(t.Context(), "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entries.LabelConfiguration); err != nil {
+		t.Fatal(err)
+	}
+	made := &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: held.Name, Labels: map[string]string{entries.LabelConfiguration: "true"}, OwnerReferences: held.OwnerReferences},
+		Webhooks:   held.Webhooks,
+	}
+	if err := i.api.Create(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	applyObjects(t, i.cluster)
+	i.start(t, 33)
+	i.awaitCalls(t)
+	i.applySet(t, "late")
+	i.injects(t, "late")
+	i.injects(t, "web")
+	adopted, err := i.holder(t.Context(), "web")
+	if err != nil || adopted.UID != made.UID || len(adopted.OwnerReferences) != 1 {
+		t.Errorf("the entry is held by %v, %v", adopted, err)
+	}
 }
 
 // A process that was taken over has the operator's rights.

@@ -1,0 +1,173 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// previousOperator is the variable with the path of an operator of an earlier
+// commit, see `make previous-build`.
+const previousOperator = "OPERATOR_PREVIOUS"
+
+// While a version is rolled out, or rolled back, replicas of two run side by side,
+// under manifests of the newer one. Pods are created all the time, SidecarSets are
+// applied at every step: no Pod is missed, whichever version leads, and the two do
+// not write against each other.
+func TestTwoVersionsSideBySide(t *testing.T) {
+	previous := os.Getenv(previousOperator)
+	if previous == "" {
+		t.Skip("SKIP: there is no operator of an earlier commit; make previous-build builds one where the history of the repository is there")
+	}
+	var old [2]atomic.Bool
+	operator.Amend = func(c *stand.Command) {
+		if number := strings.TrimPrefix(c.Name, "operator-"); number == "1" && old[0].Load() || number == "2" && old[1].Load() {
+			c.Path = previous
+		}
+	}
+	t.Cleanup(func() { operator.Amend = nil })
+	old[0].Store(true)
+	old[1].Store(true)
+	f := startReplicas(t, 2, steadyLeases...)
+	leader := f.awaitLeader(t)
+	namespace := newNamespace(t)
+	applySidecarSet(t, namespace, "versions")
+	awaitReady(t, "versions")
+	awaitInjected(t, namespace, "versions", 3)
+
+	v := &versions{namespace: namespace}
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("versions"), Sidecars: []string{"versions"}, Rate: 20}
+	running := load.Start(t.Context())
+	follower := func(byOld bool) { // is replaced
+		old[1-leader].Store(byOld)
+		if err := f.restart(t, 1-leader); err != nil {
+			t.Fatal(err)
+		}
+	}
+	takeOver := func(byOld bool) { // by the follower; the leader is replaced
+		old[leader].Store(byOld)
+		handOver(t, f, leader)
+		leader = 1 - leader
+	}
+	v.check(t, "old alone")
+	follower(false)
+	v.check(t, "old leads, new beside it")
+	takeOver(true)
+	v.check(t, "new leads, old beside it")
+	follower(false)
+	v.check(t, "new alone")
+	// And back.
+	follower(true)
+	v.check(t, "new leads, old beside it, rolling back")
+	takeOver(false)
+	v.check(t, "old leads, new beside it, rolling back")
+	follower(true)
+	v.check(t, "old alone again")
+
+	figures := running.Stop()
+	report(t, "%s", &figures)
+	if figures.Failed > 0 || figures.Uninjected > 0 {
+		t.Errorf("Pods: %s; %q", &figures, figures.Errors)
+	}
+}
+
+// versions is what happens at every step.
+type versions struct {
+	namespace string
+	step      int
+}
+
+// check applies SidecarSets, looks at Pods directly behind them and when they are
+// ready, and then has nothing happen for a while.
+func (v *versions) check(t *testing.T, name string) {
+	t.Helper()
+	v.step++
+	missed, foretold := 0, 0
+	const count = 5
+	for i := range count {
+		app := fmt.Sprintf("versions-%d-%d", v.step, i)
+		set := newSet(app, v.namespace, podLabels(app))
+		t.Cleanup(func() {
+			if err := deleteSet(context.WithoutCancel(t.Context()), app); err != nil {
+				t.Error(err)
+			}
+		})
+		warned, err := create(t.Context(), sets[i%len(sets)], set)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		pod, err := clients[i%len(clients)].CoreV1().Pods(v.namespace).Create(t.Context(), NewPod(podLabels(app)), metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			t.Errorf("%s: a Pod directly behind %s: %v", name, app, err)
+		case Injected(pod, []string{app}):
+		case warned:
+			foretold++
+		default:
+			missed++
+		}
+		awaitReady(t, app)
+		for _, client := range clients {
+			if pod, err := client.CoreV1().Pods(v.namespace).Create(t.Context(), NewPod(podLabels(app)), metav1.CreateOptions{}); err != nil || !Injected(pod, []string{app}) {
+				t.Errorf("%s: %s is ready, and a Pod is created without it: %v", name, app, err)
+			}
+		}
+	}
+	if missed > 0 {
+		t.Errorf("%s: %d of %d Pods directly behind their SidecarSet were missed without a warning", name, missed, count)
+	}
+	report(t, "%s: sidecarsets=%d missed=%d foretold=%d writes-in-peace=%d", name, count, missed, foretold, v.writesInPeace(t, name))
+}
+
+// writesInPeace waits until nothing is left to do, and counts what is written then.
+func (v *versions) writesInPeace(t *testing.T, name string) (writes int) {
+	t.Helper()
+	stand.Eventually(t, name+": peace", func(ctx context.Context) error {
+		before, err := objectVersions(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(4 * time.Second): // longer than the admission window here
+		}
+		after, err := objectVersions(ctx)
+		if err != nil {
+			return err
+		}
+		writes = 0
+		for object, version := range after {
+			if before[object] != version {
+				writes++
+			}
+		}
+		if writes > 0 {
+			return fmt.Errorf("%d objects were written in 4 s in which nothing was applied", writes)
+		}
+		return nil
+	})
+	return writes
+}
+
+// objectVersions are the versions of all objects that hold entries for Pods.
+func objectVersions(ctx context.Context) (map[string]string, error) {
+	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entries.Labelled().String()})
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]string{}
+	for i := range list.Items {
+		versions[list.Items[i].Name] = list.Items[i].ResourceVersion
+	}
+	return versions, nil
+}
