@@ -1,0 +1,189 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// outage is a cluster of the test's own: other tests need their replicas.
+type outage struct {
+	cluster  *stand.Cluster
+	operator *deploy.Operator
+	replica  *deploy.Replica
+}
+
+func newOutage(t *testing.T) *outage {
+	t.Helper()
+	operator.NeedReplicas(t)
+	c, err := stand.Start(stand.Options{Full: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	o := &outage{cluster: c}
+	if o.operator, err = deploy.Install(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	o.start(t)
+	return o
+}
+
+func (o *outage) start(t *testing.T) {
+	t.Helper()
+	replica, err := o.operator.StartReplica(t.Context(), 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.replica = replica
+	t.Cleanup(replica.Process.Stop)
+}
+
+// stop ends the replica, and withdraws it as a cluster would.
+func (o *outage) stop(t *testing.T) {
+	t.Helper()
+	o.replica.Kill()
+	if err := o.operator.RemoveEndpoint(t.Context(), o.replica); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (o *outage) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := o.cluster.Kubectl(t.Context(), "", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// apply makes a SidecarSet for Pods with the label app of its name.
+func (o *outage) apply(t *testing.T, name, metadata string) {
+	t.Helper()
+	manifest := strings.NewReplacer("{name: all}", "{name: "+name+metadata+"}", "app: web", "app: "+name).Replace(selectsAll)
+	stand.Eventually(t, "SidecarSet "+name, func(ctx context.Context) error {
+		_, err := o.cluster.Kubectl(ctx, manifest, "apply", "-f", "-")
+		return err
+	})
+	o.kubectl(t, "wait", "--for=condition=Ready", "sidecarset/"+name, "--timeout=60s")
+}
+
+// pod tries a Pod that the SidecarSet selects: the images that it gets.
+func (o *outage) pod(ctx context.Context, app string) (images string, err error) {
+	return o.cluster.Kubectl(ctx, "", "-n", "default", "run", "tried", "--image=example.com/app:v1", "--labels=app="+app, "--dry-run=server",
+		"-o", "jsonpath={.spec.containers[*].image}")
+}
+
+// awaitPod waits until Pods get these images; "" until they are refused.
+func (o *outage) awaitPod(t *testing.T, app, images string) {
+	t.Helper()
+	stand.Eventually(t, "Pods with app="+app, func(ctx context.Context) error {
+		got, err := o.pod(ctx, app)
+		if err != nil && !strings.Contains(err.Error(), ".pods.sidecarset.io") {
+			return err
+		}
+		if got != images {
+			return fmt.Errorf("images are %q (%w), want %q", got, err, images)
+		}
+		return nil
+	})
+}
+
+const (
+	bare     = "example.com/app:v1"
+	injected = "example.com/side:v1 example.com/app:v1"
+)
+
+// waysOut are the commands of the docs.
+func waysOut(t *testing.T) (all, one string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## When it is down\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("the section has %d commands", len(blocks))
+	}
+	return blocks[0][1], blocks[1][1]
+}
+
+// run runs commands of the docs in a shell.
+func (o *outage) run(t *testing.T, commands string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu", "-c", commands)
+	cmd.Env = append(os.Environ(), "PATH="+o.cluster.BinDir+":"+os.Getenv("PATH"), "KUBECONFIG="+o.cluster.Kubeconfig, "HOME="+o.cluster.Dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", commands, err, out)
+	}
+}
+
+// While no replica runs, Pods are refused, and not even deleting their SidecarSet
+// lets them through. What the docs say does, and nothing has to be undone.
+func TestTheDocsNameTheWayOutWhileNoReplicaRuns(t *testing.T) {
+	o := newOutage(t)
+	all, one := waysOut(t)
+	for _, name := range []string{"one", "two", "gone"} {
+		o.apply(t, name, "")
+		o.awaitPod(t, name, injected)
+	}
+	o.stop(t)
+	o.kubectl(t, "delete", "sidecarset", "gone")
+	for _, app := range []string{"one", "two", "gone"} {
+		o.awaitPod(t, app, "")
+	}
+	_, err := o.pod(t.Context(), "one")
+	if err == nil {
+		t.Fatal("a Pod was let through")
+	}
+	entry := regexp.MustCompile(`failed calling webhook \\?"([^"\\]+)`).FindStringSubmatch(err.Error())
+	if entry == nil {
+		t.Fatalf("the refusal names no entry: %v", err)
+	}
+	o.run(t, strings.Replace(one, "0123456789abcdef.pods.sidecarset.io", entry[1], 1))
+	o.awaitPod(t, "one", bare)
+	o.awaitPod(t, "two", "")
+	o.run(t, all)
+	for _, app := range []string{"one", "two", "gone"} {
+		o.awaitPod(t, app, bare)
+	}
+	o.start(t)
+	o.awaitPod(t, "one", injected)
+	o.awaitPod(t, "two", injected)
+	o.awaitPod(t, "gone", bare)
+	for _, name := range []string{"one", "two"} {
+		o.kubectl(t, "wait", "--for=condition=Ready", "sidecarset/"+name, "--timeout=60s")
+	}
+}
+
+// The garbage collector removes a finalizer from what is deleted in the
+// foreground, which is an update.
+func TestDeletionsEndWhileNoReplicaRuns(t *testing.T) {
+	o := newOutage(t)
+	o.apply(t, "foreground", "")
+	o.apply(t, "held", ", finalizers: [example.com/hold]")
+	o.stop(t)
+	o.kubectl(t, "delete", "sidecarset", "foreground", "--cascade=foreground", "--timeout=60s")
+	o.kubectl(t, "delete", "sidecarset", "held", "--wait=false")
+	// A finalizer is no way around the checks.
+	change := `{"spec": {"containers": [{"name": "side", "image": "example.com/other:v1"}]}}`
+	if out, err := o.cluster.Kubectl(t.Context(), "", "patch", "sidecarset", "held", "--type=merge", "-p", change); err == nil {
+		t.Errorf("the spec of a SidecarSet that is being deleted was changed unseen: %s", out)
+	}
+	o.kubectl(t, "patch", "sidecarset", "held", "--type=merge", "-p", `{"metadata": {"finalizers": null}}`)
+	o.kubectl(t, "delete", "crd", deploy.CRD, "--timeout=60s")
+}
