@@ -19,6 +19,9 @@ func TestARollingRestartFailsNoPod(t *testing.T) {
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "rolling")
 	awaitInjection(t, replicas, namespace, "rolling", 1)
+	awaitReady(t, "rolling")
+	stop := staysReady(t, "rolling")
+	defer stop()
 
 	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("rolling"), Sidecars: []string{"rolling"}, Rate: 50}
 	running := load.Start(t.Context())

@@ -1,0 +1,103 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// Replicas run, renew their Leases and are ready, but API servers do not reach
+// them; then they are reached, and hang. Ready would promise that the next Pod is
+// injected, and each is refused.
+func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
+	if scaled(true, false) {
+		t.Skip("SKIP: takes minutes; only by make chaos")
+	}
+	startControllers(t, 1, steadyLeases...)
+	webhooks := startReplicas(t, 2, "--role=webhook")
+	namespace := newNamespace(t)
+	applySidecarSet(t, namespace, "called")
+	awaitReady(t, "called")
+	outages := []struct {
+		name       string
+		begin, end func() error
+	}{
+		{"withdrawn", func() error { return webhooks.withdraw(t.Context()) }, func() error {
+			var errs []error
+			for _, replica := range webhooks.replicas {
+				errs = append(errs, replica.Ready(t.Context()), operator.AddEndpoint(t.Context(), replica))
+			}
+			return errors.Join(errs...)
+		}},
+		{"hanging", func() error { return webhooks.signal(syscall.SIGSTOP) }, func() error { return webhooks.signal(syscall.SIGCONT) }},
+	}
+	for _, outage := range outages {
+		if err := outage.begin(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var said metav1.Condition
+		stand.Within(t, 3*time.Minute, "a SidecarSet that is not ready", func(ctx context.Context) (err error) {
+			said, err = readyCondition(ctx, "called")
+			if err == nil && said.Status == metav1.ConditionTrue {
+				err = fmt.Errorf("it says %+v", said)
+			}
+			return err
+		})
+		if said.Reason != appsv1beta1.ReasonNoReplica {
+			t.Errorf("%s: it says %+v", outage.name, said)
+		}
+		noticed := time.Since(began)
+		if err := outage.end(); err != nil {
+			t.Fatal(err)
+		}
+		ended := time.Now()
+		awaitReady(t, "called")
+		report(t, "%s: not Ready after %s, Ready again %s after the end", outage.name, rounded(noticed), rounded(time.Since(ended)))
+	}
+}
+
+func readyCondition(ctx context.Context, sidecarSet string) (metav1.Condition, error) {
+	set, err := getSet(ctx, sidecarSet)
+	if err != nil {
+		return metav1.Condition{}, err
+	}
+	condition := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
+	if condition == nil {
+		return metav1.Condition{}, errors.New("there is no condition Ready")
+	}
+	return *condition, nil
+}
+
+// staysReady looks at a SidecarSet until it is told to stop, and fails the test if
+// its condition Ready was anything but True.
+func staysReady(t *testing.T, sidecarSet string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		ticks := time.NewTicker(50 * time.Millisecond)
+		defer ticks.Stop()
+		for ctx.Err() == nil {
+			if said, err := readyCondition(ctx, sidecarSet); err == nil && said.Status != metav1.ConditionTrue {
+				t.Errorf("SidecarSet %s is not ready: %+v", sidecarSet, said)
+				return
+			}
+			<-ticks.C
+		}
+	})
+	return func() {
+		cancel()
+		looking.Wait()
+	}
+}
