@@ -180,9 +180,14 @@ func TestDeletionsEndWhileNoReplicaRuns(t *testing.T) {
 	o.kubectl(t, "delete", "sidecarset", "foreground", "--cascade=foreground", "--timeout=60s")
 	o.kubectl(t, "delete", "sidecarset", "held", "--wait=false")
 	// A finalizer is no way around the checks.
-	change := `{"spec": {"containers": [{"name": "side", "image": "example.com/other:v1"}]}}`
-	if out, err := o.cluster.Kubectl(t.Context(), "", "patch", "sidecarset", "held", "--type=merge", "-p", change); err == nil {
-		t.Errorf("the spec of a SidecarSet that is being deleted was changed unseen: %s", out)
+	for _, change := range []string{
+		`{"spec": {"containers": [{"name": "side", "image": "example.com/other:v1"}]}}`,
+		`{"metadata": {"annotations": {"apps.kruise.io/sidecarset-canary": "true"}}}`,
+		`{"metadata": {"labels": {"apps.kruise.io/sidecarset-custom-version": "v2"}}}`,
+	} {
+		if out, err := o.cluster.Kubectl(t.Context(), "", "patch", "sidecarset", "held", "--type=merge", "-p", change); err == nil {
+			t.Errorf("a SidecarSet that is being deleted was changed unseen by %s: %s", change, out)
+		}
 	}
 	o.kubectl(t, "patch", "sidecarset", "held", "--type=merge", "-p", `{"metadata": {"finalizers": null}}`)
 	o.kubectl(t, "delete", "crd", deploy.CRD, "--timeout=60s")
