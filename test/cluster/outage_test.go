@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -142,6 +143,11 @@ func TestTheDocsNameTheWayOutWhileNoReplicaRuns(t *testing.T) {
 		o.awaitPod(t, name, injected)
 	}
 	o.stop(t)
+	shown := o.kubectl(t, "get", "mutatingwebhookconfigurations", "-l", "sidecarset.io/pod-webhooks",
+		"-o", `jsonpath={.items[*].metadata.annotations.sidecarset\.io/when-no-replica-runs}`)
+	if got := strings.Count(shown, strings.TrimSpace(all)); got != entries.MaxConfigurations+1 {
+		t.Errorf("%d objects show the way out: %s", got, shown)
+	}
 	o.kubectl(t, "delete", "sidecarset", "gone")
 	for _, app := range []string{"one", "two", "gone"} {
 		o.awaitPod(t, app, "")
