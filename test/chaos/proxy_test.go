@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,6 +31,7 @@ type proxy struct {
 	server *httptest.Server
 	fault  atomic.Pointer[fault] // nil: none
 	ahead  atomic.Int64          // by how much the API server's clock seems to be ahead
+	lag    lag                   // set before replicas start
 
 	mu      sync.Mutex
 	watches map[*http.Request]func() // what ends each of the watches
@@ -114,8 +117,64 @@ func (p *proxy) handle(next http.Handler) http.HandlerFunc {
 			defer p.mu.Unlock()
 			delete(p.watches, r)
 		}()
+		if p.lag.concerns(r) {
+			late := startLate(w, p.lag.by)
+			defer late.stop()
+			w = late
+		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	}
+}
+
+// lag has watches of one resource tell everything late.
+type lag struct {
+	resource string
+	by       time.Duration
+}
+
+func (l lag) concerns(r *http.Request) bool {
+	return l.by > 0 && strings.HasSuffix(r.URL.Path, "/"+l.resource)
+}
+
+// lateWriter passes on what it is given after some time, in order.
+type lateWriter struct {
+	http.ResponseWriter
+	by    time.Duration
+	queue chan lateChunk
+	done  chan struct{}
+}
+
+type lateChunk struct {
+	due  time.Time
+	data []byte
+}
+
+func startLate(w http.ResponseWriter, by time.Duration) *lateWriter {
+	l := &lateWriter{ResponseWriter: w, by: by, queue: make(chan lateChunk, 1024), done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		for chunk := range l.queue {
+			<-time.After(time.Until(chunk.due))
+			if _, err := w.Write(chunk.data); err == nil {
+				_ = http.NewResponseController(w).Flush()
+			}
+		}
+	}()
+	return l
+}
+
+func (l *lateWriter) Write(p []byte) (int, error) {
+	l.queue <- lateChunk{time.Now().Add(l.by), bytes.Clone(p)}
+	return len(p), nil
+}
+
+// FlushError does nothing: what is passed on is flushed then.
+func (l *lateWriter) FlushError() error { return nil }
+
+// stop returns when all has been passed on.
+func (l *lateWriter) stop() {
+	close(l.queue)
+	<-l.done
 }
 
 // impose has every request meet the fault until it is lifted.
