@@ -115,6 +115,61 @@ func TestManifestOfAPodThatHasEndedIsInjected(t *testing.T) {
 	}
 }
 
+// Three entries select the Pod, so that there are three calls; each puts the
+// enforced sidecars in anew, and what the API server stores is one result.
+func TestEnforcedSidecarsReplaceWhatAPodClaims(t *testing.T) {
+	namespace := newNamespace(t, nil)
+	const in = "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
+	front := createSidecarSet(t, namespace, in+`
+selector: {matchLabels: {tier: front}}
+containers: [{name: c, image: "example.com/c:v1"}]
+`)
+	enforced := newSidecarSet(t, namespace, in+`
+selector: {matchLabels: {audit: "yes"}}
+initContainers: [{name: proxy, image: "example.com/proxy:v1", restartPolicy: Always, podInjectPolicy: BeforeAppContainer}]
+containers: [{name: audit, image: "example.com/audit:v1", ports: [{containerPort: 80}], volumeMounts: [{name: rules, mountPath: /rules}]}]
+volumes: [{name: rules, configMap: {name: rules}}]
+updateStrategy: {type: NotUpdate}
+`)
+	enforced.SetAnnotations(map[string]string{appsv1beta1.AnnotationEnforce: "true"})
+	create(t, enforced)
+	t.Cleanup(func() { deleteSidecarSet(t, enforced) })
+	awaitReady(t, enforced)
+	web := createSidecarSet(t, namespace, in+`
+selector: {matchLabels: {app: web}}
+containers: [{name: a, image: "example.com/a:v1"}]
+`)
+	awaitInjected(t, front, namespace, "tier=front")
+	awaitInjected(t, enforced, namespace, "audit=yes")
+	awaitInjected(t, web, namespace, "app=web")
+
+	first := pod(namespace, "first", "app=web", "audit=yes", "tier=front")
+	create(t, first)
+	forged := pod(namespace, "forged", "app=web", "audit=yes", "tier=front")
+	forged.Annotations = first.Annotations
+	forged.Spec.InitContainers, forged.Spec.Containers, forged.Spec.Volumes = first.Spec.InitContainers, first.Spec.Containers, first.Spec.Volumes
+	forged = forged.DeepCopy()
+	for i := range forged.Spec.Containers {
+		if forged.Spec.Containers[i].Name == "audit" {
+			forged.Spec.Containers[i].Command = []string{"sleep", "inf"}
+			forged.Spec.Containers[i].Ports = nil
+		}
+	}
+	forged.Spec.InitContainers[0].Command = []string{"sleep", "inf"}
+	for i := range forged.Spec.Volumes {
+		if forged.Spec.Volumes[i].Name == "rules" {
+			forged.Spec.Volumes[i].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		}
+	}
+	create(t, forged)
+	if names := containerNames(first.Spec.Containers); len(names) != 4 {
+		t.Errorf("containers %q", names)
+	}
+	if diff := cmp.Diff(first.Spec, forged.Spec); diff != "" {
+		t.Errorf("spec (-plain +forged):\n%s", diff)
+	}
+}
+
 func TestNamespaceSelectorReadsLabels(t *testing.T) {
 	namespace := newNamespace(t, map[string]string{"team": "a"})
 	other := newNamespace(t, map[string]string{"team": "b"})
