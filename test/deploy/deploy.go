@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -315,12 +316,42 @@ func (o *Operator) setEndpoint(ctx context.Context, service string, number int, 
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 		})
 	}
-	body, err := json.Marshal(slice)
+	objects := corev1.List{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"},
+		Items:    []runtime.RawExtension{{Object: &slice}},
+	}
+	if o.Cluster.Minor() < 34 {
+		objects.Items = append(objects.Items, runtime.RawExtension{Object: endpointsOf(&slice, service)})
+	}
+	body, err := json.Marshal(objects)
 	if err != nil {
 		return err
 	}
 	_, err = o.Cluster.Kubectl(ctx, string(body), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	return err
+}
+
+// endpointsOf says the same in the form that API servers before 1.34 look at when
+// they call the webhook of a Service.
+func endpointsOf(slice *discoveryv1.EndpointSlice, service string) *corev1.Endpoints { //nolint:staticcheck // what those versions have
+	endpoints := &corev1.Endpoints{ //nolint:staticcheck // what those versions have
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: slice.Namespace,
+			Name:      service,
+			Labels:    map[string]string{discoveryv1.LabelSkipMirror: "true"},
+		},
+	}
+	if len(slice.Endpoints) == 0 {
+		return endpoints
+	}
+	port := slice.Ports[0]
+	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: *port.Name, Port: *port.Port, Protocol: *port.Protocol}}} //nolint:staticcheck // what those versions have
+	for _, e := range slice.Endpoints {
+		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: e.Addresses[0]}) //nolint:staticcheck // what those versions have
+	}
+	endpoints.Subsets = append(endpoints.Subsets, subset)
+	return endpoints
 }
 
 // Program returns the operator's binary: $OPERATOR, or one that is built now.

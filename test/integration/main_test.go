@@ -5,6 +5,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -73,11 +74,16 @@ func begin(ctx context.Context) error {
 func untilCalled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
 	defer cancel()
+	var last error
 	for {
 		err := api.Create(ctx, probe(), client.DryRunAll)
-		if err == nil || ctx.Err() != nil {
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errors.Join(err, last)
 		}
+		last = err
 	}
 }
 

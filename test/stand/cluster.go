@@ -326,3 +326,13 @@ func buildControlPlane(launcher, version string) error {
 	}
 	return nil
 }
+
+// Minor is the minor version of Kubernetes: 36 of v1.36.4.
+func (c *Cluster) Minor() int {
+	parts := strings.Split(c.Version, ".")
+	if len(parts) < 2 {
+		return 0
+	}
+	minor, _ := strconv.Atoi(parts[1])
+	return minor
+}
