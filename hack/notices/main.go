@@ -6,7 +6,7 @@
 //
 //	go run ./hack/notices >NOTICES
 //
-// A module without a licence file is an error: somebody has to look at it.
+// A module without a licence file is an error: an author has to look at it.
 package main
 
 import (
