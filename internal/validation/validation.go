@@ -49,6 +49,7 @@ func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	errs = append(errs, validateCall(set.Annotations)...)
 	errs = append(errs, validateEnforce(set.Annotations)...)
 	errs = append(errs, withoutGuesses(validateSpec(&set.Spec, env.Recorded, field.NewPath("spec")), env.Object)...)
+	errs = append(errs, validateSize(env.Object, env.Replaced)...)
 	errs = append(errs, validateNulls(env.Object)...)
 	errs = append(errs, validateWhitelisted(set, env.Whitelist)...)
 	return append(errs, validateConflicts(set, env.Others)...)
