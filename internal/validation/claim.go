@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -28,7 +27,7 @@ func validateTemplateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.E
 func validateClaimOptions(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.Selector != nil {
-		errs = append(errs, sorted(metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector")))...)
+		errs = append(errs, validateTerms(spec.Selector, path.Child("selector"))...)
 	}
 	if class := spec.VolumeAttributesClassName; class != nil && *class != "" {
 		errs = append(errs, invalid(path.Child("volumeAttributesClassName"), *class, validation.IsDNS1123Subdomain(*class))...)

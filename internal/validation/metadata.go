@@ -18,7 +18,13 @@ var nameFormat = regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
 const maxNameLength = 63
 
 func validateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	return sorted(apivalidation.ValidateObjectMeta(meta, false, validateName, path))
+	errs := sorted(apivalidation.ValidateObjectMeta(meta, false, validateName, path))
+	for _, err := range errs {
+		if err.Type == field.ErrorTypeForbidden {
+			err.Detail += "; remove it"
+		}
+	}
+	return errs
 }
 
 // validateName says what is wrong with a name, or with the prefix of one that

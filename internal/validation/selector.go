@@ -18,13 +18,23 @@ func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.Er
 	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Invalid(path, selector, "empty selector is not valid; add matchLabels or matchExpressions")}
 	}
-	errs := sorted(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path))
+	errs := validateTerms(selector, path)
 	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil && len(errs) == 0 {
 		errs = append(errs, field.Invalid(path, selector, "cannot be compiled, correct it: "+err.Error()))
 	}
+	return errs
+}
+
+// validateTerms checks the labels and expressions of a selector that may be absent
+// or empty.
+func validateTerms(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	errs := sorted(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path))
 	for _, err := range errs {
-		if err.Detail == "not a valid selector operator" {
+		switch {
+		case err.Detail == "not a valid selector operator":
 			err.Detail += "; use In, NotIn, Exists or DoesNotExist"
+		case err.Type == field.ErrorTypeForbidden:
+			err.Detail += "; remove it"
 		}
 	}
 	return errs

@@ -320,7 +320,7 @@ func expect(t *testing.T, want []string, errs field.ErrorList) {
 			line = want[i]
 		}
 		got = append(got, line)
-		if err.Detail == "" {
+		if !remedy.MatchString(err.Detail) {
 			t.Errorf("%v names no remedy", err)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -163,7 +162,7 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path *field.Pat
 	}
 	if v.SignerName != nil {
 		errs = append(errs, validateSignerName(*v.SignerName, path.Child("signerName"))...)
-		errs = append(errs, sorted(metav1validation.ValidateLabelSelector(v.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, path.Child("labelSelector")))...)
+		errs = append(errs, validateTerms(v.LabelSelector, path.Child("labelSelector"))...)
 	}
 	return errs
 }
