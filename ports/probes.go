@@ -18,20 +18,27 @@ const (
 	// probeAge is how old an answer about readiness may be. A check may cost a
 	// handshake, and whoever reaches the port can ask.
 	probeAge = time.Second
-	// checkTimeout bounds one check.
+	// checkTimeout bounds the checks together.
 	checkTimeout = 4 * time.Second
+	// probePatience is how long a probe waits for checks that it caused; kubelets
+	// wait for a second by default. On a busy machine a handshake takes longer: then
+	// the answer is the one from before, which is at most oldestAnswer old.
+	probePatience = 500 * time.Millisecond
+	oldestAnswer  = 15 * time.Second
 )
 
 // Probes answers a kubelet: /healthz says that the process lives, /readyz
 // whether all checks say yes, and /readyz/NAME why one does not. Checks run one
-// after the other, at most once a second. It is safe for concurrent use.
+// after the other, when somebody asks, and at most once a second. It is safe for
+// concurrent use.
 type Probes struct {
 	log   logr.Logger
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
 	checks  []*readinessCheck // by name
-	checked time.Time
+	checked time.Time         // when the checks ended that err is from; zero: never
+	running chan struct{}     // closed when the checks that run have ended; nil if none do
 }
 
 type readinessCheck struct {
@@ -79,11 +86,14 @@ func (p *Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Probes) answerAll(w http.ResponseWriter, r *http.Request, verbose bool) {
+	hung := p.refresh(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.run(r)
-	var failed error
+	failed := hung
 	var lines strings.Builder
+	if hung != nil {
+		fmt.Fprintf(&lines, "[-]%v\n", hung)
+	}
 	for _, c := range p.checks {
 		if c.err == nil {
 			fmt.Fprintf(&lines, "[+]%s ok\n", c.name)
@@ -99,15 +109,18 @@ func (p *Probes) answerAll(w http.ResponseWriter, r *http.Request, verbose bool)
 }
 
 func (p *Probes) answerOne(w http.ResponseWriter, r *http.Request, name string) {
+	failed := p.refresh(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.checks {
 		if c.name != name {
 			continue
 		}
-		p.run(r)
-		if c.err != nil {
-			answerProbe(w, c.err, c.err.Error()+"\n")
+		if failed == nil {
+			failed = c.err
+		}
+		if failed != nil {
+			answerProbe(w, failed, failed.Error()+"\n")
 			return
 		}
 		answerProbe(w, nil, "")
@@ -116,23 +129,63 @@ func (p *Probes) answerOne(w http.ResponseWriter, r *http.Request, name string) 
 	http.NotFound(w, r)
 }
 
-// run asks the checks, unless they were asked a moment ago.
-func (p *Probes) run(r *http.Request) {
-	if now := p.clock.Now(); !p.checked.IsZero() && now.Sub(p.checked) < probeAge && now.Sub(p.checked) >= 0 {
-		return
+// refresh has the checks run, unless they ran a moment ago, and waits for them
+// for a while. It returns an error if they have not ended for too long.
+func (p *Probes) refresh(r *http.Request) error {
+	p.mu.Lock()
+	age, never := p.clock.Since(p.checked), p.checked.IsZero()
+	if !never && age >= 0 && age < probeAge {
+		p.mu.Unlock()
+		return nil
 	}
-	// The answer is for all who ask within the second, whatever becomes of this one.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkTimeout)
+	if p.running == nil {
+		p.running = make(chan struct{})
+		// The answer is for all who ask, whatever becomes of this one.
+		go p.run(r.WithContext(context.WithoutCancel(r.Context())))
+	}
+	ended := p.running
+	p.mu.Unlock()
+
+	patience := time.NewTimer(probePatience)
+	if never {
+		patience.Reset(checkTimeout)
+	}
+	defer patience.Stop()
+	select {
+	case <-ended:
+		return nil
+	case <-patience.C:
+	case <-r.Context().Done():
+	}
+	if never || age > oldestAnswer || age < 0 {
+		return fmt.Errorf("checks have not ended for %v", oldestAnswer)
+	}
+	return nil
+}
+
+// run asks the checks.
+func (p *Probes) run(r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()
-	for _, c := range p.checks {
-		before := c.reason()
-		first := !c.asked
-		c.asked, c.err = true, c.check(r.WithContext(ctx))
+	p.mu.Lock()
+	checks := slices.Clone(p.checks)
+	p.mu.Unlock()
+	answers := make([]error, len(checks))
+	for i, c := range checks {
+		answers[i] = c.check(r.WithContext(ctx))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, c := range checks {
+		before, first := c.reason(), !c.asked
+		c.asked, c.err = true, answers[i]
 		if first || c.reason() != before {
 			p.log.Info("Readiness changed", "check", c.name, "ready", c.err == nil, "reason", c.reason())
 		}
 	}
 	p.checked = p.clock.Now()
+	close(p.running)
+	p.running = nil
 }
 
 func (c *readinessCheck) reason() string {

@@ -104,3 +104,26 @@ func TestReadinessIsAskedOnceASecond(t *testing.T) {
 		}
 	}
 }
+
+// A check that hangs delays no probe: the answer is the one from before, for a
+// while.
+func TestReadinessDoesNotWaitForSlowChecks(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(time.Now())
+	probes := NewProbes(logr.Discard(), clk)
+	hang := make(chan struct{})
+	close(hang)
+	probes.AddReadiness("slow", func(*http.Request) error { <-hang; return nil })
+	if code, body := probe(probes, "/readyz"); code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	hang = make(chan struct{})
+	defer close(hang)
+	clk.SetTime(clk.Now().Add(5 * time.Second))
+	if code, body := probe(probes, "/readyz"); code != http.StatusOK {
+		t.Errorf("while a check takes long: %d %s", code, body)
+	}
+	clk.SetTime(clk.Now().Add(oldestAnswer))
+	if code, body := probe(probes, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "have not ended") {
+		t.Errorf("while a check hangs: %d %s", code, body)
+	}
+}

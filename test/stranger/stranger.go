@@ -1,0 +1,184 @@
+// Package stranger is what any Pod of the cluster can send to the operator's
+// ports, without credentials. Tests send it and look at what becomes of others.
+package stranger
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// Patience is how long a stranger waits for a connection, and how long API
+// servers wait for the answer about a selected Pod.
+const Patience = 5 * time.Second
+
+// Body is well-formed, small for what it becomes, and sent as a whole.
+type Body struct{ Name, Path, Body string }
+
+// many is a JSON list of one element, of some size in bytes.
+func many(element string, size int) string {
+	return "[" + strings.Repeat(element+",", size/(len(element)+1)) + element + "]"
+}
+
+func sidecarSetWith(spec string) string {
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"apps.kruise.io","version":"v1beta1","kind":"SidecarSet"},` +
+		`"resource":{"group":"apps.kruise.io","version":"v1beta1","resource":"sidecarsets"},"operation":"CREATE","name":"s","dryRun":true,"userInfo":{"username":"u"},"object":` +
+		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":` + spec + `}}}`
+}
+
+func members(size int, value string) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size; i++ {
+		fmt.Fprintf(&b, `"%x":%s,`, i, value)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+// Bodies are those of the attacks that the operator was repaired for, and the
+// largest that pass.
+func Bodies() []Body {
+	const mutate, validate, pods, convert = "/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset", "/pods", "/convert"
+	list := func(objects string) string {
+		return `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u-1","desiredAPIVersion":"apps.kruise.io/v1alpha1","objects":` + objects + `}}`
+	}
+	hashes := strings.ReplaceAll(members(3<<20, `""`), `"`, `\"`)
+	container := `{"ports":` + many(`{}`, 3*95) + `}`
+	return []Body{
+		{"1 MiB of empty containers", mutate, sidecarSetWith(`{"containers":` + many(`{}`, 1<<20) + `}`)},
+		{"3 MiB of empty containers", mutate, sidecarSetWith(`{"containers":` + many(`{}`, 3<<20) + `}`)},
+		{"1 MiB of empty volumes", mutate, sidecarSetWith(`{"volumes":` + many(`{}`, 1<<20) + `}`)},
+		{"3 MiB of empty containers to the validator", validate, sidecarSetWith(`{"containers":` + many(`{}`, 3<<20) + `}`)},
+		{"as many ports as pass", mutate, sidecarSetWith(`{"containers":` + many(container, 990*(len(container)+1)) + `}`)},
+		{"as many wrong ports as pass", validate, sidecarSetWith(`{"containers":` + many(container, 990*(len(container)+1)) + `}`)},
+		{"7 MiB of labels of a SidecarSet", mutate, sidecarSetWith(`{"selector":{"matchLabels":{` + members(6<<20, `""`) + `}}}`)},
+		{"7 MiB of one string of a SidecarSet", mutate, sidecarSetWith(`{"selector":{"matchLabels":{"a":"` + strings.Repeat("x", 6<<20) + `"}}}`)},
+		{"7 MiB of labels of a Pod", pods, podReview(`{"metadata":{"name":"p","labels":{` + members(6<<20, `""`) + `}},"spec":{"containers":[]}}`)},
+		{"7 MiB of empty containers of a Pod", pods, podReview(`{"metadata":{"name":"p"},"spec":{"containers":` + many(`{}`, 6<<20) + `}}`)},
+		{"3 MiB of hashes of a Pod", pods, podReview(`{"metadata":{"name":"p","annotations":{"kruise.io/sidecarset-hash":"{` + hashes + `}"}},"spec":{"containers":[]}}`)},
+		{"6 MiB of a list in a Pod's annotation", pods, podReview(`{"metadata":{"name":"p","annotations":{"kruise.io/sidecarset-injected-list":"` + strings.Repeat("a,", 3<<20) + `"}},"spec":{"containers":[]}}`)},
+		{"270,000 tiny objects", convert, list(many(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet"}`, 15<<20))},
+		{"650,000 tiny objects", convert, list(many(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet"}`, 650_000*59))},
+		{"5 million empty objects", convert, list(many(`{}`, 15<<20))},
+		{"one object of 15 MiB", convert, list(`[{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"labels":{` + members(15<<20, `""`) + `}}}]`)},
+		{"1,500 objects of 10 KB", convert, list(many(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","spec":{"x":"`+strings.Repeat("x", 10<<10)+`"}}`, 1500*10<<10))},
+	}
+}
+
+// podReview is the review of a Pod.
+func podReview(object string) string {
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"Pod"},` +
+		`"resource":{"group":"","version":"v1","resource":"pods"},"operation":"CREATE","namespace":"default","name":"p","object":` + object + `}}`
+}
+
+// Unfinished sends a megabyte of a header that does not end, and waits until the
+// connection is closed. config is nil where there is no TLS.
+func Unfinished(ctx context.Context, address, from string, config *tls.Config) {
+	conn, err := dial(ctx, address, from, config)
+	if err != nil {
+		return // turned away
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(2 * Patience))
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n"); err != nil {
+		return
+	}
+	for range 259 {
+		if _, err := io.WriteString(conn, "X-A: "+strings.Repeat("a", 4000)+"\r\n"); err != nil {
+			return
+		}
+	}
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+// Stall sends the beginning of a long body, and waits until the connection is
+// closed.
+func Stall(ctx context.Context, address, from, path string, size int, config *tls.Config) {
+	conn, err := dial(ctx, address, from, config)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n", path)
+	if _, err := io.WriteString(conn, head+`{"kind":"`+strings.Repeat("x", size)); err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, conn)
+}
+
+func dial(ctx context.Context, address, from string, config *tls.Config) (net.Conn, error) {
+	if config == nil {
+		return Dialer(from).DialContext(ctx, "tcp", address)
+	}
+	return (&tls.Dialer{NetDialer: Dialer(from), Config: config}).DialContext(ctx, "tcp", address)
+}
+
+// KeepBusy opens a connection that begins one request, or a new stream every
+// second, and never ends one, until it is closed.
+func KeepBusy(ctx context.Context, address, from string, config *tls.Config) string {
+	raw, err := dial(ctx, address, from, config)
+	if err != nil {
+		return ""
+	}
+	conn := raw.(*tls.Conn)
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	protocol := conn.ConnectionState().NegotiatedProtocol
+	if protocol != "h2" {
+		_, _ = io.WriteString(conn, "POST /pods HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+		_, _ = io.Copy(io.Discard, conn)
+		return protocol
+	}
+	go func() {
+		ticks := time.NewTicker(time.Second)
+		defer ticks.Stop()
+		frames := append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 0, 0, 0, 4, 0, 0, 0, 0, 0) // an empty SETTINGS frame
+		for stream := uint32(1); ; stream += 2 {
+			if _, err := conn.Write(append(frames, unfinishedStream(stream)...)); err != nil {
+				return
+			}
+			frames = nil
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+			}
+		}
+	}()
+	_, _ = io.Copy(io.Discard, conn)
+	return protocol
+}
+
+// Address is the n-th of four that no replica and no API server has.
+func Address(n int) string {
+	if stand.Namespace() {
+		return stand.Address(12 + n)
+	}
+	return fmt.Sprintf("127.0.0.%d", 12+n)
+}
+
+// Dialer connects from an address.
+func Dialer(address string) *net.Dialer {
+	return &net.Dialer{Timeout: Patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+}
+
+// unfinishedStream is a HEADERS frame of POST /pods, behind which DATA would have
+// to follow.
+func unfinishedStream(stream uint32) []byte {
+	literal := func(name, value string) []byte { // without indexing, without Huffman's code
+		return append(append([]byte{0, byte(len(name))}, name...), append([]byte{byte(len(value))}, value...)...)
+	}
+	block := []byte{0x83, 0x87} // :method POST, :scheme https
+	for _, header := range [][2]string{{":path", "/pods"}, {":authority", "x"}, {"content-type", "application/json"}} {
+		block = append(block, literal(header[0], header[1])...)
+	}
+	head := []byte{0, byte(len(block) >> 8), byte(len(block)), 1, 4, byte(stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)}
+	return append(head, block...)
+}
