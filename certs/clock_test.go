@@ -15,10 +15,10 @@ import (
 	"github.com/sidecarset/operator/test/conformance"
 )
 
-// hourly makes a CA sign for 32 hours, and a leaf serve for less than three.
+// hourly makes a CA sign for four hours, and a leaf serve for twenty minutes.
 func hourly() certs.Options {
 	opts := options()
-	opts.CALifetime, opts.LeafLifetime, opts.Poll = 48*time.Hour, 4*time.Hour, time.Minute
+	opts.CALifetime, opts.LeafLifetime, opts.Poll = 6*time.Hour, 30*time.Minute, time.Minute
 	return opts
 }
 
@@ -73,10 +73,10 @@ func (s *skewed) healed(t *testing.T) {
 var aheadBy = map[string]struct {
 	after, ahead, lasts time.Duration
 }{
-	"by more than the CA has left":     {8 * time.Hour, 60 * time.Hour, 15 * time.Minute},
-	"by as much as it takes to be due": {20 * time.Hour, 16 * time.Hour, 30 * time.Minute},
-	"by a little, for long":            {8 * time.Hour, 20 * time.Minute, 5 * time.Hour},
-	"it is behind, by a day":           {30 * time.Hour, -24 * time.Hour, 5 * time.Hour},
+	"by more than the CA has left":     {time.Hour, 7 * time.Hour, 15 * time.Minute},
+	"by as much as it takes to be due": {150 * time.Minute, 2 * time.Hour, 30 * time.Minute},
+	"by a little, for long":            {time.Hour, 20 * time.Minute, 40 * time.Minute},
+	"it is behind, by a day":           {210 * time.Minute, -24 * time.Hour, 40 * time.Minute},
 }
 
 // The leader's clock is wrong for a while, and API servers tell it so: no call fails, nothing is written, and people are told.
@@ -121,8 +121,7 @@ func TestClockThatIsWrongWritesNothing(t *testing.T) {
 				s.clock.Set(0)
 				pass(time.Second)
 				checkError(t, fresh.readiness.Ready(t.Context()), "")
-				called(time.Hour)
-				pass(4 * time.Hour)
+				called(40 * time.Minute)
 				s.healed(t)
 			})
 		})
@@ -151,7 +150,7 @@ func TestClockThatIsWrongDestroysNothing(t *testing.T) {
 				s.clock.Set(0)
 				pass(2 * time.Minute)
 				checkError(t, s.follower.published.Verify(serving(t, s.follower), time.Now()), "")
-				pass(5 * time.Hour)
+				pass(40 * time.Minute)
 				s.healed(t)
 			})
 		})

@@ -53,7 +53,7 @@ func TestCAThatCannotSignForUsIsNotFollowed(t *testing.T) {
 
 		putCA(t, server, conformance.ConstrainedCA(t, time.Now()))
 		checkError(t, follower.source.Refresh(t.Context()), "tls.crt cannot sign for "+host+": x509: a root or intermediate certificate is not authorized to sign for this name")
-		pass(5 * time.Hour) // longer than a leaf is valid
+		pass(40 * time.Minute) // longer than a leaf is valid
 		fresh := newReplica(t, server, hourly(), targets()...)
 		fresh.start(t)
 		pass(5 * time.Minute)
@@ -112,7 +112,7 @@ func TestLaterFormatIsLeftAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 				written := getSecret(t, server)
-				pass(time.Hour)
+				pass(20 * time.Minute)
 				if got := getSecret(t, server); got.ResourceVersion != written.ResourceVersion {
 					t.Error("the Secret was written")
 				}
@@ -290,7 +290,7 @@ func TestCertificatesPutIntoTheBundle(t *testing.T) {
 		if a := getAuthority(t, server, time.Now()); a.Next != nil || !a.RotationRequested || told.count(certs.ReasonRotationPostponed) != 1 {
 			t.Errorf("the rotation has begun, or the events are %q", told.seen)
 		}
-		pass(6 * time.Hour)
+		pass(75 * time.Minute)
 		if a := getAuthority(t, server, time.Now()); a.RotationRequested || len(a.Old) != 1 {
 			t.Errorf("it has not begun when there was room, with %d former CAs", len(a.Old))
 		}

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,13 +13,48 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// clockSkew is the variable that says by how many seconds the clock of an
-// operator is ahead that was built by skewedOperator.
-const clockSkew = "CLOCK_SKEW"
+// clockFile is the variable that names the file which says by how many seconds
+// the clock of an operator is ahead that was built by skewedOperator.
+const clockFile = "CLOCK_FILE"
+
+// operatorClock is the clock of such an operator.
+type operatorClock string
+
+// newClock makes a clock that is ahead.
+func newClock(t *testing.T, ahead time.Duration) operatorClock {
+	t.Helper()
+	c := operatorClock(filepath.Join(t.TempDir(), "clock"))
+	c.set(t, ahead)
+	return c
+}
+
+// set takes effect at once, in a process that runs as well: it has mapped the file.
+func (c operatorClock) set(t *testing.T, ahead time.Duration) {
+	t.Helper()
+	file, err := os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.Write(binary.NativeEndian.AppendUint64(nil, uint64(ahead/time.Second)))
+	if err := errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// useClocks has replicas started with clocks of their own, by name.
+func useClocks(t *testing.T, program string, clocks map[string]operatorClock) {
+	operator.Amend = func(c *stand.Command) {
+		if clock, ok := clocks[c.Name]; ok {
+			c.Path, c.Env = program, append(c.Env, clockFile+"="+string(clock))
+		}
+	}
+	t.Cleanup(func() { operator.Amend = nil })
+}
 
 // One replica's clock is five minutes ahead of API servers' and the other one's
 // five minutes behind. The CA changes again and again, under either leader.
@@ -26,21 +62,50 @@ func TestClocksTenMinutesApartFailNoCall(t *testing.T) {
 	if !scaled(false, true) {
 		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestSelfManaged in test/integration/certificates has this law in each run")
 	}
-	program := skewedOperator(t)
-	operator.Amend = func(c *stand.Command) {
-		by := map[string]time.Duration{"operator-1": 5 * time.Minute, "operator-2": -5 * time.Minute}[c.Name]
-		c.Path, c.Env = program, append(c.Env, fmt.Sprintf("%s=%.0f", clockSkew, by.Seconds()))
-	}
-	t.Cleanup(func() { operator.Amend = nil })
-
+	useClocks(t, skewedOperator(t), map[string]operatorClock{"operator-1": newClock(t, 5*time.Minute), "operator-2": newClock(t, -5*time.Minute)})
 	f := startReplicas(t, 2, "--cert-ca-lifetime=6h", "--cert-leaf-lifetime=1h", "--cert-settle=2s", "--cert-poll=250ms", "--drain-grace=2s")
 	for range 2 {
 		leader := f.awaitLeader(t)
 		d := startDrill(t, f, fmt.Sprintf("skewed-%d", leader))
-		d.phase(t, f.replicas[leader].Name+" leads", func() { d.rotate(t, 5, true) })
+		d.phase(t, f.replicas[leader].Name+" leads", func() { d.rotate(t, 3, true) }) // eight former CAs would be as many as may be
 		d.end(t)
 		handOver(t, f, leader)
 	}
+}
+
+// The leader's clock is set ahead while it runs, by more than its CA is valid and
+// then by as much as it takes to be due; and set right again.
+func TestClockThatIsSetWrongFailsNoCall(t *testing.T) {
+	if !scaled(false, true) {
+		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestClockThatDiffersWritesNoCertificate has API servers tell another time instead")
+	}
+	clock := newClock(t, 0)
+	useClocks(t, skewedOperator(t), map[string]operatorClock{"operator-1": clock})
+	flags := append([]string{"--cert-ca-lifetime=6h", "--cert-leaf-lifetime=1h", "--cert-settle=2s", "--cert-poll=250ms"}, steadyLeases...)
+	leading := startReplicas(t, 1, flags...)
+	leading.awaitLeader(t)
+	other := startFleet(t, &fleet{args: flags, serving: true}, 2, 1)
+	f := &fleet{replicas: []*deploy.Replica{leading.replicas[0], other.replicas[0]}}
+	d := startDrill(t, f, "set-wrong")
+	d.rotate(t, 1, true) // the CA may be another test's
+	unready := watchReadiness(t, f.replicas)
+	for _, ahead := range []time.Duration{7 * time.Hour, 5 * time.Hour, -3 * time.Hour} {
+		before := caSecret(t)
+		d.phase(t, fmt.Sprintf("the leader's clock is %s ahead", ahead), func() {
+			clock.set(t, ahead)
+			<-time.After(10 * time.Second) // forty looks at the Secret
+		})
+		if now := caSecret(t); now.ResourceVersion != before.ResourceVersion {
+			t.Error("the leader wrote the Secret")
+		}
+		d.phase(t, "it is right again, and the CA is rotated", func() {
+			clock.set(t, 0)
+			d.rotate(t, 1, true)
+		})
+	}
+	awaitEvent(t, certs.ReasonClockDiffers)
+	unready()
+	d.end(t)
 }
 
 // handOver stops the leader of two until the other one leads.
@@ -62,7 +127,7 @@ func handOver(t *testing.T, f *fleet, leader int) {
 }
 
 // skewedOperator builds the operator of this checkout with a package time whose
-// Now is ahead by the seconds that the environment says.
+// Now is ahead by what a file says, while the monotonic clock is what it is.
 func skewedOperator(t *testing.T) string {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -84,7 +149,7 @@ func skewedOperator(t *testing.T) string {
 	}})
 	program := filepath.Join(dir, "operator")
 	err = errors.Join(err,
-		os.WriteFile(filepath.Join(dir, "time.go"), []byte(strings.Replace(string(source), reads, reads+"\tsec += skew\n", 1)), 0o600),
+		os.WriteFile(filepath.Join(dir, "time.go"), []byte(strings.Replace(string(source), reads, reads+"\tsec += *skew\n", 1)), 0o600),
 		os.WriteFile(filepath.Join(dir, "skew.go"), []byte(skewSource), 0o600),
 		os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
 	if err != nil {
@@ -102,13 +167,26 @@ func skewedOperator(t *testing.T) string {
 
 const skewSource = `package time
 
-import "syscall"
+import (
+	"syscall"
+	"unsafe"
+)
 
-var skew = readSkew()
+var skew = mapSkew()
 
-func readSkew() int64 {
-	text, _ := syscall.Getenv("` + clockSkew + `")
-	seconds, _ := atoi(text)
-	return int64(seconds)
+func mapSkew() *int64 {
+	path, ok := syscall.Getenv("` + clockFile + `")
+	if !ok {
+		return new(int64)
+	}
+	file, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		panic("opening " + path + ": " + err.Error())
+	}
+	data, err := syscall.Mmap(file, 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		panic("mapping " + path + ": " + err.Error())
+	}
+	return (*int64)(unsafe.Pointer(unsafe.SliceData(data)))
 }
 `
