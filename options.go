@@ -131,7 +131,7 @@ func (o options) check(rest []string) error {
 	if o.drainGrace < 0 {
 		errs = append(errs, fmt.Errorf("--drain-grace=%s: use a time that is not negative", o.drainGrace))
 	}
-	errs = append(errs, o.podWebhook.check(o.excludedNamespaces), o.certs.check(o.certificates()))
+	errs = append(errs, o.podWebhook.check(o.excludedNamespaces), o.certs.check(o.certificates()), o.checkURLIsVouchedFor())
 	return errors.Join(errs...)
 }
 

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/sidecarset/operator/certs"
@@ -48,6 +50,20 @@ func (o certificateOptions) check(all certs.Options) error {
 		errs = append(errs, all.Validate())
 	}
 	return errors.Join(errs...)
+}
+
+// checkURLIsVouchedFor refuses a URL at which API servers would not accept the serving certificate. An entry that calls another host
+// than those is taken for somebody else's.
+func (o options) checkURLIsVouchedFor() error {
+	u, err := url.Parse(o.podWebhook.url)
+	if err != nil || u.Host == "" {
+		return nil // none, or reported elsewhere
+	}
+	subject := o.certificates().Subject
+	if slices.Contains(subject.DNSNames, u.Hostname()) || slices.ContainsFunc(subject.IPs, net.ParseIP(u.Hostname()).Equal) {
+		return nil
+	}
+	return fmt.Errorf("--pod-webhook-url=%s: the serving certificate is not for %s: add it to --webhook-san", o.podWebhook.url, u.Hostname())
 }
 
 // certificates returns the options of package certs.

@@ -73,7 +73,7 @@ func (o *options) podWebhooks(serving *certs.Serving, rivals *controllers.Rivals
 			Reinvocation:       admissionregistrationv1.ReinvocationPolicyType(o.podWebhook.reinvocation),
 		},
 		Bundle:          serving.Source.Bundle,
-		Certificate:     serving.Readiness.Ready,
+		Certificate:     serving.Readiness.Trusted,
 		ServesWebhooks:  o.answersWebhooks(),
 		Rivals:          rivals,
 		Static:          o.podWebhook.mode == podWebhookStatic,

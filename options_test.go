@@ -62,6 +62,20 @@ func TestAnnotationsOfPodsNeedAWhitelistUnlessTheFlagIsOn(t *testing.T) {
 	}
 }
 
+func TestTheCertificateIsForTheURL(t *testing.T) {
+	for args, want := range map[string]string{
+		"--pod-webhook-url=https://127.0.0.1:9443":                                    "the serving certificate is not for 127.0.0.1: add it to --webhook-san",
+		"--pod-webhook-url=https://[::1]:9443 --webhook-san=0:0::1":                   "",
+		"--pod-webhook-url=https://example.com/x --webhook-san=127.0.0.1":             "the serving certificate is not for example.com",
+		"--pod-webhook-url=https://example.com/x --webhook-san=127.0.0.1,example.com": "",
+	} {
+		_, err := parseOptions(strings.Fields(args), func(string) string { return "" })
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: error %v, want %q", args, err, want)
+		}
+	}
+}
+
 func TestTheCertificateNamesBothServicesAndMore(t *testing.T) {
 	subject := parse(t, "ns", "--webhook-service=svc", "--conversion-service=conv", "--webhook-san=127.0.0.1,example.com").certificates().Subject
 	if diff := cmp.Diff([]string{"svc.ns.svc", "conv.ns.svc", "example.com"}, subject.DNSNames); diff != "" {

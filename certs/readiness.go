@@ -3,6 +3,7 @@ package certs
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -35,30 +36,45 @@ func NewReadiness(source Source, published *Published, serverName string, clk cl
 // A replica becomes ready when the leaf verifies in every clientConfig of every target against the bundle that was last observed there,
 // and its clock agrees with the API servers'. From then on it is ready while one of them accepts the leaf, by API servers' clocks: if
 // somebody spoils one object, the calls that others cause can still be answered, and if somebody sets the clock, all of them can.
-func (r *Readiness) Ready(context.Context) error {
-	cert, err := r.source.GetCertificate(&tls.ClientHelloInfo{ServerName: r.serverName})
+func (r *Readiness) Ready(ctx context.Context) error {
+	if r.been.Load() {
+		cert, err := r.certificate()
+		if err != nil {
+			return err
+		}
+		return r.published.Accepted(cert, r.servers.Correct(r.clock.Now()))
+	}
+	if err := errors.Join(r.Trusted(ctx), r.servers.Differs()); err != nil {
+		return err
+	}
+	r.been.Store(true)
+	return nil
+}
+
+// Trusted returns nil when the leaf that is served now verifies in every clientConfig of every target, by API servers' clocks, whether or
+// not this replica is ready. It does no I/O.
+func (r *Readiness) Trusted(context.Context) error {
+	cert, err := r.certificate()
 	if err != nil {
 		return err
+	}
+	return r.published.Verify(cert, r.servers.Correct(r.clock.Now()))
+}
+
+// certificate returns the leaf that is served, if it is for the server name.
+func (r *Readiness) certificate() (*tls.Certificate, error) {
+	cert, err := r.source.GetCertificate(&tls.ClientHelloInfo{ServerName: r.serverName})
+	if err != nil {
+		return nil, err
 	}
 	leaf, err := leafOf(cert)
 	if err == nil {
 		err = leaf.VerifyHostname(r.serverName)
 	}
 	if err != nil {
-		return fmt.Errorf("checking the serving certificate: %w", err)
+		return nil, fmt.Errorf("checking the serving certificate: %w", err)
 	}
-	now := r.servers.Correct(r.clock.Now())
-	if r.been.Load() {
-		return r.published.Accepted(cert, now)
-	}
-	if err := r.servers.Differs(); err != nil {
-		return err
-	}
-	if err := r.published.Verify(cert, now); err != nil {
-		return err
-	}
-	r.been.Store(true)
-	return nil
+	return cert, nil
 }
 
 // Check is Ready as a healthz.Checker.

@@ -476,6 +476,11 @@ func TestOneSpoiledObjectTakesNoReplicaOut(t *testing.T) {
 				pass(time.Minute)
 				checkError(t, leader.readiness.Ready(t.Context()), "")
 				checkError(t, follower.readiness.Ready(t.Context()), "")
+				want := "checking the serving certificate as ValidatingWebhookConfiguration checking"
+				if bundle == nil {
+					want = ""
+				}
+				checkError(t, follower.readiness.Trusted(t.Context()), want)
 			})
 		})
 	}

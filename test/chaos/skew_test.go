@@ -67,8 +67,9 @@ func TestClocksTenMinutesApartFailNoCall(t *testing.T) {
 	for range 2 {
 		leader := f.awaitLeader(t)
 		d := startDrill(t, f, fmt.Sprintf("skewed-%d", leader))
-		d.phase(t, f.replicas[leader].Name+" leads", func() { d.rotate(t, 3, true) }) // eight former CAs would be as many as may be
+		d.phase(t, f.replicas[leader].Name+" leads", func() { d.rotate(t, 5, true) })
 		d.end(t)
+		dropFormerCAs(t) // with another five there would be more than may be trusted
 		handOver(t, f, leader)
 	}
 }
@@ -106,6 +107,19 @@ func TestClockThatIsSetWrongFailsNoCall(t *testing.T) {
 	awaitEvent(t, certs.ReasonClockDiffers)
 	unready()
 	d.end(t)
+}
+
+// dropFormerCAs has those dropped of which no leaf is served any more, as a
+// person does.
+func dropFormerCAs(t *testing.T) {
+	t.Helper()
+	annotateCASecret(t, certs.RetireAfterAnnotation, "2000-01-01T00:00:00Z")
+	stand.Eventually(t, "a bundle of one CA", func(context.Context) error {
+		if bundle, err := certs.ParseBundle(caSecret(t).Data["ca.crt"]); err != nil || len(bundle) != 1 {
+			return fmt.Errorf("it has %d: %w", len(bundle), err)
+		}
+		return nil
+	})
 }
 
 // handOver stops the leader of two until the other one leads.
