@@ -140,11 +140,16 @@ type Keep struct {
 // defaultLimit is how many revisions are kept where the spec does not say.
 const defaultLimit = 10
 
+// maxBytes bounds what is recorded of one SidecarSet, since every replica holds
+// it: the default number of revisions of the longest spec that is accepted.
+const maxBytes = defaultLimit * 256 << 10
+
 // Surplus returns what to delete, oldest first, so that no more than the limit
-// stay, and how many are still too many then because they are needed: the latest
-// one, those that Pods run, and the one that injection uses.
+// stay and they take no more than maxBytes, and how many are still too many then
+// because they are needed: the latest one, those that Pods run, and the one that
+// injection uses.
 func (h History) Surplus(sidecarSet string, keep Keep) (surplus History, tooMany int) {
-	excess := len(h) - keep.limit()
+	excess := len(h) - min(keep.limit(), h.newestWithin(maxBytes))
 	if excess <= 0 {
 		return nil, 0
 	}
@@ -159,6 +164,18 @@ func (h History) Surplus(sidecarSet string, keep Keep) (surplus History, tooMany
 		}
 	}
 	return surplus, excess
+}
+
+// newestWithin is how many of the newest revisions take that many bytes at most,
+// the newest one in any case.
+func (h History) newestWithin(bytes int) (n int) {
+	for i := len(h) - 1; i >= 0; i-- {
+		if bytes -= len(h[i].Data.Raw); bytes < 0 && n > 0 {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 func (k Keep) limit() int {

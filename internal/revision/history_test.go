@@ -196,6 +196,25 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
+// Every replica holds what is recorded, and the limit is the author's to choose.
+func TestSurplusBoundsBytes(t *testing.T) {
+	var h History
+	for i := range 20 {
+		r := recordedAs(fmt.Sprint(i+1), int64(i+1))
+		r.Data.Raw = make([]byte, 500<<10)
+		h = append(h, r)
+	}
+	keep := Keep{Limit: new(int32(1000)), InUse: map[string]bool{"3": true}}
+	surplus, tooMany := h.Surplus("log", keep)
+	want := []string{"1", "2", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"}
+	if diff := cmp.Diff(want, names(surplus)); diff != "" || tooMany != 0 {
+		t.Errorf("%d too many; surplus (-want +got):\n%s", tooMany, diff)
+	}
+	if surplus, _ := h[:1].Surplus("log", Keep{Limit: new(int32(0))}); len(surplus) != 0 {
+		t.Errorf("the only revision is surplus: %v", names(surplus))
+	}
+}
+
 func TestNew(t *testing.T) {
 	owner := Owner{
 		Name: "s1", UID: "u", CustomVersion: "v1", Hash: "h", HashWithoutImage: "hw",
