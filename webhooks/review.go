@@ -14,8 +14,9 @@ const (
 )
 
 // review is what one AdmissionReview says, as far as it had to be read. The status
-// of a Pod being created is not read: it is the manifest's, and the API server
-// resets it after the webhooks. So it does with deletionTimestamp, before them.
+// of a Pod being created is not read: it comes from the manifest, and the API
+// server resets it after the webhooks. deletionTimestamp is not read: the API
+// server removes it before the webhooks.
 type review struct {
 	kind, apiVersion string // of the envelope
 	hasRequest       bool

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// shared asks one question on behalf of all that want its answer. Of each key one
-// is under way at most, and one waits that answers all who came meanwhile: only a
-// question that was put after a request came can speak for that request. It keeps
+// shared asks one question on behalf of all requests that need its answer. Of each key one
+// is under way at most, and one waits that answers all requests that came meanwhile:
+// only a question that was put after a request came can speak for that request. It keeps
 // no answers. It is safe for concurrent use.
 type shared[K comparable, V any] struct {
 	ask  func(context.Context, K) (V, error) // bounds its own time
@@ -70,7 +70,7 @@ func (s *shared[K, V]) join(ctx context.Context, key K) (*question[V], error) {
 	return q, nil
 }
 
-// run puts questions until nobody waits for one.
+// run puts questions until no request waits for one.
 func (s *shared[K, V]) run(ctx context.Context, key K) {
 	for {
 		s.mu.Lock()

@@ -23,8 +23,7 @@ func TestNoPodBehindALabelIsMissedThatWasAskedAbout(t *testing.T) {
 		t.Run(fmt.Sprintf("replicas hear of it %s late", by), func(t *testing.T) {
 			proxy, args := startProxy(t)
 			proxy.lag = lag{"namespaces", by}
-			startReplicas(t, 2, append(args, steadyLeases...)...)
-			b := newBehindLabels(t)
+			b := newBehindLabels(t, startReplicas(t, 2, append(args, steadyLeases...)...))
 			t.Run("one SidecarSet", func(t *testing.T) { b.run(t, "label-one") })
 			t.Run("two SidecarSets", func(t *testing.T) { b.run(t, "label-two", "label-all") })
 		})
@@ -32,10 +31,13 @@ func TestNoPodBehindALabelIsMissedThatWasAskedAbout(t *testing.T) {
 }
 
 // behindLabels creates Pods in Namespaces that get their label just before.
-type behindLabels struct{ namespaces []string }
+type behindLabels struct {
+	fleet      *fleet
+	namespaces []string
+}
 
-func newBehindLabels(t *testing.T) *behindLabels {
-	b := &behindLabels{}
+func newBehindLabels(t *testing.T, f *fleet) *behindLabels {
+	b := &behindLabels{fleet: f}
 	// Enough that replicas have heard that the label is gone before its next turn.
 	for range scaled(20, 50) {
 		b.namespaces = append(b.namespaces, newNamespace(t))
@@ -58,12 +60,13 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 		}}
 		all = append(all, other)
 	}
+	b.fleet.revive(t)
 	createSets(t, all)
 	awaitReady(t, append([]string{labelled}, everywhere...)...)
 	awaitSettled(t)
 
 	entry := entryFor(t, key)
-	var uncalled, missed, forOthers int
+	var uncalled, missed, forOthers, refused int
 	var took []time.Duration
 	count := scaled(40, 1000)
 	before := callsOf(t, entry)
@@ -72,8 +75,13 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 		label(t, namespace, key, "yes")
 		begin := time.Now()
 		pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), NewPod(pods), metav1.CreateOptions{})
-		if err != nil {
-			t.Fatalf("Pod %d: %v", i, err)
+		if err != nil { // a leader that loses its lease, on a busy machine, ends
+			t.Logf("Pod %d: %v", i, err)
+			refused++
+			b.fleet.revive(t)
+			label(t, namespace, key, "")
+			before = callsOf(t, entry)
+			continue
 		}
 		took = append(took, time.Since(begin))
 		after := callsOf(t, entry)
@@ -95,7 +103,10 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 		}
 		label(t, namespace, key, "")
 	}
-	report(t, "Pods=%d missed-though-called=%d not-called=%d injected-by-another-call=%d creation %s", count, missed, uncalled, forOthers, spread(took))
+	report(t, "Pods=%d missed-though-called=%d not-called=%d injected-by-another-call=%d refused=%d creation %s", count, missed, uncalled, forOthers, refused, spread(took))
+	if refused > count/10 {
+		t.Errorf("%d of %d Pods were refused", refused, count)
+	}
 	if uncalled > count/2 {
 		t.Errorf("API servers called for %d of %d Pods only: little was tested", count-uncalled, count)
 	}
