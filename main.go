@@ -183,6 +183,9 @@ func (p *parts) addControllers() error {
 	if err := p.podWebhooks.AddLeader(p.mgr, p.catalog); err != nil {
 		return err
 	}
+	if err := p.podWebhooks.AddGuard(p.mgr, mutatingConfiguration, validatingConfiguration); err != nil {
+		return err
+	}
 	if err := p.mgr.Add(p.podWebhooks); err != nil {
 		return err
 	}

@@ -1,0 +1,54 @@
+package entries_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+func rule(group, resource string, operations ...admissionregistrationv1.OperationType) []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: operations, Rule: admissionregistrationv1.Rule{APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{resource}},
+	}}
+}
+
+func TestRepairsUndoesWhatIsAboutOtherObjects(t *testing.T) {
+	const ours = "mutate.sidecarsets.sidecarset.io"
+	tests := map[string]struct {
+		webhooks []entries.About
+		want     []string // of the repairs: the index, and whether it goes
+	}{
+		"as applied":                   {[]entries.About{{Name: ours, Rules: rule("apps.kruise.io", "sidecarsets", "CREATE", "UPDATE")}}, nil},
+		"one version only":             {[]entries.About{{Name: ours, Rules: rule("apps.kruise.io", "sidecarsets", "CREATE")}}, nil},
+		"static":                       {[]entries.About{{Name: "x", Rules: rule("", "pods", "CREATE")}}, nil},
+		"without rules":                {[]entries.About{{Name: "x"}}, nil},
+		"ours, for Secrets":            {[]entries.About{{Name: ours, Rules: rule("", "secrets", "CREATE")}}, []string{"0 narrowed"}},
+		"ours, for every group":        {[]entries.About{{Name: ours, Rules: rule("*", "sidecarsets", "CREATE")}}, []string{"0 narrowed"}},
+		"ours, for every resource":     {[]entries.About{{Name: ours, Rules: rule("apps.kruise.io", "*", "CREATE")}}, []string{"0 narrowed"}},
+		"for Pods that exist":          {[]entries.About{{Name: "inject.pods.sidecarset.io", Rules: rule("", "pods", "CREATE", "UPDATE")}}, []string{"0 narrowed"}},
+		"for a subresource of Pods":    {[]entries.About{{Name: "x", Rules: rule("", "pods/exec", "CONNECT")}}, []string{"0 gone"}},
+		"another one, the last first":  {[]entries.About{{Name: "x", Rules: rule("", "secrets")}, {Name: ours, Rules: rule("", "secrets")}, {Name: "y", Rules: rule("*", "*")}}, []string{"2 gone", "1 narrowed", "0 gone"}},
+		"a rule beside one that is ok": {[]entries.About{{Name: ours, Rules: append(rule("apps.kruise.io", "sidecarsets", "CREATE"), rule("", "secrets")...)}}, []string{"0 narrowed"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, r := range entries.Repairs(tc.webhooks) {
+				what := " gone"
+				if len(r.Rules) > 0 {
+					what = " narrowed"
+					if again := entries.Repairs([]entries.About{{Name: "x", Rules: r.Rules}}); len(again) > 0 {
+						t.Errorf("what it is repaired to is repaired again")
+					}
+				}
+				got = append(got, string(rune('0'+r.Index))+what)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("repairs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
