@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,10 +21,24 @@ import (
 // versionedLists is an API server whose etcd is at a version, or does not answer.
 type versionedLists struct {
 	client.Reader
+
+	mu      sync.Mutex
 	version uint64
 	err     error
 	lists   int
 	begins  func() // is called when a list begins
+}
+
+// with changes or reads what there is.
+func (v *versionedLists) with(do func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	do()
+}
+
+func (v *versionedLists) count() (lists int) {
+	v.with(func() { lists = v.lists })
+	return lists
 }
 
 func (v *versionedLists) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
@@ -33,6 +48,8 @@ func (v *versionedLists) List(_ context.Context, into client.ObjectList, options
 	if !ok || list.Kind != "SidecarSetList" || o.Limit != 1 || o.Raw != nil {
 		return errors.New("a list of something else, or of more than is needed, or not a quorum read")
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.lists++
 	version := v.version
 	if v.begins != nil {
@@ -90,15 +107,18 @@ func TestVersionsThatGoBackwardsAreNoticed(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			checking(t, func(t *testing.T, timeline *Timeline, server *versionedLists) {
-				tc.happens(timeline, server)
-				if server.begins != nil {
+				during := false
+				server.with(func() { tc.happens(timeline, server); during = server.begins != nil })
+				if during {
 					timeline.connected()
 					<-time.After(timelinePause)
 					synctest.Wait()
-					server.begins, server.version = nil, 150
+					server.with(func() { server.begins, server.version = nil, 150 })
 				}
 				<-time.After(timelineInterval)
 				err := timeline.said()
+				server.mu.Lock()
+				defer server.mu.Unlock()
 				if got := err != nil; got != tc.want {
 					t.Errorf("it says %v", err)
 				}
@@ -119,15 +139,15 @@ func TestAWatchThatBeginsAnewIsAskedAboutAtOnce(t *testing.T) {
 		observed := toolscache.ToListerWatcherWithContext(watches.Observe(sidecarSetSource{}, "SidecarSet"))
 		<-time.After(timelinePause)
 		synctest.Wait()
-		before := server.lists
+		before := server.count()
 		events, err := observed.WatchWithContext(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer events.Stop()
 		synctest.Wait()
-		if server.lists != before+1 {
-			t.Errorf("%d lists", server.lists-before)
+		if got := server.count() - before; got != 1 {
+			t.Errorf("%d lists", got)
 		}
 		for range 2 {
 			<-events.ResultChan()
@@ -138,7 +158,7 @@ func TestAWatchThatBeginsAnewIsAskedAboutAtOnce(t *testing.T) {
 		if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || timeline.Newest() != 180 {
 			t.Errorf("after a list of version 180 the newest is %d; %v", timeline.Newest(), err)
 		}
-		server.version = 300 // for what is asked after the test
+		server.with(func() { server.version = 300 }) // for what is asked after the test
 	})
 }
 
@@ -154,12 +174,12 @@ func TestVersionsOfOtherKindsAreNotCompared(t *testing.T) {
 
 func TestWatchesThatAreCutAllTheTimeAreAskedAboutOnceASecond(t *testing.T) {
 	checking(t, func(t *testing.T, timeline *Timeline, server *versionedLists) {
-		before := server.lists
+		before := server.count()
 		for range 1000 {
 			timeline.connected()
 			<-time.After(10 * time.Millisecond)
 		}
-		if got := server.lists - before; got < 9 || got > 11 {
+		if got := server.count() - before; got < 9 || got > 11 {
 			t.Errorf("%d lists in 10 s", got)
 		}
 	})
