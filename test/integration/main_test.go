@@ -32,16 +32,29 @@ var (
 	api      client.Client
 
 	watchesBefore int // of Pods, before there was an operator
+
+	identity apiServerIdentity
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(stand.Main(m, stand.Options{Namespace: true}, func(c *stand.Cluster) {
+	options := stand.Options{Namespace: true}
+	if stand.Namespace() { // what is before Main is done outside as well
+		var err error
+		if identity, err = newAPIServerIdentity(); err != nil {
+			fmt.Fprintln(os.Stderr, "integration:", err)
+			os.Exit(1)
+		}
+		options.Args = identity.flags()
+	}
+	code := stand.Main(m, options, func(c *stand.Cluster) {
 		cluster = c
 		if err := begin(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "integration:", err)
 			os.Exit(1) // the cluster ends with this process
 		}
-	}))
+	})
+	_ = os.RemoveAll(identity.dir)
+	os.Exit(code)
 }
 
 // begin installs the operator and waits until its webhooks are reached.

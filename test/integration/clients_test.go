@@ -1,0 +1,137 @@
+package integration
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// apiServerIdentity is by what API servers show who they are to webhooks.
+type apiServerIdentity struct{ dir string }
+
+func (i apiServerIdentity) caFile() string { return filepath.Join(i.dir, "ca.pem") }
+
+// flags are those of an API server that shows a certificate to our Service, as
+// docs/operations.md says.
+func (i apiServerIdentity) flags() []string {
+	return []string{"kube-apiserver=--admission-control-config-file=" + filepath.Join(i.dir, "admission.yaml")}
+}
+
+func newAPIServerIdentity() (apiServerIdentity, error) {
+	dir, err := os.MkdirTemp("", "apiserver-identity-")
+	if err != nil {
+		return apiServerIdentity{}, err
+	}
+	i := apiServerIdentity{dir}
+	keys := make([]*ecdsa.PrivateKey, 2)
+	for n := range keys {
+		if keys[n], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			return i, err
+		}
+	}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "API servers"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "kube-apiserver"}, NotBefore: ca.NotBefore, NotAfter: ca.NotAfter,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, keys[0].Public(), keys[0])
+	if err != nil {
+		return i, err
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, keys[1].Public(), keys[0])
+	if err != nil {
+		return i, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(keys[1])
+	if err != nil {
+		return i, err
+	}
+	kubeconfig := filepath.Join(dir, "webhooks.kubeconfig")
+	plugin := func(name string) string {
+		return fmt.Sprintf("- name: %s\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %s}\n", name, kubeconfig)
+	}
+	for name, content := range map[string][]byte{
+		"ca.pem":  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}),
+		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leafDER}),
+		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+		"webhooks.kubeconfig": fmt.Appendf(nil, "apiVersion: v1\nkind: Config\nusers:\n- name: %s\n  user: {client-certificate: %s, client-key: %s}\n",
+			deploy.ServerName, filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")),
+		"admission.yaml": []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" + plugin("MutatingAdmissionWebhook") + plugin("ValidatingAdmissionWebhook")),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return i, err
+		}
+	}
+	return i, nil
+}
+
+// With --client-ca-file, API servers that show a certificate have SidecarSets and
+// Pods admitted, and SidecarSets converted; a stranger is answered conversions only.
+func TestOnlyAPIServersAreAnswered(t *testing.T) {
+	stand.NeedNamespace(t)
+	operator.NeedReplicas(t)
+	// It is elected when the others end, and no sooner: they keep writing entries.
+	replica := startApart(t, 6, "--client-ca-file="+identity.caFile())
+	if err := replica.AwaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() { // before the replica stops
+		for _, other := range replicas {
+			if err := operator.AddEndpoint(ctx, other); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := operator.RemoveEndpoint(ctx, replica); err != nil {
+			t.Error(err)
+		}
+		if err := untilCalled(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := operator.AddEndpoint(t.Context(), replica); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range replicas {
+		if err := operator.RemoveEndpoint(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := untilCalled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	namespace := newNamespace(t, nil)
+	set := createSidecarSet(t, namespace, "selector: {matchLabels: {app: known}}\ncontainers: [{name: side, image: \"example.com/side:v1\"}]")
+	awaitInjected(t, set, namespace, "app=known")
+	if _, err := cluster.Kubectl(t.Context(), "", "get", "sidecarsets.v1alpha1.apps.kruise.io", set.GetName()); err != nil {
+		t.Errorf("converting: %v", err)
+	}
+
+	good := strings.ReplaceAll(review(`{"metadata":{"name":"p"},"spec":{"containers":[]}}`), "NS", "default")
+	for path, want := range map[string]int{"/pods": http.StatusUnauthorized, "/pods/fresh": http.StatusUnauthorized,
+		"/mutate-apps-kruise-io-sidecarset": http.StatusUnauthorized, "/validate-apps-kruise-io-sidecarset": http.StatusUnauthorized, "/convert": http.StatusBadRequest} {
+		response, err := trusting(t, replica).Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(good))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("a stranger got %d from %s, want %d", response.StatusCode, path, want)
+		}
+	}
+}
