@@ -64,17 +64,22 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestWarningsAboutTheVersionOfTheServer(t *testing.T) {
-	set := validationCase{spec: `{initContainers: [{name: i, image: b, envFrom: [{prefix: "2-", configMapRef: {name: c}}]}], containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}]}]}`}.set(t)
-	const advice = "so that it refuses Pods with the sidecar; use letters, digits, '_', '-' and '.', with no digit first"
+	set := validationCase{spec: `{initContainers: [{name: i, image: b, envFrom: [{prefix: "2-", configMapRef: {name: c}}]}],
+containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}], lifecycle: {preStop: {sleep: {seconds: 0}}}}]}`}.set(t)
+	const refused, names = "so that it refuses Pods with the sidecar; ", "use letters, digits, '_', '-' and '.', with no digit first"
 	tests := map[string]struct {
 		minor int
 		want  []string
 	}{
-		"not known":           {0, nil},
-		"one that takes them": {32, nil},
-		"one that does not": {31, []string{
-			`spec.initContainers[0].envFrom[0].prefix: API servers take names such as "2-" since Kubernetes 1.32, and this one has 1.31, ` + advice,
-			`spec.containers[0].env[1].name: API servers take names such as "1A" since Kubernetes 1.32, and this one has 1.31, ` + advice}},
+		"not known":          {0, nil},
+		"one that takes all": {35, nil},
+		"one that takes most": {34, []string{
+			"spec.containers[0].env[2].valueFrom.fileKeyRef: API servers take variables from files since Kubernetes 1.35, and this one has 1.34, " + refused + "use configMapKeyRef or secretKeyRef"}},
+		"one that takes none": {31, []string{
+			`spec.initContainers[0].envFrom[0].prefix: API servers take names such as "2-" since Kubernetes 1.32, and this one has 1.31, ` + refused + names,
+			`spec.containers[0].env[1].name: API servers take names such as "1A" since Kubernetes 1.32, and this one has 1.31, ` + refused + names,
+			"spec.containers[0].env[2].valueFrom.fileKeyRef: API servers take variables from files since Kubernetes 1.35, and this one has 1.31, " + refused + "use configMapKeyRef or secretKeyRef",
+			"spec.containers[0].lifecycle.preStop.sleep.seconds: API servers take a sleep of 0 seconds since Kubernetes 1.33, and this one has 1.31, " + refused + "use 1 or more, or remove the hook"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

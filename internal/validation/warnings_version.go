@@ -1,54 +1,79 @@
 package validation
 
 import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// relaxedNames is the minor version of the first API servers that take any
-// printable name for an environment variable.
-const relaxedNames = 32
+// newer is something that API servers before a minor version refuse in Pods. Only
+// what validation accepts and one of Kubernetes 1.31 was seen to refuse is here.
+type newer struct {
+	path   *field.Path
+	what   string
+	since  int
+	remedy string
+}
 
 // DependsOnVersion reports whether it depends on the version of the API server
 // what becomes of the SidecarSet's Pods, so that Environment.ServerMinor is worth
 // a look-up.
 func DependsOnVersion(set *appsv1beta1.SidecarSet) bool {
-	uses := false
-	eachRelaxedName(&set.Spec, func(*field.Path, string) { uses = true })
-	return uses
+	return len(newerMembers(&set.Spec)) > 0
 }
 
-// warnAboutVersion is about what API servers of this version refuse in Pods.
+// warnAboutVersion is about what an API server of this version refuses.
 func (w *warner) warnAboutVersion(spec *appsv1beta1.SidecarSetSpec, minor int) {
-	if minor == 0 || minor >= relaxedNames {
+	if minor == 0 {
 		return
 	}
-	eachRelaxedName(spec, func(path *field.Path, name string) {
-		w.add(path, "API servers take names such as %q since Kubernetes 1.%d, and this one has 1.%d, so that it refuses Pods with the sidecar; use letters, digits, '_', '-' and '.', with no digit first", name, relaxedNames, minor)
-	})
+	for _, n := range newerMembers(spec) {
+		if minor < n.since {
+			w.add(n.path, "API servers take %s since Kubernetes 1.%d, and this one has 1.%d, so that it refuses Pods with the sidecar; %s", n.what, n.since, minor, n.remedy)
+		}
+	}
 }
 
-// eachRelaxedName calls visit for names and prefixes of environment variables
-// that API servers did not always take.
-func eachRelaxedName(spec *appsv1beta1.SidecarSetSpec, visit func(path *field.Path, name string)) {
-	check := func(path *field.Path, name string) {
+func newerMembers(spec *appsv1beta1.SidecarSetSpec) []newer {
+	var found []newer
+	for i := range spec.InitContainers {
+		found = append(found, newerInContainer(&spec.InitContainers[i].Container, field.NewPath("spec", "initContainers").Index(i))...)
+	}
+	for i := range spec.Containers {
+		found = append(found, newerInContainer(&spec.Containers[i].Container, field.NewPath("spec", "containers").Index(i))...)
+	}
+	return found
+}
+
+func newerInContainer(c *corev1.Container, path *field.Path) []newer {
+	var found []newer
+	name := func(path *field.Path, name string) {
 		if name != "" && len(validation.IsEnvVarName(name)) > 0 {
-			visit(path, name)
+			found = append(found, newer{path, fmt.Sprintf("names such as %q", name), 32, "use letters, digits, '_', '-' and '.', with no digit first"})
 		}
 	}
-	each := func(containers []appsv1beta1.SidecarContainer, path *field.Path) {
-		for i := range containers {
-			c, at := &containers[i].Container, path.Index(i)
-			for j := range c.Env {
-				check(at.Child("env").Index(j).Child("name"), c.Env[j].Name)
-			}
-			for j := range c.EnvFrom {
-				check(at.Child("envFrom").Index(j).Child("prefix"), c.EnvFrom[j].Prefix)
-			}
+	for i := range c.Env {
+		at := path.Child("env").Index(i)
+		name(at.Child("name"), c.Env[i].Name)
+		if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
+			found = append(found, newer{at.Child("valueFrom", "fileKeyRef"), "variables from files", 35, "use configMapKeyRef or secretKeyRef"})
 		}
 	}
-	each(spec.InitContainers, field.NewPath("spec", "initContainers"))
-	each(spec.Containers, field.NewPath("spec", "containers"))
+	for i := range c.EnvFrom {
+		name(path.Child("envFrom").Index(i).Child("prefix"), c.EnvFrom[i].Prefix)
+	}
+	sleep := func(handler *corev1.LifecycleHandler, path *field.Path) {
+		if handler != nil && handler.Sleep != nil && handler.Sleep.Seconds == 0 {
+			found = append(found, newer{path.Child("sleep", "seconds"), "a sleep of 0 seconds", 33, "use 1 or more, or remove the hook"})
+		}
+	}
+	if c.Lifecycle != nil {
+		sleep(c.Lifecycle.PostStart, path.Child("lifecycle", "postStart"))
+		sleep(c.Lifecycle.PreStop, path.Child("lifecycle", "preStop"))
+	}
+	return found
 }
