@@ -340,8 +340,9 @@ func (s *Server) Ready(*http.Request) error {
 }
 
 // StartedChecker returns a check that succeeds if the listener answers a TLS
-// handshake with the certificate that it should serve at that moment, and that
-// certificate is valid now. Who issued it is checked by others.
+// handshake with the certificate that it should serve at that moment. Who issued
+// it, and whether it is valid now by the clocks of API servers, is checked by
+// others: our own clock may be wrong.
 func (s *Server) StartedChecker() healthz.Checker {
 	return func(request *http.Request) error {
 		addr, ok := s.Addr().(*net.TCPAddr)
@@ -380,7 +381,8 @@ func (s *Server) probeConfig() (*tls.Config, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(leaf)
-	return &tls.Config{RootCAs: roots, ServerName: nameOf(leaf), MinVersion: s.options.MinTLSVersion}, nil
+	at := func() time.Time { return leaf.NotBefore }
+	return &tls.Config{RootCAs: roots, ServerName: nameOf(leaf), MinVersion: s.options.MinTLSVersion, Time: at}, nil
 }
 
 // nameOf is a name that leaf is valid for.

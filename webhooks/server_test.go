@@ -207,10 +207,10 @@ func TestStartedCheckerProvesAHandshake(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("fails with an expired certificate", func(t *testing.T) {
+	t.Run("leaves it to others to judge the time of a certificate", func(t *testing.T) {
 		s.certificate.Store(newCertificate(t, time.Now().Add(-time.Minute)))
-		if err := s.StartedChecker()(request); err == nil || !strings.Contains(err.Error(), "expired") {
-			t.Errorf("got %v, want an expired certificate", err)
+		if err := s.StartedChecker()(request); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("fails without a certificate", func(t *testing.T) {

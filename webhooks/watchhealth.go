@@ -59,7 +59,7 @@ type watchedKind struct {
 	kind     string
 	clock    clock.PassiveClock
 	timeline *Timeline
-	last     atomic.Int64 // of the last sign of life, in Unix nanoseconds
+	last     atomic.Pointer[time.Time] // of the last sign of life
 }
 
 // NewWatchHealth returns a WatchHealth whose NewInformer is for cache.Options.
@@ -151,14 +151,15 @@ func (h *WatchHealth) Ready(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.watches {
-		if silent := h.clock.Since(time.Unix(0, w.last.Load())); silent > h.silence {
+		if silent := h.clock.Since(*w.last.Load()); silent > h.silence {
 			return fmt.Errorf("the watch of kind %s has been silent for %s", w.kind, silent.Round(time.Second))
 		}
 	}
 	return nil
 }
 
-func (w *watchedKind) touch() { w.last.Store(w.clock.Now().UnixNano()) }
+// touch notes a sign of life, with its monotonic reading: somebody may set the clock.
+func (w *watchedKind) touch() { w.last.Store(new(w.clock.Now())) }
 
 // List implements the older half of ListerWatcher.
 func (w *watchedKind) List(options metav1.ListOptions) (runtime.Object, error) {
