@@ -242,7 +242,7 @@ func TestFormerCAsRetireOneByOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := start.Add(time.Duration(30-10*want)*day + time.Second)
-		step := certs.StepNone
+		var step certs.Step
 		if a, step, err = a.Advance(now, policy, false); step != certs.StepRetire || len(a.Old) != want {
 			t.Errorf("step %q leaves %d former CAs, want %d", step, len(a.Old), want)
 		}

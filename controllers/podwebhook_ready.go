@@ -84,7 +84,7 @@ func (b *readinessBoard) replace(ctx context.Context, next map[string]boardEntry
 // judge says of each SidecarSet whether the next Pod will be injected. It
 // reports whether that may change by time alone.
 func (l *podWebhookLeader) judge(ctx context.Context, v *podWebhookView) bool {
-	l.calls.ask(l.barrierToAsk(v))
+	l.calls.ask(l.barrierToAsk())
 	common, blocked := l.commonObstacle(ctx, v)
 	next := make(map[string]boardEntry, len(v.programs))
 	waiting := v.waiting || blocked
@@ -143,7 +143,7 @@ func (l *podWebhookLeader) commonObstacle(ctx context.Context, v *podWebhookView
 
 // barrierToAsk is the configuration by whose barrier API servers are asked whether
 // their calls are answered; "" if there is none.
-func (l *podWebhookLeader) barrierToAsk(v *podWebhookView) string {
+func (l *podWebhookLeader) barrierToAsk() string {
 	if l.webhooks.options.Static {
 		return l.webhooks.options.Rivals.StaticBarrier()
 	}

@@ -75,12 +75,12 @@ func (s *Settings) webhook(e Entry, path string) admissionregistrationv1.Mutatin
 	}
 }
 
-// read is the inverse of webhook: the entry that one renders; false for anything
-// that we would not have written.
-func (s *Settings) read(w *admissionregistrationv1.MutatingWebhook) (Entry, bool) {
+// wrote reports whether webhook renders exactly this for some entry, so that the
+// operator, and no other party, is the author of it.
+func (s *Settings) wrote(w *admissionregistrationv1.MutatingWebhook) bool {
 	path := pathOf(w)
 	if path != propagation.PathPods && path != propagation.PathPodsFresh || w.FailurePolicy == nil || w.TimeoutSeconds == nil {
-		return Entry{}, false
+		return false
 	}
 	e := Entry{
 		Selector: normal(w.ObjectSelector), NamespaceSelector: normal(s.asked(w.NamespaceSelector)),
@@ -94,7 +94,7 @@ func (s *Settings) read(w *admissionregistrationv1.MutatingWebhook) (Entry, bool
 	default:
 		e.Name = e.hash() + nameSuffix
 	}
-	return e, e.Name == w.Name && sameEntry(*w, s.webhook(e, path))
+	return e.Name == w.Name && sameEntry(*w, s.webhook(e, path))
 }
 
 // barrier renders the entry that tells which serial of an object is in force.

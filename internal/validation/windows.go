@@ -51,7 +51,7 @@ func validateWindowsUser(name string, path *field.Path) field.ErrorList {
 	if !hasDomain {
 		domain, user = "", name
 	}
-	problem := ""
+	var problem string
 	switch {
 	case name == "":
 		return field.ErrorList{field.Invalid(path, name, `must not be empty; name a user such as ContainerUser, or remove it`)}

@@ -348,7 +348,7 @@ func endpointsOf(slice *discoveryv1.EndpointSlice, service string) *corev1.Endpo
 	port := slice.Ports[0]
 	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: *port.Name, Port: *port.Port, Protocol: *port.Protocol}}} //nolint:staticcheck // what those versions have
 	for _, e := range slice.Endpoints {
-		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: e.Addresses[0]}) //nolint:staticcheck // what those versions have
+		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: e.Addresses[0]})
 	}
 	endpoints.Subsets = append(endpoints.Subsets, subset)
 	return endpoints

@@ -1,0 +1,216 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+// write makes the objects hold what is wanted, and remembers what is refused.
+func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
+	v.layout = l.webhooks.store.current()
+	going, err := l.going(ctx, v)
+	if err != nil {
+		return err
+	}
+	plan := entries.Plan{Changes: entries.RemoveAll(v.layout)}
+	if !going {
+		if v.settings == nil {
+			return nil
+		}
+		l.place(v) // what is missing now will have come back later
+		expired := l.expired(ctx, v)
+		plan = entries.Next(l.state(v, expired), v.settings)
+		v.overflow, v.homeless = plan.Overflow, plan.Homeless
+	}
+	err = l.carryOut(ctx, v, plan)
+	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
+		v.layout = layout
+		l.place(v)
+	}
+	return err
+}
+
+// carryOut makes changes in their order. What stands for others is removed only if
+// those have been written.
+func (l *podWebhookLeader) carryOut(ctx context.Context, v *podWebhookView, plan entries.Plan) error {
+	var errs []error
+	complete := true
+	for _, change := range plan.Changes {
+		if change.Index == entries.Provisional && !complete {
+			l.wake()
+			break
+		}
+		if !l.paces[change.Index].TryAccept() {
+			v.paced[change.Index], v.waiting, complete = true, true, false
+			continue
+		}
+		stale, err := l.webhooks.write(ctx, change)
+		complete = complete && err == nil && !stale
+		switch {
+		case apierrors.IsInvalid(err):
+			errs = append(errs, l.isolate(ctx, v, change, err))
+		case err != nil:
+			errs = append(errs, err)
+		case stale:
+			l.wake()
+		default:
+			l.tellChange(ctx, change, plan.Foreign[change.Object.Name])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// going says whether the operator is being uninstalled: its Namespace is being
+// deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its
+// entries would then refuse Pods that nobody can answer for.
+func (l *podWebhookLeader) going(ctx context.Context, v *podWebhookView) (bool, error) {
+	settings, err := l.webhooks.settings(ctx)
+	if errors.Is(err, errGoing) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v.settings = settings
+	if len(v.programs) > 0 || v.layout.Empty() {
+		return false, nil
+	}
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	switch err := l.live.Get(ctx, client.ObjectKey{Name: appsv1beta1.Resource.GroupResource().String()}, crd); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
+	}
+	return crd.DeletionTimestamp != nil, nil
+}
+
+func (l *podWebhookLeader) state(v *podWebhookView, expired map[string]bool) entries.State {
+	refused := map[string]bool{}
+	for _, e := range v.wanted {
+		known, ok := l.refused[e.Name]
+		refused[e.Name] = ok && v.now.Sub(known.at) < refusedFor
+	}
+	maps.DeleteFunc(l.refused, func(name string, _ refusal) bool { return !refused[name] })
+	return entries.State{
+		Layout:   v.layout,
+		Wanted:   v.wanted,
+		Known:    func(member string) bool { return l.known(v, member) },
+		Settled:  func(entry string, touched int64, orphan bool) bool { return l.settled(v, entry, touched, orphan) },
+		Refused:  refused,
+		CanServe: len(v.replicas) > 0,
+		Expired:  expired,
+		Room:     l.provisional.room,
+	}
+}
+
+// known says whether all replicas know what a SidecarSet says. While there are
+// none, it is not known.
+func (l *podWebhookLeader) known(v *podWebhookView, member string) bool {
+	known := len(v.replicas) > 0 && lagging(v.replicas, l.versions[member].version) == ""
+	v.waiting = v.waiting || !known
+	return known
+}
+
+// settled says whether an entry has been touched last before an admission window.
+// An orphan may also go when it has been one for as long: it may be a stranger's
+// reviews that touch it.
+func (l *podWebhookLeader) settled(v *podWebhookView, entry string, touched int64, orphan bool) bool {
+	known, ok := l.windows[entry]
+	if !ok || known.touched != touched {
+		known.touched, known.since = touched, v.now
+	}
+	if !orphan {
+		known.orphaned = time.Time{}
+	} else if known.orphaned.IsZero() {
+		known.orphaned = v.now
+	}
+	l.windows[entry] = known
+	settled := v.now.Sub(known.since) >= l.webhooks.options.AdmissionWindow || orphan && v.now.Sub(known.orphaned) >= l.webhooks.options.AdmissionWindow
+	v.waiting = v.waiting || !settled
+	return settled
+}
+
+// isolate finds the entries of an object that the API server refuses, by dry-run
+// and one at a time. The next pass leaves them out.
+func (l *podWebhookLeader) isolate(ctx context.Context, v *podWebhookView, change entries.Change, cause error) error {
+	found := false
+	for _, e := range v.wanted {
+		alone, ok := entries.Alone(change.Object, e.Name)
+		if !ok {
+			continue
+		}
+		if err := l.writer.Update(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
+			l.refused[e.Name] = refusal{err.Error(), v.now}
+			found = true
+		}
+	}
+	l.wake()
+	if found {
+		return nil // the conditions of its SidecarSets say so
+	}
+	return cause
+}
+
+// tellChange says what was written. Foreign entries, which are gone or as they should
+// be now, may be the work of a process of ours that another program has taken over.
+func (l *podWebhookLeader) tellChange(ctx context.Context, change entries.Change, foreign []string) {
+	logger := log.FromContext(ctx)
+	name := entries.ConfigurationName(change.Index)
+	if len(foreign) > 0 {
+		l.webhooks.m.foreign.Add(float64(len(foreign)))
+		logger.Info("Undid webhook entries that somebody else had written", "MutatingWebhookConfiguration", name, "entries", foreign)
+	}
+	if len(change.Object.Webhooks) == 0 {
+		logger.Info("Removed webhook entries", "MutatingWebhookConfiguration", name)
+		return
+	}
+	logger.V(1).Info("Wrote webhook entries", "MutatingWebhookConfiguration", name, "entries", len(change.Object.Webhooks)-1)
+}
+
+// place notes since which serial each entry has been where it is.
+func (l *podWebhookLeader) place(v *podWebhookView) {
+	if v.settings == nil {
+		return
+	}
+	wanted := v.wanted
+	if v.overflow != nil {
+		wanted = append(slices.Clone(wanted), *v.overflow)
+	}
+	names, edited := map[string]bool{}, map[int]bool{}
+	for _, e := range wanted {
+		names[e.Name] = true
+		before, was := l.placed[e.Name]
+		i, holds := v.layout.Holds(e, v.settings)
+		switch {
+		case !holds && was:
+			l.webhooks.m.restored.Inc()
+			edited[before.configuration] = true
+			delete(l.placed, e.Name)
+		case holds && (!was || before.configuration != i):
+			l.placed[e.Name] = placement{i, entries.Serial(v.layout[i])}
+		}
+	}
+	for i := range edited {
+		l.edits[i].note(v.now)
+	}
+	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
+	maps.DeleteFunc(l.windows, func(name string, _ window) bool {
+		_, _, stands := v.layout.Locate(name)
+		return !stands
+	})
+}
