@@ -30,6 +30,12 @@ import (
 // refuse them: what comes of it are few entries, for a short time, and none that
 // refuses a Pod. A SidecarSet that is applied meanwhile is in force.
 func TestForgedReviewsLeaveFewEntries(t *testing.T) {
+	t.Cleanup(func() { // when replicas have ended: other tests want the places that strangers took away
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "annotate", "mutatingwebhookconfiguration", entries.ConfigurationName(entries.Provisional), "sidecarset.io/provisional-room-")
+		if err != nil {
+			t.Error(err)
+		}
+	})
 	f := startReplicas(t, 2, steadyLeases...)
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "forged-before")
