@@ -68,7 +68,7 @@ func (g *manifestGuard) guardMutating(ctx context.Context) error {
 		c := &list.Items[i]
 		about := make([]entries.About, len(c.Webhooks))
 		for k := range c.Webhooks {
-			about[k] = entries.About{Name: c.Webhooks[k].Name, Rules: c.Webhooks[k].Rules}
+			about[k] = entries.About{Name: c.Webhooks[k].Name, Rules: c.Webhooks[k].Rules, NamespaceSelector: c.Webhooks[k].NamespaceSelector}
 		}
 		errs = append(errs, g.repair(ctx, c, about))
 	}
@@ -85,7 +85,7 @@ func (g *manifestGuard) guardValidating(ctx context.Context) error {
 		c := &list.Items[i]
 		about := make([]entries.About, len(c.Webhooks))
 		for k := range c.Webhooks {
-			about[k] = entries.About{Name: c.Webhooks[k].Name, Rules: c.Webhooks[k].Rules}
+			about[k] = entries.About{Name: c.Webhooks[k].Name, Rules: c.Webhooks[k].Rules, NamespaceSelector: c.Webhooks[k].NamespaceSelector}
 		}
 		errs = append(errs, g.repair(ctx, c, about))
 	}
@@ -95,7 +95,7 @@ func (g *manifestGuard) guardValidating(ctx context.Context) error {
 // repair undoes what is not ours, if the object is still as it was read: a JSON
 // patch addresses webhooks by position.
 func (g *manifestGuard) repair(ctx context.Context, object client.Object, about []entries.About) error {
-	repairs := entries.Repairs(about)
+	repairs := entries.Repairs(about, g.webhooks.options.Settings.Namespace)
 	if len(repairs) == 0 {
 		return nil
 	}

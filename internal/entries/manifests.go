@@ -4,15 +4,18 @@ import (
 	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// About says what the webhooks of one of the operator's own configurations are
-// about: rules, by the name of the webhook.
+// About says what a webhook of one of the operator's own configurations is about.
 type About struct {
-	Name  string
-	Rules []admissionregistrationv1.RuleWithOperations
+	Name              string
+	Rules             []admissionregistrationv1.RuleWithOperations
+	NamespaceSelector *metav1.LabelSelector
 }
 
 // sidecarSetRules are those of the webhooks for SidecarSets in the manifests, and
@@ -32,6 +35,9 @@ var (
 	}
 )
 
+// staticBarrierName is that of config/static.
+const staticBarrierName = "static.barrier.sidecarset.io"
+
 // Repair is what to do with one webhook of a configuration of the manifests.
 type Repair struct {
 	Index int
@@ -43,15 +49,21 @@ type Repair struct {
 // first: one that is about anything but SidecarSets and new Pods has been widened,
 // or is not ours. Who may edit the object could otherwise have Secrets sent to it.
 // An administrator may change everything else, and the rules as long as they are
-// about these.
-func Repairs(webhooks []About) (repairs []Repair) {
+// about these. The barrier of static mode is about ConfigMaps of the operator's
+// Namespace.
+func Repairs(webhooks []About, namespace string) (repairs []Repair) {
 	for i, w := range slices.Backward(webhooks) {
-		if !slices.ContainsFunc(w.Rules, tooWide) {
+		if !slices.ContainsFunc(w.Rules, tooWide) || isStaticBarrier(&w, namespace) {
 			continue
 		}
 		repairs = append(repairs, Repair{i, manifestRules[w.Name]})
 	}
 	return repairs
+}
+
+func isStaticBarrier(w *About, namespace string) bool {
+	own := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}
+	return w.Name == staticBarrierName && equality.Semantic.DeepEqual(w.Rules, rules("configmaps")) && equality.Semantic.DeepEqual(w.NamespaceSelector, own)
 }
 
 func tooWide(rule admissionregistrationv1.RuleWithOperations) bool {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/entries"
 )
@@ -16,7 +17,12 @@ func rule(group, resource string, operations ...admissionregistrationv1.Operatio
 }
 
 func TestRepairsUndoesWhatIsAboutOtherObjects(t *testing.T) {
-	const ours = "mutate.sidecarsets.sidecarset.io"
+	const ours, barrier = "mutate.sidecarsets.sidecarset.io", "static.barrier.sidecarset.io"
+	configMaps := rule("", "configmaps", "CREATE")
+	configMaps[0].APIVersions, configMaps[0].Scope = []string{"v1"}, new(admissionregistrationv1.NamespacedScope)
+	in := func(namespace string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}}
+	}
 	tests := map[string]struct {
 		webhooks []entries.About
 		want     []string // of the repairs: the index, and whether it goes
@@ -24,6 +30,10 @@ func TestRepairsUndoesWhatIsAboutOtherObjects(t *testing.T) {
 		"as applied":                   {[]entries.About{{Name: ours, Rules: rule("apps.kruise.io", "sidecarsets", "CREATE", "UPDATE")}}, nil},
 		"one version only":             {[]entries.About{{Name: ours, Rules: rule("apps.kruise.io", "sidecarsets", "CREATE")}}, nil},
 		"static":                       {[]entries.About{{Name: "x", Rules: rule("", "pods", "CREATE")}}, nil},
+		"the barrier of static mode":   {[]entries.About{{Name: barrier, Rules: configMaps, NamespaceSelector: in("sidecarset-system")}}, nil},
+		"a barrier elsewhere":          {[]entries.About{{Name: barrier, Rules: configMaps, NamespaceSelector: in("default")}}, []string{"0 gone"}},
+		"a barrier everywhere":         {[]entries.About{{Name: barrier, Rules: configMaps}}, []string{"0 gone"}},
+		"ConfigMaps by another name":   {[]entries.About{{Name: "x", Rules: configMaps, NamespaceSelector: in("sidecarset-system")}}, []string{"0 gone"}},
 		"without rules":                {[]entries.About{{Name: "x"}}, nil},
 		"ours, for Secrets":            {[]entries.About{{Name: ours, Rules: rule("", "secrets", "CREATE")}}, []string{"0 narrowed"}},
 		"ours, for every group":        {[]entries.About{{Name: ours, Rules: rule("*", "sidecarsets", "CREATE")}}, []string{"0 narrowed"}},
@@ -36,11 +46,11 @@ func TestRepairsUndoesWhatIsAboutOtherObjects(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, r := range entries.Repairs(tc.webhooks) {
+			for _, r := range entries.Repairs(tc.webhooks, "sidecarset-system") {
 				what := " gone"
 				if len(r.Rules) > 0 {
 					what = " narrowed"
-					if again := entries.Repairs([]entries.About{{Name: "x", Rules: r.Rules}}); len(again) > 0 {
+					if again := entries.Repairs([]entries.About{{Name: "x", Rules: r.Rules}}, "sidecarset-system"); len(again) > 0 {
 						t.Errorf("what it is repaired to is repaired again")
 					}
 				}

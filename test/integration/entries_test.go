@@ -329,6 +329,17 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	if err != nil || len(found) != 0 {
 		t.Errorf("entries are %v, %v", found, err)
 	}
+	var manifest admissionregistrationv1.MutatingWebhookConfiguration
+	if err := i.api.Get(t.Context(), client.ObjectKey{Name: "sidecarset-mutating-webhook"}, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, w := range manifest.Webhooks {
+		names = append(names, w.Name)
+	}
+	if diff := cmp.Diff([]string{"mutate.sidecarsets.sidecarset.io", "inject.pods.sidecarset.io", "static.barrier.sidecarset.io"}, names); diff != "" {
+		t.Errorf("webhooks of the manifest, which the leader has looked at (-want +got):\n%s", diff)
+	}
 }
 
 // Whatever of the operator is deleted first, no entry stays that refuses Pods.
