@@ -140,7 +140,7 @@ func TestTheRequesterCheckWarnsUnlessToldOtherwise(t *testing.T) {
 	}
 }
 
-// The table of flags in docs/operations.md is that of --help. Flags of logging
+// The table of flags in docs/flags.md is that of --help. Flags of logging
 // stand there by their prefix.
 func TestFlagsAreDocumentedWithTheirDefaults(t *testing.T) {
 	documented := documentedFlags(t)
@@ -152,15 +152,15 @@ func TestFlagsAreDocumentedWithTheirDefaults(t *testing.T) {
 		value, ok := documented[f.Name]
 		switch {
 		case !ok:
-			t.Errorf("--%s is not in docs/operations.md", f.Name)
+			t.Errorf("--%s is not in docs/flags.md", f.Name)
 		case !sameDefault(value, f.DefValue):
-			t.Errorf("docs/operations.md says that the default of --%s is %q, and it is %q", f.Name, value, f.DefValue)
+			t.Errorf("docs/flags.md says that the default of --%s is %q, and it is %q", f.Name, value, f.DefValue)
 		}
 		delete(documented, f.Name)
 	})
 	for name := range documented {
 		if name != "zap-log-level" {
-			t.Errorf("docs/operations.md names --%s, which there is not", name)
+			t.Errorf("docs/flags.md names --%s, which there is not", name)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestFlagsAreDocumentedWithTheirDefaults(t *testing.T) {
 // documentedFlags reads the defaults that the document says.
 func documentedFlags(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("docs/operations.md")
+	text, err := os.ReadFile("docs/flags.md")
 	if err != nil {
 		t.Fatal(err)
 	}

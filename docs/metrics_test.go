@@ -14,7 +14,7 @@ import (
 
 var metric = regexp.MustCompile(`"(sidecarset_[a-z_]*)"`)
 
-// The table of metrics in operations.md has all that there are, and no other.
+// The table in metrics.md has all that there are, and no other.
 func TestMetricsAreDocumented(t *testing.T) {
 	exposed := map[string]bool{}
 	for _, dir := range []string{"certs", "controllers", "webhooks"} {
@@ -38,7 +38,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 
 	documented := map[string]bool{}
-	_, section, _ := strings.Cut(read(t, "operations.md"), "\n## Metrics\n")
+	_, section, _ := strings.Cut(read(t, "metrics.md"), "\n## All metrics\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for line := range strings.Lines(section) {
 		cells := strings.Split(line, "|")

@@ -110,11 +110,11 @@ const (
 // waysOut are the commands of the docs.
 func waysOut(t *testing.T) (all, one string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/operations.md"))
+	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/outage.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "\n## When it is down\n")
+	_, section, _ := strings.Cut(string(text), "\n## The way out\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1)
 	if len(blocks) != 2 {

@@ -27,7 +27,7 @@ type apiServerIdentity struct{ dir string }
 func (i apiServerIdentity) caFile() string { return filepath.Join(i.dir, "ca.pem") }
 
 // flags are those of an API server that shows a certificate to our Service, as
-// docs/operations.md says.
+// docs/security.md says.
 func (i apiServerIdentity) flags() []string {
 	return []string{"kube-apiserver=--admission-control-config-file=" + filepath.Join(i.dir, "admission.yaml")}
 }

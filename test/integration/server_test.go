@@ -179,7 +179,7 @@ containers: [{name: side, image: "example.com/side:v1", inventedField: {deep: [1
 	}
 }
 
-// The checks are those of docs/operations.md, and each says in the log what it
+// The checks are those of docs/readiness.md, and each says in the log what it
 // answers: the probe keeps reasons to itself.
 func TestReadinessIsExplainedInTheLog(t *testing.T) {
 	_, says, err := replicas[0].Readyz(t.Context(), "?verbose")
