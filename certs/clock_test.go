@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
@@ -230,7 +231,7 @@ func TestServerClock(t *testing.T) {
 					t.Errorf("it is ahead by %s, want %s", c.Ahead(), tc.want)
 				}
 				checkError(t, c.Differs(), tc.differs)
-				corrected := c.Correct(time.Now())
+				corrected, _ := c.At(certs.ReadClock(clock.RealClock{}))
 				if off := time.Since(corrected) - tc.want; tc.differs != "" && off.Abs() > time.Second {
 					t.Errorf("API servers' clocks show %s, want %s before %s", corrected, tc.want, time.Now())
 				}
@@ -250,6 +251,26 @@ func TestServerClockNoticesThatTheClockWasSet(t *testing.T) {
 		checkError(t, c.Differs(), "48h0m0s behind")
 		wrong.Set(0)
 		checkError(t, c.Differs(), "")
+	})
+}
+
+// What was read while the clock was wrong is wrong, also if the clock is set right before it is used.
+func TestServerClockRemembersHowTheClockWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong := &conformance.Clock{}
+		c := certs.NewServerClock(wrong)
+		c.Answered(time.Now(), 0)
+		pass(time.Hour)
+		wrong.Set(48 * time.Hour)
+		reading, then := certs.ReadClock(wrong), time.Now()
+		pass(time.Second)
+		wrong.Set(0)
+		c.Answered(time.Now(), 0)
+		at, err := c.At(reading)
+		checkError(t, err, "48h0m0s ahead")
+		if off := at.Sub(then); off.Abs() > 2*time.Second {
+			t.Errorf("it was %s, want %s", at, then)
+		}
 	})
 }
 

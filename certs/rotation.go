@@ -82,7 +82,7 @@ func (r *Rotator) watchUntil(ctx context.Context, done <-chan time.Time) {
 // step reads the Secret and writes the one change to it that is due, if any.
 func (r *Rotator) step(ctx context.Context) error {
 	s := r.source
-	begun := s.opts.Clock.Now() // before the read, as Advance asks
+	begun := ReadClock(s.opts.Clock) // before the read, as Advance asks
 	secret, err := s.getSecret(ctx)
 	if apierrors.IsNotFound(err) {
 		if err := s.Refresh(ctx); err != nil { // creates it
@@ -94,10 +94,10 @@ func (r *Rotator) step(ctx context.Context) error {
 		return fmt.Errorf("getting CA Secret %s: %w", s.secretRef(), err)
 	}
 	// The answer has told the time. By a clock that is wrong, a CA that is good has expired, or one begins that is not good yet.
-	if err := s.opts.ServerClock.Differs(); err != nil {
+	now, err := s.opts.ServerClock.At(begun)
+	if err != nil {
 		return fmt.Errorf("looking after the CA in Secret %s: %w", s.secretRef(), err)
 	}
-	now := s.opts.ServerClock.Correct(begun)
 	stored, err := s.decode(secret, now)
 	if may := r.mayReplace(err); may != Never {
 		return r.repair(ctx, secret, err, may, now)

@@ -90,7 +90,7 @@ func (s *SelfManaged) Refresh(ctx context.Context) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	// Before the read, and leaves are issued as of then: Advance relies on it to know when the last leaf of a CA has expired.
-	begun := s.opts.Clock.Now()
+	begun := ReadClock(s.opts.Clock)
 	authority, now, err := s.readOrCreate(ctx, begun)
 	s.failed(err)
 	if err != nil {
@@ -128,11 +128,14 @@ func (s *SelfManaged) keepTrusted(a Authority, now time.Time) Authority {
 	return a.trusting(slices.Concat(a.Old, []Former{{Certificate: served.issuer, RetireAfter: at}})...)
 }
 
-// readOrCreate returns what the Secret holds, and what API servers' clocks showed at the time begun by the local clock.
-func (s *SelfManaged) readOrCreate(ctx context.Context, begun time.Time) (Authority, time.Time, error) {
+// readOrCreate returns what the Secret holds, and what API servers' clocks showed when the local clock was read.
+func (s *SelfManaged) readOrCreate(ctx context.Context, begun Reading) (Authority, time.Time, error) {
 	secret, err := s.getSecret(ctx)
-	now := s.opts.ServerClock.Correct(begun) // the answer has just told the time
+	now, differs := s.opts.ServerClock.At(begun) // the answer has just told the time
 	if apierrors.IsNotFound(err) {
+		if differs != nil {
+			return Authority{}, now, fmt.Errorf("creating CA Secret %s: %w", s.secretRef(), differs)
+		}
 		if err := s.createSecret(ctx, now); err != nil && !apierrors.IsAlreadyExists(err) {
 			return Authority{}, now, fmt.Errorf("creating CA Secret %s: %w", s.secretRef(), err)
 		}
@@ -177,9 +180,6 @@ func (s *SelfManaged) createSecret(ctx context.Context, now time.Time) error {
 			Labels:    managedBy(),
 		},
 		Type: corev1.SecretTypeTLS,
-	}
-	if err := s.opts.ServerClock.Differs(); err != nil {
-		return err
 	}
 	authority, err := Replacement(secret, s.remembered(), ByAny, now, s.opts.policy())
 	if err != nil {

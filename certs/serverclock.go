@@ -18,7 +18,7 @@ const answersKept = 5
 
 // ServerClock compares the clock of this process with that of the API servers, which check our certificates by theirs: every answer
 // says in its Date header when it was given. The clocks differ if that time is more than maxSkew before the request was sent or after
-// the answer came. While they differ, Correct gives the API servers' time.
+// the answer came. While they differ, At gives the API servers' time.
 //
 // What an answer said is kept as a point of the monotonic clock, which does not follow when the wall clock is set. So a clock that is
 // set wrong is known to be wrong before the next answer comes, and so is one that is set right. The methods are safe for concurrent
@@ -84,18 +84,31 @@ func (c *ServerClock) Answered(date time.Time, took time.Duration) {
 	c.answers = c.answers[max(0, len(c.answers)-answersKept):]
 }
 
+// Reading is what a clock showed at a moment.
+type Reading struct {
+	shown time.Time
+	at    time.Time // the moment, by the monotonic clock
+}
+
+// ReadClock reads a clock once.
+func ReadClock(local clock.PassiveClock) Reading { return Reading{local.Now(), time.Now()} }
+
 // Ahead says by how much the local clock is ahead of the API servers' at least; it is negative if the clock is behind. It is zero while
 // no answer has been heard.
 func (c *ServerClock) Ahead() time.Duration {
 	if c == nil {
 		return 0
 	}
+	return c.aheadAt(ReadClock(c.local))
+}
+
+func (c *ServerClock) aheadAt(r Reading) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.local.Now().Round(0)
+	now := r.shown.Round(0)
 	var ahead []time.Duration
 	for _, a := range c.answers {
-		since := time.Since(a.at)
+		since := r.at.Sub(a.at)
 		earliest := a.date.Add(since)                       // given as the answer came
 		latest := earliest.Add(a.took).Add(time.Second - 1) // given as the request was sent; a second is what Date cuts off
 		ahead = append(ahead, cmp.Or(max(now.Sub(latest), 0), min(now.Sub(earliest), 0)))
@@ -109,18 +122,24 @@ func (c *ServerClock) Ahead() time.Duration {
 
 // Differs returns a *ClockError while the clocks differ by more than API servers and replicas may.
 func (c *ServerClock) Differs() error {
-	if ahead := c.Ahead(); ahead.Abs() > maxSkew {
-		return &ClockError{ahead}
+	if c == nil {
+		return nil
 	}
-	return nil
+	_, err := c.At(ReadClock(c.local))
+	return err
 }
 
-// Correct returns what API servers' clocks showed when the local one showed t. While the clocks agree that is t.
-func (c *ServerClock) Correct(t time.Time) time.Time {
-	if ahead := c.Ahead(); ahead.Abs() > maxSkew {
-		return t.Add(-ahead)
+// At returns what API servers' clocks showed when the local one was read, and a *ClockError if the two differed then. While they agree
+// it returns what the local clock showed. Both results are about the reading, also if the clock has been set since: a time that was
+// read from a clock that was wrong never passes for one that is right.
+func (c *ServerClock) At(r Reading) (time.Time, error) {
+	if c == nil {
+		return r.shown, nil
 	}
-	return t
+	if ahead := c.aheadAt(r); ahead.Abs() > maxSkew {
+		return r.shown.Add(-ahead), &ClockError{ahead}
+	}
+	return r.shown, nil
 }
 
 // heard says whether an answer has told the time.
