@@ -88,7 +88,7 @@ test-unit: ## Pure functions, laws and adapters without a cluster, with the race
 
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager
-	OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 15m ./test/stand/... ./test/integration/... ./test/skew/...
+	OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 30m ./test/stand/... ./test/integration/... ./test/skew/...
 
 # Each is built once, in 6 to 12 minutes of two cores.
 VERSIONS ?= v1.31.0 v1.32.0 v1.33.0 v1.34.0 v1.35.0 v1.36.4 v1.37.1
@@ -122,7 +122,7 @@ test-cluster: build stand-build ## The operator on a whole control plane with si
 
 .PHONY: test-chaos
 test-chaos: build stand-build previous-build ## Short forms of what `make chaos` shows
-	OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 15m ./test/chaos
+	OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 40m ./test/chaos
 
 .PHONY: chaos
 chaos: build stand-build previous-build ## What docs/reliability.md claims, in full; prints FIGURES. RUN picks tests

@@ -225,7 +225,7 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 }
 
 // bundleTargets are the objects that tell API servers whom to trust. Those of the
-// Pod webhook exist only while they hold entries.
+// Pod webhook count only while they hold entries.
 func bundleTargets() []certs.Target {
 	return []certs.Target{
 		certs.MutatingWebhooks(mutatingConfiguration),
