@@ -1,0 +1,386 @@
+// Package protocol proves by simulation that no Pod is missed: it drives replicas, leaders,
+// API servers and their clocks and delays at random, in simulated time and from a
+// seed, and complains about a Pod that was created without a SidecarSet which the
+// operator had promised.
+//
+// Configuration objects are planned by internal/entries, as the operator plans them.
+// What surrounds the planner is modelled here: watches, freshness, trust, Leases, the
+// leader's pass and API servers. The package knows no cluster, no real clock and no
+// goroutine. See docs/design/0008.
+package protocol
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+type configuration = admissionregistrationv1.MutatingWebhookConfiguration
+
+// event is something that happens at a time. Events of one time happen in the order in
+// which they were planned.
+type event struct {
+	at   time.Duration
+	turn int
+	do   func()
+}
+
+type agenda []event
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].turn < a[j].turn
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(e any)   { *a = append(*a, e.(event)) }
+func (a *agenda) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+// world is one simulated cluster.
+type world struct {
+	rules     rules
+	rng       *rand.Rand
+	now       time.Duration
+	turns     int
+	agenda    agenda
+	faults    bool
+	tracing   bool
+	trace     []string
+	violation string
+	counts    counts
+
+	stored    stored
+	servers   []*apiServer
+	processes []*process
+	followers []*follower
+	// hardened is the layout in which replicas do not widen.
+	hardened  bool
+	temper    temper
+	elections int
+	uids      int
+	// promised is, by UID of a SidecarSet, the newest generation of which its author was
+	// told that Pods have it from now on.
+	promised map[int]int
+}
+
+// temper is what goes wrong in one world, and how often: worlds in which everything goes
+// wrong evenly are all alike.
+type temper struct {
+	faults [misfortunes]bool
+	long   float64 // percent of faults that last for long
+	stalls bool    // the watch of a replica stalls when something is stored that matters
+	late   float64 // percent of SidecarSets that are stored late
+	names  int
+	values int
+	// ambush has things go wrong where it hurts: SidecarSets are stored as late as can be,
+	// watches of replicas that do not lead, and of API servers, stall just then, leaders
+	// stop between plan and write, and replicas in the middle of a check.
+	ambush bool
+}
+
+func (w *world) drawTemper() {
+	t := &w.temper
+	for i := range t.faults {
+		t.faults[i] = w.chance(50)
+	}
+	t.long, t.late, t.stalls = w.rng.Float64()*60, w.rng.Float64()*40, w.chance(60)
+	t.names, t.values = 1+w.rng.IntN(4), 1+w.rng.IntN(2)
+	if t.ambush = w.faults && w.chance(50); t.ambush {
+		t.names, t.values, t.late = 2, 1, 50
+	}
+}
+
+// fault is how long a fault lasts.
+func (w *world) fault(usually time.Duration) time.Duration {
+	if w.chance(w.temper.long) {
+		return w.upTo(250 * time.Second)
+	}
+	return w.upTo(usually)
+}
+
+// spring has watches stall when a SidecarSet is written.
+func (w *world) spring() {
+	for _, p := range w.processes {
+		if (p.leader == nil || p.leader.ended) && w.chance(70) {
+			p.watches[0].stall(w.between(5*time.Second, 80*time.Second))
+		}
+	}
+	for _, s := range w.servers {
+		if w.chance(20) {
+			s.watch.stall(w.upTo(5 * time.Second))
+		}
+	}
+}
+
+// counts say how much a run has tried.
+type counts struct{ pods, obliged, refused, excused, calls, promises, warnings, ready, narrowed int }
+
+func (c *counts) add(o counts) {
+	c.pods += o.pods
+	c.obliged += o.obliged
+	c.refused += o.refused
+	c.excused += o.excused
+	c.calls += o.calls
+	c.promises += o.promises
+	c.warnings += o.warnings
+	c.ready += o.ready
+	c.narrowed += o.narrowed
+}
+
+// after has something happen later.
+func (w *world) after(d time.Duration, do func()) {
+	w.turns++
+	heap.Push(&w.agenda, event{w.now + d, w.turns, do})
+}
+
+// run lets everything happen up to a time, or to the first violation.
+func (w *world) run(end time.Duration) {
+	for len(w.agenda) > 0 && w.violation == "" {
+		next := heap.Pop(&w.agenda).(event)
+		if next.at > end {
+			return
+		}
+		w.now = next.at
+		next.do()
+	}
+}
+
+func (w *world) note(format string, args ...any) {
+	if w.tracing {
+		w.trace = append(w.trace, fmt.Sprintf("%11.3f ", w.now.Seconds())+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) chance(percent float64) bool { return w.rng.Float64()*100 < percent }
+
+// upTo is a random time below d.
+func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d))) }
+
+func (w *world) between(a, b time.Duration) time.Duration { return a + w.upTo(b-a) }
+
+// sidecarSet is one in one version. It never changes.
+type sidecarSet struct {
+	name     string
+	uid      int
+	gen      int // of the content
+	selected int // the generation since which it selects what it selects
+	version  uint64
+	key      string // of the label that it selects
+	value    string
+	entry    entries.Entry
+	ready    int    // the generation of which the status says Ready
+	vouched  uint64 // the first version of a configuration that its review has written; 0 if none
+}
+
+func (s *sidecarSet) selects(labels map[string]string) bool { return labels[s.key] == s.value }
+
+func (s *sidecarSet) String() string { return fmt.Sprintf("%s/%d.%d", s.name, s.uid, s.gen) }
+
+// lease is what a replica publishes under the acknowledging protocol.
+type lease struct {
+	observed uint64
+	renewals int
+}
+
+// record is one entry of the log that all watches follow: a SidecarSet, a configuration
+// or a Lease has become another, or has gone.
+type record struct {
+	version uint64
+	set     string
+	after   *sidecarSet // nil if the SidecarSet was deleted
+	index   int         // of the configuration, if set and replica are ""
+	config  *configuration
+	replica string
+	lease   *lease
+}
+
+// stored is etcd: one order of all writes.
+type stored struct {
+	version uint64
+	sets    map[string]*sidecarSet
+	configs entries.Layout
+	leases  map[string]*lease
+	log     []record
+}
+
+func (w *world) write(r record) {
+	w.stored.version++
+	r.version = w.stored.version
+	w.stored.log = append(w.stored.log, r)
+	for _, f := range w.followers {
+		f.news(len(w.stored.log))
+	}
+}
+
+func (w *world) putSet(s sidecarSet) *sidecarSet {
+	if w.faults && w.temper.stalls && w.chance(40) {
+		f := w.processes[len(w.processes)-1-w.rng.IntN(min(3, len(w.processes)))].watches[0]
+		f.stall(w.fault(30 * time.Second))
+	}
+	s.version = w.stored.version + 1
+	w.stored.sets[s.name] = &s
+	w.write(record{set: s.name, after: &s})
+	return &s
+}
+
+func (w *world) deleteSet(name string) {
+	delete(w.stored.sets, name)
+	w.write(record{set: name})
+}
+
+// putConfig writes a configuration if it is still what the writer began from.
+func (w *world) putConfig(change entries.Change) (*configuration, bool) {
+	before := w.stored.configs[change.Index]
+	if before.ResourceVersion != change.Object.ResourceVersion {
+		return before, false
+	}
+	c := change.Object.DeepCopy()
+	c.ResourceVersion = strconv.FormatUint(w.stored.version+1, 10)
+	w.stored.configs[change.Index] = c
+	w.write(record{index: change.Index, config: c})
+	w.afterNarrowing(before, c)
+	return c, true
+}
+
+func (w *world) putLease(replica string, l *lease) {
+	if w.stored.leases[replica] = l; l == nil {
+		delete(w.stored.leases, replica)
+	}
+	w.write(record{replica: replica, lease: l})
+}
+
+func versionOf(c *configuration) uint64 {
+	version, err := strconv.ParseUint(c.ResourceVersion, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return version
+}
+
+// bare are the configuration objects of the manifests, and the room for provisional
+// entries as a leader leaves it.
+func bare() (l entries.Layout) {
+	for i := range l {
+		l[i] = &configuration{ObjectMeta: metav1.ObjectMeta{
+			Name: entries.ConfigurationName(i), UID: "uid", ResourceVersion: "1", Labels: map[string]string{entries.LabelConfiguration: "true"},
+		}}
+	}
+	l[entries.Provisional].Annotations = map[string]string{"sidecarset.io/provisional-room": strconv.Itoa(entries.MaxProvisional)}
+	return l
+}
+
+// follower is one watch: it learns of the log's records in their order, late. A watch
+// that is interrupted begins anew with a list, whose objects come in any order.
+type follower struct {
+	w       *world
+	name    string
+	active  func() bool // false while the process is paused or has ended
+	wants   func(record) bool
+	learn   func(record)
+	learned int           // so many records
+	stalled time.Duration // until then, since began
+	began   time.Duration
+	listing int // objects of a list that are still to come
+	ended   bool
+}
+
+// news plans that the follower hears of the first so many records.
+func (f *follower) news(length int) {
+	if f.ended {
+		return
+	}
+	delay := f.w.between(2*time.Millisecond, 50*time.Millisecond)
+	if f.w.faults {
+		switch roll := f.w.rng.IntN(1000); {
+		case roll < 4:
+			f.stall(f.w.upTo(60 * time.Second))
+		case roll < 40:
+			f.stall(f.w.upTo(2 * time.Second))
+		}
+	}
+	f.w.after(delay, func() { f.hear(length) })
+}
+
+func (f *follower) stall(d time.Duration) {
+	if now := f.w.now; f.stalled < now {
+		f.began = now
+	}
+	f.stalled = min(max(f.stalled, f.w.now+d), f.began+f.w.rules.stall)
+}
+
+func (f *follower) hear(length int) {
+	switch {
+	case f.ended || f.learned >= length:
+	case f.stalled > f.w.now:
+		f.w.after(f.stalled-f.w.now, func() { f.hear(length) })
+	case f.listing > 0 || !f.active():
+		f.w.after(20*time.Millisecond, func() { f.hear(length) })
+	default:
+		for f.learned < length {
+			r := f.w.stored.log[f.learned]
+			f.learned++
+			if f.wants(r) {
+				f.learn(r)
+			}
+		}
+	}
+}
+
+// relist begins the watch anew. Objects of the list are learned one by one.
+func (f *follower) relist(objects []record, pause time.Duration) {
+	if f.listing > 0 {
+		return
+	}
+	f.learned = len(f.w.stored.log)
+	if f.w.rules.anyOrder {
+		f.w.rng.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
+	} else {
+		pause = 0
+	}
+	f.listing = len(objects)
+	at := f.w.between(time.Millisecond, 30*time.Millisecond)
+	for _, r := range objects {
+		if pause > 0 {
+			at += f.w.upTo(pause)
+		}
+		f.w.after(at, func() { f.take(r) })
+	}
+}
+
+func (f *follower) take(r record) {
+	switch {
+	case f.ended:
+	case !f.active():
+		f.w.after(20*time.Millisecond, func() { f.take(r) })
+	default:
+		f.listing--
+		f.learn(r)
+	}
+}
+
+func newWorld(seed uint64, r rules, faults bool) *world {
+	w := &world{
+		rules: r, rng: rand.New(rand.NewPCG(seed, 9)), faults: faults, promised: map[int]int{},
+		stored: stored{version: 1, sets: map[string]*sidecarSet{}, configs: bare(), leases: map[string]*lease{}},
+	}
+	w.drawTemper()
+	w.hardened = faults && w.chance(20)
+	for i := range 1 + w.rng.IntN(3) {
+		w.addServer(i)
+	}
+	for range 1 + w.rng.IntN(3) {
+		w.addProcess()
+	}
+	w.elect()
+	return w
+}

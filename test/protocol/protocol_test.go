@@ -1,0 +1,330 @@
+package protocol
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+var (
+	runs     = flag.Uint64("protocol.runs", 50, "how many seeds each protocol is tried with")
+	mistakes = flag.Uint64("protocol.mistakes", 400, "how many seeds may go by until a mistake is found")
+	first    = flag.Uint64("protocol.seed", 0, "the first seed")
+)
+
+const (
+	// storageFor is how long an API server may take between the review of a SidecarSet
+	// and its write.
+	storageFor = 90 * time.Second
+	// checkInterval is the pause between two checks of a replica.
+	checkInterval  = 10 * time.Second
+	provisionalFor = time.Second
+
+	// Of the acknowledging protocol; see internal/propagation.
+	doubtAfter    = 20 * time.Second
+	goneAfter     = 35 * time.Second
+	renewInterval = 5 * time.Second
+
+	// maxDrift is by which part clocks go wrong. Linux slews clocks by 0.05 percent, and by
+	// 10 percent at most where a time daemon is told to. W leaves room for 5 percent on both
+	// sides: 120 s / 1.05 is 114.3 s; 20 s / 0.95 is 21.1 s; 90 s + 21.1 s is 111.1 s.
+	maxDrift = 0.05
+)
+
+const (
+	bothClocks = iota
+	wallOnly
+	monoOnly
+	largerClock
+)
+
+// rules are a protocol, and what is wrong with it.
+type rules struct {
+	acks    bool          // by Leases; otherwise each replica certifies itself
+	trust   time.Duration // for so long after the beginning of a check
+	window  time.Duration // after the last write for an admission
+	seenFor time.Duration // after a SidecarSet was seen that no review has written for
+	gone    time.Duration // for so long replicas are waited for
+	stall   time.Duration // for so long a watch is silent at most
+	clock   int           // by which a replica measures its trust
+
+	// Repairs of the design, or of the code.
+	checkReplacements bool // a replica checks before it replaces what an earlier call has injected
+
+	// What may be wrong.
+	anyOrder         bool // lists come in any order; a fact of watches, and not a mistake
+	trustFromEnd     bool
+	noWindow         bool
+	orphanAtOnce     bool
+	anyAck           bool
+	neverDoubt       bool
+	neverWarn        bool
+	provisionalFirst bool
+	freshIsPlain     bool
+	expireBlindly    bool
+	leaderWall       bool
+	noClaim          bool
+	readyWhenPlaced  bool
+	readyIsKnown     bool
+	countLate        bool
+	noLookUp         bool
+	noRenewal        bool
+}
+
+// acknowledging is the protocol of docs/design/0005.
+func acknowledging() rules {
+	return rules{acks: true, window: storageFor, gone: goneAfter, stall: 250 * time.Second, checkReplacements: true}
+}
+
+// certifying is the protocol of docs/design/0008.
+func certifying() rules {
+	return rules{trust: 20 * time.Second, window: storageFor + 30*time.Second, seenFor: 30 * time.Second, stall: 250 * time.Second, anyOrder: true, checkReplacements: true}
+}
+
+const (
+	workFor = 200 * time.Second
+	// restFor is what entries may take until all of them are on /pods: W, another W for
+	// orphans, and 10 percent for clocks.
+	restFor = 280 * time.Second
+)
+
+// live has clients and faults do their work, from a seed.
+func live(seed uint64, r rules, faults, tracing bool) *world {
+	w := newWorld(seed, r, faults)
+	workFor := workFor
+	if w.temper.ambush {
+		workFor *= 2
+	}
+	w.tracing = tracing
+	for at := w.upTo(3 * time.Second); at < workFor; {
+		w.after(at, w.client)
+		at += w.between(50*time.Millisecond, 2*time.Second)
+		if w.chance(20) {
+			at += w.upTo(30 * time.Second)
+		}
+		if w.temper.ambush {
+			at += w.upTo(60 * time.Second)
+		}
+	}
+	for at := time.Duration(0); faults && at < workFor+100*time.Second; at += w.between(time.Second, 10*time.Second) {
+		w.after(at, w.misfortune)
+	}
+	if faults {
+		w.run(workFor + 120*time.Second)
+	} else {
+		w.run(workFor + restFor)
+	}
+	return w
+}
+
+// client is one thing that users do.
+func (w *world) client() {
+	name := fmt.Sprint("set-", w.rng.IntN(w.temper.names))
+	switch roll := w.rng.IntN(100); {
+	case roll < 35:
+		w.admit(name, false)
+	case roll < 65:
+		w.admit(name, true)
+	case roll < 72 && w.stored.sets[name] != nil:
+		w.note("a client deletes %s", name)
+		w.deleteSet(name)
+	case roll < 78 && w.stored.sets[name] != nil:
+		w.note("a client replaces %s", name)
+		w.deleteSet(name)
+		w.after(w.upTo(100*time.Millisecond), func() { w.admit(name, false) })
+	default:
+		w.anyPod()
+	}
+}
+
+func (w *world) anyPod() {
+	w.createPod(fmt.Sprint([]string{"app-", "tier-"}[w.rng.IntN(2)], w.rng.IntN(w.temper.values)))
+}
+
+// misfortunes is how many kinds of faults there are.
+const misfortunes = 8
+
+// misfortune is one fault.
+func (w *world) misfortune() {
+	p := w.processes[len(w.processes)-1-w.rng.IntN(min(3, len(w.processes)))]
+	kind := w.rng.IntN(misfortunes)
+	if !w.temper.faults[kind] || p.ended {
+		return
+	}
+	switch kind {
+	case 0, 1:
+		if p.paused > w.now {
+			return
+		}
+		d := w.fault(40 * time.Second)
+		p.paused = w.now + d
+		if kind == 0 {
+			w.note("%s is stopped for %v", p.name, d)
+		} else {
+			w.note("the machine of %s is suspended for %v", p.name, d)
+			p.lost += d
+		}
+		for range 8 { // about when it goes on
+			w.after(d-min(d, w.upTo(time.Second)), w.anyPod)
+		}
+	case 2:
+		p.set += w.upTo(20*time.Minute) - 10*time.Minute
+		w.note("the clock of %s is set", p.name)
+	case 3:
+		w.crash(p)
+	case 4:
+		d := w.fault(60 * time.Second)
+		f := w.followers[w.rng.IntN(len(w.followers))]
+		w.note("the watch of %s stalls for %v", f.name, d)
+		f.stall(d)
+	case 5:
+		w.note("%s lists SidecarSets again", p.name)
+		p.relistSets(w.upTo(5 * time.Second))
+	case 6:
+		if s := w.servers[w.rng.IntN(len(w.servers))]; !s.down {
+			s.restart(w.upTo(30 * time.Second))
+		}
+	case 7:
+		w.elect()
+	}
+}
+
+// crash ends a process; another one begins, and another one leads.
+func (w *world) crash(p *process) {
+	if p.ended {
+		return
+	}
+	w.note("%s crashes", p.name)
+	p.ended = true
+	for _, f := range p.watches {
+		f.ended = true
+	}
+	w.followers = slices.DeleteFunc(w.followers, func(f *follower) bool { return f.ended })
+	w.addProcess()
+	if p.leader != nil && !p.leader.ended {
+		w.after(w.upTo(17*time.Second), w.elect)
+	}
+}
+
+// holds fails the test if any of the runs misses a Pod.
+func holds(t *testing.T, r rules) {
+	t.Helper()
+	var total counts
+	for seed := *first; seed < *first+*runs; seed++ {
+		w := live(seed, r, true, false)
+		total.add(w.counts)
+		if w.violation != "" {
+			t.Fatalf("seed %d: %s\n%s", seed, w.violation, story(seed, r))
+		}
+	}
+	t.Logf("%d runs: %+v", *runs, total)
+}
+
+// story is what happened under a seed.
+func story(seed uint64, r rules) string {
+	trace := live(seed, r, true, true).trace
+	return strings.Join(trace[max(0, len(trace)-120):], "\n")
+}
+
+// Each of these misses a Pod, and the simulation finds it.
+func TestMistakesAreFound(t *testing.T) {
+	tests := map[string]struct {
+		seed  uint64 // the first that is tried: those before it find nothing
+		from  func() rules
+		wrong func(*rules)
+	}{
+		"trust counts from the end of the check":                   {125, certifying, func(r *rules) { r.trustFromEnd = true }},
+		"a replica trusts by the clock that people set":            {274, certifying, func(r *rules) { r.clock = wallOnly }},
+		"a replica trusts by the clock that stops with machines":   {12, certifying, func(r *rules) { r.clock = monoOnly }},
+		"a replica trusts by the clock that says more":             {6055, certifying, func(r *rules) { r.clock = largerClock }},
+		"the leader measures by the clock that people set":         {348, certifying, func(r *rules) { r.leaderWall = true }},
+		"a replica never doubts":                                   {11, certifying, func(r *rules) { r.neverDoubt = true }},
+		"the window is the trust alone":                            {14, certifying, func(r *rules) { r.window = r.trust }},
+		"an entry settles without a window":                        {1, certifying, func(r *rules) { r.noWindow = true }},
+		"an orphan goes at once":                                   {15, certifying, func(r *rules) { r.orphanAtOnce = true }},
+		"a provisional entry goes before the real one is there":    {23, certifying, func(r *rules) { r.provisionalFirst = true }},
+		"provisional entries go without a live list":               {45, certifying, func(r *rules) { r.expireBlindly = true }},
+		"a review does not renew a provisional entry":              {110, certifying, func(r *rules) { r.noRenewal = true }},
+		"a late SidecarSet counts on its provisional entry":        {10, certifying, func(r *rules) { r.countLate = true }},
+		"authors are never warned":                                 {0, certifying, func(r *rules) { r.neverWarn = true }},
+		"the fresh path does not look":                             {0, certifying, func(r *rules) { r.freshIsPlain = true }},
+		"Ready does not wait for the fresh path":                   {11, certifying, func(r *rules) { r.readyWhenPlaced = true }},
+		"what was Ready under another leader counts as known":      {115, certifying, func(r *rules) { r.readyIsKnown = true }},
+		"a later call takes back what an earlier one injected":     {10, certifying, func(r *rules) { r.checkReplacements = false }},
+		"one acknowledgement is enough":                            {2, acknowledging, func(r *rules) { r.anyAck = true }},
+		"a replica that is not waited for does not doubt":          {33, acknowledging, func(r *rules) { r.neverDoubt = true }},
+		"replicas are not waited for while they do not doubt":      {111, acknowledging, func(r *rules) { r.gone = 10 * time.Second }},
+		"acknowledged, an entry settles without a window":          {0, acknowledging, func(r *rules) { r.noWindow = true }},
+		"acknowledged, the leader does not look before it narrows": {10, acknowledging, func(r *rules) { r.noLookUp = true }},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := tc.from()
+			tc.wrong(&r)
+			for seed := tc.seed; seed < tc.seed+*mistakes; seed++ {
+				if w := live(seed, r, true, false); w.violation != "" {
+					t.Logf("seed %d: %s: %s", seed, name, w.violation)
+					return
+				}
+			}
+			t.Errorf("%s: no Pod is missed in %d runs", name, *mistakes)
+		})
+	}
+}
+
+func TestNoPodIsMissedWhileReplicasAcknowledge(t *testing.T)       { holds(t, acknowledging()) }
+func TestNoPodIsMissedWhileReplicasCertifyThemselves(t *testing.T) { holds(t, certifying()) }
+
+// Without faults, each SidecarSet becomes Ready, entries come to rest on /pods, and API
+// servers call for nothing else.
+func TestEntriesComeToRest(t *testing.T) {
+	for name, r := range map[string]rules{"acknowledging": acknowledging(), "certifying": certifying()} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				w := live(seed, r, false, false)
+				if w.violation != "" {
+					t.Fatalf("seed %d: %s", seed, w.violation)
+				}
+				if w.counts.refused > 0 || w.counts.warnings > 0 {
+					t.Errorf("seed %d: %d Pods were refused, %d authors warned", seed, w.counts.refused, w.counts.warnings)
+				}
+				for _, problem := range unrest(w) {
+					t.Errorf("seed %d: %s", seed, problem)
+				}
+			}
+		})
+	}
+}
+
+// unrest is what is not as it has to be in the end.
+func unrest(w *world) (problems []string) {
+	wanted := map[string]bool{}
+	for name, s := range w.stored.sets {
+		wanted[s.entry.Name] = true
+		if s.ready != s.gen {
+			problems = append(problems, name+" is not Ready")
+		}
+	}
+	for i, c := range w.stored.configs {
+		for at := range c.Webhooks {
+			hook := &c.Webhooks[at]
+			switch {
+			case strings.HasSuffix(hook.Name, ".barrier.sidecarset.io"):
+			case i == entries.Provisional || !wanted[hook.Name]:
+				problems = append(problems, hook.Name+" is left")
+			case *hook.ClientConfig.Service.Path != "/pods":
+				problems = append(problems, hook.Name+" is still on the fresh path")
+			}
+			delete(wanted, hook.Name)
+		}
+	}
+	for name := range wanted {
+		problems = append(problems, name+" is missing")
+	}
+	return problems
+}

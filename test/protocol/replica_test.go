@@ -1,0 +1,423 @@
+package protocol
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/sidecarset/operator/internal/entries"
+)
+
+// reading is what the clocks of one machine say: the one that nobody sets, which stands
+// still while the machine does, and the one that people set.
+type reading struct{ mono, wall time.Duration }
+
+// process is one replica of the operator. Any of them may lead as well.
+type process struct {
+	w     *world
+	name  string
+	ended bool
+	// paused is until when the process or its machine stands still.
+	paused  time.Duration
+	drift   float64       // of its clocks
+	lost    time.Duration // what the clock that nobody sets has missed
+	set     time.Duration // by how much people have set the other
+	watches []*follower
+	leader  *leader // the last that this process was; nil if none
+
+	// The snapshot, in versions by name. Deleted SidecarSets keep their version.
+	snapshot map[string]*sidecarSet
+	holds    map[string]uint64
+	synced   bool
+	layout   entries.Layout
+	serial   int64
+	leases   map[string]*lease
+	waiting  []func() bool // each is asked when the snapshot changes, until it says that it is done
+
+	// checked is when the last check that succeeded began.
+	checked *reading
+
+	// What the acknowledging protocol needs.
+	renewed  *reading
+	trusted  bool
+	joined   bool
+	told     uint64
+	renewals int
+}
+
+func (w *world) addProcess() *process {
+	p := &process{
+		w: w, name: fmt.Sprint("replica-", len(w.processes)), snapshot: map[string]*sidecarSet{}, holds: map[string]uint64{}, leases: map[string]*lease{},
+		set: w.upTo(time.Hour),
+	}
+	if w.faults {
+		p.drift = (w.rng.Float64() - 0.5) * 2 * maxDrift
+	}
+	active := func() bool { return p.paused <= w.now }
+	sets := &follower{w: w, name: p.name + " SidecarSets", active: active, wants: func(r record) bool { return r.set != "" }, learn: p.learnSet}
+	rest := &follower{w: w, name: p.name + " configurations", active: active, wants: func(r record) bool { return r.set == "" }, learn: p.learnRest}
+	p.watches = []*follower{sets, rest}
+	w.followers = append(w.followers, sets, rest)
+	w.processes = append(w.processes, p)
+	p.layout = w.stored.configs
+	for _, c := range p.layout {
+		p.serial = max(p.serial, entries.Serial(c))
+	}
+	p.leases = maps.Clone(w.stored.leases)
+	rest.learned = len(w.stored.log)
+	p.relistSets(0)
+	p.synced = true
+	w.note("%s begins", p.name)
+	if w.rules.acks {
+		p.after(w.upTo(time.Second), p.publish)
+	} else {
+		p.after(w.upTo(time.Second), p.keepChecking)
+	}
+	return p
+}
+
+func (p *process) relistSets(pause time.Duration) {
+	var objects []record
+	for _, name := range slices.Sorted(maps.Keys(p.w.stored.sets)) {
+		s := p.w.stored.sets[name]
+		objects = append(objects, record{set: name, after: s, version: s.version})
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.snapshot)) {
+		if p.w.stored.sets[name] == nil {
+			objects = append(objects, record{set: name, version: p.holds[name]})
+		}
+	}
+	p.watches[0].relist(objects, pause)
+}
+
+func (p *process) learnSet(r record) {
+	if r.after == nil {
+		delete(p.snapshot, r.set)
+		p.holds[r.set] = max(p.holds[r.set], r.version)
+	} else {
+		p.snapshot[r.set] = r.after
+		p.holds[r.set] = r.after.version
+	}
+	p.waiting = slices.DeleteFunc(p.waiting, func(done func() bool) bool { return done() })
+	p.wake()
+}
+
+func (p *process) learnRest(r record) {
+	if r.replica != "" {
+		if p.leases[r.replica] = r.lease; r.lease == nil {
+			delete(p.leases, r.replica)
+		}
+	} else {
+		p.learnConfig(r.index, r.config)
+	}
+	p.wake()
+}
+
+func (p *process) learnConfig(i int, c *configuration) {
+	p.serial = max(p.serial, entries.Serial(c))
+	if versionOf(c) > versionOf(p.layout[i]) {
+		p.layout[i] = c
+	}
+}
+
+func (p *process) wake() {
+	if p.leader != nil {
+		p.leader.wake()
+	}
+}
+
+// clock reads the clocks of the process's machine.
+func (p *process) clock() reading {
+	mono := time.Duration(float64(p.w.now-p.lost) * (1 + p.drift))
+	return reading{mono, mono + p.lost + p.set}
+}
+
+// never is a time that no trust lasts.
+const never = 1000 * time.Hour
+
+// since is how long ago a reading was. If the two clocks disagree, one was set or the
+// machine stood still: that is as if it had been for ever.
+func (p *process) since(r reading) time.Duration {
+	now := p.clock()
+	switch p.w.rules.clock {
+	case wallOnly:
+		return now.wall - r.wall
+	case monoOnly:
+		return now.mono - r.mono
+	case largerClock:
+		return max(now.mono-r.mono, now.wall-r.wall)
+	}
+	if apart := (now.wall - r.wall) - (now.mono - r.mono); apart.Abs() > time.Second {
+		return never
+	}
+	return now.mono - r.mono
+}
+
+// after has the process do something later, unless it has ended then. A process that
+// stands still does it when it goes on.
+func (p *process) after(d time.Duration, do func()) {
+	p.w.after(d, func() {
+		switch {
+		case p.ended:
+		case p.paused > p.w.now:
+			p.after(p.paused-p.w.now, do)
+		default:
+			do()
+		}
+	})
+}
+
+// call has the API server do something for the process. A request that is under way
+// goes on while the process stands still. Either way may be lost.
+func (p *process) call(do func(), then func(ok bool)) {
+	w := p.w
+	there, back := w.between(500*time.Microsecond, 3*time.Millisecond), w.between(500*time.Microsecond, 3*time.Millisecond)
+	fate := 100
+	if w.faults {
+		if w.chance(2) {
+			there += w.upTo(2 * time.Second)
+		}
+		if w.chance(2) {
+			back += w.upTo(2 * time.Second)
+		}
+		fate = w.rng.IntN(100)
+	}
+	if fate == 0 {
+		p.after(there+back, func() { then(false) })
+		return
+	}
+	w.after(there, func() {
+		do()
+		p.after(back, func() { then(fate != 1) })
+	})
+}
+
+// freshFor bounds how long a Pod waits for the snapshot.
+const freshFor = 3 * time.Second
+
+// ensure makes sure that the snapshot holds every SidecarSet that is stored when it is
+// called: it lists them, and waits until the snapshot holds each in that version. A
+// success is a check by which the replica trusts its snapshot.
+func (p *process) ensure(then func(ok bool)) {
+	began, deadline := p.clock(), p.w.now+freshFor
+	var list map[string]uint64
+	p.call(func() {
+		list = make(map[string]uint64, len(p.w.stored.sets))
+		for name, s := range p.w.stored.sets {
+			list[name] = s.version
+		}
+		if p.w.temper.ambush && p.paused <= p.w.now && p.w.chance(2) {
+			p.w.note("%s is stopped in the middle of a check", p.name)
+			p.paused = p.w.now + p.w.between(10*time.Second, 60*time.Second)
+		}
+	}, func(ok bool) {
+		if !ok {
+			then(false)
+			return
+		}
+		over := false
+		done := func() bool {
+			if over {
+				return true
+			}
+			for name, version := range list {
+				if p.holds[name] < version {
+					return false
+				}
+			}
+			over = true
+			if p.w.rules.trustFromEnd {
+				began = p.clock()
+			}
+			if p.checked == nil || began.mono > p.checked.mono {
+				p.checked = &began
+			}
+			then(true)
+			return true
+		}
+		if done() {
+			return
+		}
+		p.waiting = append(p.waiting, done)
+		p.after(max(deadline-p.w.now, 0), func() {
+			if !over {
+				over = true
+				then(false)
+			}
+		})
+	})
+}
+
+// keepChecking is how a replica certifies itself.
+func (p *process) keepChecking() {
+	p.ensure(func(bool) {})
+	p.after(checkInterval, p.keepChecking)
+}
+
+// doubt says whether the replica has to check before it answers.
+func (p *process) doubt() bool {
+	if p.w.rules.acks {
+		return !p.w.rules.neverDoubt && (!p.trusted || p.renewed == nil || p.since(*p.renewed) > doubtAfter)
+	}
+	if p.w.rules.neverDoubt {
+		return false
+	}
+	return p.checked == nil || p.since(*p.checked) > p.w.rules.trust
+}
+
+// publish tells the leader, by a Lease, what the replica knows. It follows
+// webhooks/replica.go.
+func (p *process) publish() {
+	p.after(time.Second, p.publish)
+	observed := uint64(0)
+	for _, version := range p.holds {
+		observed = max(observed, version)
+	}
+	late := p.renewed != nil && p.since(*p.renewed) > doubtAfter
+	if p.renewed != nil && observed <= p.told && p.trusted && p.since(*p.renewed) < renewInterval {
+		return
+	}
+	if late {
+		p.trusted, p.joined = false, false
+	}
+	began := p.clock()
+	p.call(func() {
+		p.renewals++
+		p.w.putLease(p.name, &lease{observed, p.renewals})
+	}, func(ok bool) {
+		if !ok {
+			return
+		}
+		p.renewed, p.told = &began, observed
+		switch {
+		case p.trusted:
+		case !p.joined:
+			p.joined = true
+		default:
+			p.ensure(func(ok bool) { p.trusted = p.trusted || ok })
+		}
+	})
+}
+
+// injected is what a Pod carries: the content by SidecarSet.
+type injected map[string]*sidecarSet
+
+// answer answers one review of a Pod. It adds to what the Pod carries already.
+func (p *process) answer(fresh bool, labels map[string]string, carried injected, then func(ok bool)) {
+	if fresh && !p.w.rules.freshIsPlain || p.doubt() {
+		p.ensure(func(ok bool) {
+			if ok {
+				p.inject(labels, carried)
+			}
+			then(ok)
+		})
+		return
+	}
+	p.after(p.w.upTo(2*time.Millisecond), func() {
+		if p.w.rules.checkReplacements && p.replaces(labels, carried) {
+			p.answer(true, labels, carried, then)
+			return
+		}
+		p.inject(labels, carried)
+		then(true)
+	})
+}
+
+// replaces says whether the answer would take back what an earlier call has injected.
+func (p *process) replaces(labels map[string]string, carried injected) bool {
+	for name, s := range p.snapshot {
+		if had := carried[name]; had != nil && s.selects(labels) && (had.uid != s.uid || had.gen != s.gen) {
+			return true
+		}
+	}
+	return false
+}
+
+// inject is what the engine does: a SidecarSet that an earlier call has injected in
+// another content is injected anew, one that the snapshot does not hold stays.
+func (p *process) inject(labels map[string]string, carried injected) {
+	for name, s := range p.snapshot {
+		if s.selects(labels) {
+			carried[name] = s
+		}
+	}
+}
+
+func (p *process) settings() *entries.Settings {
+	return &entries.Settings{
+		Namespace: "ours", NamespaceUID: "uid-ours", Bundle: []byte("bundle"),
+		Service:   admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
+		MinSerial: max(int64(p.clock().wall/time.Millisecond), p.serial+1),
+	}
+}
+
+// send carries out changes in their order. What was planned from an older object is not
+// written; the process then knows the newer one. wrote has the versions.
+func (p *process) send(changes []entries.Change, wrote map[int]uint64, then func(ok, stale bool)) {
+	if len(changes) == 0 {
+		then(true, false)
+		return
+	}
+	change := changes[0]
+	var now *configuration
+	var written bool
+	p.call(func() { now, written = p.w.putConfig(change) }, func(ok bool) {
+		if !ok {
+			then(false, false)
+			return
+		}
+		p.learnConfig(change.Index, now)
+		if written {
+			wrote[change.Index] = versionOf(now)
+		}
+		p.send(changes[1:], wrote, func(ok, stale bool) { then(ok, stale || !written) })
+	})
+}
+
+// widen sees to it that API servers call the operator for a SidecarSet that is being
+// admitted. It follows PodWebhooks.Widen.
+func (p *process) widen(e entries.Entry, wrote map[int]uint64, deadline time.Duration, then func(ok bool)) {
+	settings := p.settings()
+	changes, homeless := entries.Widen(p.layout, []entries.Entry{e}, settings)
+	if len(homeless) > 0 || p.w.now > deadline {
+		then(false)
+		return
+	}
+	p.send(changes, wrote, func(ok, stale bool) {
+		switch {
+		case !ok:
+			then(false)
+		case stale:
+			p.widen(e, wrote, deadline, then)
+		default:
+			i, ok := p.layout.Serves(e, settings)
+			if !ok {
+				then(false)
+				return
+			}
+			p.await(i, entries.Serial(p.layout[i]), deadline, then)
+		}
+	})
+}
+
+// await asks all API servers that are up until each uses a serial.
+func (p *process) await(i int, serial int64, deadline time.Duration, then func(ok bool)) {
+	all := true
+	p.call(func() {
+		for _, s := range p.w.servers {
+			all = all && (s.down || s.serial(i) >= serial)
+		}
+	}, func(ok bool) {
+		switch {
+		case ok && all:
+			then(true)
+		case p.w.now > deadline:
+			then(false)
+		default:
+			p.after(10*time.Millisecond, func() { p.await(i, serial, deadline, then) })
+		}
+	})
+}
