@@ -152,10 +152,10 @@ func (l *leader) pass() {
 	})
 }
 
-// lookUp is what the acknowledging protocol lacks: it waits for acknowledgements of the
-// SidecarSets that the leader knows, which may not be all.
+// lookUp is what the operator lacks today: a leader knows orphans, and waits for the
+// acknowledgements, by the SidecarSets that it knows, which may not be all.
 func (l *leader) lookUp(v *view, then func()) {
-	if rules := &l.p.w.rules; !rules.acks || rules.noLookUp {
+	if rules := &l.p.w.rules; rules.noLookUp {
 		then()
 		return
 	}
