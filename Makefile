@@ -82,7 +82,7 @@ undeploy: ## Delete everything, SidecarSets included
 
 .PHONY: test-unit
 test-unit: ## Pure functions, laws and adapters without a cluster, with the race detector
-	$(GO) test -race $(UNIT_PKGS)
+	$(GO) test -race -timeout 30m $(UNIT_PKGS)
 	$(GO) test -run 'Allowance|Allocate|Memory' ./test/bench ./internal/tally ./internal/match ./webhooks # the race detector allocates: allocation gates count without it
 	$(GO) -C test/controlplane test $(STAND_PKGS)
 

@@ -82,15 +82,22 @@ func readyWhenPublished(t *testing.T, m *Mode) {
 	}
 	replicas[0].published.Store(true)
 	m.awaitReady(t, replicas...)
-	bundles, err := m.Bundles(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var bundles map[string]string
+	m.await(t, "the bundle in every object", func() (err error) { // a replica is ready once the first client accepts its leaf
+		if bundles, err = m.Bundles(t.Context()); err != nil {
+			return err
+		}
+		for place, bundle := range bundles {
+			for i, r := range replicas {
+				if bundle != string(r.Source.Bundle()) {
+					return fmt.Errorf("%s does not hold the bundle of replica %d", place, i)
+				}
+			}
+		}
+		return nil
+	})
 	for place, bundle := range bundles {
 		for i, r := range replicas {
-			if bundle != string(r.Source.Bundle()) {
-				t.Errorf("%s does not hold the bundle of replica %d", place, i)
-			}
 			if err := r.handshake(t.Context(), bundle); err != nil {
 				t.Errorf("calling replica %d because of %s: %v", i, place, err)
 			}
