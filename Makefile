@@ -83,7 +83,7 @@ undeploy: ## Delete everything, SidecarSets included
 .PHONY: test-unit
 test-unit: ## Pure functions, laws and adapters without a cluster, with the race detector
 	$(GO) test -race -timeout 30m $(UNIT_PKGS)
-	$(GO) test -run 'Allowance|Allocate|Memory' ./test/bench ./internal/tally ./internal/match ./webhooks # the race detector allocates: allocation gates count without it
+	$(GO) test -run 'Allowance|Allocate|Memory' ./test/bench ./internal/tally ./internal/match ./webhooks/... # the race detector allocates: allocation gates count without it
 	$(GO) -C test/controlplane test $(STAND_PKGS)
 
 .PHONY: test-integration
@@ -186,7 +186,7 @@ generate: ## Generate deep copies of the API types
 manifests: ## Generate the CRD, the operator's roles and dist/
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
-	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=. paths=./certs paths=./controllers paths=./webhooks output:rbac:dir=config/rbac
+	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=./cmd/operator paths=./certs paths=./controllers paths=./webhooks/... output:rbac:dir=config/rbac
 	$(TOOL) kustomize build config/default >dist/install.yaml
 	$(TOOL) kustomize build config/overlays/hardened >dist/install-hardened.yaml
 

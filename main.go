@@ -1,55 +1,24 @@
-// Command sidecarset-operator says which sidecars go into which Pods, and puts
-// them there while the Pods are being created. This file reads flags and wires
-// the parts; what they do is in webhooks, controllers and certs, and what they
-// decide is in internal/.
+// Command sidecarset-operator decides which sidecars go into which Pods, and
+// inserts them while API servers create the Pods. Package cmd/operator has its
+// flags and puts its parts together.
 package main
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/controllers"
-	"github.com/sidecarset/operator/internal/entries"
-	"github.com/sidecarset/operator/ports"
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/cmd/operator"
 )
 
 // version is set by the build.
 var version = "dev"
 
-// scheme holds the few types that are used as Go structs. SidecarSets are read
-// as unstructured objects.
-var scheme = runtime.NewScheme()
-
-func init() {
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(appsv1beta1.AddToScheme(scheme))
-}
-
-// The objects of config/ that the operator writes its CA bundle into.
-const (
-	mutatingConfiguration   = "sidecarset-mutating-webhook"
-	validatingConfiguration = "sidecarset-validating-webhook"
-)
-
 func main() {
-	o, err := parseOptions(os.Args[1:], os.Getenv)
+	options, err := operator.ParseOptions(os.Args[1:], os.Getenv)
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -57,193 +26,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sidecarset-operator:", err)
 		os.Exit(2)
 	}
-	logger := zap.New(zap.UseFlagOptions(&o.logging), zap.RawZapOpts(filterLog()))
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
-
-	if err := run(ctrl.SetupSignalHandler(), o); err != nil {
-		logger.Error(err, "Stopped")
+	if err := operator.Run(ctrl.SetupSignalHandler(), version, options); err != nil {
+		ctrl.Log.Error(err, "Stopped")
 		os.Exit(1)
 	}
 }
-
-// run wires the parts for the role and blocks until ctx ends or one of them fails.
-func run(ctx context.Context, o options) error {
-	config, err := restConfig()
-	if err != nil {
-		return fmt.Errorf("loading the client configuration: %w", err)
-	}
-	ctrl.Log.Info("Starting", "version", version, "role", o.role, "namespace", o.namespace)
-
-	// The servers exist before the certificate does, and ask for it when they are called.
-	var serving *certs.Serving
-	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return serving.Source.GetCertificate(hello)
-	}
-	watches, timeline := webhooks.NewWatchHealth(nil, 0), webhooks.NewTimeline()
-	watches.Tell(timeline)
-	serverOptions, err := o.server(certificate, ctx.Done())
-	if err != nil {
-		return err
-	}
-	server := webhooks.NewServer(serverOptions)
-
-	mgr, err := ctrl.NewManager(config, o.manager(watches))
-	if err != nil {
-		return fmt.Errorf("making the manager: %w", err)
-	}
-	probes, err := o.addPorts(ctx, mgr, certificate)
-	if err != nil {
-		return err
-	}
-	if err := mgr.Add(webhooks.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil)); err != nil {
-		return err
-	}
-	catalog := webhooks.NewCatalog(mgr.GetCache(), webhooks.CatalogOptions{Registry: metrics.Registry})
-	if err := mgr.Add(catalog); err != nil {
-		return err
-	}
-	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets()...)
-	if err != nil {
-		return err
-	}
-	rivals, err := controllers.NewRivals(mgr.GetConfig(), mgr.GetHTTPClient(), o.namespace, metrics.Registry)
-	if err != nil {
-		return err
-	}
-	if err := mgr.Add(rivals); err != nil {
-		return err
-	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes, timeline: timeline,
-		leave: func(context.Context) error { return nil }}
-	if o.runsControllers() {
-		if err := parts.addControllers(); err != nil {
-			return err
-		}
-	}
-	if o.answersWebhooks() {
-		if err := parts.addWebhooks(server); err != nil {
-			return err
-		}
-	}
-	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "watches": watches.Ready} {
-		probes.AddReadiness(name, check)
-	}
-	if err := mgr.Add(onEveryReplica(boundGarbage)); err != nil {
-		return err
-	}
-	running := ctx
-	if o.answersWebhooks() {
-		running = after(ctx, o.drainGrace)
-	}
-	stopped := make(chan error, 1)
-	go func() { stopped <- mgr.Start(running) }()
-	select {
-	case err = <-stopped:
-		server.Wait() // its own times bound this
-		return err
-	case err = <-timeline.Restored():
-		// Without draining: what this process would answer meanwhile is not so any more.
-		return errors.Join(err, parts.leave(ctx))
-	}
-}
-
-// after returns a context that ends so long after ctx. As long as the server is
-// called it has to know what is applied: a manager that stops stops its watches
-// before its servers, and Pods would wait for news that never comes.
-func after(ctx context.Context, grace time.Duration) context.Context {
-	later, end := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(ctx, func() { time.AfterFunc(grace, end) })
-	return later
-}
-
-// parts are what the roles have in common.
-type parts struct {
-	mgr         ctrl.Manager
-	options     options
-	catalog     *webhooks.Catalog
-	serving     *certs.Serving
-	rivals      *controllers.Rivals
-	watches     *webhooks.WatchHealth
-	probes      *ports.Probes
-	timeline    *webhooks.Timeline
-	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
-	leave       func(context.Context) error
-}
-
-func (p *parts) addControllers() error {
-	o := p.options
-	if err := p.serving.SetupLeader(p.mgr); err != nil {
-		return err
-	}
-	var err error
-	if p.podWebhooks, err = controllers.NewPodWebhooks(p.mgr, o.podWebhooks(p.serving, p.rivals)); err != nil {
-		return err
-	}
-	if err := p.podWebhooks.AddLeader(p.mgr, p.catalog); err != nil {
-		return err
-	}
-	if err := p.podWebhooks.AddGuard(p.mgr, mutatingConfiguration, validatingConfiguration); err != nil {
-		return err
-	}
-	if err := p.mgr.Add(p.podWebhooks); err != nil {
-		return err
-	}
-	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
-		ExcludedNamespaces: o.excludedNamespaces,
-		PodWebhooks:        p.podWebhooks,
-		RevisionNamespace:  o.revisionNamespace,
-	})
-}
-
-func (p *parts) addWebhooks(server *webhooks.Server) error {
-	o := p.options
-	setup := webhooks.Options{
-		Catalog:                 p.catalog,
-		Timeline:                p.timeline,
-		Namespace:               o.namespace,
-		RevisionNamespace:       o.revisionNamespace,
-		ExcludedNamespaces:      o.excludedNamespaces,
-		RequesterCheck:          o.requesterCheck,
-		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
-		Rival:                   p.rivals.Injector,
-		Replica:                 o.replica,
-		Ready:                   []healthz.Checker{p.serving.Readiness.Check, p.watches.Ready},
-		AddReadiness:            p.probes.AddReadiness,
-	}
-	// A process that may not write entries leaves them to the leader.
-	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
-		setup.Widener = p.podWebhooks
-	}
-	leave, err := webhooks.Setup(p.mgr, server, setup)
-	if err != nil {
-		return err
-	}
-	p.leave = leave
-	p.probes.AddReadiness("certificate", p.serving.Readiness.Check)
-	return nil
-}
-
-// bundleTargets are the objects that tell API servers whom to trust. Those of the
-// Pod webhook count only while they hold entries.
-func bundleTargets() []certs.Target {
-	return []certs.Target{
-		certs.MutatingWebhooks(mutatingConfiguration),
-		certs.ValidatingWebhooks(validatingConfiguration),
-		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
-		certs.MutatingWebhooksLabelled(entries.Labelled(), isPodConfiguration).Optional(),
-	}
-}
-
-// isPodConfiguration says whether an object of that name may hold entries for Pods.
-func isPodConfiguration(name string) bool {
-	_, ok := entries.Index(name)
-	return ok
-}
-
-// onEveryReplica runs, whoever leads.
-type onEveryReplica func(context.Context) error
-
-func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
-
-func (onEveryReplica) NeedLeaderElection() bool { return false }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sidecarset/operator/ports"
+	"github.com/sidecarset/operator/webhooks/ports"
 )
 
 // Limits bound what the requests of a group of paths take at the same time.

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/sidecarset/operator/ports"
+	"github.com/sidecarset/operator/webhooks/ports"
 )
 
 // admissionResult is how one Pod admission ended; the values of a label.

@@ -19,7 +19,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/sidecarset/operator/ports"
+	"github.com/sidecarset/operator/webhooks/ports"
 )
 
 // Bounds of a request's body. An AdmissionReview holds two objects of at most

@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"errors"
@@ -63,7 +63,7 @@ func (o *podWebhookOptions) check(excluded []string) error {
 }
 
 // podWebhooks are the options of what keeps the entries.
-func (o *options) podWebhooks(serving *certs.Serving, rivals *controllers.Rivals) controllers.PodWebhooksOptions {
+func (o *Options) podWebhooks(serving *certs.Serving, rivals *controllers.Rivals) controllers.PodWebhooksOptions {
 	return controllers.PodWebhooksOptions{
 		Settings: entries.Settings{
 			Namespace:          o.namespace,

@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"go.uber.org/zap"

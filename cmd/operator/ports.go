@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/sidecarset/operator/ports"
+	"github.com/sidecarset/operator/webhooks/ports"
 )
 
 // The ports besides that of webhooks. Every process has them, from its start.
@@ -22,7 +22,7 @@ const (
 )
 
 // addPorts adds the servers of probes and metrics to a manager.
-func (o options) addPorts(ctx context.Context, mgr ctrl.Manager, certificate getCertificate) (*ports.Probes, error) {
+func (o Options) addPorts(ctx context.Context, mgr ctrl.Manager, certificate getCertificate) (*ports.Probes, error) {
 	probes := ports.NewProbes(ctrl.Log.WithName("readiness"), nil)
 	servers := []ports.Options{{
 		Name: "probes", Address: o.probeAddress, Handler: probes, MaxHeaderBytes: probeHeaderBytes,
@@ -48,7 +48,7 @@ func (o options) addPorts(ctx context.Context, mgr ctrl.Manager, certificate get
 }
 
 // minTLSVersion is TLS 1.3 unless 1.2 is asked for.
-func (o options) minTLSVersion() uint16 {
+func (o Options) minTLSVersion() uint16 {
 	if o.tls12 {
 		return tls.VersionTLS12
 	}

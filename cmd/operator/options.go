@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"cmp"
@@ -20,8 +20,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/ports"
 	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/ports"
 )
 
 // The values of --role.
@@ -34,8 +34,8 @@ const (
 // defaultNamespace is where config/default installs the operator.
 const defaultNamespace = "sidecarset-system"
 
-// options are the flags.
-type options struct {
+// Options are the flags, and what the environment says. ParseOptions makes them.
+type Options struct {
 	role              string
 	namespace         string
 	revisionNamespace string
@@ -65,10 +65,11 @@ type options struct {
 	logging zap.Options
 }
 
-// parseOptions reads the command line; getenv supplies the defaults that the
-// downward API sets.
-func parseOptions(args []string, getenv func(string) string) (options, error) {
-	o := options{namespace: cmp.Or(getenv("POD_NAMESPACE"), defaultNamespace), replica: replicaName(getenv("POD_NAME"))}
+// ParseOptions reads the command line and checks it. getenv supplies the defaults
+// that the downward API sets. The error names each wrong flag with the remedy; it
+// is flag.ErrHelp if the flags were asked for and have been printed.
+func ParseOptions(args []string, getenv func(string) string) (Options, error) {
+	o := Options{namespace: cmp.Or(getenv("POD_NAMESPACE"), defaultNamespace), replica: replicaName(getenv("POD_NAME"))}
 	excluded, sans := "", ""
 	flags := o.flags(&excluded, &sans)
 	if err := flags.Parse(args); err != nil {
@@ -83,7 +84,7 @@ func parseOptions(args []string, getenv func(string) string) (options, error) {
 }
 
 // flags sets the options, and two lists.
-func (o *options) flags(excluded, sans *string) *flag.FlagSet {
+func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags := flag.NewFlagSet("sidecarset-operator", flag.ContinueOnError)
 	flags.StringVar(&o.role, "role", roleAll, "what this process does: `all`, webhook (answers admission) or controller (status, certificates; on the leader)")
 	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` that the operator runs in and keeps its objects in; default is $POD_NAMESPACE")
@@ -112,7 +113,7 @@ func (o *options) flags(excluded, sans *string) *flag.FlagSet {
 	return flags
 }
 
-func (o options) check(rest []string) error {
+func (o Options) check(rest []string) error {
 	var errs []error
 	if len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("unexpected arguments %q; flags are listed by --help", rest))
@@ -152,17 +153,17 @@ func splitList(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-func (o options) answersWebhooks() bool { return o.role != roleController }
-func (o options) runsControllers() bool { return o.role != roleWebhook }
+func (o Options) answersWebhooks() bool { return o.role != roleController }
+func (o Options) runsControllers() bool { return o.role != roleWebhook }
 
 // serverName is what API servers expect in the serving certificate when they
 // call the Service.
-func (o options) serverName() string { return certs.ServiceName(o.webhookService, o.namespace) }
+func (o Options) serverName() string { return certs.ServiceName(o.webhookService, o.namespace) }
 
 // getCertificate answers a TLS handshake.
 type getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-func (o options) server(certificate getCertificate, stopping <-chan struct{}) (webhooks.ServerOptions, error) {
+func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (webhooks.ServerOptions, error) {
 	options := webhooks.ServerOptions{
 		Address:        o.webhookAddress,
 		GetCertificate: certificate,
@@ -187,7 +188,7 @@ func (o options) server(certificate getCertificate, stopping <-chan struct{}) (w
 // manager returns the manager's options. The cache holds SidecarSets as
 // unstructured objects and Namespaces as metadata. Everything else is read
 // live, by name; Pods in particular are never cached.
-func (o options) manager(watches *webhooks.WatchHealth) ctrl.Options {
+func (o Options) manager(watches *webhooks.WatchHealth) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
 		Cache:  webhooks.CacheOptions(watches, o.namespace, o.revisionNamespace),
@@ -211,7 +212,7 @@ func (o options) manager(watches *webhooks.WatchHealth) ctrl.Options {
 
 // restConfig has no client-side rate limit: the API server's priority and
 // fairness decides.
-func restConfig() (*rest.Config, error) {
+func restConfig(version string) (*rest.Config, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"flag"
@@ -14,9 +14,9 @@ import (
 	"github.com/sidecarset/operator/webhooks"
 )
 
-func parse(t *testing.T, namespace string, args ...string) options {
+func parse(t *testing.T, namespace string, args ...string) Options {
 	t.Helper()
-	o, err := parseOptions(args, func(string) string { return namespace })
+	o, err := ParseOptions(args, func(string) string { return namespace })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestTheCertificateIsForTheURL(t *testing.T) {
 		"--pod-webhook-url=https://example.com/x --webhook-san=127.0.0.1":             "the serving certificate is not for example.com",
 		"--pod-webhook-url=https://example.com/x --webhook-san=127.0.0.1,example.com": "",
 	} {
-		_, err := parseOptions(strings.Fields(args), func(string) string { return "" })
+		_, err := ParseOptions(strings.Fields(args), func(string) string { return "" })
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: error %v, want %q", args, err, want)
 		}
@@ -109,7 +109,7 @@ func TestBadFlagsAreNamedWithTheRemedy(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseOptions(tc.args, func(string) string { return "" })
+			_, err := ParseOptions(tc.args, func(string) string { return "" })
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
@@ -124,7 +124,7 @@ func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
 		}
 	}
 	for _, address := range []string{":6060", "0.0.0.0:6060", "10.0.0.1:6060", "localhost:6060", "127.0.0.1"} {
-		_, err := parseOptions([]string{"--pprof-bind-address=" + address}, func(string) string { return "" })
+		_, err := ParseOptions([]string{"--pprof-bind-address=" + address}, func(string) string { return "" })
 		if err == nil || !strings.Contains(err.Error(), "loopback") {
 			t.Errorf("%q: %v, want a refusal", address, err)
 		}
@@ -135,7 +135,7 @@ func TestTheRequesterCheckWarnsUnlessToldOtherwise(t *testing.T) {
 	if got := parse(t, "").requesterCheck; got != webhooks.RequesterWarn {
 		t.Errorf("the default is %q", got)
 	}
-	if _, err := parseOptions([]string{"--requester-check=maybe"}, func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "off, warn or enforce") {
+	if _, err := ParseOptions([]string{"--requester-check=maybe"}, func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "off, warn or enforce") {
 		t.Errorf("got %v, want a refusal", err)
 	}
 }
@@ -145,7 +145,7 @@ func TestTheRequesterCheckWarnsUnlessToldOtherwise(t *testing.T) {
 func TestFlagsAreDocumentedWithTheirDefaults(t *testing.T) {
 	documented := documentedFlags(t)
 	excluded, sans := "", ""
-	(&options{}).flags(&excluded, &sans).VisitAll(func(f *flag.Flag) {
+	(&Options{}).flags(&excluded, &sans).VisitAll(func(f *flag.Flag) {
 		if strings.HasPrefix(f.Name, "zap-") {
 			return
 		}
@@ -168,7 +168,7 @@ func TestFlagsAreDocumentedWithTheirDefaults(t *testing.T) {
 // documentedFlags reads the defaults that the document says.
 func documentedFlags(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("docs/flags.md")
+	text, err := os.ReadFile("../../docs/flags.md")
 	if err != nil {
 		t.Fatal(err)
 	}

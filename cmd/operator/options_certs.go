@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"errors"
@@ -54,7 +54,7 @@ func (o certificateOptions) check(all certs.Options) error {
 
 // checkURLIsVouchedFor refuses a URL at which API servers would not accept the serving certificate. An entry that calls another host
 // than those is taken for somebody else's.
-func (o options) checkURLIsVouchedFor() error {
+func (o Options) checkURLIsVouchedFor() error {
 	u, err := url.Parse(o.podWebhook.url)
 	if err != nil || u.Host == "" {
 		return nil //nolint:nilerr // there is none, or podWebhookOptions.check reports it
@@ -67,7 +67,7 @@ func (o options) checkURLIsVouchedFor() error {
 }
 
 // certificates returns the options of package certs.
-func (o options) certificates() certs.Options {
+func (o Options) certificates() certs.Options {
 	subject := certs.Subject{DNSNames: []string{o.serverName(), certs.ServiceName(o.convertService, o.namespace)}}
 	for _, san := range o.webhookSANs {
 		if ip := net.ParseIP(san); ip != nil {

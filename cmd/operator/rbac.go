@@ -1,4 +1,4 @@
-package main
+package operator
 
 // What the process needs besides what stands on its parts, for config/rbac.
 //

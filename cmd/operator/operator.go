@@ -1,0 +1,234 @@
+// Package operator is the process: its flags, and how they become parts. It knows
+// which parts a role runs and how they depend on each other. What the parts do is
+// in webhooks, controllers and certs, and what they decide is in internal/.
+//
+// To follow the start of a process: ParseOptions (options.go) reads the flags, and
+// Run (this file) makes the parts and blocks until the process ends.
+package operator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/controllers"
+	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/ports"
+)
+
+// scheme holds the few types that are used as Go structs. SidecarSets are read
+// as unstructured objects.
+var scheme = runtime.NewScheme()
+
+func init() {
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(appsv1beta1.AddToScheme(scheme))
+}
+
+// The objects of config/ that the operator writes its CA bundle into.
+const (
+	mutatingConfiguration   = "sidecarset-mutating-webhook"
+	validatingConfiguration = "sidecarset-validating-webhook"
+)
+
+// Run does what the role of the options says. It blocks until ctx ends or a part
+// fails. It sets the process's logger and its memory limit, so call it once.
+// version is the name of the build in logs and in requests to the API server.
+func Run(ctx context.Context, version string, o Options) error {
+	logger := zap.New(zap.UseFlagOptions(&o.logging), zap.RawZapOpts(filterLog()))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	config, err := restConfig(version)
+	if err != nil {
+		return fmt.Errorf("loading the client configuration: %w", err)
+	}
+	ctrl.Log.Info("Starting", "version", version, "role", o.role, "namespace", o.namespace)
+
+	// The servers are made before the source of certificates. They ask for the
+	// certificate at each handshake.
+	var serving *certs.Serving
+	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return serving.Source.GetCertificate(hello)
+	}
+	watches, timeline := webhooks.NewWatchHealth(nil, 0), webhooks.NewTimeline()
+	watches.Tell(timeline)
+	serverOptions, err := o.server(certificate, ctx.Done())
+	if err != nil {
+		return err
+	}
+	server := webhooks.NewServer(serverOptions)
+
+	mgr, err := ctrl.NewManager(config, o.manager(watches))
+	if err != nil {
+		return fmt.Errorf("making the manager: %w", err)
+	}
+	probes, err := o.addPorts(ctx, mgr, certificate)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(webhooks.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil)); err != nil {
+		return err
+	}
+	catalog := webhooks.NewCatalog(mgr.GetCache(), webhooks.CatalogOptions{Registry: metrics.Registry})
+	if err := mgr.Add(catalog); err != nil {
+		return err
+	}
+	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets()...)
+	if err != nil {
+		return err
+	}
+	rivals, err := controllers.NewRivals(mgr.GetConfig(), mgr.GetHTTPClient(), o.namespace, metrics.Registry)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(rivals); err != nil {
+		return err
+	}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes, timeline: timeline,
+		leave: func(context.Context) error { return nil }}
+	if o.runsControllers() {
+		if err := parts.addControllers(); err != nil {
+			return err
+		}
+	}
+	if o.answersWebhooks() {
+		if err := parts.addWebhooks(server); err != nil {
+			return err
+		}
+	}
+	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "watches": watches.Ready} {
+		probes.AddReadiness(name, check)
+	}
+	if err := mgr.Add(onEveryReplica(boundGarbage)); err != nil {
+		return err
+	}
+	running := ctx
+	if o.answersWebhooks() {
+		running = after(ctx, o.drainGrace)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(running) }()
+	select {
+	case err = <-stopped:
+		server.Wait() // the server bounds how long it drains
+		return err
+	case err = <-timeline.Restored():
+		// The snapshot is of a state that no longer exists: end without draining.
+		return errors.Join(err, parts.leave(ctx))
+	}
+}
+
+// after returns a context that ends when the grace period has passed since the end
+// of ctx. A manager stops its watches before its servers: without the delay, Pods
+// that arrive while the server drains would wait for a snapshot that no watch
+// updates.
+func after(ctx context.Context, grace time.Duration) context.Context {
+	later, end := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() { time.AfterFunc(grace, end) })
+	return later
+}
+
+// parts are what the roles have in common.
+type parts struct {
+	mgr         ctrl.Manager
+	options     Options
+	catalog     *webhooks.Catalog
+	serving     *certs.Serving
+	rivals      *controllers.Rivals
+	watches     *webhooks.WatchHealth
+	probes      *ports.Probes
+	timeline    *webhooks.Timeline
+	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
+	leave       func(context.Context) error
+}
+
+func (p *parts) addControllers() error {
+	o := p.options
+	if err := p.serving.SetupLeader(p.mgr); err != nil {
+		return err
+	}
+	var err error
+	if p.podWebhooks, err = controllers.NewPodWebhooks(p.mgr, o.podWebhooks(p.serving, p.rivals)); err != nil {
+		return err
+	}
+	if err := p.podWebhooks.AddLeader(p.mgr, p.catalog); err != nil {
+		return err
+	}
+	if err := p.podWebhooks.AddGuard(p.mgr, mutatingConfiguration, validatingConfiguration); err != nil {
+		return err
+	}
+	if err := p.mgr.Add(p.podWebhooks); err != nil {
+		return err
+	}
+	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
+		ExcludedNamespaces: o.excludedNamespaces,
+		PodWebhooks:        p.podWebhooks,
+		RevisionNamespace:  o.revisionNamespace,
+	})
+}
+
+func (p *parts) addWebhooks(server *webhooks.Server) error {
+	o := p.options
+	setup := webhooks.Options{
+		Catalog:                 p.catalog,
+		Timeline:                p.timeline,
+		Namespace:               o.namespace,
+		RevisionNamespace:       o.revisionNamespace,
+		ExcludedNamespaces:      o.excludedNamespaces,
+		RequesterCheck:          o.requesterCheck,
+		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
+		Rival:                   p.rivals.Injector,
+		Replica:                 o.replica,
+		Ready:                   []healthz.Checker{p.serving.Readiness.Check, p.watches.Ready},
+		AddReadiness:            p.probes.AddReadiness,
+	}
+	// A process that may not write entries leaves them to the leader.
+	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
+		setup.Widener = p.podWebhooks
+	}
+	leave, err := webhooks.Setup(p.mgr, server, setup)
+	if err != nil {
+		return err
+	}
+	p.leave = leave
+	p.probes.AddReadiness("certificate", p.serving.Readiness.Check)
+	return nil
+}
+
+// bundleTargets are the objects that hold CA bundles for API servers. Those of the
+// Pod webhook count only while they hold entries.
+func bundleTargets() []certs.Target {
+	return []certs.Target{
+		certs.MutatingWebhooks(mutatingConfiguration),
+		certs.ValidatingWebhooks(validatingConfiguration),
+		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
+		certs.MutatingWebhooksLabelled(entries.Labelled(), isPodConfiguration).Optional(),
+	}
+}
+
+// isPodConfiguration reports whether an object of that name may hold entries for Pods.
+func isPodConfiguration(name string) bool {
+	_, ok := entries.Index(name)
+	return ok
+}
+
+// onEveryReplica is a part that runs on leaders and other replicas alike.
+type onEveryReplica func(context.Context) error
+
+func (f onEveryReplica) Start(ctx context.Context) error { return f(ctx) }
+
+func (onEveryReplica) NeedLeaderElection() bool { return false }
