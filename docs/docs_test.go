@@ -1,64 +1,57 @@
-// Package docs holds the documents to what the code has.
+// Package docs holds the documents to the code: what they link or name exists.
 package docs
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-const module = ".." // from this directory
+const module = ".." // from this directory; documents have their paths from there
 
-// row is one line of a table in validation.md.
+// row is one rule, section or trap in a table of validation.md.
 type row struct {
-	number, verdict, where string
-	proofs                 []string
+	number, verdict string
+	code, proof     []string // paths
 }
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// rows returns all of them; the second line of a table ends its heading.
 func rows(t *testing.T) []row {
 	t.Helper()
-	text, err := os.ReadFile("validation.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []row
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(read(t, "docs/validation.md")) {
 		cells := strings.Split(strings.TrimSpace(line), " |")
 		number := strings.TrimPrefix(cells[0], "| ")
 		if len(cells) < 6 || number == "#" {
 			continue // the legend, a heading
 		}
-		r := row{number: number, verdict: strings.TrimSpace(cells[2])}
-		if match := quoted.FindStringSubmatch(cells[3]); match != nil {
-			r.where = match[1]
-		}
-		for _, match := range quoted.FindAllStringSubmatch(cells[4], -1) {
-			r.proofs = append(r.proofs, match[1])
-		}
-		all = append(all, r)
+		all = append(all, row{number, strings.TrimSpace(cells[2]), quotes(cells[3]), quotes(cells[4])})
 	}
 	return all
 }
 
-// numbers are those of the analysis that the operator was written against.
-func numbers() []string {
+func quotes(text string) []string {
 	var all []string
+	for _, match := range quoted.FindAllStringSubmatch(text, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}
+
+// numbers returns the numbers of the analysis that the operator was written from.
+func numbers() map[string]int {
+	all := map[string]int{"6": 2} // a rule, and a section without parts
 	count := func(format string, last int) {
 		for i := range last {
-			all = append(all, fmt.Sprintf(format, i+1))
+			all[fmt.Sprintf(format, i+1)] = max(1, all[fmt.Sprintf(format, i+1)])
 		}
 	}
 	count("%d", 45)
@@ -70,171 +63,177 @@ func numbers() []string {
 	return all
 }
 
-// Section 6 has no parts, and shares its number with a rule.
-func TestEveryNumberStandsOnce(t *testing.T) {
-	want := map[string]int{}
-	for _, number := range numbers() {
-		want[number] = 1
-	}
-	want["6"] = 2
+func TestValidationHasEveryNumberOnce(t *testing.T) {
 	got := map[string]int{}
 	for _, r := range rows(t) {
 		got[r.number]++
 	}
-	for _, number := range slices.Sorted(maps.Keys(want)) {
-		if got[number] != want[number] {
-			t.Errorf("number %s stands %d times, want %d", number, got[number], want[number])
-		}
-		delete(got, number)
-	}
-	for number := range got {
-		t.Errorf("number %s is no rule, section or trap", number)
+	if diff := cmp.Diff(numbers(), got); diff != "" {
+		t.Errorf("rows by number (-want +got):\n%s", diff)
 	}
 }
 
-func TestEveryRowIsProven(t *testing.T) {
-	tests := testsOfTheModule(t)
+func TestEveryRowHasAProof(t *testing.T) {
 	for _, r := range rows(t) {
-		t.Run(r.number, func(t *testing.T) {
-			switch r.verdict {
-			case "kept", "improved":
-				if len(r.proofs) == 0 {
-					t.Error("there is no proof")
-				}
-				if _, err := os.Stat(filepath.Join(module, filepath.FromSlash(r.where))); r.where == "" || err != nil {
-					t.Errorf("where is it? %q", r.where)
-				}
-			case "not yet", "not ours":
-				if len(r.proofs) > 0 {
-					t.Error("there is a proof of what there is not")
-				}
-			default:
-				t.Errorf("what is %q?", r.verdict)
+		switch r.verdict {
+		case "kept", "improved":
+			if len(r.code) == 0 {
+				t.Errorf("row %s names no code", r.number)
 			}
-			for _, proof := range r.proofs {
-				if err := tests.find(proof); err != nil {
-					t.Error(err)
-				}
+			if !slices.ContainsFunc(r.proof, isProof) {
+				t.Errorf("row %s names no test", r.number)
 			}
-		})
+		case "not yet", "not ours":
+			if len(r.code)+len(r.proof) > 0 {
+				t.Errorf("row %s is %q, but names code", r.number, r.verdict)
+			}
+		default:
+			t.Errorf("row %s has the unknown verdict %q", r.number, r.verdict)
+		}
 	}
 }
 
-var named = regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9_]*)(…?)`")
+func isProof(path string) bool {
+	return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "golden/")
+}
 
-// Tests that any document names exist; an ellipsis stands for the rest of names.
-func TestNamedTestsExist(t *testing.T) {
-	known := testsOfTheModule(t)
-	documents, err := filepath.Glob("*.md")
+// A quoted path of the repository exists; "golden/x" is a golden injection.
+func TestNamedPathsExist(t *testing.T) {
+	entries, err := os.ReadDir(module)
 	if err != nil {
 		t.Fatal(err)
 	}
-	designs, err := filepath.Glob("design/*.md")
-	if err != nil {
-		t.Fatal(err)
+	top := map[string]bool{}
+	for _, entry := range entries {
+		top[entry.Name()] = entry.IsDir()
 	}
-	for _, path := range slices.Concat(documents, designs, []string{filepath.Join(module, "README.md")}) {
-		text, err := os.ReadFile(path)
-		if err != nil {
+	for name, text := range documents(t) {
+		for _, path := range quotes(text) {
+			if rest, golden := strings.CutPrefix(path, "golden/"); golden {
+				path = "internal/fixtures/testdata/injection/" + rest
+			}
+			first, _, nested := strings.Cut(path, "/")
+			if !nested || !top[first] || strings.ContainsAny(path, " :=") {
+				continue
+			}
+			if found, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(path))); err != nil || len(found) == 0 {
+				t.Errorf("%s names %s, which does not exist", name, path)
+			}
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// A relative link leads to a file, and its fragment to a heading of that file.
+func TestLinksLeadSomewhere(t *testing.T) {
+	all := documents(t)
+	for name, text := range all {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			target, fragment, _ := strings.Cut(match[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			path := filepath.Join(filepath.Dir(name), filepath.FromSlash(target))
+			if target == "" {
+				path = name
+			}
+			if _, err := os.Stat(filepath.Join(module, path)); err != nil {
+				t.Errorf("%s links %s, which does not exist", name, match[1])
+			} else if fragment != "" && !headings(all[path])[fragment] {
+				t.Errorf("%s links %s, which has no such heading", name, match[1])
+			}
+		}
+	}
+}
+
+var (
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	inAnchor   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	metricName = regexp.MustCompile("`(sidecarset_[a-z_]+)[`{]")
+	ourFlag    = regexp.MustCompile("`--([a-z][a-z0-9.-]*[a-z0-9])")
+	otherFlags = []string{"admission-control-config-file", "cascade", "help"} // of kube-apiserver, kubectl, every program
+	reason     = regexp.MustCompile(`(?m)^\tReason\w+ += "(\w+)"`)
+	allMetrics = "\n## All metrics\n"
+)
+
+// headings returns the anchors of a document's headings, as GitHub makes them.
+func headings(text string) map[string]bool {
+	all := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(text, -1) {
+		plain := inAnchor.ReplaceAllString(strings.ToLower(match[1]), "")
+		all[strings.ReplaceAll(strings.TrimSpace(plain), " ", "-")] = true
+	}
+	return all
+}
+
+// flags.md is compared with the program elsewhere; the other documents with flags.md.
+func TestNamedFlagsExist(t *testing.T) {
+	known := map[string]bool{}
+	for _, match := range ourFlag.FindAllStringSubmatch(read(t, "docs/flags.md"), -1) {
+		known[match[1]] = true
+	}
+	for _, name := range otherFlags {
+		known[name] = true
+	}
+	for name, text := range documents(t) {
+		if strings.HasPrefix(name, "test/") {
+			continue // about programs of the tests
+		}
+		for _, match := range ourFlag.FindAllStringSubmatch(text, -1) {
+			if !known[match[1]] {
+				t.Errorf("%s names the flag --%s, which flags.md does not have", name, match[1])
+			}
+		}
+	}
+}
+
+// metrics.md is compared with the program; the other documents with metrics.md.
+func TestNamedMetricsExist(t *testing.T) {
+	_, table, _ := strings.Cut(read(t, "docs/metrics.md"), allMetrics)
+	for name, text := range documents(t) {
+		for _, match := range metricName.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(table, match[1]) {
+				t.Errorf("%s names the metric %s, which metrics.md does not have", name, match[1])
+			}
+		}
+	}
+}
+
+func TestReasonsAreDocumented(t *testing.T) {
+	pages := read(t, "docs/readiness.md") + read(t, "docs/status.md")
+	for _, match := range reason.FindAllStringSubmatch(read(t, "apis/apps/v1beta1/keys.go"), -1) {
+		if !strings.Contains(pages, "`"+match[1]+"`") {
+			t.Errorf("neither readiness.md nor status.md has the reason %s", match[1])
+		}
+	}
+}
+
+// documents returns the text of every document by its path.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	add := func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".md" {
+			path, _ = filepath.Rel(module, path)
+			all[path] = read(t, path)
+		}
+		return err
+	}
+	for _, root := range []string{"README.md", "docs", "config", "test"} {
+		if err := filepath.WalkDir(filepath.Join(module, root), add); err != nil {
 			t.Fatal(err)
 		}
-		for _, match := range named.FindAllStringSubmatch(string(text), -1) {
-			if !known.has(match[1], match[2] != "") {
-				t.Errorf("%s names %s, which does not exist", path, match[0])
-			}
-		}
 	}
+	return all
 }
 
-// testIndex has the text of string constants in each test function, by
-// "package.Function".
-type testIndex map[string][]string
-
-// find looks up a proof: golden/case, package.TestX or package.TestX/case.
-func (x testIndex) find(proof string) error {
-	name, part, hasCase := strings.Cut(proof, "/")
-	if name == "golden" {
-		_, err := os.Stat(filepath.Join(module, "internal/fixtures/testdata/injection", part, "want.yaml"))
-		return err
-	}
-	texts, exists := x[name]
-	if !exists {
-		return fmt.Errorf("there is no test %s", name)
-	}
-	begins := func(text string) bool { return strings.HasPrefix(text, part) }
-	if hasCase && !slices.ContainsFunc(texts, begins) {
-		return fmt.Errorf("%s has no case that begins with %q", name, part)
-	}
-	return nil
-}
-
-// has looks for a function, or the beginning of one, in any package.
-func (x testIndex) has(name string, beginning bool) bool {
-	for qualified := range x {
-		_, function, _ := strings.Cut(qualified, ".")
-		if function == name || beginning && strings.HasPrefix(function, name) {
-			return true
-		}
-	}
-	return false
-}
-
-func testsOfTheModule(t *testing.T) testIndex {
+// read returns the text of a file of the repository.
+func read(t *testing.T, path string) string {
 	t.Helper()
-	index := testIndex{}
-	err := filepath.WalkDir(module, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == ".git" || path != module && isModule(path)):
-			return filepath.SkipDir
-		case entry.IsDir() || !strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		return index.add(path)
-	})
+	text, err := os.ReadFile(filepath.Join(module, filepath.FromSlash(path)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return index
-}
-
-// isModule says whether a directory is a nested module, whose tests are others.
-func isModule(directory string) bool {
-	_, err := os.Stat(filepath.Join(directory, "go.mod"))
-	return err == nil
-}
-
-// add reads the tests of one file.
-func (x testIndex) add(path string) error {
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		return err
-	}
-	for _, declaration := range file.Decls {
-		function, ok := declaration.(*ast.FuncDecl)
-		if !ok || function.Recv != nil || !isTest(function.Name.Name) {
-			continue
-		}
-		name := strings.TrimSuffix(file.Name.Name, "_test") + "." + function.Name.Name
-		x[name] = append(x[name], stringsIn(function)...)
-	}
-	return nil
-}
-
-func isTest(name string) bool {
-	return strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz")
-}
-
-func stringsIn(node ast.Node) []string {
-	var all []string
-	ast.Inspect(node, func(n ast.Node) bool {
-		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			if text, err := strconv.Unquote(literal.Value); err == nil {
-				all = append(all, text)
-			}
-		}
-		return true
-	})
-	return all
+	return string(text)
 }

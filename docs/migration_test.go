@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,9 +8,9 @@ import (
 
 // What the installation leaves outside of its namespace, "How to go back" deletes.
 func TestGoingBackLeavesNothing(t *testing.T) {
-	_, section, _ := strings.Cut(read(t, "migration.md"), "\n## How to go back\n")
+	_, section, _ := strings.Cut(read(t, "docs/migration.md"), "\n## How to go back\n")
 	for _, layout := range []string{"install.yaml", "install-hardened.yaml"} {
-		for document := range strings.SplitSeq("\n"+read(t, filepath.Join(module, "dist", layout)), "\n---\n") {
+		for document := range strings.SplitSeq("\n"+read(t, "dist/"+layout), "\n---\n") {
 			kind, namespace := member(document, "\nkind: "), member(document, "\n  namespace: ")
 			switch {
 			case kind == "CustomResourceDefinition": // is to stay
