@@ -97,7 +97,8 @@ func isProof(path string) bool {
 	return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "golden/")
 }
 
-// A quoted path of the repository exists; "golden/x" is a golden injection.
+// A quoted path exists, from the top or from the document; "golden/x" is a
+// golden injection.
 func TestNamedPathsExist(t *testing.T) {
 	entries, err := os.ReadDir(module)
 	if err != nil {
@@ -116,11 +117,17 @@ func TestNamedPathsExist(t *testing.T) {
 			if !nested || !top[first] || strings.ContainsAny(path, " :=") {
 				continue
 			}
-			if found, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(path))); err != nil || len(found) == 0 {
+			if !exists(path) && !exists(filepath.Join(filepath.Dir(name), path)) {
 				t.Errorf("%s names %s, which does not exist", name, path)
 			}
 		}
 	}
+}
+
+// exists reports whether a path of the repository, or a pattern of them, exists.
+func exists(path string) bool {
+	found, err := filepath.Glob(filepath.Join(module, filepath.FromSlash(path)))
+	return err == nil && len(found) > 0
 }
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
