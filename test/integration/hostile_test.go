@@ -21,7 +21,7 @@ import (
 const (
 	maxMemory   = 128 << 20 // resident, of a replica under attack
 	maxLifetime = 10 * time.Second
-	attackers   = 64 // on every path at the same time
+	attackers   = 56 // on every path at the same time: together fewer than the 256 connections that one address may have, of which good requests keep a few open
 )
 
 var webhookPaths = []string{"/pods", "/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset", "/convert"}
