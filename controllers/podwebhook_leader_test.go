@@ -177,7 +177,7 @@ func (l *podWebhookLeader) judged(t *testing.T) status.Readiness {
 	t.Helper()
 	_, _ = l.pass(t.Context()) // what is wrong stands in the answer
 	program, _ := l.sets.Current().Get("log")
-	said := l.board.of("log", program.Set.UID, 1)
+	said := l.board.Of("log", program.Set.UID, 1)
 	if said == nil {
 		t.Fatal("the leader says nothing")
 	}

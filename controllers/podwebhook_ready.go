@@ -10,22 +10,19 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/status"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// readinessBoard holds what is known of each SidecarSet's readiness, and
-// announces what changes. It is safe for concurrent use.
+// readinessBoard holds what is known of each SidecarSet's readiness, and tells
+// what changes. It is safe for concurrent use.
 type readinessBoard struct {
-	changed chan event.TypedGenericEvent[string]
-
-	mu    sync.Mutex
-	known map[string]boardEntry
+	mu      sync.Mutex
+	known   map[string]boardEntry
+	changed []func(sidecarSet string)
 }
 
 // boardEntry is about one generation of one object. The name alone does not say
@@ -36,12 +33,14 @@ type boardEntry struct {
 	readiness  status.Readiness
 }
 
+var _ Readiness = (*readinessBoard)(nil)
+
 func newReadinessBoard() *readinessBoard {
-	return &readinessBoard{changed: make(chan event.TypedGenericEvent[string], 1024), known: map[string]boardEntry{}}
+	return &readinessBoard{known: map[string]boardEntry{}}
 }
 
-// of returns what is known about a generation of a SidecarSet; nil if nothing is.
-func (b *readinessBoard) of(sidecarSet string, uid types.UID, generation int64) *status.Readiness {
+// Of returns what is known about a generation of a SidecarSet; nil if nothing is.
+func (b *readinessBoard) Of(sidecarSet string, uid types.UID, generation int64) *status.Readiness {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, ok := b.known[sidecarSet]
@@ -51,18 +50,15 @@ func (b *readinessBoard) of(sidecarSet string, uid types.UID, generation int64) 
 	return new(known.readiness)
 }
 
-// readyGeneration is the generation of a SidecarSet that is ready; 0 if none is.
-func (b *readinessBoard) readyGeneration(sidecarSet string, uid types.UID) int64 {
+// Notify has changed called with each SidecarSet whose readiness changes from now on.
+func (b *readinessBoard) Notify(changed func(sidecarSet string)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known := b.known[sidecarSet]; known.uid == uid && known.readiness.Ready {
-		return known.generation
-	}
-	return 0
+	b.changed = append(b.changed, changed)
 }
 
-// replace sets what is known of all SidecarSets and announces what differs.
-func (b *readinessBoard) replace(ctx context.Context, next map[string]boardEntry) {
+// replace sets what is known of all SidecarSets and tells what differs.
+func (b *readinessBoard) replace(next map[string]boardEntry) {
 	b.mu.Lock()
 	var differ []string
 	for name, entry := range next {
@@ -71,15 +67,18 @@ func (b *readinessBoard) replace(ctx context.Context, next map[string]boardEntry
 		}
 	}
 	b.known = maps.Clone(next)
+	changed := b.changed
 	b.mu.Unlock()
 	for _, name := range differ {
-		select {
-		case b.changed <- event.TypedGenericEvent[string]{Object: name}:
-		case <-ctx.Done():
-			return
+		for _, tell := range changed {
+			tell(name)
 		}
 	}
 }
+
+// Readiness returns what the leader knows of each SidecarSet. Call it after
+// AddLeader.
+func (w *PodWebhooks) Readiness() Readiness { return w.leader.board }
 
 // judge says of each SidecarSet whether the next Pod will be injected. It
 // reports whether that may change by time alone.
@@ -104,7 +103,7 @@ func (l *podWebhookLeader) judge(ctx context.Context, v *podWebhookView) bool {
 	if l.probe != nil {
 		l.probe.forget(v.programs)
 	}
-	l.board.replace(ctx, next)
+	l.board.replace(next)
 	return waiting
 }
 

@@ -36,9 +36,9 @@ type Options struct {
 	// ExcludedNamespaces are those whose Pods the webhook is never called for,
 	// so that nobody waits for them to be injected.
 	ExcludedNamespaces []string
-	// PodWebhooks says which SidecarSets are ready; its AddLeader has been called.
-	// Without it no SidecarSet has the condition.
-	PodWebhooks *PodWebhooks
+	// Readiness says which SidecarSets are in force; if it is nil, no SidecarSet
+	// has the condition Ready.
+	Readiness Readiness
 	// RevisionNamespace holds the ControllerRevisions.
 	RevisionNamespace string
 	// Clock is the time; the real one if nil.
@@ -90,24 +90,25 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		revisions: &revisionKeeper{
 			cached: mgr.GetCache(), live: mgr.GetAPIReader(), writer: mgr.GetClient(), namespace: o.RevisionNamespace,
 		},
-		board: newReadinessBoard(),
-		pace:  newPace(writeInterval),
-		clock: o.Clock,
-		m:     m,
-	}
-	if o.PodWebhooks != nil {
-		r.board = o.PodWebhooks.leader.board
+		readiness: o.Readiness,
+		pace:      newPace(writeInterval),
+		clock:     o.Clock,
+		m:         m,
 	}
 	return r.setup(mgr, pods)
 }
 
 func (r *SidecarSetReconciler) setup(mgr ctrl.Manager, pods *podTally) error {
+	readiness := &waker{}
+	if r.readiness != nil {
+		r.readiness.Notify(readiness.wake)
+	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("sidecarset").
 		For(newSidecarSet()).
 		Owns(&appsv1.ControllerRevision{}). // what somebody deletes is recorded again
 		WatchesRawSource(source.Channel(pods.dirty, enqueueName)).
-		WatchesRawSource(source.Channel(r.board.changed, enqueueName)).
+		WatchesRawSource(readiness).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 	if err != nil {

@@ -28,7 +28,7 @@ type SidecarSetReconciler struct {
 	status    client.SubResourceWriter
 	sets      SidecarSets
 	pods      *podTally
-	board     *readinessBoard
+	readiness Readiness // nil if nothing is known of any
 	revisions *revisionKeeper
 	pace      *pace
 	clock     clock.PassiveClock
@@ -84,7 +84,7 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 			return ctrl.Result{}, recording // an observed generation is a recorded one
 		}
 	}
-	seen.Readiness = r.board.of(req.Name, object.GetUID(), seen.Generation)
+	seen.Readiness = r.readinessOf(object, seen.Generation)
 	result, err := r.writeStatus(ctx, object, seen)
 	err = errors.Join(err, recording)
 	if err == nil && !n.Known && result.IsZero() {
@@ -97,8 +97,16 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 // Somebody may be waiting for that, so it is written at once; it happens once per
 // generation.
 func (r *SidecarSetReconciler) becameReady(object *unstructured.Unstructured) bool {
-	name, uid := object.GetName(), object.GetUID()
-	return r.pace.tellsReadyOf(name, uid) < r.board.readyGeneration(name, uid)
+	generation := object.GetGeneration()
+	known := r.readinessOf(object, generation)
+	return known != nil && known.Ready && r.pace.tellsReadyOf(object.GetName(), object.GetUID()) < generation
+}
+
+func (r *SidecarSetReconciler) readinessOf(object *unstructured.Unstructured, generation int64) *status.Readiness {
+	if r.readiness == nil {
+		return nil
+	}
+	return r.readiness.Of(object.GetName(), object.GetUID(), generation)
 }
 
 // describes says whether what was counted with a Program may be written to an

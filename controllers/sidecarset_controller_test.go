@@ -29,6 +29,7 @@ type rig struct {
 	sets  *sidecarSets
 	store *store
 	api   *revisionAPI
+	board *readinessBoard
 }
 
 // newRig has SidecarSet "log" at this generation in the snapshot and the cache.
@@ -39,12 +40,13 @@ func newRig(t *testing.T, generation int64) *rig {
 		sets:  &sidecarSets{problems: map[string]error{}},
 		store: newStore(t, logSet(generation)),
 		api:   newRevisionAPI(),
+		board: newReadinessBoard(),
 	}
 	pods := ownedTally(t, r.sets)
 	r.sets.swap(logSet(generation))
 	r.SidecarSetReconciler = &SidecarSetReconciler{
 		reader: r.store, status: r.store, sets: r.sets, pods: pods, revisions: r.api.keeper(),
-		board: newReadinessBoard(), pace: newPace(writeInterval), clock: r.clock, m: pods.m,
+		readiness: r.board, pace: newPace(writeInterval), clock: r.clock, m: pods.m,
 	}
 	r.knows(t, generation)
 	return r

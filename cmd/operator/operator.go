@@ -176,7 +176,7 @@ func (p *parts) addControllers() error {
 	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
-		PodWebhooks:        p.podWebhooks,
+		Readiness:          p.podWebhooks.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
 	})
 }
