@@ -46,12 +46,12 @@ func eventually(t *testing.T, ok func() error) {
 // sidecarSets is a snapshot that a test swaps.
 type sidecarSets struct {
 	mu       sync.Mutex
-	catalog  *match.Catalog
+	catalog  *match.Snapshot
 	problems map[string]error
 	changed  []chan<- struct{}
 }
 
-func (s *sidecarSets) Current() *match.Catalog {
+func (s *sidecarSets) Current() *match.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.catalog

@@ -247,7 +247,7 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 
 // podWebhookView is what one pass knows.
 type podWebhookView struct {
-	catalog  *match.Catalog
+	catalog  *match.Snapshot
 	programs []*inject.Program
 	wanted   []entries.Entry
 	replicas []propagation.Replica

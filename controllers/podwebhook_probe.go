@@ -100,7 +100,7 @@ func (p *podProbe) next() (attempt, bool) {
 // check says whether a SidecarSet that should be in force is: nil if a Pod got its
 // sidecars, or if it selects none that could be made in the namespace. It waits
 // for nothing.
-func (p *podProbe) check(catalog *match.Catalog, program *inject.Program) *status.Readiness {
+func (p *podProbe) check(catalog *match.Snapshot, program *inject.Program) *status.Readiness {
 	set := program.Set
 	sample, ok := p.sample(catalog, program)
 	if !ok {
@@ -145,7 +145,7 @@ func (p *podProbe) forget(programs []*inject.Program) {
 
 // sample returns labels of a Pod in the namespace that a SidecarSet selects;
 // false if there are none that are easy to find.
-func (p *podProbe) sample(catalog *match.Catalog, program *inject.Program) (labels.Set, bool) {
+func (p *podProbe) sample(catalog *match.Snapshot, program *inject.Program) (labels.Set, bool) {
 	sample := sampleLabels(program.Set.Spec.Selector)
 	selection, err := catalog.Select(p.namespace, sample, nil)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 // SidecarSets is the snapshot of compiled SidecarSets that admission uses.
 type SidecarSets interface {
 	// Current returns the latest snapshot; nil as long as there is none.
-	Current() *match.Catalog
+	Current() *match.Snapshot
 	// Notify makes every later snapshot send on the channel, without waiting
 	// for a receiver. It is called before the manager starts.
 	Notify(changed chan<- struct{})

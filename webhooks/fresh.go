@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // freshTimeout bounds how long a Pod waits for the snapshot to catch up. It
@@ -20,27 +21,23 @@ const freshTimeout = 3 * time.Second
 type freshness struct {
 	live     client.Reader
 	catalog  versionWaiter
-	timeline *Timeline
-	lists    *shared[struct{}, Versions] // of all SidecarSets
+	timeline *snapshot.Timeline
+	lists    *snapshot.Shared[struct{}, snapshot.Versions] // of all SidecarSets
 }
 
 // versionWaiter is the part of a Catalog that freshness needs.
 type versionWaiter interface {
 	// WaitFor returns once the snapshot holds SidecarSets in these versions or
 	// later ones, or an error when ctx ends before.
-	WaitFor(ctx context.Context, stored Versions) error
+	WaitFor(ctx context.Context, stored snapshot.Versions) error
 	// Ahead returns a SidecarSet that the snapshot holds in a later version than
 	// the stored one, but not later than the list; "" if there is none.
-	Ahead(stored Versions, list uint64) (name string, held uint64)
+	Ahead(stored snapshot.Versions, list uint64) (name string, held uint64)
 }
 
-// Versions are resourceVersions of SidecarSets, by name. One does not stand for
-// another: a watch that begins anew with a list tells of them in any order.
-type Versions map[string]uint64
-
-func newFreshness(live client.Reader, catalog versionWaiter, timeline *Timeline) *freshness {
+func newFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.Timeline) *freshness {
 	f := &freshness{live: live, catalog: catalog, timeline: timeline}
-	f.lists = newShared(1, f.list)
+	f.lists = snapshot.NewShared(1, f.list)
 	return f
 }
 
@@ -49,7 +46,7 @@ func newFreshness(live client.Reader, catalog versionWaiter, timeline *Timeline)
 func (f *freshness) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
-	stored, err := f.lists.get(ctx, struct{}{})
+	stored, err := f.lists.Get(ctx, struct{}{})
 	if err != nil {
 		return fmt.Errorf("asking for the newest SidecarSets, try again: %w", err)
 	}
@@ -61,18 +58,18 @@ func (f *freshness) ensure(ctx context.Context) error {
 
 // list reads the metadata of all SidecarSets as they are stored now. It fails if
 // that is older than what this process has seen of them: see Timeline.
-func (f *freshness) list(ctx context.Context, _ struct{}) (Versions, error) {
+func (f *freshness) list(ctx context.Context, _ struct{}) (snapshot.Versions, error) {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
 	newest := f.timeline.Newest()
-	list := sidecarSetMetadata()
+	list := snapshot.SidecarSetMetadata()
 	if err := f.live.List(ctx, list); err != nil {
 		return nil, err
 	}
 	if err := f.timeline.Check(newest, list.ResourceVersion); err != nil {
 		return nil, err
 	}
-	stored := make(Versions, len(list.Items))
+	stored := make(snapshot.Versions, len(list.Items))
 	for i := range list.Items {
 		version, err := propagation.ParseVersion(list.Items[i].ResourceVersion)
 		if err != nil {
@@ -83,7 +80,7 @@ func (f *freshness) list(ctx context.Context, _ struct{}) (Versions, error) {
 	// After a restore, other writes may have brought the list's version up again.
 	if at, err := propagation.ParseVersion(list.ResourceVersion); err == nil {
 		if name, held := f.catalog.Ahead(stored, at); name != "" {
-			return nil, f.timeline.report(&RestoredError{Object: name, Seen: held, Stored: stored[name]})
+			return nil, f.timeline.Report(&snapshot.RestoredError{Object: name, Seen: held, Stored: stored[name]})
 		}
 	}
 	return stored, nil

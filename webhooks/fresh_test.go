@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // slowLists is an API server whose lists wait until they are answered.
@@ -62,11 +64,12 @@ func (s *slowLists) lists() int {
 // knownVersions remembers what it was asked to wait for.
 type knownVersions struct {
 	mu    sync.Mutex
-	asked []Versions
+	asked []snapshot.Versions
 	hangs bool
+	ahead string // a SidecarSet held in a later version than the stored one
 }
 
-func (k *knownVersions) WaitFor(ctx context.Context, stored Versions) error {
+func (k *knownVersions) WaitFor(ctx context.Context, stored snapshot.Versions) error {
 	k.mu.Lock()
 	k.asked = append(k.asked, stored)
 	k.mu.Unlock()
@@ -77,9 +80,9 @@ func (k *knownVersions) WaitFor(ctx context.Context, stored Versions) error {
 	return nil
 }
 
-func (*knownVersions) Ahead(Versions, uint64) (string, uint64) { return "", 0 }
+func (k *knownVersions) Ahead(snapshot.Versions, uint64) (string, uint64) { return k.ahead, 30 }
 
-func (k *knownVersions) versions() []Versions {
+func (k *knownVersions) versions() []snapshot.Versions {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.asked
@@ -96,7 +99,7 @@ func inFreshBubble(t *testing.T, test func(t *testing.T, a *asking)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &asking{server: &slowLists{answers: make(chan listAnswer)}, catalog: &knownVersions{}}
-		a.freshness = newFreshness(a.server, a.catalog, NewTimeline())
+		a.freshness = newFreshness(a.server, a.catalog, snapshot.NewTimeline())
 		test(t, a)
 	})
 }
@@ -129,7 +132,7 @@ func TestFreshWaitsForAllThatIsStored(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		want := []Versions{{"set-a": 7, "set-b": 12, "set-c": 9}, {}}
+		want := []snapshot.Versions{{"set-a": 7, "set-b": 12, "set-c": 9}, {}}
 		if diff := cmp.Diff(want, a.catalog.versions()); diff != "" {
 			t.Errorf("waited for (-want +got):\n%s", diff)
 		}
@@ -228,4 +231,48 @@ func TestFreshTellsWhyItCannot(t *testing.T) {
 			})
 		})
 	}
+}
+
+// restored is the error by which the Timeline ends the process, nil if it goes on.
+func restored(timeline *snapshot.Timeline) error {
+	synctest.Wait()
+	select {
+	case err := <-timeline.Restored():
+		return err
+	default:
+		return nil
+	}
+}
+
+// Pods on the fresh path, and SidecarSets that are checked, are refused until the
+// process has ended.
+func TestFreshRefusesWhatIsOlderThanWhatWasSeen(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		a.timeline.See("50")
+		a.server.version = "40"
+		done := a.request(t.Context())
+		a.answer("7")
+		if err := <-done; !errors.As(err, new(*snapshot.RestoredError)) {
+			t.Errorf("a request got %v", err)
+		}
+		if err := restored(a.timeline); err == nil {
+			t.Error("the process goes on")
+		}
+	})
+}
+
+// Other writes have brought the version of lists up again.
+func TestFreshRefusesASidecarSetThatIsOlderThanTheOneItHolds(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		a.catalog.ahead = "set-a"
+		a.server.version = "60"
+		done := a.request(t.Context())
+		a.answer("7")
+		if err := <-done; !errors.As(err, new(*snapshot.RestoredError)) {
+			t.Errorf("a request got %v", err)
+		}
+		if err := restored(a.timeline); err == nil {
+			t.Error("the process goes on")
+		}
+	})
 }

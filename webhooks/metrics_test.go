@@ -23,7 +23,7 @@ func TestPodInjectorCountsResults(t *testing.T) {
 		fixtures.SidecarSet("paused").Select("app", "paused").Container("log", "log:v1").Paused().Map())
 	current := catalog
 	handler := webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-		Catalog: func() *match.Catalog { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
+		Catalog: func() *match.Snapshot { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
 	})
 	create := func(app, container string) []byte {
 		return encode(t, request(fixtures.Pod("web").Label("app", app).Container(container, "app:v1").Obj()))

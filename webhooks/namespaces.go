@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 const (
@@ -26,11 +28,11 @@ const (
 // What was read is not remembered: the API server calls us for a Pod because of
 // labels that it knows, and those may be newer than any earlier read.
 type liveNamespaces struct {
-	reads *shared[string, labels.Set]
+	reads *snapshot.Shared[string, labels.Set]
 }
 
 func newLiveNamespaces(reader client.Reader) liveNamespaces {
-	return liveNamespaces{newShared(namespaceReads, func(ctx context.Context, name string) (labels.Set, error) {
+	return liveNamespaces{snapshot.NewShared(namespaceReads, func(ctx context.Context, name string) (labels.Set, error) {
 		ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 		defer cancel()
 		namespace := &metav1.PartialObjectMetadata{}
@@ -47,5 +49,5 @@ func newLiveNamespaces(reader client.Reader) liveNamespaces {
 func (l liveNamespaces) labels(ctx context.Context, name string) (labels.Set, error) {
 	ctx, cancel := context.WithTimeout(ctx, namespaceWait)
 	defer cancel()
-	return l.reads.get(ctx, name)
+	return l.reads.Get(ctx, name)
 }

@@ -25,7 +25,7 @@ import (
 // PodInjectorOptions is what a PodInjector needs.
 type PodInjectorOptions struct {
 	// Catalog returns the snapshot to decide by; nil until there is one.
-	Catalog func() *match.Catalog
+	Catalog func() *match.Snapshot
 	// Namespaces reads Namespaces from the API server, not from a cache.
 	Namespaces client.Reader
 	// ExcludedNamespaces are left alone even if the API server sends their Pods.
@@ -58,7 +58,7 @@ type PodInjectorOptions struct {
 // that cannot be understood or decided here is an HTTP error, to which the
 // failure policy applies. A failed look-up is never "not selected".
 type PodInjector struct {
-	catalog    func() *match.Catalog
+	catalog    func() *match.Snapshot
 	namespaces liveNamespaces
 	excluded   []string
 	clock      clock.PassiveClock
@@ -139,7 +139,7 @@ type admission struct {
 	// snapshot gave them.
 	bySnapshot bool
 	ignored    bool              // the request does not concern us
-	catalog    *match.Catalog    // the snapshot that decides
+	catalog    *match.Snapshot   // the snapshot that decides
 	programs   []*inject.Program // those that select the Pod
 	problem    error             // why we could not tell whether any does
 }

@@ -56,9 +56,9 @@ func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object c
 }
 
 // injector returns a handler that decides by catalog and excludes kube-system.
-func injector(catalog *match.Catalog, live *liveNamespaces) http.Handler {
+func injector(catalog *match.Snapshot, live *liveNamespaces) http.Handler {
 	return webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-		Catalog:            func() *match.Catalog { return catalog },
+		Catalog:            func() *match.Snapshot { return catalog },
 		Namespaces:         live,
 		ExcludedNamespaces: []string{"kube-system"},
 		Clock:              clocktesting.NewFakePassiveClock(fixtures.Now),
@@ -66,7 +66,7 @@ func injector(catalog *match.Catalog, live *liveNamespaces) http.Handler {
 }
 
 // catalogOf compiles SidecarSets; the namespace default is known.
-func catalogOf(t testing.TB, sets ...map[string]any) *match.Catalog {
+func catalogOf(t testing.TB, sets ...map[string]any) *match.Snapshot {
 	t.Helper()
 	var programs []*inject.Program
 	for _, set := range sets {

@@ -17,7 +17,7 @@ import (
 
 // catchingUp is a replica whose snapshot is empty until it is asked to be fresh.
 type catchingUp struct {
-	current, newest *match.Catalog
+	current, newest *match.Snapshot
 	doubt           bool
 	err             error
 	asked           int
@@ -25,7 +25,7 @@ type catchingUp struct {
 
 func (c *catchingUp) injector() *webhooks.PodInjector {
 	return webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-		Catalog: func() *match.Catalog { return c.current },
+		Catalog: func() *match.Snapshot { return c.current },
 		Fresh: func(ctx context.Context) error {
 			c.asked++
 			if c.err != nil {
@@ -96,7 +96,7 @@ func TestPodInjectorReadsNamespacesLiveWhereItCatchesUp(t *testing.T) {
 		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
 	catalog := match.Build(catalogOf(t, set).Programs(), map[string]labels.Set{"default": {}})
 	live := &liveNamespaces{labels: map[string]labels.Set{"default": {"env": "prod"}}}
-	injector := webhooks.NewPodInjector(webhooks.PodInjectorOptions{Catalog: func() *match.Catalog { return catalog }, Namespaces: live})
+	injector := webhooks.NewPodInjector(webhooks.PodInjectorOptions{Catalog: func() *match.Snapshot { return catalog }, Namespaces: live})
 	if answer := review(t, injector.Fresh(), webReview(t, unchanged)); !answer.Allowed || len(answer.Patch) == 0 {
 		t.Errorf("on /pods/fresh: allowed %v, patch %s", answer.Allowed, answer.Patch)
 	}

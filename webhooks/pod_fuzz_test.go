@@ -64,7 +64,7 @@ func FuzzPodInjectorWithEveryFeature(f *testing.F) {
 			return
 		}
 		handler := webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-			Catalog: func() *match.Catalog { return catalog }, Namespaces: &liveNamespaces{},
+			Catalog: func() *match.Snapshot { return catalog }, Namespaces: &liveNamespaces{},
 			Clock: clocktesting.NewFakePassiveClock(fixtures.Now),
 			Draw: func() float64 {
 				if old {

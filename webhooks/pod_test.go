@@ -258,7 +258,7 @@ func TestPodInjectorEndsWhenTheClientHasGone(t *testing.T) {
 				}
 			}
 			injector := webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-				Catalog:    func() *match.Catalog { do(1); return catalog },
+				Catalog:    func() *match.Snapshot { do(1); return catalog },
 				Fresh:      func(context.Context) error { do(2); return nil },
 				Namespaces: &liveNamespaces{labels: map[string]labels.Set{"default": {}}, read: func() { do(3) }},
 				Rival:      func() *rival.Injector { do(4); return nil },

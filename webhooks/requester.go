@@ -43,7 +43,7 @@ const maxReviews = 8
 type RequesterCheckOptions struct {
 	Mode RequesterMode
 	// Catalog returns the snapshot that knows the Namespaces; nil until there is one.
-	Catalog func() *match.Catalog
+	Catalog func() *match.Snapshot
 	// Access answers questions about what users may do.
 	Access AccessReviewer
 	// Revisions finds the recorded revision that a SidecarSet injects.
@@ -143,7 +143,7 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 }
 
 // demand is what rights the SidecarSet takes, with the revision that it injects.
-func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Catalog, hub *hubSidecarSet) (requester.Demand, error) {
+func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, hub *hubSidecarSet) (requester.Demand, error) {
 	demand := requester.NewDemand(hub.object, hub.set, requester.Cluster{
 		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },
 		Excluded: c.ExcludedNamespaces,

@@ -46,7 +46,7 @@ func checked(mode webhooks.RequesterMode, access *rights, registry prometheus.Re
 	return webhooks.NewSidecarSetValidator(webhooks.SidecarSetValidatorOptions{
 		Stored: reader.catalog, Reader: reader, Namespace: "ours",
 		Requester: webhooks.NewRequesterCheck(webhooks.RequesterCheckOptions{
-			Mode: mode, Access: access, Catalog: func() *match.Catalog { return snapshot }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
+			Mode: mode, Access: access, Catalog: func() *match.Snapshot { return snapshot }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
 			Revisions: webhooks.RecordedRevisions{Reader: reader, Namespace: "ours"},
 		}),
 	})

@@ -27,7 +27,7 @@ func TestPodsOfAnotherInjectorAreLeftAlone(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			handler := webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-				Catalog: func() *match.Catalog { return catalog },
+				Catalog: func() *match.Snapshot { return catalog },
 				Rival:   func() *rival.Injector { return tc.rival },
 			})
 			pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1")

@@ -5,8 +5,8 @@
 // To follow one Pod: Setup (setup.go) registers the handler; Server (server.go)
 // bounds and serves the request; PodInjector (pod.go) reads it with a
 // reviewReader (review.go, which is the only user of reader.go and with it of a
-// JSON decoder), asks the Catalog's snapshot (catalog.go, from informers to
-// match.Catalog) which SidecarSets select the Pod, lets inject.Compute decide,
+// JSON decoder), asks the snapshot (webhooks/snapshot, from informers to
+// match.Snapshot) which SidecarSets select the Pod, lets inject.Compute decide,
 // and writes the answer (answer.go).
 package webhooks
 
@@ -23,6 +23,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // The paths that config/webhook and config/crd name.
@@ -38,9 +39,9 @@ const (
 type Options struct {
 	// Catalog decides about Pods. It runs on every replica; whoever made it adds
 	// it to the manager.
-	Catalog *Catalog
+	Catalog *snapshot.Catalog
 	// Timeline notices that the cluster's state was restored.
-	Timeline *Timeline
+	Timeline *snapshot.Timeline
 	// Namespace is the operator's.
 	Namespace string
 	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
@@ -96,7 +97,7 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) (leave func(context.Cont
 	bound := newValueBound()
 	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, bound.before(NewSidecarSetDefaulter())))
 	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, bound.before(NewSidecarSetValidator(SidecarSetValidatorOptions{
-		Stored: func(ctx context.Context) (*match.Catalog, error) {
+		Stored: func(ctx context.Context) (*match.Snapshot, error) {
 			err := fresh.ensure(ctx)
 			return o.Catalog.Current(), err
 		},

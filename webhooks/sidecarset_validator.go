@@ -33,7 +33,7 @@ const lookUpTimeout = 2 * time.Second
 type SidecarSetValidatorOptions struct {
 	// Stored returns a snapshot that holds every SidecarSet that was stored when it
 	// was called.
-	Stored func(context.Context) (*match.Catalog, error)
+	Stored func(context.Context) (*match.Snapshot, error)
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API
 	// server, not from a cache, where a SidecarSet gives cause.
 	Reader client.Reader

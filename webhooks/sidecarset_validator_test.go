@@ -44,7 +44,7 @@ func (l *live) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 }
 
 // catalog is the snapshot of what is stored.
-func (l *live) catalog(context.Context) (*match.Catalog, error) {
+func (l *live) catalog(context.Context) (*match.Snapshot, error) {
 	if l.err != nil {
 		return nil, l.err
 	}

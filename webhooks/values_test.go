@@ -104,7 +104,7 @@ func TestTheLargestBodiesThatPass(t *testing.T) {
 		"expressions":              `{"selector":{"matchExpressions":` + listOf(`{"key":"a","operator":"NotIn","values":`+listOf(`"a"`, 90*4)+`}`, 1000*400) + `}}`,
 	}
 	validator := NewSidecarSetValidator(SidecarSetValidatorOptions{
-		Stored: func(context.Context) (*match.Catalog, error) { return match.Build(nil, nil), nil },
+		Stored: func(context.Context) (*match.Snapshot, error) { return match.Build(nil, nil), nil },
 	})
 	for name, spec := range tests {
 		for path, handler := range map[string]http.Handler{PathDefaultSidecarSet: NewSidecarSetDefaulter(), PathValidateSidecarSet: validator} {

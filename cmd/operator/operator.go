@@ -28,6 +28,7 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/ports"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // scheme holds the few types that are used as Go structs. SidecarSets are read
@@ -64,7 +65,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return serving.Source.GetCertificate(hello)
 	}
-	watches, timeline := webhooks.NewWatchHealth(nil, 0), webhooks.NewTimeline()
+	watches, timeline := snapshot.NewWatchHealth(nil, 0), snapshot.NewTimeline()
 	watches.Tell(timeline)
 	serverOptions, err := o.server(certificate, ctx.Done())
 	if err != nil {
@@ -80,10 +81,10 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(webhooks.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil)); err != nil {
+	if err := mgr.Add(snapshot.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil)); err != nil {
 		return err
 	}
-	catalog := webhooks.NewCatalog(mgr.GetCache(), webhooks.CatalogOptions{Registry: metrics.Registry})
+	catalog := snapshot.NewCatalog(mgr.GetCache(), snapshot.CatalogOptions{Registry: metrics.Registry})
 	if err := mgr.Add(catalog); err != nil {
 		return err
 	}
@@ -146,12 +147,12 @@ func after(ctx context.Context, grace time.Duration) context.Context {
 type parts struct {
 	mgr         ctrl.Manager
 	options     Options
-	catalog     *webhooks.Catalog
+	catalog     *snapshot.Catalog
 	serving     *certs.Serving
 	rivals      *controllers.Rivals
-	watches     *webhooks.WatchHealth
+	watches     *snapshot.WatchHealth
 	probes      *ports.Probes
-	timeline    *webhooks.Timeline
+	timeline    *snapshot.Timeline
 	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
 	leave       func(context.Context) error
 }

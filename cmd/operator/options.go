@@ -22,6 +22,7 @@ import (
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/ports"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // The values of --role.
@@ -188,10 +189,10 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (w
 // manager returns the manager's options. The cache holds SidecarSets as
 // unstructured objects and Namespaces as metadata. Everything else is read
 // live, by name; Pods in particular are never cached.
-func (o Options) manager(watches *webhooks.WatchHealth) ctrl.Options {
+func (o Options) manager(watches *snapshot.WatchHealth) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  webhooks.CacheOptions(watches, o.namespace, o.revisionNamespace),
+		Cache:  snapshot.CacheOptions(watches, o.namespace, o.revisionNamespace),
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},

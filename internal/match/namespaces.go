@@ -8,9 +8,9 @@ import (
 
 // NamespacesWith returns the names of the Namespaces that this snapshot knows
 // with labels that the selector selects, in any order.
-func (c *Catalog) NamespacesWith(selector labels.Selector) iter.Seq[string] {
+func (s *Snapshot) NamespacesWith(selector labels.Selector) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for name, set := range c.namespaces {
+		for name, set := range s.namespaces {
 			if selector.Matches(set) && !yield(name) {
 				return
 			}

@@ -111,24 +111,24 @@ func matchesAll(requirements labels.Requirements, set labels.Set) bool {
 
 // index files every program under the equality requirement that the fewest
 // programs share, so that a Pod meets as few as possible that it does not match.
-func (c *Catalog) index() {
-	uses := make(map[pair]int32, len(c.programs))
-	for i := range c.rules {
-		for _, alternatives := range c.rules[i].equalities {
+func (s *Snapshot) index() {
+	uses := make(map[pair]int32, len(s.programs))
+	for i := range s.rules {
+		for _, alternatives := range s.rules[i].equalities {
 			for _, p := range alternatives {
 				uses[p]++
 			}
 		}
 	}
-	c.byLabel = make(map[pair][]int32, len(uses))
-	for i := range c.rules {
-		c.file(int32(i), uses)
+	s.byLabel = make(map[pair][]int32, len(uses))
+	for i := range s.rules {
+		s.file(int32(i), uses)
 	}
 }
 
 // file puts one program into the index.
-func (c *Catalog) file(at int32, uses map[pair]int32) {
-	r := &c.rules[at]
+func (s *Snapshot) file(at int32, uses map[pair]int32) {
+	r := &s.rules[at]
 	if r.nothing {
 		return
 	}
@@ -139,10 +139,10 @@ func (c *Catalog) file(at int32, uses map[pair]int32) {
 		}
 	}
 	if best == nil {
-		c.rest = append(c.rest, at)
+		s.rest = append(s.rest, at)
 	}
 	for _, p := range best {
-		c.byLabel[p] = append(c.byLabel[p], at)
+		s.byLabel[p] = append(s.byLabel[p], at)
 	}
 }
 

@@ -81,7 +81,7 @@ func (w *world) put(set *appsv1beta1.SidecarSet) {
 	w.programs[set.Name] = program(w.t, set)
 }
 
-func (w *world) catalog() *match.Catalog {
+func (w *world) catalog() *match.Snapshot {
 	programs := make([]*inject.Program, 0, len(w.programs))
 	for _, name := range slices.Sorted(maps.Keys(w.programs)) {
 		programs = append(programs, w.programs[name])

@@ -53,7 +53,7 @@ type Options struct {
 // method may run at the same time as another.
 type Tally struct {
 	excluded   map[podstate.Namespace]struct{}
-	catalog    *match.Catalog
+	catalog    *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
 	pods       int
@@ -268,7 +268,7 @@ func (t *Tally) namespace(name podstate.Namespace) *namespace {
 // selector changed or a SidecarSet came or went, or if what Pods are compared
 // with changed; over the Pods of a namespace if its labels changed; and over
 // none otherwise.
-func (t *Tally) SetCatalog(next *match.Catalog) {
+func (t *Tally) SetCatalog(next *match.Snapshot) {
 	change := t.setPrograms(next)
 	t.catalog = next
 	for _, ns := range t.namespaces {
@@ -286,7 +286,7 @@ func (t *Tally) SetCatalog(next *match.Catalog) {
 
 // setPrograms takes over a Catalog's Programs and says what may have changed
 // for the Pods.
-func (t *Tally) setPrograms(next *match.Catalog) change {
+func (t *Tally) setPrograms(next *match.Snapshot) change {
 	worst := nothingChanged
 	left := maps.Clone(t.sets)
 	for _, program := range next.Programs() {
@@ -323,7 +323,7 @@ func (t *Tally) setNamespaceLabels(ns *namespace) (moved bool) {
 // namespaceLabels returns the labels of a namespace as the Catalog knows them.
 // Where it does not know the namespace yet, the name alone is certain; the
 // Catalog that knows it makes the difference good.
-func namespaceLabels(catalog *match.Catalog, namespace string) labels.Set {
+func namespaceLabels(catalog *match.Snapshot, namespace string) labels.Set {
 	if catalog != nil {
 		if set, ok := catalog.NamespaceLabels(namespace); ok {
 			return set

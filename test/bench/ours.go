@@ -18,7 +18,7 @@ import (
 func NewOurs(sets []map[string]any, now time.Time) http.Handler {
 	catalog := BuildCatalog(CompileAll(sets))
 	return webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-		Catalog:            func() *match.Catalog { return catalog },
+		Catalog:            func() *match.Snapshot { return catalog },
 		ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
 		Clock:              clocktesting.NewFakePassiveClock(now),
 	})
@@ -38,6 +38,6 @@ func CompileAll(sets []map[string]any) []*inject.Program {
 }
 
 // BuildCatalog makes a snapshot in which the fixture Pods' namespace is known.
-func BuildCatalog(programs []*inject.Program) *match.Catalog {
+func BuildCatalog(programs []*inject.Program) *match.Snapshot {
 	return match.Build(programs, map[string]labels.Set{Namespace: {"kubernetes.io/metadata.name": Namespace}})
 }

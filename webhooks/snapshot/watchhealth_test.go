@@ -1,4 +1,4 @@
-package webhooks_test
+package snapshot_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // scriptedSource is an API server whose watches the test drives. Lists are
@@ -50,7 +50,7 @@ func (*scriptedSource) IsWatchListSemanticsUnSupported() bool { return true }
 
 func TestWatchHealthNoticesASilentWatch(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	health := webhooks.NewWatchHealth(clock, 0)
+	health := snapshot.NewWatchHealth(clock, 0)
 	source := &scriptedSource{watches: make(chan *watch.FakeWatcher, 3)}
 	events := watch.NewFake()
 	source.watches <- events
@@ -73,7 +73,7 @@ func TestWatchHealthNoticesASilentWatch(t *testing.T) {
 		{"a reconnection", func() { next := watch.NewFake(); source.watches <- next; events.Stop(); events = next }},
 	}
 	for _, step := range signs {
-		clock.Step(webhooks.WatchSilence)
+		clock.Step(snapshot.WatchSilence)
 		if err := health.Ready(nil); err != nil {
 			t.Fatalf("before %s: %v", step.name, err)
 		}
@@ -88,7 +88,7 @@ func TestWatchHealthNoticesASilentWatch(t *testing.T) {
 
 func TestWatchHealthWantsAnswersNotAttempts(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	health := webhooks.NewWatchHealth(clock, time.Minute)
+	health := snapshot.NewWatchHealth(clock, time.Minute)
 	source := &scriptedSource{listErr: make(chan error, 1), watches: make(chan *watch.FakeWatcher, 1)}
 	observed := toolscache.ToListerWatcherWithContext(health.Observe(source, "Namespace"))
 
@@ -115,7 +115,7 @@ func TestStripManagedFieldsKeepsTheRest(t *testing.T) {
 	object.Labels = map[string]string{"team": "x"}
 	object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	for range 2 {
-		got, err := webhooks.StripManagedFields(object)
+		got, err := snapshot.StripManagedFields(object)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestStripManagedFieldsKeepsTheRest(t *testing.T) {
 			t.Errorf("got %+v", ns)
 		}
 	}
-	if got, err := webhooks.StripManagedFields(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
+	if got, err := snapshot.StripManagedFields(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
 		t.Errorf("got %v, %v for something that is no object", got, err)
 	}
 }

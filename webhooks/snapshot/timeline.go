@@ -1,4 +1,4 @@
-package webhooks
+package snapshot
 
 import (
 	"context"
@@ -89,14 +89,14 @@ func (t *Timeline) Check(newest uint64, resourceVersion string) error {
 		return nil //nolint:nilerr // a version that is not a number has no order
 	}
 	if version < newest {
-		return t.report(&RestoredError{Seen: newest, Stored: version})
+		return t.Report(&RestoredError{Seen: newest, Stored: version})
 	}
 	t.See(resourceVersion)
 	return nil
 }
 
-// report tells the process, and returns the error for the request at hand.
-func (t *Timeline) report(err *RestoredError) error {
+// Report tells the process, and returns the error for the request at hand.
+func (t *Timeline) Report(err *RestoredError) error {
 	if t != nil {
 		select {
 		case t.restored <- err:
@@ -176,14 +176,16 @@ func (c *TimelineCheck) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, timelineTimeout)
 	defer cancel()
 	newest := c.timeline.Newest()
-	list := sidecarSetMetadata()
+	list := SidecarSetMetadata()
 	if err := c.live.List(ctx, list, client.Limit(1)); err != nil {
 		return err
 	}
 	return c.timeline.Check(newest, list.ResourceVersion)
 }
 
-func sidecarSetMetadata() *metav1.PartialObjectMetadataList {
+// SidecarSetMetadata returns an empty list of the metadata of SidecarSets, for a
+// client to fill.
+func SidecarSetMetadata() *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
 	return list

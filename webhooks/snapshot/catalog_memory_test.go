@@ -1,4 +1,4 @@
-package webhooks
+package snapshot
 
 import (
 	"encoding/json"

@@ -1,7 +1,7 @@
-// Package match answers which SidecarSets select a Pod. A Catalog is an
-// immutable snapshot of compiled SidecarSets with an index over them, so that
-// the answer costs the same for one SidecarSet and for ten thousand. It knows
-// no client: labels of Namespaces are asked for.
+// Package match answers which SidecarSets select a Pod. A Snapshot holds compiled
+// SidecarSets and an index over them, so that the answer costs the same for one
+// SidecarSet and for ten thousand. The package has no client: its callers supply
+// the labels of Namespaces.
 package match
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 )
 
-// Catalog is a snapshot that any number of goroutines may read at the same time.
-type Catalog struct {
+// Snapshot is immutable. Any number of goroutines may read it at the same time.
+type Snapshot struct {
 	programs   []*inject.Program // by name
 	rules      []rule            // of the program at the same place
 	namespaces map[string]labels.Set
@@ -36,29 +36,29 @@ func namespacePair(name string) pair { return pair{"", name} }
 
 // Build makes a snapshot of Programs, which may come in any order; of several
 // with one name the last counts. It keeps a reference to namespaces, the labels
-// of the Namespaces that are known, which nobody may change afterwards.
-func Build(programs []*inject.Program, namespaces map[string]labels.Set) *Catalog {
-	c := &Catalog{programs: sortedByName(programs), namespaces: namespaces}
-	c.rules = make([]rule, len(c.programs))
-	for i, p := range c.programs {
-		c.rules[i] = newRule(p)
+// of the Namespaces that are known, which the caller must not change afterwards.
+func Build(programs []*inject.Program, namespaces map[string]labels.Set) *Snapshot {
+	s := &Snapshot{programs: sortedByName(programs), namespaces: namespaces}
+	s.rules = make([]rule, len(s.programs))
+	for i, p := range s.programs {
+		s.rules[i] = newRule(p)
 	}
-	c.index()
-	return c
+	s.index()
+	return s
 }
 
 // WithHistory returns the snapshot with the recorded revisions that SidecarSets
 // inject, by name of the SidecarSet. It keeps a reference to history, which
-// nobody may change afterwards.
-func (c *Catalog) WithHistory(history map[string]*inject.Program) *Catalog {
-	with := *c
+// the caller must not change afterwards.
+func (s *Snapshot) WithHistory(history map[string]*inject.Program) *Snapshot {
+	with := *s
 	with.history = history
 	return &with
 }
 
 // History returns the recorded revision that a SidecarSet names for injection;
 // nil if it names none, or one that is not there.
-func (c *Catalog) History(name string) *inject.Program { return c.history[name] }
+func (s *Snapshot) History(name string) *inject.Program { return s.history[name] }
 
 func sortedByName(programs []*inject.Program) []*inject.Program {
 	sorted := slices.Clone(programs)
@@ -74,28 +74,28 @@ func sortedByName(programs []*inject.Program) []*inject.Program {
 }
 
 // Programs returns all SidecarSets in name order. The slice is shared: read it only.
-func (c *Catalog) Programs() []*inject.Program { return c.programs }
+func (s *Snapshot) Programs() []*inject.Program { return s.programs }
 
 // Get returns the SidecarSet of a name.
-func (c *Catalog) Get(name string) (*inject.Program, bool) {
-	i, found := slices.BinarySearchFunc(c.programs, name, func(p *inject.Program, name string) int {
+func (s *Snapshot) Get(name string) (*inject.Program, bool) {
+	i, found := slices.BinarySearchFunc(s.programs, name, func(p *inject.Program, name string) int {
 		return strings.Compare(p.Name(), name)
 	})
 	if !found {
 		return nil, false
 	}
-	return c.programs[i], true
+	return s.programs[i], true
 }
 
 // Has says whether there is a SidecarSet of that name.
-func (c *Catalog) Has(name string) bool {
-	_, found := c.Get(name)
+func (s *Snapshot) Has(name string) bool {
+	_, found := s.Get(name)
 	return found
 }
 
 // NamespaceLabels returns the labels of a Namespace, if this snapshot knows it.
-func (c *Catalog) NamespaceLabels(namespace string) (labels.Set, bool) {
-	set, known := c.namespaces[namespace]
+func (s *Snapshot) NamespaceLabels(namespace string) (labels.Set, bool) {
+	set, known := s.namespaces[namespace]
 	return set, known
 }
 
@@ -115,34 +115,34 @@ type Selection struct {
 // otherwise asks for more of the Namespace than its name. Its error is
 // returned: a failed look-up is never "no match". Where it is nil, the snapshot
 // answers, and a Namespace that the snapshot does not know is an error.
-func (c *Catalog) Select(namespace string, podLabels labels.Set, namespaceLabels func(string) (labels.Set, error)) (Selection, error) {
-	s := search{catalog: c, namespace: namespace, pod: podLabels, ask: namespaceLabels}
+func (s *Snapshot) Select(namespace string, podLabels labels.Set, namespaceLabels func(string) (labels.Set, error)) (Selection, error) {
+	run := search{snapshot: s, namespace: namespace, pod: podLabels, ask: namespaceLabels}
 	for key, value := range podLabels {
-		if err := s.add(c.byLabel[pair{key, value}]); err != nil {
+		if err := run.add(s.byLabel[pair{key, value}]); err != nil {
 			return Selection{}, err
 		}
 	}
-	if err := s.add(c.byLabel[namespacePair(namespace)]); err != nil {
+	if err := run.add(s.byLabel[namespacePair(namespace)]); err != nil {
 		return Selection{}, err
 	}
-	if err := s.add(c.rest); err != nil {
+	if err := run.add(s.rest); err != nil {
 		return Selection{}, err
 	}
-	if len(s.found) == 0 {
-		return Selection{LeftOut: s.leftOut}, nil
+	if len(run.found) == 0 {
+		return Selection{LeftOut: run.leftOut}, nil
 	}
-	slices.Sort(s.found)              // the order of programs is that of names
-	s.found = slices.Compact(s.found) // a Pod that reached us unchecked may have the label ""
-	matched := make([]*inject.Program, len(s.found))
-	for i, at := range s.found {
-		matched[i] = c.programs[at]
+	slices.Sort(run.found)                // the order of programs is that of names
+	run.found = slices.Compact(run.found) // a Pod that reached us unchecked may have the label ""
+	matched := make([]*inject.Program, len(run.found))
+	for i, at := range run.found {
+		matched[i] = s.programs[at]
 	}
-	return Selection{Programs: matched, LeftOut: s.leftOut}, nil
+	return Selection{Programs: matched, LeftOut: run.leftOut}, nil
 }
 
 // search is one run of Select.
 type search struct {
-	catalog   *Catalog
+	snapshot  *Snapshot
 	namespace string
 	pod       labels.Set
 
@@ -157,7 +157,7 @@ type search struct {
 // add checks programs that the index offers and keeps those that match.
 func (s *search) add(offered []int32) error {
 	for _, at := range offered {
-		r := &s.catalog.rules[at]
+		r := &s.snapshot.rules[at]
 		if !r.matchesPod(s.pod) || !r.matchesNamespaceName(s.namespace) {
 			continue
 		}
@@ -181,7 +181,7 @@ func (s *search) readNamespace() error {
 	}
 	ask := s.ask
 	if ask == nil {
-		ask = s.catalog.knownNamespace
+		ask = s.snapshot.knownNamespace
 	}
 	var err error
 	if s.got, err = ask(s.namespace); err != nil {
@@ -193,8 +193,8 @@ func (s *search) readNamespace() error {
 
 var errUnknownNamespace = errors.New("it is not known")
 
-func (c *Catalog) knownNamespace(name string) (labels.Set, error) {
-	set, known := c.namespaces[name]
+func (s *Snapshot) knownNamespace(name string) (labels.Set, error) {
+	set, known := s.namespaces[name]
 	if !known {
 		return nil, errUnknownNamespace
 	}

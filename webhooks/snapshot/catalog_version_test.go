@@ -1,4 +1,4 @@
-package webhooks_test
+package snapshot_test
 
 import (
 	"context"
@@ -14,17 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // stored are the versions of the SidecarSets that the sources hold.
-func (c *fakeCache) stored(t *testing.T) webhooks.Versions {
+func (c *fakeCache) stored(t *testing.T) snapshot.Versions {
 	t.Helper()
 	list, err := c.sets.List(metav1.ListOptions{})
 	if err != nil {
 		t.Fatalf("listing: %v", err)
 	}
-	stored := webhooks.Versions{}
+	stored := snapshot.Versions{}
 	err = meta.EachListItem(list, func(item runtime.Object) error {
 		object, err := meta.Accessor(item)
 		if err != nil {
@@ -40,7 +40,7 @@ func (c *fakeCache) stored(t *testing.T) webhooks.Versions {
 	return stored
 }
 
-func waitFor(t *testing.T, catalog *webhooks.Catalog, stored webhooks.Versions) {
+func waitFor(t *testing.T, catalog *snapshot.Catalog, stored snapshot.Versions) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -49,7 +49,7 @@ func waitFor(t *testing.T, catalog *webhooks.Catalog, stored webhooks.Versions) 
 	}
 }
 
-func programOf(t *testing.T, catalog *webhooks.Catalog, name string) *inject.Program {
+func programOf(t *testing.T, catalog *snapshot.Catalog, name string) *inject.Program {
 	t.Helper()
 	for _, program := range catalog.Current().Programs() {
 		if program.Name() == name {
@@ -83,7 +83,7 @@ func TestCatalogSaysWhatItWaitsFor(t *testing.T) {
 	c := newFakeCache()
 	c.sets.Add(storedSet("a"))
 	c.sets.Add(storedSet("b"))
-	catalog := webhooks.NewCatalog(c, webhooks.CatalogOptions{})
+	catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := catalog.WaitFor(ended, nil); err == nil || !strings.Contains(err.Error(), "there is no snapshot yet") {
@@ -93,19 +93,47 @@ func TestCatalogSaysWhatItWaitsFor(t *testing.T) {
 	stored := c.stored(t)
 	waitFor(t, catalog, stored)
 	tests := map[string]struct {
-		stored webhooks.Versions
+		stored snapshot.Versions
 		want   string
 	}{
-		"a later version": {webhooks.Versions{"a": stored["a"] + 1000, "b": stored["b"]},
+		"a later version": {snapshot.Versions{"a": stored["a"] + 1000, "b": stored["b"]},
 			fmt.Sprintf(`SidecarSet "a" is of resourceVersion %d, which is not known yet`, stored["a"]+1000)},
 		// A list that begins a watch anew comes in any order.
-		"another one, though of an earlier version": {webhooks.Versions{"c": stored["a"]},
+		"another one, though of an earlier version": {snapshot.Versions{"c": stored["a"]},
 			fmt.Sprintf(`SidecarSet "c" is of resourceVersion %d, which is not known yet`, stored["a"])},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			if err := catalog.WaitFor(ended, tc.stored); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestCatalogIsAheadOfARestoredSidecarSet(t *testing.T) {
+	c := newFakeCache()
+	c.sets.Add(storedSet("b"))
+	c.sets.Add(storedSet("a"))
+	c.sets.Modify(again(storedSet("a")))
+	catalog := c.run(t)
+	held := c.stored(t)
+	waitFor(t, catalog, held)
+	version := held["a"]
+	tests := map[string]struct {
+		stored snapshot.Versions
+		list   uint64
+		want   string
+	}{
+		"a list up to the change lacks it":     {snapshot.Versions{"a": version - 1}, version, "a"},
+		"the change came after the list":       {snapshot.Versions{"a": version - 1}, version - 1, ""},
+		"the version that is held is stored":   {snapshot.Versions{"a": version}, version, ""},
+		"a SidecarSet that is new is not held": {snapshot.Versions{"c": version - 1}, version, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got, _ := catalog.Ahead(tc.stored, tc.list); got != tc.want {
+				t.Errorf("%q is ahead, want %q", got, tc.want)
 			}
 		})
 	}

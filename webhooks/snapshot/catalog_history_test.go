@@ -1,22 +1,14 @@
-package webhooks_test
+package snapshot_test
 
 import (
-	"encoding/json"
-	"net/http"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/webhooks"
 )
 
 // storedRevision is a ControllerRevision of SidecarSet a with one container, as
@@ -83,52 +75,4 @@ func TestCatalogCompilesARevisionOnce(t *testing.T) {
 	if history == nil || catalog.Current().History("a") != history {
 		t.Error("the revision was compiled again")
 	}
-}
-
-func TestPodInjectorGivesARecordedRevision(t *testing.T) {
-	set := injecting(t, map[string]any{"customVersion": "v1", "policy": "Partial"})
-	if err := unstructured.SetNestedField(set.Object, "50%", "spec", "updateStrategy", "partition"); err != nil {
-		t.Fatal(err)
-	}
-	current := fixtures.Program(t, set.Object)
-	history, err := inject.CompileRevision(current, storedRevision("a-1", "v1", "side:recorded", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := map[string]struct {
-		draw    float64
-		history map[string]*inject.Program
-		want    string
-	}{
-		"drawn":                   {0.4, map[string]*inject.Program{"a": history}, "side:recorded"},
-		"not drawn":               {0.6, map[string]*inject.Program{"a": history}, "side:v1"},
-		"not drawn and not there": {0.6, nil, "side:v1"},
-		"drawn and not there":     {0.4, nil, `"allowed":false`},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			handler := webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-				Catalog:    func() *match.Catalog { return match.Build([]*inject.Program{current}, nil).WithHistory(tc.history) },
-				Namespaces: &liveNamespaces{},
-				Clock:      clocktesting.NewFakePassiveClock(fixtures.Now),
-				Draw:       func() float64 { return tc.draw },
-			})
-			pod := fixtures.Pod("p").Label("app", "a").Container("app", "app:v1").Obj()
-			w := send(handler, strings.NewReader(string(encode(t, request(pod)))))
-			got := patchOf(t, w.Body.Bytes())
-			if w.Code != http.StatusOK || !strings.Contains(got, tc.want) {
-				t.Errorf("%d, want %s in %s", w.Code, tc.want, got)
-			}
-		})
-	}
-}
-
-// patchOf is the answer with its patch in plain text.
-func patchOf(t *testing.T, body []byte) string {
-	t.Helper()
-	var review struct{ Response struct{ Patch []byte } }
-	if err := json.Unmarshal(body, &review); err != nil {
-		t.Fatal(err)
-	}
-	return string(body) + string(review.Response.Patch)
 }

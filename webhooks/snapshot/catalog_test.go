@@ -1,4 +1,4 @@
-package webhooks_test
+package snapshot_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // source is an API server's list and watch of one kind.
@@ -58,9 +58,9 @@ func (c *fakeCache) GetInformer(ctx context.Context, object client.Object, _ ...
 }
 
 // run starts a Catalog.
-func (c *fakeCache) run(t *testing.T) *webhooks.Catalog {
+func (c *fakeCache) run(t *testing.T) *snapshot.Catalog {
 	t.Helper()
-	catalog := webhooks.NewCatalog(c, webhooks.CatalogOptions{})
+	catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
 	stopped := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { stopped <- catalog.Start(ctx) }()
@@ -99,7 +99,7 @@ func storedNamespace(name string, set map[string]string) *metav1.PartialObjectMe
 }
 
 // selected names the SidecarSets that select a Pod with app=<app>.
-func selected(t *testing.T, catalog *match.Catalog, app string) []string {
+func selected(t *testing.T, catalog *match.Snapshot, app string) []string {
 	t.Helper()
 	selection, err := catalog.Select("default", labels.Set{"app": app}, func(string) (labels.Set, error) { return nil, nil })
 	if err != nil {
@@ -190,7 +190,7 @@ func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 
 func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 	c := newFakeCache()
-	catalog := webhooks.NewCatalog(c, webhooks.CatalogOptions{})
+	catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
 	told := make(chan struct{}, 1)
 	catalog.Notify(told)
 	if catalog.Current() != nil || catalog.Ready(nil) == nil {
@@ -211,7 +211,7 @@ func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 // rebuilds stays far below the number of changes.
 func TestCatalogCoalescesChanges(t *testing.T) {
 	c := newFakeCache()
-	catalog := webhooks.NewCatalog(c, webhooks.CatalogOptions{})
+	catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
 	told := make(chan struct{}, 1)
 	catalog.Notify(told)
 	go func() { _ = catalog.Start(t.Context()) }()
@@ -228,5 +228,20 @@ func TestCatalogCoalescesChanges(t *testing.T) {
 	}, "all SidecarSets")
 	if rebuilds > changes/5 {
 		t.Errorf("%d rebuilds for %d changes", rebuilds, changes)
+	}
+}
+
+// eventually polls until done reports true.
+func eventually(t *testing.T, done func() bool, what string) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		case <-tick.C:
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package webhooks
+package snapshot
 
 import (
 	"context"
@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// shared asks one question on behalf of all requests that need its answer. Of each key one
+// Shared asks one question on behalf of all requests that need its answer. Of each key one
 // is under way at most, and one waits that answers all requests that came meanwhile:
 // only a question that was put after a request came can speak for that request. It keeps
 // no answers. It is safe for concurrent use.
-type shared[K comparable, V any] struct {
+type Shared[K comparable, V any] struct {
 	ask  func(context.Context, K) (V, error) // bounds its own time
 	most int                                 // keys with a question under way
 
@@ -30,12 +30,12 @@ type question[V any] struct {
 // errTooManyQuestions refuses what would have no bound otherwise.
 var errTooManyQuestions = errors.New("too many others are being asked about")
 
-func newShared[K comparable, V any](most int, ask func(context.Context, K) (V, error)) *shared[K, V] {
-	return &shared[K, V]{ask: ask, most: most, next: map[K]*question[V]{}}
+func NewShared[K comparable, V any](most int, ask func(context.Context, K) (V, error)) *Shared[K, V] {
+	return &Shared[K, V]{ask: ask, most: most, next: map[K]*question[V]{}}
 }
 
-// get returns the answer to a question that was put after get was called.
-func (s *shared[K, V]) get(ctx context.Context, key K) (none V, err error) {
+// Get returns the answer to a question that was put after Get was called.
+func (s *Shared[K, V]) Get(ctx context.Context, key K) (none V, err error) {
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
@@ -52,7 +52,7 @@ func (s *shared[K, V]) get(ctx context.Context, key K) (none V, err error) {
 }
 
 // join returns the question that has not been put yet, and sees to it that it is.
-func (s *shared[K, V]) join(ctx context.Context, key K) (*question[V], error) {
+func (s *Shared[K, V]) join(ctx context.Context, key K) (*question[V], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q, underWay := s.next[key]
@@ -71,7 +71,7 @@ func (s *shared[K, V]) join(ctx context.Context, key K) (*question[V], error) {
 }
 
 // run puts questions until no request waits for one.
-func (s *shared[K, V]) run(ctx context.Context, key K) {
+func (s *Shared[K, V]) run(ctx context.Context, key K) {
 	for {
 		s.mu.Lock()
 		q := s.next[key]

@@ -1,4 +1,4 @@
-package webhooks
+package snapshot
 
 import (
 	"context"
@@ -53,7 +53,7 @@ type CatalogOptions struct {
 	Registry prometheus.Registerer
 }
 
-// Catalog keeps a match.Catalog that follows the SidecarSets, Namespaces and
+// Catalog keeps a match.Snapshot that follows the SidecarSets, Namespaces and
 // ControllerRevisions in the manager's cache. It runs on every replica. All its methods are safe for
 // concurrent use, and none of those that read takes a lock or waits.
 type Catalog struct {
@@ -82,7 +82,7 @@ type Catalog struct {
 
 // catalogState is what readers see; nothing in it changes.
 type catalogState struct {
-	catalog  *match.Catalog
+	catalog  *match.Snapshot
 	problems map[string]error
 }
 
@@ -183,7 +183,7 @@ func (*Catalog) NeedLeaderElection() bool { return false }
 
 // Current returns the newest snapshot, which never changes; nil until all
 // SidecarSets and Namespaces have been read.
-func (c *Catalog) Current() *match.Catalog {
+func (c *Catalog) Current() *match.Snapshot {
 	if state := c.state.Load(); state != nil {
 		return state.catalog
 	}
@@ -399,6 +399,10 @@ func (c *Catalog) publish() {
 	c.metrics.unusable.Set(float64(len(problems)))
 	c.metrics.namespaces.Set(float64(len(c.namespaces)))
 }
+
+// Versions are resourceVersions of SidecarSets, by name. One does not stand for
+// another: a watch that begins anew with a list tells of them in any order.
+type Versions map[string]uint64
 
 // maxGone bounds how many deleted SidecarSets are remembered.
 const maxGone = 1000

@@ -1,4 +1,4 @@
-package webhooks
+package snapshot
 
 import (
 	"context"
@@ -37,12 +37,12 @@ func (a *answering) questions() []string {
 func TestSharedPutsEachQuestionAfterItsRequestsCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answering{answers: make(chan int)}
-		s := newShared(8, a.ask)
+		s := NewShared(8, a.ask)
 		var got sync.Map
 		var requests sync.WaitGroup
 		get := func(name string) {
 			requests.Go(func() {
-				answer, err := s.get(t.Context(), "prod")
+				answer, err := s.Get(t.Context(), "prod")
 				got.Store(name, fmt.Sprint(answer, err))
 			})
 			synctest.Wait()
@@ -78,13 +78,13 @@ func TestSharedPutsEachQuestionAfterItsRequestsCame(t *testing.T) {
 func TestSharedIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answering{answers: make(chan int)}
-		s := newShared(2, a.ask)
+		s := NewShared(2, a.ask)
 		var requests sync.WaitGroup
 		for _, key := range []string{"a", "b", "a"} {
-			requests.Go(func() { _, _ = s.get(t.Context(), key) })
+			requests.Go(func() { _, _ = s.Get(t.Context(), key) })
 			synctest.Wait()
 		}
-		if _, err := s.get(t.Context(), "c"); !errors.Is(err, errTooManyQuestions) {
+		if _, err := s.Get(t.Context(), "c"); !errors.Is(err, errTooManyQuestions) {
 			t.Errorf("a third key: %v", err)
 		}
 		for range 3 {
@@ -92,7 +92,7 @@ func TestSharedIsBounded(t *testing.T) {
 		}
 		requests.Wait()
 		synctest.Wait()
-		requests.Go(func() { _, _ = s.get(t.Context(), "c") })
+		requests.Go(func() { _, _ = s.Get(t.Context(), "c") })
 		a.answers <- 1
 		requests.Wait()
 	})
@@ -101,17 +101,17 @@ func TestSharedIsBounded(t *testing.T) {
 func TestSharedLetsGoOfWhoDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answering{answers: make(chan int)}
-		s := newShared(2, a.ask)
+		s := NewShared(2, a.ask)
 		ctx, cancel := context.WithCancel(t.Context())
 		var requests sync.WaitGroup
 		requests.Go(func() {
-			if _, err := s.get(ctx, "a"); !errors.Is(err, context.Canceled) {
+			if _, err := s.Get(ctx, "a"); !errors.Is(err, context.Canceled) {
 				t.Errorf("the one that left: %v", err)
 			}
 		})
 		synctest.Wait()
 		requests.Go(func() {
-			if answer, err := s.get(t.Context(), "a"); answer != 2 || err != nil {
+			if answer, err := s.Get(t.Context(), "a"); answer != 2 || err != nil {
 				t.Errorf("the one that stayed: %d, %v", answer, err)
 			}
 		})

@@ -1,4 +1,4 @@
-package webhooks
+package snapshot
 
 import (
 	"context"
@@ -203,48 +203,4 @@ func (sidecarSetSource) Watch(metav1.ListOptions) (watch.Interface, error) {
 		events.Action(kind, object)
 	}
 	return events, nil
-}
-
-// Pods on the fresh path, and SidecarSets that are checked, are refused until the
-// process has ended.
-func TestFreshRefusesWhatIsOlderThanWhatWasSeen(t *testing.T) {
-	inFreshBubble(t, func(t *testing.T, a *asking) {
-		a.timeline.See("50")
-		a.server.version = "40"
-		done := a.request(t.Context())
-		a.answer("7")
-		if err := <-done; !errors.As(err, new(*RestoredError)) {
-			t.Errorf("a request got %v", err)
-		}
-		if err := a.timeline.said(); err == nil {
-			t.Error("the process goes on")
-		}
-	})
-}
-
-// Other writes have brought the version of lists up again.
-func TestFreshRefusesASidecarSetThatIsOlderThanTheOneItHolds(t *testing.T) {
-	inFreshBubble(t, func(t *testing.T, a *asking) {
-		catalog := NewCatalog(nil, CatalogOptions{})
-		catalog.holds = Versions{"set-a": 30, "gone": 20}
-		a.freshness.catalog = catalog
-		for _, tc := range []struct {
-			list, stored string
-			want         bool
-		}{
-			{"60", "7", true},   // a change of version 30 cannot be missing in a list of version 60
-			{"29", "7", false},  // it came after the list
-			{"60", "30", false}, // it is the one that is stored
-		} {
-			a.timeline = NewTimeline()
-			a.server.version = tc.list
-			done := a.request(t.Context())
-			a.answer(tc.stored)
-			err := a.timeline.said()
-			if got := err != nil; got != tc.want {
-				t.Errorf("a list of version %s with one of %s: %v", tc.list, tc.stored, err)
-			}
-			<-done
-		}
-	})
 }
