@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 const (
@@ -125,7 +126,7 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	}
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
-	if selectsAll(e.Selector) {
+	if selectors.IsEmpty(e.Selector) {
 		errs = append(errs, field.Required(spec.Child("selector"), "it selects no Pod while it is empty"))
 	}
 	// As they were written: the normal ones have their expressions elsewhere.
@@ -138,15 +139,11 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	return e, nil
 }
 
-func selectsAll(s *metav1.LabelSelector) bool {
-	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
-}
-
 // normal is an equal selector whose parts are in one order, so that SidecarSets
 // that say the same share an entry. An empty selector selects everything, as nil
 // does.
 func normal(s *metav1.LabelSelector) *metav1.LabelSelector {
-	if selectsAll(s) {
+	if selectors.IsEmpty(s) {
 		return nil
 	}
 	s = s.DeepCopy()
@@ -194,8 +191,6 @@ func hash(parts ...any) string {
 const (
 	defaultFailurePolicy  = admissionregistrationv1.Fail
 	defaultTimeoutSeconds = 5
-	// MaxTimeoutSeconds is what the API server takes at most.
-	MaxTimeoutSeconds = 30
 )
 
 func failurePolicy(annotations map[string]string) admissionregistrationv1.FailurePolicyType {
@@ -207,7 +202,7 @@ func failurePolicy(annotations map[string]string) admissionregistrationv1.Failur
 
 func timeoutSeconds(annotations map[string]string) int32 {
 	seconds, err := strconv.ParseInt(annotations[appsv1beta1.AnnotationTimeoutSeconds], 10, 32)
-	if err != nil || seconds < 1 || seconds > MaxTimeoutSeconds {
+	if err != nil || seconds < 1 || seconds > appsv1beta1.MaxTimeoutSeconds {
 		return defaultTimeoutSeconds
 	}
 	return int32(seconds)

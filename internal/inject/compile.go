@@ -7,14 +7,13 @@ import (
 	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/defaults"
-	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // compiled holds the parts of a Program that are the same for every Pod.
@@ -130,7 +129,7 @@ func sidecarList(set *appsv1beta1.SidecarSet) []string {
 		names = append(names, set.Spec.Containers[i].Name)
 	}
 	for i := range set.Spec.InitContainers {
-		if restartsAlways(&set.Spec.InitContainers[i]) {
+		if set.Spec.InitContainers[i].IsNative() {
 			names = append(names, set.Spec.InitContainers[i].Name)
 		}
 	}
@@ -153,15 +152,11 @@ func duplicateName(lists ...[]sidecar) string {
 	return ""
 }
 
-func restartsAlways(c *appsv1beta1.SidecarContainer) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
 func metadataRules(entries []appsv1beta1.SidecarSetPatchPodMetadata) []metadataRule {
 	var rules []metadataRule
 	for _, entry := range entries {
 		keys := slices.Sorted(maps.Keys(entry.Annotations))
-		keys = slices.DeleteFunc(keys, podstate.Owned)
+		keys = slices.DeleteFunc(keys, appsv1beta1.OwnsPodAnnotation)
 		if len(keys) > 0 {
 			rules = append(rules, metadataRule{entry.PatchPolicy, keys, entry.Annotations})
 		}
@@ -224,7 +219,7 @@ func (p *Program) compileSelectors() error {
 
 func (p *Program) podSelector() (labels.Selector, error) {
 	s := p.Set.Spec.Selector
-	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+	if selectors.IsEmpty(s) {
 		return nil, p.fieldError("spec.selector", errors.New(
 			"selects no Pods because it is missing or empty; name the Pods with matchLabels or matchExpressions"))
 	}

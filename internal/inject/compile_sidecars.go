@@ -81,7 +81,7 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 // isHot says whether a sidecar becomes two containers. A plain init container
 // ends before anything could take over from it.
 func isHot(c *appsv1beta1.SidecarContainer, list string) bool {
-	return c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade && (list == string(Containers) || restartsAlways(c))
+	return c.IsHotUpgrade() && (list == string(Containers) || c.IsNative())
 }
 
 // maxContainerName is the length of a DNS label, which a container's name is.
@@ -94,9 +94,11 @@ func (p *Program) checkHotUpgrade(c *appsv1beta1.SidecarContainer, field string)
 	case c.UpgradeStrategy.HotUpgradeEmptyImage == "":
 		p.invalid = &InvalidError{p.Name(), field + ".upgradeStrategy.hotUpgradeEmptyImage",
 			"is missing: name the image that the idle container of the hot-upgrade pair runs"}
-	case len(c.Name)+len("-1") > maxContainerName:
-		p.invalid = &InvalidError{p.Name(), field + ".name", fmt.Sprintf(
-			"is too long for a hot upgrade: %q and its sibling may have %d characters at most, so shorten the name", c.Name+"-1", maxContainerName)}
+	default:
+		if working, _ := appsv1beta1.HotUpgradeNames(c.Name); len(working) > maxContainerName {
+			p.invalid = &InvalidError{p.Name(), field + ".name", fmt.Sprintf(
+				"is too long for a hot upgrade: %q and its sibling may have %d characters at most, so shorten the name", working, maxContainerName)}
+		}
 	}
 }
 
@@ -112,7 +114,7 @@ func variants(c *appsv1beta1.SidecarContainer, hot bool) []variant {
 	if !hot {
 		return []variant{{name: c.Name, image: c.Image}}
 	}
-	first, second := c.Name+"-1", c.Name+"-2"
+	first, second := appsv1beta1.HotUpgradeNames(c.Name)
 	idle := c.UpgradeStrategy.HotUpgradeEmptyImage
 	return []variant{{first, c.Image, second, idle}, {second, idle, first, c.Image}}
 }

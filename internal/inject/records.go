@@ -131,7 +131,7 @@ func (c *computation) recordHotUpgrades() {
 			if working == nil {
 				working = podstate.ParseWorking(c.pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
 			}
-			first, second := name+"-1", name+"-2"
+			first, second := appsv1beta1.HotUpgradeNames(name)
 			working[name] = first
 			c.annotate(appsv1beta1.AnnotationVersionPrefix+first, "1")
 			c.annotate(appsv1beta1.AnnotationVersionAltPrefix+first, "0")

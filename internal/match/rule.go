@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // rule is the selectors of one SidecarSet, taken apart.
@@ -39,7 +40,7 @@ func newRule(p *inject.Program) rule {
 	}
 	r := rule{pod: pod}
 	for i := range pod {
-		if isEquality(&pod[i]) {
+		if selectors.IsEquality(&pod[i]) {
 			r.addEquality(pod[i].Key(), pod[i].ValuesUnsorted())
 		}
 	}
@@ -54,7 +55,7 @@ func newRule(p *inject.Program) rule {
 }
 
 func (r *rule) addName(requirement *labels.Requirement) {
-	if isEquality(requirement) {
+	if selectors.IsEquality(requirement) {
 		names := requirement.ValuesUnsorted()
 		r.namespaceNames = append(r.namespaceNames, nameRule{true, names})
 		r.addEquality("", names)
@@ -69,14 +70,6 @@ func (r *rule) addName(requirement *labels.Requirement) {
 	default: // a label selector of the API has no other
 		r.namespaceLabels = append(r.namespaceLabels, *requirement)
 	}
-}
-
-func isEquality(requirement *labels.Requirement) bool {
-	switch requirement.Operator() {
-	case selection.In, selection.Equals, selection.DoubleEquals:
-		return true
-	}
-	return false
 }
 
 // addEquality notes a requirement on a Pod's label, or on its namespace under

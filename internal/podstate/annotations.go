@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // HashEntry is what one SidecarSet records in a Pod's hash annotation.
@@ -293,18 +291,4 @@ func JoinInjectedList(names []string) string {
 	}
 	names = slices.Sorted(slices.Values(names))
 	return strings.Join(slices.Compact(names), ",")
-}
-
-// Owned says whether the operator itself keeps this annotation on Pods, so that
-// nobody else may set it.
-func Owned(key string) bool {
-	switch key {
-	case appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage,
-		appsv1beta1.AnnotationInjectedList, appsv1beta1.AnnotationInPlaceUpdateState,
-		appsv1beta1.AnnotationWorkingHotUpgradeContainer:
-		return true
-	}
-	return strings.HasPrefix(key, appsv1beta1.AnnotationVersionPrefix) ||
-		strings.HasPrefix(key, appsv1beta1.AnnotationVersionAltPrefix) ||
-		strings.HasPrefix(key, "sidecarset.io/")
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // VerbPrivileged is the verb on sidecarsets, cluster-wide, that the author of
@@ -169,7 +170,7 @@ func scope(selector *metav1.LabelSelector, c Cluster) (namespaces []string, clos
 func namesOf(requirements labels.Requirements) (names []string, byName bool) {
 	for i := range requirements {
 		r := &requirements[i]
-		if r.Key() != corev1.LabelMetadataName || !isEquality(r) {
+		if r.Key() != corev1.LabelMetadataName || !selectors.IsEquality(r) {
 			continue
 		}
 		if !byName {
@@ -186,15 +187,7 @@ func namesOf(requirements labels.Requirements) (names []string, byName bool) {
 
 // asksForLabel says whether a requirement keeps namespaces out that say nothing.
 func asksForLabel(r labels.Requirement) bool {
-	return r.Key() != corev1.LabelMetadataName && (isEquality(&r) || r.Operator() == selection.Exists)
-}
-
-func isEquality(r *labels.Requirement) bool {
-	switch r.Operator() {
-	case selection.In, selection.Equals, selection.DoubleEquals:
-		return true
-	}
-	return false
+	return r.Key() != corev1.LabelMetadataName && (selectors.IsEquality(&r) || r.Operator() == selection.Exists)
 }
 
 // Next returns the questions whose answers are still needed, given those so far;

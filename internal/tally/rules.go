@@ -4,8 +4,6 @@ import (
 	"reflect"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -116,7 +114,7 @@ func termsOf(program *inject.Program) terms {
 		t.sidecars = append(t.sidecars, sidecarOf(&set.Spec.Containers[i]))
 	}
 	for i := range set.Spec.InitContainers {
-		if c := &set.Spec.InitContainers[i]; isNative(c) {
+		if c := &set.Spec.InitContainers[i]; c.IsNative() {
 			native := sidecarOf(c)
 			native.native = true
 			t.sidecars = append(t.sidecars, native)
@@ -125,21 +123,15 @@ func termsOf(program *inject.Program) terms {
 	return t
 }
 
-func isNative(c *appsv1beta1.SidecarContainer) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
 func sidecarOf(c *appsv1beta1.SidecarContainer) sidecar {
-	if c.UpgradeStrategy.UpgradeType != appsv1beta1.SidecarContainerHotUpgrade {
-		return sidecar{name: podstate.MakeName(c.Name), containers: []podstate.Name{podstate.MakeName(c.Name)}}
+	s := sidecar{name: podstate.MakeName(c.Name)}
+	for _, name := range c.PodContainerNames() {
+		s.containers = append(s.containers, podstate.MakeName(name))
 	}
-	hot := sidecar{name: podstate.MakeName(c.Name), containers: []podstate.Name{
-		podstate.MakeName(c.Name + "-1"), podstate.MakeName(c.Name + "-2"),
-	}}
-	if image := c.UpgradeStrategy.HotUpgradeEmptyImage; image != "" {
-		hot.emptyImage = podstate.MakeName(image)
+	if image := c.UpgradeStrategy.HotUpgradeEmptyImage; c.IsHotUpgrade() && image != "" {
+		s.emptyImage = podstate.MakeName(image)
 	}
-	return hot
+	return s
 }
 
 func (t terms) equal(other terms) bool {

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entries"
 )
 
 // validateCall checks what the annotations say about calls of the Pod webhook
@@ -24,9 +23,9 @@ func validateCall(annotations map[string]string) field.ErrorList {
 		}
 	}
 	if text, ok := annotations[appsv1beta1.AnnotationTimeoutSeconds]; ok {
-		if seconds, err := strconv.Atoi(text); err != nil || seconds < 1 || seconds > entries.MaxTimeoutSeconds {
+		if seconds, err := strconv.Atoi(text); err != nil || seconds < 1 || seconds > appsv1beta1.MaxTimeoutSeconds {
 			errs = append(errs, field.Invalid(annotationPath(appsv1beta1.AnnotationTimeoutSeconds), text,
-				fmt.Sprintf("must be a whole number of seconds from 1 to %d", entries.MaxTimeoutSeconds)))
+				fmt.Sprintf("must be a whole number of seconds from 1 to %d", appsv1beta1.MaxTimeoutSeconds)))
 		}
 	}
 	return errs

@@ -7,10 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // conflict is something of which two SidecarSets both have a say in one Pod.
@@ -73,7 +76,7 @@ func conflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []c
 			continue
 		}
 		pair := pairing{mine: &set.Spec, theirs: &other.Spec, name: set.Name, with: other.Name, refused: refused}
-		if isNarrower(other.Spec.NamespaceSelector, set.Spec.NamespaceSelector) {
+		if selectors.IsNarrower(other.Spec.NamespaceSelector, set.Spec.NamespaceSelector) {
 			pair.narrower, pair.refused = true, false
 		}
 		found = append(found, pair.containers()...)
@@ -86,14 +89,37 @@ func conflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []c
 // meets reports whether two SidecarSets may select one Pod, and whether the
 // reference notices.
 func meets(a, b *appsv1beta1.SidecarSetSpec) (meet, noticed bool) {
-	if saysNothing(a.Selector) || saysNothing(b.Selector) || !Overlap(a.Selector, b.Selector) {
+	if selectors.IsEmpty(a.Selector) || selectors.IsEmpty(b.Selector) || !selectors.Overlap(a.Selector, b.Selector) {
 		return false, false
 	}
 	noticed = !unseenByReference(a.Selector, b.Selector)
 	if a.NamespaceSelector == nil || b.NamespaceSelector == nil {
 		return true, noticed
 	}
-	return Overlap(a.NamespaceSelector, b.NamespaceSelector), noticed && !unseenByReference(a.NamespaceSelector, b.NamespaceSelector)
+	return selectors.Overlap(a.NamespaceSelector, b.NamespaceSelector), noticed && !unseenByReference(a.NamespaceSelector, b.NamespaceSelector)
+}
+
+// unseenByReference reports whether the reference takes two selectors for
+// disjoint because one asks for a label, of any value, that the other one does
+// not mention with a value. Manifests that it admits must still apply, so what
+// follows from such an overlap is a warning.
+func unseenByReference(a, b *metav1.LabelSelector) bool {
+	return a != nil && b != nil && (asksForUnmentioned(a, b) || asksForUnmentioned(b, a))
+}
+
+func asksForUnmentioned(asking, other *metav1.LabelSelector) bool {
+	return slices.ContainsFunc(asking.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool {
+		return e.Operator == metav1.LabelSelectorOpExists && !mentions(other, e.Key)
+	})
+}
+
+func mentions(selector *metav1.LabelSelector, key string) bool {
+	if _, ok := selector.MatchLabels[key]; ok {
+		return true
+	}
+	return slices.ContainsFunc(selector.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool {
+		return e.Key == key && (e.Operator == metav1.LabelSelectorOpIn || e.Operator == metav1.LabelSelectorOpExists)
+	})
 }
 
 // pairing compares two SidecarSets that may select one Pod.
@@ -130,16 +156,24 @@ func (p pairing) annotationConflict() kindOfConflict {
 	return kindOfConflict{"an annotation of", "in a Pod that both select, " + max(p.name, p.with) + " writes it last"}
 }
 
+// podNames returns the names that a sidecar of one list has in Pods.
+type podNames func(*appsv1beta1.SidecarContainer) []string
+
+var (
+	inInitContainers podNames = (*appsv1beta1.SidecarContainer).PodInitContainerNames
+	inContainers     podNames = (*appsv1beta1.SidecarContainer).PodContainerNames
+)
+
 func (p pairing) containers() []conflict {
-	inits, apps := namesOf(p.theirs.InitContainers, true), namesOf(p.theirs.Containers, false)
-	found := p.inList(p.mine.InitContainers, true, inits, apps, field.NewPath("spec", "initContainers"))
-	return append(found, p.inList(p.mine.Containers, false, apps, inits, field.NewPath("spec", "containers"))...)
+	inits, apps := namesOf(p.theirs.InitContainers, inInitContainers), namesOf(p.theirs.Containers, inContainers)
+	found := p.inList(p.mine.InitContainers, inInitContainers, inits, apps, field.NewPath("spec", "initContainers"))
+	return append(found, p.inList(p.mine.Containers, inContainers, apps, inits, field.NewPath("spec", "containers"))...)
 }
 
 // inList compares the containers of one list with those of the same list and of
 // the other list. The reference compares what users wrote in the same list, and
 // nothing else.
-func (p pairing) inList(mine []appsv1beta1.SidecarContainer, init bool, same, other containerNames, path *field.Path) []conflict {
+func (p pairing) inList(mine []appsv1beta1.SidecarContainer, inPods podNames, same, other containerNames, path *field.Path) []conflict {
 	var found []conflict
 	for i := range mine {
 		c, at := &mine[i], path.Index(i).Child("name")
@@ -147,7 +181,7 @@ func (p pairing) inList(mine []appsv1beta1.SidecarContainer, init bool, same, ot
 			found = append(found, p.conflict(at, c.Name, p.containerConflict(), p.refused))
 			continue
 		}
-		for _, name := range namesInPods(c, init) {
+		for _, name := range inPods(c) {
 			if same.inPods.Has(name) || other.inPods.Has(name) {
 				found = append(found, p.conflict(at, name, p.containerConflict(), false))
 			}
@@ -157,23 +191,16 @@ func (p pairing) inList(mine []appsv1beta1.SidecarContainer, init bool, same, ot
 }
 
 // containerNames are those of one list, as users wrote them and as Pods have
-// them: the containers of a hot upgrade have two names, both derived.
+// them.
 type containerNames struct{ written, inPods sets.Set[string] }
 
-func namesOf(containers []appsv1beta1.SidecarContainer, init bool) containerNames {
+func namesOf(containers []appsv1beta1.SidecarContainer, inPods podNames) containerNames {
 	names := containerNames{sets.New[string](), sets.New[string]()}
 	for i := range containers {
 		names.written.Insert(containers[i].Name)
-		names.inPods.Insert(namesInPods(&containers[i], init)...)
+		names.inPods.Insert(inPods(&containers[i])...)
 	}
 	return names
-}
-
-func namesInPods(c *appsv1beta1.SidecarContainer, init bool) []string {
-	if !isHotUpgrade(c) || init && !isNativeSidecar(c) {
-		return []string{c.Name}
-	}
-	return []string{c.Name + hotUpgradeSuffixes[0], c.Name + hotUpgradeSuffixes[1]}
 }
 
 func (p pairing) volumes() []conflict {

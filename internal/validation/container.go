@@ -24,9 +24,9 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path *field.Path) fiel
 		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
 		errs = append(errs, validateUniqueName(c.Name, names, at.Child("name"))...)
 		errs = append(errs, validateContainer(&c.Container, volumes, at)...)
-		errs = append(errs, validateRestartRules(c.RestartPolicyRules, isNativeSidecar(c), at.Child("restartPolicyRules"))...)
+		errs = append(errs, validateRestartRules(c.RestartPolicyRules, c.IsNative(), at.Child("restartPolicyRules"))...)
 		errs = append(errs, validateInitContainer(c, at)...)
-		errs = append(errs, validateSidecar(c, isNativeSidecar(c), at)...)
+		errs = append(errs, validateSidecar(c, c.IsNative(), at)...)
 	}
 	for i := range spec.Containers {
 		c, at := &spec.Containers[i], path.Child("containers").Index(i)
@@ -62,7 +62,7 @@ var pullPolicies = []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresen
 
 // validateInitContainer checks what only init containers have to obey.
 func validateInitContainer(c *appsv1beta1.SidecarContainer, path *field.Path) field.ErrorList {
-	if isNativeSidecar(c) {
+	if c.IsNative() {
 		return validateProbes(&c.Container, path)
 	}
 	var errs field.ErrorList
@@ -178,8 +178,4 @@ func validateContainersUpdate(containers, old []appsv1beta1.SidecarContainer, pa
 		}
 	}
 	return errs
-}
-
-func isNativeSidecar(c *appsv1beta1.SidecarContainer) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

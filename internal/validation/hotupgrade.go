@@ -10,16 +10,9 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// A container of a hot upgrade is injected twice, under these names.
-var hotUpgradeSuffixes = []string{"-1", "-2"}
-
-func isHotUpgrade(c *appsv1beta1.SidecarContainer) bool {
-	return c.UpgradeStrategy.UpgradeType == appsv1beta1.SidecarContainerHotUpgrade
-}
-
 // validateHotUpgrade refuses a pair of containers that no Pod could have.
 func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path *field.Path) field.ErrorList {
-	if !isHotUpgrade(c) {
+	if !c.IsHotUpgrade() {
 		return nil
 	}
 	at := path.Child("upgradeStrategy", "hotUpgradeEmptyImage")
@@ -27,9 +20,9 @@ func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path *field.Path) field
 	if c.UpgradeStrategy.HotUpgradeEmptyImage == "" {
 		errs[0].Detail = "HotUpgrade injects a second, idle container; name the image that it runs"
 	}
-	if len(c.Name)+len(hotUpgradeSuffixes[0]) > validation.DNS1123LabelMaxLength {
+	if working, _ := appsv1beta1.HotUpgradeNames(c.Name); len(working) > validation.DNS1123LabelMaxLength {
 		errs = append(errs, field.Invalid(path.Child("name"), c.Name, fmt.Sprintf("must be no more than %d characters, since HotUpgrade adds -1 and -2 to it; choose a shorter name",
-			validation.DNS1123LabelMaxLength-len(hotUpgradeSuffixes[0]))))
+			validation.DNS1123LabelMaxLength-(len(working)-len(c.Name)))))
 	}
 	return errs
 }
@@ -40,7 +33,7 @@ func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path *field.Path) field
 func validateHotUpgradeNames(spec *appsv1beta1.SidecarSetSpec, names sets.Set[string], path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; isNativeSidecar(c) {
+		if c := &spec.InitContainers[i]; c.IsNative() {
 			errs = append(errs, validatePairNames(c, names, path.Child("initContainers").Index(i))...)
 		}
 	}
@@ -53,20 +46,20 @@ func validateHotUpgradeNames(spec *appsv1beta1.SidecarSetSpec, names sets.Set[st
 }
 
 func validatePairNames(c *appsv1beta1.SidecarContainer, names sets.Set[string], path *field.Path) field.ErrorList {
-	if !isHotUpgrade(c) {
+	if !c.IsHotUpgrade() {
 		return nil
 	}
 	var errs field.ErrorList
-	for _, suffix := range hotUpgradeSuffixes {
-		if names.Has(c.Name + suffix) {
-			errs = append(errs, field.Invalid(path.Child("name"), c.Name, fmt.Sprintf("HotUpgrade injects it as %s%s, which is another container of this SidecarSet; rename one", c.Name, suffix)))
+	for _, name := range c.PodContainerNames() {
+		if names.Has(name) {
+			errs = append(errs, field.Invalid(path.Child("name"), c.Name, fmt.Sprintf("HotUpgrade injects it as %s, which is another container of this SidecarSet; rename one", name)))
 		}
 	}
 	return errs
 }
 
 func validatePairPorts(c *appsv1beta1.SidecarContainer, path *field.Path) field.ErrorList {
-	if !isHotUpgrade(c) {
+	if !c.IsHotUpgrade() {
 		return nil
 	}
 	var errs field.ErrorList

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // SelectsNothing says why no Pod can be selected, whatever its labels and those
@@ -16,7 +17,7 @@ import (
 // name, which is a label; the excluded ones do not count. Selectors that cannot be
 // compiled are for others to report.
 func SelectsNothing(spec *appsv1beta1.SidecarSetSpec, excludedNamespaces []string) string {
-	if key := contradiction(spec.Selector); key != "" {
+	if key := selectors.Contradiction(spec.Selector); key != "" {
 		return fmt.Sprintf("spec.selector: no Pod can be selected, because what it asks of label %s contradicts itself; correct it", key)
 	}
 	if spec.NamespaceSelector == nil {
@@ -24,7 +25,7 @@ func SelectsNothing(spec *appsv1beta1.SidecarSetSpec, excludedNamespaces []strin
 	}
 	named := spec.NamespaceSelector.DeepCopy()
 	named.MatchExpressions = append(named.MatchExpressions, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpExists})
-	if key := contradiction(named); key != "" {
+	if key := selectors.Contradiction(named); key != "" {
 		return fmt.Sprintf("spec.namespaceSelector: no Namespace can be selected, because what it asks of label %s contradicts itself%s; correct it",
 			key, everyNamespaceHasIt(key))
 	}
@@ -34,7 +35,7 @@ func SelectsNothing(spec *appsv1beta1.SidecarSetSpec, excludedNamespaces []strin
 	named.MatchExpressions = append(named.MatchExpressions, metav1.LabelSelectorRequirement{
 		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: excludedNamespaces,
 	})
-	if contradiction(named) != "" {
+	if selectors.Contradiction(named) != "" {
 		return fmt.Sprintf("spec.namespaceSelector: selects no other Namespaces than those whose Pods are never injected (%s); "+
 			"name others, or have the operator's administrator change the excluded namespaces", strings.Join(slices.Sorted(slices.Values(excludedNamespaces)), ", "))
 	}
@@ -46,20 +47,4 @@ func everyNamespaceHasIt(key string) string {
 		return " or the fact that every Namespace has it"
 	}
 	return ""
-}
-
-// contradiction is the first label, by its key, of which a selector asks what no
-// value and no absence can be; "" if there is none.
-func contradiction(selector *metav1.LabelSelector) string {
-	wanted := make(map[string]*demand)
-	if !collect(selector, wanted) {
-		return ""
-	}
-	first := ""
-	for key, d := range wanted {
-		if !d.satisfiable() && (first == "" || key < first) {
-			first = key
-		}
-	}
-	return first
 }

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/podstate"
 )
 
 func validatePatchPodMetadata(entries []appsv1beta1.SidecarSetPatchPodMetadata, path *field.Path) field.ErrorList {
@@ -31,7 +30,7 @@ func validatePatchAnnotations(annotations map[string]string, seen sets.Set[strin
 	}
 	errs := sorted(apivalidation.ValidateAnnotations(annotations, path))
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if podstate.Owned(key) {
+		if appsv1beta1.OwnsPodAnnotation(key) {
 			errs = append(errs, field.Forbidden(path.Key(key), "the operator itself writes this annotation on Pods; use another key"))
 		}
 		if seen.Has(key) {

@@ -7,6 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // validateSelector refuses an absent selector, one that says nothing, and one
@@ -15,7 +17,7 @@ func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.Er
 	if selector == nil {
 		return field.ErrorList{field.Required(path, "say which Pods to inject, for example matchLabels: {app: web}")}
 	}
-	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+	if selectors.IsEmpty(selector) {
 		return field.ErrorList{field.Invalid(path, selector, "empty selector is not valid; add matchLabels or matchExpressions")}
 	}
 	errs := validateTerms(selector, path)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
 // validateUpdateStrategy checks how running Pods follow; where they do not,
@@ -39,7 +40,7 @@ func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path *field.Path) 
 func validateNoNativeSidecars(spec *appsv1beta1.SidecarSetSpec, path *field.Path) field.ErrorList {
 	var native []string
 	for i := range spec.InitContainers {
-		if isNativeSidecar(&spec.InitContainers[i]) {
+		if spec.InitContainers[i].IsNative() {
 			native = append(native, spec.InitContainers[i].Name)
 		}
 	}
@@ -84,7 +85,7 @@ func validatePriority(p *appsv1beta1.UpdatePriorityStrategy, path *field.Path) f
 }
 
 func validateMatchSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+	if selectors.IsEmpty(selector) {
 		return field.ErrorList{field.Required(path, "say which Pods the weight is about; add matchLabels or matchExpressions")}
 	}
 	return validateSelector(selector, path)

@@ -122,10 +122,10 @@ func (w *warner) initContainer(c *appsv1beta1.SidecarContainer, path *field.Path
 	for _, err := range validateTransferEnv(c.TransferEnv, path.Child("transferEnv")) {
 		w.list = append(w.list, err.Error())
 	}
-	switch native := isNativeSidecar(c); {
+	switch native := c.IsNative(); {
 	case native && c.PodInjectPolicy == appsv1beta1.BeforeAppContainer:
 		w.add(path.Child("podInjectPolicy"), "BeforeAppContainer starts this native sidecar before the app's own init containers; use AfterAppContainer to start it after them")
-	case !native && isHotUpgrade(c):
+	case !native && c.IsHotUpgrade():
 		w.add(path.Child("upgradeStrategy", "upgradeType"), "HotUpgrade has no effect on an init container that ends; remove it or set restartPolicy Always")
 	}
 }

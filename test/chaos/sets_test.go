@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -75,7 +74,7 @@ func create(ctx context.Context, client dynamic.ResourceInterface, set *unstruct
 func applySidecarSet(t *testing.T, namespace, name string) {
 	t.Helper()
 	set := newSet(name, namespace, podLabels(name))
-	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(entries.MaxTimeoutSeconds)})
+	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
 	createSets(t, []*unstructured.Unstructured{set})
 }
 

@@ -42,6 +42,8 @@ const (
 	// AnnotationTimeoutSeconds is how long the API server waits for an answer
 	// before that happens: 1 to 30, 5 by default.
 	AnnotationTimeoutSeconds = "sidecarset.io/timeout-seconds"
+	// MaxTimeoutSeconds is the longest that an API server waits.
+	MaxTimeoutSeconds = 30
 )
 
 // AnnotationEnforce with the value "true" on a SidecarSet has nothing believed that

@@ -1,16 +1,98 @@
-package validation
+package selectors
 
 import (
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
+
+var (
+	overlapKeys   = []string{"a", "b"}
+	overlapValues = []string{"x", "y", "ALL"}
+)
+
+// randomSelector returns a valid selector over few keys and values.
+func randomSelector(r *rand.Rand) *metav1.LabelSelector {
+	s := &metav1.LabelSelector{}
+	if r.IntN(2) == 0 {
+		s.MatchLabels = map[string]string{overlapKeys[r.IntN(2)]: overlapValues[r.IntN(3)]}
+	}
+	operators := []metav1.LabelSelectorOperator{
+		metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist,
+	}
+	for range r.IntN(3) {
+		e := metav1.LabelSelectorRequirement{Key: overlapKeys[r.IntN(2)], Operator: operators[r.IntN(4)]}
+		if e.Operator == metav1.LabelSelectorOpIn || e.Operator == metav1.LabelSelectorOpNotIn {
+			e.Values = overlapValues[:1+r.IntN(3)]
+		}
+		s.MatchExpressions = append(s.MatchExpressions, e)
+	}
+	return s
+}
+
+// everyLabelSet returns all sets over the keys, with one value that no selector
+// names.
+func everyLabelSet() []labels.Set {
+	var all []labels.Set
+	values := append([]string{"", "other"}, overlapValues...)
+	for _, a := range values {
+		for _, b := range values {
+			set := labels.Set{}
+			if a != "" {
+				set["a"] = a
+			}
+			if b != "" {
+				set["b"] = b
+			}
+			all = append(all, set)
+		}
+	}
+	return all
+}
+
+// Two selectors overlap exactly if one of all possible label sets matches both.
+func TestOverlapEqualsASearchOverAllLabelSets(t *testing.T) {
+	all := everyLabelSet()
+	r := rand.New(rand.NewPCG(1, 2))
+	overlapping := 0
+	for range 5000 {
+		a, b := randomSelector(r), randomSelector(r)
+		matchA, err := metav1.LabelSelectorAsSelector(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		matchB, err := metav1.LabelSelectorAsSelector(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := false
+		for _, set := range all {
+			want = want || matchA.Matches(set) && matchB.Matches(set)
+		}
+		if got := Overlap(a, b); got != want {
+			t.Fatalf("Overlap(%s, %s) = %t, want %t", matchA, matchB, got, want)
+		}
+		if want {
+			overlapping++
+		}
+	}
+	if overlapping == 0 || overlapping == 5000 {
+		t.Errorf("%d of 5000 pairs overlap: the generator is one-sided", overlapping)
+	}
+}
+
+func TestOverlapOfNothing(t *testing.T) {
+	some := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "x"}}
+	broken := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	for name, other := range map[string]*metav1.LabelSelector{"no selector (T10)": nil, "a broken one": broken} {
+		if Overlap(some, other) || Overlap(other, some) {
+			t.Errorf("%s overlaps with something", name)
+		}
+	}
+}
 
 // One selector is within another exactly if every label set that it matches is
 // matched by the other.
@@ -88,47 +170,9 @@ func TestNarrowerNamespaces(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := isNarrower(tc.a, tc.b); got != tc.want {
-				t.Errorf("isNarrower(%s, %s) is %v", metav1.FormatLabelSelector(tc.a), metav1.FormatLabelSelector(tc.b), got)
+			if got := IsNarrower(tc.a, tc.b); got != tc.want {
+				t.Errorf("IsNarrower(%s, %s) is %v", metav1.FormatLabelSelector(tc.a), metav1.FormatLabelSelector(tc.b), got)
 			}
 		})
-	}
-}
-
-// A SidecarSet for a few namespaces cannot keep one for more of them from being
-// applied; the other way round it is refused.
-func TestASidecarSetOfFewerNamespacesIsAWarningForTheWiderOne(t *testing.T) {
-	inA := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "tenant-a"}}
-	full := func(medium corev1.StorageMedium) func(*appsv1beta1.SidecarSet) {
-		return func(s *appsv1beta1.SidecarSet) {
-			s.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: "istio-proxy", Image: "i"}}}
-			s.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}}
-			s.Spec.PatchPodMetadata = []appsv1beta1.SidecarSetPatchPodMetadata{{Annotations: map[string]string{"example.com/k": "v"}, PatchPolicy: "Overwrite"}}
-		}
-	}
-	mesh, squat := conflicting("mesh", full("")), conflicting("squat", full("Memory"))
-	squat.Spec.NamespaceSelector = inA
-	if errs := validateConflicts(&mesh, []appsv1beta1.SidecarSet{squat}); len(errs) > 0 {
-		t.Errorf("the wider one is refused: %v", errs)
-	}
-	said := warnAboutConflicts(&mesh, []appsv1beta1.SidecarSet{squat})
-	const remedy = "; rename one of them or keep their selectors apart"
-	for i, consequence := range []string{
-		`spec.containers[0].name: "istio-proxy" is a container of SidecarSet squat as well, in fewer namespaces: a Pod that both select is refused, all others get this one` + remedy,
-		`spec.volumes[0].name: "v" is another volume of SidecarSet squat as well, in fewer namespaces: a Pod that both select gets the volume of mesh` + remedy,
-		`spec.patchPodMetadata[0].annotations[example.com/k]: "example.com/k" is an annotation of SidecarSet squat as well, in fewer namespaces: in a Pod that both select, squat writes it last` + remedy,
-	} {
-		if len(said) != 3 || said[i] != consequence {
-			t.Errorf("warnings are\n%s\nwant among them\n%s", strings.Join(said, "\n"), consequence)
-		}
-	}
-	if errs := validateConflicts(&squat, []appsv1beta1.SidecarSet{mesh}); len(errs) != 3 {
-		t.Errorf("the narrower one beside the wider one: %v, want three refusals", errs)
-	}
-	if refusing := Refusing(&squat, []appsv1beta1.SidecarSet{mesh}); len(refusing) != 1 || refusing[0] != "mesh" {
-		t.Errorf("refused because of %v, want mesh", refusing)
-	}
-	if refusing := Refusing(&mesh, []appsv1beta1.SidecarSet{squat}); len(refusing) > 0 {
-		t.Errorf("refused because of %v", refusing)
 	}
 }

@@ -1,26 +1,69 @@
-package validation
+// Package selectors knows what label selectors mean to each other: whether two
+// overlap, and whether one can match at all. It never looks at a Pod or a Namespace;
+// package match does.
+package selectors
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
+
+// IsEmpty reports whether a selector is absent or has no terms. As a SidecarSet's
+// selector it selects no Pod, and as its namespaceSelector every Namespace.
+func IsEmpty(selector *metav1.LabelSelector) bool {
+	return selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0
+}
+
+// IsEquality reports whether a requirement names the values that it accepts.
+func IsEquality(requirement *labels.Requirement) bool {
+	switch requirement.Operator() {
+	case selection.In, selection.Equals, selection.DoubleEquals:
+		return true
+	}
+	return false
+}
+
+// Contradiction returns the first label, by its key, of which a selector demands what
+// neither a value nor its absence can meet; "" if there is none. It returns "" for a
+// selector that cannot be compiled.
+func Contradiction(selector *metav1.LabelSelector) string {
+	wanted := make(map[string]*demand)
+	if !collect(selector, wanted) {
+		return ""
+	}
+	first := ""
+	for key, d := range wanted {
+		if !d.satisfiable() && (first == "" || key < first) {
+			first = key
+		}
+	}
+	return first
+}
 
 // Overlap reports whether some set of labels matches both selectors. A nil
 // selector and one that cannot be compiled match nothing; an empty one matches
 // everything.
 func Overlap(a, b *metav1.LabelSelector) bool {
 	wanted := make(map[string]*demand)
-	return collect(a, wanted) && collect(b, wanted) && satisfiable(wanted)
+	if !collect(a, wanted) || !collect(b, wanted) {
+		return false
+	}
+	for _, d := range wanted {
+		if !d.satisfiable() {
+			return false
+		}
+	}
+	return true
 }
 
-// isNarrower reports whether a selector of namespaces selects fewer than another
-// one, of all that there may ever be. One that names its namespaces is narrower
-// than one that does not: names are what tenants have, and labels to leave some
-// namespaces out are an administrator's.
-func isNarrower(a, b *metav1.LabelSelector) bool {
+// IsNarrower reports whether selector a of Namespaces selects fewer than b, of all
+// Namespaces that there may ever be. A selector that names its Namespaces is narrower
+// than one that does not: tenants name Namespaces, and administrators leave some out
+// by labels.
+func IsNarrower(a, b *metav1.LabelSelector) bool {
 	all := &metav1.LabelSelector{}
 	if a == nil {
 		a = all
@@ -39,7 +82,7 @@ func isNarrower(a, b *metav1.LabelSelector) bool {
 	return isWithin(a, b) && !isWithin(b, a)
 }
 
-// namedBy are the namespaces that a selector confines itself to by name, and
+// namedBy returns the Namespaces to which a selector confines itself by name, and
 // whether it does.
 func namedBy(selector *metav1.LabelSelector) (names sets.Set[string], named bool) {
 	wanted := make(map[string]*demand)
@@ -53,8 +96,8 @@ func namedBy(selector *metav1.LabelSelector) (names sets.Set[string], named bool
 	return d.among.Difference(d.except), true
 }
 
-// isWithin reports whether every set of labels that matches a matches b. Something
-// has to match a.
+// isWithin reports whether every set of labels that matches a matches b. At least
+// one set has to match a.
 func isWithin(a, b *metav1.LabelSelector) bool {
 	ofA, ofB := make(map[string]*demand), make(map[string]*demand)
 	if !collect(a, ofA) || !collect(b, ofB) {
@@ -83,20 +126,11 @@ func (d *demand) isWithin(other *demand) bool {
 	return (other.among == nil || other.among.IsSuperset(allowed)) && !other.except.HasAny(allowed.UnsortedList()...)
 }
 
-// demand is what selectors say about one label.
+// demand is what selectors require of one label.
 type demand struct {
 	present, absent bool
 	among           sets.Set[string] // nil: any value
 	except          sets.Set[string]
-}
-
-func satisfiable(wanted map[string]*demand) bool {
-	for _, d := range wanted {
-		if !d.satisfiable() {
-			return false
-		}
-	}
-	return true
 }
 
 func (d *demand) satisfiable() bool {
@@ -141,32 +175,4 @@ func (d *demand) oneOf(values ...string) {
 		return
 	}
 	d.among = d.among.Intersection(sets.New(values...))
-}
-
-// unseenByReference reports whether the reference takes two selectors for
-// disjoint because one asks for a label, of any value, that the other one does
-// not mention with a value. Manifests that it admits must still apply, so what
-// follows from such an overlap is a warning.
-func unseenByReference(a, b *metav1.LabelSelector) bool {
-	return a != nil && b != nil && (asksForUnmentioned(a, b) || asksForUnmentioned(b, a))
-}
-
-func asksForUnmentioned(asking, other *metav1.LabelSelector) bool {
-	return slices.ContainsFunc(asking.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool {
-		return e.Operator == metav1.LabelSelectorOpExists && !mentions(other, e.Key)
-	})
-}
-
-func mentions(selector *metav1.LabelSelector, key string) bool {
-	if _, ok := selector.MatchLabels[key]; ok {
-		return true
-	}
-	return slices.ContainsFunc(selector.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool {
-		return e.Key == key && (e.Operator == metav1.LabelSelectorOpIn || e.Operator == metav1.LabelSelectorOpExists)
-	})
-}
-
-// saysNothing reports whether a SidecarSet's selector selects no Pod at all.
-func saysNothing(selector *metav1.LabelSelector) bool {
-	return selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0
 }
