@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // barrierReview is what decides about a barrier probe.
@@ -28,9 +29,6 @@ type barrierReview struct {
 	}
 }
 
-// maxBarrierBytes is far more than a probe has.
-const maxBarrierBytes = 256 << 10
-
 // answerBarrier tells the creator of a barrier probe by which serial of a
 // configuration the API server called: it is in the path, and goes into an
 // annotation. Anything else is allowed as it is. See package propagation.
@@ -39,20 +37,20 @@ func answerBarrier(w http.ResponseWriter, r *http.Request) {
 	// SidecarSet: kept open for their 90 s, they would crowd out those for Pods.
 	w.Header().Set("Connection", "close")
 	configuration, serial, ok := propagation.ParseBarrierPath(r.URL.Path)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBarrierBytes))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, server.MaxBarrierBytes))
 	if err != nil {
-		writeFailure(w, failure{code: http.StatusBadRequest, message: "reading the request body: " + err.Error()})
+		server.WriteRefusal(w, server.Refusal{Code: http.StatusBadRequest, Message: "reading the request body: " + err.Error()})
 		return
 	}
 	var review barrierReview
 	if err := json.Unmarshal(body, &review); err != nil || review.Request.UID == "" {
-		writeFailure(w, failure{code: http.StatusBadRequest, message: "the body is no AdmissionReview with a request"})
+		server.WriteRefusal(w, server.Refusal{Code: http.StatusBadRequest, Message: "the body is no AdmissionReview with a request"})
 		return
 	}
 	request := &review.Request
 	if !ok || !request.DryRun || request.Operation != admissionv1.Create || request.Resource.Resource != "configmaps" ||
 		request.Object.Metadata.Labels[propagation.LabelBarrier] != configuration {
-		writeAllowed(w, string(request.UID))
+		server.WriteAllowed(w, string(request.UID))
 		return
 	}
 	writeReview(w, request.UID, barrierPatch(request.Object.Metadata.Annotations, serial))
@@ -72,7 +70,7 @@ func barrierPatch(annotations map[string]string, serial int64) []jsonpatch.Opera
 func writeReview(w http.ResponseWriter, uid types.UID, operations []jsonpatch.Operation) {
 	patch, err := json.Marshal(operations)
 	if err != nil {
-		writeFailure(w, failure{code: http.StatusInternalServerError, message: "encoding the answer: " + err.Error()})
+		server.WriteRefusal(w, server.Refusal{Code: http.StatusInternalServerError, Message: "encoding the answer: " + err.Error()})
 		return
 	}
 	answer, err := json.Marshal(admissionv1.AdmissionReview{
@@ -80,7 +78,7 @@ func writeReview(w http.ResponseWriter, uid types.UID, operations []jsonpatch.Op
 		Response: &admissionv1.AdmissionResponse{UID: uid, Allowed: true, Patch: patch, PatchType: new(admissionv1.PatchTypeJSONPatch)},
 	})
 	if err != nil {
-		writeFailure(w, failure{code: http.StatusInternalServerError, message: "encoding the answer: " + err.Error()})
+		server.WriteRefusal(w, server.Refusal{Code: http.StatusInternalServerError, Message: "encoding the answer: " + err.Error()})
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

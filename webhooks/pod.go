@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"mime"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +20,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // PodInjectorOptions is what a PodInjector needs.
@@ -144,6 +145,9 @@ type admission struct {
 	problem    error             // why we could not tell whether any does
 }
 
+// maxPooledBytes is the longest buffer that is kept for other requests.
+const maxPooledBytes = 256 << 10
+
 // release makes the admission ready for another request. Nothing of this one
 // may be in use.
 func (a *admission) release() {
@@ -171,7 +175,7 @@ func (a *admission) answer(w http.ResponseWriter, r *http.Request) admissionResu
 	case a.abandoned():
 		return a.giveUp(w)
 	case err != nil && a.rev.uid == "":
-		return a.fail(w, resultInvalid, failure{code: http.StatusBadRequest, message: malformed(err)})
+		return a.fail(w, resultInvalid, server.Refusal{Code: http.StatusBadRequest, Message: malformed(err)})
 	case err != nil:
 		return a.deny(w, resultInvalid, http.StatusBadRequest, malformed(err))
 	case a.problem != nil:
@@ -203,7 +207,7 @@ func (a *admission) inject(w http.ResponseWriter) admissionResult {
 	case plan.Empty():
 		return a.leave(w, plan)
 	}
-	writePatch(w, a.rev.uid, plan)
+	server.WritePatch(w, a.rev.uid, plan.AppendPatch, auditValue(plan.Injected))
 	return resultInjected
 }
 
@@ -233,24 +237,24 @@ func (a *admission) candidates() []inject.Candidate {
 func (a *admission) receive(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return failure{code: http.StatusMethodNotAllowed, message: "an AdmissionReview has to be sent by POST, not " + r.Method}
+		return server.Refusal{Code: http.StatusMethodNotAllowed, Message: "an AdmissionReview has to be sent by POST, not " + r.Method}
 	}
-	if !isJSON(r.Header.Get("Content-Type")) {
-		return failure{code: http.StatusUnsupportedMediaType, message: "an AdmissionReview has to have Content-Type application/json"}
+	if !server.IsJSON(r.Header.Get("Content-Type")) {
+		return server.Refusal{Code: http.StatusUnsupportedMediaType, Message: "an AdmissionReview has to have Content-Type application/json"}
 	}
-	if held, ok := r.Body.(*heldBody); ok {
-		a.document = held.data
+	if held, ok := server.Held(r); ok {
+		a.document = held
 		return a.notEmpty()
 	}
 	// The length is the client's word: believe it up to a usual size.
 	a.body.Grow(int(min(max(r.ContentLength, 0), 64<<10)) + bytes.MinRead)
-	_, err := a.body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxAdmissionBytes))
+	_, err := a.body.ReadFrom(http.MaxBytesReader(w, r.Body, server.MaxAdmissionBytes))
 	var tooLong *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLong):
-		return tooLarge(tooLong.Limit)
+		return server.TooLarge(tooLong.Limit)
 	case err != nil:
-		return failure{code: http.StatusBadRequest, message: "reading the request body: " + err.Error()}
+		return server.Refusal{Code: http.StatusBadRequest, Message: "reading the request body: " + err.Error()}
 	}
 	a.document = a.body.Bytes()
 	return a.notEmpty()
@@ -258,18 +262,9 @@ func (a *admission) receive(w http.ResponseWriter, r *http.Request) error {
 
 func (a *admission) notEmpty() error {
 	if len(a.document) == 0 {
-		return failure{code: http.StatusBadRequest, message: "the request body is empty"}
+		return server.Refusal{Code: http.StatusBadRequest, Message: "the request body is empty"}
 	}
 	return nil
-}
-
-func isJSON(contentType string) bool {
-	const want = "application/json"
-	if contentType == want {
-		return true
-	}
-	mediaType, _, err := mime.ParseMediaType(contentType)
-	return err == nil && mediaType == want
 }
 
 // concerns implements podJudge: only Pods being created concern us.
@@ -283,8 +278,8 @@ func (a *admission) concerns(rev *review) bool {
 func (a *admission) selects(rev *review) bool {
 	if a.fresh {
 		if err := a.injector.fresh(a.ctx); err != nil {
-			a.problem = failure{code: http.StatusServiceUnavailable, retryAfter: 1,
-				message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
+			a.problem = server.Refusal{Code: http.StatusServiceUnavailable, RetryAfter: 1,
+				Message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
 			return false
 		}
 	}
@@ -293,8 +288,8 @@ func (a *admission) selects(rev *review) bool {
 	}
 	a.catalog = a.injector.catalog()
 	if a.catalog == nil {
-		a.problem = failure{code: http.StatusServiceUnavailable, retryAfter: 1,
-			message: "this replica of the operator has not read all SidecarSets yet; try again in a moment"}
+		a.problem = server.Refusal{Code: http.StatusServiceUnavailable, RetryAfter: 1,
+			Message: "this replica of the operator has not read all SidecarSets yet; try again in a moment"}
 		return false
 	}
 	selection, err := a.catalog.Select(rev.namespace, rev.pod.Labels, a.namespaceLabels)
@@ -304,8 +299,8 @@ func (a *admission) selects(rev *review) bool {
 		selection, err = a.catalog.Select(rev.namespace, rev.pod.Labels, a.liveNamespaceLabels)
 	}
 	if err != nil {
-		a.problem = failure{code: http.StatusServiceUnavailable, retryAfter: 1,
-			message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
+		a.problem = server.Refusal{Code: http.StatusServiceUnavailable, RetryAfter: 1,
+			Message: fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", rev.podName(), err)}
 		return false
 	}
 	a.programs = selection.Programs
@@ -342,7 +337,7 @@ func (a *admission) abandoned() bool { return a.ctx.Err() != nil }
 
 // giveUp ends a request that the client has abandoned.
 func (a *admission) giveUp(w http.ResponseWriter) admissionResult {
-	return a.fail(w, resultAbandoned, failure{code: http.StatusServiceUnavailable, message: "the client did not wait for the answer"})
+	return a.fail(w, resultAbandoned, server.Refusal{Code: http.StatusServiceUnavailable, Message: "the client did not wait for the answer"})
 }
 
 // malformed says what is wrong with a request, at a length that fits a log: it
@@ -359,7 +354,7 @@ func malformed(err error) string {
 // fail answers without a decision. What others send us is their problem and
 // logged on request only; what keeps us from deciding is ours.
 func (a *admission) fail(w http.ResponseWriter, result admissionResult, err error) admissionResult {
-	answer := failure{code: http.StatusInternalServerError, message: err.Error()}
+	answer := server.Refusal{Code: http.StatusInternalServerError, Message: err.Error()}
 	_ = errors.As(err, &answer)
 	logger := logf.FromContext(a.ctx)
 	switch result {
@@ -369,8 +364,8 @@ func (a *admission) fail(w http.ResponseWriter, result admissionResult, err erro
 	case resultAbandoned:
 		logger = logger.V(1)
 	}
-	logger.Info("Could not answer an AdmissionReview", "code", answer.code, "reason", answer.message)
-	writeFailure(w, answer)
+	logger.Info("Could not answer an AdmissionReview", "code", answer.Code, "reason", answer.Message)
+	server.WriteRefusal(w, answer)
 	return result
 }
 
@@ -380,7 +375,7 @@ func (a *admission) deny(w http.ResponseWriter, result admissionResult, code int
 		w.Header().Set("Connection", "close")
 	}
 	logf.FromContext(a.ctx).V(1).Info("Denied a Pod", "Pod", a.rev.podName(), "code", code, "reason", message)
-	writeDenied(w, a.rev.uid, code, message)
+	server.WriteDenied(w, a.rev.uid, code, message)
 	return result
 }
 
@@ -389,7 +384,7 @@ func (a *admission) allow(w http.ResponseWriter, result admissionResult) admissi
 	if logger := logf.FromContext(a.ctx).V(1); logger.Enabled() {
 		logger.Info("Left a Pod alone", "Pod", a.rev.podName(), "result", string(result))
 	}
-	writeAllowed(w, a.rev.uid)
+	server.WriteAllowed(w, a.rev.uid)
 	return result
 }
 
@@ -400,6 +395,15 @@ func (a *admission) leave(w http.ResponseWriter, plan inject.Plan) admissionResu
 			logger.Info("Skipped a SidecarSet", "Pod", a.rev.podName(), "SidecarSet", skip.SidecarSet, "reason", string(skip.Reason))
 		}
 	}
-	writeAllowed(w, a.rev.uid)
+	server.WriteAllowed(w, a.rev.uid)
 	return resultUnchanged
+}
+
+// auditValue keeps audit events small, however many SidecarSets there are.
+func auditValue(names []string) string {
+	const most = 20 // times 253 bytes: 5 KB
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ","), len(names)-most)
+	}
+	return strings.Join(names, ",")
 }

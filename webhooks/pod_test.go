@@ -22,6 +22,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // liveNamespaces is the API server's answer to reads of Namespaces.
@@ -308,7 +309,7 @@ func TestPodInjectorRefusesRequestsThatAreNone(t *testing.T) {
 		"another content type": {with(post(valid), func(r *http.Request) { r.Header.Set("Content-Type", "application/yaml") }), 415,
 			"application/json"},
 		"no content type":            {with(post(valid), func(r *http.Request) { r.Header.Del("Content-Type") }), 415, "application/json"},
-		"a body that is too long":    {post(strings.Repeat(" ", webhooks.MaxAdmissionBytes) + valid), 413, "longer than 7340032 bytes"},
+		"a body that is too long":    {post(strings.Repeat(" ", server.MaxAdmissionBytes) + valid), 413, "longer than 7340032 bytes"},
 		"a body that breaks off":     {with(post(""), func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)) }), 400, "reading the request body"},
 		"no body":                    {post(""), 400, "body is empty"},
 		"no JSON":                    {post("hello"), 400, "malformed AdmissionReview"},

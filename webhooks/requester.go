@@ -20,6 +20,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/requester"
 	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // RequesterMode says what happens to a SidecarSet whose author could not create
@@ -124,7 +125,7 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 	defer cancel()
 	catalog := c.Catalog()
 	if catalog == nil {
-		return nil, failure{code: http.StatusServiceUnavailable, message: "this replica of the operator has not read all Namespaces yet"}
+		return nil, server.Refusal{Code: http.StatusServiceUnavailable, Message: "this replica of the operator has not read all Namespaces yet"}
 	}
 	demand, err := c.demand(ctx, catalog, hub)
 	if err != nil {

@@ -1,13 +1,14 @@
-// Package webhooks answers the API server: it injects sidecars into Pods,
-// defaults and validates SidecarSets, and converts them between versions. It
-// knows HTTP, TLS and informers; every decision is made in internal/.
+// Package webhooks answers the API server: it injects sidecars into Pods, and
+// defaults and validates SidecarSets. It knows HTTP and informers; every decision
+// is made in internal/. Its rooms are server, which bounds and serves requests,
+// ports, by which it listens, and conversion, which converts SidecarSets.
 //
-// To follow one Pod: Setup (setup.go) registers the handler; Server (server.go)
-// bounds and serves the request; PodInjector (pod.go) reads it with a
+// To follow one Pod: Setup (setup.go) registers the handler with the server;
+// PodInjector (pod.go) reads the request with a
 // reviewReader (review.go, which is the only user of reader.go and with it of a
 // JSON decoder), asks the snapshot (webhooks/snapshot, from informers to
 // match.Snapshot) which SidecarSets select the Pod, lets inject.Compute decide,
-// and writes the answer (answer.go).
+// and writes the answer (server/answer.go).
 package webhooks
 
 import (
@@ -23,6 +24,8 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/webhooks/conversion"
+	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -68,16 +71,16 @@ type Options struct {
 	PatchPodMetadataAllowed bool
 }
 
-// Setup serves all webhooks on server, and adds the server and its readiness to
+// Setup serves all webhooks on s, and adds the server and its readiness to
 // the manager. leave has the leader not wait for this process any more; it is for
 // one that ends without its manager.
-func Setup(mgr ctrl.Manager, server *Server, o Options) (leave func(context.Context) error, err error) {
+func Setup(mgr ctrl.Manager, s *server.Server, o Options) (leave func(context.Context) error, err error) {
 	live := mgr.GetAPIReader()
-	instrumented := instrument(metrics.Registry)
+	instrumented := server.Instrumented(metrics.Registry)
 
-	server.Instrument(metrics.Registry)
+	s.Instrument(metrics.Registry)
 	fresh := newFreshness(live, o.Catalog, o.Timeline)
-	publisher := newPublisher(mgr, server, o, fresh.ensure)
+	publisher := newPublisher(mgr, s, o, fresh.ensure)
 	pods := NewPodInjector(PodInjectorOptions{
 		Catalog:            o.Catalog.Current,
 		Fresh:              fresh.ensure,
@@ -87,16 +90,16 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) (leave func(context.Cont
 		Rival:              o.Rival,
 		Registry:           metrics.Registry,
 	})
-	server.RegisterIn(GroupPods, PathPods, pods)
-	server.RegisterIn(GroupPods, PathPodsFresh, pods.Fresh())
-	server.RegisterIn(GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
+	s.RegisterIn(server.GroupPods, PathPods, pods)
+	s.RegisterIn(server.GroupPods, PathPodsFresh, pods.Fresh())
+	s.RegisterIn(server.GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
 	minor, err := serverMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
 	bound := newValueBound()
-	server.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, bound.before(NewSidecarSetDefaulter())))
-	server.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, bound.before(NewSidecarSetValidator(SidecarSetValidatorOptions{
+	s.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, bound.before(NewSidecarSetDefaulter())))
+	s.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, bound.before(NewSidecarSetValidator(SidecarSetValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Snapshot, error) {
 			err := fresh.ensure(ctx)
 			return o.Catalog.Current(), err
@@ -116,23 +119,23 @@ func Setup(mgr ctrl.Manager, server *Server, o Options) (leave func(context.Cont
 			Registry:           metrics.Registry,
 		}),
 	}))))
-	convert := NewConversionHandler(mgr.GetLogger().WithName("convert"))
-	server.RegisterIn(GroupConversions, PathConvert, instrumented(PathConvert, convert))
+	convert := conversion.NewHandler(mgr.GetLogger().WithName("convert"))
+	s.RegisterIn(server.GroupConversions, PathConvert, instrumented(PathConvert, convert))
 
-	if err := mgr.Add(server); err != nil {
+	if err := mgr.Add(s); err != nil {
 		return nil, fmt.Errorf("adding the webhook server: %w", err)
 	}
 	if err := mgr.Add(publisher); err != nil {
 		return nil, fmt.Errorf("adding the publisher: %w", err)
 	}
-	for name, check := range map[string]healthz.Checker{"webhook": server.Ready, "webhook-listener": server.StartedChecker()} {
+	for name, check := range map[string]healthz.Checker{"webhook": s.Ready, "webhook-listener": s.StartedChecker()} {
 		o.AddReadiness(name, check)
 	}
 	return publisher.Leave, nil
 }
 
 // newPublisher returns what tells the leader that this replica answers Pods.
-func newPublisher(mgr ctrl.Manager, server *Server, o Options, catchUp func(context.Context) error) *Publisher {
+func newPublisher(mgr ctrl.Manager, s *server.Server, o Options, catchUp func(context.Context) error) *Publisher {
 	changed := make(chan struct{}, 1)
 	o.Catalog.Notify(changed)
 	return NewPublisher(PublisherOptions{
@@ -141,7 +144,7 @@ func newPublisher(mgr ctrl.Manager, server *Server, o Options, catchUp func(cont
 		Writer:    mgr.GetClient(),
 		Observed:  o.Catalog.Observed,
 		Changed:   changed,
-		Ready:     append(slices.Clone(o.Ready), o.Catalog.Ready, server.Ready, server.StartedChecker()),
+		Ready:     append(slices.Clone(o.Ready), o.Catalog.Ready, s.Ready, s.StartedChecker()),
 		CatchUp:   catchUp,
 		Registry:  metrics.Registry,
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/sidecarset/operator/webhooks/server"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -48,7 +49,7 @@ func newValueBound() *valueBound { return &valueBound{semaphore.NewWeighted(maxW
 // otherwise.
 func (b *valueBound) before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		document, err := wholeBody(w, r, MaxAdmissionBytes)
+		document, err := server.WholeBody(w, r, server.MaxAdmissionBytes)
 		if err != nil {
 			refuseReview(w, "", err)
 			return
@@ -62,7 +63,7 @@ func (b *valueBound) before(next http.Handler) http.Handler {
 		ctx, cancel := context.WithTimeout(r.Context(), weightPatience)
 		defer cancel()
 		if b.weights.Acquire(ctx, weight) != nil {
-			writeFailure(w, tooMany("it is busy with large reviews"))
+			server.WriteRefusal(w, server.TooMany("it is busy with large reviews"))
 			return
 		}
 		defer b.weights.Release(weight)
@@ -75,32 +76,13 @@ func (b *valueBound) before(next http.Handler) http.Handler {
 func refuseReview(w http.ResponseWriter, uid string, err error) {
 	var tooMuch *tooMuchError
 	if errors.As(err, &tooMuch) && uid != "" {
-		writeDenied(w, uid, http.StatusRequestEntityTooLarge, tooMuch.Error())
+		server.WriteDenied(w, uid, http.StatusRequestEntityTooLarge, tooMuch.Error())
 		return
 	}
-	answer := failure{code: http.StatusBadRequest, message: malformed(err)}
+	answer := server.Refusal{Code: http.StatusBadRequest, Message: malformed(err)}
 	_ = errors.As(err, &answer) // keeps answer, unless err is one
 	w.Header().Set("Connection", "close")
-	writeFailure(w, answer)
-}
-
-// wholeBody is the body of a request, which a gate has read already, or has not.
-func wholeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if held, ok := r.Body.(*heldBody); ok {
-		return held.data, nil
-	}
-	if r.ContentLength > limit {
-		return nil, tooLarge(limit)
-	}
-	document, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLong *http.MaxBytesError
-	if errors.As(err, &tooLong) {
-		return nil, tooLarge(tooLong.Limit)
-	}
-	if err != nil {
-		return nil, failure{code: http.StatusBadRequest, message: "reading the request body: " + err.Error()}
-	}
-	return document, nil
+	server.WriteRefusal(w, answer)
 }
 
 // census is what a review holds.

@@ -11,7 +11,7 @@ import (
 
 // leastMemory is what the Go runtime may use before it collects garbage more
 // often than usual. Under attack more than that is alive: by what webhooks bound,
-// the whole process stays below 256 MiB (webhooks/gate.go, webhooks/values.go).
+// the whole process stays below 256 MiB (webhooks/server/gate.go, webhooks/values.go).
 const leastMemory = 72 << 20
 
 // boundGarbage makes the runtime collect garbage sooner while there is a lot of

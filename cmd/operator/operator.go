@@ -28,6 +28,7 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/ports"
+	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -71,7 +72,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return err
 	}
-	server := webhooks.NewServer(serverOptions)
+	webhookServer := server.New(serverOptions)
 
 	mgr, err := ctrl.NewManager(config, o.manager(watches))
 	if err != nil {
@@ -107,7 +108,7 @@ func Run(ctx context.Context, version string, o Options) error {
 		}
 	}
 	if o.answersWebhooks() {
-		if err := parts.addWebhooks(server); err != nil {
+		if err := parts.addWebhooks(webhookServer); err != nil {
 			return err
 		}
 	}
@@ -125,7 +126,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	go func() { stopped <- mgr.Start(running) }()
 	select {
 	case err = <-stopped:
-		server.Wait() // the server bounds how long it drains
+		webhookServer.Wait() // the server bounds how long it drains
 		return err
 	case err = <-timeline.Restored():
 		// The snapshot is of a state that no longer exists: end without draining.
@@ -182,7 +183,7 @@ func (p *parts) addControllers() error {
 	})
 }
 
-func (p *parts) addWebhooks(server *webhooks.Server) error {
+func (p *parts) addWebhooks(webhookServer *server.Server) error {
 	o := p.options
 	setup := webhooks.Options{
 		Catalog:                 p.catalog,
@@ -201,7 +202,7 @@ func (p *parts) addWebhooks(server *webhooks.Server) error {
 	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
 		setup.Widener = p.podWebhooks
 	}
-	leave, err := webhooks.Setup(p.mgr, server, setup)
+	leave, err := webhooks.Setup(p.mgr, webhookServer, setup)
 	if err != nil {
 		return err
 	}

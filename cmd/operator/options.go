@@ -22,6 +22,7 @@ import (
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/ports"
+	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -164,8 +165,8 @@ func (o Options) serverName() string { return certs.ServiceName(o.webhookService
 // getCertificate answers a TLS handshake.
 type getCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (webhooks.ServerOptions, error) {
-	options := webhooks.ServerOptions{
+func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (server.Options, error) {
+	options := server.Options{
 		Address:        o.webhookAddress,
 		GetCertificate: certificate,
 		HTTP2:          o.podWebhook.url != "", // API servers call Services by HTTP/1.1

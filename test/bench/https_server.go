@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // Site is who answers over HTTPS.
@@ -112,23 +113,23 @@ func listenPlainly(ctx context.Context, handler http.Handler, certificate *tls.C
 
 // listenBounded serves as the operator does, limits and deadlines included.
 func listenBounded(ctx context.Context, handler http.Handler, certificate *tls.Certificate) (net.Addr, error) {
-	server := webhooks.NewServer(webhooks.ServerOptions{
+	bounded := server.New(server.Options{
 		Address:        "127.0.0.1:0",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
 		Grace:          -1,
 	})
-	server.RegisterIn(webhooks.GroupPods, webhooks.PathPods, handler)
+	bounded.RegisterIn(server.GroupPods, webhooks.PathPods, handler)
 	failed := make(chan error, 1)
-	go func() { failed <- server.Start(ctx) }()
+	go func() { failed <- bounded.Start(ctx) }()
 	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 		select {
 		case err := <-failed:
 			return false, err
 		default:
-			return server.Addr() != nil, nil
+			return bounded.Addr() != nil, nil
 		}
 	})
-	return server.Addr(), err
+	return bounded.Addr(), err
 }
 
 // answerStatically reads all of the body, as every webhook has to, and writes as

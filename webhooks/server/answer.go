@@ -1,50 +1,50 @@
-package webhooks
+package server
 
 import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 
-	"github.com/sidecarset/operator/internal/inject"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// failure is an answer without a decision: the request cannot be understood, or
+// Refusal is an answer without a decision: the request cannot be understood, or
 // this replica cannot tell. The API server applies the failure policy. Its body
 // is a Status, whose message the API server shows to the user.
-type failure struct {
-	code    int
-	message string
-	// retryAfter asks the API server to try again after so many seconds, within
+type Refusal struct {
+	Code    int
+	Message string
+	// RetryAfter asks the API server to try again after so many seconds, within
 	// its own time limit; the retry may reach another replica. 0: it does not.
-	retryAfter int
+	RetryAfter int
 }
 
-func (f failure) Error() string { return f.message }
+func (f Refusal) Error() string { return f.Message }
 
-func tooLarge(maxBytes int64) failure {
-	return failure{code: http.StatusRequestEntityTooLarge, message: fmt.Sprintf("the request body is longer than %d bytes", maxBytes)}
+// TooLarge says that a body is longer than it may be.
+func TooLarge(maxBytes int64) Refusal {
+	return Refusal{Code: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request body is longer than %d bytes", maxBytes)}
 }
 
-// writeFailure answers with an HTTP error. It does nothing useful once the
+// WriteRefusal answers with an HTTP error. It does nothing useful once the
 // header has been written.
-func writeFailure(w http.ResponseWriter, f failure) {
+func WriteRefusal(w http.ResponseWriter, f Refusal) {
 	body := append([]byte(nil), `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`...)
-	body = appendText(body, "sidecarset: "+f.message)
+	body = appendText(body, "sidecarset: "+f.Message)
 	body = append(body, `,"reason":`...)
-	body = appendText(body, reasonFor(f.code))
+	body = appendText(body, reasonFor(f.Code))
 	body = append(body, `,"code":`...)
-	body = strconv.AppendInt(body, int64(f.code), 10)
-	if f.retryAfter > 0 {
+	body = strconv.AppendInt(body, int64(f.Code), 10)
+	if f.RetryAfter > 0 {
 		body = append(body, `,"details":{"retryAfterSeconds":`...)
-		body = strconv.AppendInt(body, int64(f.retryAfter), 10)
+		body = strconv.AppendInt(body, int64(f.RetryAfter), 10)
 		body = append(body, '}')
-		w.Header().Set("Retry-After", strconv.Itoa(f.retryAfter))
+		w.Header().Set("Retry-After", strconv.Itoa(f.RetryAfter))
 	}
 	body = append(body, '}')
-	writeJSON(w, f.code, body)
+	writeJSON(w, f.Code, body)
 }
 
 // reasonFor is the machine-readable reason that Kubernetes gives with a code.
@@ -102,13 +102,13 @@ func (a *answer) send(w http.ResponseWriter) {
 	}
 }
 
-// writeAllowed leaves the object as it is.
-func writeAllowed(w http.ResponseWriter, uid string) {
+// WriteAllowed leaves the object as it is.
+func WriteAllowed(w http.ResponseWriter, uid string) {
 	newAnswer(uid, true).send(w)
 }
 
-// writeDenied refuses the object, whatever the failure policy.
-func writeDenied(w http.ResponseWriter, uid string, code int, message string) {
+// WriteDenied refuses the object, whatever the failure policy.
+func WriteDenied(w http.ResponseWriter, uid string, code int, message string) {
 	a := newAnswer(uid, false)
 	a.body = append(a.body, `,"status":{"status":"Failure","message":`...)
 	a.body = appendText(a.body, message)
@@ -120,26 +120,17 @@ func writeDenied(w http.ResponseWriter, uid string, code int, message string) {
 	a.send(w)
 }
 
-// writePatch changes the object as the plan says. The audit log names the
-// SidecarSets, under <name of the webhook>/injected.
-func writePatch(w http.ResponseWriter, uid string, plan inject.Plan) {
+// WritePatch changes the object by a JSON patch, which patch appends to what it is
+// given. The audit log has the audit text under <name of the webhook>/injected.
+func WritePatch(w http.ResponseWriter, uid string, patch func([]byte) []byte, audit string) {
 	a := newAnswer(uid, true)
-	a.patch = plan.AppendPatch(a.patch[:0])
+	a.patch = patch(a.patch[:0])
 	a.body = append(a.body, `,"patchType":"JSONPatch","patch":"`...)
 	a.body = base64.StdEncoding.AppendEncode(a.body, a.patch)
 	a.body = append(a.body, `","auditAnnotations":{"injected":`...)
-	a.body = appendText(a.body, auditValue(plan.Injected))
+	a.body = appendText(a.body, audit)
 	a.body = append(a.body, '}')
 	a.send(w)
-}
-
-// auditValue keeps audit events small, however many SidecarSets there are.
-func auditValue(names []string) string {
-	const most = 20 // times 253 bytes: 5 KB
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ","), len(names)-most)
-	}
-	return strings.Join(names, ",")
 }
 
 func writeJSON(w http.ResponseWriter, code int, body []byte) {
@@ -151,3 +142,9 @@ func writeJSON(w http.ResponseWriter, code int, body []byte) {
 }
 
 var jsonContentType = []string{"application/json"}
+
+// appendText appends s as a JSON string. Bytes that are not UTF-8 are replaced.
+func appendText(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // the error only says that bytes were replaced
+	return dst
+}

@@ -1,4 +1,4 @@
-package webhooks
+package server
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func recoverPanics(next http.Handler) http.Handler {
 			}
 			logf.FromContext(r.Context()).Error(nil, "Handler panicked", "path", r.URL.Path,
 				"panic", fmt.Sprintf("%T", reason), "stack", string(debug.Stack()))
-			writeFailure(w, failure{code: http.StatusInternalServerError, message: "internal error while handling the request; see the operator's log"})
+			WriteRefusal(w, Refusal{Code: http.StatusInternalServerError, Message: "internal error while handling the request; see the operator's log"})
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -35,7 +35,7 @@ func knownClients(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 			w.Header().Set("Connection", "close")
-			writeFailure(w, failure{code: http.StatusUnauthorized, message: "a client certificate is required: have the API server show one, see --client-ca-file"})
+			WriteRefusal(w, Refusal{Code: http.StatusUnauthorized, Message: "a client certificate is required: have the API server show one, see --client-ca-file"})
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -45,5 +45,5 @@ func knownClients(next http.Handler) http.Handler {
 // notFound answers for paths that nobody registered.
 func notFound(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Connection", "close") // the body will not be read
-	writeFailure(w, failure{code: http.StatusNotFound, message: "there is no webhook at this path"})
+	WriteRefusal(w, Refusal{Code: http.StatusNotFound, Message: "there is no webhook at this path"})
 }

@@ -1,4 +1,11 @@
-package webhooks
+// Package server is the webhook server: TLS with a certificate that may change at
+// any time, bounded connections, bodies and requests, a drain before it stops, and
+// the words of answers. It knows no Pod and no SidecarSet.
+//
+// To follow one request: package ports bounds its connection; Server (server.go)
+// routes it; a gate (gate.go) reads its body (body.go) and waits for a place
+// (places.go); the handler that was registered answers by answer.go.
+package server
 
 import (
 	"context"
@@ -24,17 +31,18 @@ import (
 
 // Bounds of a request's body. An AdmissionReview holds two objects of at most
 // 3 MiB and less than 1 MiB besides. A ConversionReview holds all objects of a
-// LIST: 16 MiB is some 1,600 SidecarSets of 10 KiB.
+// LIST: 16 MiB is some 1,600 SidecarSets of 10 KiB. A barrier probe has some 2 KiB.
 const (
 	MaxAdmissionBytes  = 7 << 20
 	MaxConversionBytes = 16 << 20
+	MaxBarrierBytes    = 256 << 10
 )
 
 // Middleware wraps every handler of a Server.
 type Middleware func(http.Handler) http.Handler
 
-// ServerOptions configures a Server. Only GetCertificate is required.
-type ServerOptions struct {
+// Options configures a Server. Only GetCertificate is required.
+type Options struct {
 	// Address is "host:port" to listen on; ":9443" if empty. Port 0 takes any
 	// free port, which Addr then tells.
 	Address string
@@ -89,7 +97,7 @@ type ServerOptions struct {
 // webhook.Server. Register before Start; the other methods are safe for
 // concurrent use.
 type Server struct {
-	options     ServerOptions
+	options     Options
 	mux         *http.ServeMux
 	gates       map[Group]*gate
 	connections *ports.Connections
@@ -104,8 +112,8 @@ type Server struct {
 
 var _ webhook.Server = (*Server)(nil)
 
-// NewServer returns a Server that Start runs.
-func NewServer(options ServerOptions) *Server {
+// New returns a Server that Start runs.
+func New(options Options) *Server {
 	options.setDefaults()
 	s := &Server{options: options, mux: http.NewServeMux(), paths: map[string]bool{}, gates: map[Group]*gate{}}
 	for group, limits := range map[Group]Limits{GroupPods: options.Pods, GroupSidecarSets: options.SidecarSets, GroupConversions: options.Conversions, GroupBarriers: options.Barriers} {
@@ -118,7 +126,7 @@ func NewServer(options ServerOptions) *Server {
 	return s
 }
 
-func (o *ServerOptions) setDefaults() {
+func (o *Options) setDefaults() {
 	setDefault(&o.Address, ":9443")
 	if o.MinTLSVersion != tls.VersionTLS12 {
 		o.MinTLSVersion = tls.VersionTLS13

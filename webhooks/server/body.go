@@ -1,8 +1,9 @@
-package webhooks
+package server
 
 import (
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -218,3 +219,41 @@ func (b *heldBody) Read(p []byte) (int, error) {
 
 // Close implements io.Closer; the server closes what is left.
 func (*heldBody) Close() error { return nil }
+
+// Held is the body of a request, if a gate has read it.
+func Held(r *http.Request) ([]byte, bool) {
+	body, ok := r.Body.(*heldBody)
+	if !ok {
+		return nil, false
+	}
+	return body.data, true
+}
+
+// WholeBody is the body of a request, which a gate has read already, or has not.
+func WholeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if held, ok := r.Body.(*heldBody); ok {
+		return held.data, nil
+	}
+	if r.ContentLength > limit {
+		return nil, TooLarge(limit)
+	}
+	document, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var tooLong *http.MaxBytesError
+	if errors.As(err, &tooLong) {
+		return nil, TooLarge(tooLong.Limit)
+	}
+	if err != nil {
+		return nil, Refusal{Code: http.StatusBadRequest, Message: "reading the request body: " + err.Error()}
+	}
+	return document, nil
+}
+
+// IsJSON reports whether a Content-Type is that of JSON.
+func IsJSON(contentType string) bool {
+	const want = "application/json"
+	if contentType == want {
+		return true
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && mediaType == want
+}

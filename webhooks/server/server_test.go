@@ -1,4 +1,4 @@
-package webhooks_test
+package server_test
 
 import (
 	"bufio"
@@ -21,10 +21,10 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
-const serverName = "webhooks.test"
+const serverName = "server.test"
 
 // newCertificate returns a self-signed certificate for serverName.
 func newCertificate(t *testing.T, notAfter time.Time) *tls.Certificate {
@@ -47,14 +47,14 @@ func newCertificate(t *testing.T, notAfter time.Time) *tls.Certificate {
 
 // running is a Server that serves on a loopback address.
 type running struct {
-	*webhooks.Server
+	*server.Server
 	certificate atomic.Pointer[tls.Certificate]
 	stop        context.CancelFunc
 	stopped     chan error
 }
 
 // start serves handlers by path until the test ends.
-func start(t *testing.T, options webhooks.ServerOptions, handlers map[string]http.HandlerFunc) *running {
+func start(t *testing.T, options server.Options, handlers map[string]http.HandlerFunc) *running {
 	t.Helper()
 	s := &running{stopped: make(chan error, 1)}
 	s.certificate.Store(newCertificate(t, time.Now().Add(time.Hour)))
@@ -63,7 +63,7 @@ func start(t *testing.T, options webhooks.ServerOptions, handlers map[string]htt
 	if options.Grace == 0 {
 		options.Grace = -1
 	}
-	s.Server = webhooks.NewServer(options)
+	s.Server = server.New(options)
 	for path, handler := range handlers {
 		s.Register(path, handler)
 	}
@@ -157,7 +157,7 @@ func TestServerSpeaksTLS13UnlessAskedForLess(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, webhooks.ServerOptions{MinTLSVersion: tc.min}, nil)
+			s := start(t, server.Options{MinTLSVersion: tc.min}, nil)
 			config := s.tlsConfig(t)
 			config.MinVersion, config.MaxVersion = tls.VersionTLS10, tc.offered
 			conn, err := tls.Dial("tcp", s.Addr().String(), config)
@@ -174,7 +174,7 @@ func TestServerSpeaksTLS13UnlessAskedForLess(t *testing.T) {
 func TestServerOffersHTTP2OnlyByOption(t *testing.T) {
 	for want, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
 		t.Run(want, func(t *testing.T) {
-			s := start(t, webhooks.ServerOptions{HTTP2: http2}, map[string]http.HandlerFunc{"/x": answerOK})
+			s := start(t, server.Options{HTTP2: http2}, map[string]http.HandlerFunc{"/x": answerOK})
 			client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
 			if _, got := post(t, client, s.url("/x"), strings.NewReader("{}")); got != want {
 				t.Errorf("spoke %s, want %s", got, want)
@@ -184,7 +184,7 @@ func TestServerOffersHTTP2OnlyByOption(t *testing.T) {
 }
 
 func TestServerServesTheNewestCertificate(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{}, map[string]http.HandlerFunc{"/x": answerOK})
 	post(t, s.client(t), s.url("/x"), nil)
 	s.certificate.Store(newCertificate(t, time.Now().Add(time.Hour)))
 	post(t, s.client(t), s.url("/x"), nil) // trusts the new one only
@@ -196,12 +196,12 @@ func TestStartedCheckerProvesAHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("fails before the server listens", func(t *testing.T) {
-		s := webhooks.NewServer(webhooks.ServerOptions{})
+		s := server.New(server.Options{})
 		if err := s.StartedChecker()(request); err == nil {
 			t.Error("succeeded")
 		}
 	})
-	s := start(t, webhooks.ServerOptions{}, nil)
+	s := start(t, server.Options{}, nil)
 	t.Run("succeeds with a valid certificate", func(t *testing.T) {
 		if err := s.StartedChecker()(request); err != nil {
 			t.Error(err)
@@ -223,11 +223,11 @@ func TestStartedCheckerProvesAHandshake(t *testing.T) {
 
 func TestServerRefusesOversizedBodies(t *testing.T) {
 	read := make(chan int64, 1)
-	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{"/x": func(_ http.ResponseWriter, r *http.Request) {
+	s := start(t, server.Options{}, map[string]http.HandlerFunc{"/x": func(_ http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		read <- n
 	}})
-	spaces := strings.Repeat(" ", webhooks.MaxAdmissionBytes)
+	spaces := strings.Repeat(" ", server.MaxAdmissionBytes)
 	for name, body := range map[string]io.Reader{
 		"at once where the length is known":   strings.NewReader(spaces + " "),
 		"while reading where it is not known": io.MultiReader(strings.NewReader(spaces), strings.NewReader("  ")),
@@ -244,14 +244,14 @@ func TestServerRefusesOversizedBodies(t *testing.T) {
 	}
 	t.Run("not up to the bound", func(t *testing.T) {
 		post(t, s.client(t), s.url("/x"), strings.NewReader(spaces))
-		if n := <-read; n != webhooks.MaxAdmissionBytes {
+		if n := <-read; n != server.MaxAdmissionBytes {
 			t.Errorf("read %d bytes", n)
 		}
 	})
 }
 
 func TestServerRefusesHugeHeaders(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{MaxHeaderBytes: 1 << 10}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{MaxHeaderBytes: 1 << 10}, map[string]http.HandlerFunc{"/x": answerOK})
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url("/x"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestServerRefusesHugeHeaders(t *testing.T) {
 
 // A client that stalls must not hold a connection for longer than the limits.
 func TestServerCutsSlowClients(t *testing.T) {
-	options := webhooks.ServerOptions{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond,
+	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond,
 		WriteTimeout: 400 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
 	s := start(t, options, map[string]http.HandlerFunc{"/x": func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
@@ -315,7 +315,7 @@ func isTimeout(err error) bool {
 }
 
 func TestServerSurvivesAPanic(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{
+	s := start(t, server.Options{}, map[string]http.HandlerFunc{
 		"/panic": func(http.ResponseWriter, *http.Request) { panic("secret value") },
 		"/x":     answerOK,
 	})
@@ -329,7 +329,7 @@ func TestServerSurvivesAPanic(t *testing.T) {
 
 func TestServerAppliesMiddlewareFirstOutermost(t *testing.T) {
 	var order []string
-	note := func(name string) webhooks.Middleware {
+	note := func(name string) server.Middleware {
 		return func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				order = append(order, name)
@@ -337,7 +337,7 @@ func TestServerAppliesMiddlewareFirstOutermost(t *testing.T) {
 			})
 		}
 	}
-	s := start(t, webhooks.ServerOptions{Middleware: []webhooks.Middleware{note("first"), note("second")}}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{Middleware: []server.Middleware{note("first"), note("second")}}, map[string]http.HandlerFunc{"/x": answerOK})
 	post(t, s.client(t), s.url("/x"), nil)
 	if got := strings.Join(order, " "); got != "first second" {
 		t.Errorf("got %q", got)
@@ -345,7 +345,7 @@ func TestServerAppliesMiddlewareFirstOutermost(t *testing.T) {
 }
 
 func TestRegisterRefusesAPathTwice(t *testing.T) {
-	s := webhooks.NewServer(webhooks.ServerOptions{})
+	s := server.New(server.Options{})
 	s.Register("/x", http.HandlerFunc(answerOK))
 	defer func() {
 		if recover() == nil {
@@ -361,7 +361,7 @@ func TestServerDrains(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	stopping := make(chan struct{})
 	fake := clocktesting.NewFakeClock(time.Now())
-	s := start(t, webhooks.ServerOptions{Grace: time.Minute, Stopping: stopping, Clock: fake}, map[string]http.HandlerFunc{
+	s := start(t, server.Options{Grace: time.Minute, Stopping: stopping, Clock: fake}, map[string]http.HandlerFunc{
 		"/x": answerOK,
 		"/slow": func(w http.ResponseWriter, _ *http.Request) {
 			close(entered)
@@ -411,7 +411,7 @@ func TestServerDrains(t *testing.T) {
 func TestServerClosesWhatDoesNotEnd(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	defer close(leave)
-	s := start(t, webhooks.ServerOptions{DrainTimeout: 50 * time.Millisecond}, map[string]http.HandlerFunc{
+	s := start(t, server.Options{DrainTimeout: 50 * time.Millisecond}, map[string]http.HandlerFunc{
 		"/stuck": func(http.ResponseWriter, *http.Request) { close(entered); <-leave },
 	})
 	client := s.client(t)

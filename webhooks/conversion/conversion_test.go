@@ -1,4 +1,4 @@
-package webhooks
+package conversion
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 const (
@@ -30,7 +31,7 @@ func postConversion(t *testing.T, body io.Reader) *httptest.ResponseRecorder {
 	request := httptest.NewRequest(http.MethodPost, "/convert", body)
 	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
-	NewConversionHandler(logr.Discard()).ServeHTTP(recorder, request)
+	NewHandler(logr.Discard()).ServeHTTP(recorder, request)
 	return recorder
 }
 
@@ -141,7 +142,7 @@ func TestConversionRefuses(t *testing.T) {
 			request := httptest.NewRequest(tc.method, "/convert", strings.NewReader(tc.body))
 			request.Header.Set("Content-Type", tc.contentType)
 			recorder := httptest.NewRecorder()
-			NewConversionHandler(logr.Discard()).ServeHTTP(recorder, request)
+			NewHandler(logr.Discard()).ServeHTTP(recorder, request)
 			if recorder.Code != tc.status || !strings.Contains(recorder.Body.String(), tc.want) {
 				t.Errorf("status %d %q, want %d and a text with %q", recorder.Code, recorder.Body, tc.status, tc.want)
 			}
@@ -155,7 +156,7 @@ func TestConversionBoundsTheBody(t *testing.T) {
 		request := httptest.NewRequest(http.MethodPost, "/convert", body)
 		request.Header.Set("Content-Type", "application/json; charset=utf-8")
 		recorder := httptest.NewRecorder()
-		(&conversionHandler{log: logr.Discard(), limit: limit}).ServeHTTP(recorder, request)
+		(&handler{log: logr.Discard(), limit: limit}).ServeHTTP(recorder, request)
 		return recorder.Code
 	}
 	size := int64(len(review))
@@ -168,7 +169,7 @@ func TestConversionBoundsTheBody(t *testing.T) {
 		"a body at the limit is read":             {size, unknownLength(), http.StatusOK},
 		"a declared length over the limit":        {size - 1, strings.NewReader(review), http.StatusRequestEntityTooLarge},
 		"an undeclared length over the limit":     {size - 1, unknownLength(), http.StatusRequestEntityTooLarge},
-		"the real limit holds a body without end": {MaxConversionBytes, io.MultiReader(strings.NewReader(`{"x":"`), endless{}), http.StatusRequestEntityTooLarge},
+		"the real limit holds a body without end": {server.MaxConversionBytes, io.MultiReader(strings.NewReader(`{"x":"`), endless{}), http.StatusRequestEntityTooLarge},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -244,9 +245,7 @@ func TestConversionBoundsObjects(t *testing.T) {
 		"a large object": {`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","spec":{"x":"` + strings.Repeat("y", 5<<20) + `"}}`, "longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			grown := peakHeap(t)
 			recorder := postConversion(t, strings.NewReader(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, tc.objects)))
-			t.Logf("the heap grew by %d MiB", grown()>>20)
 			if body := recorder.Body.String(); !strings.Contains(body, `"Failure"`) || !strings.Contains(body, tc.want) {
 				t.Errorf("%d %.300s", recorder.Code, body)
 			}
@@ -257,7 +256,7 @@ func TestConversionBoundsObjects(t *testing.T) {
 func BenchmarkConversionOfALargeList(b *testing.B) {
 	object := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"customVersion":"v","containers":[{"name":"c","args":["` + strings.Repeat("x", 10<<10) + `"]}]}}`
 	body := []byte(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, strings.Repeat(object+",", 1_499)+object))
-	handler := NewConversionHandler(logr.Discard())
+	handler := NewHandler(logr.Discard())
 	b.ReportAllocs()
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {

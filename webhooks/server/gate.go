@@ -1,4 +1,4 @@
-package webhooks
+package server
 
 import (
 	"errors"
@@ -47,7 +47,7 @@ func defaultLimits() (pods, sidecarSets, conversions, barriers Limits) {
 	pods = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(16, 32), Patience: time.Second}
 	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(8, 16), Patience: 2 * time.Second}
 	conversions = Limits{Body: MaxConversionBytes, Held: 20 << 20, Active: places(1, 2), Patience: 5 * time.Second}
-	barriers = Limits{Body: maxBarrierBytes, Held: 1 << 20, Active: places(2, 4), Patience: time.Second}
+	barriers = Limits{Body: MaxBarrierBytes, Held: 1 << 20, Active: places(2, 4), Patience: time.Second}
 	for _, l := range []*Limits{&pods, &sidecarSets, &conversions, &barriers} {
 		l.Waiting = 128
 	}
@@ -113,7 +113,7 @@ func (g *gate) admit(next http.Handler) http.Handler {
 			return
 		}
 		if !g.places.take(r.Context(), body.client) {
-			g.refuse(w, &gateRefusal{failure: tooMany("it is busy"), reason: refusedBusy, keep: true})
+			g.refuse(w, &gateRefusal{Refusal: TooMany("it is busy"), reason: refusedBusy, keep: true})
 			return
 		}
 		defer g.places.leave(body.client)
@@ -127,7 +127,7 @@ func (g *gate) admit(next http.Handler) http.Handler {
 // gateRefusal is the answer to a request that goes no further. The connection is
 // closed unless it is to be kept: what was sent need not be read then.
 type gateRefusal struct {
-	failure
+	Refusal
 	reason refusalReason
 	keep   bool
 }
@@ -137,41 +137,41 @@ func (g *gate) refuse(w http.ResponseWriter, refusal *gateRefusal) {
 	if !refusal.keep {
 		w.Header().Set("Connection", "close")
 	}
-	if refusal.code == http.StatusMethodNotAllowed {
+	if refusal.Code == http.StatusMethodNotAllowed {
 		w.Header().Set("Allow", http.MethodPost)
 	}
-	writeFailure(w, refusal.failure)
+	WriteRefusal(w, refusal.Refusal)
 }
 
-// tooMany asks for another attempt, which may reach another replica.
-func tooMany(why string) failure {
-	return failure{code: http.StatusTooManyRequests, retryAfter: 1, message: "this replica of the operator cannot take the request, " + why + "; try again in a moment"}
+// TooMany asks for another attempt, which may reach another replica.
+func TooMany(why string) Refusal {
+	return Refusal{Code: http.StatusTooManyRequests, RetryAfter: 1, Message: "this replica of the operator cannot take the request, " + why + "; try again in a moment"}
 }
 
 // receive reads the body.
 func (g *gate) receive(r *http.Request, body *heldBody) *gateRefusal {
 	invalid := func(code int, message string) *gateRefusal {
-		return &gateRefusal{failure: failure{code: code, message: message}, reason: refusedInvalid}
+		return &gateRefusal{Refusal: Refusal{Code: code, Message: message}, reason: refusedInvalid}
 	}
 	if r.Method != http.MethodPost {
 		return invalid(http.StatusMethodNotAllowed, "a review has to be sent by POST, not "+r.Method)
 	}
-	if !isJSON(r.Header.Get("Content-Type")) {
+	if !IsJSON(r.Header.Get("Content-Type")) {
 		return invalid(http.StatusUnsupportedMediaType, "a review has to have Content-Type application/json")
 	}
 	if r.ContentLength > g.limits.Body {
-		return &gateRefusal{failure: tooLarge(g.limits.Body), reason: refusedTooLarge}
+		return &gateRefusal{Refusal: TooLarge(g.limits.Body), reason: refusedTooLarge}
 	}
 	err := body.fill(r.Body)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, errBodyTooLong):
-		return &gateRefusal{failure: tooLarge(g.limits.Body), reason: refusedTooLarge}
+		return &gateRefusal{Refusal: TooLarge(g.limits.Body), reason: refusedTooLarge}
 	case errors.Is(err, errHeldTooMuch):
-		return &gateRefusal{failure: tooMany("it holds too many bytes of other requests"), reason: refusedMemory}
+		return &gateRefusal{Refusal: TooMany("it holds too many bytes of other requests"), reason: refusedMemory}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &gateRefusal{failure: failure{code: http.StatusRequestTimeout, message: "the request body did not arrive in time"}, reason: refusedSlow}
+		return &gateRefusal{Refusal: Refusal{Code: http.StatusRequestTimeout, Message: "the request body did not arrive in time"}, reason: refusedSlow}
 	default:
 		return invalid(http.StatusBadRequest, "reading the request body: "+err.Error())
 	}

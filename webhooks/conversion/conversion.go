@@ -1,4 +1,6 @@
-package webhooks
+// Package conversion answers the ConversionReviews of API servers. What changes
+// between the versions of a SidecarSet is decided by internal/conversion.
+package conversion
 
 import (
 	"bytes"
@@ -14,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/sidecarset/operator/internal/conversion"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 const conversionKind = "ConversionReview"
@@ -25,8 +28,8 @@ var conversionVersions = map[string]bool{
 	"apiextensions.k8s.io/v1beta1": true,
 }
 
-// conversionHandler answers the API server's ConversionReviews.
-type conversionHandler struct {
+// handler answers the API server's ConversionReviews.
+type handler struct {
 	log   logr.Logger
 	limit int64
 }
@@ -39,7 +42,7 @@ const maxConvertedBytes = 4 << 20
 // as many SidecarSets would hold a catalog of hundreds of megabytes.
 const maxConverted = 20_000
 
-// NewConversionHandler returns the handler of /convert. It decodes the few
+// NewHandler returns the handler of /convert. It decodes the few
 // members that differ between the versions and passes everything else on as the
 // bytes that it was sent, so that numbers, unknown members and nulls are exact.
 //
@@ -48,12 +51,12 @@ const maxConverted = 20_000
 // a message naming the object, which the API server passes on to the user. The
 // handler keeps no state and may serve any number of requests at a time; one
 // takes some three times its body.
-func NewConversionHandler(log logr.Logger) http.Handler {
-	return &conversionHandler{log: log, limit: MaxConversionBytes}
+func NewHandler(log logr.Logger) http.Handler {
+	return &handler{log: log, limit: server.MaxConversionBytes}
 }
 
 // ServeHTTP answers one ConversionReview.
-func (h *conversionHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refusal := h.answer(w, r); refusal != nil {
 		h.log.V(1).Info("Refused a request for conversion", "status", refusal.status, "reason", refusal.reason)
 		w.Header().Set("Connection", "close") // the body may not have been read
@@ -68,19 +71,19 @@ type refusal struct {
 }
 
 // answer converts, or says why the request cannot be answered.
-func (h *conversionHandler) answer(w http.ResponseWriter, r *http.Request) *refusal {
+func (h *handler) answer(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return &refusal{http.StatusMethodNotAllowed, "conversion is asked for by POST, not " + r.Method}
 	}
-	if contentType := r.Header.Get("Content-Type"); !isJSON(contentType) {
+	if contentType := r.Header.Get("Content-Type"); !server.IsJSON(contentType) {
 		return &refusal{http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type must be application/json, not %q", contentType)}
 	}
-	document, err := wholeBody(w, r, h.limit)
+	document, err := server.WholeBody(w, r, h.limit)
 	if err != nil {
-		answer := failure{code: http.StatusBadRequest}
+		answer := server.Refusal{Code: http.StatusBadRequest}
 		_ = errors.As(err, &answer) // keeps answer, unless err is one
-		return &refusal{answer.code, err.Error()}
+		return &refusal{answer.Code, err.Error()}
 	}
 	review, err := readConversion(document)
 	if err != nil {
@@ -261,7 +264,7 @@ func (c *conversionReview) send(w http.ResponseWriter, objects []byte, failed er
 		tail = appendText(append(tail, `,"message":`...), message)
 	}
 	tail = append(tail, "}}}"...)
-	w.Header()["Content-Type"] = jsonContentType
+	w.Header().Set("Content-Type", "application/json")
 	w.Header()["Content-Length"] = []string{strconv.Itoa(len(head) + len(objects) + len(tail))}
 	for _, part := range [][]byte{head, objects, tail} {
 		_, _ = w.Write(part) // an error means that the client has gone
@@ -327,4 +330,10 @@ func decodeMembers(raw jsontext.Value, path string) (map[string]any, error) {
 		object[name] = value
 	}
 	return object, nil
+}
+
+// appendText appends s as a JSON string. Bytes that are not UTF-8 are replaced.
+func appendText(dst []byte, s string) []byte {
+	dst, _ = jsontext.AppendQuote(dst, s) // the error only says that bytes were replaced
+	return dst
 }

@@ -1,4 +1,4 @@
-package webhooks_test
+package server_test
 
 import (
 	"crypto/tls"
@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // blocking is a handler that answers only when it is told to.
@@ -35,14 +35,14 @@ func (b *blocking) serve(_ http.ResponseWriter, r *http.Request) {
 	<-b.leave
 }
 
-func small() webhooks.Limits {
-	return webhooks.Limits{Body: 1 << 20, Held: 1<<20 + 256<<10, Active: 2, Waiting: 1, Patience: time.Minute}
+func small() server.Limits {
+	return server.Limits{Body: 1 << 20, Held: 1<<20 + 256<<10, Active: 2, Waiting: 1, Patience: time.Minute}
 }
 
 func TestAFullGroupRefusesAtOnce(t *testing.T) {
 	handler := newBlocking(t)
-	s := start(t, webhooks.ServerOptions{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": handler.serve})
-	s.RegisterIn(webhooks.GroupPods, "/pods", http.HandlerFunc(answerOK))
+	s := start(t, server.Options{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": handler.serve})
+	s.RegisterIn(server.GroupPods, "/pods", http.HandlerFunc(answerOK))
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)
 
@@ -110,7 +110,7 @@ func TestWaitingEndsAfterTheGroupsPatience(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
 	limits.Active, limits.Patience = 1, 20*time.Millisecond
-	s := start(t, webhooks.ServerOptions{SidecarSets: limits}, map[string]http.HandlerFunc{"/x": handler.serve})
+	s := start(t, server.Options{SidecarSets: limits}, map[string]http.HandlerFunc{"/x": handler.serve})
 	go func() {
 		if response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}")); err == nil {
 			_ = response.Body.Close()
@@ -139,7 +139,7 @@ func stalled(t *testing.T, s *running, path string, length int) *tls.Conn {
 }
 
 func TestSlowBodiesTakeNoPlace(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": answerOK})
 	for range 20 {
 		stalled(t, s, "/x", 10)
 	}
@@ -150,7 +150,7 @@ func TestSlowBodiesTakeNoPlace(t *testing.T) {
 
 // Bytes are bounded, and bodies that have stalled give theirs to one that arrives.
 func TestStalledBodiesGiveWay(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{SidecarSets: small(), ReadTimeout: time.Minute}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{SidecarSets: small(), ReadTimeout: time.Minute}, map[string]http.HandlerFunc{"/x": answerOK})
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)
 	for range 20 {
@@ -173,7 +173,7 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
 	limits.Active, limits.Waiting = 2, 4
-	s := start(t, webhooks.ServerOptions{SidecarSets: limits}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
+	s := start(t, server.Options{SidecarSets: limits}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
 	for range 40 { // of one address: two have a place, four wait, the others are refused
 		go func() {
 			response, err := s.client(t, from("127.0.0.3")).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
@@ -214,7 +214,7 @@ func from(address string) func(*http.Transport) {
 }
 
 func TestASlowBodyIsToldSo(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{ReadTimeout: 100 * time.Millisecond}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{ReadTimeout: 100 * time.Millisecond}, map[string]http.HandlerFunc{"/x": answerOK})
 	answer, err := io.ReadAll(stalled(t, s, "/x", 10))
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), "did not arrive in time") {
 		t.Errorf("got %s %v", answer, err)
@@ -222,8 +222,8 @@ func TestASlowBodyIsToldSo(t *testing.T) {
 }
 
 func TestBodiesAreComplete(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{}, nil)
-	s.RegisterIn(webhooks.GroupConversions, "/convert", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := start(t, server.Options{}, nil)
+	s.RegisterIn(server.GroupConversions, "/convert", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	}))
 	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 80 << 10, 80<<10 + 1, 3 << 20} {
@@ -235,7 +235,7 @@ func TestBodiesAreComplete(t *testing.T) {
 }
 
 func TestRefusalsCloseTheConnection(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{}, map[string]http.HandlerFunc{"/x": answerOK})
 	tests := map[string]struct {
 		method, path, contentType string
 		status                    int
@@ -268,7 +268,7 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 // only began a request does not, and keeps nobody out.
 func TestTooManyConnections(t *testing.T) {
 	handler := newBlocking(t)
-	s := start(t, webhooks.ServerOptions{MaxConnections: 8}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
+	s := start(t, server.Options{MaxConnections: 8}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
 	working := make(chan string, 1)
 	go func() {
 		response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
@@ -299,7 +299,7 @@ func TestTooManyConnections(t *testing.T) {
 
 // HTTP/2 has no deadline for a connection: one whose body comes too late is closed.
 func TestASlowStreamEndsItsConnection(t *testing.T) {
-	s := start(t, webhooks.ServerOptions{HTTP2: true, ReadTimeout: 300 * time.Millisecond}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{HTTP2: true, ReadTimeout: 300 * time.Millisecond}, map[string]http.HandlerFunc{"/x": answerOK})
 	client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)

@@ -1,4 +1,4 @@
-package webhooks_test
+package server_test
 
 import (
 	"crypto/ecdsa"
@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // clientCA makes certificates of clients.
@@ -68,8 +68,8 @@ func TestOnlyKnownClientsAreAnswered(t *testing.T) {
 	ours, others := newClientCA(t), newClientCA(t)
 	var pool atomic.Pointer[x509.CertPool]
 	pool.Store(ours.pool())
-	s := start(t, webhooks.ServerOptions{ClientCAs: pool.Load}, map[string]http.HandlerFunc{"/x": answerOK})
-	s.RegisterIn(webhooks.GroupConversions, "/convert", http.HandlerFunc(answerOK))
+	s := start(t, server.Options{ClientCAs: pool.Load}, map[string]http.HandlerFunc{"/x": answerOK})
+	s.RegisterIn(server.GroupConversions, "/convert", http.HandlerFunc(answerOK))
 	ask := func(path string, certificates ...tls.Certificate) int {
 		client := s.client(t, func(transport *http.Transport) { transport.TLSClientConfig.Certificates = certificates })
 		response, err := client.Post(s.url(path), "application/json", strings.NewReader("{}"))
