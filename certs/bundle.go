@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -35,7 +34,6 @@ type BundlePublisher struct {
 	client    client.Client
 	source    Source
 	published *Published
-	clock     clock.Clock
 	attempts  map[string]attempt // by object
 
 	onlyOptional bool // somebody else writes the objects of the manifests
@@ -43,26 +41,23 @@ type BundlePublisher struct {
 
 // attempt is the last try to write an object.
 type attempt struct {
-	resourceVersion string // that was to be changed
-	at              time.Time
+	resourceVersion string        // that was to be changed
+	at              time.Time     // when it began, by the monotonic clock
 	pause           time.Duration // before the same version is tried again
 }
 
 // due says whether an object is to be written now. A newer version than the one we tried may be written sooner.
-func (a attempt) due(o *object, now time.Time) bool {
+func (a attempt) due(o *object) bool {
 	pause := writeEvery
 	if a.resourceVersion == o.resourceVersion {
 		pause = a.pause
 	}
-	return a.at.IsZero() || now.Sub(a.at) >= pause
+	return a.at.IsZero() || time.Since(a.at) >= pause
 }
 
-// NewBundlePublisher returns a BundlePublisher that works on the objects that published follows. A nil clock is the real one.
-func NewBundlePublisher(c client.Client, source Source, published *Published, clk clock.Clock) *BundlePublisher {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	return &BundlePublisher{client: c, source: source, published: published, clock: clk, attempts: map[string]attempt{}}
+// NewBundlePublisher returns a BundlePublisher that works on the objects that published follows.
+func NewBundlePublisher(c client.Client, source Source, published *Published) *BundlePublisher {
+	return &BundlePublisher{client: c, source: source, published: published, attempts: map[string]attempt{}}
 }
 
 // NeedLeaderElection has a manager start it on the leader only.
@@ -83,7 +78,7 @@ func (b *BundlePublisher) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-b.clock.After(compareEvery):
+		case <-time.After(compareEvery):
 		}
 	}
 }
@@ -100,7 +95,7 @@ func (b *BundlePublisher) refreshSource(ctx context.Context) bool {
 		log.FromContext(ctx).V(1).Info("Waiting for a CA bundle to publish", "reason", err.Error()) // the source reports it
 		select {
 		case <-ctx.Done():
-		case <-b.clock.After(retryAfter):
+		case <-time.After(retryAfter):
 		}
 	}
 	return ctx.Err() == nil
@@ -112,14 +107,13 @@ func (b *BundlePublisher) publish(ctx context.Context) {
 	if len(bundle) == 0 {
 		return
 	}
-	now := b.clock.Now()
 	for _, o := range b.published.snapshot().objects {
 		if b.onlyOptional && !o.optional {
 			continue
 		}
 		stale, last := staleClients(o, string(bundle)), b.attempts[o.String()]
-		if len(stale) > 0 && last.due(o, now) {
-			b.attempts[o.String()] = attempt{o.resourceVersion, now, b.write(ctx, o, stale, bundle, last)}
+		if len(stale) > 0 && last.due(o) {
+			b.attempts[o.String()] = attempt{o.resourceVersion, time.Now(), b.write(ctx, o, stale, bundle, last)}
 		}
 	}
 }

@@ -62,12 +62,12 @@ func (m *CertManager) Start(ctx context.Context) error {
 		if problem != nil {
 			pause = min(pause, m.opts.Patience/4, 5*time.Second)
 		}
-		if ctx.Err() == nil && waiting.overdue(problem, m.opts.Clock.Now()) {
+		if ctx.Err() == nil && waiting.overdue(problem) {
 			m.report(ctx, problem)
 		}
 		select {
 		case <-ctx.Done():
-		case <-m.opts.Clock.After(pause):
+		case <-time.After(pause):
 		}
 	}
 	return nil
@@ -89,15 +89,15 @@ type watchdog struct {
 	reported string
 }
 
-func (w *watchdog) overdue(problem error, now time.Time) bool {
+func (w *watchdog) overdue(problem error) bool {
 	switch {
 	case problem == nil:
 		w.since, w.reported = time.Time{}, ""
 		return false
 	case w.since.IsZero():
-		w.since = now
+		w.since = time.Now()
 	}
-	if now.Sub(w.since) < w.patience || problem.Error() == w.reported {
+	if time.Since(w.since) < w.patience || problem.Error() == w.reported {
 		return false
 	}
 	w.reported = problem.Error()

@@ -129,6 +129,36 @@ func TestClockThatIsWrongWritesNothing(t *testing.T) {
 	}
 }
 
+// How long API servers have had a CA does not depend on what the clock shows: neither does the CA sign before they have noticed it, nor
+// does it wait until a clock that was set back has caught up.
+func TestClockThatIsSetChangesNoDuration(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"it was ahead": 20 * time.Minute, "it was behind": -20 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSkewed(t, false)
+				pass(time.Hour)
+				before := getAuthority(t, s.server, time.Now()).Signing.Certificate
+				signs := func() bool { return getAuthority(t, s.server, time.Now()).Signing.Certificate.Equal(before) }
+				s.clock.Set(ahead)
+				annotateSecret(t, s.server, certs.RotateAnnotation, "now")
+				pass(3 * time.Minute) // the leader has seen it in every bundle
+				if getAuthority(t, s.server, time.Now()).Next == nil {
+					t.Fatal("there is no next CA, so this shows nothing")
+				}
+				s.clock.Set(0)
+				pass(6 * time.Minute)
+				if !signs() {
+					t.Error("the next CA signs before it has been published for ten minutes")
+				}
+				pass(5 * time.Minute)
+				if signs() {
+					t.Error("the next CA does not sign when it has been published for ten minutes")
+				}
+			})
+		})
+	}
+}
+
 // opts are those of a replica beside the leader, on the same machine.
 func (s *skewed) opts() certs.Options {
 	opts := hourly()

@@ -296,7 +296,7 @@ func (r *replica) start(t *testing.T) {
 
 // lead does the leader's work on this replica until resign or the end of the test.
 func (r *replica) lead(t *testing.T) {
-	r.stopLead = run(t, r.source.Rotator(), certs.NewBundlePublisher(r.client, r.source, r.published, nil))
+	r.stopLead = run(t, r.source.Rotator(), certs.NewBundlePublisher(r.client, r.source, r.published))
 	t.Cleanup(r.resign)
 }
 

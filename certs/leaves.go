@@ -20,6 +20,9 @@ type servingLeaf struct {
 }
 
 // leaves holds the leaf that is served and, during a change of CA, the one that waits to be. It is safe for concurrent use.
+//
+// A duration is measured with time.Now, whose monotonic reading does not change when the clock is set. Times that come as an argument
+// are compared with certificates, and with nothing else.
 type leaves struct {
 	published *Published
 	served    atomic.Pointer[servingLeaf]
@@ -30,11 +33,11 @@ type leaves struct {
 
 	mu           sync.Mutex
 	next         *servingLeaf // not served yet because somebody would refuse it
-	trustedSince time.Time    // since when nobody would, as far as we know; zero if somebody would
+	trustedSince time.Time    // when this replica first saw that every API server would accept it; zero if one would refuse it
 	heldSince    time.Time    // since when there has been one
 	heldReported bool
 	coming       *x509.Certificate
-	carriedSince time.Time // since when everybody has had the coming CA, likewise
+	carriedSince time.Time // when this replica first saw the coming CA in every bundle; zero if one lacks it
 }
 
 // offer has a leaf served as soon as nobody refuses it, in place of one that was offered before.
@@ -50,16 +53,16 @@ func (l *leaves) offer(next *servingLeaf) {
 const heldTooLong = time.Hour
 
 // hold takes down that a leaf is held back because of err, or that none is.
-func (l *leaves) hold(ctx context.Context, now time.Time, err error) {
+func (l *leaves) hold(ctx context.Context, err error) {
 	if err == nil {
 		l.heldSince, l.heldReported = time.Time{}, false
 		heldBack.Set(0)
 		return
 	}
 	if l.heldSince.IsZero() {
-		l.heldSince = now
+		l.heldSince = time.Now()
 	}
-	held := now.Sub(l.heldSince)
+	held := time.Since(l.heldSince)
 	heldBack.Set(held.Seconds())
 	if held > heldTooLong+l.settle && !l.heldReported {
 		l.heldReported = true
@@ -74,11 +77,11 @@ func (l *leaves) adopt(ctx context.Context, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.next == nil {
-		l.hold(ctx, now, nil)
+		l.hold(ctx, nil)
 		return
 	}
 	err := l.obstacle(now)
-	l.hold(ctx, now, err)
+	l.hold(ctx, err)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("Serving the old certificate until the new one is trusted", "reason", err.Error())
 		return
@@ -101,14 +104,14 @@ func (l *leaves) obstacle(now time.Time) error {
 		return err
 	}
 	if l.trustedSince.IsZero() {
-		l.trustedSince = now
+		l.trustedSince = time.Now()
 	}
 	since := l.trustedSince
 	if l.coming != nil && l.coming.Equal(l.next.issuer) && !l.carriedSince.IsZero() && l.carriedSince.Before(since) {
 		since = l.carriedSince
 	}
 	lasts := now.Round(0).Add(2 * l.poll).Before(current.Leaf.NotAfter) // one that has expired fails every call, one that comes early few
-	if lasts && now.Sub(since) < l.settle && l.published.accepts(current.Certificate, now) {
+	if lasts && time.Since(since) < l.settle && l.published.accepts(current.Certificate, now) {
 		return errors.New("API servers may not have noticed yet that the CA of the next one is published")
 	}
 	return nil
@@ -123,8 +126,8 @@ func (l *leaves) expect(coming *KeyPair) {
 	}
 }
 
-// lookOut takes down since when everybody has had the coming CA.
-func (l *leaves) lookOut(now time.Time) {
+// lookOut notes when every API server was first given the coming CA.
+func (l *leaves) lookOut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -132,7 +135,7 @@ func (l *leaves) lookOut(now time.Time) {
 	case l.published.carries(l.coming) != nil:
 		l.carriedSince = time.Time{}
 	case l.carriedSince.IsZero():
-		l.carriedSince = now
+		l.carriedSince = time.Now()
 	}
 }
 
@@ -175,7 +178,7 @@ func (l *leaves) keepCurrent(ctx context.Context, opts Options, refresh func(con
 			pause = min(pause, retryAfter)
 		}
 		opts.ServerClock.report(logger)
-		l.adoptUntil(ctx, opts.Clock.After(pause), opts.now, look)
+		l.adoptUntil(ctx, time.After(pause), opts.now, look)
 	}
 	return nil
 }
@@ -187,7 +190,7 @@ func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time, now func
 		if look != nil {
 			look()
 		}
-		l.lookOut(now())
+		l.lookOut()
 		l.adopt(ctx, now())
 		select {
 		case <-ctx.Done():

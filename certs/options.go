@@ -58,8 +58,9 @@ type Options struct {
 
 	// Events receives what people would want to be told; nil tells nobody.
 	Events events.EventRecorder
-	// Clock is the real one if nil.
-	Clock clock.Clock
+	// Clock shows the time that certificates are compared with; the real one if nil. How long something lasts is measured with the
+	// process's monotonic clock, which does not change when the clock is set.
+	Clock clock.PassiveClock
 	// ServerClock knows by how much Clock is wrong; nil never does. Setup makes one.
 	ServerClock *ServerClock
 }
@@ -146,7 +147,7 @@ func (o Options) policy() Policy {
 	return Policy{CALifetime: o.CALifetime, LeafLifetime: o.LeafLifetime, Subject: o.Subject}
 }
 
-// now is the time by the API servers' clocks if ours is wrong.
+// now is the time by the API servers' clocks if ours is wrong. It is for comparisons with certificates, not for durations.
 func (o Options) now() time.Time {
 	now, _ := o.ServerClock.At(ReadClock(o.Clock)) // who writes asks whether they differ
 	return now

@@ -24,34 +24,35 @@ type roots struct {
 // formerCA is a CA that the material no longer names.
 type formerCA struct {
 	*x509.Certificate
-	// since keeps its monotonic reading: time in which the machine slept gives no replica an opportunity to notice.
+	// since is when that was noticed, by the monotonic clock: it does not count the time in which the machine slept, when no replica
+	// could notice, and it does not change when the clock is set.
 	since time.Time
 }
 
 // set says which CAs the material names now.
-func (r *roots) set(current []*x509.Certificate, now time.Time) {
+func (r *roots) set(current []*x509.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.current
 	r.current = current
-	r.keep(before, now)
+	r.keep(before)
 }
 
 // adopt takes over what has been published by others before this replica knew anything, once. A leader that has died, and its memory
 // with it, left it there for replicas that may still serve by it.
-func (r *roots) adopt(published []*x509.Certificate, now time.Time) {
+func (r *roots) adopt(published []*x509.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.adopted {
 		r.adopted = true
-		r.keep(published, now)
+		r.keep(published)
 	}
 }
 
 // keep remembers which of the CAs are former ones. One that has come back is none.
-func (r *roots) keep(cas []*x509.Certificate, now time.Time) {
+func (r *roots) keep(cas []*x509.Certificate) {
 	for _, ca := range cas {
-		r.former = append(r.former, formerCA{ca, now})
+		r.former = append(r.former, formerCA{ca, time.Now()})
 	}
 	seen := map[string]bool{}
 	r.former = slices.DeleteFunc(r.former, func(f formerCA) bool {
@@ -63,14 +64,14 @@ func (r *roots) keep(cas []*x509.Certificate, now time.Time) {
 
 // bundle returns what to publish, the oldest CA first, or nil while that is not known. The issuer of the leaf that is served, if any,
 // stays in it.
-func (r *roots) bundle(served *servingLeaf, now time.Time) []byte {
+func (r *roots) bundle(served *servingLeaf) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.current) == 0 || !r.adopted {
 		return nil
 	}
 	r.former = slices.DeleteFunc(r.former, func(f formerCA) bool {
-		return now.Sub(f.since) > r.overlap && (served == nil || !f.Equal(served.issuer))
+		return time.Since(f.since) > r.overlap && (served == nil || !f.Equal(served.issuer))
 	})
 	former := make([]*x509.Certificate, 0, len(r.former))
 	for _, f := range r.former {

@@ -26,7 +26,7 @@ type Rotator struct {
 	postponed string // why a rotation does not begin, as last reported
 
 	next  *x509.Certificate // the CA that is being published
-	since time.Time         // since when everybody has had it, as far as we know; zero if somebody lacks it
+	since time.Time         // when it was first seen in every bundle, by the monotonic clock; zero if one lacks it
 }
 
 // Rotator returns the leader's part of the work. Add it to the manager beside the SelfManaged itself.
@@ -49,7 +49,7 @@ func (r *Rotator) Start(ctx context.Context) error {
 			logger.Error(err, "Could not look after the CA", "Secret", r.source.secretRef())
 			r.warn(err)
 		}
-		r.watchUntil(ctx, r.source.opts.Clock.After(r.source.opts.Poll))
+		r.watchUntil(ctx, time.After(r.source.opts.Poll))
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (r *Rotator) warn(err error) {
 func (r *Rotator) watchUntil(ctx context.Context, done <-chan time.Time) {
 	for {
 		changed := r.source.published.Changed()
-		r.settled(ctx, r.source.opts.now())
+		r.settled(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -110,7 +110,7 @@ func (r *Rotator) step(ctx context.Context) error {
 	stored = s.keepTrusted(stored, now)
 	r.follow(stored.Next)
 	r.postpone(ctx, stored.Postponed(now))
-	due, step, err := stored.Advance(now, s.opts.policy(), r.settled(ctx, now))
+	due, step, err := stored.Advance(now, s.opts.policy(), r.settled(ctx))
 	if err != nil {
 		return fmt.Errorf("rotating the CA in Secret %s: %w", s.secretRef(), err)
 	}
@@ -220,8 +220,9 @@ func (r *Rotator) store(ctx context.Context, secret *corev1.Secret, authority Au
 	return s.Refresh(ctx)
 }
 
-// notice tells people what others have done to the Secret: deleted it, whoever has put it back, or written another CA into it. That may
-// be the CA of another operator, or of a person; whoever may write the Secret decides, so it is used.
+// notice tells people what others have done to the Secret since the leader last looked: deleted it, whichever replica has put it back,
+// or written another CA into it. That may be the CA of another operator, or of a person. It is used: the right to write the Secret is
+// the right to decide.
 func (r *Rotator) notice(ctx context.Context, uid types.UID, signing *x509.Certificate) {
 	first := r.signing == nil
 	ours := first || r.signing.Equal(signing) || r.next != nil && r.next.Equal(signing)
@@ -231,6 +232,8 @@ func (r *Rotator) notice(ctx context.Context, uid types.UID, signing *x509.Certi
 	s := r.source
 	logger := log.FromContext(ctx).WithValues("Secret", s.secretRef(), "issuer", signing.Subject.CommonName, "notAfter", signing.NotAfter)
 	switch {
+	case first:
+		logger.Info("Looking after the CA from now on")
 	case restored:
 		authorityRepairs.WithLabelValues("restored").Inc()
 		s.opts.warn(s.secretReference(), ReasonCARestored, "Restore", "The Secret had been deleted; it holds the same CA again")
@@ -252,8 +255,8 @@ func (r *Rotator) follow(next *KeyPair) {
 	}
 }
 
-// settled says whether everybody has had the next CA for long enough. A new leader, who cannot know, waits anew.
-func (r *Rotator) settled(ctx context.Context, now time.Time) bool {
+// settled reports whether every API server has had the next CA for long enough. A new leader cannot know since when, and waits anew.
+func (r *Rotator) settled(ctx context.Context) bool {
 	if r.next == nil {
 		return false
 	}
@@ -263,7 +266,7 @@ func (r *Rotator) settled(ctx context.Context, now time.Time) bool {
 		return false
 	}
 	if r.since.IsZero() {
-		r.since = now
+		r.since = time.Now()
 	}
-	return now.Sub(r.since) >= r.source.opts.Settle
+	return time.Since(r.since) >= r.source.opts.Settle
 }

@@ -239,7 +239,7 @@ func TestRotationWaitsForEveryClient(t *testing.T) {
 		r := newReplica(t, server, shortLived(), targets()...)
 		r.start(t)
 		stop := run(t, r.source.Rotator())
-		publishing := run(t, certs.NewBundlePublisher(r.client, r.source, r.published, nil))
+		publishing := run(t, certs.NewBundlePublisher(r.client, r.source, r.published))
 		pass(2 * time.Second)
 		publishing() // nobody publishes any more
 

@@ -131,15 +131,15 @@ func (c *ServerClock) Differs() error {
 
 // At returns what API servers' clocks showed when the local one was read, and a *ClockError if the two differed then. While they agree
 // it returns what the local clock showed. Both results are about the reading, also if the clock has been set since: a time that was
-// read from a clock that was wrong never passes for one that is right.
+// read from a clock that was wrong never passes for one that is right. It has no monotonic reading: corrected, that would be wrong.
 func (c *ServerClock) At(r Reading) (time.Time, error) {
 	if c == nil {
-		return r.shown, nil
+		return r.shown.Round(0), nil
 	}
 	if ahead := c.aheadAt(r); ahead.Abs() > maxSkew {
-		return r.shown.Add(-ahead), &ClockError{ahead}
+		return r.shown.Round(0).Add(-ahead), &ClockError{ahead}
 	}
-	return r.shown, nil
+	return r.shown.Round(0), nil
 }
 
 // heard says whether an answer has told the time.

@@ -85,7 +85,7 @@ func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Ta
 	if err != nil {
 		return nil, nil, err
 	}
-	publisher := NewBundlePublisher(c, source, published, opts.Clock)
+	publisher := NewBundlePublisher(c, source, published)
 	publisher.onlyOptional = opts.PublishedElsewhere
 	return &Serving{
 		Source:    source,

@@ -69,7 +69,7 @@ func (s *Supplied) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error
 
 // Bundle returns what clients must trust. It is nil until material was found, and until it was seen what is published now.
 func (s *Supplied) Bundle() []byte {
-	return s.roots.bundle(s.served.Load(), s.opts.now())
+	return s.roots.bundle(s.served.Load())
 }
 
 // Refresh looks once for new material. An error leaves everything as it is.
@@ -98,7 +98,7 @@ func (s *Supplied) refresh(ctx context.Context) error {
 		return fmt.Errorf("reading the serving certificate from %s: it expired at %s, so the one from before is served",
 			s.from, leaf.Leaf.NotAfter.Format(time.RFC3339))
 	}
-	s.roots.set(cas, now) // before the leaf is served, so that its CA is published
+	s.roots.set(cas) // before the leaf is served, so that its CA is published
 	certificateNotAfter.WithLabelValues("ca").Set(float64(leaf.issuer.NotAfter.Unix()))
 	switch {
 	case current != nil && current.Leaf.Equal(leaf.Leaf):
@@ -121,7 +121,7 @@ func seasonedAt(cert *x509.Certificate) time.Time {
 // lookAtPublished takes over, once it is known, what was published before.
 func (s *Supplied) lookAtPublished() {
 	if published, ok := s.published.certificates(); ok {
-		s.roots.adopt(published, s.opts.now())
+		s.roots.adopt(published)
 	}
 }
 

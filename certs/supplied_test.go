@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -24,7 +25,7 @@ import (
 )
 
 // newFiles returns a Source of the directory, with no place to publish to.
-func newFiles(t *testing.T, dir string, clk *clocktesting.FakeClock) *certs.Supplied {
+func newFiles(t *testing.T, dir string, clk clock.PassiveClock) *certs.Supplied {
 	t.Helper()
 	opts := certs.Options{Directory: dir, Subject: certs.Subject{DNSNames: []string{host}}, Clock: clk}
 	source, err := certs.NewFiles(certs.NewPublished(nil, certs.Subject{}), host, opts)
@@ -132,9 +133,13 @@ func TestFilesThatAreNewWait(t *testing.T) {
 
 // A CA that is not supplied any more stays published for a while, and not for ever.
 func TestFormerCALeavesTheBundle(t *testing.T) {
-	dir := t.TempDir()
-	clk := clocktesting.NewFakeClock(start)
-	source := newFiles(t, dir, clk)
+	dir := t.TempDir() // outside of the bubble, which it outlives
+	synctest.Test(t, func(t *testing.T) { formerCALeavesTheBundle(t, dir) })
+}
+
+func formerCALeavesTheBundle(t *testing.T, dir string) {
+	start := time.Now()
+	source := newFiles(t, dir, nil)
 	first, second := issueCA(t, start, 365*day), issueCA(t, start, 365*day)
 	cas := func() []string {
 		list, err := certs.ParseBundle(source.Bundle())
@@ -162,7 +167,7 @@ func TestFormerCALeavesTheBundle(t *testing.T) {
 	if got := cas(); len(got) != 2 {
 		t.Errorf("after the change the bundle holds %v, want both", got)
 	}
-	clk.SetTime(start.Add(time.Hour + time.Second))
+	pass(time.Hour + time.Second)
 	checkError(t, source.Refresh(t.Context()), "")
 	checkError(t, source.Refresh(t.Context()), "")
 	if diff := cmp.Diff([]string{"second"}, cas()); diff != "" {

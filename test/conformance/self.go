@@ -42,6 +42,12 @@ func damage(t *testing.T, m *Mode, happen func(secret *corev1.Secret) error, rec
 	replicas := m.begin(t, 2)
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
+	m.await(t, "the leader's first look", func() error { // what it finds then is what it goes by
+		if !strings.Contains(replicas[0].log.String(), "Looking after the CA from now on") {
+			return errors.New("it has not looked")
+		}
+		return nil
+	})
 	callers := m.call(t, replicas...)
 	before := m.secret(t)
 	if err := happen(before.DeepCopy()); err != nil {
@@ -140,7 +146,8 @@ func skewedClocks(t *testing.T, m *Mode) {
 }
 
 // wrongClock has the leader's clock be ahead by more than the CA is valid, and
-// then be set right.
+// then be set right. While it is wrong, the leader publishes a bundle again that
+// was taken away: when it did so must not keep it from publishing the next one.
 func wrongClock(t *testing.T, m *Mode) {
 	clock := &Clock{}
 	m.Options.Clock, m.Options.ServerClock = clock, certs.NewServerClock(clock)
@@ -152,10 +159,11 @@ func wrongClock(t *testing.T, m *Mode) {
 	}
 	leader.lead(t)
 	m.awaitReady(t, replicas...)
-	callers := m.call(t, replicas...)
 	before := m.secret(t)
 
 	clock.Set(m.Options.CALifetime + 24*time.Hour)
+	m.takeAway(t, leader)
+	callers := m.call(t, replicas...)
 	for range 2 { // leaves are renewed by API servers' time
 		last := leader.leaf()
 		m.await(t, "a renewal", func() error {

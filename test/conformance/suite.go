@@ -211,17 +211,24 @@ func bundleComesBack(t *testing.T, m *Mode) {
 	replicas := m.begin(t, 1)
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
+	m.takeAway(t, replicas[0])
+	m.awaitReady(t, replicas...)
+}
+
+// takeAway takes the bundle away from one place, and waits until the leader has
+// published its own everywhere.
+func (m *Mode) takeAway(t *testing.T, leader *replica) {
+	t.Helper()
 	m.Reset(t)
 	m.await(t, "the bundle", func() error {
 		bundles, err := m.Bundles(t.Context())
 		for place, bundle := range bundles {
-			if bundle != string(replicas[0].Source.Bundle()) {
+			if bundle != string(leader.Source.Bundle()) {
 				err = errors.Join(err, fmt.Errorf("%s lacks the bundle", place))
 			}
 		}
 		return err
 	})
-	m.awaitReady(t, replicas...)
 }
 
 func unreadyWhenExpired(t *testing.T, m *Mode) {
