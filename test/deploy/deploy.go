@@ -202,25 +202,13 @@ func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
 // StartReplicaUnready starts a replica without waiting for anything. Only
 // conversions reach it.
 func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
-	probes, err := freePort()
+	webhook, probes, metrics, err := o.addresses(number)
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-	replica := &Replica{
-		Number:   number,
-		Webhook:  fmt.Sprintf("127.0.0.1:%d", o.port),
-		Probes:   fmt.Sprintf("http://127.0.0.1:%d", probes),
-		Metrics:  fmt.Sprintf("https://127.0.0.1:%d", metrics),
-		operator: o,
-	}
-	if o.port == 0 {
-		replica.Webhook = stand.Address(number+1) + ":9443"
-	} else {
-		args = append([]string{"--pod-webhook-url=https://" + replica.Webhook}, args...)
+	replica := &Replica{Number: number, Webhook: webhook, Probes: "http://" + probes, Metrics: "https://" + metrics, operator: o}
+	if o.port != 0 {
+		args = append([]string{"--pod-webhook-url=https://" + webhook}, args...)
 	}
 	args = slices.Concat(o.layout.flags(), args)
 	program, err := Program(ctx)
@@ -233,10 +221,10 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 		Args: append([]string{
 			"--kubeconfig=" + o.kubeconfig(o.layout.account(args)),
 			"--namespace=" + Namespace,
-			"--webhook-bind-address=" + replica.Webhook,
+			"--webhook-bind-address=" + webhook,
 			"--webhook-san=127.0.0.1",
-			fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", probes),
-			fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", metrics),
+			"--health-probe-bind-address=" + probes,
+			"--metrics-bind-address=" + metrics,
 			"--drain-grace=1s",
 			"--pod-webhook-admission-window=3s",
 			"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms",
@@ -253,6 +241,25 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 		return replica, nil // it serves nothing
 	}
 	return replica, o.setEndpoint(ctx, Conversion, number, true)
+}
+
+// addresses returns where the number-th replica listens. In a network namespace
+// each replica has an IP address of its own, as a Pod has, so that its ports are
+// those of production. Outside, ports are chosen that are free now; another
+// process may take one before the replica does.
+func (o *Operator) addresses(number int) (webhook, probes, metrics string, err error) {
+	if o.port == 0 {
+		ip := stand.Address(number + 1)
+		return ip + ":9443", ip + ":8081", ip + ":8443", nil
+	}
+	var ports [2]int
+	for i := range ports {
+		if ports[i], err = freePort(); err != nil {
+			return "", "", "", err
+		}
+	}
+	local := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+	return local(o.port), local(ports[0]), local(ports[1]), nil
 }
 
 // Stop withdraws the replica from the Service and stops it as a rolling update
