@@ -2,13 +2,12 @@ package webhooks
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
 )
 
 // Widener makes API servers call us for the Pods that a SidecarSet selects.
@@ -26,7 +25,7 @@ const widenTimeout = 500 * time.Millisecond
 // that follows it closely finds the webhook entry in force. It is never a reason
 // to refuse the SidecarSet; the leader goes on where this ends.
 func (v *sidecarSetValidator) widen(ctx context.Context, request *admissionv1.AdmissionRequest, hub, old *hubSidecarSet) []string {
-	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && saysTheSame(hub, old) {
+	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && inject.IdentityOf(hub.object) == inject.IdentityOf(old.object) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
@@ -35,10 +34,4 @@ func (v *sidecarSetValidator) widen(ctx context.Context, request *admissionv1.Ad
 		return []string{"not in force yet; before you create Pods, wait for the condition " + appsv1beta1.ConditionReady + ": " + err.Error()}
 	}
 	return nil
-}
-
-// saysTheSame reports whether two SidecarSets differ in nothing that decides
-// about new Pods.
-func saysTheSame(a, b *hubSidecarSet) bool {
-	return equality.Semantic.DeepEqual(a.object["spec"], b.object["spec"]) && maps.Equal(a.set.Annotations, b.set.Annotations)
 }

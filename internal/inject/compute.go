@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/podstate"
 )
@@ -59,7 +57,7 @@ func choose(in *Input) []target {
 	if !slices.IsSortedFunc(targets, byName) {
 		slices.SortFunc(targets, byName)
 	}
-	_, mirror := in.Pod.Annotations[corev1.MirrorPodAnnotationKey]
+	mirror := podstate.IsMirror(in.Pod.Annotations)
 	for i := range targets {
 		switch t := &targets[i]; {
 		case mirror:

@@ -87,7 +87,7 @@ func FromPod(pod *corev1.Pod) *Record {
 		return r
 	}
 	r.Labels = MakeLabelSet(pod.Labels)
-	_, r.Mirror = pod.Annotations[corev1.MirrorPodAnnotationKey]
+	r.Mirror = IsMirror(pod.Annotations)
 	r.Injections = injections(pod)
 	if len(r.Injections) == 0 {
 		return r
@@ -157,6 +157,13 @@ func (r *Record) Landed(sidecarSet, container Name) bool {
 		return r.update == nil || r.update.landed(sidecarSet, container)
 	}
 	return true
+}
+
+// IsMirror reports whether annotations are those of the API server's copy of a static
+// Pod.
+func IsMirror(annotations map[string]string) bool {
+	_, mirror := annotations[corev1.MirrorPodAnnotationKey]
+	return mirror
 }
 
 func injections(pod *corev1.Pod) []Injection {

@@ -52,7 +52,7 @@ type Options struct {
 // Tally holds the records and the counters. It belongs to one goroutine: no
 // method may run at the same time as another.
 type Tally struct {
-	excluded   map[podstate.Namespace]struct{}
+	excluded   inject.Exclusions
 	catalog    *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
@@ -91,16 +91,12 @@ type share struct {
 
 // New returns a Tally without Pods and SidecarSets.
 func New(o Options) *Tally {
-	t := &Tally{
-		excluded:   make(map[podstate.Namespace]struct{}, len(o.ExcludedNamespaces)),
+	return &Tally{
+		excluded:   o.ExcludedNamespaces,
 		sets:       make(map[string]*sidecarSet),
 		namespaces: make(map[podstate.Namespace]*namespace),
 		labels:     make(map[podstate.LabelSet]int32),
 	}
-	for _, name := range o.ExcludedNamespaces {
-		t.excluded[podstate.MakeNamespace(name)] = struct{}{}
-	}
-	return t
 }
 
 // Pods is the number of Pods that are tracked.
@@ -403,11 +399,11 @@ func (t *Tally) judge(p *pod) {
 	}
 }
 
-// expected says whether admission would inject a SidecarSet into a Pod that it
-// selects: not where no webhook is called, not into the copy of a static Pod,
-// and not a base whose canary the Pod has instead.
+// expected reports whether a Pod that a SidecarSet selects should carry it: not if
+// admission leaves the Pod alone, and not if the Pod carries a canary of the
+// SidecarSet instead.
 func (t *Tally) expected(p *pod, s *sidecarSet) bool {
-	if _, excluded := t.excluded[p.record.Namespace]; excluded || p.record.Mirror {
+	if !t.excluded.Eligible(p.record.Namespace.Value(), p.record.Mirror) {
 		return false
 	}
 	for _, other := range p.shares {

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -97,10 +96,10 @@ type pendingChanges struct {
 
 // compiledSet is a SidecarSet in the version that was compiled last.
 type compiledSet struct {
-	content contentHash     // what it said then
-	bytes   int             // estimate of what is kept of it, here and by the informer
-	program *inject.Program // nil if the object is beyond use
-	err     error
+	identity inject.Identity
+	bytes    int             // estimate of what is kept of it, here and by the informer
+	program  *inject.Program // nil if the object is beyond use
+	err      error
 }
 
 // informerSource is the part of the manager's cache that a Catalog needs.
@@ -318,11 +317,11 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 			differ = true
 			continue
 		}
-		content := contentOf(object)
-		if known, ok := c.compiled[name]; ok && known.content == content {
+		identity := inject.IdentityOf(object.Object)
+		if known, ok := c.compiled[name]; ok && known.identity == identity {
 			continue
 		}
-		next := compiledSet{content: content, bytes: storedBytes(object)}
+		next := compiledSet{identity: identity, bytes: storedBytes(object)}
 		if next.program, next.err = inject.Compile(object.Object); next.err != nil {
 			logger.Error(next.err, "SidecarSet cannot be used as it is stored", "SidecarSet", name, "resourceVersion", object.GetResourceVersion())
 		}
@@ -333,20 +332,6 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 		differ = true
 	}
 	return differ
-}
-
-type contentHash [sha256.Size]byte
-
-// contentOf identifies what decides about Pods. Of the status that is only which
-// revision the content is recorded as: counters change with every Pod. The custom
-// version is a label to clients of v1alpha1, which change it without another
-// generation.
-func contentOf(object *unstructured.Unstructured) contentHash {
-	status, _ := object.Object["status"].(map[string]any)
-	hash := sha256.New()
-	fmt.Fprintln(hash, object.GetUID(), object.GetGeneration(), object.GetDeletionTimestamp(), object.GetAnnotations(),
-		object.Object["spec"], status["observedGeneration"], status["latestRevision"], status["collisionCount"])
-	return contentHash(hash.Sum(nil))
 }
 
 // applyNamespaces reports whether labels of any Namespace differ. Snapshots

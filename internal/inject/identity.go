@@ -1,0 +1,36 @@
+package inject
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+)
+
+// Identity identifies what a SidecarSet says about new Pods: two objects with equal
+// Identities compile to Programs that do the same.
+type Identity [sha256.Size]byte
+
+// IdentityOf returns the Identity of a SidecarSet (v1beta1, as served, packed or not).
+// Objects are compared in one form: a packed object has another Identity than its
+// unpacked copy.
+//
+// Of the status only the recorded revision counts: counters change with every Pod.
+// The custom version counts: clients of v1alpha1 change it as a label, which begins
+// no new generation. Other labels and managed fields do not count.
+func IdentityOf(object map[string]any) Identity {
+	metadata, _ := object["metadata"].(map[string]any)
+	status, _ := object["status"].(map[string]any)
+	spec, packed := object["spec"].(string) // may be compressed, which JSON cannot hold
+	parts := []any{
+		metadata["uid"], metadata["generation"], metadata["deletionTimestamp"], metadata["annotations"],
+		status["observedGeneration"], status["latestRevision"], status["collisionCount"],
+	}
+	if !packed {
+		parts = append(parts, object["spec"])
+	}
+	text, err := json.Marshal(parts) // members sorted
+	if err != nil {                  // no value that came as JSON fails
+		text = fmt.Append(nil, parts)
+	}
+	return sha256.Sum256(append(text, spec...))
+}
