@@ -64,7 +64,7 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestWarningsAboutTheVersionOfTheServer(t *testing.T) {
-	set := validationCase{spec: `{initContainers: [{name: i, image: b, envFrom: [{prefix: "2-", configMapRef: {name: c}}]}],
+	set := validationCase{spec: `{initContainers: [{name: i, image: b, envFrom: [{prefix: "2-", configMapRef: {name: c}}], restartPolicy: Always, restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [3]}}]}],
 containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}], lifecycle: {preStop: {sleep: {seconds: 0}}}}]}`}.set(t)
 	const refused, names = "so that it refuses Pods with the sidecar; ", "use letters, digits, '_', '-' and '.', with no digit first"
 	tests := map[string]struct {
@@ -72,7 +72,9 @@ containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFr
 		want  []string
 	}{
 		"not known":          {0, nil},
-		"one that takes all": {35, nil},
+		"one that takes all": {36, nil},
+		"one that refuses what older ones drop": {35, []string{
+			"spec.initContainers[0].restartPolicyRules: API servers take restart rules of native sidecars since Kubernetes 1.36, and this one has 1.35, " + refused + "remove them"}},
 		"one that takes most": {34, []string{
 			"spec.containers[0].env[2].valueFrom.fileKeyRef: API servers take variables from files since Kubernetes 1.35, and this one has 1.34, " + refused + "use configMapKeyRef or secretKeyRef"}},
 		"one that takes none": {31, []string{

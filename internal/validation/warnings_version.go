@@ -10,13 +10,15 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// newer is something that API servers before a minor version refuse in Pods. Only
-// what validation accepts and one of Kubernetes 1.31 was seen to refuse is here.
+// newer is a member of Pods that API servers refuse before the minor version
+// since. API servers before the minor version known do not have the member and
+// drop it; known is 0 if all have it. Only what validation accepts, and what an
+// API server was seen to refuse, is here.
 type newer struct {
-	path   *field.Path
-	what   string
-	since  int
-	remedy string
+	path         *field.Path
+	what         string
+	known, since int
+	remedy       string
 }
 
 // DependsOnVersion reports whether it depends on the version of the API server
@@ -32,7 +34,7 @@ func (w *warner) warnAboutVersion(spec *appsv1beta1.SidecarSetSpec, minor int) {
 		return
 	}
 	for _, n := range newerMembers(spec) {
-		if minor < n.since {
+		if n.known <= minor && minor < n.since {
 			w.add(n.path, "API servers take %s since Kubernetes 1.%d, and this one has 1.%d, so that it refuses Pods with the sidecar; %s", n.what, n.since, minor, n.remedy)
 		}
 	}
@@ -53,14 +55,14 @@ func newerInContainer(c *corev1.Container, path *field.Path) []newer {
 	var found []newer
 	name := func(path *field.Path, name string) {
 		if name != "" && len(validation.IsEnvVarName(name)) > 0 {
-			found = append(found, newer{path, fmt.Sprintf("names such as %q", name), 32, "use letters, digits, '_', '-' and '.', with no digit first"})
+			found = append(found, newer{path, fmt.Sprintf("names such as %q", name), 0, 32, "use letters, digits, '_', '-' and '.', with no digit first"})
 		}
 	}
 	for i := range c.Env {
 		at := path.Child("env").Index(i)
 		name(at.Child("name"), c.Env[i].Name)
 		if from := c.Env[i].ValueFrom; from != nil && from.FileKeyRef != nil {
-			found = append(found, newer{at.Child("valueFrom", "fileKeyRef"), "variables from files", 35, "use configMapKeyRef or secretKeyRef"})
+			found = append(found, newer{at.Child("valueFrom", "fileKeyRef"), "variables from files", 0, 35, "use configMapKeyRef or secretKeyRef"})
 		}
 	}
 	for i := range c.EnvFrom {
@@ -68,8 +70,11 @@ func newerInContainer(c *corev1.Container, path *field.Path) []newer {
 	}
 	sleep := func(handler *corev1.LifecycleHandler, path *field.Path) {
 		if handler != nil && handler.Sleep != nil && handler.Sleep.Seconds == 0 {
-			found = append(found, newer{path.Child("sleep", "seconds"), "a sleep of 0 seconds", 33, "use 1 or more, or remove the hook"})
+			found = append(found, newer{path.Child("sleep", "seconds"), "a sleep of 0 seconds", 0, 33, "use 1 or more, or remove the hook"})
 		}
+	}
+	if len(c.RestartPolicyRules) > 0 {
+		found = append(found, newer{path.Child("restartPolicyRules"), "restart rules of native sidecars", 35, 36, "remove them"})
 	}
 	if c.Lifecycle != nil {
 		sleep(c.Lifecycle.PostStart, path.Child("lifecycle", "postStart"))
