@@ -42,6 +42,9 @@ type Options struct {
 	// Namespace runs the whole test binary in a network namespace; see
 	// InNamespace. Only Main looks at it.
 	Namespace bool
+	// Seconds is how long tests take that take long, for Main to share them out
+	// evenly. A wrong number costs time and nothing else.
+	Seconds map[string]int
 	// K8sVersion is the Kubernetes version, as v1.36.4; empty means K8S_VERSION
 	// of the environment, or that of test/controlplane/go.mod.
 	K8sVersion string

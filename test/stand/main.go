@@ -11,13 +11,26 @@ import (
 // tests and stops the cluster. It returns the exit code. With -short nothing is
 // started and no test runs, which it says.
 //
+// With SHARDS=n in the environment, n processes of the test binary share the
+// tests, each with a cluster of its own; Options.Seconds says how long tests take.
+//
 // With Options.Namespace the test binary first starts itself again inside a
 // network namespace, see InNamespace: what TestMain did before is done twice.
 func Main(m *testing.M, o Options, use func(*Cluster)) int {
 	flag.Parse()
+	if flagValue("test.list") != "" {
+		return m.Run()
+	}
 	if testing.Short() {
 		fmt.Println("SKIP: these tests need a control plane, and -short was given")
 		return 0
+	}
+	switch shared, err := shards(o.Seconds); {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "stand:", err)
+		return 1
+	case shared != nil:
+		return runShards(shared)
 	}
 	if o.Namespace {
 		if err := InNamespace(o); err != nil {

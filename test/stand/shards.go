@@ -1,0 +1,118 @@
+package stand
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// shardsVariable is how many processes share the tests of a package. Tests on a
+// control plane wait more than they compute, so that two processors carry
+// several of them.
+const shardsVariable = "SHARDS"
+
+// shards returns the tests for each process, or nil if this process is to run
+// them itself: because nobody asked for more, or a part of a test was asked for.
+func shards(weights map[string]int) ([][]string, error) {
+	count, _ := strconv.Atoi(os.Getenv(shardsVariable))
+	run := flagValue("test.run")
+	if count < 2 || strings.Contains(run, "/") || flagValue("test.bench") != "" || flagValue("test.fuzz") != "" {
+		return nil, nil
+	}
+	tests, err := listTests(cmp.Or(run, "."))
+	if err != nil || len(tests) < 2 {
+		return nil, err
+	}
+	return distribute(tests, weights, min(count, len(tests))), nil
+}
+
+// distribute deals out the tests, the longest first, each to the process that
+// has the least to do. A test without a weight takes a second.
+func distribute(tests []string, weights map[string]int, count int) [][]string {
+	weight := func(test string) int { return max(weights[test], 1) }
+	tests = slices.Clone(tests)
+	slices.SortStableFunc(tests, func(a, b string) int { return cmp.Compare(weight(b), weight(a)) })
+	dealt, loads := make([][]string, count), make([]int, count)
+	for _, test := range tests {
+		least := slices.Index(loads, slices.Min(loads))
+		dealt[least] = append(dealt[least], test)
+		loads[least] += weight(test)
+	}
+	return dealt
+}
+
+// listTests asks this binary which of its tests the pattern selects.
+func listTests(pattern string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	out, err := exec.CommandContext(context.Background(), self, "-test.list="+pattern).Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the tests: %w", err)
+	}
+	var tests []string
+	for _, line := range strings.Fields(string(out)) {
+		if strings.HasPrefix(line, "Test") {
+			tests = append(tests, line)
+		}
+	}
+	return tests, nil
+}
+
+// runShards runs this binary once for each shard, all at the same time, with the
+// same arguments otherwise. What one prints is printed when it ends. It returns
+// the exit code.
+func runShards(shards [][]string) int {
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stand:", err)
+		return 1
+	}
+	var printing sync.Mutex
+	var wg sync.WaitGroup
+	code := 0
+	for i, tests := range shards {
+		wg.Go(func() {
+			cmd := exec.CommandContext(context.Background(), self, argsFor(tests)...)
+			cmd.Env = append(os.Environ(), shardsVariable+"=1")
+			var output bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &output, &output
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+			err := cmd.Run()
+			printing.Lock()
+			defer printing.Unlock()
+			fmt.Printf("process %d of %d: %s\n", i+1, len(shards), strings.Join(tests, " "))
+			_, _ = os.Stdout.Write(output.Bytes())
+			if err != nil {
+				fmt.Printf("process %d of %d: %v\n", i+1, len(shards), err)
+				code = 1
+			}
+		})
+	}
+	wg.Wait()
+	return code
+}
+
+// argsFor has a process run these tests with the arguments of this one: the last
+// of equal flags counts. The go command looks into test.testlogfile for what a
+// test depends on; several processes cannot write it.
+func argsFor(tests []string) []string {
+	return append(slices.Clone(os.Args[1:]), "-test.testlogfile=", "-test.run=^("+strings.Join(tests, "|")+")$")
+}
+
+func flagValue(name string) string {
+	if f := flag.Lookup(name); f != nil {
+		return f.Value.String()
+	}
+	return ""
+}
