@@ -39,6 +39,24 @@ func small() server.Limits {
 	return server.Limits{Body: 1 << 20, Held: 1<<20 + 256<<10, Active: 2, Waiting: 1, Patience: time.Minute}
 }
 
+// answer is what a client sees of an answer.
+type answer struct {
+	status              int
+	retryAfter, content string
+	closes              bool
+	err                 error
+}
+
+func ask(client *http.Client, url string) answer {
+	response, err := client.Post(url, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		return answer{err: err}
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return answer{response.StatusCode, response.Header.Get("Retry-After"), string(content), response.Close, err}
+}
+
 func TestAFullGroupRefusesAtOnce(t *testing.T) {
 	handler := newBlocking(t)
 	s := start(t, server.Options{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": handler.serve})
@@ -46,44 +64,20 @@ func TestAFullGroupRefusesAtOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)
 
-	statuses := make(chan int, 3)
-	for range 3 { // two are answered, one waits
-		go func() {
-			status := http.StatusTooManyRequests
-			for status == http.StatusTooManyRequests { // while a request from below waits in its place
-				response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
-				if err != nil {
-					status = 0
-					continue
-				}
-				_ = response.Body.Close()
-				status = response.StatusCode
-			}
-			statuses <- status
-		}()
+	// Two are answered, one waits, and one is turned away, whichever it is.
+	answers := make(chan answer, 4)
+	for range 4 {
+		go func() { answers <- ask(s.client(t), s.url("/x")) }()
 	}
 	<-handler.entered
 	<-handler.entered
-	var content string
-	eventually(t, func() bool { // once the third waits
-		begin := time.Now()
-		client := s.client(t)
-		client.Timeout = 200 * time.Millisecond // of those that were let wait
-		response, err := client.Post(s.url("/x"), "application/json", strings.NewReader("{}"))
-		if err != nil {
-			return false
-		}
-		defer response.Body.Close()
-		all, _ := io.ReadAll(response.Body)
-		content = string(all)
-		if response.Header.Get("Retry-After") != "1" || response.Close {
-			t.Errorf("Retry-After %q, closing: %t", response.Header.Get("Retry-After"), response.Close)
-		}
-		return response.StatusCode == http.StatusTooManyRequests && time.Since(begin) < time.Second
-	}, "a refusal")
+	refused := <-answers // while the others cannot be answered
+	if refused.status != http.StatusTooManyRequests || refused.retryAfter != "1" || refused.closes {
+		t.Errorf("%+v; want status 429, Retry-After 1, and a connection that stays", refused)
+	}
 	for _, want := range []string{`"kind":"Status"`, `"reason":"TooManyRequests"`, `"code":429`, `"retryAfterSeconds":1`} {
-		if !strings.Contains(content, want) {
-			t.Errorf("the answer lacks %s: %s", want, content)
+		if !strings.Contains(refused.content, want) {
+			t.Errorf("the answer lacks %s: %s", want, refused.content)
 		}
 	}
 	if response, _ := post(t, s.client(t), s.url("/pods"), strings.NewReader("{}")); response.StatusCode != http.StatusOK {
@@ -100,8 +94,8 @@ func TestAFullGroupRefusesAtOnce(t *testing.T) {
 	handler.leave <- struct{}{}
 	handler.leave <- struct{}{}
 	for range 3 {
-		if got := <-statuses; got != http.StatusOK {
-			t.Errorf("a request that was admitted got %d", got)
+		if got := <-answers; got.status != http.StatusOK {
+			t.Errorf("a request that was admitted got %+v", got)
 		}
 	}
 }
