@@ -3,9 +3,10 @@ package defaults
 import (
 	"iter"
 	"strconv"
-	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
+
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // edits collects what was changed.
@@ -105,8 +106,6 @@ func (n node) elements(name string) iter.Seq[node] {
 	}
 }
 
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
 func (n node) pointer(name string) string {
-	return n.path + "/" + pointerEscapes.Replace(name)
+	return n.path + "/" + jsonread.EscapePointer(name)
 }

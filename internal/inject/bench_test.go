@@ -105,17 +105,6 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-func BenchmarkOperations(b *testing.B) {
-	plan, err := inject.Compute(benchInput(b, benchPod(), 1))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		plan.Operations()
-	}
-}
-
 func BenchmarkCompile(b *testing.B) {
 	object := typical("set")
 	b.ReportAllocs()

@@ -36,7 +36,6 @@ type template struct {
 	transfers            []transfer
 	shareMounts          bool
 	shareDevices         bool
-	privileged           bool
 	resources            *resourcesPolicy // nil: resources are among the rest
 }
 
@@ -209,9 +208,6 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 		shareMounts:  shares(&typed.ShareVolumePolicy),
 		shareDevices: shares(typed.ShareVolumeDevicePolicy),
 		resources:    policy,
-	}
-	if sc := typed.SecurityContext; sc != nil && sc.Privileged != nil {
-		t.privileged = *sc.Privileged
 	}
 	for _, device := range typed.VolumeDevices {
 		t.deviceVolumes = append(t.deviceVolumes, device.Name)

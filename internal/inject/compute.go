@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -351,8 +350,7 @@ func (c *computation) addVolumes() {
 			continue
 		}
 		for _, v := range t.volumes {
-			if owner, first := c.enforcer(v.name); owner != nil && owner != t {
-				c.noteSharedVolume(t, v, owner.Name(), first)
+			if owner := c.enforcer(v.name); owner != nil && owner != t {
 				continue
 			}
 			if at := slices.Index(c.pod.Volumes, v.name); at >= 0 {
@@ -361,8 +359,7 @@ func (c *computation) addVolumes() {
 				}
 				continue
 			}
-			if first := findEdit(c.plan.Insertions[start:], v.name); first != nil {
-				c.noteSharedVolume(t, v, first.SidecarSet, first.Body)
+			if inserts(c.plan.Insertions[start:], v.name) {
 				continue
 			}
 			c.insert(t, Volumes, next, v)
@@ -371,21 +368,8 @@ func (c *computation) addVolumes() {
 	}
 }
 
-func findEdit(edits []Edit, name string) *Edit {
-	for i := range edits {
-		if edits[i].Name == name {
-			return &edits[i]
-		}
-	}
-	return nil
-}
-
-// noteSharedVolume tells when two SidecarSets mean different volumes by one name.
-func (c *computation) noteSharedVolume(t *target, v part, owner string, body json.RawMessage) {
-	if !bytes.Equal(v.body, body) {
-		c.plan.Notes = append(c.plan.Notes, Note{t.Name(), fmt.Sprintf(
-			"volume %q is left out: SidecarSet %q brings a different volume of that name, and the sidecars share it", v.name, owner)})
-	}
+func inserts(edits []Edit, name string) bool {
+	return slices.ContainsFunc(edits, func(e Edit) bool { return e.Name == name })
 }
 
 // addPullSecrets appends the SidecarSets' imagePullSecrets that the Pod lacks.
@@ -398,7 +382,7 @@ func (c *computation) addPullSecrets() {
 			continue
 		}
 		for _, s := range t.pullSecrets {
-			if slices.Contains(c.pod.ImagePullSecrets, s.name) || findEdit(c.plan.Insertions[start:], s.name) != nil {
+			if slices.Contains(c.pod.ImagePullSecrets, s.name) || inserts(c.plan.Insertions[start:], s.name) {
 				continue
 			}
 			c.insert(t, ImagePullSecrets, next, s)

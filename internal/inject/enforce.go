@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -57,17 +56,17 @@ func (c *computation) remove(list List, all []ContainerView, owners map[string]s
 // enforcer returns the enforced SidecarSet whose volume of that name the Pod gets,
 // before the Pod's own and those of other SidecarSets, and the volume; nil if none
 // brings one.
-func (c *computation) enforcer(volume string) (*target, json.RawMessage) {
+func (c *computation) enforcer(volume string) *target {
 	for i := range c.targets {
 		t := &c.targets[i]
 		if !t.disbelieves() {
 			continue
 		}
-		if at := slices.IndexFunc(t.volumes, func(v part) bool { return v.name == volume }); at >= 0 {
-			return t, t.volumes[at].body
+		if slices.ContainsFunc(t.volumes, func(v part) bool { return v.name == volume }) {
+			return t
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // stamp is when the Pod was given the content. An enforced SidecarSet is recorded

@@ -70,7 +70,7 @@ func TestComputedResourcesDoNotDependOnEarlierSidecars(t *testing.T) {
 			first, _ := injected(t, fixtures.Input(t, pod, set("mesh:v1")), pod)
 			second, plan := injected(t, fixtures.Input(t, first, set("mesh:v2")), first)
 			if len(plan.Replacements) == 0 || len(plan.Insertions) != 0 {
-				t.Fatalf("operations: %v", plan.Operations())
+				t.Fatalf("patch: %s", plan.AppendPatch(nil))
 			}
 			for _, c := range second["spec"].(map[string]any)["containers"].([]any) {
 				c := c.(map[string]any)
@@ -87,28 +87,3 @@ func TestComputedResourcesDoNotDependOnEarlierSidecars(t *testing.T) {
 }
 
 // A mount that the API server will refuse in the sidecar is worth a word.
-func TestComputeNotesSharedPropagation(t *testing.T) {
-	for name, tc := range map[string]struct {
-		propagation string
-		context     map[string]any
-		want        int
-	}{
-		"bidirectional":                 {"Bidirectional", nil, 1},
-		"bidirectional and privileged":  {"Bidirectional", map[string]any{"privileged": true}, 0},
-		"bidirectional, not privileged": {"Bidirectional", map[string]any{"privileged": false}, 1},
-		"from the host only":            {"HostToContainer", nil, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			set := one().With("shareVolumePolicy", enabled)
-			if tc.context != nil {
-				set.With("securityContext", tc.context)
-			}
-			pod := fixtures.Pod("web").Container("app", "app:v1").Volume("v").
-				With("volumeMounts", []any{map[string]any{"name": "v", "mountPath": "/v", "mountPropagation": tc.propagation}}).Obj()
-			_, plan := injected(t, fixtures.Input(t, pod, set.Map()), pod)
-			if len(plan.Notes) != tc.want || tc.want > 0 && !strings.Contains(plan.Notes[0].Message, "/v of container \"app\"") {
-				t.Errorf("notes = %v, want %d", plan.Notes, tc.want)
-			}
-		})
-	}
-}

@@ -1,7 +1,6 @@
 package inject_test
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/sidecarset/operator/internal/fixtures"
@@ -30,11 +29,6 @@ func FuzzCompileRevision(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if text := plan.AppendPatch(nil); text != nil && !json.Valid(text) {
-			t.Errorf("patch is no JSON: %s", text)
-		}
-		if _, err := plan.Apply(pod); err != nil {
-			t.Errorf("Apply: %v", err)
-		}
+		apply(t, plan, pod)
 	})
 }

@@ -7,7 +7,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
-	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // Up to 3 MiB of annotations reach admission. Records that no operator writes
@@ -26,8 +25,8 @@ func TestComputeReplacesRecordsBeyondTheBounds(t *testing.T) {
 	got, _ := injected(t, fixtures.Input(t, pod, log().Map()), pod)
 	annotations := got["metadata"].(map[string]any)["annotations"].(map[string]any)
 	for _, key := range []string{appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage} {
-		if recorded := podstate.ParseHashes(annotations[key].(string)).Names(); len(recorded) != 1 || recorded[0] != "log" {
-			t.Errorf("%s names %v, want log alone", key, recorded)
+		if names := recorded(t, annotations[key].(string)); len(names) != 1 || names[0] != "log" {
+			t.Errorf("%s names %v, want log alone", key, names)
 		}
 	}
 	if list := annotations[appsv1beta1.AnnotationInjectedList]; list != "log" {

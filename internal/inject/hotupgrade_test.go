@@ -70,7 +70,7 @@ func TestComputeKnowsAHotUpgradePair(t *testing.T) {
 			got, plan := injected(t, in, pod)
 			if tc.want == nil {
 				if !plan.Empty() || plan.Skipped[0].Reason != inject.SkipInjected {
-					t.Errorf("operations %v, skipped %v", plan.Operations(), plan.Skipped)
+					t.Errorf("patch %s, skipped %v", plan.AppendPatch(nil), plan.Skipped)
 				}
 				return
 			}

@@ -2,13 +2,6 @@ package inject
 
 import (
 	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
-
-	"gomodules.xyz/jsonpatch/v2"
 )
 
 // List is a list in a Pod's spec that injection adds to.
@@ -44,8 +37,6 @@ type Plan struct {
 	Injected []string
 	// Skipped names the other candidates, in name order, with the reason.
 	Skipped []Skip
-	// Notes are what a user may want to be told although the Pod is injected.
-	Notes []Note
 
 	absent       absentLists
 	podHas       map[string]string // the Pod's annotations as submitted
@@ -88,49 +79,9 @@ type Skip struct {
 	By         string // the canary, for SkipCanary
 }
 
-// Note is a remark on what one SidecarSet does to the Pod.
-type Note struct{ SidecarSet, Message string }
-
 // Empty says that the Plan leaves the Pod as it is.
 func (p Plan) Empty() bool {
 	return len(p.Removals) == 0 && len(p.Replacements) == 0 && len(p.Insertions) == 0 && len(p.Annotations) == 0
-}
-
-// Operations renders the plan as JSON patch operations in application order.
-// Each insertion is one "add" at an explicit index, so members of the user's
-// containers that this build does not know are never rewritten. A list that the
-// Pod lacks is added whole.
-func (p Plan) Operations() []jsonpatch.Operation {
-	ops := make([]jsonpatch.Operation, 0, len(p.Removals)+len(p.Replacements)+len(p.Insertions)+len(p.Annotations))
-	for _, e := range p.Removals {
-		ops = append(ops, jsonpatch.NewOperation("remove", e.path(), nil))
-	}
-	for _, e := range p.Replacements {
-		ops = append(ops, jsonpatch.NewOperation("replace", e.path(), e.Body))
-	}
-	for group := range insertionGroups(p.Insertions) {
-		if !p.absent.has(group[0].List) {
-			for _, e := range group {
-				ops = append(ops, jsonpatch.NewOperation("add", e.path(), e.Body))
-			}
-			continue
-		}
-		whole := make([]json.RawMessage, len(group))
-		for i, e := range group {
-			whole[i] = e.Body
-		}
-		ops = append(ops, jsonpatch.NewOperation("add", "/spec/"+string(group[0].List), whole))
-	}
-	if len(p.Annotations) == 0 {
-		return ops
-	}
-	if p.noAnnotation {
-		return append(ops, jsonpatch.NewOperation("add", annotationsPath, maps.Clone(p.Annotations)))
-	}
-	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
-		ops = append(ops, jsonpatch.NewOperation(p.verb(key), annotationsPath+"/"+escapePointer(key), p.Annotations[key]))
-	}
-	return ops
 }
 
 const annotationsPath = "/metadata/annotations"
@@ -142,15 +93,6 @@ func (p Plan) verb(key string) string {
 	}
 	return "add"
 }
-
-func (e Edit) path() string {
-	return "/spec/" + string(e.List) + "/" + strconv.Itoa(e.Index)
-}
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
-// escapePointer writes a key as one step of a JSON pointer.
-func escapePointer(key string) string { return pointerEscapes.Replace(key) }
 
 // insertionGroups yields the runs of insertions into the same list.
 func insertionGroups(edits []Edit) func(yield func([]Edit) bool) {
@@ -187,64 +129,4 @@ func (a *absentLists) mark(list List, absent bool) {
 	} else {
 		a.containers = absent
 	}
-}
-
-// Apply returns a copy of a Pod, given as JSON values, with the plan carried
-// out. It is for those who hold a whole Pod: the webhook sends Operations. The
-// Pod has to be the one that the plan was computed for.
-func (p Plan) Apply(pod map[string]any) (map[string]any, error) {
-	out, err := cloneObject(pod)
-	if err != nil {
-		return nil, fmt.Errorf("copying the Pod: %w", err)
-	}
-	spec := member(out, "spec")
-	for _, e := range p.Removals {
-		list := items(spec, e.List)
-		if e.Index >= len(list) {
-			return nil, fmt.Errorf("removing %s[%d]: the Pod has %d", e.List, e.Index, len(list))
-		}
-		spec[string(e.List)] = slices.Delete(list, e.Index, e.Index+1)
-	}
-	for _, e := range p.Replacements {
-		body, list := map[string]any{}, items(spec, e.List)
-		if err := decodeJSON(e.Body, &body); err != nil {
-			return nil, fmt.Errorf("decoding %s %q of SidecarSet %q: %w", e.List, e.Name, e.SidecarSet, err)
-		}
-		if e.Index >= len(list) {
-			return nil, fmt.Errorf("replacing %s[%d]: the Pod has %d", e.List, e.Index, len(list))
-		}
-		list[e.Index] = body
-	}
-	for _, e := range p.Insertions {
-		body, list := map[string]any{}, items(spec, e.List)
-		if err := decodeJSON(e.Body, &body); err != nil {
-			return nil, fmt.Errorf("decoding %s %q of SidecarSet %q: %w", e.List, e.Name, e.SidecarSet, err)
-		}
-		if e.Index > len(list) {
-			return nil, fmt.Errorf("inserting at %s[%d]: the Pod has %d", e.List, e.Index, len(list))
-		}
-		spec[string(e.List)] = slices.Insert(list, e.Index, any(body))
-	}
-	if len(p.Annotations) > 0 {
-		annotations := member(member(out, "metadata"), "annotations")
-		for key, value := range p.Annotations {
-			annotations[key] = value
-		}
-	}
-	return out, nil
-}
-
-// member returns an object's member that is an object, making it if need be.
-func member(object map[string]any, name string) map[string]any {
-	m, ok := object[name].(map[string]any)
-	if !ok || m == nil {
-		m = map[string]any{}
-		object[name] = m
-	}
-	return m
-}
-
-func items(spec map[string]any, list List) []any {
-	all, _ := spec[string(list)].([]any)
-	return all
 }

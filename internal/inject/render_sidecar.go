@@ -3,7 +3,6 @@ package inject
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 
@@ -128,7 +127,6 @@ func (c *computation) shareMounts(s placed, env []entry) (mounts, _ []entry) {
 				continue
 			}
 			mounts = append(mounts, m.entry)
-			c.notePropagation(s, from, m)
 		}
 	}
 	return mounts, env
@@ -137,15 +135,6 @@ func (c *computation) shareMounts(s placed, env []entry) (mounts, _ []entry) {
 // references are the variables in a subPathExpr. As in the reference, $$(X) is
 // not read as an escape.
 var references = regexp.MustCompile(`\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)`)
-
-// notePropagation tells why the API server will refuse the Pod.
-func (c *computation) notePropagation(s placed, from *source, m podEntry) {
-	if m.mountPropagation == string(corev1.MountPropagationBidirectional) && !s.template.privileged {
-		c.plan.Notes = append(c.plan.Notes, Note{s.target.Name(), fmt.Sprintf(
-			"sidecar %q shares the mount %s of container %q, whose mountPropagation is Bidirectional: "+
-				"the API server refuses that for a container that is not privileged", s.name, m.key, from.Name)})
-	}
-}
 
 // shareDevices appends the devices of the Pod's own containers where their paths
 // are free. Two containers may see one volume at different paths, but none may

@@ -15,7 +15,7 @@ type source struct {
 // podEntry is an element of one of those lists, with its JSON as submitted.
 type podEntry struct {
 	entry
-	name, subPathExpr, mountPropagation string
+	name, subPathExpr string
 }
 
 func newSource(view *ContainerView) *source {
@@ -30,11 +30,10 @@ func newSource(view *ContainerView) *source {
 
 // entryMembers are the members that decide, of env, volumeMounts and volumeDevices.
 type entryMembers struct {
-	Name             string `json:"name"`
-	MountPath        string `json:"mountPath"`
-	DevicePath       string `json:"devicePath"`
-	SubPathExpr      string `json:"subPathExpr"`
-	MountPropagation string `json:"mountPropagation"`
+	Name        string `json:"name"`
+	MountPath   string `json:"mountPath"`
+	DevicePath  string `json:"devicePath"`
+	SubPathExpr string `json:"subPathExpr"`
 }
 
 // podEntries decodes a list. Elements that are not what the API server would let
@@ -48,7 +47,7 @@ func podEntries(list json.RawMessage, key func(*entryMembers) string) []podEntry
 	for _, body := range bodies {
 		var members entryMembers
 		if utiljson.Unmarshal(body, &members) == nil && key(&members) != "" {
-			out = append(out, podEntry{entry{key(&members), body}, members.Name, members.SubPathExpr, members.MountPropagation})
+			out = append(out, podEntry{entry{key(&members), body}, members.Name, members.SubPathExpr})
 		}
 	}
 	return out

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // HashEntry is what one SidecarSet records in a Pod's hash annotation.
@@ -130,18 +132,6 @@ func (h Hashes) Has(sidecarSet string) bool {
 	return ok
 }
 
-// Names returns the names of the SidecarSets that have an entry, sorted.
-func (h Hashes) Names() []string {
-	names := make([]string, len(h.entries))
-	for i, e := range h.entries {
-		names[i] = e.name
-	}
-	return names
-}
-
-// Len is the number of entries.
-func (h Hashes) Len() int { return len(h.entries) }
-
 // Entry decodes the entry of a SidecarSet. Members of a type that is not
 // expected are left zero.
 func (h Hashes) Entry(sidecarSet string) (HashEntry, bool) {
@@ -207,7 +197,7 @@ func (h Hashes) String() string {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendQuoted(dst, e.name)
+		dst = jsonread.AppendText(dst, e.name)
 		dst = append(dst, ':')
 		dst = append(dst, e.raw...)
 	}
@@ -229,11 +219,11 @@ func (e HashEntry) appendJSON(dst []byte) []byte {
 		dst = e.UpdateTimestamp.UTC().AppendFormat(dst, time.RFC3339)
 		dst = append(dst, '"')
 	}
-	dst = appendQuoted(append(dst, `,"hash":`...), e.Hash)
-	dst = appendQuoted(append(dst, `,"sidecarSetName":`...), e.SidecarSetName)
+	dst = jsonread.AppendText(append(dst, `,"hash":`...), e.Hash)
+	dst = jsonread.AppendText(append(dst, `,"sidecarSetName":`...), e.SidecarSetName)
 	dst = appendList(append(dst, `,"sidecarList":`...), e.SidecarList)
 	if e.ControllerRevision != "" {
-		dst = appendQuoted(append(dst, `,"controllerRevision":`...), e.ControllerRevision)
+		dst = jsonread.AppendText(append(dst, `,"controllerRevision":`...), e.ControllerRevision)
 	}
 	return append(dst, '}')
 }
@@ -247,24 +237,9 @@ func appendList(dst []byte, names []string) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendQuoted(dst, name)
+		dst = jsonread.AppendText(dst, name)
 	}
 	return append(dst, ']')
-}
-
-// appendQuoted appends s as a JSON string. Names and hashes are plain; the rest
-// is left to the library.
-func appendQuoted(dst []byte, s string) []byte {
-	if !isPlain(s) {
-		quoted, err := json.Marshal(s)
-		if err != nil { // a string always marshals
-			return append(dst, `""`...)
-		}
-		return append(dst, quoted...)
-	}
-	dst = append(dst, '"')
-	dst = append(dst, s...)
-	return append(dst, '"')
 }
 
 // ParseInjectedList reads the injected-list annotation: the names, sorted,

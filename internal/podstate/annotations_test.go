@@ -92,9 +92,6 @@ func TestHashesAnswerForEachSidecarSet(t *testing.T) {
 	if _, ok := h.Entry("c"); ok {
 		t.Error("Entry(c) found an entry that is not there")
 	}
-	if diff := cmp.Diff([]string{"a", "b"}, h.Names()); diff != "" {
-		t.Errorf("Names (-want +got):\n%s", diff)
-	}
 }
 
 func TestHashesAreValues(t *testing.T) {
@@ -155,7 +152,7 @@ func FuzzParseHashes(f *testing.F) {
 		}
 		if want := oracle(value); want != nil {
 			got := map[string]string{}
-			for _, name := range podstate.ParseHashes(value).Names() {
+			for name := range recorded(t, once) {
 				got[name] = podstate.ParseHashes(value).Hash(name)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -163,6 +160,16 @@ func FuzzParseHashes(f *testing.F) {
 			}
 		}
 	})
+}
+
+// recorded decodes the annotation that Hashes render.
+func recorded(t *testing.T, annotation string) map[string]json.RawMessage {
+	t.Helper()
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(annotation), &all); err != nil {
+		t.Fatalf("%v: %s", err, annotation)
+	}
+	return all
 }
 
 // oracle reads hashes with the library's decoder; nil where the value is no object.

@@ -32,7 +32,7 @@ func TestValuesBeyondTheBoundsAreGarbage(t *testing.T) {
 	legacy := func(int) string { return `"h"` }
 	text := func(int) string { return `"x"` }
 	long := func(int) string { return `"` + strings.Repeat("x", 1024) + `"` }
-	hashes := func(value string) int { return podstate.ParseHashes(value).Len() }
+	hashes := func(value string) int { return len(recorded(t, podstate.ParseHashes(value).String())) }
 	names := func(value string) int { return len(podstate.ParseInjectedList(value)) }
 	working := func(value string) int { return len(podstate.ParseWorking(value)) }
 	choices := func(value string) int { return len(podstate.ParseRevisionChoices(value)) }

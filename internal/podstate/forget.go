@@ -1,5 +1,7 @@
 package podstate
 
+import "github.com/sidecarset/operator/internal/jsonread"
+
 // ForgetUpdates returns the annotation of in-place updates without what it says
 // about the SidecarSets that forgotten names. Nothing is left of a value that
 // cannot be read.
@@ -15,7 +17,7 @@ func ForgetUpdates(value string, forgotten func(sidecarSet string) bool) string 
 		if len(dst) > 1 {
 			dst = append(dst, ',')
 		}
-		dst = append(append(appendQuoted(dst, sidecarSet), ':'), state...)
+		dst = append(append(jsonread.AppendText(dst, sidecarSet), ':'), state...)
 	}
 	return string(append(dst, '}'))
 }

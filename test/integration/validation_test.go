@@ -92,11 +92,7 @@ func createWith(t *testing.T, set object) error {
 	if err != nil {
 		return fmt.Errorf("computing: %w", err)
 	}
-	injected, err := plan.Apply(app)
-	if err != nil {
-		return fmt.Errorf("applying: %w", err)
-	}
-	u := &unstructured.Unstructured{Object: injected}
+	u := &unstructured.Unstructured{Object: fixtures.Apply(t, plan, app)}
 	u.SetAPIVersion("v1")
 	u.SetKind("Pod")
 	return api.Create(t.Context(), u, client.DryRunAll)
