@@ -31,7 +31,12 @@ PREVIOUS_COMMIT := ae1b9b1f12062f208410c25d8e0bc4bb39ad7247
 GO         ?= go
 GOFLAGS    += -buildvcs=false
 LDFLAGS    := -s -w -X main.version=$(VERSION)
+# Packages whose tests need no control plane.
 UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/chaos -e /test/node -e /test/skew -e /test/stand)
+# Of these, the ones in which goroutines share memory: they, or their tests, import
+# sync or synctest. The race detector makes a test four times slower, and finds
+# nothing in the others.
+SHARING_PKGS = $(shell $(GO) list -f '{{.ImportPath}} {{.Imports}} {{.TestImports}} {{.XTestImports}}' $(UNIT_PKGS) | grep -E '[ [](sync|sync/atomic|testing/synctest)[] ]' | cut -d' ' -f1)
 # Of the stand, what does not compile Kubernetes itself.
 STAND_PKGS := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
 MODULES    := . test/controlplane test/controlplane/kwok test/certmanager hack/tools
@@ -49,7 +54,8 @@ build: ## Build the operator into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(OPERATOR) .
 
 .PHONY: test
-test: test-unit test-integration test-cluster test-chaos ## Run every tier that this machine can run
+test: build stand-build certmanager-build older-build previous-build ## Run every tier that this machine can run, side by side; each prints when it ends
+	@$(MAKE) --no-print-directory -j4 --output-sync=target NICE=nice test-unit test-integration test-cluster test-chaos
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
@@ -81,14 +87,19 @@ undeploy: ## Delete everything, SidecarSets included
 ##@ Test tiers
 
 .PHONY: test-unit
-test-unit: ## Pure functions, laws and adapters without a cluster, with the race detector
-	$(GO) test -race -timeout 30m $(UNIT_PKGS)
-	$(GO) test -run 'Allowance|Allocate|Memory' ./test/bench ./internal/tally ./internal/match ./webhooks/... # the race detector allocates: allocation gates count without it
-	$(GO) -C test/controlplane test $(STAND_PKGS)
+test-unit: ## Pure functions, laws and adapters without a cluster; with the race detector where goroutines share memory
+	$(NICE) $(GO) test -race -timeout 30m $(SHARING_PKGS)
+	$(NICE) $(GO) test -timeout 30m $(filter-out $(SHARING_PKGS),$(UNIT_PKGS))
+	$(NICE) $(GO) test -run 'Allowance|Allocate|Memory' ./test/bench ./internal/tally ./internal/match ./webhooks/... # the race detector allocates: allocation gates count without it
+	$(NICE) $(GO) -C test/controlplane test $(STAND_PKGS)
+
+# How many processes share the tests of a package that needs a control plane, each
+# with one of its own. These tests wait more than they compute.
+SHARDS ?= 2
 
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager
-	OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 30m ./test/stand/... ./test/integration/... ./test/skew/...
+	SHARDS=$(SHARDS) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 30m ./test/stand/... ./test/integration/... ./test/skew/...
 
 # Each is built once, in 6 to 12 minutes of two cores.
 VERSIONS ?= v1.31.0 v1.32.0 v1.33.0 v1.34.0 v1.35.0 v1.36.4 v1.37.1
@@ -118,11 +129,11 @@ previous-build: ## Build the operator of an earlier commit, out of the repositor
 
 .PHONY: test-cluster
 test-cluster: build stand-build ## The operator on a whole control plane with simulated nodes
-	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 20m ./test/cluster/...
+	SHARDS=$(SHARDS) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 20m ./test/cluster/...
 
 .PHONY: test-chaos
 test-chaos: build stand-build previous-build ## Short forms of what `make chaos` shows
-	OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 40m ./test/chaos
+	SHARDS=$(SHARDS) OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 40m ./test/chaos
 
 .PHONY: chaos
 chaos: build stand-build previous-build ## What docs/reliability.md claims, in full; prints FIGURES. RUN picks tests
@@ -209,6 +220,15 @@ vet: ## go vet
 	$(GO) vet ./...
 	$(GO) -C test/controlplane vet $(STAND_PKGS)
 	$(GO) -C test/certmanager vet -trimpath ./... # what the build has compiled is not compiled again
+
+# Not in hack/tools, whose linters need a later golang.org/x/telemetry than it does.
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.2.0
+VULNDB ?= https://vuln.go.dev
+.PHONY: vulncheck
+vulncheck: ## Known vulnerabilities in what the operator calls, by the Go vulnerability database
+	@if ! curl -fs -m 10 -o /dev/null '$(VULNDB)/index/db.json'; then \
+		echo 'SKIP: the vulnerability database $(VULNDB) cannot be reached; set VULNDB to a mirror (file:///... is one)'; \
+	else $(GO) run $(GOVULNCHECK) -db '$(VULNDB)' ./...; fi
 
 OLDER_LIBRARIES := $(foreach m,api apiextensions-apiserver apimachinery apiserver client-go component-base streaming,k8s.io/$(m)=k8s.io/$(m)@v0.36.4) \
 	sigs.k8s.io/controller-runtime=sigs.k8s.io/controller-runtime@v0.24.1

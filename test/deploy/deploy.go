@@ -227,7 +227,8 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			"--metrics-bind-address=" + metrics,
 			"--drain-grace=1s",
 			"--pod-webhook-admission-window=3s",
-			"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms",
+			// A leader that cannot renew its Lease ends, and here no kubelet starts it again: a busy machine must not keep it from that.
+			"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=12s", "--leader-elect-retry-period=500ms",
 		}, args...),
 		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
 	}

@@ -36,8 +36,20 @@ var (
 	identity apiServerIdentity
 )
 
+// seconds is how long the long tests take.
+var seconds = map[string]int{
+	"TestRightsAreExactlyWhatIsUsed": 60, "TestHostileBodies": 45, "TestHostileInput": 45, "TestUninstallingTakesTheEntries": 26,
+	"TestBusyConnections": 18, "TestDeletedObjectsForEntries": 18, "TestGoldenInjections": 16, "TestALostLeaseFailsNoCall": 16,
+	"TestObjectsThatTheOperatorHasMadeAreAdopted": 15, "TestStatusFollowsPods": 14, "TestReadyIsTriedInTheProbeNamespace": 14,
+	"TestObjectsOfOpenKruiseAreTakenOver": 13, "TestAuthorsWithoutRightsAreRefusedWhereEnforced": 13, "TestStaticModeWritesNoEntries": 12,
+	"TestStartsOverObjectsStoredAsV1alpha1": 12, "TestTheReadmesCommandInstallsEverything": 11, "TestApplyingAgainKeepsTheBundle": 11,
+	"TestRolesCanBeSplit": 9, "TestWhatValidationAcceptsTheAPIServerAccepts": 9, "TestTheOperatorCanMakeNoWebhookOfItsOwn": 8,
+	"TestDeletedAndCreatedAgain": 8, "TestAReplicaThatDrainsKnowsWhatIsNew": 8, "TestUnfinishedHeaders": 7, "TestInjectionOfARecordedRevision": 7,
+	"TestRevisionsBeyondTheLimitAreDeletedUnlessPodsRunThem": 6, "TestEntriesAreRestored": 6, "TestEntriesAreLeftInPeace": 6, "TestNothingElseListens": 6,
+}
+
 func TestMain(m *testing.M) {
-	options := stand.Options{Namespace: true}
+	options := stand.Options{Namespace: true, Seconds: seconds}
 	if stand.Namespace() { // what is before Main is done outside as well
 		var err error
 		if identity, err = newAPIServerIdentity(); err != nil {

@@ -12,7 +12,7 @@ import (
 // started and no test runs, which it says.
 //
 // With SHARDS=n in the environment, n processes of the test binary share the
-// tests, each with a cluster of its own; Options.Seconds says how long tests take.
+// tests, each with a cluster of its own, if Options.Seconds says how long tests take.
 //
 // With Options.Namespace the test binary first starts itself again inside a
 // network namespace, see InNamespace: what TestMain did before is done twice.
