@@ -1,14 +1,3 @@
-// Package webhooks answers the API server: it injects sidecars into Pods, and
-// defaults and validates SidecarSets. It knows HTTP and informers; every decision
-// is made in internal/. Its rooms are server, which bounds and serves requests,
-// ports, by which it listens, and conversion, which converts SidecarSets.
-//
-// To follow one Pod: Setup (setup.go) registers the handler with the server;
-// PodInjector (pod.go) reads the request with a
-// reviewReader (review.go, which is the only user of reader.go and with it of a
-// JSON decoder), asks the snapshot (webhooks/snapshot, from informers to
-// match.Snapshot) which SidecarSets select the Pod, lets inject.Compute decide,
-// and writes the answer (server/answer.go).
 package webhooks
 
 import (
@@ -25,17 +14,19 @@ import (
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/conversion"
+	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
+	"github.com/sidecarset/operator/webhooks/sidecarsets"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // The paths that config/webhook and config/crd name.
 const (
-	PathPods               = propagation.PathPods
-	PathPodsFresh          = propagation.PathPodsFresh
-	PathDefaultSidecarSet  = "/mutate-apps-kruise-io-sidecarset"
-	PathValidateSidecarSet = "/validate-apps-kruise-io-sidecarset"
-	PathConvert            = "/convert"
+	PathPods      = propagation.PathPods
+	PathPodsFresh = propagation.PathPodsFresh
+	PathDefault   = "/mutate-apps-kruise-io-sidecarset"
+	PathValidate  = "/validate-apps-kruise-io-sidecarset"
+	PathConvert   = "/convert"
 )
 
 // Options say what the webhooks need to know of the installation.
@@ -56,7 +47,7 @@ type Options struct {
 	Rival func() *rival.Injector
 	// Widener makes API servers call us for what a SidecarSet selects while it is
 	// being admitted; nil where the leader alone does, after it is stored.
-	Widener Widener
+	Widener sidecarsets.Widener
 	// Replica is the name by which this process tells the leader what it knows,
 	// unique among all processes. It does so once it is ready: when the checks of
 	// Ready, and those of what is set up here, say so.
@@ -65,7 +56,7 @@ type Options struct {
 	// AddReadiness adds a readiness check.
 	AddReadiness func(name string, check healthz.Checker)
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
-	RequesterCheck RequesterMode
+	RequesterCheck sidecarsets.RequesterMode
 	// PatchPodMetadataAllowed lets SidecarSets set any annotation where no whitelist
 	// says which.
 	PatchPodMetadataAllowed bool
@@ -81,25 +72,25 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) (leave func(context.Co
 	s.Instrument(metrics.Registry)
 	fresh := newFreshness(live, o.Catalog, o.Timeline)
 	publisher := newPublisher(mgr, s, o, fresh.ensure)
-	pods := NewPodInjector(PodInjectorOptions{
-		Catalog:            o.Catalog.Current,
-		Fresh:              fresh.ensure,
-		Doubt:              publisher.Doubt,
+	injector := pods.NewInjector(pods.Options{
+		Snapshot:           o.Catalog.Current,
+		CatchUp:            fresh.ensure,
+		Trusted:            func() bool { return !publisher.Doubt() },
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
 		Registry:           metrics.Registry,
 	})
-	s.RegisterIn(server.GroupPods, PathPods, pods)
-	s.RegisterIn(server.GroupPods, PathPodsFresh, pods.Fresh())
+	s.RegisterIn(server.GroupPods, PathPods, injector)
+	s.RegisterIn(server.GroupPods, PathPodsFresh, injector.Fresh())
 	s.RegisterIn(server.GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
-	minor, err := serverMinor(mgr.GetConfig(), mgr.GetHTTPClient())
+	minor, err := sidecarsets.ServerMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
-	bound := newValueBound()
-	s.Register(PathDefaultSidecarSet, instrumented(PathDefaultSidecarSet, bound.before(NewSidecarSetDefaulter())))
-	s.Register(PathValidateSidecarSet, instrumented(PathValidateSidecarSet, bound.before(NewSidecarSetValidator(SidecarSetValidatorOptions{
+	bound := sidecarsets.NewValueBound()
+	s.Register(PathDefault, instrumented(PathDefault, bound.Before(sidecarsets.NewDefaulter())))
+	s.Register(PathValidate, instrumented(PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Snapshot, error) {
 			err := fresh.ensure(ctx)
 			return o.Catalog.Current(), err
@@ -110,11 +101,11 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) (leave func(context.Co
 		PatchPodMetadataAllowed: o.PatchPodMetadataAllowed,
 		ExcludedNamespaces:      o.ExcludedNamespaces,
 		Widener:                 o.Widener,
-		Requester: NewRequesterCheck(RequesterCheckOptions{
+		Requester: sidecarsets.NewRequesterCheck(sidecarsets.RequesterCheckOptions{
 			Mode:               o.RequesterCheck,
 			Catalog:            o.Catalog.Current,
-			Access:             NewCachedAccess(mgr.GetClient(), nil),
-			Revisions:          RecordedRevisions{live, o.RevisionNamespace},
+			Access:             sidecarsets.NewCachedAccess(mgr.GetClient(), nil),
+			Revisions:          sidecarsets.RecordedRevisions{Reader: live, Namespace: o.RevisionNamespace},
 			ExcludedNamespaces: o.ExcludedNamespaces,
 			Registry:           metrics.Registry,
 		}),

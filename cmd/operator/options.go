@@ -20,9 +20,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
+	"github.com/sidecarset/operator/webhooks/sidecarsets"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -54,7 +54,7 @@ type Options struct {
 	replica        string // the name of this process
 
 	excludedNamespaces      []string
-	requesterCheck          webhooks.RequesterMode
+	requesterCheck          sidecarsets.RequesterMode
 	patchPodMetadataAllowed bool
 
 	metricsAddress string
@@ -101,7 +101,7 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	o.certs.bind(flags)
 	o.podWebhook.bind(flags)
 	flags.StringVar(excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration has to say the same")
-	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(webhooks.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
+	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
 	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods where the ConfigMap kruise-configuration has no rule about a SidecarSet, as OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
@@ -125,7 +125,7 @@ func (o Options) check(rest []string) error {
 	default:
 		errs = append(errs, fmt.Errorf("--role=%s: use all, webhook or controller", o.role))
 	}
-	if !slices.Contains(webhooks.RequesterModes, o.requesterCheck) {
+	if !slices.Contains(sidecarsets.RequesterModes, o.requesterCheck) {
 		errs = append(errs, fmt.Errorf("--requester-check=%s: use off, warn or enforce", o.requesterCheck))
 	}
 	if !isLoopback(o.pprofAddress) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
 func parse(t *testing.T, namespace string, args ...string) Options {
@@ -132,7 +132,7 @@ func TestProfilesAreServedOnLoopbackOnly(t *testing.T) {
 }
 
 func TestTheRequesterCheckWarnsUnlessToldOtherwise(t *testing.T) {
-	if got := parse(t, "").requesterCheck; got != webhooks.RequesterWarn {
+	if got := parse(t, "").requesterCheck; got != sidecarsets.RequesterWarn {
 		t.Errorf("the default is %q", got)
 	}
 	if _, err := ParseOptions([]string{"--requester-check=maybe"}, func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "off, warn or enforce") {

@@ -10,15 +10,15 @@ import (
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/pods"
 )
 
 // NewOurs returns the operator's own handler over SidecarSets that have been
 // compiled as its Catalog does.
 func NewOurs(sets []map[string]any, now time.Time) http.Handler {
 	catalog := BuildCatalog(CompileAll(sets))
-	return webhooks.NewPodInjector(webhooks.PodInjectorOptions{
-		Catalog:            func() *match.Snapshot { return catalog },
+	return pods.NewInjector(pods.Options{
+		Snapshot:           func() *match.Snapshot { return catalog },
 		ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
 		Clock:              clocktesting.NewFakePassiveClock(now),
 	})

@@ -28,6 +28,17 @@ func TooLarge(maxBytes int64) Refusal {
 	return Refusal{Code: http.StatusRequestEntityTooLarge, Message: fmt.Sprintf("the request body is longer than %d bytes", maxBytes)}
 }
 
+// Malformed says that a request is not an AdmissionReview that can be answered. The
+// message fits a log: err may quote names that the client made up.
+func Malformed(err error) Refusal {
+	const most = 500
+	message := "malformed AdmissionReview: " + err.Error()
+	if len(message) > most {
+		message = message[:most] + "…"
+	}
+	return Refusal{Code: http.StatusBadRequest, Message: message}
+}
+
 // WriteRefusal answers with an HTTP error. It does nothing useful once the
 // header has been written.
 func WriteRefusal(w http.ResponseWriter, f Refusal) {

@@ -1,0 +1,394 @@
+// Package review reads AdmissionReviews of Pods that are being created, as far as
+// they have to be read: ReadHead reads what decides whether a SidecarSet selects
+// the Pod, and ReadPod reads the rest of a Pod that one selects. It makes no
+// decision and knows no SidecarSet.
+//
+// In the order in which the API server writes a review, ReadHead ends right after
+// the labels, before managed fields and spec. So a Pod that nothing selects costs
+// the same, whatever its size. Neither the syntax of the rest nor a second member
+// of the same name is noticed then. That is harmless: the API server writes valid
+// JSON without duplicates, and the answer changes nothing.
+//
+// The status of the Pod is not read: it comes from the manifest, and the API
+// server resets it after the webhooks. deletionTimestamp is not read: the API
+// server removes it before the webhooks.
+package review
+
+import (
+	"errors"
+	"fmt"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/jsonread"
+)
+
+const (
+	reviewKind       = "AdmissionReview"
+	reviewAPIVersion = "admission.k8s.io/v1"
+)
+
+// Head is what a review says of the request, and of the Pod what decides whether
+// a SidecarSet selects it.
+type Head struct {
+	UID, Operation, Namespace    string
+	Group, Resource, SubResource string
+	// Name is the Pod's name. A Pod that has none yet has a GenerateName.
+	Name, GenerateName string
+	Labels             map[string]string
+}
+
+// CreatesPod reports whether the request is the creation of a Pod.
+func (h *Head) CreatesPod() bool {
+	return h.Operation == "CREATE" && h.Group == "" && h.Resource == "pods" && h.SubResource == ""
+}
+
+// PodName is how messages call the Pod.
+func (h *Head) PodName() string {
+	if h.Name == "" {
+		return h.Namespace + "/" + h.GenerateName + "*"
+	}
+	return h.Namespace + "/" + h.Name
+}
+
+// The members that are read of each object. All others are stepped over.
+var (
+	envelopeMembers  = []string{"kind", "apiVersion", "request"}
+	requestMembers   = []string{"uid", "resource", "subResource", "namespace", "operation", "object"}
+	resourceMembers  = []string{"group", "resource"}
+	podMembers       = []string{"metadata", "spec"}
+	metadataMembers  = []string{"name", "generateName", "labels", "annotations"}
+	specMembers      = []string{"initContainers", "containers", "volumes", "imagePullSecrets"}
+	containerMembers = []string{"name", "image", "env", "volumeMounts", "volumeDevices", "resources", "restartPolicy"}
+	envMembers       = []string{"name", "value"}
+	nameMember       = []string{"name"}
+)
+
+// Reader reads reviews, one after the other. The zero Reader is ready to use. It
+// keeps its state for the next review, because that would be most of the garbage
+// of a request. It is not safe for concurrent use.
+type Reader struct {
+	json jsonread.Reader
+	head headReader
+	pod  podReader
+}
+
+// Release lets go of the review that was read last.
+func (r *Reader) Release() {
+	r.json.Reset(nil)
+	r.head, r.pod = headReader{}, podReader{}
+}
+
+// ReadHead reads a review until its Head is known, and fails if it cannot become
+// known. The Head of a request that does not create a Pod has no name and no
+// labels. With an error, Head has what was read before.
+func (r *Reader) ReadHead(document []byte) (Head, error) {
+	r.json.Reset(document)
+	r.head = headReader{Reader: &r.json}
+	h := &r.head
+	h.readEnvelope()
+	h.End()
+	if h.Going() {
+		h.Fail(h.missing())
+	}
+	return h.head, h.Err()
+}
+
+// headReader reads the Head of one review.
+type headReader struct {
+	*jsonread.Reader
+	kind, apiVersion                              string // of the envelope
+	hasRequest, hasObject, hasMetadata, hasLabels bool
+	head                                          Head
+}
+
+func (h *headReader) readEnvelope() {
+	if !h.Object(envelopeMembers, func(name string) {
+		switch name {
+		case "kind":
+			h.kind = h.Text()
+			h.checkKind()
+		case "apiVersion":
+			h.apiVersion = h.Text()
+			h.checkKind()
+		case "request":
+			h.hasRequest = h.readRequest()
+		}
+	}) {
+		h.Fail(errors.New("the body must be a JSON object"))
+	}
+}
+
+// checkKind refuses anything but a v1 AdmissionReview as soon as that is known.
+func (h *headReader) checkKind() {
+	if h.kind != "" && h.kind != reviewKind || h.apiVersion != "" && h.apiVersion != reviewAPIVersion {
+		h.Fail(fmt.Errorf("expected kind %s of %s, not kind %q of %q", reviewKind, reviewAPIVersion, h.kind, h.apiVersion))
+	}
+}
+
+func (h *headReader) readRequest() bool {
+	return h.Object(requestMembers, func(name string) {
+		switch name {
+		case "uid":
+			h.head.UID = h.Text()
+		case "resource":
+			h.readResource()
+		case "subResource":
+			h.head.SubResource = h.Text()
+		case "namespace":
+			h.head.Namespace = h.Text()
+		case "operation":
+			h.head.Operation = h.Text()
+		case "object":
+			if h.identified() && !h.head.CreatesPod() {
+				h.Stop()
+				return
+			}
+			h.hasObject = h.readObject()
+		}
+	})
+}
+
+func (h *headReader) readResource() {
+	h.Object(resourceMembers, func(name string) {
+		switch name {
+		case "group":
+			h.head.Group = h.Text()
+		case "resource":
+			h.head.Resource = h.Text()
+		}
+	})
+}
+
+func (h *headReader) readObject() bool {
+	return h.Object(podMembers, func(name string) {
+		if name == "metadata" {
+			h.hasMetadata = h.readMetadata()
+			h.hasLabels = true // a Pod without the member has none
+			h.stopIfKnown()
+			return
+		}
+		h.Skip()
+	})
+}
+
+func (h *headReader) readMetadata() bool {
+	return h.Object(metadataMembers, func(name string) {
+		switch name {
+		case "name":
+			h.head.Name = h.Text()
+		case "generateName":
+			h.head.GenerateName = h.Text()
+		case "labels":
+			h.head.Labels = h.TextMap()
+			h.hasLabels = true
+			h.stopIfKnown()
+		default:
+			h.Skip()
+		}
+	})
+}
+
+// identified reports whether all that every request has to say has been read.
+func (h *headReader) identified() bool {
+	return h.kind != "" && h.apiVersion != "" && h.head.UID != "" && h.head.Operation != "" && h.head.Resource != ""
+}
+
+// stopIfKnown ends the reading once the Head is known. The name of the Pod is
+// before its labels, or it has a GenerateName there.
+func (h *headReader) stopIfKnown() {
+	if h.hasLabels && h.identified() && h.head.Namespace != "" {
+		h.Stop()
+	}
+}
+
+// missing returns an error if a whole document lacks part of the Head.
+func (h *headReader) missing() error {
+	switch {
+	case h.kind == "" || h.apiVersion == "":
+		return errors.New("kind and apiVersion are missing")
+	case !h.hasRequest:
+		return errors.New("request is missing")
+	case h.head.UID == "":
+		return errors.New("request.uid is missing")
+	case h.head.Operation == "":
+		return errors.New("request.operation is missing")
+	case h.head.Resource == "":
+		return errors.New("request.resource is missing")
+	case !h.head.CreatesPod():
+		return nil
+	case h.head.Namespace == "":
+		return errors.New("request.namespace is missing; every Pod is in a namespace")
+	case !h.hasObject:
+		return errors.New("request.object is missing")
+	case !h.hasMetadata:
+		return errors.New("request.object.metadata is missing")
+	}
+	return nil
+}
+
+// ReadPod reads the Pod of a review, to the end of the document. labels are those
+// of its Head. Of the containers it keeps the parts that are asked for, as bytes
+// of document.
+func (r *Reader) ReadPod(document []byte, labels map[string]string, parts inject.Parts) (inject.PodView, error) {
+	r.json.Reset(document)
+	r.pod = podReader{Reader: &r.json, pod: inject.PodView{Labels: labels, Parts: parts}}
+	p := &r.pod
+	p.readEnvelope()
+	p.End()
+	if p.Going() && !p.hasSpec {
+		p.Fail(errors.New("request.object.spec is missing"))
+	}
+	return p.pod, p.Err()
+}
+
+// podReader reads the Pod of one review. It steps over the members of the Head,
+// but each may still be present once only.
+type podReader struct {
+	*jsonread.Reader
+	hasSpec bool
+	pod     inject.PodView
+}
+
+func (p *podReader) readEnvelope() {
+	p.Object(envelopeMembers, func(name string) {
+		if name == "request" {
+			p.readRequest()
+			return
+		}
+		p.Skip()
+	})
+}
+
+func (p *podReader) readRequest() {
+	p.Object(requestMembers, func(name string) {
+		if name == "object" {
+			p.readObject()
+			return
+		}
+		p.Skip()
+	})
+}
+
+func (p *podReader) readObject() {
+	p.Object(podMembers, func(name string) {
+		switch name {
+		case "metadata":
+			p.readMetadata()
+		case "spec":
+			p.hasSpec = p.readSpec()
+		}
+	})
+}
+
+func (p *podReader) readMetadata() {
+	p.Object(metadataMembers, func(name string) {
+		if name == "annotations" {
+			p.pod.Annotations = p.TextMap()
+			return
+		}
+		p.Skip()
+	})
+}
+
+func (p *podReader) readSpec() bool {
+	return p.Object(specMembers, func(name string) {
+		switch name {
+		case "initContainers":
+			p.pod.InitContainers = p.readContainers()
+		case "containers":
+			p.pod.Containers = p.readContainers()
+		case "volumes":
+			p.pod.Volumes = p.readNames()
+		case "imagePullSecrets":
+			p.pod.ImagePullSecrets = p.readNames()
+		}
+	})
+}
+
+// readContainers returns nil if there is no list.
+func (p *podReader) readContainers() []inject.ContainerView {
+	views := make([]inject.ContainerView, 0, 4)
+	if !p.Array(func() { views = append(views, p.readContainer()) }) {
+		return nil
+	}
+	return views
+}
+
+func (p *podReader) readContainer() (view inject.ContainerView) {
+	var raw *inject.RawParts
+	known := containerMembers[:3]
+	if p.pod.Parts != 0 {
+		raw, known = new(inject.RawParts), containerMembers
+		view.Raw = raw
+	}
+	p.Object(known, func(name string) {
+		switch name {
+		case "name":
+			view.Name = p.Text()
+		case "image":
+			view.Image = p.Text()
+		case "env":
+			start := p.Offset()
+			view.Injected = p.readInjected()
+			if p.pod.Parts&inject.PartEnv != 0 {
+				raw.Env = p.Since(start)
+			}
+		case "volumeMounts":
+			raw.VolumeMounts = p.part(inject.PartVolumeMounts)
+		case "volumeDevices":
+			raw.VolumeDevices = p.part(inject.PartVolumeDevices)
+		case "resources":
+			raw.Resources = p.part(inject.PartResources)
+		case "restartPolicy":
+			raw.RestartPolicy = p.Text()
+		}
+	})
+	return view
+}
+
+// part steps over a value and keeps it, if that part is asked for.
+func (p *podReader) part(part inject.Parts) []byte {
+	start := p.Offset()
+	p.Skip()
+	if p.pod.Parts&part == 0 {
+		return nil
+	}
+	return p.Since(start)
+}
+
+// readInjected reads a container's env and reports whether its first IS_INJECTED
+// has the literal value "true". Other values are stepped over.
+func (p *podReader) readInjected() bool {
+	found, injected := false, false
+	p.Array(func() {
+		var mark, yes bool
+		p.Object(envMembers, func(name string) {
+			switch name {
+			case "name":
+				mark = p.TextIs(appsv1beta1.EnvInjected)
+			case "value":
+				yes = p.TextIs("true")
+			}
+		})
+		if mark && !found {
+			found, injected = true, yes
+		}
+	})
+	return injected
+}
+
+// readNames reads the names of a list's elements; nil if there is no list.
+func (p *podReader) readNames() []string {
+	names := make([]string, 0, 8)
+	if !p.Array(func() {
+		element := ""
+		p.Object(nameMember, func(string) {
+			element = p.Text()
+		})
+		names = append(names, element)
+	}) {
+		return nil
+	}
+	return names
+}

@@ -1,0 +1,13 @@
+// Package webhooks answers the API server. This package is the map of its rooms,
+// and Setup, which registers them with the webhook server:
+//
+//   - ports listens where any Pod can connect.
+//   - server bounds and serves requests. It knows no Pod and no SidecarSet.
+//   - pods injects sidecars into Pods that are created.
+//   - sidecarsets fills in defaults of SidecarSets, checks them, and asks whether
+//     their authors may inject.
+//   - conversion converts SidecarSets between versions.
+//   - snapshot holds what is stored. The other rooms decide by it.
+//
+// The rooms know HTTP and informers. Every decision is made in internal/.
+package webhooks

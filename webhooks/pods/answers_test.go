@@ -1,0 +1,88 @@
+package pods_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks/pods"
+)
+
+type liveNamespaces struct {
+	client.Reader
+	labels map[string]labels.Set
+	err    error
+	reads  int
+	read   func() // if any, what happens then
+}
+
+func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	l.reads++
+	if l.read != nil {
+		l.read()
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		return errors.New("a live read without a deadline")
+	}
+	if _, partial := object.(*metav1.PartialObjectMetadata); !partial {
+		return fmt.Errorf("a live read of all of a %T", object)
+	}
+	if l.err != nil {
+		return l.err
+	}
+	set, ok := l.labels[key.Name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, key.Name)
+	}
+	object.SetLabels(set)
+	return nil
+}
+
+// injector returns a handler that decides by catalog and excludes kube-system.
+func injector(catalog *match.Snapshot, live *liveNamespaces) http.Handler {
+	return pods.NewInjector(pods.Options{
+		Snapshot:           func() *match.Snapshot { return catalog },
+		Namespaces:         live,
+		ExcludedNamespaces: []string{"kube-system"},
+		Clock:              clocktesting.NewFakePassiveClock(fixtures.Now),
+	})
+}
+
+// catalogOf compiles SidecarSets; the namespace default is known.
+func catalogOf(t testing.TB, sets ...map[string]any) *match.Snapshot {
+	t.Helper()
+	var programs []*inject.Program
+	for _, set := range sets {
+		programs = append(programs, fixtures.Program(t, set))
+	}
+	return match.Build(programs, map[string]labels.Set{"default": {"kubernetes.io/metadata.name": "default"}})
+}
+
+// request is an AdmissionReview that a test changes as it needs.
+func request(pod map[string]any) map[string]any {
+	return map[string]any{
+		"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+		"request": map[string]any{
+			"uid":       "uid-1",
+			"kind":      map[string]any{"group": "", "version": "v1", "kind": "Pod"},
+			"resource":  map[string]any{"group": "", "version": "v1", "resource": "pods"},
+			"namespace": "default",
+			"operation": "CREATE",
+			"object":    pod,
+			"oldObject": nil,
+			"dryRun":    false,
+		},
+	}
+}

@@ -1,0 +1,101 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/review"
+	"github.com/sidecarset/operator/webhooks/server"
+)
+
+// selection is which SidecarSets select one Pod.
+type selection struct {
+	snapshot *match.Snapshot
+	programs []*inject.Program // in the order of their names
+}
+
+// gather finds the SidecarSets that select a Pod. It reads live what the snapshot
+// cannot know. A failed look-up is an error, never "not selected".
+func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (selection, error) {
+	if live {
+		if err := i.catchUp(ctx); err != nil {
+			return selection{}, cannotTell(head, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return selection{}, err
+	}
+	snapshot := i.snapshot()
+	if snapshot == nil {
+		return selection{}, tryAgain("this replica of the operator has not read all SidecarSets yet; try again in a moment")
+	}
+	programs, err := i.programs(ctx, snapshot, head, live)
+	if err != nil {
+		return selection{}, cannotTell(head, err)
+	}
+	return selection{snapshot, programs}, nil
+}
+
+// programs selects by the labels of the Namespace in the snapshot, if that is
+// certain to be right, and otherwise by its labels now. It is not certain if the
+// snapshot does not know the Namespace, or if its labels are all that leaves a
+// SidecarSet out: the API server sends the Pods that are selected by the labels
+// that it knows, so the Namespace may have been labelled a moment ago.
+func (i *Injector) programs(ctx context.Context, snapshot *match.Snapshot, head *review.Head, live bool) ([]*inject.Program, error) {
+	if !live {
+		selected, err := snapshot.Select(head.Namespace, head.Labels, nil)
+		if err == nil && !selected.LeftOut {
+			return selected.Programs, nil
+		}
+	}
+	selected, err := snapshot.Select(head.Namespace, head.Labels, func(name string) (labels.Set, error) {
+		return i.namespaces.labels(ctx, name)
+	})
+	return selected.Programs, err
+}
+
+func cannotTell(head *review.Head, err error) error {
+	return tryAgain(fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", head.PodName(), err))
+}
+
+// tryAgain is for what another replica, or this one a moment later, can answer.
+func tryAgain(message string) server.Refusal {
+	return server.Refusal{Code: http.StatusServiceUnavailable, RetryAfter: 1, Message: message}
+}
+
+// needs names the parts of the Pod's containers that the SidecarSets ask for.
+func (s selection) needs() (parts inject.Parts) {
+	for _, program := range s.programs {
+		parts |= program.Needs
+		if history := s.snapshot.History(program.Name()); history != nil {
+			parts |= history.Needs
+		}
+	}
+	return parts
+}
+
+// names yields the names of the SidecarSets.
+func (s selection) names(yield func(string) bool) {
+	for _, program := range s.programs {
+		if !yield(program.Name()) {
+			return
+		}
+	}
+}
+
+// candidates are the SidecarSets, each with what its choice of a revision depends on.
+func (s selection) candidates(draw func() float64) []inject.Candidate {
+	list := make([]inject.Candidate, len(s.programs))
+	for i, program := range s.programs {
+		list[i].Current = program
+		if _, refers := program.Refers(); refers {
+			list[i].History, list[i].Draw = s.snapshot.History(program.Name()), draw()
+		}
+	}
+	return list
+}

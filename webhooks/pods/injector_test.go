@@ -1,0 +1,390 @@
+package pods_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
+)
+
+// liveNamespaces is the API server's answer to reads of Namespaces.
+
+// The handler does to a Pod what the engine does, for every golden case.
+func TestInjectorEqualsGoldenFiles(t *testing.T) {
+	fixtures.RunCases(t, func(t *testing.T, c *fixtures.Case) fixtures.Outcome {
+		envelope := request(c.Pod)
+		envelope["request"].(map[string]any)["namespace"] = c.Namespace
+		answer := fixtures.Review(t, injector(c.Catalog(t), &liveNamespaces{labels: c.Namespaces}), fixtures.Encode(t, envelope))
+		if answer.UID != "uid-1" {
+			t.Errorf("uid = %q", answer.UID)
+		}
+		if !answer.Allowed {
+			if answer.Result.Code != http.StatusUnprocessableEntity {
+				t.Errorf("code = %d, want 422", answer.Result.Code)
+			}
+			_, message, _ := strings.Cut(answer.Result.Message, ": ") // the handler says which Pod
+			return fixtures.Outcome{Refused: message}
+		}
+		return fixtures.Outcome{Pod: fixtures.Patched(t, c.Pod, answer.Patch)}
+	})
+}
+
+// T1: whatever stands in a container, it is the user's, and nothing that our
+// libraries do not know gets lost, in the Pod and in the SidecarSet.
+func TestInjectorKeepsInventedMembers(t *testing.T) {
+	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").With("inventedMember", map[string]any{"a": "b"}).BeforeApp().Map()
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").With("alsoInvented", []any{"x"}).Obj()
+	answer := fixtures.Review(t, injector(catalogOf(t, set), nil), fixtures.Encode(t, request(pod)))
+	if !strings.Contains(string(answer.Patch), `"inventedMember":{"a":"b"}`) {
+		t.Errorf("the sidecar's member is not in the patch: %s", answer.Patch)
+	}
+	containers := fixtures.Patched(t, pod, answer.Patch)["spec"].(map[string]any)["containers"].([]any)
+	want := pod["spec"].(map[string]any)["containers"].([]any)[0]
+	if diff := cmp.Diff(want, containers[1]); diff != "" {
+		t.Errorf("the user's container (-want +got):\n%s", diff)
+	}
+	if strings.Contains(string(answer.Patch), "alsoInvented") {
+		t.Errorf("the patch mentions the user's container: %s", answer.Patch)
+	}
+}
+
+func TestInjectorSaysWhatItInjected(t *testing.T) {
+	sets := []map[string]any{
+		fixtures.SidecarSet("b").Select("app", "web").Container("b", "b:v1").Map(),
+		fixtures.SidecarSet("a").Select("app", "web").Container("a", "a:v1").Map(),
+	}
+	answer := fixtures.Review(t, injector(catalogOf(t, sets...), nil), fixtures.Encode(t, request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())))
+	if diff := cmp.Diff(map[string]string{"injected": "a,b"}, answer.AuditAnnotations); diff != "" {
+		t.Errorf("audit annotations (-want +got):\n%s", diff)
+	}
+	if len(answer.Warnings) != 0 {
+		t.Errorf("warnings = %q", answer.Warnings)
+	}
+}
+
+func TestInjectorAnswersItsOwnResultWithNoPatch(t *testing.T) {
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
+	handler := injector(catalog, nil)
+	injected := fixtures.Patched(t, pod, fixtures.Review(t, handler, fixtures.Encode(t, request(pod))).Patch)
+	if answer := fixtures.Review(t, handler, fixtures.Encode(t, request(injected))); !answer.Allowed || answer.Patch != nil {
+		t.Errorf("second answer = %s", answer.Patch)
+	}
+}
+
+// Everything that is not the creation of a Pod in a namespace of users is allowed
+// as it is, and so is the kubelet's mirror Pod.
+func TestInjectorLeavesAlone(t *testing.T) {
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	in := func(r map[string]any) map[string]any { return r["request"].(map[string]any) }
+	object := func(r map[string]any) map[string]any { return in(r)["object"].(map[string]any) }
+	tests := map[string]func(r map[string]any){
+		"a Pod that nothing selects": func(r map[string]any) {
+			object(r)["metadata"].(map[string]any)["labels"] = map[string]any{"app": "db"}
+		},
+		"a Pod without labels": func(r map[string]any) { delete(object(r)["metadata"].(map[string]any), "labels") },
+		"a Pod whose labels are null": func(r map[string]any) {
+			object(r)["metadata"].(map[string]any)["labels"] = nil
+		},
+		"an update":     func(r map[string]any) { in(r)["operation"] = "UPDATE" },
+		"a deletion":    func(r map[string]any) { in(r)["operation"] = "DELETE"; in(r)["object"] = nil },
+		"a subresource": func(r map[string]any) { in(r)["subResource"] = "binding" },
+		"another resource": func(r map[string]any) {
+			in(r)["resource"] = map[string]any{"group": "", "version": "v1", "resource": "services"}
+		},
+		"pods of another group": func(r map[string]any) {
+			in(r)["resource"] = map[string]any{"group": "metrics.k8s.io", "version": "v1beta1", "resource": "pods"}
+		},
+		"a cluster-scoped resource": func(r map[string]any) {
+			in(r)["resource"] = map[string]any{"group": "", "version": "v1", "resource": "nodes"}
+			delete(in(r), "namespace")
+		},
+		"an excluded namespace": func(r map[string]any) { in(r)["namespace"] = "kube-system" },
+		"a mirror Pod": func(r map[string]any) {
+			object(r)["metadata"].(map[string]any)["annotations"] = map[string]any{"kubernetes.io/config.mirror": "abc"}
+		},
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			envelope := request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+			change(envelope)
+			answer := fixtures.Review(t, injector(catalog, nil), fixtures.Encode(t, envelope))
+			if !answer.Allowed || answer.Patch != nil || answer.UID != "uid-1" {
+				t.Errorf("got allowed=%t patch=%s uid=%s", answer.Allowed, answer.Patch, answer.UID)
+			}
+		})
+	}
+}
+
+// A manifest may hold what another Pod, which this one is a copy of, had come to.
+// The API server resets it after the webhooks, so that the new Pod runs.
+func TestInjectorIgnoresWhatAManifestSaysAboutThePodsEnd(t *testing.T) {
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	tests := map[string]func(pod map[string]any){
+		"phase Failed":             func(pod map[string]any) { pod["status"] = map[string]any{"phase": "Failed", "reason": "Evicted"} },
+		"phase Succeeded":          func(pod map[string]any) { pod["status"] = map[string]any{"phase": "Succeeded"} },
+		"a status of another type": func(pod map[string]any) { pod["status"] = "Failed" },
+		"a phase of another type":  func(pod map[string]any) { pod["status"] = map[string]any{"phase": []any{"Failed"}} },
+		"a time of deletion": func(pod map[string]any) {
+			pod["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-20T21:58:28Z"
+		},
+		"a time of deletion as text": func(pod map[string]any) { pod["metadata"].(map[string]any)["deletionTimestamp"] = "yesterday" },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
+			change(pod)
+			if answer := fixtures.Review(t, injector(catalog, nil), fixtures.Encode(t, request(pod))); !answer.Allowed || len(answer.Patch) == 0 {
+				t.Errorf("allowed %v, patch %q", answer.Allowed, answer.Patch)
+			}
+		})
+	}
+}
+
+// T14: a failed look-up is an error, never "no match".
+func TestInjectorReadsUnknownNamespacesLive(t *testing.T) {
+	byLabel := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
+		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
+	byName := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").InNamespace("young").Map()
+	tests := map[string]struct {
+		set      map[string]any
+		live     liveNamespaces
+		wantCode int
+		injected bool
+		reads    int
+	}{
+		"and injects if its labels match":           {byLabel, liveNamespaces{labels: map[string]labels.Set{"young": {"env": "prod"}}}, 200, true, 1},
+		"and does not if they do not":               {byLabel, liveNamespaces{labels: map[string]labels.Set{"young": {"env": "test"}}}, 200, false, 1},
+		"and fails if there is no such namespace":   {byLabel, liveNamespaces{}, 503, false, 1},
+		"and fails if the API server does not tell": {byLabel, liveNamespaces{err: errors.New("connection refused")}, 503, false, 1},
+		"but not if its name is enough":             {byName, liveNamespaces{err: errors.New("connection refused")}, 200, true, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			envelope := request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
+			envelope["request"].(map[string]any)["namespace"] = "young"
+			w := fixtures.Send(injector(catalogOf(t, tc.set), &tc.live), bytes.NewReader(fixtures.Encode(t, envelope)))
+			if w.Code != tc.wantCode || tc.live.reads != tc.reads {
+				t.Fatalf("got %d after %d reads, want %d after %d: %s", w.Code, tc.live.reads, tc.wantCode, tc.reads, w.Body)
+			}
+			if w.Code != http.StatusOK {
+				checkStatus(t, w, `reading the labels of Namespace young`)
+				return
+			}
+			if injected := fixtures.DecodeReview(t, w).Patch != nil; injected != tc.injected {
+				t.Errorf("injected = %t, want %t", injected, tc.injected)
+			}
+		})
+	}
+}
+
+// checkStatus expects a Status, of which the API server shows the message.
+func checkStatus(t testing.TB, w *httptest.ResponseRecorder, message string) {
+	t.Helper()
+	var status metav1.Status
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
+		t.Fatalf("decoding %s: %v", w.Body, err)
+	}
+	if status.Kind != "Status" || status.Status != metav1.StatusFailure || int(status.Code) != w.Code || status.Reason == "" {
+		t.Errorf("status = %+v, HTTP %d", status, w.Code)
+	}
+	if len(status.Message) > 1000 {
+		t.Errorf("the message has %d bytes", len(status.Message))
+	}
+	if !strings.Contains(status.Message, message) {
+		t.Errorf("message %q does not say %q", status.Message, message)
+	}
+}
+
+func TestInjectorWaitsForTheCatalog(t *testing.T) {
+	w := fixtures.Send(injector(nil, nil), bytes.NewReader(fixtures.Encode(t, request(fixtures.Pod("web").Obj()))))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("got %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
+	}
+	checkStatus(t, w, "has not read all SidecarSets yet")
+}
+
+// What a client does not wait for costs no more.
+func TestInjectorEndsWhenTheClientHasGone(t *testing.T) {
+	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map()
+	catalog := catalogOf(t, set, inProd("prod", "web"))
+	body := fixtures.Encode(t, request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()))
+	steps := []string{"reading", "selecting", "catching up", "looking at the Namespace", "choosing a clock"}
+	for at, step := range steps {
+		t.Run("while "+step, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var done []string
+			do := func(step int) {
+				done = append(done, steps[step])
+				if step == at {
+					cancel()
+				}
+			}
+			injector := pods.NewInjector(pods.Options{
+				Snapshot:   func() *match.Snapshot { do(1); return catalog },
+				CatchUp:    func(context.Context) error { do(2); return nil },
+				Namespaces: &liveNamespaces{labels: map[string]labels.Set{"default": {}}, read: func() { do(3) }},
+				Rival:      func() *rival.Injector { do(4); return nil },
+			})
+			w := httptest.NewRecorder()
+			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/pods/fresh", endsWith{bytes.NewReader(body), func() { do(0) }})
+			r.Header.Set("Content-Type", "application/json")
+			injector.Fresh().ServeHTTP(w, r)
+			if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "patch") {
+				t.Errorf("code %d, body %s", w.Code, w.Body)
+			}
+			if len(done) == 0 || done[len(done)-1] != step {
+				t.Errorf("it went on: %q", done)
+			}
+		})
+	}
+}
+
+// endsWith calls a function when all has been read.
+type endsWith struct {
+	io.Reader
+	call func()
+}
+
+func (e endsWith) Read(p []byte) (int, error) {
+	n, err := e.Reader.Read(p)
+	if err == io.EOF {
+		e.call()
+	}
+	return n, err
+}
+
+func TestInjectorRefusesRequestsThatAreNone(t *testing.T) {
+	valid := string(fixtures.Encode(t, request(fixtures.Pod("web").Obj())))
+	post := func(body string) *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/pods", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		return r
+	}
+	with := func(r *http.Request, change func(*http.Request)) *http.Request { change(r); return r }
+	tests := map[string]struct {
+		request *http.Request
+		code    int
+		message string
+	}{
+		"a body that is too long":    {post(strings.Repeat(" ", server.MaxAdmissionBytes) + valid), 413, "longer than 7340032 bytes"},
+		"a body that breaks off":     {with(post(""), func(r *http.Request) { r.Body = io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)) }), 400, "reading the request body"},
+		"no body":                    {post(""), 400, "body is empty"},
+		"no JSON":                    {post("hello"), 400, "malformed AdmissionReview"},
+		"a list":                     {post("[]"), 400, "must be an object, not an array"},
+		"null":                       {post("null"), 400, "must be a JSON object"},
+		"truncated JSON":             {post(valid[:40]), 400, "malformed"},
+		"a ConversionReview":         {post(strings.Replace(valid, `"kind":"AdmissionReview"`, `"kind":"ConversionReview"`, 1)), 400, `not kind "ConversionReview"`},
+		"a kind of any length":       {post(strings.Replace(valid, `"kind":"AdmissionReview"`, `"kind":"`+strings.Repeat("x", 1<<20)+`"`, 1)), 400, "malformed"},
+		"an older version":           {post(strings.Replace(valid, `admission.k8s.io/v1"`, `admission.k8s.io/v1beta1"`, 1)), 400, `admission.k8s.io/v1beta1`},
+		"no kind":                    {post(`{"apiVersion":"admission.k8s.io/v1"}`), 400, "kind and apiVersion are missing"},
+		"no request":                 {post(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), 400, "request is missing"},
+		"no uid":                     {post(strings.Replace(valid, `"uid":"uid-1"`, `"uid":""`, 1)), 400, "request.uid is missing"},
+		"a uid that is no string":    {post(strings.Replace(valid, `"uid":"uid-1"`, `"uid":7`, 1)), 400, "request.uid must be a string, not a number"},
+		"members in the wrong case":  {post(strings.Replace(valid, `"request":`, `"Request":`, 1)), 400, "request is missing"},
+		"nesting beyond all measure": {post(`{"kind":"AdmissionReview","x":` + strings.Repeat("[", 20_000)), 400, "malformed"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			injector(catalogOf(t), nil).ServeHTTP(w, tc.request)
+			if w.Code != tc.code {
+				t.Errorf("code = %d, want %d", w.Code, tc.code)
+			}
+			checkStatus(t, w, tc.message)
+		})
+	}
+}
+
+// Where the uid is known the answer is an AdmissionReview, which the API server
+// shows to whoever creates the Pod.
+func TestInjectorDeniesMalformedRequests(t *testing.T) {
+	head := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"uid-1",` +
+		`"resource":{"group":"","version":"v1","resource":"pods"},`
+	pod := func(object string) string {
+		return head + `"namespace":"default","operation":"CREATE","object":` + object + `}}`
+	}
+	const selected = `"metadata":{"labels":{"app":"web"}}`
+	tests := map[string]struct{ body, message string }{
+		"no namespace":                       {head + `"operation":"CREATE","object":{"metadata":{}}}}`, "request.namespace is missing"},
+		"no operation":                       {head + `"namespace":"default","object":{"metadata":{}}}}`, "request.operation is missing"},
+		"no object":                          {head + `"namespace":"default","operation":"CREATE"}}`, "request.object is missing"},
+		"a null object":                      {pod(`null`), "request.object is missing"},
+		"an object that is a string":         {pod(`"x"`), "request.object must be an object, not a string"},
+		"no metadata":                        {pod(`{}`), "request.object.metadata is missing"},
+		"a selected Pod without a spec":      {pod(`{` + selected + `}`), "request.object.spec is missing"},
+		"labels that are a list":             {pod(`{"metadata":{"labels":[]}}`), "request.object.metadata.labels must be an object, not an array"},
+		"a label that is a number":           {pod(`{"metadata":{"labels":{"app":1}}}`), "request.object.metadata.labels.app must be a string, not a number"},
+		"a label that is present twice":      {pod(`{"metadata":{"labels":{"app":"a","app":"b"}}}`), "request.object.metadata.labels.app is present twice"},
+		"spec twice":                         {pod(`{` + selected + `,"spec":{},"spec":{}}`), "request.object.spec is present twice"},
+		"a name written twice, once escaped": {pod(`{` + selected + `,"spec":{},"\u0073pec":{}}`), "is present twice"},
+		"containers that are an object":      {pod(`{` + selected + `,"spec":{"containers":{}}}`), "request.object.spec.containers must be an array, not an object"},
+		"garbage in a value stepped over":    {pod(`{` + selected + `,"spec":{"containers":[{"name":"a","ports":[tru]}]}}`), "malformed"},
+		"bytes that are no UTF-8":            {pod("{" + selected + `,"spec":{"hostname":"` + "\xff" + `"}}`), "malformed"},
+		"more after the document":            {pod(`{`+selected+`,"spec":{}}`) + `{}`, "more data follows"},
+		"a document that breaks off":         {head + `"namespace":"default","operation":"CREATE","object":{` + selected + `,"spec":{"containers":[`, "malformed"},
+		"nesting beyond all measure":         {pod(`{` + selected + `,"spec":` + strings.Repeat(`{"a":`, 20_000)), "malformed"},
+	}
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := fixtures.Review(t, injector(catalog, nil), []byte(tc.body))
+			if answer.Allowed || answer.UID != "uid-1" || answer.Result == nil || answer.Result.Code != http.StatusBadRequest {
+				t.Fatalf("got %+v", answer)
+			}
+			if !strings.Contains(answer.Result.Message, tc.message) {
+				t.Errorf("message %q does not say %q", answer.Result.Message, tc.message)
+			}
+		})
+	}
+}
+
+// Whatever the bytes, there is exactly one answer that the API server can use.
+func FuzzInjector(f *testing.F) {
+	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map()
+	handler := injector(catalogOf(f, set), &liveNamespaces{})
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
+	valid := fixtures.Encode(f, request(pod))
+	f.Add(valid)
+	f.Add(valid[:len(valid)/2])
+	f.Add(bytes.Replace(valid, []byte("CREATE"), []byte("UPDATE"), 1))
+	f.Add([]byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}`))
+	f.Add([]byte(`[[[[[`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := fixtures.Send(handler, bytes.NewReader(body))
+		switch {
+		case w.Code == http.StatusOK:
+			answer := fixtures.DecodeReview(t, w)
+			if answer.UID == "" || !answer.Allowed && (answer.Result == nil || answer.Result.Message == "") {
+				t.Errorf("an answer of no use: %s", w.Body)
+			}
+			if answer.Patch != nil {
+				if _, err := jsonpatch.DecodePatch(answer.Patch); err != nil {
+					t.Errorf("the patch is none: %v", err)
+				}
+			}
+		case w.Code >= 400 && w.Code < 500:
+			checkStatus(t, w, "sidecarset: ")
+		default:
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+	})
+}

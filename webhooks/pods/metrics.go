@@ -1,0 +1,60 @@
+package pods
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// admissionResult is how one Pod admission ended; the values of a label.
+type admissionResult string
+
+const (
+	resultInjected    admissionResult = "injected"     // a patch was sent
+	resultUnchanged   admissionResult = "unchanged"    // selected, but nothing to add
+	resultNotSelected admissionResult = "not_selected" // no SidecarSet selects the Pod
+	resultIgnored     admissionResult = "ignored"      // not a Pod's creation, or an excluded namespace
+	resultOther       admissionResult = "other"        // left to another injector, which is live
+	resultDenied      admissionResult = "denied"       // SidecarSets and Pod do not fit together
+	resultInvalid     admissionResult = "invalid"      // the request cannot be understood
+	resultError       admissionResult = "error"        // this replica could not tell
+	resultAbandoned   admissionResult = "abandoned"    // the client did not wait for the answer
+)
+
+var admissionResults = []admissionResult{
+	resultInjected, resultUnchanged, resultNotSelected, resultIgnored, resultOther, resultDenied, resultInvalid, resultError,
+	resultAbandoned,
+}
+
+// podMetrics are the figures of Pod admission, resolved once so that counting
+// costs a few atomic operations.
+type podMetrics struct {
+	total   map[admissionResult]prometheus.Counter
+	seconds map[admissionResult]prometheus.Observer
+}
+
+func newPodMetrics(registry prometheus.Registerer) *podMetrics {
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_pod_admissions_total",
+		Help: "Pod admissions by result: injected, unchanged, not_selected, ignored, other, denied, invalid, error, abandoned.",
+	}, []string{"result"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "sidecarset_pod_admission_duration_seconds",
+		Help: "Time to answer one Pod admission, by result: injected, unchanged, not_selected, ignored, other, denied, invalid, error, abandoned.",
+		// 10 µs to 2.6 s in steps of 4; the request's body is read within.
+		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
+	}, []string{"result"})
+	registry.MustRegister(total, seconds)
+
+	m := &podMetrics{total: map[admissionResult]prometheus.Counter{}, seconds: map[admissionResult]prometheus.Observer{}}
+	for _, result := range admissionResults {
+		m.total[result] = total.WithLabelValues(string(result))
+		m.seconds[result] = seconds.WithLabelValues(string(result))
+	}
+	return m
+}
+
+func (m *podMetrics) observe(result admissionResult, took time.Duration) {
+	m.total[result].Inc()
+	m.seconds[result].Observe(took.Seconds())
+}

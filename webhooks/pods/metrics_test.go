@@ -1,0 +1,79 @@
+package pods_test
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks/pods"
+)
+
+// Each admission counts once, under what it came to.
+func TestInjectorCountsResults(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map(),
+		fixtures.SidecarSet("paused").Select("app", "paused").Container("log", "log:v1").Paused().Map())
+	current := catalog
+	handler := pods.NewInjector(pods.Options{
+		Snapshot: func() *match.Snapshot { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
+	})
+	create := func(app, container string) []byte {
+		return fixtures.Encode(t, request(fixtures.Pod("web").Label("app", app).Container(container, "app:v1").Obj()))
+	}
+	fixtures.Send(handler, bytes.NewReader(create("web", "app")))
+	fixtures.Send(handler, bytes.NewReader(create("paused", "app")))
+	fixtures.Send(handler, bytes.NewReader(create("db", "app")))
+	fixtures.Send(handler, bytes.NewReader(create("web", "log"))) // the app's own container of that name
+	fixtures.Send(handler, bytes.NewReader(bytes.Replace(create("web", "app"), []byte("CREATE"), []byte("UPDATE"), 1)))
+	fixtures.Send(handler, strings.NewReader("no review"))
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	r := httptest.NewRequestWithContext(gone, http.MethodPost, "/pods", bytes.NewReader(create("web", "app")))
+	r.Header.Set("Content-Type", "application/json")
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	current = nil
+	fixtures.Send(handler, bytes.NewReader(create("web", "app")))
+
+	counted, timed := gather(t, registry)
+	want := map[string]float64{
+		"injected": 1, "unchanged": 1, "not_selected": 1, "other": 0, "denied": 1, "ignored": 1, "invalid": 1, "error": 1, "abandoned": 1,
+	}
+	if diff := cmp.Diff(want, counted); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, timed); diff != "" {
+		t.Errorf("timed (-want +got):\n%s", diff)
+	}
+}
+
+// gather returns, by result, how many admissions were counted and timed.
+func gather(t *testing.T, registry *prometheus.Registry) (counted, timed map[string]float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatalf("gathering: %v", err)
+	}
+	counted, timed = map[string]float64{}, map[string]float64{}
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), "sidecarset_") {
+			t.Errorf("metric %s lacks the prefix", family.GetName())
+		}
+		for _, metric := range family.GetMetric() {
+			result := metric.GetLabel()[0].GetValue()
+			if histogram := metric.GetHistogram(); histogram != nil {
+				timed[result] = float64(histogram.GetSampleCount())
+				continue
+			}
+			counted[result] = metric.GetCounter().GetValue()
+		}
+	}
+	return counted, timed
+}

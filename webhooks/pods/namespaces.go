@@ -1,0 +1,56 @@
+package pods
+
+// The labels of a Namespace are read live if those of the snapshot may be old.
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups="",resources=namespaces,verbs=get
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/webhooks/snapshot"
+)
+
+const (
+	// namespaceTimeout bounds one live read of a Namespace, and namespaceWait how
+	// long a Pod waits for one that began after the Pod came. Both leave room
+	// within the 5 s that the API server waits for us.
+	namespaceTimeout = 2 * time.Second
+	namespaceWait    = 3 * time.Second
+	// namespaceReads is how many Namespaces are read at the same time. A read takes
+	// 1 to 2 ms, so that more only come together where the API server is slow.
+	namespaceReads = 256
+)
+
+// liveNamespaces reads labels of Namespaces as they are stored when it is asked.
+//
+// What was read is not remembered: the API server calls us for a Pod because of
+// labels that it knows, and those may be newer than any earlier read.
+type liveNamespaces struct {
+	reads *snapshot.Shared[string, labels.Set]
+}
+
+func newLiveNamespaces(reader client.Reader) liveNamespaces {
+	return liveNamespaces{snapshot.NewShared(namespaceReads, func(ctx context.Context, name string) (labels.Set, error) {
+		ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
+		defer cancel()
+		namespace := &metav1.PartialObjectMetadata{}
+		namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+		if err := reader.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+			return nil, err // match says of which Namespace
+		}
+		return namespace.Labels, nil
+	})}
+}
+
+// labels returns labels that the Namespace had after the call, or an error: then
+// it cannot be told what selects its Pods.
+func (l liveNamespaces) labels(ctx context.Context, name string) (labels.Set, error) {
+	ctx, cancel := context.WithTimeout(ctx, namespaceWait)
+	defer cancel()
+	return l.reads.Get(ctx, name)
+}

@@ -1,0 +1,156 @@
+package sidecarsets_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/requester"
+	"github.com/sidecarset/operator/webhooks/sidecarsets"
+)
+
+// authorizer stands for the API server: it allows users what they are granted.
+type authorizer struct {
+	client.Writer
+	wait chan struct{} // an answer takes until it is closed; nil means no time
+
+	mu      sync.Mutex
+	granted []string // users
+	err     error
+	reviews []authorizationv1.SubjectAccessReviewSpec
+}
+
+func (a *authorizer) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
+	review := object.(*authorizationv1.SubjectAccessReview)
+	a.mu.Lock()
+	a.reviews = append(a.reviews, review.Spec)
+	review.Status.Allowed = slices.Contains(a.granted, review.Spec.User)
+	err := a.err
+	a.mu.Unlock()
+	if a.wait != nil {
+		select {
+		case <-a.wait:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return err
+}
+
+func (a *authorizer) grant(user string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.granted, a.err = append(a.granted, user), err
+}
+
+func (a *authorizer) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.reviews)
+}
+
+var createPods = requester.Question{Verb: "create", Resource: "pods", Namespace: "team-a"}
+
+func TestAccessIsReviewedForTheWholeUser(t *testing.T) {
+	server := &authorizer{}
+	user := authenticationv1.UserInfo{Username: "jane", UID: "1", Groups: []string{"devs"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a", "b"}}}
+	question := requester.Question{Verb: "inject-privileged", Group: "apps.kruise.io", Resource: "sidecarsets", Name: "log"}
+	if allowed, err := sidecarsets.NewCachedAccess(server, nil).Allowed(t.Context(), user, question); allowed || err != nil {
+		t.Errorf("got %v, %v", allowed, err)
+	}
+	want := []authorizationv1.SubjectAccessReviewSpec{{
+		User: "jane", UID: "1", Groups: []string{"devs"}, Extra: map[string]authorizationv1.ExtraValue{"scopes": {"a", "b"}},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "inject-privileged", Group: "apps.kruise.io", Resource: "sidecarsets", Name: "log"},
+	}}
+	if diff := cmp.Diff(want, server.reviews); diff != "" {
+		t.Errorf("reviews (-want +got):\n%s", diff)
+	}
+}
+
+func TestAccessIsRememberedForSeconds(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	server := &authorizer{granted: []string{"jane"}}
+	access := sidecarsets.NewCachedAccess(server, clock)
+	expect := func(user string, want bool, requests int) {
+		t.Helper()
+		got, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: user}, createPods)
+		if err != nil || got != want {
+			t.Errorf("%s got %v, %v, want %v", user, got, err, want)
+		}
+		if n := server.count(); n != requests {
+			t.Errorf("%d reviews after asking for %s, want %d", n, user, requests)
+		}
+	}
+	expect("jane", true, 1)
+	expect("jane", true, 1)
+	expect("joe", false, 2)
+	expect("joe", false, 2)
+	server.grant("joe", nil)
+	clock.SetTime(clock.Now().Add(2 * time.Second))
+	expect("joe", true, 3) // a no does not last
+	expect("jane", true, 3)
+	clock.SetTime(clock.Now().Add(20 * time.Second))
+	expect("jane", true, 4)
+}
+
+func TestAFailedReviewIsNotRemembered(t *testing.T) {
+	server := &authorizer{}
+	server.grant("jane", errors.New("no answer"))
+	access := sidecarsets.NewCachedAccess(server, nil)
+	jane := authenticationv1.UserInfo{Username: "jane"}
+	if allowed, err := access.Allowed(t.Context(), jane, createPods); allowed || err == nil {
+		t.Errorf("got %v, %v, want the error", allowed, err)
+	}
+	server.grant("jane", nil)
+	if allowed, err := access.Allowed(t.Context(), jane, createPods); !allowed || err != nil {
+		t.Errorf("got %v, %v once the server answers", allowed, err)
+	}
+}
+
+func TestThoseWhoAskTheSameShareAReview(t *testing.T) {
+	server := &authorizer{granted: []string{"jane"}, wait: make(chan struct{})}
+	access := sidecarsets.NewCachedAccess(server, nil)
+	jane := authenticationv1.UserInfo{Username: "jane"}
+
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := access.Allowed(impatient, jane, createPods); !errors.Is(err, context.Canceled) {
+		t.Errorf("the first, which gave up, got %v", err)
+	}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if allowed, err := access.Allowed(t.Context(), jane, createPods); !allowed || err != nil {
+				t.Errorf("got %v, %v", allowed, err)
+			}
+		})
+	}
+	close(server.wait)
+	wg.Wait()
+	if n := server.count(); n != 1 {
+		t.Errorf("%d reviews, want 1", n)
+	}
+}
+
+func TestAccessRemembersABoundedNumber(t *testing.T) {
+	server := &authorizer{}
+	access := sidecarsets.NewCachedAccess(server, clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)))
+	for i := range 10_000 {
+		if _, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: fmt.Sprint(i)}, createPods); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := access.Remembered(); n > 4096 {
+		t.Errorf("it remembers %d answers, want at most 4096", n)
+	}
+}

@@ -1,0 +1,355 @@
+package sidecarsets_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/webhooks/sidecarsets"
+)
+
+const betaManifest = `
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: log}
+spec:
+  selector: {matchLabels: {app: web}}
+  updateStrategy: {type: NotUpdate}
+  containers: [{name: agent, image: "busybox:1.36"}]
+`
+
+// The first worked example of the reference.
+const (
+	agentHash             = "vcv9449744252484czf45xb572z8zbcwvc7c5b5cx85c44f2wf2964d88c5zd944"
+	agentHashWithoutImage = "62258bb8d4vv7w584244bd5df277d4vw9fbf49c99967447fxw5z4f4956b97fz4"
+	agentHashes           = `{"kruise.io/sidecarset-hash":"` + agentHash + `","kruise.io/sidecarset-hash-without-image":"` + agentHashWithoutImage + `"}`
+)
+
+var agentDefaults = []string{
+	`add /spec/containers/0/podInjectPolicy "BeforeAppContainer"`,
+	`add /spec/containers/0/upgradeStrategy {"upgradeType":"ColdUpgrade"}`,
+	`add /spec/containers/0/shareVolumePolicy {"type":"disabled"}`,
+	`add /spec/containers/0/imagePullPolicy "IfNotPresent"`,
+	`add /spec/containers/0/terminationMessagePath "/dev/termination-log"`,
+	`add /spec/containers/0/terminationMessagePolicy "File"`,
+	`add /spec/updateStrategy/partition 0`,
+	`add /spec/updateStrategy/maxUnavailable 1`,
+	`add /spec/revisionHistoryLimit 10`,
+}
+
+func TestSidecarSetDefaulterPatchesWhatItFillsIn(t *testing.T) {
+	const hashPath, bareHashPath = "/metadata/annotations/kruise.io~1sidecarset-hash", "/metadata/annotations/kruise.io~1sidecarset-hash-without-image"
+	stored := strings.NewReplacer(
+		"{name: log}", `{name: log, annotations: {kruise.io/sidecarset-hash: `+agentHash+`, kruise.io/sidecarset-hash-without-image: `+agentHashWithoutImage+`}}`,
+		"{type: NotUpdate}", "{type: NotUpdate, partition: 0, maxUnavailable: 1}\n  revisionHistoryLimit: 10",
+		`"busybox:1.36"`, `"busybox:1.36", podInjectPolicy: BeforeAppContainer, upgradeStrategy: {upgradeType: ColdUpgrade}, shareVolumePolicy: {type: disabled}, imagePullPolicy: IfNotPresent, terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File`,
+	).Replace(betaManifest)
+	// What the reference requires of startup probes, and nothing besides.
+	startup := strings.NewReplacer(
+		agentHash, "z4xf874bw6zdz852f6c48d6vww54dw7v5c6wz7z78zxw949f7295v4f8dw624f42",
+		agentHashWithoutImage, "8785z7zfvc965bc9z9f5z7d29z6f4cdwczz4bc6w2fbczvcx4zb444bv2fx8cbxx",
+		`"busybox:1.36"`, `"busybox:1.36", startupProbe: {httpGet: {path: /up, port: 8080, scheme: HTTP}, successThreshold: 1}`,
+	).Replace(stored)
+	tests := map[string]struct {
+		manifest string
+		want     []string
+	}{
+		"v1beta1":                    {betaManifest, append(agentDefaults[:9:9], `add /metadata/annotations `+agentHashes)},
+		"v1alpha1, with the same":    {strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: team-a\n", append(agentDefaults[:9:9], `add /metadata/annotations `+agentHashes)},
+		"beside other annotations":   {strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: {a: b}}", 1), append(agentDefaults[:9:9], `add `+hashPath+` "`+agentHash+`"`, `add `+bareHashPath+` "`+agentHashWithoutImage+`"`)},
+		"null annotations":           {strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: null}", 1), append(agentDefaults[:9:9], `add /metadata/annotations `+agentHashes)},
+		"nothing, the second time":   {stored, nil},
+		"nothing of a startup probe": {startup, nil},
+		"only the hash that differs": {strings.Replace(stored, agentHash, "stale", 1), []string{`replace ` + hashPath + ` "` + agentHash + `"`}},
+		"an image, and no more":      {strings.Replace(stored, "busybox:1.36", "busybox:1.37", 1), []string{`replace ` + hashPath + ` "c854wwbdfz44c774z7z9fxdx6wb2244vzxw6d2565b7922c868f844bf6zwfb449"`}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := fixtures.Review(t, sidecarsets.NewDefaulter(), sidecarSetReview(t, tc.manifest, ""))
+			if !answer.Allowed {
+				t.Fatalf("refused: %v", answer.Result)
+			}
+			if diff := cmp.Diff(tc.want, operations(t, answer.Patch)); diff != "" {
+				t.Errorf("patch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Members that no library of ours knows are neither touched nor lost, and those
+// of containers count as content.
+func TestSidecarSetDefaulterLeavesInventedMembersAlone(t *testing.T) {
+	manifest := strings.Replace(betaManifest, `"busybox:1.36"`, `"busybox:1.36", novel: {deep: [1, null]}, ports: [{containerPort: 1, novel: ""}]`, 1) +
+		"  novel: {type: \"\"}\n  volumes: [{name: v, novelSource: {}}]\n"
+	answer := fixtures.Review(t, sidecarsets.NewDefaulter(), sidecarSetReview(t, manifest, ""))
+	before := manifestObject(t, manifest)
+	after := fixtures.Patched(t, before, answer.Patch)
+	for _, path := range [][]any{{"spec", "novel"}, {"spec", "volumes", 0}, {"spec", "containers", 0, "novel"}, {"spec", "containers", 0, "ports", 0, "novel"}} {
+		if diff := cmp.Diff(string(fixtures.Encode(t, at(before, path))), string(fixtures.Encode(t, at(after, path)))); diff != "" {
+			t.Errorf("%v changed:\n%s", path, diff)
+		}
+	}
+	for _, op := range operations(t, answer.Patch) {
+		if strings.Contains(op, "novel") {
+			t.Errorf("touched: %s", op)
+		}
+	}
+	if hash := at(after, []any{"metadata", "annotations", "kruise.io/sidecarset-hash"}); hash == agentHash || hash == nil {
+		t.Errorf("hash = %v", hash)
+	}
+}
+
+func TestSidecarSetWebhooksRefuseWhatTheyCannotRead(t *testing.T) {
+	tests := map[string]struct{ manifest, want string }{
+		"another version":          {strings.Replace(betaManifest, "v1beta1", "v1", 1), "unsupported version: v1; use v1beta1 or v1alpha1 of apps.kruise.io"},
+		"another group":            {strings.Replace(betaManifest, "apps.kruise.io", "example.com", 1), "unsupported version: example.com/v1beta1; use v1beta1 or v1alpha1 of apps.kruise.io"},
+		"another kind":             {strings.Replace(betaManifest, "SidecarSet", "Pod", 1), "unexpected kind: Pod, want SidecarSet"},
+		"no object":                {``, "the request holds no object"},
+		"a number for an image":    {strings.Replace(betaManifest, `"busybox:1.36"`, "5", 1), `SidecarSet "log": spec.containers[0].image: must be a string, not number; correct it`},
+		"a quantity":               {strings.Replace(betaManifest, "[{name: agent", "[{name: a}, {resources: {limits: {cpu: lots}}, name: agent", 1), `SidecarSet "log": spec.containers[1].resources.limits.cpu: quantities must match the regular expression`},
+		"a list for a selector":    {strings.Replace(betaManifest, "{matchLabels: {app: web}}", "[]", 1), `SidecarSet "log": spec.selector: must be an object, not array; correct it`},
+		"a string for a number":    {betaManifest + "  revisionHistoryLimit: many\n", `SidecarSet "log": spec.revisionHistoryLimit: must be a whole number that fits into int32, not string; correct it`},
+		"an object for a list":     {betaManifest + "  volumes: {}\n", `SidecarSet "log": spec.volumes: must be a list, not object; correct it`},
+		"a string for a bool":      {betaManifest + "  injectionStrategy: {paused: \"no\"}\n", `SidecarSet "log": spec.injectionStrategy.paused: must be true or false, not string; correct it`},
+		"a list for a partition":   {strings.Replace(betaManifest, "type: NotUpdate", "partition: []", 1), `SidecarSet "log": spec.updateStrategy.partition: must be`},
+		"a volume's quantity":      {betaManifest + "  volumes: [{name: a}, {name: v, emptyDir: {sizeLimit: big}}]\n", `SidecarSet "log": spec.volumes[1].emptyDir.sizeLimit: quantities must match the regular expression`},
+		"v1alpha1 is read as well": {strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: 5\n", "spec.namespace"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			body := sidecarSetReview(t, tc.manifest, "")
+			for webhook, handler := range map[string]http.Handler{"defaulter": sidecarsets.NewDefaulter(), "validator": validator(&live{})} {
+				answer := fixtures.Review(t, handler, body)
+				if answer.Allowed || answer.Result.Code != http.StatusBadRequest || !strings.Contains(answer.Result.Message, tc.want) {
+					t.Errorf("%s: got %v, want 400 %s", webhook, answer.Result, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func TestSidecarSetWebhooksIgnoreOtherOperations(t *testing.T) {
+	for _, operation := range []admissionv1.Operation{admissionv1.Delete, admissionv1.Connect} {
+		t.Run(string(operation), func(t *testing.T) {
+			for _, handler := range []http.Handler{sidecarsets.NewDefaulter(), validator(&live{})} {
+				envelope := manifestObject(t, string(sidecarSetReview(t, "", betaManifest)))
+				envelope["request"].(map[string]any)["operation"] = operation
+				if answer := fixtures.Review(t, handler, fixtures.Encode(t, envelope)); !answer.Allowed || answer.Patch != nil {
+					t.Errorf("got %+v", answer)
+				}
+			}
+		})
+	}
+	t.Run("the status", func(t *testing.T) {
+		for _, handler := range []http.Handler{sidecarsets.NewDefaulter(), validator(&live{})} {
+			envelope := manifestObject(t, string(sidecarSetReview(t, `{apiVersion: apps.kruise.io/v1beta1, kind: SidecarSet, spec: 5}`, "")))
+			envelope["request"].(map[string]any)["subResource"] = "status"
+			if answer := fixtures.Review(t, handler, fixtures.Encode(t, envelope)); !answer.Allowed || answer.Patch != nil {
+				t.Errorf("got %+v", answer)
+			}
+		}
+	})
+}
+
+// However broken an object is, its last finalizer can be removed.
+func TestSidecarSetWebhooksLetFinalizersGo(t *testing.T) {
+	old := strings.Replace(betaManifest, `"busybox:1.36"`, "5", 1)
+	deleted := strings.Replace(old, "{name: log}", `{name: log, deletionTimestamp: "2026-11-20T00:00:00Z"}`, 1)
+	changed := strings.Replace(deleted, "5", "6", 1)
+	for _, handler := range []http.Handler{sidecarsets.NewDefaulter(), validator(&live{})} {
+		if answer := fixtures.Review(t, handler, sidecarSetReview(t, deleted, old)); !answer.Allowed || answer.Patch != nil {
+			t.Errorf("refused: %v", answer.Result)
+		}
+		if answer := fixtures.Review(t, handler, sidecarSetReview(t, changed, old)); answer.Allowed {
+			t.Errorf("a change was let through")
+		}
+	}
+}
+
+// A SidecarSet that is being deleted is still injected, so that what decides
+// about it in its metadata is looked at as ever.
+func TestSidecarSetWebhooksLookAtMetadataOfWhatIsBeingDeleted(t *testing.T) {
+	const named = "{name: log, annotations: {apps.kruise.io/sidecarset-base: base, PLACE}, labels: {a: b}, finalizers: [a/b], deletionTimestamp: \"2026-11-20T00:00:00Z\"}"
+	with := func(annotation string) string {
+		return strings.Replace(betaManifest, "{name: log}", strings.Replace(named, "PLACE", annotation, 1), 1)
+	}
+	stored := defaulted(t, with("c: d"))
+	tests := map[string]struct {
+		manifest string
+		seen     bool
+	}{
+		"a finalizer":              {strings.Replace(stored, `"a/b"`, "", 1), false},
+		"what kubectl keeps there": {strings.Replace(stored, `"c":"d"`, `"c":"d","kubectl.kubernetes.io/last-applied-configuration":"x"`, 1), false},
+		"it becomes a canary":      {strings.Replace(stored, `"c":"d"`, `"c":"d","apps.kruise.io/sidecarset-canary":"true"`, 1), true},
+		"a label":                  {strings.Replace(stored, `"a":"b"`, `"a":"c"`, 1), true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			answer := fixtures.Review(t, validator(&live{err: errors.New("no answer")}), sidecarSetReview(t, tc.manifest, stored))
+			if answer.Allowed == tc.seen {
+				t.Errorf("allowed is %v: %v", answer.Allowed, answer.Result)
+			}
+		})
+	}
+}
+
+// sidecarSetReview is an AdmissionReview as the API server sends it: a creation,
+// or an update where there is an old manifest.
+func sidecarSetReview(t *testing.T, manifest, old string) []byte {
+	t.Helper()
+	request := map[string]any{
+		"uid": "uid-1", "operation": "CREATE", "dryRun": false,
+		"kind":     map[string]any{"group": "apps.kruise.io", "version": "v1beta1", "kind": "SidecarSet"},
+		"resource": map[string]any{"group": "apps.kruise.io", "version": "v1beta1", "resource": "sidecarsets"},
+		"userInfo": map[string]any{"username": "kubernetes-admin"},
+	}
+	if manifest != "" {
+		request["object"] = submitted(t, manifest)
+	}
+	if old != "" {
+		request["operation"] = "UPDATE"
+		request["oldObject"] = submitted(t, old)
+	}
+	return fixtures.Encode(t, map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+}
+
+// submitted is JSON as it stands, or what YAML means.
+func submitted(t *testing.T, manifest string) any {
+	t.Helper()
+	if json.Valid([]byte(manifest)) {
+		return json.RawMessage(manifest)
+	}
+	return manifestObject(t, manifest)
+}
+
+func manifestObject(t *testing.T, manifest string) map[string]any {
+	t.Helper()
+	var object map[string]any
+	if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+		t.Fatalf("%v in %s", err, manifest)
+	}
+	return object
+}
+
+func operations(t *testing.T, patch []byte) []string {
+	t.Helper()
+	if patch == nil {
+		return nil
+	}
+	var ops []struct {
+		Op, Path string
+		Value    json.RawMessage
+	}
+	if err := json.Unmarshal(patch, &ops); err != nil {
+		t.Fatalf("%v in %s", err, patch)
+	}
+	var lines []string
+	for _, op := range ops {
+		lines = append(lines, op.Op+" "+op.Path+" "+string(op.Value))
+	}
+	return lines
+}
+
+// at follows names and indices into decoded JSON.
+func at(value any, path []any) any {
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			members, _ := value.(map[string]any)
+			value = members[step]
+		case int:
+			list, _ := value.([]any)
+			if step >= len(list) {
+				return nil
+			}
+			value = list[step]
+		}
+	}
+	return value
+}
+
+// The worked examples of the reference, from the manifest to both annotations.
+func TestSidecarSetDefaulterWritesTheHashesOfTheReference(t *testing.T) {
+	tests := map[string]struct{ spec, hash, withoutImage string }{
+		"one container": {`containers: [{name: agent, image: "busybox:1.36"}]`, agentHash, agentHashWithoutImage},
+		"defaults of ports, probes and variables": {`
+initContainers: [{name: plain-init, image: busybox}]
+containers:
+- name: mesh
+  image: example.com/mesh:v1
+  args: ["--filter=a<b&c"]
+  env: [{name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+  ports: [{containerPort: 80}]
+  resources: {limits: {cpu: 1000m, memory: 1024Mi}}
+  volumeMounts: [{name: log, mountPath: /var/log}]
+  livenessProbe: {httpGet: {port: 8080}}
+  upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: example.com/empty:v1}
+  transferEnv: [{sourceContainerName: main, envName: PROXY_IP}]
+  shareVolumePolicy: {type: enabled}
+  shareVolumeDevicePolicy: {type: enabled}
+`, "c6www25889dw5w6dd42z24z64v6dc27d4b2d2df589974f9d8d47xz7wvb54d4vc", "vc4b8xvvbzz77z6cf4fx2z6xd7b244b494852cz5bd5bwd5v95cxv8x4bc7vbw62"},
+		"native sidecars": {`
+updateStrategy: {type: NotUpdate}
+initContainers:
+- {name: plain-init, image: busybox}
+- name: native
+  image: busybox:1.36
+  restartPolicy: Always
+  resourcesPolicy: {targetContainersMode: sum, targetContainersNameRegex: ".*", resourcesExpr: {limits: {cpu: "max(cpu*50%, 50m)"}}}
+`, "5x62v484b27bvxcczc942ffd7d2zwvz848f888wc47ffx8642669564d968444v9", "6bw45vz49fwxvx8786dz7v955d827x9ffw6222bd5cx8bxc5fcwf5f6bw28x88bx"},
+	}
+	for name, tc := range tests {
+		for _, version := range []string{"v1beta1", "v1alpha1"} {
+			t.Run(name+", "+version, func(t *testing.T) {
+				object := map[string]any{
+					"apiVersion": "apps.kruise.io/" + version, "kind": "SidecarSet",
+					"metadata": map[string]any{"name": "s1"}, "spec": manifestObject(t, tc.spec),
+				}
+				answer := fixtures.Review(t, sidecarsets.NewDefaulter(), sidecarSetReview(t, string(fixtures.Encode(t, object)), ""))
+				if !answer.Allowed {
+					t.Fatalf("refused: %v", answer.Result)
+				}
+				want := map[string]any{"kruise.io/sidecarset-hash": tc.hash, "kruise.io/sidecarset-hash-without-image": tc.withoutImage}
+				if diff := cmp.Diff(want, at(fixtures.Patched(t, object, answer.Patch), []any{"metadata", "annotations"})); diff != "" {
+					t.Errorf("annotations (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// Whatever the object: both webhooks answer, and what the defaulter has once
+// accepted it finds complete.
+func FuzzSidecarSetWebhooksAnswer(f *testing.F) {
+	f.Add([]byte(`{"spec":{"selector":{},"containers":[{"name":"a","transferEnv":[{"sourceContainerNameFrom":{}}]},null]}}`), true)
+	f.Add([]byte(`{"metadata":{"annotations":null,"deletionTimestamp":""},"spec":{"volumes":[{}],"updateStrategy":{"partition":"x"}}}`), false)
+	f.Add([]byte(`{"metadata":{"labels":{"apps.kruise.io/sidecarset-custom-version":""}},"spec":{"namespace":"a","patchPodMetadata":[{}]}}`), true)
+	f.Fuzz(func(t *testing.T, members []byte, alpha bool) {
+		var object map[string]any
+		if json.Unmarshal(members, &object) != nil || object == nil {
+			return // not an object
+		}
+		object["kind"], object["apiVersion"] = "SidecarSet", "apps.kruise.io/v1beta1"
+		if alpha {
+			object["apiVersion"] = "apps.kruise.io/v1alpha1"
+		}
+		body := sidecarSetReview(t, string(fixtures.Encode(t, object)), "")
+		fixtures.Review(t, validator(&live{}), body)
+		answer := fixtures.Review(t, sidecarsets.NewDefaulter(), body)
+		if !answer.Allowed || answer.Patch == nil {
+			return
+		}
+		patched := string(fixtures.Encode(t, fixtures.Patched(t, object, answer.Patch)))
+		again := fixtures.Review(t, sidecarsets.NewDefaulter(), sidecarSetReview(t, patched, patched))
+		if !again.Allowed || again.Patch != nil {
+			t.Errorf("second pass: %s, %v", again.Patch, again.Result)
+		}
+	})
+}

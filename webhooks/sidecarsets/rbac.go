@@ -1,0 +1,8 @@
+package sidecarsets
+
+// The validating webhook reads a SidecarSet live if another one names it as its base,
+// or if it would refuse another one.
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups=apps.kruise.io,resources=sidecarsets,verbs=get
+//
+// In a ConfigMap the administrator says which annotations patchPodMetadata may set.
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups="",resources=configmaps,resourceNames=kruise-configuration,namespace=sidecarset-system,verbs=get

@@ -1,0 +1,38 @@
+package sidecarsets
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/revision"
+)
+
+// RecordedRevisions finds the ControllerRevisions of SidecarSets in a namespace,
+// live: one may have been recorded a moment ago.
+type RecordedRevisions struct {
+	Reader    client.Reader
+	Namespace string
+}
+
+// named returns the revision that a SidecarSet injects in place of its spec; nil
+// if it names none, or one that is not recorded.
+func (r RecordedRevisions) named(ctx context.Context, set *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error) {
+	ref, named := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision)
+	if !named {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	var list appsv1.ControllerRevisionList
+	if err := r.Reader.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: set.Name}); err != nil {
+		return nil, &lookUpError{"the ControllerRevisions of SidecarSet " + set.Name, err}
+	}
+	revisions := make([]*appsv1.ControllerRevision, len(list.Items))
+	for i := range list.Items {
+		revisions[i] = &list.Items[i]
+	}
+	return revision.Choose(ref, set.Name, revisions), nil
+}

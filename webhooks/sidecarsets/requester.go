@@ -1,0 +1,187 @@
+package sidecarsets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/requester"
+	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/webhooks/server"
+)
+
+// RequesterMode says what happens to a SidecarSet whose author could not create
+// its containers as Pods.
+type RequesterMode string
+
+// The values of RequesterMode.
+const (
+	RequesterOff     RequesterMode = "off"     // nobody asks
+	RequesterWarn    RequesterMode = "warn"    // the author is told
+	RequesterEnforce RequesterMode = "enforce" // it is refused
+)
+
+// RequesterModes are all values.
+var RequesterModes = []RequesterMode{RequesterOff, RequesterWarn, RequesterEnforce}
+
+// maxReviews bounds how many questions of one request are under way.
+const maxReviews = 8
+
+// RequesterCheckOptions is what a RequesterCheck needs.
+type RequesterCheckOptions struct {
+	Mode RequesterMode
+	// Catalog returns the snapshot that knows the Namespaces; nil until there is one.
+	Catalog func() *match.Snapshot
+	// Access answers questions about what users may do.
+	Access AccessReviewer
+	// Revisions finds the recorded revision that a SidecarSet injects.
+	Revisions RecordedRevisions
+	// ExcludedNamespaces are never injected.
+	ExcludedNamespaces []string
+	// Registry takes the metrics; they are not exposed if nil.
+	Registry prometheus.Registerer
+}
+
+// AccessReviewer says what users may do. An error is never an answer.
+type AccessReviewer interface {
+	Allowed(ctx context.Context, user authenticationv1.UserInfo, question requester.Question) (bool, error)
+}
+
+// RequesterCheck holds the author of a SidecarSet to the rights that it takes:
+// its containers run in other people's Pods. A nil one checks nothing. It is
+// safe for concurrent use.
+type RequesterCheck struct {
+	RequesterCheckOptions
+	total *prometheus.CounterVec
+}
+
+// NewRequesterCheck returns a RequesterCheck; nil if it is switched off.
+func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
+	if options.Mode == RequesterOff || options.Mode == "" {
+		return nil
+	}
+	if options.Registry == nil {
+		options.Registry = prometheus.NewRegistry()
+	}
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_requester_checks_total",
+		Help: "SidecarSets whose author's rights were looked at, by result: allowed, warned, refused, error.",
+	}, []string{"result"})
+	for _, result := range []string{"allowed", "warned", "refused", "error"} {
+		total.WithLabelValues(result)
+	}
+	options.Registry.MustRegister(total)
+	return &RequesterCheck{options, total}
+}
+
+// Check says whether the author of a SidecarSet has the rights that it takes, as
+// warnings or, where they are enforced, as an error of status 403. An update that
+// changes nothing of what is injected or where takes none.
+func (c *RequesterCheck) Check(ctx context.Context, request *admissionv1.AdmissionRequest, hub, old *hubSidecarSet) ([]string, error) {
+	if c == nil || old != nil && !requester.Changed(hub.object, old.object) {
+		return nil, nil
+	}
+	missing, err := c.missing(ctx, request.UserInfo, hub)
+	user := fmt.Sprintf("user %q", request.UserInfo.Username)
+	switch enforced := c.Mode == RequesterEnforce; {
+	case err != nil && enforced:
+		c.total.WithLabelValues("error").Inc()
+		return nil, &lookUpError{"whether " + user + " may inject these sidecars", err}
+	case err != nil:
+		c.total.WithLabelValues("error").Inc()
+		logf.FromContext(ctx).Error(err, "Could not look up the rights of a SidecarSet's author", "SidecarSet", hub.set.Name)
+		return []string{fmt.Sprintf("could not look up whether %s may inject these sidecars: %v", user, err)}, nil
+	case len(missing) == 0:
+		c.total.WithLabelValues("allowed").Inc()
+		return nil, nil
+	case enforced:
+		c.total.WithLabelValues("refused").Inc()
+		return nil, apierrors.NewForbidden(appsv1beta1.Resource.GroupResource(), hub.set.Name, errors.New(user+" "+strings.Join(missing, "; and ")))
+	}
+	c.total.WithLabelValues("warned").Inc()
+	warnings := make([]string, len(missing))
+	for i, m := range missing {
+		warnings[i] = user + " " + m
+	}
+	return warnings, nil
+}
+
+// missing asks until it is known which rights the author lacks.
+func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.UserInfo, hub *hubSidecarSet) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	catalog := c.Catalog()
+	if catalog == nil {
+		return nil, server.Refusal{Code: http.StatusServiceUnavailable, Message: "this replica of the operator has not read all Namespaces yet"}
+	}
+	demand, err := c.demand(ctx, catalog, hub)
+	if err != nil {
+		return nil, err
+	}
+	answers := map[requester.Question]bool{}
+	for {
+		next := demand.Next(answers)
+		if len(next) == 0 {
+			return demand.Missing(answers), nil
+		}
+		if err := c.ask(ctx, user, next, answers); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// demand is what rights the SidecarSet takes, with the revision that it injects.
+func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, hub *hubSidecarSet) (requester.Demand, error) {
+	demand := requester.NewDemand(hub.object, hub.set, requester.Cluster{
+		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },
+		Excluded: c.ExcludedNamespaces,
+	})
+	recorded, err := c.Revisions.named(ctx, hub.set)
+	if err != nil || recorded == nil {
+		return demand, err
+	}
+	restored, err := revision.Restore(hub.object, recorded)
+	if err != nil {
+		return demand, err
+	}
+	return demand.WithRevision(recorded.Name, restored), nil
+}
+
+// ask adds the answers to several questions.
+func (c *RequesterCheck) ask(ctx context.Context, user authenticationv1.UserInfo, questions []requester.Question, answers map[requester.Question]bool) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	places := make(chan struct{}, maxReviews)
+	for _, question := range questions {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			allowed, err := c.Access.Allowed(ctx, user, question)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[question] = allowed
+			if err != nil {
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(errs) > 0 {
+		return errs[0] // they have one reason
+	}
+	return nil
+}

@@ -1,0 +1,309 @@
+package sidecarsets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/validation"
+)
+
+// lookUpTimeout bounds each live read that a rule needs; together they stay
+// within the time that the API server waits for us.
+const lookUpTimeout = 2 * time.Second
+
+// ValidatorOptions is what the validating webhook needs.
+type ValidatorOptions struct {
+	// Stored returns a snapshot that holds every SidecarSet that was stored when it
+	// was called.
+	Stored func(context.Context) (*match.Snapshot, error)
+	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API
+	// server, not from a cache, where a SidecarSet gives cause.
+	Reader client.Reader
+	// ServerMinor returns the minor version of the API server. Warnings that need
+	// it are left out where it fails or is nil.
+	ServerMinor func(context.Context) (int, error)
+	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
+	// annotations patchPodMetadata may set.
+	Namespace string
+	// PatchPodMetadataAllowed lets patchPodMetadata set any annotation where the
+	// ConfigMap has no rule about a SidecarSet.
+	PatchPodMetadataAllowed bool
+	// ExcludedNamespaces are never injected; naming one gives a warning.
+	ExcludedNamespaces []string
+	// Widener is told of SidecarSets that are about to be stored; nobody is if
+	// it is nil.
+	Widener Widener
+	// Requester looks at the rights of whoever writes a SidecarSet; nil does not.
+	Requester *RequesterCheck
+}
+
+// NewValidator returns the webhook that says whether a SidecarSet of
+// either version may be stored. A refusal has code 422, reason Invalid and one
+// cause per problem; a look-up that fails is an error, never a verdict.
+func NewValidator(options ValidatorOptions) *ctrladmission.Webhook {
+	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
+	return &ctrladmission.Webhook{Handler: &sidecarSetReview{validator: &validator{options}}}
+}
+
+// sidecarSetReview answers requests of both versions. The framework's own
+// adapter would decode v1alpha1 into the hub's type without converting it, and
+// drop the members that this build does not know.
+type sidecarSetReview struct{ validator *validator }
+
+// Handle answers one request. It never changes the object.
+func (r *sidecarSetReview) Handle(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
+	if !writesSidecarSet(req) {
+		return ctrladmission.Allowed("")
+	}
+	object, err := readSidecarSet(req.Object.Raw)
+	if err != nil {
+		return ctrladmission.Errored(http.StatusBadRequest, err)
+	}
+	if onlyFinalizes(object, req) {
+		return ctrladmission.Allowed("")
+	}
+	hub, err := toHub(object)
+	if err != nil {
+		return ctrladmission.Errored(http.StatusBadRequest, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return goneAway(err)
+	}
+	old := replacedSidecarSet(req)
+	warnings, err := r.validator.validate(ctx, hub, old)
+	if err == nil {
+		var lacking []string
+		lacking, err = r.validator.Requester.Check(ctx, &req.AdmissionRequest, hub, old)
+		warnings = append(warnings, lacking...)
+	}
+	if err == nil {
+		warnings = append(warnings, r.validator.widen(ctx, &req.AdmissionRequest, hub, old)...)
+	}
+	return verdict(append(warnings, warnAboutVersion(object)...), err)
+}
+
+// replacedSidecarSet is the object that an update replaces. One that cannot be
+// read was stored while no webhook checked it; an update that repairs it is
+// held to the rules for new objects, hence nil.
+func replacedSidecarSet(req ctrladmission.Request) *hubSidecarSet {
+	if req.Operation != admissionv1.Update {
+		return nil
+	}
+	object, err := readSidecarSet(req.OldObject.Raw)
+	if err != nil {
+		return nil
+	}
+	return storedSidecarSet(object)
+}
+
+// warnAboutVersion says what v1alpha1 can express and its conversion drops.
+func warnAboutVersion(object map[string]any) []string {
+	spec, _ := object["spec"].(map[string]any)
+	namespace, _ := spec["namespace"].(string)
+	if object["apiVersion"] == appsv1alpha1.GroupVersion.String() && namespace != "" && spec["namespaceSelector"] != nil {
+		return []string{"spec.namespaceSelector: is ignored beside spec.namespace; remove one of them"}
+	}
+	return nil
+}
+
+func verdict(warnings ctrladmission.Warnings, err error) ctrladmission.Response {
+	warnings = warnings[:min(len(warnings), maxProblems)] // API servers pass on 4 KiB of them
+	if err == nil {
+		return ctrladmission.Allowed("").WithWarnings(warnings...)
+	}
+	var refusal apierrors.APIStatus
+	if !errors.As(err, &refusal) {
+		return ctrladmission.Errored(http.StatusInternalServerError, err).WithWarnings(warnings...)
+	}
+	response := ctrladmission.Denied("").WithWarnings(warnings...)
+	response.Result = new(refusal.Status())
+	return response
+}
+
+// validator gathers what the rules need and asks them.
+type validator struct{ ValidatorOptions }
+
+// validate says whether a SidecarSet may be created or, if old is not nil,
+// replace it.
+func (v *validator) validate(ctx context.Context, hub, old *hubSidecarSet) (ctrladmission.Warnings, error) {
+	env, err := v.gather(ctx, hub.set)
+	if err != nil {
+		return nil, err
+	}
+	env.Object = hub.object
+	if old == nil {
+		return validation.Warnings(hub.set, env), refuse(hub.set, validation.Create(hub.set, env))
+	}
+	env.Replaced = old.object
+	env.SameWithoutImages = sameWithoutImages(hub.object, old.object)
+	return validation.Warnings(hub.set, env), refuse(hub.set, validation.Update(hub.set, old.set, env))
+}
+
+// sameWithoutImages reports whether two SidecarSets differ in nothing that the
+// content hash covers but images. What cannot be hashed differs.
+func sameWithoutImages(a, b map[string]any) bool {
+	hash := func(object map[string]any) string {
+		spec, _ := object["spec"].(map[string]any)
+		_, withoutImages, err := revision.Hashes(spec)
+		if err != nil {
+			return ""
+		}
+		return withoutImages
+	}
+	first := hash(a)
+	return first != "" && first == hash(b)
+}
+
+// maxProblems is how many problems, and how many warnings, an answer names. The
+// libraries take a time that grows with the square of their number to join them.
+const maxProblems = 100
+
+func refuse(set *appsv1beta1.SidecarSet, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	if more := len(errs) - maxProblems; more > 0 {
+		errs = append(errs[:maxProblems:maxProblems], field.Forbidden(field.NewPath("spec"), fmt.Sprintf("has %d more problems; correct these first", more)))
+	}
+	return apierrors.NewInvalid(appsv1beta1.Kind.GroupKind(), set.Name, errs)
+}
+
+// gather looks up what the rules ask for about this SidecarSet.
+func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (validation.Environment, error) {
+	env := validation.Environment{
+		ExcludedNamespaces: v.ExcludedNamespaces,
+		Whitelist:          validation.Whitelist{Namespace: v.Namespace, AllowedByDefault: v.PatchPodMetadataAllowed},
+	}
+	var err error
+	if name := appsv1beta1.BaseOfCanary(set.Annotations); name != "" && name != set.Name {
+		if env.Base, err = v.metadata(ctx, name); err != nil {
+			return env, err
+		}
+	}
+	if len(set.Spec.PatchPodMetadata) > 0 {
+		if env.Whitelist.Content, err = v.whitelist(ctx); err != nil {
+			return env, err
+		}
+	}
+	if v.ServerMinor != nil && validation.DependsOnVersion(set) {
+		minor, err := v.ServerMinor(ctx)
+		if err != nil { // a warning is not worth a refusal
+			log.FromContext(ctx).V(1).Info("Left out the warnings about the API server's version", "error", err.Error())
+			minor = 0
+		}
+		env.ServerMinor = minor
+	}
+	recorded, err := RecordedRevisions{v.Reader, v.Namespace}.named(ctx, set)
+	if err != nil {
+		return env, err
+	}
+	env.Recorded = recorded != nil
+	if env.Others, err = v.others(ctx, set.Name); err != nil {
+		return env, err
+	}
+	env.Others, err = v.withoutGone(ctx, set, env.Others)
+	return env, err
+}
+
+// others are the SidecarSets that this one may clash with: one applied in the same
+// breath counts. One that cannot be decoded injects nothing, and is not among them.
+func (v *validator) others(ctx context.Context, name string) ([]appsv1beta1.SidecarSet, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	catalog, err := v.Stored(ctx)
+	if err != nil {
+		return nil, &lookUpError{"the other SidecarSets", err}
+	}
+	programs := catalog.Programs()
+	others := make([]appsv1beta1.SidecarSet, 0, len(programs))
+	for _, program := range programs {
+		if program.Name() != name {
+			others = append(others, *program.Set)
+		}
+	}
+	return others, nil
+}
+
+// enoughToRefuse is how many SidecarSets that refuse another one are looked up:
+// the answer does not change any more, only how many of them it names.
+const enoughToRefuse = 10
+
+// withoutGone leaves out those that would refuse the SidecarSet and are not
+// stored any more: a snapshot hears of deletions a moment later.
+func (v *validator) withoutGone(ctx context.Context, set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) ([]appsv1beta1.SidecarSet, error) {
+	stored := 0
+	for _, name := range validation.Refusing(set, others) {
+		switch found, err := v.metadata(ctx, name); {
+		case err != nil:
+			return nil, err
+		case found == nil:
+			others = slices.DeleteFunc(others, func(other appsv1beta1.SidecarSet) bool { return other.Name == name })
+		case stored+1 == enoughToRefuse:
+			return others, nil
+		default:
+			stored++
+		}
+	}
+	return others, nil
+}
+
+// metadata reads the metadata of a SidecarSet; nil if there is none. It is read
+// live: the SidecarSet may have been created or deleted a moment ago.
+func (v *validator) metadata(ctx context.Context, name string) (*metav1.ObjectMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(appsv1beta1.Kind)
+	err := v.Reader.Get(ctx, types.NamespacedName{Name: name}, found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, &lookUpError{"SidecarSet " + name, err}
+	}
+	return &found.ObjectMeta, nil
+}
+
+// whitelist reads the administrator's rules; "" if there are none.
+func (v *validator) whitelist(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	defer cancel()
+	var config corev1.ConfigMap
+	err := v.Reader.Get(ctx, types.NamespacedName{Namespace: v.Namespace, Name: validation.WhitelistConfigMap}, &config)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", &lookUpError{"ConfigMap " + v.Namespace + "/" + validation.WhitelistConfigMap, err}
+	}
+	return config.Data[validation.WhitelistKey], nil
+}
+
+// lookUpError says that a rule could not be applied. It hides the status of its
+// cause, which is about another object than the one under review.
+type lookUpError struct {
+	object string
+	cause  error
+}
+
+func (e *lookUpError) Error() string {
+	return fmt.Sprintf("looking up %s, try again: %v", e.object, e.cause)
+}

@@ -1,0 +1,197 @@
+package sidecarsets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/sidecarset/operator/webhooks/server"
+)
+
+// Bounds of what an object becomes once it is decoded. The largest SidecarSets
+// that an API server stores have 1.5 MB, and some 50,000 values with all that
+// kubectl notes about their fields; a Pod has a few dozen containers. A value
+// takes up to 800 bytes until the review is answered, and a container without
+// members 3 KiB and seven operations.
+const (
+	maxValues   = 100_000
+	maxElements = 1_000 // of a list of objects; strings and numbers count as values only
+)
+
+// Bounds of what the reviews become that are decoded at the same time. A byte
+// is copied some ten times until the review is answered.
+const (
+	maxWeight     = 96 << 20
+	weightOfByte  = 10
+	weightOfValue = 800
+	// weightPatience is how long a review waits for others that are decoded.
+	weightPatience = 2 * time.Second
+)
+
+// ValueBound lets reviews be decoded whose bodies do not become too much, each
+// of them and all together.
+type ValueBound struct{ weights *semaphore.Weighted }
+
+func NewValueBound() *ValueBound { return &ValueBound{semaphore.NewWeighted(maxWeight)} }
+
+// Before returns a handler that gives next only reviews that are one JSON
+// document within the bounds; 10,000 is as deep as it may be. An object that is
+// too much is denied, with the field and the bound. A stored object that is too
+// much is left out of the review that replaces it: nothing could repair it
+// otherwise.
+func (b *ValueBound) Before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		document, err := server.WholeBody(w, r, server.MaxAdmissionBytes)
+		if err != nil {
+			refuseReview(w, "", err)
+			return
+		}
+		counted, err := checkReview(document)
+		if err != nil {
+			refuseReview(w, counted.uid, err)
+			return
+		}
+		weight := min(int64(len(document))*weightOfByte+int64(counted.values)*weightOfValue, maxWeight)
+		ctx, cancel := context.WithTimeout(r.Context(), weightPatience)
+		defer cancel()
+		if b.weights.Acquire(ctx, weight) != nil {
+			server.WriteRefusal(w, server.TooMany("it is busy with large reviews"))
+			return
+		}
+		defer b.weights.Release(weight)
+		r.Body = io.NopCloser(bytes.NewReader(counted.document))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuseReview denies the request where the review says which one it is about.
+func refuseReview(w http.ResponseWriter, uid string, err error) {
+	var tooMuch *tooMuchError
+	if errors.As(err, &tooMuch) && uid != "" {
+		server.WriteDenied(w, uid, http.StatusRequestEntityTooLarge, tooMuch.Error())
+		return
+	}
+	answer := server.Malformed(err)
+	_ = errors.As(err, &answer) // keeps answer, unless err is one
+	w.Header().Set("Connection", "close")
+	server.WriteRefusal(w, answer)
+}
+
+// census is what a review holds.
+type census struct {
+	document []byte // to decode
+	uid      string // of the request, if it was seen
+	values   int
+}
+
+// tooMuchError says which bound an object exceeds, and where.
+type tooMuchError struct{ field, problem string }
+
+func (e *tooMuchError) Error() string { return e.field + ": " + e.problem }
+
+// checkReview counts what document holds, up to the first bound that it exceeds.
+func checkReview(document []byte) (census, error) {
+	counted := census{document: document}
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(document), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	var old [2]int64
+	err := counted.count(decoder, func() error {
+		switch string(decoder.StackPointer()) {
+		case "/request/uid":
+			value, err := decoder.ReadValue()
+			if err == nil && value.Kind() == '"' {
+				text, _ := jsontext.AppendUnquote(nil, value) // the decoder has checked it
+				counted.uid = string(text)
+			}
+			return err
+		case "/request/oldObject":
+			begin := decoder.InputOffset()
+			value, err := decoder.ReadValue()
+			if err != nil {
+				return err
+			}
+			stored := census{values: counted.values}
+			within := jsontext.NewDecoder(bytes.NewBuffer(value), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+			var tooMuch *tooMuchError
+			if errors.As(stored.count(within, nil), &tooMuch) {
+				old = [2]int64{begin, decoder.InputOffset()}
+			} else {
+				counted.values = stored.values
+			}
+			return nil
+		}
+		return nil
+	})
+	if err == nil && old[1] > 0 {
+		counted.document = append(append(bytes.Clone(document[:old[0]]), ":null"...), document[old[1]:]...)
+	}
+	return counted, err
+}
+
+// count reads one document to its end. It calls member, which may be nil, behind
+// the names of the members of members: of the request, in a review. What member
+// reads is not counted.
+func (c *census) count(decoder *jsontext.Decoder, member func() error) error {
+	for begun := false; ; begun = true {
+		depth := decoder.StackDepth()
+		if begun && depth == 0 {
+			if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
+				return errors.Join(err, errors.New("something follows the document"))
+			}
+			return nil
+		}
+		parent, length := decoder.StackIndex(depth)
+		kind := decoder.PeekKind()
+		if parent == '[' && kind == '{' && length >= maxElements {
+			return &tooMuchError{fieldOf(decoder.StackPointer(), true), fmt.Sprintf("the list has more than %d elements, which no Pod can use; shorten it", maxElements)}
+		}
+		if _, err := decoder.ReadToken(); err != nil {
+			return err
+		}
+		switch named := parent == '{' && length%2 == 0; {
+		case kind == '}' || kind == ']':
+		case !named:
+			if c.values++; c.values > maxValues {
+				return &tooMuchError{fieldOf(decoder.StackPointer(), false), fmt.Sprintf("the object has more than %d values up to here, and one may have no more; make it smaller", maxValues)}
+			}
+		case depth == 2 && member != nil:
+			if err := member(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// fieldOf is how messages call a place in a review: by its path in the object,
+// or by that of the list that it is an element of.
+func fieldOf(pointer jsontext.Pointer, list bool) string {
+	if list {
+		pointer = pointer.Parent()
+	}
+	var field strings.Builder
+	for token := range jsontext.Pointer(strings.TrimPrefix(string(pointer), "/request/object")).Tokens() {
+		if _, err := strconv.Atoi(token); err == nil {
+			fmt.Fprintf(&field, "[%s]", token)
+			continue
+		}
+		if field.Len() > 0 {
+			field.WriteByte('.')
+		}
+		field.WriteString(token[:min(len(token), 100)])
+		if field.Len() > 500 {
+			break
+		}
+	}
+	if field.Len() == 0 {
+		return "the review"
+	}
+	return field.String()
+}

@@ -1,0 +1,171 @@
+package sidecarsets
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/internal/match"
+)
+
+// sidecarSetReviewOf is the review of a v1beta1 SidecarSet with that spec.
+func sidecarSetReviewOf(spec string) string {
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"apps.kruise.io","version":"v1beta1","kind":"SidecarSet"},` +
+		`"resource":{"group":"apps.kruise.io","version":"v1beta1","resource":"sidecarsets"},"operation":"CREATE","name":"s","userInfo":{"username":"u"},"object":` +
+		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":` + spec + `}}}`
+}
+
+// listOf is a JSON list of one element again and again, of some size in bytes.
+func listOf(element string, size int) string {
+	count := max(1, size/(len(element)+1))
+	return "[" + strings.Repeat(element+",", count-1) + element + "]"
+}
+
+func askSidecarSetDefaulter(body io.Reader) *httptest.ResponseRecorder {
+	return askFor(NewDefaulter(), body)
+}
+
+func askFor(handler http.Handler, body io.Reader) *httptest.ResponseRecorder {
+	request := httptest.NewRequest(http.MethodPost, "/", body)
+	request.Header.Set("Content-Type", "application/json")
+	recorder := httptest.NewRecorder()
+	NewValueBound().Before(handler).ServeHTTP(recorder, request)
+	return recorder
+}
+
+// A few bytes that would become very many values are refused before any of them
+// is made, whatever handed the body on.
+func TestBodiesAreRefusedByWhatTheyBecome(t *testing.T) {
+	tests := map[string]struct{ spec, want string }{
+		"a megabyte of containers":     {`{"containers":` + listOf(`{}`, 1<<20) + `}`, "spec.containers: the list has more than 1000 elements"},
+		"a megabyte of volumes":        {`{"volumes":` + listOf(`{}`, 1<<20) + `}`, "spec.volumes: the list has more than 1000 elements"},
+		"three megabytes":              {`{"initContainers":` + listOf(`{}`, 3<<20) + `}`, "spec.initContainers: the list has more than 1000 elements"},
+		"lists of a thousand elements": {`{"containers":[` + strings.Repeat(`{"ports":`+listOf(`{}`, 3000)+`},`, 200) + `{}]}`, "more than 100000 values"},
+		"numbers":                      {`{"containers":` + listOf(`0`, 1<<20) + `}`, "more than 100000 values"},
+		"7 MiB of labels":              {`{"selector":{"matchLabels":{` + manyMembers(6<<20) + `}}}`, "more than 100000 values"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			body := sidecarSetReviewOf(tc.spec)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			recorder := askSidecarSetDefaulter(strings.NewReader(body))
+			runtime.ReadMemStats(&after)
+			answer := recorder.Body.String()
+			if !strings.Contains(answer, tc.want) || !strings.Contains(answer, `"uid":"u-1"`) || !strings.Contains(answer, `"allowed":false`) {
+				t.Errorf("%d %.300s; want a denial that says %q", recorder.Code, answer, tc.want)
+			}
+			// Reading a body that is no heldBody takes some times its length.
+			if made := after.TotalAlloc - before.TotalAlloc; made > uint64(8*len(body))+1<<20 {
+				t.Errorf("%d bytes made %d bytes of garbage", len(body), made)
+			}
+		})
+	}
+}
+
+// manyMembers are members of an object, of some size in bytes.
+func manyMembers(size int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < size; i++ {
+		fmt.Fprintf(&b, `"%x":"",`, i)
+	}
+	return strings.TrimSuffix(b.String(), ",")
+}
+
+// The largest bodies that pass make answers and garbage within bounds, on either
+// path: seven of them at a time are what TestHostileInput sends.
+func TestTheLargestBodiesThatPass(t *testing.T) {
+	container := `{"name":"c","image":"i","ports":` + listOf(`{}`, 3*90) + `}`
+	numbered := func(count int, format string) string {
+		elements := make([]string, count)
+		for i := range elements {
+			elements[i] = strings.ReplaceAll(format, "%d", fmt.Sprint(i))
+		}
+		return "[" + strings.Join(elements, ",") + "]"
+	}
+	mounts := numbered(40, `{"name":"v%d","mountPath":"/m%d"}`)
+	tests := map[string]string{
+		"containers":             `{"containers":` + listOf(`{}`, 2999) + `,"initContainers":` + listOf(`{}`, 2999) + `,"volumes":` + listOf(`{}`, 2999) + `}`,
+		"containers with probes": `{"containers":` + listOf(`{"livenessProbe":{},"readinessProbe":{},"startupProbe":{"httpGet":{}},"lifecycle":{"preStop":{"httpGet":{}}}}`, 1000*120) + `}`,
+		"ports of containers":    `{"containers":` + listOf(container, 1000*len(container)) + `}`,
+		"mounts of containers": `{"selector":{"matchLabels":{"a":"b"}},"volumes":` + numbered(1000, `{"name":"v%d"}`) + `,"containers":` +
+			numbered(800, `{"name":"c%d","image":"i","volumeMounts":`+mounts+`}`) + `}`,
+		"variables of containers":  `{"selector":{"matchLabels":{"a":"b"}},"containers":` + numbered(100, `{"name":"c%d","image":"i","env":`+listOf(`{"name":"A","value":"$(B)"}`, 330*28)+`}`) + `}`,
+		"strings":                  `{"containers":[{"args":` + listOf(`""`, 3*99_000) + `}]}`,
+		"a wrong type at the end":  `{"containers":[{"args":[` + strings.Repeat(`"",`, 99_000) + `0]}]}`,
+		"a wrong label at the end": `{"selector":{"matchLabels":{` + manyMembers(800_000) + `,"zz":0}}}`,
+		"expressions":              `{"selector":{"matchExpressions":` + listOf(`{"key":"a","operator":"NotIn","values":`+listOf(`"a"`, 90*4)+`}`, 1000*400) + `}}`,
+	}
+	validator := NewValidator(ValidatorOptions{
+		Stored: func(context.Context) (*match.Snapshot, error) { return match.Build(nil, nil), nil },
+	})
+	for name, spec := range tests {
+		for path, handler := range map[string]http.Handler{"the defaulter": NewDefaulter(), "the validator": validator} {
+			t.Run(name+" to "+path, func(t *testing.T) {
+				begin, peak := time.Now(), peakHeap(t)
+				recorder := askFor(handler, strings.NewReader(sidecarSetReviewOf(spec)))
+				grown := peak()
+				t.Logf("%d bytes in %v: status %d, %d bytes of answer, heap grew by %d MiB: %.300s", len(spec), time.Since(begin), recorder.Code, recorder.Body.Len(), grown>>20, recorder.Body)
+				if recorder.Body.Len() > 4<<20 {
+					t.Errorf("the answer has %d bytes", recorder.Body.Len())
+				}
+				if grown > maxWeight {
+					t.Errorf("the heap grew by %d MiB", grown>>20)
+				}
+			})
+		}
+	}
+}
+
+// peakHeap returns how far the heap has grown since.
+func peakHeap(t *testing.T) func() uint64 {
+	runtime.GC()
+	var at runtime.MemStats
+	runtime.ReadMemStats(&at)
+	before, peak := at.HeapAlloc, uint64(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(time.Millisecond); ; {
+			var now runtime.MemStats
+			runtime.ReadMemStats(&now)
+			peak = max(peak, now.HeapAlloc)
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() uint64 { cancel(); <-done; return peak - min(peak, before) }
+}
+
+func TestOrdinaryReviewsPass(t *testing.T) {
+	// Names in a selector, groups of a user and the like are strings: as many as there are.
+	spec := `{"selector":{"matchLabels":{"a":"b"}},"namespaceSelector":{"matchExpressions":[{"key":"kubernetes.io/metadata.name","operator":"In","values":` + listOf(`"team"`, 40_000) + `}]},` +
+		`"containers":` + listOf(`{"name":"c","image":"i"}`, 100*25) + `}`
+	recorder := askSidecarSetDefaulter(bytes.NewBufferString(sidecarSetReviewOf(spec)))
+	if recorder.Code != http.StatusOK || !strings.Contains(recorder.Body.String(), `"allowed":true`) {
+		t.Errorf("%d %.300s", recorder.Code, recorder.Body)
+	}
+}
+
+// A stored object that is too much does not keep out the one that repairs it.
+func TestAStoredObjectThatIsTooMuchCanBeReplaced(t *testing.T) {
+	stored := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"containers":` + listOf(`{}`, 1<<20) + `}}`
+	body := sidecarSetReviewOf(`{"selector":{"matchLabels":{"a":"b"}},"containers":[{"name":"c","image":"i"}]}`)
+	body = strings.Replace(body, `"userInfo"`, `"oldObject":`+stored+`,"userInfo"`, 1)
+	recorder := askSidecarSetDefaulter(strings.NewReader(strings.Replace(body, "CREATE", "UPDATE", 1)))
+	if recorder.Code != http.StatusOK || !strings.Contains(recorder.Body.String(), `"allowed":true`) {
+		t.Errorf("%d %.300s", recorder.Code, recorder.Body)
+	}
+}

@@ -1,0 +1,110 @@
+package sidecarsets_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/webhooks/sidecarsets"
+)
+
+// widener remembers what it was asked to widen for.
+type widener struct {
+	err   error
+	hangs bool
+	sets  []string // apiVersion and name
+}
+
+func (w *widener) Widen(ctx context.Context, object map[string]any) error {
+	set := unstructured.Unstructured{Object: object}
+	w.sets = append(w.sets, set.GetAPIVersion()+" "+set.GetName())
+	if left, bounded := ctx.Deadline(); !bounded || time.Until(left) > time.Second {
+		return errors.New("the author would wait for long")
+	}
+	if w.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return w.err
+}
+
+func TestSidecarSetIsWidenedWhileItIsAdmitted(t *testing.T) {
+	alpha := strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1)
+	changed := strings.Replace(betaManifest, "busybox:1.36", "busybox:1.37", 1)
+	annotated := strings.Replace(betaManifest, "{name: log}", "{name: log, annotations: {sidecarset.io/failure-policy: Ignore}}", 1)
+	labelled := strings.Replace(betaManifest, "{name: log}", "{name: log, labels: {team: a}}", 1)
+	beta := []string{"apps.kruise.io/v1beta1 log"}
+	tests := map[string]struct {
+		manifest, old string
+		dryRun        bool
+		want          []string
+	}{
+		"a new one is":                      {manifest: betaManifest, want: beta},
+		"one of v1alpha1 is, as v1beta1":    {manifest: alpha, want: beta},
+		"a changed one is":                  {manifest: changed, old: betaManifest, want: beta},
+		"one with another annotation is":    {manifest: annotated, old: betaManifest, want: beta},
+		"one with another label is not":     {manifest: labelled, old: betaManifest},
+		"the same in another version isn't": {manifest: betaManifest, old: alpha},
+		"an unchanged one is not":           {manifest: betaManifest, old: betaManifest},
+		"one under dry-run is not":          {manifest: betaManifest, dryRun: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := &widener{}
+			answer := fixtures.Review(t, widening(w), widenReview(t, tc.manifest, tc.old, tc.dryRun))
+			if !answer.Allowed || len(answer.Warnings) != 0 {
+				t.Fatalf("got %+v, warnings %v", answer.Result, answer.Warnings)
+			}
+			if diff := cmp.Diff(tc.want, w.sets); diff != "" {
+				t.Errorf("widened (-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("one that is refused is not", func(t *testing.T) {
+		w := &widener{}
+		answer := fixtures.Review(t, widening(w), sidecarSetReview(t, strings.Replace(defaulted(t, betaManifest), `"app":"web"`, `"app":"not a value"`, 1), ""))
+		if answer.Allowed || len(w.sets) != 0 {
+			t.Errorf("allowed %v, widened %v", answer.Allowed, w.sets)
+		}
+	})
+}
+
+// The leader goes on where this ends, so it is no reason to refuse.
+func TestSidecarSetIsAdmittedThoughItIsNotWidened(t *testing.T) {
+	for want, w := range map[string]*widener{
+		"no API server answers":     {err: errors.New("no API server answers")},
+		"context deadline exceeded": {hangs: true},
+	} {
+		t.Run(want, func(t *testing.T) {
+			answer := fixtures.Review(t, widening(w), widenReview(t, betaManifest, "", false))
+			if !answer.Allowed || len(answer.Warnings) != 1 || !strings.Contains(answer.Warnings[0], want) || !strings.Contains(answer.Warnings[0], "wait for the condition Ready") {
+				t.Errorf("allowed %v, warnings %q", answer.Allowed, answer.Warnings)
+			}
+		})
+	}
+}
+
+func widening(w *widener) http.Handler {
+	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: (&live{}).catalog, Reader: &live{}, Namespace: "ours", Widener: w})
+}
+
+// widenReview is what the validating webhook gets to see.
+func widenReview(t *testing.T, manifest, old string, dryRun bool) []byte {
+	t.Helper()
+	if old != "" {
+		old = defaulted(t, old)
+	}
+	body := sidecarSetReview(t, defaulted(t, manifest), old)
+	if dryRun {
+		body = bytes.Replace(body, []byte(`"dryRun":false`), []byte(`"dryRun":true`), 1)
+	}
+	return body
+}
