@@ -262,11 +262,12 @@ func TestHardenedLayoutSplitsTheRoles(t *testing.T) {
 }
 
 // Processes that the network reaches write what they publish about themselves,
-// reviews, and the certificate's Secret if there is none, and nothing else.
+// reviews, events about Pods that they refused, and the certificate's Secret if
+// there is none, and nothing else.
 func TestTheHardenedWebhookWritesNothingOfOthers(t *testing.T) {
 	allowed := map[string][]string{
 		"ClusterRole": {"tokenreviews", "subjectaccessreviews"},
-		"Role":        {"secrets", "leases"},
+		"Role":        {"secrets", "leases", "events"},
 	}
 	for _, kind := range []string{"ClusterRole", "Role"} {
 		roles := all[rbacv1.ClusterRole](t, hardened, kind)

@@ -1,14 +1,13 @@
 package controllers
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// collectors are the metrics of this package.
+// collectors are the metrics of the status controller.
 type collectors struct {
 	trackedPods   prometheus.Gauge
 	trackedBytes  prometheus.Gauge
@@ -19,44 +18,29 @@ type collectors struct {
 	matched, updated, ready, uninjected *prometheus.GaugeVec
 }
 
-// newCollectors registers the metrics, or finds those that another Setup of the
-// same process registered.
-func newCollectors(registry prometheus.Registerer) (*collectors, error) {
-	r := registrar{registry: registry}
-	c := &collectors{
-		trackedPods: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sidecarset_tracked_pods",
-			Help: "Active Pods that the controller keeps a record of.",
-		})),
-		trackedBytes: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sidecarset_tracked_pods_bytes",
-			Help: "Estimate of the memory that the records of Pods take.",
-		})),
-		uncountedPods: register(&r, prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "sidecarset_uncounted_pods",
-			Help: "Active Pods that count for no SidecarSet, since their labels, containers or injected list are too large to be kept.",
-		})),
-		podEvents: register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sidecarset_pod_events_total",
-			Help: "What the Pod watch delivered, by type: added, updated, deleted, listed (one for each complete list).",
-		}, []string{"type"})),
-		statusWrites: register(&r, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sidecarset_status_writes_total",
-			Help: "Writes of a SidecarSet's status, by result: written, conflict, error.",
-		}, []string{"result"})),
-		matched:    register(&r, podGauge("matched", "Active Pods that carry the SidecarSet's sidecars.")),
-		updated:    register(&r, podGauge("updated", "Matched Pods that carry the current revision.")),
-		ready:      register(&r, podGauge("ready", "Matched Pods that are ready and run the images they were given.")),
-		uninjected: register(&r, podGauge("uninjected", "Active Pods that the SidecarSet selects and that do not carry its sidecars.")),
+// newCollectors registers the metrics. It panics if they are registered already.
+func newCollectors(registry prometheus.Registerer) *collectors {
+	r := promauto.With(registry)
+	gauge := func(name, help string) prometheus.Gauge {
+		return r.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	return c, r.err
-}
-
-func podGauge(state, help string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "sidecarset_" + state + "_pods",
-		Help: help + " By sidecarset: its name.",
-	}, []string{"sidecarset"})
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return r.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	ofSidecarSet := func(name, help string) *prometheus.GaugeVec {
+		return r.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help + " By sidecarset: its name."}, []string{"sidecarset"})
+	}
+	return &collectors{
+		trackedPods:   gauge("sidecarset_tracked_pods", "Active Pods that the controller keeps a record of."),
+		trackedBytes:  gauge("sidecarset_tracked_pods_bytes", "Estimate of the memory that the records of Pods take."),
+		uncountedPods: gauge("sidecarset_uncounted_pods", "Active Pods that count for no SidecarSet, since their labels, containers or injected list are too large to be kept."),
+		podEvents:     counter("sidecarset_pod_events_total", "What the Pod watch delivered, by type: added, updated, deleted, listed (one for each complete list).", "type"),
+		statusWrites:  counter("sidecarset_status_writes_total", "Writes of a SidecarSet's status, by result: written, conflict, error.", "result"),
+		matched:       ofSidecarSet("sidecarset_matched_pods", "Active Pods that carry the SidecarSet's sidecars."),
+		updated:       ofSidecarSet("sidecarset_updated_pods", "Matched Pods that carry the current revision."),
+		ready:         ofSidecarSet("sidecarset_ready_pods", "Matched Pods that are ready and run the images they were given."),
+		uninjected:    ofSidecarSet("sidecarset_uninjected_pods", "Active Pods that the SidecarSet selects and that do not carry its sidecars."),
+	}
 }
 
 // observe publishes the counters of one SidecarSet.
@@ -72,21 +56,4 @@ func (c *collectors) forget(sidecarSet string) {
 	for _, gauge := range []*prometheus.GaugeVec{c.matched, c.updated, c.ready, c.uninjected} {
 		gauge.DeleteLabelValues(sidecarSet)
 	}
-}
-
-type registrar struct {
-	registry prometheus.Registerer
-	err      error
-}
-
-func register[C prometheus.Collector](r *registrar, c C) C {
-	err := r.registry.Register(c)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			return existing
-		}
-	}
-	r.err = errors.Join(r.err, err)
-	return c
 }

@@ -22,7 +22,8 @@ import (
 func watchedTally(t *testing.T, server *podServer) *podTally {
 	t.Helper()
 	sets := &sidecarSets{}
-	p := newPodTally(sets, server.listerWatcher(t), tally.Options{}, testCollectors(t))
+	p := newPodTally(sets, server.listerWatcher(t), tally.Options{}, newCollectors(prometheus.NewRegistry()))
+	p.changed = func(string) {}
 	sets.swap(logSet(1))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -153,7 +154,7 @@ func localStore(t *testing.T) (*podStore, *tally.Tally) {
 	return &podStore{
 		do:     func(f func(*tally.Tally)) error { f(tl); return nil },
 		synced: func() {},
-		events: testCollectors(t).podEvents,
+		events: newCollectors(prometheus.NewRegistry()).podEvents,
 	}, tl
 }
 
@@ -200,7 +201,7 @@ func TestPodStoreRefusesWhatIsNoPod(t *testing.T) {
 
 // The watch must wait for the tally, not fill the memory.
 func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
-	p := newPodTally(&sidecarSets{}, nil, tally.Options{}, testCollectors(t))
+	p := newPodTally(&sidecarSets{}, nil, tally.Options{}, newCollectors(prometheus.NewRegistry()))
 	ctx, stop := context.WithCancel(t.Context())
 	store := &podStore{do: func(f func(*tally.Tally)) error { return p.do(ctx, f) }, events: p.m.podEvents}
 	for i := range podQueueLength {
@@ -220,11 +221,9 @@ func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
 // the queue and the count.
 func BenchmarkPodUpdate(b *testing.B) {
 	sets := &sidecarSets{}
-	m, err := newCollectors(prometheus.NewRegistry())
-	if err != nil {
-		b.Fatal(err)
-	}
+	m := newCollectors(prometheus.NewRegistry())
 	p := newPodTally(sets, nil, tally.Options{}, m)
+	p.changed = func(string) {}
 	sets.swap(logSet(1))
 	go p.own(b.Context())
 	store := &podStore{do: func(f func(*tally.Tally)) error { return p.do(b.Context(), f) }, events: m.podEvents}

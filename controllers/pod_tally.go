@@ -4,42 +4,41 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// podQueueLength is how far the Pod watch may run ahead of the tally: at two
-// microseconds each, two milliseconds.
-const podQueueLength = 1024
+const (
+	// podQueueLength is how far the Pod watch may run ahead of the tally: at two
+	// microseconds each, two milliseconds.
+	podQueueLength = 1024
+	// reportEvery is how many changes of the tally are reported at once, while more
+	// of them wait.
+	reportEvery = 64
+)
 
-// podTally runs the Pod watch and the one goroutine that owns the tally. All
-// others, the watch and the reconciler, hand it functions to run.
+// podTally runs the Pod watch, and the one goroutine that owns the tally. All
+// others, the watch and the reconciler, give it functions to run.
 type podTally struct {
 	sets   SidecarSets
 	source cache.ListerWatcher
 	m      *collectors
+	// changed is called with the name of each SidecarSet whose count is not what it
+	// was. It does not wait, and is set before Start.
+	changed func(sidecarSet string)
 
 	work    chan func(*tally.Tally)
-	catalog chan struct{}                        // a new snapshot is there
-	dirty   chan event.TypedGenericEvent[string] // SidecarSets to reconcile
+	catalog chan struct{} // a new snapshot is there
 
 	// The rest belongs to the goroutine that Start runs.
 
 	tally *tally.Tally
-	// synced is true once every Pod was seen; until then nobody is told.
-	synced bool
-	// announced are the SidecarSets that the reconciler was told of and has not
-	// asked about since. It need not be told again.
-	announced map[string]struct{}
-	pending   []string // announced, not yet sent
+	// synced is true once every Pod was seen; until then nothing is reported.
+	synced     bool
+	unreported int // changes of the tally since the last report
 }
 
 // counted is what is known of one SidecarSet.
@@ -47,24 +46,22 @@ type counted struct {
 	tally.Count
 	// Revisions are the ControllerRevisions that matched Pods record.
 	Revisions []podstate.Name
-	// Synced is false as long as Pods may be missing; all SidecarSets are
-	// announced when that is over.
+	// Synced is false as long as Pods may be missing. All SidecarSets are reported
+	// when that is over.
 	Synced bool
 	// Known is false if the snapshot in use does not have the SidecarSet. It is
-	// announced when that changes.
+	// reported when that changes.
 	Known bool
 }
 
 func newPodTally(sets SidecarSets, source cache.ListerWatcher, o tally.Options, m *collectors) *podTally {
 	p := &podTally{
-		sets:      sets,
-		source:    source,
-		m:         m,
-		work:      make(chan func(*tally.Tally), podQueueLength),
-		catalog:   make(chan struct{}, 1),
-		dirty:     make(chan event.TypedGenericEvent[string]),
-		tally:     tally.New(o),
-		announced: make(map[string]struct{}),
+		sets:    sets,
+		source:  source,
+		m:       m,
+		work:    make(chan func(*tally.Tally), podQueueLength),
+		catalog: make(chan struct{}, 1),
+		tally:   tally.New(o),
 	}
 	sets.Notify(p.catalog)
 	return p
@@ -101,11 +98,6 @@ func (p *podTally) own(ctx context.Context) {
 
 // step does the next thing there is to do; false means that ctx ended.
 func (p *podTally) step(ctx context.Context) bool {
-	var dirty chan<- event.TypedGenericEvent[string]
-	var next event.TypedGenericEvent[string]
-	if p.synced && len(p.pending) > 0 {
-		dirty, next.Object = p.dirty, p.pending[0]
-	}
 	select {
 	case <-ctx.Done():
 		return false
@@ -113,27 +105,27 @@ func (p *podTally) step(ctx context.Context) bool {
 		f(p.tally)
 	case <-p.catalog:
 		p.takeCatalog()
-	case dirty <- next:
-		p.pending = p.pending[1:]
-		return true
 	}
-	p.tally.Changed(p.announce)
+	if p.unreported++; p.unreported >= reportEvery || len(p.work) == 0 {
+		p.report()
+	}
+	return true
+}
+
+// report tells what has changed since the last report.
+func (p *podTally) report() {
+	p.unreported = 0
+	if p.synced {
+		p.tally.Changed(p.changed)
+	}
 	p.m.trackedPods.Set(float64(p.tally.Pods()))
 	p.m.trackedBytes.Set(float64(p.tally.Bytes()))
 	p.m.uncountedPods.Set(float64(p.tally.Uncounted()))
-	return true
 }
 
 func (p *podTally) takeCatalog() {
 	if catalog := p.sets.Current(); catalog != nil {
 		p.tally.SetCatalog(catalog)
-	}
-}
-
-func (p *podTally) announce(sidecarSet string) {
-	if _, ok := p.announced[sidecarSet]; !ok {
-		p.announced[sidecarSet] = struct{}{}
-		p.pending = append(p.pending, sidecarSet)
 	}
 }
 
@@ -148,11 +140,10 @@ func (p *podTally) do(ctx context.Context, f func(*tally.Tally)) error {
 	}
 }
 
-// count returns what is known of a SidecarSet. A later change is announced.
+// count returns what is known of a SidecarSet. A later change is reported.
 func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error) {
 	answer := make(chan counted, 1)
 	err := p.do(ctx, func(t *tally.Tally) {
-		delete(p.announced, sidecarSet)
 		n, known := t.Count(sidecarSet)
 		answer <- counted{Count: n, Revisions: t.Revisions(sidecarSet), Known: known, Synced: p.synced}
 	})
@@ -165,11 +156,4 @@ func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error
 	case <-ctx.Done():
 		return counted{}, ctx.Err()
 	}
-}
-
-// enqueueName makes a request of a SidecarSet's name.
-var enqueueName = handler.TypedFuncs[string, reconcile.Request]{
-	GenericFunc: func(_ context.Context, e event.TypedGenericEvent[string], queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: e.Object}})
-	},
 }

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,4 +72,21 @@ func (m *podWebhookMetrics) widened(took time.Duration, err error) {
 		result = "not_proven"
 	}
 	m.widening.WithLabelValues(result).Observe(took.Seconds())
+}
+
+type registrar struct {
+	registry prometheus.Registerer
+	err      error
+}
+
+func register[C prometheus.Collector](r *registrar, c C) C {
+	err := r.registry.Register(c)
+	var already prometheus.AlreadyRegisteredError
+	if errors.As(err, &already) {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			return existing
+		}
+	}
+	r.err = errors.Join(r.err, err)
+	return c
 }

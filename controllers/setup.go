@@ -8,13 +8,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/clock"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/source"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/tally"
 )
@@ -33,16 +34,16 @@ type SidecarSets interface {
 
 // Options change how the controllers work.
 type Options struct {
-	// ExcludedNamespaces are those whose Pods the webhook is never called for,
-	// so that nobody waits for them to be injected.
+	// ExcludedNamespaces are those whose Pods the webhook is never called for.
+	// Their Pods do not count as uninjected.
 	ExcludedNamespaces []string
 	// Readiness says which SidecarSets are in force; if it is nil, no SidecarSet
 	// has the condition Ready.
 	Readiness Readiness
 	// RevisionNamespace holds the ControllerRevisions.
 	RevisionNamespace string
-	// Clock is the time; the real one if nil.
-	Clock clock.PassiveClock
+	// Tell writes Events. It does not wait. No Events are written if it is nil.
+	Tell func(events.Event)
 	// Registry takes the metrics; the manager's if nil.
 	Registry prometheus.Registerer
 }
@@ -54,34 +55,31 @@ const (
 	// writeInterval is the least time between two writes of one SidecarSet's
 	// status, however many Pods change in between.
 	writeInterval = time.Second
+	// A reconcile that failed is retried after firstRetry, then after twice the time
+	// of the last retry, and after lastRetry at most.
+	firstRetry, lastRetry = 5 * time.Millisecond, time.Minute
 )
 
 // watchPause is the time between two attempts of a watch that is not the
-// manager's, whose counters are not true for as long: from a quarter of a second
-// to five seconds, each up to half as long again.
+// manager's: from a quarter of a second to five seconds, each up to half as long
+// again. In this time the counters do not follow the Pods.
 var watchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
 
 // Setup adds the Pod watch and the SidecarSet controller to a manager. Both wait
 // for leadership.
 func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
+	if o.Tell == nil {
+		o.Tell = func(events.Event) {}
 	}
 	if o.Registry == nil {
 		o.Registry = metrics.Registry
 	}
-	m, err := newCollectors(o.Registry)
-	if err != nil {
-		return fmt.Errorf("registering metrics: %w", err)
-	}
+	m := newCollectors(o.Registry)
 	source, err := newPodListerWatcher(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("making a client for Pods: %w", err)
 	}
 	pods := newPodTally(sets, source, tally.Options{ExcludedNamespaces: o.ExcludedNamespaces}, m)
-	if err := mgr.Add(pods); err != nil {
-		return fmt.Errorf("adding the Pod watch: %w", err)
-	}
 	r := &SidecarSetReconciler{
 		reader: mgr.GetCache(),
 		status: mgr.GetClient().Status(),
@@ -92,29 +90,35 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		},
 		readiness: o.Readiness,
 		pace:      newPace(writeInterval),
-		clock:     o.Clock,
+		wake:      &waker{},
+		tell:      o.Tell,
 		m:         m,
 	}
-	return r.setup(mgr, pods)
-}
-
-func (r *SidecarSetReconciler) setup(mgr ctrl.Manager, pods *podTally) error {
-	readiness := &waker{}
-	if r.readiness != nil {
-		r.readiness.Notify(readiness.wake)
+	pods.changed = r.countsChanged
+	if o.Readiness != nil {
+		o.Readiness.Notify(r.readinessChanged)
 	}
-	err := ctrl.NewControllerManagedBy(mgr).
+	if err := mgr.Add(pods); err != nil {
+		return fmt.Errorf("adding the Pod watch: %w", err)
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
 		Named("sidecarset").
 		For(newSidecarSet()).
-		Owns(&appsv1.ControllerRevision{}). // what somebody deletes is recorded again
-		WatchesRawSource(source.Channel(pods.dirty, enqueueName)).
-		WatchesRawSource(readiness).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Owns(&appsv1.ControllerRevision{}). // a revision that is deleted is recorded again
+		WatchesRawSource(r.wake).
+		WithOptions(controllerOptions()).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("adding the SidecarSet controller: %w", err)
 	}
 	return nil
+}
+
+func controllerOptions() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+	}
 }
 
 // newSidecarSet returns an empty object of the one kind that is watched, so that

@@ -11,23 +11,20 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// Two managers in one process share the metrics, as tests with two replicas do.
-func TestSetupTwice(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	for range 2 {
-		mgr, err := ctrl.NewManager(&rest.Config{Host: newPodServer(t).URL}, manager.Options{
-			Metrics:    metricsserver.Options{BindAddress: "0"},
-			Controller: config.Controller{SkipNameValidation: new(true)},
-		})
-		if err != nil {
-			t.Fatalf("manager: %v", err)
-		}
-		if err := Setup(mgr, &sidecarSets{}, Options{Registry: registry}); err != nil {
-			t.Fatalf("Setup: %v", err)
-		}
+func TestSetupListensToAllThatAnnounce(t *testing.T) {
+	mgr, err := ctrl.NewManager(&rest.Config{Host: newPodServer(t).URL}, manager.Options{
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		t.Fatalf("manager: %v", err)
 	}
-	families, err := registry.Gather()
-	if err != nil || len(families) == 0 {
-		t.Errorf("%d metrics, %v", len(families), err)
+	sets, readiness := &sidecarSets{}, &judgements{}
+	if err := Setup(mgr, sets, Options{Registry: prometheus.NewRegistry(), Readiness: readiness}); err != nil {
+		t.Fatalf("Setup: %v", err)
 	}
+	if len(sets.changed) != 1 || readiness.changed == nil {
+		t.Errorf("%d parts listen to the snapshot, readiness is listened to: %v", len(sets.changed), readiness.changed != nil)
+	}
+	readiness.changed("log") // is harmless before the manager starts
 }

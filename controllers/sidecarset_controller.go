@@ -4,25 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/status"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps.kruise.io,resources=sidecarsets/status,verbs=patch
 
-// SidecarSetReconciler writes the status of SidecarSets. It is called when a
-// SidecarSet changed and when its counters did.
+// SidecarSetReconciler writes the status of SidecarSets and records their
+// revisions. The object, a revision, the tally and readiness announce their
+// changes. An announcement that is lost costs time only: each reconcile looks at
+// everything, and asks for the next one.
 type SidecarSetReconciler struct {
 	reader    client.Reader // the manager's cache
 	status    client.SubResourceWriter
@@ -31,82 +32,116 @@ type SidecarSetReconciler struct {
 	readiness Readiness // nil if nothing is known of any
 	revisions *revisionKeeper
 	pace      *pace
-	clock     clock.PassiveClock
+	wake      *waker
+	tell      func(events.Event)
 	m         *collectors
 }
 
-// recheckProblem is how soon an object is looked at again that does not even
-// compile. Its problem may be that of its previous generation, and the snapshot
-// that knows better does not announce an object it cannot hold.
-const recheckProblem = 5 * time.Second
+const (
+	// recheckWait is when to look again at a SidecarSet that waits for another
+	// part: for the list of Pods, the snapshot, or an object that compiles. That
+	// part announces itself, usually within milliseconds.
+	recheckWait = 5 * time.Second
+	// recheck is when to look again at any SidecarSet. A look costs no request.
+	recheck = time.Minute
+)
 
-// Reconcile brings one SidecarSet's status up to date, at most once per
-// writeInterval.
-func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	object := newSidecarSet()
-	err := r.reader.Get(ctx, client.ObjectKey{Name: req.Name}, object)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return ctrl.Result{}, fmt.Errorf("reading SidecarSet %s: %w", req.Name, err)
+// countsChanged has a SidecarSet reconciled when its new counters can be written.
+func (r *SidecarSetReconciler) countsChanged(sidecarSet string) {
+	r.wake.after(sidecarSet, r.pace.untilCounted(sidecarSet, time.Now()))
+}
+
+// readinessChanged has a SidecarSet reconciled at once.
+func (r *SidecarSetReconciler) readinessChanged(sidecarSet string) { r.wake.after(sidecarSet, 0) }
+
+// pass is one look at a SidecarSet. The steps read and extend it. The object is
+// the cache's: it is not changed.
+type pass struct {
+	name    string
+	object  *unstructured.Unstructured
+	before  appsv1beta1.SidecarSetStatus
+	counted counted
+	seen    status.Observation
+	// complete says that seen may be written.
+	complete bool
+}
+
+// Reconcile brings one SidecarSet's revisions and status up to date.
+func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ctrl.Result, err error) {
+	p := &pass{name: req.Name}
+	defer func() {
+		again, failed := r.patchStatus(ctx, p)
+		if err = errors.Join(err, failed); err != nil {
+			result = ctrl.Result{} // the queue decides when to retry
+		} else if again > 0 {
+			result.RequeueAfter = again
+		}
+	}()
+	exists, err := r.readObject(ctx, p)
+	if err != nil || !exists {
+		return ctrl.Result{}, err
 	}
-	exists := err == nil
-	if exists {
-		if rest := r.pace.rest(req.Name, object.GetUID(), r.clock.Now()); rest > 0 && !r.becameReady(object) {
-			return ctrl.Result{RequeueAfter: rest}, nil
+	for _, step := range []func(context.Context, *pass) (ctrl.Result, error){
+		r.countPods, r.judgeReadiness, r.recordRevision,
+	} {
+		if result, err = step(ctx, p); err != nil || !result.IsZero() {
+			return result, err
 		}
 	}
-	n, err := r.pods.count(ctx, req.Name)
+	if !p.counted.Known {
+		// The problem may be that of an earlier generation. The snapshot does not
+		// announce an object that it cannot hold.
+		return ctrl.Result{RequeueAfter: recheckWait}, nil
+	}
+	return ctrl.Result{RequeueAfter: recheck}, nil
+}
+
+// readObject reads the SidecarSet and its status. It forgets one that is gone.
+func (r *SidecarSetReconciler) readObject(ctx context.Context, p *pass) (exists bool, err error) {
+	p.object = newSidecarSet()
+	err = r.reader.Get(ctx, client.ObjectKey{Name: p.name}, p.object, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		r.pace.forget(p.name)
+		r.m.forget(p.name)
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading SidecarSet %s: %w", p.name, err)
+	}
+	p.before, err = statusOf(p.object)
+	return err == nil, err
+}
+
+// countPods gathers what the tally and the snapshot know of the object. It waits
+// until both are about the generation that the cache holds.
+func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Result, error) {
+	var err error
+	if p.counted, err = r.pods.count(ctx, p.name); err != nil {
+		return ctrl.Result{}, fmt.Errorf("counting Pods of SidecarSet %s: %w", p.name, err)
+	}
+	n := p.counted
+	p.seen = status.Observation{
+		Generation: p.object.GetGeneration(), Counters: n.Counters, Problem: r.sets.Problem(p.name), Now: time.Now(),
+	}
 	switch {
-	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("counting Pods of SidecarSet %s: %w", req.Name, err)
-	case !exists:
-		r.forget(req.Name)
-		return ctrl.Result{}, nil
 	case !n.Synced:
-		return ctrl.Result{}, nil
+		return waitFor(ctx, "the list of all Pods")
+	case n.Known && !describes(n.Program, p.object):
+		return waitFor(ctx, "the snapshot and the cache to hold the same generation")
+	case !n.Known && p.seen.Problem == nil:
+		return waitFor(ctx, "the snapshot to hold the SidecarSet")
 	}
-	seen := status.Observation{Counters: n.Counters, Problem: r.sets.Problem(req.Name), Now: r.clock.Now()}
-	switch {
-	case n.Known && !describes(n.Program, object):
-		log.FromContext(ctx).V(1).Info("Waiting for the snapshot and the object to agree")
-		return ctrl.Result{}, nil // the one that is behind announces itself when it catches up
-	case n.Known:
-		seen.Generation = n.Program.Set.Generation
-		r.m.observe(req.Name, n.Counters)
-	case seen.Problem == nil:
-		return ctrl.Result{}, nil // not in the snapshot yet
-	default:
-		seen.Generation = object.GetGeneration()
+	if n.Known {
+		r.m.observe(p.name, n.Counters)
 	}
-	var recording error
-	if n.Known && object.GetDeletionTimestamp() == nil {
-		seen.Revision, recording = r.record(ctx, object, n)
-		if seen.Revision == nil && !observed(object, seen.Generation) {
-			return ctrl.Result{}, recording // an observed generation is a recorded one
-		}
-	}
-	seen.Readiness = r.readinessOf(object, seen.Generation)
-	result, err := r.writeStatus(ctx, object, seen)
-	err = errors.Join(err, recording)
-	if err == nil && !n.Known && result.IsZero() {
-		result.RequeueAfter = recheckProblem
-	}
-	return result, err
+	p.complete = true
+	return ctrl.Result{}, nil
 }
 
-// becameReady says whether a SidecarSet is ready whose status has not been told.
-// Somebody may be waiting for that, so it is written at once; it happens once per
-// generation.
-func (r *SidecarSetReconciler) becameReady(object *unstructured.Unstructured) bool {
-	generation := object.GetGeneration()
-	known := r.readinessOf(object, generation)
-	return known != nil && known.Ready && r.pace.tellsReadyOf(object.GetName(), object.GetUID()) < generation
-}
-
-func (r *SidecarSetReconciler) readinessOf(object *unstructured.Unstructured, generation int64) *status.Readiness {
-	if r.readiness == nil {
-		return nil
-	}
-	return r.readiness.Of(object.GetName(), object.GetUID(), generation)
+// waitFor ends a pass until another part announces itself.
+func waitFor(ctx context.Context, what string) (ctrl.Result, error) {
+	log.FromContext(ctx).V(1).Info("Waiting", "for", what)
+	return ctrl.Result{RequeueAfter: recheckWait}, nil
 }
 
 // describes says whether what was counted with a Program may be written to an
@@ -115,81 +150,26 @@ func describes(program *inject.Program, object *unstructured.Unstructured) bool 
 	return program.Set.UID == object.GetUID() && program.Set.Generation == object.GetGeneration()
 }
 
-// observed says whether the status already speaks of a generation.
-func observed(object *unstructured.Unstructured, generation int64) bool {
-	got, _, err := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
-	return err == nil && got == generation
-}
-
-func (r *SidecarSetReconciler) forget(sidecarSet string) {
-	r.pace.forget(sidecarSet)
-	r.m.forget(sidecarSet)
-}
-
-// pace remembers when each SidecarSet was last written. It is safe for
-// concurrent use.
-type pace struct {
-	interval time.Duration
-
-	mu    sync.Mutex
-	known map[string]paced
-}
-
-// paced is about one object: one that is deleted and created again under its
-// name owes nothing to the first.
-type paced struct {
-	uid     types.UID
-	written time.Time
-	ready   int64 // the newest generation that was said to be ready
-}
-
-func newPace(interval time.Duration) *pace {
-	return &pace{interval: interval, known: make(map[string]paced)}
-}
-
-// rest is how long it is until the next write may happen.
-func (p *pace) rest(sidecarSet string, uid types.UID, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last, ok := p.known[sidecarSet]
-	if !ok || last.uid != uid {
-		return 0
+// judgeReadiness adds what is known of the next Pod.
+func (r *SidecarSetReconciler) judgeReadiness(_ context.Context, p *pass) (ctrl.Result, error) {
+	if r.readiness != nil {
+		p.seen.Readiness = r.readiness.Of(p.name, p.object.GetUID(), p.seen.Generation)
 	}
-	// A clock that was set back must not stop the writing.
-	return min(p.interval, last.written.Add(p.interval).Sub(now))
+	return ctrl.Result{}, nil
 }
 
-func (p *pace) wrote(sidecarSet string, uid types.UID, now time.Time) {
-	p.note(sidecarSet, uid, func(known *paced) { known.written = now })
-}
-
-// saysReady notes that the status says of a generation that it is ready.
-func (p *pace) saysReady(sidecarSet string, uid types.UID, generation int64) {
-	p.note(sidecarSet, uid, func(known *paced) { known.ready = generation })
-}
-
-func (p *pace) note(sidecarSet string, uid types.UID, change func(*paced)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	known := p.known[sidecarSet]
-	if known.uid != uid {
-		known = paced{uid: uid}
+// recordRevision records the content that the Pods were counted with. A status
+// that speaks of a generation promises that the generation is recorded, so without
+// a revision none is written for a new generation.
+func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) (ctrl.Result, error) {
+	if !p.counted.Known || p.object.GetDeletionTimestamp() != nil {
+		return ctrl.Result{}, nil
 	}
-	change(&known)
-	p.known[sidecarSet] = known
-}
-
-func (p *pace) tellsReadyOf(sidecarSet string, uid types.UID) int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.known[sidecarSet]; known.uid == uid {
-		return known.ready
+	var err error
+	p.seen.Revision, err = r.record(ctx, p)
+	if p.seen.Revision == nil {
+		r.tell(events.RevisionNotRecorded(events.Of(p.counted.Program.Set), err))
+		p.complete = p.before.ObservedGeneration == p.seen.Generation
 	}
-	return 0
-}
-
-func (p *pace) forget(sidecarSet string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.known, sidecarSet)
+	return ctrl.Result{}, err
 }

@@ -8,166 +8,91 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/status"
 )
 
-var logRequest = ctrl.Request{NamespacedName: types.NamespacedName{Name: "log"}}
-
-// rig is a reconciler with everything around it under the test's control.
-type rig struct {
-	*SidecarSetReconciler
-
-	clock *clocktesting.FakePassiveClock
-	sets  *sidecarSets
-	store *store
-	api   *revisionAPI
-	board *readinessBoard
-}
-
-// newRig has SidecarSet "log" at this generation in the snapshot and the cache.
-func newRig(t *testing.T, generation int64) *rig {
-	t.Helper()
-	r := &rig{
-		clock: clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
-		sets:  &sidecarSets{problems: map[string]error{}},
-		store: newStore(t, logSet(generation)),
-		api:   newRevisionAPI(),
-		board: newReadinessBoard(),
-	}
-	pods := ownedTally(t, r.sets)
-	r.sets.swap(logSet(generation))
-	r.SidecarSetReconciler = &SidecarSetReconciler{
-		reader: r.store, status: r.store, sets: r.sets, pods: pods, revisions: r.api.keeper(),
-		readiness: r.board, pace: newPace(writeInterval), clock: r.clock, m: pods.m,
-	}
-	r.knows(t, generation)
-	return r
-}
-
-// knows waits until the tally works with this generation.
-func (r *rig) knows(t *testing.T, generation int64) {
-	t.Helper()
-	eventually(t, func() error {
-		n, err := r.pods.count(t.Context(), "log")
-		if err == nil && (!n.Known || n.Program.Set.Generation != generation) {
-			err = fmt.Errorf("the tally does not know generation %d", generation)
+func TestStatusSaysWhatWasCounted(t *testing.T) {
+	control(t, 3, func(t *testing.T, r *rig) {
+		r.feed(t, webPod(1), notReady(webPod(2)))
+		r.pass(writeInterval)
+		want := []map[string]any{{
+			"metadata": map[string]any{"resourceVersion": "103"},
+			"status": map[string]any{
+				"observedGeneration": 3.0, "matchedPods": 2.0, "updatedPods": 2.0, "readyPods": 1.0, "updatedReadyPods": 1.0, "uninjectedPods": 0.0,
+				"latestRevision": r.api.stored(t)[0].Name, "collisionCount": 0.0,
+				"conditions": []any{map[string]any{
+					"type": "Accepted", "status": "True", "reason": "Compiled", "message": "The operator uses this SidecarSet.",
+					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:01Z",
+				}},
+			},
+		}}
+		if diff := cmp.Diff(want, r.store.patches); diff != "" {
+			t.Errorf("patches (-want +got):\n%s", diff)
 		}
-		return err
 	})
 }
 
-func (r *rig) reconcile(t *testing.T) ctrl.Result {
-	t.Helper()
-	result, err := r.Reconcile(t.Context(), logRequest)
-	if err != nil {
-		t.Fatalf("Reconcile: %v", err)
-	}
-	return result
+func TestNothingIsWrittenBeforeAllPodsAreKnown(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.pass(time.Hour)
+		r.wantWrites(t, 0)
+		r.feed(t, webPod(1))
+		r.pass(writeInterval)
+		r.wantWrites(t, 1)
+	})
 }
 
-func (r *rig) storedStatus(t *testing.T) appsv1beta1.SidecarSetStatus {
-	t.Helper()
-	s, err := statusOf(r.store.cached)
-	if err != nil {
-		t.Fatalf("reading the status: %v", err)
-	}
-	return s
+func TestNothingIsWrittenTwice(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t, webPod(1))
+		r.judge("set-1", 1, noReplica)
+		r.pass(24 * time.Hour)
+		r.wantWrites(t, 1)
+		r.wantEvents(t, "log Warning NoReplica")
+	})
 }
 
-func TestReconcileWritesWhatWasCounted(t *testing.T) {
-	r := newRig(t, 3)
-	r.pods.feed(t, webPod(1), notReady(webPod(2)))
-	r.reconcile(t)
-	want := []map[string]any{{
-		"metadata": map[string]any{"resourceVersion": "103"},
-		"status": map[string]any{
-			"observedGeneration": 3.0, "matchedPods": 2.0, "updatedPods": 2.0, "readyPods": 1.0, "updatedReadyPods": 1.0, "uninjectedPods": 0.0,
-			"latestRevision": r.api.stored(t)[0].Name, "collisionCount": 0.0,
-			"conditions": []any{map[string]any{
-				"type": "Accepted", "status": "True", "reason": "Compiled", "message": "The operator uses this SidecarSet.",
-				"observedGeneration": 3.0, "lastTransitionTime": "2026-01-02T03:04:05Z",
-			}},
-		},
-	}}
-	if diff := cmp.Diff(want, r.store.patches); diff != "" {
-		t.Errorf("patches (-want +got):\n%s", diff)
-	}
-}
-
-func TestReconcileWritesNothingBeforeAllPodsAreKnown(t *testing.T) {
-	r := newRig(t, 1)
-	if result := r.reconcile(t); !result.IsZero() || r.store.writes() != 0 {
-		t.Fatalf("result %v, %d writes", result, r.store.writes())
-	}
-	r.pods.feed(t, webPod(1))
-	select {
-	case e := <-r.pods.dirty:
-		if e.Object != "log" {
-			t.Errorf("%s is announced", e.Object)
+func TestStatusMembersOfOthersStay(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		for _, member := range []string{"fromTheFuture", "fromElsewhere"} {
+			r.edit(t, func(o *unstructured.Unstructured) error {
+				return unstructured.SetNestedField(o.Object, "kept", "status", member)
+			})
 		}
-	case <-time.After(deadline):
-		t.Fatal("nothing is announced after the first list")
-	}
-	r.reconcile(t)
-	if r.store.writes() != 1 {
-		t.Errorf("%d writes, want 1", r.store.writes())
-	}
-}
-
-func TestReconcileWritesNothingTwice(t *testing.T) {
-	r := newRig(t, 1)
-	r.pods.feed(t, webPod(1))
-	for range 3 {
-		r.reconcile(t)
-		r.clock.SetTime(r.clock.Now().Add(time.Minute))
-	}
-	if r.store.writes() != 1 {
-		t.Errorf("%d writes, want 1", r.store.writes())
-	}
-}
-
-func TestReconcileKeepsStatusMembersOfOthers(t *testing.T) {
-	r := newRig(t, 1)
-	r.pods.feed(t, webPod(1))
-	for _, member := range []string{"fromTheFuture", "fromElsewhere"} {
-		if err := unstructured.SetNestedField(r.store.cached.Object, "kept", "status", member); err != nil {
-			t.Fatal(err)
+		r.feed(t, webPod(1))
+		r.pass(writeInterval)
+		r.wantWrites(t, 1)
+		for _, member := range []string{"fromTheFuture", "fromElsewhere"} {
+			if got, _, _ := unstructured.NestedString(r.store.object().Object, "status", member); got != "kept" {
+				t.Errorf("status.%s = %q", member, got)
+			}
 		}
-	}
-	r.reconcile(t)
-	for _, member := range []string{"fromTheFuture", "fromElsewhere"} {
-		if got, _, _ := unstructured.NestedString(r.store.cached.Object, "status", member); got != "kept" {
-			t.Errorf("status.%s = %q", member, got)
+	})
+}
+
+// C §17 T33: the generation is that of the counters, not that of the object which
+// is stored.
+func TestStatusNamesTheGenerationThatWasCounted(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
+		r.feed(t, webPod(1))
+		r.pass(time.Minute)
+		r.wantWrites(t, 0)
+		r.compiled(logSet(2))
+		r.pass(writeInterval)
+		if got := r.written(t).ObservedGeneration; got != 2 {
+			t.Errorf("observedGeneration = %d, want 2", got)
 		}
-	}
+	})
 }
 
-// C §17 T33: the generation is that of the counters, not that of the object
-// which happens to be stored.
-func TestReconcileNamesTheGenerationThatWasCounted(t *testing.T) {
-	r := newRig(t, 1)
-	r.pods.feed(t, webPod(1))
-	r.store.cached.SetGeneration(2)
-	if r.reconcile(t); r.store.writes() != 0 {
-		t.Errorf("%d writes with counters of generation 1", r.store.writes())
-	}
-	r.sets.swap(logSet(2))
-	r.knows(t, 2)
-	r.reconcile(t)
-	if got := r.storedStatus(t).ObservedGeneration; got != 2 {
-		t.Errorf("observedGeneration = %d, want 2", got)
-	}
-}
-
-func TestReconcileWaitsForASnapshotThatIsBehind(t *testing.T) {
+func TestNothingIsWrittenWhileTheSnapshotIsBehind(t *testing.T) {
 	tests := map[string]func(*unstructured.Unstructured) error{
 		"of an older generation than the status speaks of": func(o *unstructured.Unstructured) error {
 			o.SetGeneration(2)
@@ -180,106 +105,110 @@ func TestReconcileWaitsForASnapshotThatIsBehind(t *testing.T) {
 	}
 	for name, edit := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 1)
-			r.pods.feed(t, webPod(1))
-			if err := edit(r.store.cached); err != nil {
-				t.Fatal(err)
-			}
-			if result := r.reconcile(t); !result.IsZero() || r.store.writes() != 0 {
-				t.Errorf("result %v, %d writes", result, r.store.writes())
-			}
+			control(t, 1, func(t *testing.T, r *rig) {
+				r.edit(t, edit)
+				r.feed(t, webPod(1))
+				r.pass(time.Hour)
+				r.wantWrites(t, 0)
+			})
 		})
 	}
 }
 
-func TestReconcileCorrectsAGenerationFromNowhere(t *testing.T) {
-	r := newRig(t, 1)
-	r.pods.feed(t, webPod(1))
-	if err := unstructured.SetNestedField(r.store.cached.Object, int64(99), "status", "observedGeneration"); err != nil {
-		t.Fatal(err)
-	}
-	r.reconcile(t)
-	if got := r.storedStatus(t).ObservedGeneration; got != 1 {
-		t.Errorf("observedGeneration = %d, want 1", got)
-	}
+func TestAGenerationFromNowhereIsCorrected(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.edit(t, func(o *unstructured.Unstructured) error {
+			return unstructured.SetNestedField(o.Object, int64(99), "status", "observedGeneration")
+		})
+		r.feed(t, webPod(1))
+		r.pass(writeInterval)
+		if got := r.written(t).ObservedGeneration; got != 1 {
+			t.Errorf("observedGeneration = %d, want 1", got)
+		}
+	})
 }
 
-func TestReconcileAnswersToWriteErrors(t *testing.T) {
+func TestWriteErrors(t *testing.T) {
 	resource := appsv1beta1.Resource.GroupResource()
 	tests := map[string]struct {
-		err   error
-		want  ctrl.Result
-		fails bool
+		err    error
+		retry  time.Duration // after the failure
+		result string        // in the metric
 	}{
-		"gone is done":                {apierrors.NewNotFound(resource, "log"), ctrl.Result{}, false},
-		"a conflict is looked at":     {apierrors.NewConflict(resource, "log", errors.New("x")), ctrl.Result{RequeueAfter: writeInterval}, false},
-		"others are for the queue":    {apierrors.NewInternalError(errors.New("x")), ctrl.Result{}, true},
-		"a time-out is for the queue": {apierrors.NewTimeoutError("x", 1), ctrl.Result{}, true},
+		"the SidecarSet is gone":           {apierrors.NewNotFound(resource, "log"), recheck, ""},
+		"the cache is behind":              {apierrors.NewConflict(resource, "log", errors.New("x")), writeInterval, "conflict"},
+		"the API server fails":             {apierrors.NewInternalError(errors.New("x")), 2 * writeInterval, "error"},
+		"the API server does not answer":   {apierrors.NewTimeoutError("x", 1), 2 * writeInterval, "error"},
+		"the API server takes no requests": {apierrors.NewTooManyRequests("x", 1), 2 * writeInterval, "error"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 1)
-			r.pods.feed(t, webPod(1))
-			r.store.err = tc.err
-			result, err := r.Reconcile(t.Context(), logRequest)
-			if result != tc.want || (err != nil) != tc.fails {
-				t.Errorf("Reconcile = %v, %v", result, err)
-			}
+			control(t, 1, func(t *testing.T, r *rig) {
+				r.feed(t, webPod(1))
+				r.store.fail(tc.err)
+				r.pass(writeInterval)
+				r.wantWrites(t, 1)
+				if tc.result != "" && metricsOf(r.m.statusWrites) != 1 {
+					t.Errorf("%d results are counted", metricsOf(r.m.statusWrites))
+				}
+				r.store.fail(nil)
+				r.pass(tc.retry)
+				if got := r.written(t); got.MatchedPods != 1 {
+					t.Errorf("after %v: %+v", tc.retry, got)
+				}
+			})
 		})
 	}
 }
 
-func TestReconcileReportsAProblem(t *testing.T) {
-	r := newRig(t, 2)
-	r.sets.problems["log"] = errors.New("spec.selector: what is wrong")
-	r.pods.feed(t, webPod(1))
-	r.reconcile(t)
-	got := r.storedStatus(t)
-	for _, condition := range []string{appsv1beta1.ConditionAccepted, appsv1beta1.ConditionReady} {
-		c := meta.FindStatusCondition(got.Conditions, condition)
-		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != appsv1beta1.ReasonInvalid || got.ObservedGeneration != 2 {
+func TestAProblemIsReportedAtOnceOrWithinASecond(t *testing.T) {
+	control(t, 2, func(t *testing.T, r *rig) {
+		r.sets.problem("log", errors.New("spec.selector: what is wrong"))
+		r.feed(t, webPod(1))
+		r.pass(writeInterval)
+		got := r.written(t)
+		for _, condition := range []string{appsv1beta1.ConditionAccepted, appsv1beta1.ConditionReady} {
+			c := meta.FindStatusCondition(got.Conditions, condition)
+			if c == nil || c.Status != "False" || c.Reason != appsv1beta1.ReasonInvalid || got.ObservedGeneration != 2 {
+				t.Errorf("status = %+v", got)
+			}
+		}
+		r.wantEvents(t, "log Warning InvalidSpec")
+	})
+}
+
+func TestAnObjectThatDoesNotCompileIsReported(t *testing.T) {
+	control(t, 2, func(t *testing.T, r *rig) {
+		r.compiled() // without a Program
+		r.feed(t, webPod(1))
+		r.pass(time.Minute)
+		r.wantWrites(t, 0)
+		// The snapshot announces nothing about an object that it does not hold.
+		r.sets.problem("log", errors.New("spec.containers[0]: what is wrong"))
+		r.pass(recheckWait + writeInterval)
+		if got := r.written(t); got.MatchedPods != 0 || got.ObservedGeneration != 2 || !meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionAccepted) ||
+			!meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionReady) {
 			t.Errorf("status = %+v", got)
 		}
-	}
-}
-
-func TestReconcileReportsAnObjectThatDoesNotCompile(t *testing.T) {
-	r := newRig(t, 2)
-	r.pods.feed(t, webPod(1))
-	r.sets.swap() // without a Program
-	eventually(t, func() error {
-		n, err := r.pods.count(t.Context(), "log")
-		if err == nil && n.Known {
-			err = errors.New("the tally still knows the SidecarSet")
-		}
-		return err
+		r.sets.problem("log", errors.New("spec.containers[1]: another problem"))
+		r.pass(recheckWait)
+		r.wantWrites(t, 2)
 	})
-	if result := r.reconcile(t); !result.IsZero() || r.store.writes() != 0 {
-		t.Fatalf("without a problem: result %v, %d writes", result, r.store.writes())
-	}
-	r.sets.problems["log"] = errors.New("spec.containers[0]: what is wrong")
-	if result := r.reconcile(t); result.RequeueAfter != recheckProblem {
-		t.Errorf("after a write: result %v, want a second look", result)
-	}
-	if got := r.storedStatus(t); got.MatchedPods != 0 || got.ObservedGeneration != 2 || !meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionAccepted) ||
-		!meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionReady) {
-		t.Errorf("status = %+v", got)
-	}
 }
 
-func TestReconcileForgetsADeletedSidecarSet(t *testing.T) {
-	r := newRig(t, 1)
-	r.pods.feed(t, webPod(1))
-	r.reconcile(t)
-	if n := metricsOf(r.m.matched); n != 1 {
-		t.Errorf("%d gauges of matched Pods, want 1", n)
-	}
-	r.store.cached = nil
-	r.clock.SetTime(r.clock.Now().Add(writeInterval))
-	r.reconcile(t)
-	if n := metricsOf(r.m.matched); n != 0 || len(r.pace.known) != 0 {
-		t.Errorf("%d gauges and %d writes are remembered", n, len(r.pace.known))
-	}
+func TestADeletedSidecarSetIsForgotten(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t, webPod(1))
+		r.pass(writeInterval)
+		if n := metricsOf(r.m.matched); n != 1 {
+			t.Errorf("%d gauges of matched Pods, want 1", n)
+		}
+		r.store.replace(nil)
+		r.pass(0)
+		if n := metricsOf(r.m.matched); n != 0 || len(r.pace.known) != 0 {
+			t.Errorf("%d gauges and %d writes are remembered", n, len(r.pace.known))
+		}
+	})
 }
 
 func metricsOf(c prometheus.Collector) int {
@@ -288,66 +217,215 @@ func metricsOf(c prometheus.Collector) int {
 	return len(metrics)
 }
 
-// However fast Pods change, a SidecarSet is written once a second, and at the
-// end what is written is right.
-func TestReconcileWritesOnceASecond(t *testing.T) {
-	r := newRig(t, 1)
-	r.pods.feed(t, webPod(0))
-	queue := &queue{rig: r, due: map[string]time.Time{}}
-	start := r.clock.Now()
-	for step := range 500 { // five seconds of 100 events each
-		pod := webPod(step % 10)
-		if step/10%2 == 1 {
-			notReady(pod)
+// However fast Pods change, a SidecarSet is written once a second, and at the end
+// what is written is right.
+func TestAStatusIsWrittenOnceASecond(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		for step := range 500 { // five seconds of 100 events each
+			change := func(pod *corev1.Pod) *corev1.Pod { return pod }
+			if step/10%2 == 1 {
+				change = notReady
+			}
+			r.feed(t, change(webPod(step%10)))
+			r.pass(10 * time.Millisecond)
 		}
-		r.pods.feed(t, pod)
-		r.clock.SetTime(start.Add(time.Duration(step) * 10 * time.Millisecond))
-		queue.run(t)
-	}
-	if n := r.store.writes(); n < 4 || n > 5 {
-		t.Errorf("%d writes in five seconds, want one a second", n)
-	}
-	r.clock.SetTime(r.clock.Now().Add(writeInterval))
-	eventually(t, func() error {
-		queue.run(t)
-		if got := r.storedStatus(t); got.MatchedPods != 10 || got.ReadyPods != 0 {
-			return fmt.Errorf("at the end %d matched and %d ready Pods are written, want 10 and 0", got.MatchedPods, got.ReadyPods)
+		if n := r.store.writes(); n < 4 || n > 5 {
+			t.Errorf("%d writes in five seconds, want one a second", n)
 		}
-		return nil
+		r.pass(writeInterval)
+		if got := r.written(t); got.MatchedPods != 10 || got.ReadyPods != 0 {
+			t.Errorf("at the end %d matched and %d ready Pods are written, want 10 and 0", got.MatchedPods, got.ReadyPods)
+		}
 	})
 }
 
-// queue is a work queue on the rig's clock.
-type queue struct {
-	*rig
-	due map[string]time.Time
+// Most SidecarSets are ready within a moment. Then the first status says so, and it
+// is the only write.
+func TestASidecarSetThatIsReadySoonIsWrittenOnce(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t)
+		r.judge("set-1", 1, noReplica)
+		r.pass(100 * time.Millisecond)
+		r.wantWrites(t, 0)
+		r.judge("set-1", 1, inForce)
+		r.wantWrites(t, 1)
+		if s := r.written(t); !meta.IsStatusConditionTrue(s.Conditions, appsv1beta1.ConditionReady) {
+			t.Errorf("status = %+v", s)
+		}
+		r.pass(time.Hour)
+		r.wantWrites(t, 1)
+		r.wantEvents(t, "log Normal InForce")
+	})
 }
 
-func (q *queue) run(t *testing.T) {
-	t.Helper()
-	for range q.pods.announcements(t) {
-		if name := (<-q.pods.dirty).Object; q.due[name].IsZero() {
-			q.due[name] = q.clock.Now()
+func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t)
+		r.judge("set-1", 1, noReplica)
+		r.pass(writeInterval + 100*time.Millisecond)
+		r.wantWrites(t, 1)
+		r.judge("set-1", 1, inForce)
+		r.wantWrites(t, 2)
+		r.wantEvents(t, "log Warning NoReplica", "log Normal InForce")
+	})
+}
+
+// Readiness that keeps changing is written once a second. That the conditions do
+// not flap is a rule that the store checks.
+func TestFlappingReadinessIsWrittenSeldom(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t)
+		for i := range 1000 { // ten seconds
+			r.judge("set-1", 1, []status.Readiness{inForce, noReplica}[i%2])
+			r.pass(10 * time.Millisecond)
 		}
+		if n := r.store.writes(); n > 11 {
+			t.Errorf("%d writes in ten seconds", n)
+		}
+		if len(r.told) > r.store.writes() {
+			t.Errorf("%d Events, %d writes", len(r.told), r.store.writes())
+		}
+	})
+}
+
+// A SidecarSet that is deleted and created again under its name is another one,
+// although its generation is 1 again.
+func TestARecreatedSidecarSet(t *testing.T) {
+	for _, before := range []int64{1, 5} {
+		t.Run(fmt.Sprintf("after generation %d", before), func(t *testing.T) {
+			control(t, before, func(t *testing.T, r *rig) {
+				r.feed(t, webPod(1))
+				r.judge("set-1", before, inForce)
+				if s := r.written(t); !meta.IsStatusConditionTrue(s.Conditions, appsv1beta1.ConditionReady) {
+					t.Fatalf("before: %+v", s)
+				}
+				young := logSet(1)
+				young.UID, young.ResourceVersion = "set-2", "500"
+				r.store.replace(untyped(t, young))
+				r.feed(t, webPod(2))
+				r.pass(time.Minute)
+				r.wantWrites(t, 1) // nothing of the old one, which the snapshot still has
+
+				r.compiled(young)
+				r.pass(writeInterval)
+				s := r.written(t)
+				if s.MatchedPods != 2 || s.ObservedGeneration != 1 {
+					t.Errorf("status = %+v", s)
+				}
+				if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionReady); c != nil {
+					t.Errorf("the new SidecarSet is said to be what the old one was: %+v", c)
+				}
+				r.judge("set-2", 1, inForce)
+				if s := r.written(t); !meta.IsStatusConditionTrue(s.Conditions, appsv1beta1.ConditionReady) {
+					t.Errorf("Ready is not written at once: %+v", s)
+				}
+			})
+		})
 	}
-	for name, due := range q.due {
-		if due.After(q.clock.Now()) {
-			continue
-		}
-		delete(q.due, name)
-		if result := q.reconcile(t); result.RequeueAfter > 0 {
-			q.due[name] = q.clock.Now().Add(result.RequeueAfter)
-		}
+}
+
+// Whatever is not announced is found all the same, by the next look: the status is
+// right within a minute and the revision exists.
+func TestALostAnnouncementLosesNothing(t *testing.T) {
+	tests := map[string]struct {
+		dies func(*rig) *announcer
+		do   func(t *testing.T, r *rig)
+		want func(s appsv1beta1.SidecarSetStatus) bool
+	}{
+		"the tally, of the first list of Pods": {
+			func(r *rig) *announcer { return r.counts },
+			func(t *testing.T, r *rig) { r.feed(t, webPod(1)) },
+			func(s appsv1beta1.SidecarSetStatus) bool { return s.MatchedPods == 1 },
+		},
+		"the tally, of a Pod": {
+			func(r *rig) *announcer { return r.counts },
+			func(t *testing.T, r *rig) { r.feed(t, webPod(1), webPod(2)) },
+			func(s appsv1beta1.SidecarSetStatus) bool { return s.MatchedPods == 2 },
+		},
+		"the tally, of a snapshot": {
+			func(r *rig) *announcer { return r.counts },
+			func(t *testing.T, r *rig) {
+				r.feed(t)
+				r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
+				r.compiled(logSet(2))
+			},
+			func(s appsv1beta1.SidecarSetStatus) bool { return s.ObservedGeneration == 2 },
+		},
+		"the cache, of a new generation": {
+			func(r *rig) *announcer { return r.objects },
+			func(t *testing.T, r *rig) {
+				r.compiled(logSet(2))
+				r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
+				r.feed(t)
+			},
+			func(s appsv1beta1.SidecarSetStatus) bool { return s.ObservedGeneration == 2 },
+		},
+		"the cache, of what a write made of the object": {
+			func(r *rig) *announcer { return r.objects },
+			func(t *testing.T, r *rig) {
+				r.feed(t, webPod(1))
+				r.pass(writeInterval)
+				r.edit(t, func(o *unstructured.Unstructured) error {
+					return unstructured.SetNestedField(o.Object, int64(7), "status", "matchedPods")
+				})
+			},
+			func(s appsv1beta1.SidecarSetStatus) bool { return s.MatchedPods == 1 },
+		},
+		"the cache, of a deleted revision": {
+			func(r *rig) *announcer { return r.objects },
+			func(t *testing.T, r *rig) {
+				r.feed(t)
+				r.pass(writeInterval)
+				for _, revision := range r.api.stored(t) {
+					if err := r.api.Delete(t.Context(), &revision); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if r.objects.announce(r.readinessChanged, "log"); len(r.api.stored(t)) != 0 {
+					t.Fatal("a revision is left")
+				}
+			},
+			func(s appsv1beta1.SidecarSetStatus) bool { return s.LatestRevision != "" },
+		},
+		"readiness": {
+			func(r *rig) *announcer { return r.judged.announcer },
+			func(t *testing.T, r *rig) {
+				r.feed(t)
+				r.pass(writeInterval)
+				r.judge("set-1", 1, inForce)
+			},
+			func(s appsv1beta1.SidecarSetStatus) bool {
+				return meta.IsStatusConditionTrue(s.Conditions, appsv1beta1.ConditionReady)
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			control(t, 1, func(t *testing.T, r *rig) {
+				dead := tc.dies(r)
+				dead.dead = true
+				tc.do(t, r)
+				dead.dead = false
+				if dead.lost == 0 {
+					t.Fatal("nothing was announced that could be lost")
+				}
+				r.pass(recheck + writeInterval)
+				if s := r.written(t); !tc.want(s) || len(r.api.stored(t)) != 1 {
+					t.Errorf("status %+v, %d revisions", s, len(r.api.stored(t)))
+				}
+			})
+		})
 	}
 }
 
 func TestPaceSurvivesAClockThatIsSetBack(t *testing.T) {
 	p, now := newPace(time.Second), time.Unix(1000, 0)
-	p.wrote("log", "uid", now)
-	if rest := p.rest("log", "uid", now.Add(-time.Hour)); rest != time.Second {
+	p.rest("log", "uid", 1, false, now)
+	p.wrote("log", false, now)
+	if rest := p.rest("log", "uid", 1, false, now.Add(-time.Hour)); rest != time.Second {
 		t.Errorf("rest = %v, want a second at most", rest)
 	}
-	if rest := p.rest("log", "uid", now.Add(time.Second)); rest > 0 {
+	if rest := p.rest("log", "uid", 1, false, now.Add(time.Second)); rest != 0 {
 		t.Errorf("rest = %v after a second", rest)
 	}
 }

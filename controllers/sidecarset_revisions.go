@@ -8,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -34,25 +33,20 @@ type revisionKeeper struct {
 }
 
 // record keeps the history of a SidecarSet, of the generation that the Pods were
-// counted with. If it returns a revision, that one
-// records the content which the Pods were counted with, and it was tried to
-// delete what is too old, even if there is an error as well.
-func (r *SidecarSetReconciler) record(ctx context.Context, object *unstructured.Unstructured, n counted) (*status.Revision, error) {
-	previous, err := statusOf(object)
-	if err != nil {
-		return nil, err
-	}
+// counted with. If it returns a revision, that one records this generation, and old
+// revisions have been deleted as far as possible, even if there is an error too.
+func (r *SidecarSetReconciler) record(ctx context.Context, p *pass) (*status.Revision, error) {
 	collisions := int32(0)
-	if previous.CollisionCount != nil {
-		collisions = *previous.CollisionCount
+	if p.before.CollisionCount != nil {
+		collisions = *p.before.CollisionCount
 	}
-	spec, err := inject.SpecOf(object.Object)
+	spec, err := inject.SpecOf(p.object.Object)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := r.revisions.keep(ctx, n.Program, spec, collisions, n.Revisions)
+	recorded, err := r.revisions.keep(ctx, p.counted.Program, spec, collisions, p.counted.Revisions)
 	if err != nil {
-		err = fmt.Errorf("recording SidecarSet %s: %w", object.GetName(), err)
+		err = fmt.Errorf("recording SidecarSet %s: %w", p.name, err)
 	}
 	return recorded, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -143,19 +144,42 @@ func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
 	}
 }
 
-func TestReconcileObservesOnlyWhatIsRecorded(t *testing.T) {
-	r := newRig(t, 1)
-	r.pods.feed(t, webPod(1))
-	r.api.fail = errors.New("etcd is full")
-	if _, err := r.Reconcile(t.Context(), logRequest); !errors.Is(err, r.api.fail) || r.store.writes() != 0 {
-		t.Fatalf("error %v, %d writes", err, r.store.writes())
-	}
-	r.api.fail = nil
-	r.reconcile(t)
-	s := r.storedStatus(t)
-	if len(r.api.stored(t)) != 1 || s.LatestRevision != r.api.stored(t)[0].Name || s.CollisionCount == nil || s.ObservedGeneration != 1 {
-		t.Errorf("status %+v, revisions %v", s, r.api.stored(t))
-	}
+func TestAnObservedGenerationIsRecorded(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.api.fail = errors.New("etcd is full")
+		r.feed(t, webPod(1))
+		r.pass(time.Hour)
+		r.wantWrites(t, 0)
+		if want := "log Warning RevisionNotRecorded"; !slices.Contains(r.told, want) || len(slices.Compact(r.told)) != 1 {
+			t.Errorf("Events %q, want %q", r.told, want)
+		}
+		r.api.fail = nil
+		r.pass(lastRetry + writeInterval)
+		s := r.written(t)
+		if len(r.api.stored(t)) != 1 || s.LatestRevision != r.api.stored(t)[0].Name || s.CollisionCount == nil || s.ObservedGeneration != 1 {
+			t.Errorf("status %+v, revisions %v", s, r.api.stored(t))
+		}
+	})
+}
+
+// Where a generation is observed already, that the revision cannot be kept does not
+// stop its counters.
+func TestCountersFollowWhileRevisionsFail(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t)
+		r.pass(writeInterval)
+		for _, revision := range r.api.stored(t) {
+			if err := r.api.Delete(t.Context(), &revision); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.api.fail = errors.New("etcd is full")
+		r.feed(t, webPod(1))
+		r.pass(writeInterval)
+		if s := r.written(t); s.MatchedPods != 1 {
+			t.Errorf("status %+v", s)
+		}
+	})
 }
 
 func TestKeepReportsWhatItCouldNotDelete(t *testing.T) {

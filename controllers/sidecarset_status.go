@@ -4,55 +4,73 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/status"
 )
 
-// writeStatus patches the status if it says something else than what was seen.
-func (r *SidecarSetReconciler) writeStatus(ctx context.Context, object *unstructured.Unstructured, seen status.Observation) (ctrl.Result, error) {
-	previous, err := statusOf(object)
+// patchStatus writes the status if the pass has seen something else than the
+// status says. again is when to look again, if that is earlier than otherwise.
+func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again time.Duration, err error) {
+	if !p.complete {
+		return 0, nil
+	}
+	next := status.Next(p.before, p.seen)
+	if status.Equal(p.before, next) {
+		return 0, nil
+	}
+	ready := meta.IsStatusConditionTrue(next.Conditions, appsv1beta1.ConditionReady)
+	if rest := r.pace.rest(p.name, p.object.GetUID(), p.seen.Generation, ready, p.seen.Now); rest > 0 {
+		return rest, nil
+	}
+	patch, err := statusPatch(p.object, next)
 	if err != nil {
-		return ctrl.Result{}, err
+		return 0, err
 	}
-	next := status.Next(previous, seen)
-	if seen.Readiness != nil && seen.Readiness.Ready {
-		r.pace.saysReady(object.GetName(), object.GetUID(), seen.Generation)
-	}
-	if status.Equal(previous, next) {
-		return ctrl.Result{}, nil
-	}
-	patch, err := statusPatch(object, next)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	name := object.GetName()
-	r.pace.wrote(name, object.GetUID(), r.clock.Now())
-	switch err := r.status.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); {
+	r.pace.wrote(p.name, ready, p.seen.Now)
+	answer := newSidecarSet()
+	answer.SetName(p.name)
+	switch err := r.status.Patch(ctx, answer, client.RawPatch(types.MergePatchType, patch)); {
 	case apierrors.IsNotFound(err):
-		return ctrl.Result{}, nil
+		return 0, nil
 	case apierrors.IsConflict(err):
-		// The cache is behind. It may also catch up without an event that is
-		// left to come, so look again.
+		// The cache is behind. It announces the newer object when it catches up.
 		r.m.statusWrites.WithLabelValues("conflict").Inc()
-		return ctrl.Result{RequeueAfter: writeInterval}, nil
+		return r.pace.interval, nil
 	case err != nil:
 		r.m.statusWrites.WithLabelValues("error").Inc()
-		return ctrl.Result{}, fmt.Errorf("writing status of SidecarSet %s: %w", name, err)
+		return 0, fmt.Errorf("writing status of SidecarSet %s: %w", p.name, err)
 	}
 	r.m.statusWrites.WithLabelValues("written").Inc()
 	log.FromContext(ctx).V(1).Info("Wrote status", "observedGeneration", next.ObservedGeneration,
 		"matchedPods", next.MatchedPods, "updatedPods", next.UpdatedPods, "readyPods", next.ReadyPods)
-	return ctrl.Result{}, nil
+	r.tellReadiness(p, next)
+	return 0, nil
+}
+
+// tellReadiness has an Event written if the condition Ready is not what it was.
+func (r *SidecarSetReconciler) tellReadiness(p *pass, next appsv1beta1.SidecarSetStatus) {
+	was := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionReady)
+	is := meta.FindStatusCondition(next.Conditions, appsv1beta1.ConditionReady)
+	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
+		return
+	}
+	say := events.NotInForce
+	if is.Status == metav1.ConditionTrue {
+		say = events.InForce
+	}
+	r.tell(say(events.SidecarSet{Name: p.name, UID: p.object.GetUID()}, is.Reason, is.Message))
 }
 
 func statusOf(object *unstructured.Unstructured) (s appsv1beta1.SidecarSetStatus, err error) {

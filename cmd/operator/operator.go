@@ -26,6 +26,7 @@ import (
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/controllers"
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
@@ -176,8 +177,13 @@ func (p *parts) addControllers() error {
 	if err := p.mgr.Add(p.podWebhooks); err != nil {
 		return err
 	}
+	states := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.StateLimits)
+	if err := p.mgr.Add(states); err != nil {
+		return err
+	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
+		Tell:               states.Tell,
 		Readiness:          p.podWebhooks.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
 	})

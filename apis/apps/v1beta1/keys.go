@@ -142,3 +142,17 @@ const (
 	// ReasonAnotherInjector says that another program injects SidecarSets.
 	ReasonAnotherInjector = "AnotherInjector"
 )
+
+// Reasons of Events about SidecarSets that are about no condition. An Event about
+// the condition Ready has the condition's reason.
+const (
+	// ReasonRevisionNotRecorded says that the leader could not record the content
+	// in a ControllerRevision.
+	ReasonRevisionNotRecorded = "RevisionNotRecorded"
+	// ReasonInjectionConflict says that a Pod was refused because two containers
+	// would have the same name.
+	ReasonInjectionConflict = "InjectionConflict"
+	// ReasonEntryRestored says that another program had removed or changed the
+	// webhook entry, and that the leader wrote it again.
+	ReasonEntryRestored = "EntryRestored"
+)

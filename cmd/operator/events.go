@@ -1,0 +1,101 @@
+package operator
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/events"
+)
+
+// Events about SidecarSets, which have no namespace, are in namespace default. The
+// leader writes what it knows of a SidecarSet, and counts repetitions in the same
+// Event. A replica writes what it refuses, too seldom for a repetition.
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=events.k8s.io,resources=events,namespace=default,verbs=create;patch
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups=events.k8s.io,resources=events,namespace=default,verbs=create
+
+// eventSource is the reportingController of the Events about SidecarSets.
+const eventSource = "sidecarset-operator"
+
+// eventWriter writes Events at the pace of a Queue. It runs on every replica.
+type eventWriter struct {
+	recorder eventRecorder
+	clock    clock.PassiveClock
+	added    chan struct{} // has capacity 1
+
+	mu    sync.Mutex
+	queue *events.Queue
+}
+
+// eventRecorder is the part of the manager's recorder that is used. It creates an
+// Event, and counts repetitions of it in the same object.
+type eventRecorder interface {
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
+
+func newEventWriter(recorder eventRecorder, limits events.Limits) *eventWriter {
+	return &eventWriter{recorder: recorder, clock: clock.RealClock{}, added: make(chan struct{}, 1), queue: events.NewQueue(limits)}
+}
+
+// Tell has an Event written, if the limits allow it. It does not wait, and is safe
+// for concurrent use.
+func (w *eventWriter) Tell(e events.Event) {
+	w.mu.Lock()
+	added := w.queue.Add(e, w.clock.Now())
+	w.mu.Unlock()
+	if added {
+		select {
+		case w.added <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// NeedLeaderElection reports false.
+func (*eventWriter) NeedLeaderElection() bool { return false }
+
+// Start writes Events until ctx ends.
+func (w *eventWriter) Start(ctx context.Context) error {
+	for {
+		due := time.NewTimer(w.write())
+		select {
+		case <-ctx.Done():
+			due.Stop()
+			return nil
+		case <-w.added:
+			due.Stop()
+		case <-due.C:
+		}
+	}
+}
+
+// write writes what is due, and returns how long nothing is, unless an Event is
+// added.
+func (w *eventWriter) write() time.Duration {
+	const idle = time.Hour
+	for {
+		w.mu.Lock()
+		e, wait, ok := w.queue.Next(w.clock.Now())
+		w.mu.Unlock()
+		switch {
+		case ok:
+			w.recorder.Eventf(regarding(e.About), nil, e.Type, e.Reason, e.Action, "%s", e.Note)
+		case wait > 0:
+			return wait
+		default:
+			return idle
+		}
+	}
+}
+
+// regarding has no resourceVersion, so that a repetition is recognized.
+func regarding(set events.SidecarSet) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: appsv1beta1.GroupVersion.String(), Kind: appsv1beta1.Kind.Kind, Name: set.Name, UID: set.UID,
+	}
+}

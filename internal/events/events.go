@@ -1,0 +1,103 @@
+// Package events knows which Events the operator writes about SidecarSets, what
+// each says, and how many are written. It refuses to know how an Event reaches the
+// API server, and what time it is.
+package events
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// SidecarSet is the object that an Event is about. The UID tells it from another
+// SidecarSet that had its name before.
+type SidecarSet struct {
+	Name string
+	UID  types.UID
+}
+
+// Of returns the reference to a SidecarSet.
+func Of(set *appsv1beta1.SidecarSet) SidecarSet {
+	return SidecarSet{set.Name, set.UID}
+}
+
+// Event is one thing that a user wants to be told about a SidecarSet. The zero
+// Event says nothing.
+type Event struct {
+	About SidecarSet
+	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
+	Type string
+	// Reason is that of the condition, where the Event is about one.
+	Reason string
+	// Action is what the operator did or tried. A later Event with the same Action
+	// about the same SidecarSet takes the place of one that is not written yet.
+	Action string
+	// Note is the message, no longer than the API allows.
+	Note string
+}
+
+// The actions of Events.
+const (
+	ActionPutInForce     = "PutInForce"
+	ActionRecordRevision = "RecordRevision"
+	ActionInject         = "Inject"
+	ActionRestoreEntry   = "RestoreEntry"
+)
+
+// InForce says that the next selected Pod will be injected. Reason and message are
+// those of the condition Ready.
+func InForce(about SidecarSet, reason, message string) Event {
+	return Event{about, corev1.EventTypeNormal, reason, ActionPutInForce, bounded(message)}
+}
+
+// NotInForce says that the next selected Pod will not be injected, and why. Reason
+// and message are those of the condition Ready. A pause is the author's will, so it
+// is no warning.
+func NotInForce(about SidecarSet, reason, message string) Event {
+	kind := corev1.EventTypeWarning
+	if reason == appsv1beta1.ReasonPaused {
+		kind = corev1.EventTypeNormal
+	}
+	return Event{about, kind, reason, ActionPutInForce, bounded(message)}
+}
+
+// RevisionNotRecorded says that the content of a SidecarSet could not be recorded
+// in a ControllerRevision, so that its status does not move on.
+func RevisionNotRecorded(about SidecarSet, err error) Event {
+	return Event{about, corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, ActionRecordRevision,
+		bounded("status.observedGeneration stays behind until the content is recorded: " + err.Error())}
+}
+
+// InjectionConflict says that a Pod was refused because two containers would have
+// the same name. conflict names both. namespace is that of the Pod; leave it empty
+// if the snapshot does not know it: the request that named it may be forged.
+func InjectionConflict(about SidecarSet, namespace string, conflict error) Event {
+	where := ""
+	if namespace != "" {
+		where = " in namespace " + namespace
+	}
+	return Event{about, corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, ActionInject,
+		bounded("A Pod" + where + " was refused: " + conflict.Error())}
+}
+
+// EntryRestored says that another program had removed or changed the webhook entry
+// of a SidecarSet, and that the leader wrote it again.
+func EntryRestored(about SidecarSet, configuration string) Event {
+	return Event{about, corev1.EventTypeWarning, appsv1beta1.ReasonEntryRestored, ActionRestoreEntry,
+		bounded("The webhook entry in MutatingWebhookConfiguration " + configuration + " had been removed or changed by another program; the operator restored it. " +
+			"Pods that were created in between may lack the sidecars: status.uninjectedPods counts them.")}
+}
+
+// maxNote is the longest note that API servers accept, in bytes.
+const maxNote = 1024
+
+func bounded(note string) string {
+	const more = "…"
+	if len(note) <= maxNote {
+		return note
+	}
+	return strings.ToValidUTF8(note[:maxNote-len(more)], "") + more
+}

@@ -1,0 +1,51 @@
+package events_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/events"
+)
+
+func TestEvents(t *testing.T) {
+	long := errors.New(strings.Repeat("ü", 2000))
+	tests := map[string]struct {
+		event        events.Event
+		kind, reason string
+		says         string
+	}{
+		"in force":             {events.InForce(about("a"), "InForce", "The next Pod"), corev1.EventTypeNormal, "InForce", "The next Pod"},
+		"not in force":         {events.NotInForce(about("a"), "NoReplica", "No replica"), corev1.EventTypeWarning, "NoReplica", "No replica"},
+		"a pause":              {events.NotInForce(about("a"), "Paused", "New Pods"), corev1.EventTypeNormal, "Paused", "New Pods"},
+		"no revision":          {events.RevisionNotRecorded(about("a"), errors.New("quota")), corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, "quota"},
+		"a conflict":           {events.InjectionConflict(about("a"), "ns", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod in namespace ns was refused: both bring x"},
+		"a conflict, nameless": {events.InjectionConflict(about("a"), "", errors.New("both bring x")), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "A Pod was refused: both bring x"},
+		"a restored entry":     {events.EntryRestored(about("a"), "sidecarset-pods-3"), corev1.EventTypeWarning, appsv1beta1.ReasonEntryRestored, "sidecarset-pods-3"},
+		"a long message":       {events.InjectionConflict(about("a"), "", long), corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, "…"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := tc.event
+			if e.About != about("a") || e.Type != tc.kind || e.Reason != tc.reason || e.Action == "" || !strings.Contains(e.Note, tc.says) {
+				t.Errorf("Event %+v", e)
+			}
+			if len(e.Note) > 1024 || !utf8.ValidString(e.Note) {
+				t.Errorf("a note of %d bytes, valid %v", len(e.Note), utf8.ValidString(e.Note))
+			}
+		})
+	}
+}
+
+func TestOfNamesTheObject(t *testing.T) {
+	set := &appsv1beta1.SidecarSet{}
+	set.Name, set.UID = "a", "uid-a"
+	if diff := cmp.Diff(about("a"), events.Of(set)); diff != "" {
+		t.Errorf("Of (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,123 @@
+package events
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Limits bound what a Queue lets through.
+type Limits struct {
+	// Settle is how long an Event waits first. If another one takes its place
+	// meanwhile, the first is not written: a state that does not last is not told.
+	Settle time.Duration
+	// Again is the shortest time between two Events with the same Action about the
+	// same SidecarSet. In this time, one with the Reason of the last is dropped: a
+	// state that is left for a moment is not told again.
+	Again time.Duration
+	// Between is the shortest time between any two Events.
+	Between time.Duration
+	// Waiting is how many Events may wait. More are dropped.
+	Waiting int
+}
+
+// The limits of the two Queues of a process. Both write less than an API server
+// notices, and keep less than a megabyte.
+var (
+	// StateLimits are for what the leader knows of SidecarSets: 500 that come into
+	// force at once are told within a minute.
+	StateLimits = Limits{Settle: time.Second, Again: 10 * time.Second, Between: 100 * time.Millisecond, Waiting: 1000}
+	// ReviewLimits are for what AdmissionReviews cause, which may be forged by any
+	// client on the network: 12 Events a minute for the whole process, and one for a
+	// SidecarSet in 10 minutes.
+	ReviewLimits = Limits{Again: 10 * time.Minute, Between: 5 * time.Second, Waiting: 100}
+)
+
+// Queue decides when Events are written, and which are not. It is not safe for
+// concurrent use.
+type Queue struct {
+	limits  Limits
+	waiting []waiting        // in the order in which they came
+	told    map[subject]told // those told less than Again ago
+	last    time.Time        // when the last was told
+}
+
+// subject is what Events are about that take each other's place.
+type subject struct {
+	about  SidecarSet
+	action string
+}
+
+type waiting struct {
+	event Event
+	due   time.Time
+}
+
+type told struct {
+	reason string
+	at     time.Time
+}
+
+// NewQueue returns an empty Queue.
+func NewQueue(limits Limits) *Queue {
+	return &Queue{limits: limits, told: map[subject]told{}}
+}
+
+// Add has an Event wait. It replaces one with the same Action about the same
+// SidecarSet, and is due when that one was. It returns false if the Event is
+// dropped.
+func (q *Queue) Add(e Event, now time.Time) bool {
+	key := subject{e.About, e.Action}
+	i := slices.IndexFunc(q.waiting, func(w waiting) bool { return w.event.Action == e.Action && w.event.About == e.About })
+	last, again := q.told[key]
+	again = again && now.Sub(last.at) < q.limits.Again
+	switch {
+	case again && last.reason == e.Reason:
+		if i >= 0 {
+			q.waiting = slices.Delete(q.waiting, i, i+1)
+		}
+		return false
+	case i >= 0:
+		q.waiting[i].event = e
+		return true
+	case len(q.waiting) >= q.limits.Waiting:
+		return false
+	}
+	due := now.Add(q.limits.Settle)
+	if again {
+		due = later(due, last.at.Add(q.limits.Again))
+	}
+	q.waiting = append(q.waiting, waiting{e, due})
+	return true
+}
+
+// Next takes the Event to write now. If there is none, ok is false, and wait says
+// when to ask again; it is zero if none waits.
+func (q *Queue) Next(now time.Time) (e Event, wait time.Duration, ok bool) {
+	if len(q.waiting) == 0 {
+		return Event{}, 0, false
+	}
+	first := 0
+	for i := range q.waiting {
+		if q.waiting[i].due.Before(q.waiting[first].due) {
+			first = i
+		}
+	}
+	due := later(q.waiting[first].due, q.last.Add(q.limits.Between))
+	if due.After(now) {
+		return Event{}, due.Sub(now), false
+	}
+	e = q.waiting[first].event
+	q.waiting = slices.Delete(q.waiting, first, first+1)
+	q.last = now
+	maps.DeleteFunc(q.told, func(_ subject, t told) bool { return now.Sub(t.at) >= q.limits.Again })
+	q.told[subject{e.About, e.Action}] = told{e.Reason, now}
+	return e, 0, true
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
