@@ -50,9 +50,6 @@ func ParseHashes(value string) Hashes {
 	if value == "" || len(value) > maxValueBytes {
 		return Hashes{}
 	}
-	if h, ok := parseWritten(value); ok {
-		return h
-	}
 	if !readable(value) {
 		return Hashes{}
 	}
