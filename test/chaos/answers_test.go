@@ -14,6 +14,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // Replicas run, renew their Leases and are ready, but API servers do not reach
@@ -25,9 +26,9 @@ func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
 	}
 	startControllers(t, 1, steadyLeases...)
 	webhooks := startReplicas(t, 2, "--role=webhook")
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, "called")
-	awaitReady(t, "called")
+	testkit.AwaitReady(t, api, "called")
 	outages := []struct {
 		name       string
 		begin, end func() error
@@ -62,13 +63,13 @@ func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := time.Now()
-		awaitReady(t, "called")
+		testkit.AwaitReady(t, api, "called")
 		report(t, "%s: not Ready after %s, Ready again %s after the end", outage.name, rounded(noticed), rounded(time.Since(ended)))
 	}
 }
 
 func readyCondition(ctx context.Context, sidecarSet string) (metav1.Condition, error) {
-	set, err := getSet(ctx, sidecarSet)
+	set, err := testkit.Get(ctx, api, sidecarSet)
 	if err != nil {
 		return metav1.Condition{}, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // timeoutSeconds is how long the API server waits for us in these tests.
@@ -24,12 +25,12 @@ const timeoutSeconds = 2
 // that says by whom, or admitted and counted, as their SidecarSet has it.
 func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 	replicas := startReplicas(t, 2)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	failing, ignored := newSet("blast-fail", namespace, podLabels("blast-fail")), newSet("blast-ignore", namespace, podLabels("blast-ignore"))
 	failing.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds)})
 	ignored.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds), appsv1beta1.AnnotationFailurePolicy: "Ignore"})
 	createSets(t, []*unstructured.Unstructured{failing, ignored})
-	awaitReady(t, "blast-fail", "blast-ignore")
+	testkit.AwaitReady(t, api, "blast-fail", "blast-ignore")
 	awaitSettled(t)
 
 	admitted := 0
@@ -56,7 +57,7 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 				t.Fatal(err)
 			}
 			replicas.revive(t)
-			awaitReady(t, "blast-fail", "blast-ignore")
+			testkit.AwaitReady(t, api, "blast-fail", "blast-ignore")
 			awaitInjected(t, namespace, "blast-fail", 5)
 			begin := time.Now()
 			awaitUninjected(t, "blast-ignore", admitted)
@@ -144,7 +145,7 @@ func webhookCalls(t *testing.T) float64 {
 func awaitUninjected(t *testing.T, sidecarSet string, count int) {
 	t.Helper()
 	stand.Eventually(t, "uninjectedPods", func(ctx context.Context) error {
-		set, err := getSet(ctx, sidecarSet)
+		set, err := testkit.Get(ctx, api, sidecarSet)
 		if err == nil && int(set.Status.UninjectedPods) != count {
 			err = fmt.Errorf("%d, want %d", set.Status.UninjectedPods, count)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // scene is a SidecarSet that replicas know, in front of something that goes
@@ -26,10 +27,10 @@ func newScene(t *testing.T, name string, flags ...string) *scene {
 	s := &scene{name: name, version: 1}
 	s.controllers = startControllers(t, 2, flags...)
 	s.webhooks = startReplicas(t, 2, append([]string{"--role=webhook"}, flags...)...)
-	s.namespace = newNamespace(t)
+	s.namespace = testkit.Namespace(t, api, nil)
 	applySidecarSet(t, s.namespace, name)
 	awaitInjection(t, s.webhooks, s.namespace, name, 1)
-	awaitObserved(t, name)
+	testkit.AwaitObserved(t, api, name)
 	awaitSettled(t)
 	s.selected = Load{Clients: clients, Namespace: s.namespace, Labels: podLabels(name), Sidecars: []string{name}, Rate: 20, DryRun: true}
 	s.others = Load{Clients: clients, Namespace: s.namespace, Labels: podLabels("other"), Rate: 5, DryRun: true}
@@ -71,7 +72,11 @@ func (s *scene) recover(t *testing.T) time.Duration {
 				return err
 			}
 		}
-		if err := observed(ctx, s.name); err != nil {
+		set, err := testkit.Get(ctx, api, s.name)
+		if err != nil {
+			return err
+		}
+		if err := testkit.Observed(set); err != nil {
 			return err
 		}
 		if recovery == 0 {

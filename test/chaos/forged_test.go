@@ -23,6 +23,7 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // Any Pod of the cluster can send replicas an AdmissionReview, which has no proof of
@@ -37,9 +38,9 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 		}
 	})
 	f := startReplicas(t, 2, steadyLeases...)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, "forged-before")
-	awaitReady(t, "forged-before")
+	testkit.AwaitReady(t, api, "forged-before")
 
 	watching := watchForged(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -62,7 +63,7 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 		if !applied && time.Since(begin) > scaled(2*time.Second, 20*time.Second) {
 			applied = true
 			applySidecarSet(t, namespace, "forged-meanwhile")
-			awaitReady(t, "forged-meanwhile")
+			testkit.AwaitReady(t, api, "forged-meanwhile")
 			awaitInjected(t, namespace, "forged-meanwhile", 3)
 		}
 	}
@@ -85,7 +86,7 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 		}
 		return err
 	})
-	awaitReady(t, "forged-before", "forged-meanwhile")
+	testkit.AwaitReady(t, api, "forged-before", "forged-meanwhile")
 }
 
 // forgedApp is the label of other people's Pods that a stranger is after.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // arm is one kind of Pod whose creation is timed.
@@ -42,7 +43,7 @@ type arm struct {
 // This is a report. That the Pods are what they have to be is all it asserts.
 func TestAddedLatencyOfACreation(t *testing.T) {
 	f := startReplicas(t, 2, steadyLeases...)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	var all []*unstructured.Unstructured
 	var names []string
 	for i := range scaled(20, 100) {
@@ -51,7 +52,7 @@ func TestAddedLatencyOfACreation(t *testing.T) {
 		all = append(all, newSet(name, namespace, map[string]string{name: "yes"}))
 	}
 	createSets(t, all)
-	awaitReady(t, names...)
+	testkit.AwaitReady(t, api, names...)
 	awaitSettled(t)
 	installWebhook(t, "empty-webhook", noPatch)
 	installWebhook(t, "same-patch", samePatch(t, f.replicas[0], "same-patch", names[0]))

@@ -6,20 +6,21 @@ import (
 	"os"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 var (
 	cluster  *stand.Cluster
 	operator *deploy.Operator
+	api      client.Client               // of the first API server
 	clients  []kubernetes.Interface      // of the administrator, one for each API server
 	sets     []dynamic.ResourceInterface // SidecarSets, likewise
 )
@@ -52,6 +53,9 @@ func begin(ctx context.Context) error {
 		sets = append(sets, untyped.Resource(appsv1beta1.GroupVersion.WithResource("sidecarsets")))
 	}
 	var err error
+	if api, err = testkit.NewClient(cluster); err != nil {
+		return err
+	}
 	operator, err = deploy.Install(ctx, cluster)
 	return err
 }
@@ -80,23 +84,6 @@ func awaitCalls(t *testing.T) {
 			return err
 		})
 	}
-}
-
-// newNamespace makes a namespace of the test's own and deletes it afterwards.
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "chaos-"}}
-	object, err := clients[0].CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		err := clients[0].CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), object.Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
-		}
-	})
-	return object.Name
 }
 
 // podLabels are those of Pods that the SidecarSet selects.
@@ -142,14 +129,4 @@ func probe(ctx context.Context, client kubernetes.Interface, namespace, sidecarS
 		return fmt.Errorf("SidecarSet %s is injected with %s, want %s", sidecarSet, got, image)
 	}
 	return nil
-}
-
-// kubectl runs kubectl and fails the test if it fails.
-func kubectl(t *testing.T, stdin string, args ...string) string {
-	t.Helper()
-	out, err := cluster.Kubectl(t.Context(), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
 }

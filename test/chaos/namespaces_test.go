@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // A Namespace is labelled, and a Pod created in it at once, through the connection
@@ -40,7 +42,7 @@ func newBehindLabels(t *testing.T, f *fleet) *behindLabels {
 	b := &behindLabels{fleet: f}
 	// Enough that replicas have heard that the label is gone before its next turn.
 	for range scaled(20, 50) {
-		b.namespaces = append(b.namespaces, newNamespace(t))
+		b.namespaces = append(b.namespaces, testkit.Namespace(t, api, nil))
 	}
 	return b
 }
@@ -62,7 +64,7 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 	}
 	b.fleet.revive(t)
 	createSets(t, all)
-	awaitReady(t, append([]string{labelled}, everywhere...)...)
+	testkit.AwaitReady(t, api, append([]string{labelled}, everywhere...)...)
 	awaitSettled(t)
 
 	entry := entryFor(t, key)

@@ -17,6 +17,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // How soon a SidecarSet is in force, where there is one API server.
@@ -36,8 +37,8 @@ func testPropagation(t *testing.T, prefix string, servers []int) {
 	t.Helper()
 	startReplicas(t, 2, steadyLeases...)
 	// Replicas of other tests that were killed are waited for, once.
-	applySidecarSet(t, newNamespace(t), "first")
-	awaitReady(t, "first")
+	applySidecarSet(t, testkit.Namespace(t, api, nil), "first")
+	testkit.AwaitReady(t, api, "first")
 	p := &propagating{prefix: prefix, servers: servers}
 	t.Run("a Pod directly behind its SidecarSet", p.podsBehind)
 	t.Run("a SidecarSet and its Deployment in one apply", p.deploymentsBehind)
@@ -58,7 +59,7 @@ func (p *propagating) sets(i int) dynamic.ResourceInterface { return sets[p.serv
 func (p *propagating) client(i int) kubernetes.Interface { return clients[p.server(i)] }
 
 func (p *propagating) podsBehind(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	watch := watchReady(t)
 	var created []time.Duration
 	var pods misses
@@ -147,7 +148,7 @@ spec:
 `
 
 func (p *propagating) deploymentsBehind(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	watch := watchReady(t)
 	count := scaled(10, 200)
 	warned := map[string]bool{}
@@ -183,7 +184,7 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 }
 
 func (p *propagating) manyAtOnce(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	watch := watchReady(t)
 	var all []*unstructured.Unstructured
 	count, begin := scaled(20, 500), time.Now()
@@ -206,7 +207,7 @@ func (p *propagating) manyAtOnce(t *testing.T) {
 }
 
 func (p *propagating) sameSelectors(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	var pods misses
 	count := scaled(2, 50)
 	for i := range count {
@@ -217,7 +218,7 @@ func (p *propagating) sameSelectors(t *testing.T) {
 		if _, err := p.sets(0).Create(t.Context(), newSet(first, namespace, labels), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		awaitReady(t, first)
+		testkit.AwaitReady(t, api, first)
 		if i < scaled(1, 5) {
 			awaitSettled(t) // then Pods are not looked up live any more
 		}
@@ -255,7 +256,7 @@ func watchReady(t *testing.T) *readyWatch {
 		for event := range watch.ResultChan() {
 			object, ok := event.Object.(*unstructured.Unstructured)
 			set := &appsv1beta1.SidecarSet{}
-			if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set) != nil || isReady(set) != nil {
+			if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set) != nil || testkit.Ready(set) != nil {
 				continue
 			}
 			w.mu.Lock()

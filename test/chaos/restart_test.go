@@ -3,6 +3,8 @@ package chaos
 import (
 	"testing"
 	"time"
+
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // check fails the test unless every Pod was created with its sidecars.
@@ -16,10 +18,10 @@ func check(t *testing.T, figures Figures) {
 // Replicas are restarted one after the other, as by a rollout, again and again.
 func TestARollingRestartFailsNoPod(t *testing.T) {
 	replicas := startReplicas(t, 3, append([]string{"--drain-grace=2s"}, steadyLeases...)...)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, "rolling")
 	awaitInjection(t, replicas, namespace, "rolling", 1)
-	awaitReady(t, "rolling")
+	testkit.AwaitReady(t, api, "rolling")
 	stop := staysReady(t, "rolling")
 	defer stop()
 

@@ -19,6 +19,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // restoring is a cluster of the test's own whose etcd goes back to a backup: what
@@ -142,7 +143,7 @@ func (r *restoring) awaitReady(t *testing.T, name string) {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set); err != nil {
 			return err
 		}
-		return isReady(set)
+		return testkit.Ready(set)
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // leafLifetime is as short as a busy machine allows: a leaf is renewed after two
@@ -67,7 +68,7 @@ type drill struct {
 }
 
 func startDrill(t *testing.T, f *fleet, sidecarSet string) *drill {
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, sidecarSet)
 	awaitInjection(t, f, namespace, sidecarSet, 5)
 	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels(sidecarSet), Sidecars: []string{sidecarSet}, Rate: 25}

@@ -10,10 +10,8 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
@@ -113,31 +111,6 @@ func changeImage(ctx context.Context, sidecarSet, image string) error {
 	return err
 }
 
-// getSet returns a SidecarSet as it is now.
-func getSet(ctx context.Context, name string) (*appsv1beta1.SidecarSet, error) {
-	object, err := sets[0].Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	set := &appsv1beta1.SidecarSet{}
-	return set, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, set)
-}
-
-// observed says why no leader has seen the SidecarSet as it is; nil if one has.
-func observed(ctx context.Context, sidecarSet string) error {
-	set, err := getSet(ctx, sidecarSet)
-	if err == nil && set.Status.ObservedGeneration != set.Generation {
-		err = fmt.Errorf("observed generation %d of %d", set.Status.ObservedGeneration, set.Generation)
-	}
-	return err
-}
-
-// awaitObserved waits until a leader has seen the SidecarSet as it is.
-func awaitObserved(t *testing.T, sidecarSet string) {
-	t.Helper()
-	stand.Eventually(t, "a status of SidecarSet "+sidecarSet, func(ctx context.Context) error { return observed(ctx, sidecarSet) })
-}
-
 // each calls do for every item, so many at the same time.
 func each[T any](items []T, parallel int, do func(T) error) error {
 	var workers sync.WaitGroup
@@ -156,30 +129,6 @@ func each[T any](items []T, parallel int, do func(T) error) error {
 	}
 	workers.Wait()
 	return errors.Join(errs...)
-}
-
-// isReady says why the next Pod that the SidecarSet, as it is now, selects may
-// not be injected; nil if it will be.
-func isReady(set *appsv1beta1.SidecarSet) error {
-	condition := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
-	if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration != set.Generation {
-		return fmt.Errorf("condition Ready of SidecarSet %s, generation %d: %+v", set.Name, set.Generation, condition)
-	}
-	return nil
-}
-
-// awaitReady waits until the next Pods of the SidecarSets will be injected.
-func awaitReady(t *testing.T, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		stand.Eventually(t, "a SidecarSet that is ready", func(ctx context.Context) error {
-			set, err := getSet(ctx, name)
-			if err != nil {
-				return err
-			}
-			return isReady(set)
-		})
-	}
 }
 
 // settled says which entry has replicas look Pods up live; nil if none does.

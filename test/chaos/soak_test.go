@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // sample is what a replica says about itself.
@@ -33,7 +34,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 	}
 	replicas := startReplicas(t, 2, steadyLeases...)
 	token := metricsToken(t)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, "soak")
 	awaitInjection(t, replicas, namespace, "soak", 1)
 
@@ -131,7 +132,7 @@ func metricsToken(t *testing.T) string {
 	if _, err := clients[0].RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(kubectl(t, "", "-n", account.Namespace, "create", "token", account.Name, "--duration=24h"))
+	return strings.TrimSpace(testkit.Kubectl(t, cluster, "", "-n", account.Namespace, "create", "token", account.Name, "--duration=24h"))
 }
 
 // measure reads a replica's metrics.

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/stranger"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // A stranger on the network does all that a Pod of the cluster can do to the
@@ -30,17 +29,17 @@ import (
 func TestStrangerOnTheNetwork(t *testing.T) {
 	stand.NeedNamespace(t)
 	f := startReplicas(t, 2, steadyLeases...)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	const name = "visited"
 	createSets(t, []*unstructured.Unstructured{newSet(name, namespace, podLabels(name))}) // with the default timeout
-	awaitReady(t, name)
+	testkit.AwaitReady(t, api, name)
 	awaitInjected(t, namespace, name, 3)
 
 	span := scaled(4*time.Second, 30*time.Second)
 	for _, attack := range attacks(t, f) {
 		t.Run(attack.name, func(t *testing.T) {
 			for _, replica := range f.replicas {
-				forgetPeak(t, replica)
+				replica.ForgetPeak(t)
 			}
 			ctx, stop := context.WithTimeout(t.Context(), span)
 			defer stop()
@@ -58,7 +57,7 @@ func TestStrangerOnTheNetwork(t *testing.T) {
 			attackers.Wait()
 			peak := 0
 			for _, replica := range f.replicas {
-				peak = max(peak, memoryOf(t, replica, "VmHWM"))
+				peak = max(peak, replica.Memory(t, "VmHWM"))
 			}
 			report(t, "pods=%d refused=%d uninjected=%d conversions=%s unready=%d peak=%dMiB", figures.Created+figures.Failed, figures.Failed, figures.Uninjected, conversions, unready, peak>>20)
 			if figures.Failed > 0 || figures.Uninjected > 0 || figures.Created == 0 {
@@ -174,32 +173,4 @@ func convertMeanwhile(ctx context.Context, f *fleet, name string) (conversions o
 		}
 	}
 	return conversions, unready
-}
-
-// forgetPeak lets the peak of a replica's memory begin anew.
-func forgetPeak(t *testing.T, replica *deploy.Replica) {
-	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", replica.Pid()), []byte("5"), 0); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// memoryOf returns a figure of the replica's memory, in bytes.
-func memoryOf(t *testing.T, replica *deploy.Replica, figure string) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", replica.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, found := strings.CutPrefix(line, figure+":"); found {
-			kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kilobytes << 10
-		}
-	}
-	t.Fatalf("/proc has no %s", figure)
-	return 0
 }

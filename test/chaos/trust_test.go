@@ -18,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // quickCAs are the flags with which a CA is rotated within seconds, and lives for
@@ -71,7 +72,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 	flags := []string{"--cert-ca-lifetime=24h", "--cert-leaf-lifetime=6h", "--cert-settle=500ms", "--cert-poll=250ms"}
 	controllers := startControllers(t, 1, append(flags, fastLeases...)...)
 	webhooks := startReplicas(t, 2, append(flags, "--role=webhook")...)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, "spoiled")
 	awaitInjection(t, webhooks, namespace, "spoiled", 5)
 	copyPodConfiguration(t)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // previousOperator is the variable with the path of an operator of an earlier
@@ -39,9 +40,9 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	old[1].Store(true)
 	f := startReplicas(t, 2, steadyLeases...)
 	leader := f.awaitLeader(t)
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	applySidecarSet(t, namespace, "versions")
-	awaitReady(t, "versions")
+	testkit.AwaitReady(t, api, "versions")
 	awaitInjected(t, namespace, "versions", 3)
 
 	v := &versions{namespace: namespace}
@@ -115,7 +116,7 @@ func (v *versions) check(t *testing.T, name string) {
 		default:
 			missed++
 		}
-		awaitReady(t, app)
+		testkit.AwaitReady(t, api, app)
 		for _, client := range clients {
 			if pod, err := client.CoreV1().Pods(v.namespace).Create(t.Context(), NewPod(podLabels(app)), metav1.CreateOptions{}); err != nil || !Injected(pod, []string{app}) {
 				t.Errorf("%s: %s is ready, and a Pod is created without it: %v", name, app, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 const sidecarSet = `
@@ -58,11 +59,12 @@ func awaitCounters(t *testing.T, name string, matched, updated, ready, uninjecte
 	})
 }
 
-// awaitReady waits until new Pods of the namespace are injected; its SidecarSet
-// has the same name.
-func awaitReady(t *testing.T, namespace string) {
+// selectedNamespace makes a namespace that its sidecarSet selects.
+func selectedNamespace(t *testing.T) string {
 	t.Helper()
-	kubectl(t, "", "wait", "--for=condition=Ready", "sidecarset/"+namespace, "--timeout=60s")
+	namespace := testkit.Namespace(t, api, nil)
+	testkit.Kubectl(t, cluster, "", "label", "namespace", namespace, "for="+namespace)
+	return namespace
 }
 
 func TestTheReadmesCommandIsACompleteInstall(t *testing.T) {
@@ -72,13 +74,13 @@ func TestTheReadmesCommandIsACompleteInstall(t *testing.T) {
 }
 
 func TestADeploymentsPodsAreInjected(t *testing.T) {
-	namespace := newNamespace(t, "for=testadeploymentspodsareinjected")
+	namespace := selectedNamespace(t)
 	apply(t, namespace, sidecarSet)
-	awaitReady(t, namespace)
+	testkit.AwaitReady(t, api, namespace)
 	apply(t, namespace, newDeployment("labelled", 5, "yes")+"---"+newDeployment("plain", 1, "no"))
 	awaitCounters(t, namespace, 5, 5, 5, 0)
 
-	lines := strings.Split(kubectl(t, "", "get", "sidecarset", namespace), "\n")
+	lines := strings.Split(testkit.Kubectl(t, cluster, "", "get", "sidecarset", namespace), "\n")
 	if got, want := strings.Join(strings.Fields(lines[0]), " "), "NAME MATCHED UPDATED READY IN-FORCE AGE"; got != want {
 		t.Errorf("columns are %q, want %q", got, want)
 	}
@@ -86,7 +88,7 @@ func TestADeploymentsPodsAreInjected(t *testing.T) {
 		t.Errorf("row is %q, want %q", got, want)
 	}
 	for app, want := range map[string]string{"labelled": "proxy/app log-agent", "plain": "/app"} {
-		got := kubectl(t, "", "-n", namespace, "get", "pods", "-l", "app="+app, "-o",
+		got := testkit.Kubectl(t, cluster, "", "-n", namespace, "get", "pods", "-l", "app="+app, "-o",
 			"jsonpath={.items[0].spec.initContainers[*].name}/{.items[0].spec.containers[*].name}")
 		if got != want {
 			t.Errorf("a Pod of %s has the containers %q, want %q", app, got, want)
@@ -97,22 +99,22 @@ func TestADeploymentsPodsAreInjected(t *testing.T) {
 // Two hundred Pods through everything that moves a counter, with the operator
 // restarted on the way: the counters end where they have to.
 func TestStatusFollowsPodsThroughARestart(t *testing.T) {
-	namespace := newNamespace(t, "for=teststatusfollowspodsthrougharestart")
+	namespace := selectedNamespace(t)
 	apply(t, namespace, sidecarSet)
-	awaitReady(t, namespace)
+	testkit.AwaitReady(t, api, namespace)
 	apply(t, namespace, newDeployment("many", 200, "yes"))
 	awaitCounters(t, namespace, 200, 200, 200, 0)
 
-	pods := strings.Fields(kubectl(t, "", "-n", namespace, "get", "pods", "-o", "name"))
+	pods := strings.Fields(testkit.Kubectl(t, cluster, "", "-n", namespace, "get", "pods", "-o", "name"))
 	if len(pods) != 200 {
 		t.Fatalf("there are %d Pods", len(pods))
 	}
-	in := func(args ...string) { kubectl(t, "", append([]string{"-n", namespace}, args...)...) }
+	in := func(args ...string) { testkit.Kubectl(t, cluster, "", append([]string{"-n", namespace}, args...)...) }
 
 	in(append(append([]string{"label", "--overwrite"}, pods[:20]...), "sidecars=no")...)
 	awaitCounters(t, namespace, 180, 180, 180, 0)
 
-	kubectl(t, "", "label", "--overwrite", "namespace", namespace, "for=nobody")
+	testkit.Kubectl(t, cluster, "", "label", "--overwrite", "namespace", namespace, "for=nobody")
 	awaitCounters(t, namespace, 0, 0, 0, 0)
 
 	// While nobody watches: Pods go, and the Namespace comes back.
@@ -135,13 +137,13 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 		}
 		replicas[i] = started
 	}
-	kubectl(t, "", "label", "--overwrite", "namespace", namespace, "for="+namespace)
-	awaitReady(t, namespace)
+	testkit.Kubectl(t, cluster, "", "label", "--overwrite", "namespace", namespace, "for="+namespace)
+	testkit.AwaitReady(t, api, namespace)
 	in("scale", "deployment", "many", "--replicas=50")
 	awaitCounters(t, namespace, 50, 50, 50, 0)
 
 	// Old Pods are counted as what they are after the SidecarSet changed.
-	kubectl(t, "", "patch", "sidecarset", namespace, "--type=json", "-p", `[{"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/log-agent:v2"}]`)
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", namespace, "--type=json", "-p", `[{"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/log-agent:v2"}]`)
 	awaitCounters(t, namespace, 50, 0, 50, 0)
 
 	in("delete", "deployment", "many")
@@ -151,9 +153,9 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 // Stopping one replica of two, gracefully, fails no creation of a Pod.
 func TestAReplicaMayStopAtAnyTime(t *testing.T) {
 	operator.NeedReplicas(t)
-	namespace := newNamespace(t, "for=testareplicamaystopatanytime")
+	namespace := selectedNamespace(t)
 	apply(t, namespace, sidecarSet)
-	awaitReady(t, namespace)
+	testkit.AwaitReady(t, api, namespace)
 
 	stopped := make(chan error, 1)
 	go func() { stopped <- replicas[1].Stop(t.Context()) }()
@@ -187,9 +189,9 @@ func TestAReplicaMayStopAtAnyTime(t *testing.T) {
 // is created is none of its business, least of all the operator's own Pods, or it
 // could never come back.
 func TestWithoutReplicasOnlySelectedPodsAreRefused(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := testkit.Namespace(t, api, nil)
 	apply(t, namespace, strings.Replace(sidecarSet, "  namespaceSelector: {matchLabels: {for: NS}}\n", "", 1))
-	awaitReady(t, namespace)
+	testkit.AwaitReady(t, api, namespace)
 	for _, replica := range replicas {
 		replica.Kill()
 	}

@@ -13,15 +13,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 var (
 	cluster  *stand.Cluster
 	operator *deploy.Operator
 	replicas []*deploy.Replica
+	api      client.Client
 	// installed is what the complete install left behind before it was trimmed
 	// to what the stand can run.
 	installed string
@@ -49,6 +52,9 @@ func begin(ctx context.Context) error {
 		return err
 	}
 	if _, err := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "delete", "deployment,poddisruptionbudget", "--all"); err != nil {
+		return err
+	}
+	if api, err = testkit.NewClient(cluster); err != nil {
 		return err
 	}
 	if operator, err = deploy.Install(ctx, cluster); err != nil {
@@ -93,37 +99,11 @@ func joinNodes(ctx context.Context, count int) error {
 	return nil
 }
 
-// kubectl runs kubectl and fails the test if it fails.
-func kubectl(t *testing.T, stdin string, args ...string) string {
-	t.Helper()
-	out, err := cluster.Kubectl(t.Context(), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// newNamespace makes a namespace of the test's own and deletes it afterwards.
-func newNamespace(t *testing.T, labels ...string) string {
-	t.Helper()
-	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
-	kubectl(t, "", "create", "namespace", name)
-	if len(labels) > 0 {
-		kubectl(t, "", append([]string{"label", "namespace", name}, labels...)...)
-	}
-	t.Cleanup(func() {
-		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "namespace", name, "--wait=false"); err != nil {
-			t.Error(err)
-		}
-	})
-	return name
-}
-
 // apply applies manifests in which NS stands for the namespace, and deletes the
 // SidecarSet of that name afterwards.
 func apply(t *testing.T, namespace, manifests string) {
 	t.Helper()
-	kubectl(t, strings.ReplaceAll(manifests, "NS", namespace), "apply", "-f", "-")
+	testkit.Kubectl(t, cluster, strings.ReplaceAll(manifests, "NS", namespace), "apply", "-f", "-")
 	t.Cleanup(func() {
 		if _, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "sidecarset", namespace, "--ignore-not-found"); err != nil {
 			t.Error(err)

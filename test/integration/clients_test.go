@@ -19,6 +19,7 @@ import (
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // apiServerIdentity is by what API servers show who they are to webhooks.
@@ -99,7 +100,7 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 		if err := operator.RemoveEndpoint(ctx, replica); err != nil {
 			t.Error(err)
 		}
-		if err := untilCalled(ctx); err != nil {
+		if err := testkit.UntilCalled(ctx, api); err != nil {
 			t.Error(err)
 		}
 	})
@@ -111,10 +112,10 @@ func TestOnlyAPIServersAreAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := untilCalled(t.Context()); err != nil {
+	if err := testkit.UntilCalled(t.Context(), api); err != nil {
 		t.Fatal(err)
 	}
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, "selector: {matchLabels: {app: known}}\ncontainers: [{name: side, image: \"example.com/side:v1\"}]")
 	awaitInjected(t, set, namespace, "app=known")
 	if _, err := cluster.Kubectl(t.Context(), "", "get", "sidecarsets.v1alpha1.apps.kruise.io", set.GetName()); err != nil {

@@ -5,19 +5,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // What kubectl shows of a SidecarSet, by either version.
 func TestColumns(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	late := pod(namespace, "late", "app=columns")
 	create(t, late)
 	set := createSidecarSet(t, namespace, "selector: {matchLabels: {app: columns}}\nupdateStrategy: {type: NotUpdate}\n"+inNamespace+"containers: [{name: columns, image: \"example.com/side:v1\"}]\n")
-	awaitCounters(t, set, counters{Uninjected: 1})
-	status, err := statusOf(t.Context(), set.GetName())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
+	status := testkit.AwaitObserved(t, api, set.GetName()).Status
 	for _, resource := range []string{"sidecarsets.v1beta1.apps.kruise.io", "sidecarsets.v1alpha1.apps.kruise.io"} {
 		for args, want := range map[string][2]string{
 			"":        {"NAME MATCHED UPDATED READY IN-FORCE AGE", set.GetName() + " 0 0 0 True AGE"},

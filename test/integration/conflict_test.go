@@ -5,13 +5,15 @@ import (
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // A tenant who has taken a container's name in his own namespace cannot keep a
 // SidecarSet for all namespaces from being applied. Pods that both select are
 // refused, and say why.
 func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
-	tenants, elsewhere := newNamespace(t, nil), newNamespace(t, nil)
+	tenants, elsewhere := testkit.Namespace(t, api, nil), testkit.Namespace(t, api, nil)
 	app := "app=" + tenants // this test's own Pods
 	spec := strings.ReplaceAll(requesterSpec, "app: web", "app: NS")
 	squat := createSidecarSet(t, tenants, spec+inNamespace)
@@ -28,8 +30,8 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 			t.Errorf("the author was told %q, want %q", told, part)
 		}
 	}
-	awaitObserved(t, mesh)
-	awaitReady(t, mesh)
+	testkit.AwaitObserved(t, api, mesh.GetName())
+	testkit.AwaitReady(t, api, mesh.GetName())
 
 	err := api.Create(t.Context(), pod(tenants, "both", app), client.DryRunAll)
 	if err == nil || !strings.Contains(err.Error(), squat.GetName()) || !strings.Contains(err.Error(), mesh.GetName()) || !strings.Contains(err.Error(), "side") {
@@ -37,14 +39,14 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 	}
 	free := pod(elsewhere, "free", app)
 	if err := api.Create(t.Context(), free, client.DryRunAll); err != nil || len(free.Spec.Containers) != 2 {
-		t.Errorf("a Pod that the wider one alone selects: %v, containers %v", err, containerNames(free.Spec.Containers))
+		t.Errorf("a Pod that the wider one alone selects: %v, containers %v", err, testkit.ContainerNames(free.Spec.Containers))
 	}
 }
 
 // One that is applied directly after another one was deleted is not refused for
 // the sake of it, whichever replica is asked.
 func TestADeletedSidecarSetRefusesNoNewOne(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	spec := "selector: {matchLabels: {app: gone}}\n" + inNamespace + "containers: [{name: side, image: \"example.com/side:v1\"}]\n"
 	for range 60 {
 		set := newSidecarSet(t, namespace, spec)

@@ -21,6 +21,7 @@ import (
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // onlyHere is a spec that selects app=<app> in the test's namespace.
@@ -83,7 +84,7 @@ func podCalls(t *testing.T) int {
 // The SidecarSet is admitted only when every API server calls us for what it
 // selects, so nobody has to wait between the two.
 func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	for i := range 10 {
 		app := fmt.Sprintf("behind-%d", i)
 		set := newSidecarSet(t, namespace, onlyHere(app))
@@ -91,7 +92,7 @@ func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
 		create(t, set)
 		t.Cleanup(func() { deleteSidecarSet(t, set) })
 		create(t, p)
-		if diff := cmp.Diff([]string{"side-" + app, "app"}, containerNames(p.Spec.Containers)); diff != "" {
+		if diff := cmp.Diff([]string{"side-" + app, "app"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 			t.Errorf("containers of Pod %d (-want +got):\n%s", i, diff)
 		}
 	}
@@ -100,7 +101,7 @@ func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
 // The entry for its selectors is in force long since, on the path that answers
 // from a snapshot which may not know the second one.
 func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	createSidecarSet(t, namespace, onlyHere("web"))
 	awaitPath(t, namespace, "web", propagation.PathPods)
 	for i := range 5 {
@@ -110,7 +111,7 @@ func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
 		create(t, second)
 		t.Cleanup(func() { deleteSidecarSet(t, second) })
 		create(t, p)
-		if got := containerNames(p.Spec.Containers); !slices.Contains(got, name) || !slices.Contains(got, "side-web") {
+		if got := testkit.ContainerNames(p.Spec.Containers); !slices.Contains(got, name) || !slices.Contains(got, "side-web") {
 			t.Errorf("the containers are %q, want side-web and %s among them", got, name)
 		}
 	}
@@ -142,9 +143,9 @@ func pathOf(w admissionregistrationv1.MutatingWebhook) string {
 }
 
 func TestUnselectedPodsNeverReachTheWebhook(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	createSidecarSet(t, namespace, onlyHere("web"))
-	elsewhere := newNamespace(t, nil)
+	elsewhere := testkit.Namespace(t, api, nil)
 	before := podCalls(t)
 	for i := range 25 {
 		create(t, pod(namespace, fmt.Sprintf("other-%d", i), "app=other"))
@@ -162,7 +163,7 @@ func TestUnselectedPodsNeverReachTheWebhook(t *testing.T) {
 // Three entries select the Pod. Each of its SidecarSets comes with the first
 // call; the other two find it done.
 func TestAPodThatSeveralEntriesSelectIsInjectedByTheFirst(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	for _, key := range []string{"a", "b", "c"} {
 		createSidecarSet(t, namespace, strings.Replace(onlyHere(key), "{app: "+key+"}", "{"+key+": \"yes\"}", 1))
 	}
@@ -170,7 +171,7 @@ func TestAPodThatSeveralEntriesSelectIsInjectedByTheFirst(t *testing.T) {
 	p := pod(namespace, "", "a=yes", "b=yes", "c=yes")
 	p.GenerateName = "p-"
 	create(t, p)
-	got := containerNames(p.Spec.Containers)
+	got := testkit.ContainerNames(p.Spec.Containers)
 	slices.Sort(got)
 	if diff := cmp.Diff([]string{"app", "side-a", "side-b", "side-c"}, got); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
@@ -182,7 +183,7 @@ func TestAPodThatSeveralEntriesSelectIsInjectedByTheFirst(t *testing.T) {
 
 // Whoever deletes or edits an entry is answered by the leader.
 func TestEntriesAreRestored(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
 	awaitPath(t, namespace, "web", propagation.PathPods)
 	entry := mustEntries(t, namespace)["web"]
@@ -245,14 +246,14 @@ func TestEntriesAreRestored(t *testing.T) {
 			stand.Eventually(t, "the entry", restored)
 		})
 	}
-	awaitReady(t, set)
+	testkit.AwaitReady(t, api, set.GetName())
 	create(t, pod(namespace, "after", "app=web"))
 }
 
 // Entries of SidecarSets that are gone go too, but not before every SidecarSet
 // that may have been admitted meanwhile is known.
 func TestTheEntryGoesAfterItsLastSidecarSet(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	first, second := createSidecarSet(t, namespace, onlyHere("web")), createSidecarSet(t, namespace, strings.Replace(onlyHere("web"), "side-web", "side-2", 1))
 	deleteSidecarSet(t, first)
 	create(t, pod(namespace, "between", "app=web"))
@@ -270,12 +271,12 @@ func TestTheEntryGoesAfterItsLastSidecarSet(t *testing.T) {
 }
 
 func TestAnnotationsChooseWhatHappensWithoutAnAnswer(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := newSidecarSet(t, namespace, onlyHere("web"))
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore", appsv1beta1.AnnotationTimeoutSeconds: "7"})
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	awaitReady(t, set)
+	testkit.AwaitReady(t, api, set.GetName())
 	entry := mustEntries(t, namespace)["web"]
 	if *entry.FailurePolicy != admissionregistrationv1.Ignore || *entry.TimeoutSeconds != 7 {
 		t.Errorf("policy %s, %d s", *entry.FailurePolicy, *entry.TimeoutSeconds)
@@ -292,7 +293,7 @@ func TestAnnotationsChooseWhatHappensWithoutAnAnswer(t *testing.T) {
 // A dry run changes nothing, and neither does a change that is no concern of new
 // Pods.
 func TestADryRunWritesNoEntry(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := newSidecarSet(t, namespace, onlyHere("dry"))
 	if err := api.Create(t.Context(), set, client.DryRunAll); err != nil {
 		t.Fatal(err)
@@ -308,7 +309,7 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Static)
 	i.start(t, 20)
-	i.awaitCalls(t)
+	testkit.AwaitCalled(t, i.api)
 	set := newSidecarSet(t, "default", onlyHere("web"))
 	set.SetGenerateName("")
 	set.SetName("web")
@@ -322,7 +323,7 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	if err := i.api.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"side-web", "app"}, containerNames(p.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"side-web", "app"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 	found, err := podEntries(t.Context(), i.api, "default")
@@ -366,7 +367,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			i := newInstallation(t, stand.Options{}, deploy.Default)
 			i.start(t, 20)
-			i.awaitCalls(t)
+			testkit.AwaitCalled(t, i.api)
 			set := newSidecarSet(t, "default", onlyHere("web"))
 			set.SetGenerateName("web-")
 			if err := i.api.Create(t.Context(), set); err != nil {
@@ -392,7 +393,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 // Entries that are as they should be are not written again: what a write changes
 // is an entry. Those of other tests may change at any time.
 func TestEntriesAreLeftInPeace(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
 	awaitPath(t, namespace, "web", propagation.PathPods)
 	for n := range int32(3) {
@@ -406,7 +407,7 @@ func TestEntriesAreLeftInPeace(t *testing.T) {
 			t.Fatal(err)
 		}
 		create(t, pod(namespace, fmt.Sprintf("p-%d", n), "app=web"))
-		awaitCounters(t, set, counters{Matched: n + 1, Updated: n + 1})
+		testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: n + 1, Updated: n + 1})
 		for name, now := range configurations(t) {
 			if was := before[name]; was.version != now.version && slices.Equal(was.entries, now.entries) {
 				t.Errorf("%s was written, and no entry is another one: %v", name, now.entries)

@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // T35: OpenKruise passes by every namespace with a label control-plane, whatever
 // its value. Here only the namespaces that are named are excluded.
 func TestNamespacesLabelledControlPlaneAreInjected(t *testing.T) {
-	namespace := newNamespace(t, map[string]string{"control-plane": "somebody"})
+	namespace := testkit.Namespace(t, api, map[string]string{"control-plane": "somebody"})
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: labelled}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -18,7 +20,7 @@ containers: [{name: side, image: "example.com/side:v1"}]
 	awaitInjected(t, set, namespace, "app=labelled")
 	p := pod(namespace, "p", "app=labelled")
 	create(t, p)
-	if diff := cmp.Diff([]string{"side", "app"}, containerNames(p.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"side", "app"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 }

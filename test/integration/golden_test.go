@@ -20,6 +20,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // notStored are the golden cases whose SidecarSets our validation refuses, with
@@ -136,10 +137,9 @@ func (g *goldenCase) createSidecarSets(t *testing.T) bool {
 			return false
 		}
 		t.Cleanup(func() { deleteSidecarSet(t, set) })
-		awaitObserved(t, set)
-		status, err := statusOf(t.Context(), set.GetName())
-		if err != nil || status.LatestRevision == "" {
-			t.Fatalf("latest revision %q, %v", status.LatestRevision, err)
+		status := testkit.AwaitObserved(t, api, set.GetName()).Status
+		if status.LatestRevision == "" {
+			t.Fatalf("SidecarSet %s has no latest revision", set.GetName())
 		}
 		if given != "" {
 			given = recordOf(given)

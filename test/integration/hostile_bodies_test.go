@@ -32,9 +32,9 @@ func TestHostileBodies(t *testing.T) {
 	client, other := trustingFrom(t, replica, stranger.Address(0)), trusting(t, replica)
 	for _, b := range stranger.Bodies() {
 		t.Run(b.Name, func(t *testing.T) {
-			forgetPeak(t, replica)
+			replica.ForgetPeak(t)
 			statuses := sendFor(t, 2*time.Second, client, b, func() { answersInTime(t, other) })
-			peak := memoryOf(t, replica, "VmHWM")
+			peak := replica.Memory(t, "VmHWM")
 			t.Logf("%d bytes: answers by status %v, resident at most %d MiB", len(b.Body), statuses, peak>>20)
 			if peak > halfOfLimit {
 				t.Errorf("%d MiB were resident", peak>>20)
@@ -120,7 +120,7 @@ func TestUnfinishedHeaders(t *testing.T) {
 		"webhook": replica.Webhook, "metrics": strings.TrimPrefix(replica.Metrics, "https://"), "probes": strings.TrimPrefix(replica.Probes, "http://"),
 	} {
 		t.Run(port, func(t *testing.T) {
-			forgetPeak(t, replica)
+			replica.ForgetPeak(t)
 			var wg sync.WaitGroup
 			for i := range 1000 {
 				wg.Go(func() {
@@ -136,7 +136,7 @@ func TestUnfinishedHeaders(t *testing.T) {
 				t.Errorf("readiness meanwhile: %v", err)
 			}
 			wg.Wait()
-			peak := memoryOf(t, replica, "VmHWM")
+			peak := replica.Memory(t, "VmHWM")
 			t.Logf("resident at most %d MiB", peak>>20)
 			if peak > halfOfLimit {
 				t.Errorf("%d MiB were resident", peak>>20)
@@ -154,7 +154,7 @@ func TestBusyConnections(t *testing.T) {
 	for protocol, args := range map[string][]string{"http/1.1": nil, "h2": {"--pod-webhook-url=https://127.0.0.1:9443"}} {
 		t.Run(protocol, func(t *testing.T) {
 			replica := startSpare(t, args...)
-			forgetPeak(t, replica)
+			replica.ForgetPeak(t)
 			secure := trusting(t, replica).Transport.(*http.Transport).TLSClientConfig.Clone()
 			secure.NextProtos = []string{protocol}
 			ctx, stop := context.WithCancel(t.Context())
@@ -187,7 +187,7 @@ func TestBusyConnections(t *testing.T) {
 			if protocol == "h2" && !slices.Contains(protocols, "h2") {
 				t.Errorf("spoke %q", protocols)
 			}
-			peak := memoryOf(t, replica, "VmHWM")
+			peak := replica.Memory(t, "VmHWM")
 			t.Logf("spoke %q, resident at most %d MiB", protocols, peak>>20)
 			if peak > halfOfLimit {
 				t.Errorf("%d MiB were resident", peak>>20)

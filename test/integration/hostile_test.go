@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,26 +111,17 @@ func TestHostileInput(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)
 	config := trusting(t, replica).Transport.(*http.Transport).TLSClientConfig
-	t.Logf("resident before: %d MiB", memoryOf(t, replica, "VmRSS")>>20)
+	t.Logf("resident before: %d MiB", replica.Memory(t, "VmRSS")>>20)
 	for _, a := range attacks() {
 		t.Run(a.name, func(t *testing.T) {
-			forgetPeak(t, replica)
+			replica.ForgetPeak(t)
 			a.run(t, replica, config)
-			if peak := memoryOf(t, replica, "VmHWM"); peak > maxMemory {
+			if peak := replica.Memory(t, "VmHWM"); peak > maxMemory {
 				t.Errorf("%d MiB were resident", peak>>20)
 			}
-			t.Logf("resident at most: %d MiB, after that: %d MiB", memoryOf(t, replica, "VmHWM")>>20, memoryOf(t, replica, "VmRSS")>>20)
+			t.Logf("resident at most: %d MiB, after that: %d MiB", replica.Memory(t, "VmHWM")>>20, replica.Memory(t, "VmRSS")>>20)
 			answersWell(t, replica)
 		})
-	}
-}
-
-// forgetPeak lets the peak of the replica's memory begin anew, for the attacks to
-// be told apart.
-func forgetPeak(t *testing.T, replica *deploy.Replica) {
-	t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", replica.Pid()), []byte("5"), 0); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -229,24 +219,4 @@ func answersWell(t *testing.T, replica *deploy.Replica) {
 			t.Errorf("%s: a good request got %d %s %v", path, response.StatusCode, answer, err)
 		}
 	}
-}
-
-// memoryOf returns a figure of the replica's memory, in bytes.
-func memoryOf(t *testing.T, replica *deploy.Replica, figure string) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", replica.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, found := strings.CutPrefix(line, figure+":"); found {
-			kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kilobytes << 10
-		}
-	}
-	t.Fatalf("/proc has no %s", figure)
-	return 0
 }

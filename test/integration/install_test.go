@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // The command of the README, and that for the hardened layout, on a server that
@@ -130,7 +131,7 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 // follows what is applied.
 func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
 	operator.NeedReplicas(t)
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	const grace = 6 * time.Second
 	replica := startSpare(t, "--drain-grace="+grace.String())
 	if err := replica.Signal(syscall.SIGTERM); err != nil {
@@ -162,7 +163,7 @@ func ended(replica *deploy.Replica) error {
 // endpoint is withdrawn are answered all the same.
 func TestALostLeaseFailsNoCall(t *testing.T) {
 	operator.NeedReplicas(t)
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	createSidecarSet(t, namespace, onlyHere("web"))
 	i := leader(t)
 	stop, failures := make(chan struct{}), make(chan error, 1)

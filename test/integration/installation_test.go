@@ -1,13 +1,13 @@
 package integration
 
 import (
-	"context"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // installation is an operator on a control plane of the test's own.
@@ -31,7 +31,7 @@ func newInstallation(t *testing.T, options stand.Options, layout deploy.Layout) 
 		}
 	})
 	i := &installation{cluster: c}
-	if i.api, err = client.New(c.Config(), client.Options{Scheme: api.Scheme()}); err != nil {
+	if i.api, err = testkit.NewClient(c); err != nil {
 		t.Fatal(err)
 	}
 	if i.Operator, err = deploy.InstallLayout(t.Context(), c, layout); err != nil {
@@ -55,12 +55,4 @@ func (i *installation) start(t *testing.T, number int, args ...string) *deploy.R
 		}
 	})
 	return replica
-}
-
-// awaitCalls waits until the API server reaches the webhooks.
-func (i *installation) awaitCalls(t *testing.T) {
-	t.Helper()
-	stand.Eventually(t, "webhooks that are reached", func(ctx context.Context) error {
-		return i.api.Create(ctx, probe(), client.DryRunAll)
-	})
 }

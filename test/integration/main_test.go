@@ -5,24 +5,21 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 var (
@@ -71,15 +68,8 @@ func TestMain(m *testing.M) {
 
 // begin installs the operator and waits until its webhooks are reached.
 func begin(ctx context.Context) error {
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return err
-	}
-	if err := appsv1beta1.AddToScheme(scheme); err != nil {
-		return err
-	}
 	var err error
-	if api, err = client.New(cluster.Config(), client.Options{Scheme: scheme}); err != nil {
+	if api, err = testkit.NewClient(cluster); err != nil {
 		return err
 	}
 	if operator, err = deploy.Install(ctx, cluster); err != nil {
@@ -91,45 +81,7 @@ func begin(ctx context.Context) error {
 	if replicas, err = operator.StartReplicas(ctx); err != nil {
 		return err
 	}
-	// The API server follows its EndpointSlices with a short delay.
-	return untilCalled(ctx)
-}
-
-// untilCalled waits until the API server reaches the webhooks.
-func untilCalled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
-	defer cancel()
-	var last error
-	for {
-		err := api.Create(ctx, probe(), client.DryRunAll)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return errors.Join(err, last)
-		}
-		last = err
-	}
-}
-
-// probe is a SidecarSet that nobody stores.
-func probe() *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": appsv1beta1.GroupVersion.String(), "kind": appsv1beta1.Kind.Kind,
-		"metadata": map[string]any{"name": "probe"},
-		"spec": map[string]any{
-			"selector":   map[string]any{"matchLabels": map[string]any{"app": "probe"}},
-			"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v1"}},
-		},
-	}}
-}
-
-// newNamespace makes a namespace of the test's own, with labels if given.
-func newNamespace(t *testing.T, labels map[string]string) string {
-	t.Helper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}}
-	create(t, namespace)
-	return namespace.Name
+	return testkit.UntilCalled(ctx, api)
 }
 
 func create(t *testing.T, object client.Object) {
@@ -156,9 +108,9 @@ func createSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstru
 	set := newSidecarSet(t, namespace, spec)
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	awaitObserved(t, set)
+	testkit.AwaitObserved(t, api, set.GetName())
 	if paused, _, _ := unstructured.NestedBool(set.Object, "spec", "injectionStrategy", "paused"); !paused {
-		awaitReady(t, set)
+		testkit.AwaitReady(t, api, set.GetName())
 	}
 	return set
 }
@@ -180,37 +132,6 @@ func deleteSidecarSet(t *testing.T, set *unstructured.Unstructured) {
 	}
 }
 
-// awaitObserved waits until the leader has seen the object as it is now.
-func awaitObserved(t *testing.T, set *unstructured.Unstructured) {
-	t.Helper()
-	stand.Eventually(t, "the status of SidecarSet "+set.GetName(), func(ctx context.Context) error {
-		status, err := statusOf(ctx, set.GetName())
-		if err != nil {
-			return err
-		}
-		if status.ObservedGeneration < set.GetGeneration() {
-			return fmt.Errorf("observed generation %d of %d", status.ObservedGeneration, set.GetGeneration())
-		}
-		return nil
-	})
-}
-
-// awaitReady waits until new Pods are injected.
-func awaitReady(t *testing.T, set *unstructured.Unstructured) {
-	t.Helper()
-	stand.Eventually(t, "the condition Ready of SidecarSet "+set.GetName(), func(ctx context.Context) error {
-		status, err := statusOf(ctx, set.GetName())
-		if err != nil {
-			return err
-		}
-		ready := meta.FindStatusCondition(status.Conditions, appsv1beta1.ConditionReady)
-		if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration < set.GetGeneration() {
-			return fmt.Errorf("the condition is %+v", ready)
-		}
-		return nil
-	})
-}
-
 // awaitInjected waits until every replica would inject the SidecarSet into a Pod
 // of the namespace with the labels, given as key=value.
 func awaitInjected(t *testing.T, set *unstructured.Unstructured, namespace string, labels ...string) {
@@ -220,12 +141,6 @@ func awaitInjected(t *testing.T, set *unstructured.Unstructured, namespace strin
 			return replica.Injects(ctx, set.GetName(), namespace, pod(namespace, "", labels...).Labels)
 		})
 	}
-}
-
-func statusOf(ctx context.Context, name string) (appsv1beta1.SidecarSetStatus, error) {
-	set := &appsv1beta1.SidecarSet{}
-	err := api.Get(ctx, client.ObjectKey{Name: name}, set)
-	return set.Status, err
 }
 
 // pod returns a Pod with one container, app.
@@ -242,12 +157,4 @@ func pod(namespace, name string, labels ...string) *corev1.Pod {
 		p.Labels[key] = value
 	}
 	return p
-}
-
-func containerNames(containers []corev1.Container) []string {
-	var names []string
-	for _, c := range containers {
-		names = append(names, c.Name)
-	}
-	return names
 }

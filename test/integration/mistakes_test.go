@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // A name that is a mistake is said to be one: by the operator where the schema
 // lets every name pass, by the API server elsewhere.
 func TestNamesThatAreMistakesAreSaidToBe(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	author := newUser(t, cluster, api, "mistaken", namespace+"/system:aggregate-to-edit")
 	for spec, says := range map[string]string{
 		"selector: {matchLabels: {app: web}}\ncontainers: [{name: mistakes, image: \"example.com/side:v1\", volumeMount: []}]\n": "spec.containers[0].volumeMount: is not known to this operator and injected as it is; use volumeMounts if that is meant",

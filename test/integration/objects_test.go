@@ -21,6 +21,7 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // applyObjects brings back the objects for entries that are not there.
@@ -88,7 +89,7 @@ func (i *installation) injects(t *testing.T, app string) {
 	if err := i.api.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	if got := containerNames(p.Spec.Containers); len(got) != 2 {
+	if got := testkit.ContainerNames(p.Spec.Containers); len(got) != 2 {
 		t.Errorf("the containers of a Pod of %s are %q", app, got)
 	}
 }
@@ -99,7 +100,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)
 	i.start(t, 31)
-	i.awaitCalls(t)
+	testkit.AwaitCalled(t, i.api)
 	i.applySet(t, "web")
 	i.applySet(t, "db")
 
@@ -185,7 +186,7 @@ func TestObjectsThatTheOperatorHasMadeAreAdopted(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)
 	first := i.start(t, 32)
-	i.awaitCalls(t)
+	testkit.AwaitCalled(t, i.api)
 	i.applySet(t, "web")
 	if err := first.Stop(t.Context()); err != nil {
 		t.Fatal(err)
@@ -206,7 +207,7 @@ func TestObjectsThatTheOperatorHasMadeAreAdopted(t *testing.T) {
 	}
 	applyObjects(t, i.cluster)
 	i.start(t, 33)
-	i.awaitCalls(t)
+	testkit.AwaitCalled(t, i.api)
 	i.applySet(t, "late")
 	i.injects(t, "late")
 	i.injects(t, "web")

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 const fullSet = `
@@ -30,7 +31,7 @@ imagePullSecrets: [{name: pull}]
 `
 
 func TestInjection(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, fullSet)
 	awaitInjected(t, set, namespace, "app=web")
 
@@ -38,10 +39,10 @@ func TestInjection(t *testing.T) {
 	p.Spec.InitContainers = []corev1.Container{{Name: "m-init", Image: "example.com/m:v1"}}
 	create(t, p)
 
-	if diff := cmp.Diff([]string{"before", "app", "after"}, containerNames(p.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"before", "app", "after"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"native", "m-init", "z-init"}, containerNames(p.Spec.InitContainers)); diff != "" {
+	if diff := cmp.Diff([]string{"native", "m-init", "z-init"}, testkit.ContainerNames(p.Spec.InitContainers)); diff != "" {
 		t.Errorf("init containers (-want +got):\n%s", diff)
 	}
 	var volumes []string
@@ -69,10 +70,10 @@ func TestInjection(t *testing.T) {
 }
 
 func TestWhatIsLeftAlone(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, fullSet)
 	awaitInjected(t, set, namespace, "app=web")
-	elsewhere := newNamespace(t, nil)
+	elsewhere := testkit.Namespace(t, api, nil)
 
 	mirror := pod(namespace, "mirror", "app=web")
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
@@ -87,7 +88,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 	for name, p := range tests {
 		t.Run(name, func(t *testing.T) {
 			create(t, p)
-			if diff := cmp.Diff([]string{"app"}, containerNames(p.Spec.Containers)); diff != "" {
+			if diff := cmp.Diff([]string{"app"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 				t.Errorf("containers (-want +got):\n%s", diff)
 			}
 			if list, ok := p.Annotations[appsv1beta1.AnnotationInjectedList]; ok {
@@ -100,7 +101,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 // What "kubectl get pod -o yaml" shows of a Pod that has ended is applied again:
 // the new Pod runs, so it has its sidecars.
 func TestManifestOfAPodThatHasEndedIsInjected(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, fullSet)
 	awaitInjected(t, set, namespace, "app=web")
 	p := pod(namespace, "again", "app=web")
@@ -110,7 +111,7 @@ func TestManifestOfAPodThatHasEndedIsInjected(t *testing.T) {
 	if p.Status.Phase != corev1.PodPending || p.DeletionTimestamp != nil {
 		t.Errorf("the API server kept phase %s, deletionTimestamp %v", p.Status.Phase, p.DeletionTimestamp)
 	}
-	if names := containerNames(p.Spec.Containers); len(names) < 2 {
+	if names := testkit.ContainerNames(p.Spec.Containers); len(names) < 2 {
 		t.Errorf("containers %q", names)
 	}
 }
@@ -118,7 +119,7 @@ func TestManifestOfAPodThatHasEndedIsInjected(t *testing.T) {
 // Three entries select the Pod, so that there are three calls; each puts the
 // enforced sidecars in anew, and what the API server stores is one result.
 func TestEnforcedSidecarsReplaceWhatAPodClaims(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	const in = "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
 	front := createSidecarSet(t, namespace, in+`
 selector: {matchLabels: {tier: front}}
@@ -134,7 +135,7 @@ updateStrategy: {type: NotUpdate}
 	enforced.SetAnnotations(map[string]string{appsv1beta1.AnnotationEnforce: "true"})
 	create(t, enforced)
 	t.Cleanup(func() { deleteSidecarSet(t, enforced) })
-	awaitReady(t, enforced)
+	testkit.AwaitReady(t, api, enforced.GetName())
 	web := createSidecarSet(t, namespace, in+`
 selector: {matchLabels: {app: web}}
 containers: [{name: a, image: "example.com/a:v1"}]
@@ -162,7 +163,7 @@ containers: [{name: a, image: "example.com/a:v1"}]
 		}
 	}
 	create(t, forged)
-	if names := containerNames(first.Spec.Containers); len(names) != 4 {
+	if names := testkit.ContainerNames(first.Spec.Containers); len(names) != 4 {
 		t.Errorf("containers %q", names)
 	}
 	if diff := cmp.Diff(first.Spec, forged.Spec); diff != "" {
@@ -171,8 +172,8 @@ containers: [{name: a, image: "example.com/a:v1"}]
 }
 
 func TestNamespaceSelectorReadsLabels(t *testing.T) {
-	namespace := newNamespace(t, map[string]string{"team": "a"})
-	other := newNamespace(t, map[string]string{"team": "b"})
+	namespace := testkit.Namespace(t, api, map[string]string{"team": "a"})
+	other := testkit.Namespace(t, api, map[string]string{"team": "b"})
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: teams}}
 namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [a]}]}
@@ -182,22 +183,22 @@ containers: [{name: side, image: "example.com/side:v1"}]
 	for ns, want := range map[string][]string{namespace: {"side", "app"}, other: {"app"}} {
 		p := pod(ns, "p", "app=teams")
 		create(t, p)
-		if diff := cmp.Diff(want, containerNames(p.Spec.Containers)); diff != "" {
+		if diff := cmp.Diff(want, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 			t.Errorf("containers in %s (-want +got):\n%s", ns, diff)
 		}
 	}
 
 	// A namespace that is younger than the replicas' snapshots is read live.
-	young := newNamespace(t, map[string]string{"team": "a"})
+	young := testkit.Namespace(t, api, map[string]string{"team": "a"})
 	p := pod(young, "p", "app=teams")
 	create(t, p)
-	if diff := cmp.Diff([]string{"side", "app"}, containerNames(p.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"side", "app"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 		t.Errorf("containers in a namespace made a moment ago (-want +got):\n%s", diff)
 	}
 }
 
 func TestCanaryTakesThePlaceOfItsBase(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	const spec = `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -232,7 +233,7 @@ containers: [{name: side, image: "example.com/side:v1"}]
 }
 
 func TestNameClashIsRefused(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -251,7 +252,7 @@ containers: [{name: app, image: "example.com/side:v1"}]
 }
 
 func TestPausedInjectsNothing(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -260,7 +261,7 @@ containers: [{name: side, image: "example.com/side:v1"}]
 `)
 	p := pod(namespace, "p", "app=web")
 	create(t, p)
-	if diff := cmp.Diff([]string{"app"}, containerNames(p.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"app"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 }

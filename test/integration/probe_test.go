@@ -14,6 +14,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // With a namespace to try Pods in, Ready speaks for everything on the way.
@@ -30,7 +31,7 @@ func TestReadyIsTriedInTheProbeNamespace(t *testing.T) {
 		}
 	}
 	i.start(t, 20, "--probe-namespace=sidecarset-probe")
-	i.awaitCalls(t)
+	testkit.AwaitCalled(t, i.api)
 	named := func(name, namespace string) *unstructured.Unstructured {
 		set := newSidecarSet(t, namespace, onlyHere(name))
 		set.SetGenerateName("")

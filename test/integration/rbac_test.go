@@ -23,6 +23,7 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // The operator does everything it can do, under the ServiceAccounts that are
@@ -98,7 +99,7 @@ func (s *scenario) run(t *testing.T, roles []string) {
 	if err := s.AddEndpoint(t.Context(), s.webhook); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitCalls(t)
+	testkit.AwaitCalled(t, s.api)
 	for _, step := range []func(*testing.T){s.inject, s.revise, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
 		step(t)
 	}
@@ -132,7 +133,7 @@ func (s *scenario) inject(t *testing.T) {
 		if err := s.api.Create(ctx, p); err != nil {
 			return err
 		}
-		if got := strings.Join(containerNames(p.Spec.Containers), " "); got != "side app" {
+		if got := strings.Join(testkit.ContainerNames(p.Spec.Containers), " "); got != "side app" {
 			return fmt.Errorf("the containers are %s", got)
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // What the refusal of a new container advises: "delete this one and create it
@@ -20,14 +21,14 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			namespace := newNamespace(t, nil)
+			namespace := testkit.Namespace(t, api, nil)
 			const selectors = "selector: {matchLabels: {app: again}}\nnamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
 			set := createSidecarSet(t, namespace, selectors+tc.first)
 			awaitInjected(t, set, namespace, "app=again")
 			for _, name := range []string{"a", "b", "c"} {
 				create(t, pod(namespace, name, "app=again"))
 			}
-			awaitCounters(t, set, counters{Matched: 3, Updated: 3})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3})
 
 			deleteSidecarSet(t, set)
 			again := parse(t, "spec: {}", namespace)
@@ -37,11 +38,11 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 			create(t, again)
 			t.Cleanup(func() { deleteSidecarSet(t, again) })
 			neverReadyForAnother(t, again)
-			awaitCounters(t, again, counters{Uninjected: 3})
-			awaitReady(t, again)
+			testkit.AwaitCounters(t, api, again.GetName(), testkit.Counters{Uninjected: 3})
+			testkit.AwaitReady(t, api, again.GetName())
 			awaitInjected(t, again, namespace, "app=again")
 			create(t, pod(namespace, "d", "app=again"))
-			awaitCounters(t, again, counters{Matched: 1, Updated: 1, Uninjected: 3})
+			testkit.AwaitCounters(t, api, again.GetName(), testkit.Counters{Matched: 1, Updated: 1, Uninjected: 3})
 		})
 	}
 }
@@ -50,7 +51,7 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 // that was true of the deleted object is said of this one.
 func neverReadyForAnother(t *testing.T, set *unstructured.Unstructured) {
 	t.Helper()
-	awaitObserved(t, set)
+	testkit.AwaitObserved(t, api, set.GetName())
 	stored := &appsv1beta1.SidecarSet{}
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(set), stored); err != nil {
 		t.Fatal(err)

@@ -5,12 +5,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // A SidecarSet leaves members of a startup probe open, so that its hash is the
 // reference's; in the Pod the API server fills them in.
 func TestStartupProbesOfPodsAreComplete(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 containers: [{name: side, image: "example.com/side:v1", startupProbe: {httpGet: {port: 8080}}}]
@@ -35,7 +37,7 @@ containers: [{name: side, image: "example.com/side:v1", startupProbe: {httpGet: 
 // The name is a hash of what is recorded. This one is of the text that
 // OpenKruise's types write.
 func TestRevisionsOfVolumesHaveTheNamesOfTheReference(t *testing.T) {
-	set := createSidecarSet(t, newNamespace(t, nil), `
+	set := createSidecarSet(t, testkit.Namespace(t, api, nil), `
 selector: {matchLabels: {app: web}}
 containers: [{name: agent, image: "busybox:1.36"}]
 volumes:

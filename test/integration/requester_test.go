@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // user is a client of somebody with rights of their own; it keeps what the API
@@ -135,7 +136,7 @@ var requesterCases = map[string]struct {
 }
 
 func TestAuthorsAreWarnedOfRightsTheyLack(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	for name, tc := range requesterCases {
 		t.Run(name, func(t *testing.T) {
 			author := newUser(t, cluster, api, "author-"+strings.ReplaceAll(name, " ", "-"), inside(namespace, tc.roles)...)
@@ -164,7 +165,7 @@ func TestAuthorsWithoutRightsAreRefusedWhereEnforced(t *testing.T) {
 	operator.NeedReplicas(t)
 	own := newInstallation(t, stand.Options{}, deploy.Default)
 	own.start(t, 7, "--requester-check=enforce")
-	own.awaitCalls(t)
+	testkit.AwaitCalled(t, own.api)
 	for name, tc := range requesterCases {
 		t.Run(name, func(t *testing.T) {
 			author := newUser(t, own.cluster, own.api, "author-"+strings.ReplaceAll(name, " ", "-"), inside("default", tc.roles)...)

@@ -20,6 +20,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // history returns what is recorded of a SidecarSet, oldest first.
@@ -53,7 +54,7 @@ func numbers(revisions []appsv1.ControllerRevision) map[string]int64 {
 func setSpec(t *testing.T, set *unstructured.Unstructured, spec map[string]any) {
 	t.Helper()
 	patch(t, set, map[string]any{"spec": spec})
-	awaitObserved(t, set)
+	testkit.AwaitObserved(t, api, set.GetName())
 }
 
 func containersOf(image string) map[string]any {
@@ -68,12 +69,12 @@ func createNamed(t *testing.T, name, namespace, spec string) *unstructured.Unstr
 	set.SetName(name)
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	awaitObserved(t, set)
+	testkit.AwaitObserved(t, api, set.GetName())
 	return set
 }
 
 func TestRevisionsRecordEachContent(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createNamed(t, "s1", namespace, `
 selector: {matchLabels: {app: recorded}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -85,9 +86,9 @@ containers: [{name: agent, image: "busybox:1.36"}]
 	if diff := gocmp.Diff(map[string]int64{first: 1}, numbers(revisions)); diff != "" {
 		t.Fatalf("after the creation (-want +got):\n%s", diff)
 	}
-	status, err := statusOf(t.Context(), "s1")
-	if err != nil || status.LatestRevision != first || status.CollisionCount == nil || *status.CollisionCount != 0 {
-		t.Errorf("status %+v, %v", status, err)
+	status := testkit.AwaitObserved(t, api, "s1").Status
+	if status.LatestRevision != first || status.CollisionCount == nil || *status.CollisionCount != 0 {
+		t.Errorf("status %+v", status)
 	}
 	r := revisions[0]
 	if !metav1.IsControlledBy(&r, set) || r.Annotations[appsv1beta1.AnnotationHash] != set.GetAnnotations()[appsv1beta1.AnnotationHash] ||
@@ -100,9 +101,9 @@ containers: [{name: agent, image: "busybox:1.36"}]
 		t.Errorf("a spec with the same content is recorded again: %v", got)
 	}
 	setSpec(t, set, containersOf("busybox:1.37"))
-	status, err = statusOf(t.Context(), "s1")
-	if diff := gocmp.Diff(map[string]int64{first: 1, status.LatestRevision: 2}, numbers(mustHistory(t, "s1"))); err != nil || diff != "" {
-		t.Fatalf("after a change: %v (-want +got):\n%s", err, diff)
+	status = testkit.AwaitObserved(t, api, "s1").Status
+	if diff := gocmp.Diff(map[string]int64{first: 1, status.LatestRevision: 2}, numbers(mustHistory(t, "s1"))); diff != "" {
+		t.Fatalf("after a change (-want +got):\n%s", diff)
 	}
 	second := status.LatestRevision
 
@@ -110,15 +111,15 @@ containers: [{name: agent, image: "busybox:1.36"}]
 	if diff := gocmp.Diff(map[string]int64{first: 3, second: 2}, numbers(mustHistory(t, "s1"))); diff != "" {
 		t.Errorf("after a rollback (-want +got):\n%s", diff)
 	}
-	if status, err = statusOf(t.Context(), "s1"); err != nil || status.LatestRevision != first {
-		t.Errorf("latest revision %q, %v", status.LatestRevision, err)
+	if status = testkit.AwaitObserved(t, api, "s1").Status; status.LatestRevision != first {
+		t.Errorf("latest revision %q, want %q", status.LatestRevision, first)
 	}
 }
 
 // T30: one object that v1alpha1 cannot express would keep the API server from
 // listing any.
 func TestACustomVersionThatIsNoLabelStopsNothing(t *testing.T) {
-	set := createSidecarSet(t, newNamespace(t, nil), `
+	set := createSidecarSet(t, testkit.Namespace(t, api, nil), `
 selector: {matchLabels: {app: versioned}}
 customVersion: no label
 containers: [{name: agent, image: "example.com/agent:v1"}]
@@ -136,7 +137,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 // OpenKruise stores and records what its types write: nulls where a pointer has
 // no omitempty, and, of its time, where a creation time is zero.
 func TestRevisionsRecordNulls(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: nulls}}
 containers:
@@ -158,13 +159,13 @@ volumes:
 	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"revision": map[string]any{"revisionName": name}}})
 	injected := pod(namespace, "nulls", "app=nulls")
 	create(t, injected)
-	if diff := gocmp.Diff([]string{"agent", "app"}, containerNames(injected.Spec.Containers)); diff != "" {
+	if diff := gocmp.Diff([]string{"agent", "app"}, testkit.ContainerNames(injected.Spec.Containers)); diff != "" {
 		t.Errorf("containers of a Pod that was given the revision (-want +got):\n%s", diff)
 	}
 }
 
 func TestRevisionsCarryTheCustomVersion(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: versioned}}
 customVersion: v1
@@ -198,7 +199,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 }
 
 func TestRevisionsBeyondTheLimitAreDeletedUnlessPodsRunThem(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: kept}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -208,7 +209,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	awaitInjected(t, set, namespace, "app=kept")
 	p := pod(namespace, "p", "app=kept")
 	create(t, p)
-	awaitCounters(t, set, counters{Matched: 1, Updated: 1})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 1, Updated: 1})
 	first := mustHistory(t, set.GetName())[0].Name
 	if !strings.Contains(p.Annotations[appsv1beta1.AnnotationHash], `"controllerRevision":"`+first+`"`) {
 		t.Errorf("the Pod records %s, want %s", p.Annotations[appsv1beta1.AnnotationHash], first)
@@ -223,7 +224,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	awaitCounters(t, set, counters{})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{})
 	setSpec(t, set, containersOf("example.com/agent:v5"))
 	revisions = mustHistory(t, set.GetName())
 	if len(revisions) != 2 || revisions[0].Revision != 4 || revisions[1].Revision != 5 {
@@ -232,7 +233,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 }
 
 func TestADeletedRevisionIsRecordedAgain(t *testing.T) {
-	set := createSidecarSet(t, newNamespace(t, nil), `
+	set := createSidecarSet(t, testkit.Namespace(t, api, nil), `
 selector: {matchLabels: {app: restored}}
 containers: [{name: agent, image: "example.com/agent:v1"}]
 `)
@@ -284,7 +285,7 @@ func awaitImage(t *testing.T, set *unstructured.Unstructured, namespace, image s
 
 func TestInjectionOfARecordedRevision(t *testing.T) {
 	const v1, v2 = "example.com/agent:v1", "example.com/agent:v2"
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: pinned}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}

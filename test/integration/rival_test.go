@@ -13,6 +13,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // What the reference installs, for one namespace; nobody answers, and that is
@@ -60,7 +61,7 @@ func awaitWord(t *testing.T, parts ...string) {
 
 // A second operator has entries like ours that call another namespace.
 func TestASecondOperatorIsNamed(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	second := parse(t, `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -82,7 +83,7 @@ webhooks:
 // While OpenKruise's webhook is configured, Pods that it injected are left to
 // it; Pods that it did not are injected, also in the moment when it goes.
 func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, "selector: {matchLabels: {app: web}}\n"+inNamespace+"containers: [{name: side, image: \"example.com/side:v1\"}]\n")
 	awaitInjected(t, set, namespace, "app=web")
 	kruise := parse(t, openKruise, namespace)
@@ -93,12 +94,12 @@ func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
 	recorded := pod(namespace, "recorded", "app=web")
 	recorded.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: set.GetName()}
 	create(t, recorded)
-	if diff := cmp.Diff([]string{"app"}, containerNames(recorded.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"app"}, testkit.ContainerNames(recorded.Spec.Containers)); diff != "" {
 		t.Errorf("a Pod that it injected (-want +got):\n%s", diff)
 	}
 	missed := pod(namespace, "missed", "app=web")
 	create(t, missed)
-	if diff := cmp.Diff([]string{"side", "app"}, containerNames(missed.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"side", "app"}, testkit.ContainerNames(missed.Spec.Containers)); diff != "" {
 		t.Errorf("a Pod that it missed (-want +got):\n%s", diff)
 	}
 
@@ -112,7 +113,7 @@ func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
 			return err
 		}
 		if !slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == "side" }) {
-			return fmt.Errorf("its containers are %v", containerNames(p.Spec.Containers))
+			return fmt.Errorf("its containers are %v", testkit.ContainerNames(p.Spec.Containers))
 		}
 		return nil
 	})

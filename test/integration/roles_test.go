@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // One process answers webhooks, another leads: together they do what one with
@@ -39,7 +41,7 @@ func TestRolesCanBeSplit(t *testing.T) {
 		}
 	})
 
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -47,10 +49,10 @@ containers: [{name: side, image: "example.com/side:v1"}]
 `)
 	p := pod(namespace, "p", "app=web")
 	create(t, p)
-	if diff := cmp.Diff([]string{"side", "app"}, containerNames(p.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"side", "app"}, testkit.ContainerNames(p.Spec.Containers)); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
-	awaitCounters(t, set, counters{Matched: 1, Updated: 1})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 1, Updated: 1})
 	if strings.Contains(webhook.Log(), "Successfully acquired lease") {
 		t.Error("the webhook role leads")
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // trusting returns a client that trusts the bundle which the API server has
@@ -144,7 +145,7 @@ func deniedWith(answer string, code int) bool {
 // A member that neither the API server nor we know is not touched in the Pod,
 // and one of a sidecar stands in our patch.
 func TestUnknownMembersTravel(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -232,7 +233,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 	if got := get(""); got != http.StatusUnauthorized && got != http.StatusForbidden {
 		t.Errorf("without a token: %d", got)
 	}
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	tokenOf := func(name string) string {
 		create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
 		token, err := cluster.Kubectl(t.Context(), "", "-n", namespace, "create", "token", name)

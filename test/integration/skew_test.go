@@ -17,6 +17,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // invented has members that no version of Kubernetes knows, at every depth that
@@ -81,7 +82,7 @@ func inventedIn(t *testing.T, value any) map[string]any {
 func TestInventedMembersSurvive(t *testing.T) {
 	for _, written := range []schema.GroupVersionKind{appsv1beta1.Kind, v1alpha1} {
 		t.Run("written as "+written.Version, func(t *testing.T) {
-			namespace := newNamespace(t, nil)
+			namespace := testkit.Namespace(t, api, nil)
 			set := newSidecarSet(t, namespace, invented)
 			want := inventedIn(t, set.Object["spec"])
 			if len(want) != 10 {
@@ -105,7 +106,7 @@ func TestInventedMembersSurvive(t *testing.T) {
 				}
 			}
 			set.Object = readAs(t, namespace, appsv1beta1.Kind)
-			awaitObserved(t, set)
+			testkit.AwaitObserved(t, api, set.GetName())
 			checkRecorded(t, namespace, want)
 			awaitPatchWith(t, namespace, want)
 		})
@@ -115,7 +116,7 @@ func TestInventedMembersSurvive(t *testing.T) {
 // A change by a client of the other version loses nothing, and what was recorded
 // before is injected as it was.
 func TestInventedMembersSurviveChangesAndRevisions(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, invented)
 	want := inventedIn(t, newSidecarSet(t, namespace, invented).Object["spec"])
 
@@ -128,7 +129,7 @@ func TestInventedMembersSurviveChangesAndRevisions(t *testing.T) {
 	if diff := gocmp.Diff(want, inventedIn(t, set.Object["spec"])); diff != "" {
 		t.Errorf("after a change as v1alpha1 (-want +got):\n%s", diff)
 	}
-	awaitObserved(t, set)
+	testkit.AwaitObserved(t, api, set.GetName())
 	checkRecorded(t, set.GetName(), want)
 
 	revisions := mustHistory(t, set.GetName())

@@ -1,38 +1,16 @@
 package integration
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
-
-// counters are the numbers of a status.
-type counters struct{ Matched, Updated, Ready, UpdatedReady, Uninjected int32 }
-
-// awaitCounters waits for the counters of a SidecarSet.
-func awaitCounters(t *testing.T, set *unstructured.Unstructured, want counters) {
-	t.Helper()
-	stand.Eventually(t, fmt.Sprintf("counters of SidecarSet %s", set.GetName()), func(ctx context.Context) error {
-		status, err := statusOf(ctx, set.GetName())
-		if err != nil {
-			return err
-		}
-		got := counters{status.MatchedPods, status.UpdatedPods, status.ReadyPods, status.UpdatedReadyPods, status.UninjectedPods}
-		if diff := cmp.Diff(want, got); diff != "" {
-			return fmt.Errorf("(-want +got):\n%s", diff)
-		}
-		return nil
-	})
-}
 
 // patch applies a merge patch.
 func patch(t *testing.T, object client.Object, change any) {
@@ -67,7 +45,7 @@ func run(t *testing.T, p *corev1.Pod) {
 func TestStatusFollowsPods(t *testing.T) {
 	for _, strategy := range []string{"NotUpdate", "RollingUpdate"} {
 		t.Run(strategy, func(t *testing.T) {
-			namespace := newNamespace(t, nil)
+			namespace := testkit.Namespace(t, api, nil)
 			early := pod(namespace, "early", "app=web")
 			create(t, early)
 			set := createSidecarSet(t, namespace, `
@@ -76,7 +54,7 @@ namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
 updateStrategy: {type: `+strategy+`}
 containers: [{name: side, image: "example.com/side:v1"}]
 `)
-			awaitCounters(t, set, counters{Uninjected: 1})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
 
 			awaitInjected(t, set, namespace, "app=web")
 			var pods []*corev1.Pod
@@ -85,21 +63,21 @@ containers: [{name: side, image: "example.com/side:v1"}]
 				create(t, p)
 				pods = append(pods, p)
 			}
-			awaitCounters(t, set, counters{Matched: 4, Updated: 4, Uninjected: 1})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Uninjected: 1})
 
 			for _, p := range pods {
 				run(t, p)
 			}
-			awaitCounters(t, set, counters{4, 4, 4, 4, 1})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Ready: 4, UpdatedReady: 4, Uninjected: 1})
 
 			relabel(t, pods[0], map[string]any{"app": "other"})
-			awaitCounters(t, set, counters{3, 3, 3, 3, 1})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3, Uninjected: 1})
 			relabel(t, pods[0], map[string]any{"app": "web"})
 			relabel(t, early, map[string]any{"app": nil})
-			awaitCounters(t, set, counters{4, 4, 4, 4, 0})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Updated: 4, Ready: 4, UpdatedReady: 4})
 
 			patch(t, set, map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v2"}}}})
-			awaitCounters(t, set, counters{Matched: 4, Ready: 4})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 4, Ready: 4})
 
 			if err := api.Delete(t.Context(), pods[0], client.GracePeriodSeconds(0)); err != nil {
 				t.Fatal(err)
@@ -107,19 +85,19 @@ containers: [{name: side, image: "example.com/side:v1"}]
 			if err := api.Delete(t.Context(), pods[1]); err != nil {
 				t.Fatal(err)
 			}
-			awaitCounters(t, set, counters{Matched: 2, Ready: 2})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 2, Ready: 2})
 
 			pods[2].Status.Phase = corev1.PodSucceeded
 			if err := api.Status().Update(t.Context(), pods[2]); err != nil {
 				t.Fatal(err)
 			}
-			awaitCounters(t, set, counters{Matched: 1, Ready: 1})
+			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 1, Ready: 1})
 		})
 	}
 }
 
 func TestStatusFollowsNamespaceLabels(t *testing.T) {
-	namespace := newNamespace(t, map[string]string{"stage": "prod"})
+	namespace := testkit.Namespace(t, api, map[string]string{"stage": "prod"})
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: staged}}
 namespaceSelector: {matchLabels: {stage: prod}}
@@ -131,18 +109,18 @@ containers: [{name: side, image: "example.com/side:v1"}]
 		create(t, p)
 		run(t, p)
 	}
-	awaitCounters(t, set, counters{3, 3, 3, 3, 0})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3})
 
 	object := &corev1.Namespace{}
 	object.Name = namespace
 	relabel(t, object, map[string]any{"stage": "test"})
-	awaitCounters(t, set, counters{})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{})
 	relabel(t, object, map[string]any{"stage": "prod"})
-	awaitCounters(t, set, counters{3, 3, 3, 3, 0})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3})
 }
 
 func TestStatusCountsPodsThatWerePassedBy(t *testing.T) {
-	namespace := newNamespace(t, nil)
+	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -150,5 +128,5 @@ injectionStrategy: {paused: true}
 containers: [{name: side, image: "example.com/side:v1"}]
 `)
 	create(t, pod(namespace, "p", "app=web"))
-	awaitCounters(t, set, counters{Uninjected: 1})
+	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
 }

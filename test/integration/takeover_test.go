@@ -18,6 +18,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // What OpenKruise 1.9 left in a cluster: the worked example of its hashes and
@@ -177,7 +178,7 @@ func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 	if err := c.Create(t.Context(), fresh); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"agent", "app"}, containerNames(fresh.Spec.Containers)); diff != "" {
+	if diff := cmp.Diff([]string{"agent", "app"}, testkit.ContainerNames(fresh.Spec.Containers)); diff != "" {
 		t.Errorf("containers of a new Pod (-want +got):\n%s", diff)
 	}
 	if record := fresh.Annotations[appsv1beta1.AnnotationHash]; !strings.Contains(record, `"controllerRevision":"`+revision.Name+`"`) {

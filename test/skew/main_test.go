@@ -10,15 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // gates let the API server keep the members that are new in 1.37.
@@ -46,14 +42,7 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 		return err
 	}
 	deploy.Program = func(context.Context) (string, error) { return program, nil }
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return err
-	}
-	if err := appsv1beta1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	if api, err = client.New(c.Config(), client.Options{Scheme: scheme}); err != nil {
+	if api, err = testkit.NewClient(c); err != nil {
 		return err
 	}
 	operator, err := deploy.Install(ctx, c)
@@ -63,7 +52,7 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 	if replicas, err = operator.StartReplicas(ctx); err != nil {
 		return err
 	}
-	return untilCalled(ctx)
+	return testkit.UntilCalled(ctx, api)
 }
 
 // older returns a binary with the older libraries: $OPERATOR_OLDER, or one that
@@ -92,20 +81,4 @@ func older(ctx context.Context) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%s is not built against k8s.io/api v0.36", program)
-}
-
-// untilCalled waits until the API server reaches the webhooks.
-func untilCalled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
-	defer cancel()
-	probe := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}}},
-	}
-	for {
-		err := api.Create(ctx, probe.DeepCopy(), client.DryRunAll)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-	}
 }

@@ -17,6 +17,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // newer has every member of a container or of a volume that is new in 1.37.
@@ -89,7 +90,7 @@ func createSet(t *testing.T, version, name, spec string) *unstructured.Unstructu
 			t.Error(err)
 		}
 	})
-	awaitRecorded(t, set)
+	testkit.AwaitObserved(t, api, set.GetName())
 	for _, replica := range replicas {
 		stand.Eventually(t, "injection of "+name, func(ctx context.Context) error {
 			return replica.Injects(ctx, name, "default", map[string]string{"app": name})
@@ -98,32 +99,13 @@ func createSet(t *testing.T, version, name, spec string) *unstructured.Unstructu
 	return set
 }
 
-// awaitRecorded waits until the leader has recorded the object as it is now, and
-// returns the name of the revision.
-func awaitRecorded(t *testing.T, set *unstructured.Unstructured) string {
-	t.Helper()
-	name := ""
-	stand.Eventually(t, "the status of SidecarSet "+set.GetName(), func(ctx context.Context) error {
-		stored := &appsv1beta1.SidecarSet{}
-		if err := api.Get(ctx, client.ObjectKeyFromObject(set), stored); err != nil {
-			return err
-		}
-		if stored.Status.ObservedGeneration < set.GetGeneration() {
-			return fmt.Errorf("observed generation %d of %d", stored.Status.ObservedGeneration, set.GetGeneration())
-		}
-		name = stored.Status.LatestRevision
-		return nil
-	})
-	return name
-}
-
 // change patches the spec and waits until the leader has seen it.
 func change(t *testing.T, set *unstructured.Unstructured, spec string) {
 	t.Helper()
 	if err := api.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`))); err != nil {
 		t.Fatal(err)
 	}
-	awaitRecorded(t, set)
+	testkit.AwaitObserved(t, api, set.GetName())
 }
 
 // checkInjected checks the members of newer in a Pod, as this build's newer
@@ -181,7 +163,7 @@ func TestMembersNewerThanTheLibrariesReachPods(t *testing.T) {
 func TestMembersNewerThanTheLibrariesAreRecorded(t *testing.T) {
 	const name = "recorded"
 	set := createSet(t, "v1beta1", name, newer)
-	first := awaitRecorded(t, set)
+	first := testkit.AwaitObserved(t, api, set.GetName()).Status.LatestRevision
 	change(t, set, `{"containers":[{"name":"side","image":"example.com/side:v2"}],"initContainers":null,"volumes":null}`)
 	change(t, set, `{"injectionStrategy":{"revision":{"revisionName":"`+first+`"}}}`)
 	stand.Eventually(t, "injection of the recorded revision", func(ctx context.Context) error {
@@ -223,12 +205,12 @@ func TestHashesDoNotDependOnTheLibraries(t *testing.T) {
 // A change of nothing but a newer member outdates Pods, as any other change.
 func TestAChangeOfANewerMemberIsAChange(t *testing.T) {
 	set := createSet(t, "v1beta1", "changed", newer)
-	first, hash := awaitRecorded(t, set), set.GetAnnotations()[appsv1beta1.AnnotationHash]
+	first, hash := testkit.AwaitObserved(t, api, set.GetName()).Status.LatestRevision, set.GetAnnotations()[appsv1beta1.AnnotationHash]
 	const protocol = `[{"op":"replace","path":"/spec/containers/0/readinessProbe/httpGet/protocol","value":"HTTP1"}]`
 	if err := api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(protocol))); err != nil {
 		t.Fatal(err)
 	}
-	if second := awaitRecorded(t, set); second == first || set.GetAnnotations()[appsv1beta1.AnnotationHash] == hash {
+	if second := testkit.AwaitObserved(t, api, set.GetName()).Status.LatestRevision; second == first || set.GetAnnotations()[appsv1beta1.AnnotationHash] == hash {
 		t.Errorf("revision %s after %s, hash %s", second, first, hash)
 	}
 }

@@ -16,16 +16,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 var (
@@ -44,28 +41,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-func begin() error {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, certs.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return err
-		}
-	}
-	config := cluster.Config()
-	config.QPS = -1
-	var err error
-	api, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+func begin() (err error) {
+	api, err = testkit.NewClient(cluster, certs.AddToScheme)
 	return err
-}
-
-// newNamespace makes a namespace of the test's own.
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "certs-"}}
-	if err := api.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	return namespace.Name
 }
 
 // needCertManager starts cert-manager's controllers on the shared cluster, once for all tests.

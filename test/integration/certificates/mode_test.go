@@ -23,6 +23,7 @@ import (
 
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/test/conformance"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 const loopback = "127.0.0.1"
@@ -44,7 +45,7 @@ type entry struct {
 // newMode makes a site and returns what all modes share.
 func newMode(t *testing.T) *conformance.Mode {
 	t.Helper()
-	s := &site{namespace: newNamespace(t), entries: []*entry{newEntry(t), newEntry(t)}}
+	s := &site{namespace: testkit.Namespace(t, api, nil), entries: []*entry{newEntry(t), newEntry(t)}}
 	s.register(t)
 	return &conformance.Mode{
 		Client: api, Host: loopback,

@@ -1,0 +1,181 @@
+// Package testkit is what the suites on a real API server do again and again:
+// make a client and a namespace, and wait for what the operator says of a
+// SidecarSet. It knows no suite and keeps no state. It is imported by tests only.
+package testkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+// NewClient returns a client of the cluster's first API server, as the
+// administrator and without a limit. It knows the types of Kubernetes, ours, and
+// those that more adds.
+func NewClient(c *stand.Cluster, more ...func(*runtime.Scheme) error) (client.WithWatch, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range append(more, clientgoscheme.AddToScheme, appsv1beta1.AddToScheme) {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	return client.NewWithWatch(c.Config(), client.Options{Scheme: scheme})
+}
+
+// Namespace makes a namespace of the test's own, with labels if given, and
+// deletes it after the test without waiting for that.
+func Namespace(t testing.TB, c client.Client, labels map[string]string) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Labels: labels}}
+	if err := c.Create(t.Context(), namespace); err != nil {
+		t.Fatalf("creating a namespace: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), namespace)); err != nil {
+			t.Errorf("deleting namespace %s: %v", namespace.Name, err)
+		}
+	})
+	return namespace.Name
+}
+
+// Probe returns a SidecarSet that is valid, to create as a dry run: the API
+// server then calls every webhook for SidecarSets.
+func Probe() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": appsv1beta1.GroupVersion.String(), "kind": appsv1beta1.Kind.Kind,
+		"metadata": map[string]any{"name": "probe"},
+		"spec": map[string]any{
+			"selector":   map[string]any{"matchLabels": map[string]any{"app": "probe"}},
+			"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v1"}},
+		},
+	}}
+}
+
+// UntilCalled waits until the API server reaches the webhooks for SidecarSets. It
+// follows the EndpointSlices of the Service with a short delay.
+func UntilCalled(ctx context.Context, c client.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
+	defer cancel()
+	var last error
+	for {
+		err := c.Create(ctx, Probe(), client.DryRunAll)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errors.Join(err, last)
+		}
+		last = err
+	}
+}
+
+// AwaitCalled is UntilCalled in a test.
+func AwaitCalled(t testing.TB, c client.Client) {
+	t.Helper()
+	if err := UntilCalled(t.Context(), c); err != nil {
+		t.Fatalf("waiting for webhooks that are reached: %v", err)
+	}
+}
+
+// Observed returns an error unless the leader has seen the SidecarSet as it is.
+func Observed(set *appsv1beta1.SidecarSet) error {
+	if set.Status.ObservedGeneration != set.Generation {
+		return fmt.Errorf("observed generation %d of %d", set.Status.ObservedGeneration, set.Generation)
+	}
+	return nil
+}
+
+// Ready returns an error unless the next Pod that the SidecarSet, as it is now,
+// selects is going to be injected.
+func Ready(set *appsv1beta1.SidecarSet) error {
+	condition := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
+	if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration != set.Generation {
+		return fmt.Errorf("condition Ready of SidecarSet %s, generation %d: %+v", set.Name, set.Generation, condition)
+	}
+	return nil
+}
+
+// Get returns the SidecarSet as it is stored.
+func Get(ctx context.Context, c client.Client, name string) (*appsv1beta1.SidecarSet, error) {
+	set := &appsv1beta1.SidecarSet{}
+	return set, c.Get(ctx, client.ObjectKey{Name: name}, set)
+}
+
+// Await waits until check returns nil for the SidecarSet as it is stored, and
+// returns it.
+func Await(t testing.TB, c client.Client, name, what string, check func(*appsv1beta1.SidecarSet) error) *appsv1beta1.SidecarSet {
+	t.Helper()
+	var set *appsv1beta1.SidecarSet
+	stand.Eventually(t, what+" of SidecarSet "+name, func(ctx context.Context) (err error) {
+		if set, err = Get(ctx, c, name); err != nil {
+			return err
+		}
+		return check(set)
+	})
+	return set
+}
+
+// AwaitObserved waits until the leader has seen the SidecarSet as it is.
+func AwaitObserved(t testing.TB, c client.Client, name string) *appsv1beta1.SidecarSet {
+	t.Helper()
+	return Await(t, c, name, "the status", Observed)
+}
+
+// AwaitReady waits until the next Pods of the SidecarSets are going to be injected.
+func AwaitReady(t testing.TB, c client.Client, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		Await(t, c, name, "the condition Ready", Ready)
+	}
+}
+
+// Counters are the numbers of Pods in a status.
+type Counters struct{ Matched, Updated, Ready, UpdatedReady, Uninjected int32 }
+
+// CountersOf returns those of a SidecarSet.
+func CountersOf(set *appsv1beta1.SidecarSet) Counters {
+	s := set.Status
+	return Counters{s.MatchedPods, s.UpdatedPods, s.ReadyPods, s.UpdatedReadyPods, s.UninjectedPods}
+}
+
+// AwaitCounters waits for the counters of a SidecarSet.
+func AwaitCounters(t testing.TB, c client.Client, name string, want Counters) {
+	t.Helper()
+	Await(t, c, name, "the counters", func(set *appsv1beta1.SidecarSet) error {
+		if got := CountersOf(set); got != want {
+			return fmt.Errorf("%+v, want %+v", got, want)
+		}
+		return nil
+	})
+}
+
+// Kubectl runs kubectl as the administrator, and fails the test if it fails.
+func Kubectl(t testing.TB, c *stand.Cluster, stdin string, args ...string) string {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// ContainerNames returns the names in order.
+func ContainerNames(containers []corev1.Container) []string {
+	names := make([]string, 0, len(containers))
+	for _, c := range containers {
+		names = append(names, c.Name)
+	}
+	return names
+}
