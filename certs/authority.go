@@ -13,34 +13,36 @@ import (
 )
 
 const (
-	// maxFormer is how many former CAs are trusted at most. Leaves live for 30 days by default, so that this is a rotation every four
-	// days; one that is due by itself comes every eight months.
+	// maxFormer is the largest number of former CAs that are trusted. With leaves that live for 30 days, the default, this allows a
+	// rotation every four days. A rotation that is due by the CA's age comes every eight months.
 	maxFormer = 8
-	// maxBundle is how large the bundle may become. It is copied into every webhook entry, and etcd takes objects of 1.5 MB.
+	// maxBundle is the largest size of the bundle. It is copied into every webhook entry, and etcd accepts objects up to 1.5 MB.
 	maxBundle = 64 << 10
 )
 
-// Authority is the content of the CA Secret: who signs now, who signs next, and who else is to be trusted.
+// Authority is the content of the CA Secret: the CA that signs now, the CA that signs next, and the other CAs that clients must
+// trust.
 type Authority struct {
 	Signing KeyPair
 	Next    *KeyPair // nil unless a rotation has begun
-	// Previous is the pair that signed before, kept while its certificate is in Old: what to go back to if Signing cannot be used.
+	// Previous is the pair that signed before. It is kept while its certificate is in Old, and replaces Signing if Signing cannot be
+	// used.
 	Previous *KeyPair
 	Old      []Former
-	// RotationRequested says that somebody asked for a rotation before it is due.
+	// RotationRequested reports whether an administrator asked for a rotation before it is due.
 	RotationRequested bool
 }
 
-// Former is a CA that no longer signs, while leaves of it may be served.
+// Former is a CA that no longer signs. Leaves of it may still be served.
 type Former struct {
 	*x509.Certificate
-	// RetireAfter is when it may be dropped. It is zero while that has not been settled.
+	// RetireAfter is the time after which the leader may drop it. It is zero until that time is decided.
 	RetireAfter time.Time
-	// Found says that it is in ca.crt although the leader does not remember to have put it there.
+	// Found reports whether the CA is in ca.crt although the leader has no record of adding it.
 	Found bool
 }
 
-// Policy is how long certificates live, and what leaves vouch for.
+// Policy says how long certificates live, and for which names leaves are valid.
 type Policy struct {
 	CALifetime   time.Duration
 	LeafLifetime time.Duration
@@ -53,11 +55,11 @@ type Step string
 // The steps of a rotation, in order.
 const (
 	StepNone      Step = ""
-	StepIntroduce Step = "introduce" // the next CA was made, to be published beside the one that signs
-	StepPromote   Step = "promote"   // the next CA has become the signing one
-	StepSchedule  Step = "schedule"  // it was settled when to drop a CA that was found in the bundle
-	StepRetire    Step = "retire"    // a CA that no longer signs was dropped from the bundle
-	StepTidy      Step = "tidy"      // what is derived was written as it should be; neither CA changes
+	StepIntroduce Step = "introduce" // made the next CA, to be published beside the one that signs
+	StepPromote   Step = "promote"   // made the next CA the signing one
+	StepSchedule  Step = "schedule"  // decided when to drop a CA that was found in the bundle
+	StepRetire    Step = "retire"    // dropped a former CA from the bundle
+	StepTidy      Step = "tidy"      // repaired derived content; neither CA changes
 )
 
 const caName = "sidecarset-operator-ca"
@@ -80,8 +82,8 @@ func (a Authority) current() []*x509.Certificate {
 	return current
 }
 
-// Bundle returns the certificates that clients must trust, each once. The oldest is first, whoever signs, so that a promotion changes
-// nothing that is published. It does not depend on the time: a clock that is wrong drops nothing.
+// Bundle returns the certificates that clients must trust, each once. The oldest is first, whichever CA signs, so a promotion does
+// not change what is published. The result does not depend on the time, so a wrong clock drops nothing.
 func (a Authority) Bundle() []*x509.Certificate {
 	bundle := a.current()
 	for _, f := range a.Old {
@@ -92,8 +94,8 @@ func (a Authority) Bundle() []*x509.Certificate {
 	return bundle
 }
 
-// trusting returns a with these former CAs, and no others. At most maxFormer are kept: those that the leader knows of before those that
-// it found, then the ones that retire last, then the youngest. What was found is not kept if it makes the bundle larger than maxBundle.
+// trusting returns a with the given former CAs and no others. It keeps at most maxFormer: first those that the leader has a record
+// of, then those that retire last, then the youngest. It leaves out a found CA that would make the bundle larger than maxBundle.
 func (a Authority) trusting(old ...Former) Authority {
 	old = slices.Clone(old)
 	slices.SortStableFunc(old, func(x, y Former) int {
@@ -131,13 +133,13 @@ func (a Authority) isFormer(cert *x509.Certificate) bool {
 	return slices.ContainsFunc(a.Old, func(f Former) bool { return f.Equal(cert) })
 }
 
-// Advance takes at most one step of the rotation that is due at now. The argument published says that every client has trusted Next
-// for long enough to sign with it. Advance does not change a; it returns what should be stored in its place, which is a itself
-// together with StepNone if nothing is due.
+// Advance takes at most one step of the rotation, if one is due at now. The argument published reports whether every client has
+// trusted Next for long enough to sign with it. Advance does not change a. It returns what to store instead; if nothing is due,
+// that is a itself, with StepNone.
 //
-// The caller must have read a after it took now, and must store the result only if nobody changed what a was read from. A leaf is
-// only ever issued from what was read after the time it is issued at, so leaves of the old CA expire LeafLifetime after the
-// promotion was stored, give or take the difference between two replicas' clocks.
+// The caller must have read a after it took now. It must store the result only if no other process has changed the Secret since
+// that read. A leaf is issued only from a Secret that was read after the leaf's time of issue. So leaves of the old CA expire
+// LeafLifetime after the promotion was stored, plus or minus the difference between two replicas' clocks.
 func (a Authority) Advance(now time.Time, p Policy, published bool) (Authority, Step, error) {
 	switch {
 	case a.Next != nil && published:
@@ -170,13 +172,13 @@ func (a Authority) Advance(now time.Time, p Policy, published bool) (Authority, 
 	return a, StepNone, nil
 }
 
-// wantsRotation says whether a rotation should begin.
+// wantsRotation reports whether a rotation should begin.
 func (a Authority) wantsRotation(now time.Time) bool {
 	return a.Next == nil && (a.RotationRequested || NeedsRenewal(a.Signing.Certificate, now))
 }
 
-// Postponed says why a rotation that should begin does not, or nil. One that is due by the CA's age waits for no former CA: these are
-// few when nobody asks for rotations.
+// Postponed returns why a rotation that should begin does not, or nil. A rotation that is due by the CA's age does not wait until a
+// former CA retires: without requested rotations there are few former CAs.
 func (a Authority) Postponed(now time.Time) error {
 	if !a.wantsRotation(now) {
 		return nil
@@ -192,27 +194,27 @@ func (a Authority) Postponed(now time.Time) error {
 		len(a.Old), first.RetireAfter.UTC().Format(time.RFC3339), RetireAfterAnnotation)
 }
 
-// retireAfter is when the last leaf has expired that was issued up to now by a CA that stops signing now. Replicas' clocks may
-// differ by as much as we back-date; where leaves live for less than that, by as long as a leaf lives.
+// retireAfter returns the time at which all leaves have expired that a CA issued before it stopped signing at now. Replicas' clocks
+// may differ by Backdate; if leaves live for less than that, by the life of a leaf.
 func retireAfter(now time.Time, p Policy) time.Time {
 	return now.Round(0).Add(p.LeafLifetime + min(Backdate, p.LeafLifetime)).Truncate(time.Second).Add(time.Second)
 }
 
-// usable says whether leaves that API servers accept can be issued at now.
+// usable reports whether the CA can issue leaves at now that API servers accept.
 func (ca KeyPair) usable(now time.Time, p Policy) bool {
 	return ca.Certificate != nil && canSign(ca.Certificate) && ca.vouches(p.Subject, now) == nil
 }
 
-// vouches checks that API servers accept a leaf of the CA: that the CA is valid at now, and may sign for these names, and for servers.
+// vouches checks that API servers accept a leaf of the CA: the CA is valid at now, and may sign for these names, and for servers.
 func (ca KeyPair) vouches(subject Subject, now time.Time) error {
 	leaf, err := ca.IssueLeaf(subject, now, Backdate)
 	if err != nil {
 		return err
 	}
-	return Verify(leaf, encodeCertificate(ca.Certificate), "", now) // constraints are checked for all names
+	return Verify(leaf, encodeCertificate(ca.Certificate), "", now) // the CA's name constraints are checked for all names
 }
 
-// mayVouch is vouches at some time in the CA's life.
+// mayVouch is vouches at the time in the CA's life that is closest to now.
 func (ca KeyPair) mayVouch(subject Subject, now time.Time) error {
 	switch cert := ca.Certificate; {
 	case now.Round(0).Before(cert.NotBefore):
@@ -227,10 +229,12 @@ func canSign(cert *x509.Certificate) bool {
 	return cert.IsCA && (cert.KeyUsage == 0 || cert.KeyUsage&x509.KeyUsageCertSign != 0)
 }
 
-// Replacement returns what to store in place of a Secret that cannot be used: what a replica still remembers, else the CA that a
-// rotation had introduced, else the one that signed before. If none of these is usable, it is a new CA where may allows that. The pair
-// that the Secret holds is kept as Previous if it is one that could sign for us at some time, and certificates stay trusted that the
-// Secret holds, because leaves signed by them may be served and be valid. The error says that there is nothing to put in place.
+// Replacement returns what to store instead of a Secret that cannot be used. It takes the first usable one of: the CA that this
+// replica remembers, the next CA of a rotation, the previous CA. If there is none and may is ByAny, it makes a new CA. Otherwise it
+// returns an error.
+//
+// If the pair in the Secret could sign for this operator at some time of its life, it is kept as Previous. The certificates in the
+// Secret stay trusted, because replicas may serve valid leaves of them.
 func Replacement(secret *corev1.Secret, remembered *Authority, may Replaceable, now time.Time, p Policy) (Authority, error) {
 	former := formersIn(secret)
 	next, previous := decodePair(secret, nextCertKey, nextKeyKey), decodePair(secret, previousCertKey, previousKeyKey)
@@ -258,7 +262,7 @@ func Replacement(secret *corev1.Secret, remembered *Authority, may Replaceable, 
 	}
 	retire := retireAfter(now, p)
 	switch replaced, err := parseKeyPair(secret.Data[signingCertKey], secret.Data[signingKeyKey]); {
-	case err != nil: // the certificate may be good
+	case err != nil: // the certificate may be valid, only its key is not
 		signing, _ := ParseBundle(secret.Data[signingCertKey])
 		for _, cert := range signing {
 			if canSign(cert) {
@@ -277,7 +281,7 @@ func Replacement(secret *corev1.Secret, remembered *Authority, may Replaceable, 
 	return a.trusting(slices.Concat(former, a.Old)...), nil
 }
 
-// stored says whether the Secret holds a as Encode would write it.
+// stored reports whether the Secret holds a as Encode would write it.
 func (a Authority) stored(secret *corev1.Secret) bool {
 	want := secret.DeepCopy()
 	if a.Encode(want) != nil {

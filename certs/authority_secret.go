@@ -39,20 +39,21 @@ const (
 )
 
 const (
-	// RetireAfterAnnotation is on the CA Secret while a CA that no longer signs is still trusted: the time, in RFC 3339, after which no
-	// former CA is trusted. Set it to a time in the past to drop such CAs at once, for example after a key has leaked.
+	// RetireAfterAnnotation is on the CA Secret while a former CA is trusted. It has the time, in RFC 3339, after which no former CA
+	// is trusted. To drop former CAs at once, for example after a key has leaked, set it to a time in the past.
 	RetireAfterAnnotation = "sidecarset.io/ca-retire-after"
-	// FormerAnnotation says when each former CA is dropped: CERTIFICATE=TIME, separated by commas, where CERTIFICATE is the beginning of
-	// the SHA-256 of the certificate.
+	// FormerAnnotation has the time at which each former CA is dropped: CERTIFICATE=TIME, separated by commas, where CERTIFICATE is
+	// the beginning of the SHA-256 of the certificate.
 	FormerAnnotation = "sidecarset.io/ca-former"
-	// RotateAnnotation asks the leader, with any value, to rotate the CA now. The leader removes it when it has begun.
+	// RotateAnnotation, with any value, makes the leader rotate the CA now. The leader removes it when the rotation has begun.
 	RotateAnnotation = "sidecarset.io/ca-rotate"
-	// FormatAnnotation is the version of the Secret's format. A Secret without it was written before there were versions.
+	// FormatAnnotation is the version of the Secret's format. A Secret without it was written by a version of the operator that had no
+	// format versions.
 	FormatAnnotation = "sidecarset.io/ca-format"
 )
 
-// format is the version that Encode writes, and the highest that DecodeAuthority reads. It goes up when a Secret is written that this
-// version would understand wrongly.
+// format is the version that Encode writes, and the highest that DecodeAuthority reads. It must be raised when Encode writes a
+// Secret that this version would misread.
 const format = 1
 
 // DecodeAuthority reads the content of the CA Secret. Its errors are of type *SecretError.
@@ -83,19 +84,19 @@ func DecodeAuthority(secret *corev1.Secret, now time.Time) (Authority, error) {
 	}
 	a := Authority{Signing: signing, RotationRequested: secret.Annotations[RotateAnnotation] != ""}
 	if next := decodePair(secret, nextCertKey, nextKeyKey); next != nil && !now.Before(next.Certificate.NotBefore) && !now.After(next.Certificate.NotAfter) {
-		a.Next = next // one that cannot be used counts as none: nobody serves a leaf of it
+		a.Next = next // an unusable next CA counts as none: no replica serves a leaf of it
 	}
 	a.Previous = decodePair(secret, previousCertKey, previousKeyKey)
 	return a.trusting(formersIn(secret)...), nil
 }
 
-// errNotYetValid is the reason if the CA begins to be valid in the future.
+// errNotYetValid is the cause if the CA's validity begins in the future.
 var errNotYetValid = errors.New("the CA is not valid before")
 
-// errFormat is the reason if a later version has written the Secret.
+// errFormat is the cause if a later version of the operator wrote the Secret.
 var errFormat = errors.New("run a version that knows it, or remove the annotation if no operator has set it")
 
-// checkFormat refuses what a later version has written.
+// checkFormat refuses a Secret that a later version of the operator wrote.
 func checkFormat(secret *corev1.Secret) error {
 	written, ok := secret.Annotations[FormatAnnotation]
 	if !ok {
@@ -116,8 +117,8 @@ func decodePair(secret *corev1.Secret, certKey, keyKey string) *KeyPair {
 	return &pair
 }
 
-// formersIn returns the CAs in ca.crt with their times. Those that sign are among them. A part of ca.crt that does not parse cannot be
-// published, and one that is no CA has signed no leaf, so they are passed over.
+// formersIn returns the CAs in ca.crt with their times, including those that sign. It skips parts of ca.crt that do not parse,
+// which cannot be published, and certificates that are not CAs, which have signed no leaf.
 func formersIn(secret *corev1.Secret) []Former {
 	bundle, _ := ParseBundle(secret.Data[bundleKey])
 	known := parseFormer(secret.Annotations[FormerAnnotation])
@@ -143,7 +144,7 @@ func fingerprint(cert *x509.Certificate) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// parseFormer reads FormerAnnotation. What does not parse is left out, so that its time is settled anew.
+// parseFormer reads FormerAnnotation. It leaves out what does not parse, so that the leader decides its time again.
 func parseFormer(value string) map[string]time.Time {
 	times := map[string]time.Time{}
 	for part := range strings.SplitSeq(value, ",") {
@@ -156,7 +157,7 @@ func parseFormer(value string) map[string]time.Time {
 	return times
 }
 
-// formatFormer is what parseFormer reads.
+// formatFormer writes what parseFormer reads.
 func (a Authority) formatFormer() string {
 	var parts []string
 	for _, f := range a.Old {
@@ -168,7 +169,7 @@ func (a Authority) formatFormer() string {
 	return strings.Join(parts, ",")
 }
 
-// retireAll is when the last former CA is dropped, zero if that is not settled for any.
+// retireAll returns the time at which the last former CA is dropped. It is zero if no former CA has a time.
 func (a Authority) retireAll() time.Time {
 	var last time.Time
 	for _, f := range a.Old {
@@ -179,7 +180,7 @@ func (a Authority) retireAll() time.Time {
 	return last
 }
 
-// Encode writes the Authority into a Secret that the caller owns, keeping what is not ours.
+// Encode writes the Authority into a Secret that the caller owns. It keeps keys and annotations that are not the operator's.
 func (a Authority) Encode(secret *corev1.Secret) error {
 	data := map[string][]byte{bundleKey: EncodeBundle(a.Bundle())}
 	for _, p := range []struct {
@@ -224,17 +225,17 @@ func annotate(secret *corev1.Secret, key string, present bool, value string) {
 	secret.Annotations[key] = value
 }
 
-// Replaceable says what the leader may put in place of a CA that cannot be used.
+// Replaceable says what the leader may put in place of an unusable CA.
 type Replaceable int
 
-// What may take the place of the CA.
+// The values of Replaceable.
 const (
-	Never   Replaceable = iota // the Secret is somebody else's to change
-	ByKnown                    // a CA that has worked, and still would; a new one gains nothing
-	ByAny                      // a new one if need be: nothing that works would be lost
+	Never   Replaceable = iota // only an administrator may change the Secret
+	ByKnown                    // a CA that worked before and still would; a new CA would not help
+	ByAny                      // also a new CA: no working CA would be lost
 )
 
-// SecretError says that the CA Secret holds nothing to sign with. A replica that has a certificate goes on serving it.
+// SecretError says that the CA Secret has no CA to sign with. A replica with a certificate continues to serve it.
 type SecretError struct {
 	Namespace, Name string
 	Replaceable     Replaceable
@@ -260,7 +261,7 @@ func (e *SecretError) Error() string {
 
 func (e *SecretError) Unwrap() error { return e.Reason }
 
-// replaceable says what may take the place of a Secret that err is about.
+// replaceable returns what may take the place of a Secret that err is about.
 func replaceable(err error) Replaceable {
 	if secretErr, ok := errors.AsType[*SecretError](err); ok {
 		return secretErr.Replaceable

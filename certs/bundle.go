@@ -15,38 +15,39 @@ import (
 )
 
 const (
-	// compareEvery is how often the bundle is compared with what is published when no object changes. It costs no request.
+	// compareEvery is how often the leader compares the bundle with what is published if no object changes. That takes no request.
 	compareEvery = 500 * time.Millisecond
-	// writeEvery is how often one object is written at most, lest two who disagree about it write as fast as they can.
+	// writeEvery is the shortest time between two writes of one object. It slows the writes if another program keeps reverting the
+	// bundle.
 	writeEvery = time.Second
-	// maxBackoff bounds the time between two attempts to write an object that cannot be written.
+	// maxBackoff is the longest time between two attempts to write an object.
 	maxBackoff = time.Minute
 )
 
-// BundlePublisher writes a Source's bundle as caBundle into every clientConfig that a Published follows, and writes it again whenever
-// somebody else has put another one there. It is a manager.Runnable that needs the leader. It changes no other field.
+// BundlePublisher writes a Source's bundle as caBundle into every clientConfig that a Published follows, and restores it if another
+// program changes it. It is a manager.Runnable that needs the leader. It changes no other field.
 //
-// Others write the same objects: kubectl apply, Helm and GitOps controllers, which may reset caBundle to what their manifest says;
-// the leader's own webhook configuration controller, which adds and removes entries; cert-manager's cainjector, if somebody
-// annotated the objects for it. Each patch therefore tests the resourceVersion that it was computed from, because a JSON patch
-// addresses entries by position. An API server answers 422 (Invalid) when the test fails.
+// Other programs write the same objects: kubectl apply, Helm and GitOps controllers, which may reset caBundle to the value in their
+// manifests; the leader's own controller of webhook entries; cert-manager's cainjector, if the objects are annotated for it. A JSON
+// patch addresses entries by position, so each patch tests the resourceVersion that it was computed from. If the test fails, the
+// API server answers 422 (Invalid).
 type BundlePublisher struct {
 	client    client.Client
 	source    Source
 	published *Published
 	attempts  map[string]attempt // by object
 
-	onlyOptional bool // somebody else writes the objects of the manifests
+	onlyOptional bool // another program writes the objects of the manifests
 }
 
-// attempt is the last try to write an object.
+// attempt is the last attempt to write an object.
 type attempt struct {
-	resourceVersion string        // that was to be changed
+	resourceVersion string        // the version that the patch was computed from
 	at              time.Time     // when it began, by the monotonic clock
 	pause           time.Duration // before the same version is tried again
 }
 
-// due says whether an object is to be written now. A newer version than the one we tried may be written sooner.
+// due reports whether an object may be written now. A newer version than the one of the last attempt may be written sooner.
 func (a attempt) due(o *object) bool {
 	pause := writeEvery
 	if a.resourceVersion == o.resourceVersion {
@@ -83,8 +84,8 @@ func (b *BundlePublisher) Start(ctx context.Context) error {
 	}
 }
 
-// refreshSource has the source look again before anything is published, so that a new leader does not undo what the last one wrote.
-// It returns false if ctx ended meanwhile.
+// refreshSource makes the source read its material again before the leader publishes anything, so that a new leader does not revert
+// what the last one wrote. It returns false if ctx ended meanwhile.
 func (b *BundlePublisher) refreshSource(ctx context.Context) bool {
 	source, ok := b.source.(refresher)
 	for ok && ctx.Err() == nil {
@@ -101,7 +102,7 @@ func (b *BundlePublisher) refreshSource(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// publish brings every object up to date that is not and whose turn it is.
+// publish writes every object that lacks the bundle and may be written now.
 func (b *BundlePublisher) publish(ctx context.Context) {
 	bundle := b.source.Bundle()
 	if len(bundle) == 0 {
@@ -140,7 +141,7 @@ func (b *BundlePublisher) write(ctx context.Context, o *object, stale []clientCo
 	return pause
 }
 
-// reportMissing logs, once each time it changes, which targets cannot be written because they are not there.
+// reportMissing logs which targets cannot be written because they do not exist, once for each change of that list.
 func (b *BundlePublisher) reportMissing(ctx context.Context, reported string) string {
 	var reasons []string
 	s := b.published.snapshot()
@@ -173,7 +174,8 @@ type operation struct {
 	Value any    `json:"value"` // []byte is rendered in base64, as caBundle is
 }
 
-// patch writes the bundle into some of an object's clientConfigs, all or none of them. To add a member that is there is to replace it.
+// patch writes the bundle into some of an object's clientConfigs, into all of them or none. The JSON patch operation "add" replaces
+// an existing member.
 func (b *BundlePublisher) patch(ctx context.Context, o *object, stale []clientConfig, bundle []byte) error {
 	operations := []operation{{"test", "/metadata/resourceVersion", o.resourceVersion}}
 	for _, c := range stale {
@@ -183,7 +185,7 @@ func (b *BundlePublisher) patch(ctx context.Context, o *object, stale []clientCo
 	if err != nil {
 		return fmt.Errorf("encoding patch of %s: %w", o, err)
 	}
-	target := &metav1.PartialObjectMetadata{} // all we want back
+	target := &metav1.PartialObjectMetadata{} // the answer needs no more than the metadata
 	target.SetGroupVersionKind(o.gvk)
 	target.SetName(o.name)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

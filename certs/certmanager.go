@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	// CertManagerFieldOwner is the field manager under which objects are declared to cert-manager.
+	// CertManagerFieldOwner is the field manager with which the leader declares objects to cert-manager.
 	CertManagerFieldOwner = "sidecarset-operator"
 	// ReasonNotIssued is the reason of the event that says what cert-manager has not done in time.
 	ReasonNotIssued = "CertificateNotIssued"
 
-	// declareEvery is how often what is declared is applied again, in case somebody changed it. Applying what is there writes nothing.
+	// declareEvery is how often the leader applies its declarations again, in case another program changed them. Applying unchanged
+	// objects writes nothing.
 	declareEvery = time.Minute
 )
 
-// CertManager declares to cert-manager what the operator needs of it, and says how far cert-manager is. It is a manager.Runnable that
-// needs the leader; every replica reads, by name.
+// CertManager declares to cert-manager what the operator needs, and reports cert-manager's progress. It is a manager.Runnable that
+// needs the leader. Every replica reads these objects, by name.
 type CertManager struct {
 	client client.Client
 	opts   Options
@@ -36,8 +37,8 @@ type CertManager struct {
 	undeclare error // why the last attempt to declare failed
 }
 
-// NewCertManager returns a Source whose certificates cert-manager makes, and the leader's part of the work. The client must not read
-// from a cache, and its scheme has to know cert-manager's types; see AddToScheme.
+// NewCertManager returns a Source whose certificates cert-manager makes, and the leader's part of the work. The client must not
+// read from a cache. Its scheme must know cert-manager's types; see AddToScheme.
 func NewCertManager(c client.Client, published *Published, serverName string, opts Options) (*Supplied, *CertManager, error) {
 	opts.Mode = ModeCertManager
 	opts, err := opts.complete()
@@ -51,7 +52,7 @@ func NewCertManager(c client.Client, published *Published, serverName string, op
 // NeedLeaderElection has a manager start it on the leader only.
 func (m *CertManager) NeedLeaderElection() bool { return true }
 
-// Start declares, and reports what cert-manager does not do in time, until ctx ends.
+// Start applies the declarations, and reports what cert-manager does not do in time, until ctx ends.
 func (m *CertManager) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("cert-manager"))
 	waiting := watchdog{patience: m.opts.Patience}
@@ -82,7 +83,7 @@ func (m *CertManager) report(ctx context.Context, problem error) {
 	m.opts.warn(ref, ReasonNotIssued, "Issue", problem.Error())
 }
 
-// watchdog says once, for each problem, that it has lasted too long.
+// watchdog reports each problem once, if it lasts too long.
 type watchdog struct {
 	patience time.Duration
 	since    time.Time
@@ -104,7 +105,8 @@ func (w *watchdog) overdue(problem error) bool {
 	return true
 }
 
-// Declare applies the issuers and certificates, taking back what somebody else has changed in them. What is as declared stays as it is.
+// Declare applies the issuers and certificates, and reverts changes by other programs. It does not write an object that is as
+// declared.
 func (m *CertManager) Declare(ctx context.Context) error {
 	for _, d := range m.opts.declarations() {
 		err := m.request(ctx, func(ctx context.Context) error {
@@ -133,8 +135,8 @@ func (m *CertManager) String() string {
 	return fmt.Sprintf("Secret %s/%s of cert-manager", m.opts.Namespace, servingCertificateName)
 }
 
-// load reads the Secret of the serving certificate. It is read again and again rather than watched: that needs fewer rights, and no
-// watch can go silent.
+// load reads the Secret of the serving certificate. The replica reads it periodically instead of watching it: that needs fewer
+// rights, and a watch can go silent.
 func (m *CertManager) load(ctx context.Context) (material, error) {
 	secret := &corev1.Secret{}
 	err := m.get(ctx, servingCertificateName, secret)
@@ -151,7 +153,7 @@ func (m *CertManager) load(ctx context.Context) (material, error) {
 	return supplied, nil
 }
 
-// why says why there is no certificate.
+// why returns the reason that there is no certificate.
 func (m *CertManager) why(ctx context.Context) error {
 	if problem := m.problem(ctx); problem != nil {
 		return problem
@@ -159,7 +161,7 @@ func (m *CertManager) why(ctx context.Context) error {
 	return errors.New("cert-manager says that it is ready")
 }
 
-// problem returns the first thing in the chain that is not as it should be, or nil.
+// problem returns the first object of the chain that is missing or not ready, or nil.
 func (m *CertManager) problem(ctx context.Context) error {
 	if err := m.declareError(); err != nil {
 		return err
@@ -178,14 +180,14 @@ func (m *CertManager) problem(ctx context.Context) error {
 	return nil
 }
 
-// notReadyError says what cert-manager says about an object.
+// notReadyError carries what cert-manager reports about an object.
 type notReadyError struct{ kind, namespace, name, message string }
 
 func (e *notReadyError) Error() string {
 	return fmt.Sprintf("%s %s/%s is not ready: %s", e.kind, e.namespace, e.name, e.message)
 }
 
-// objectStatus is what cert-manager says about an object.
+// objectStatus is what cert-manager reports about an object.
 type objectStatus struct {
 	ready   bool
 	message string // why not
@@ -214,7 +216,8 @@ func issuerStatus(issuer *certmanagerv1.Issuer) objectStatus {
 	return status
 }
 
-// certificateStatus joins what the two conditions of a Certificate say: Ready that there is none, Issuing why not.
+// certificateStatus joins two conditions of a Certificate: Ready says whether there is a certificate, and Issuing says why there is
+// none.
 func certificateStatus(certificate *certmanagerv1.Certificate) objectStatus {
 	status := objectStatus{message: noCondition}
 	issuing := ""

@@ -18,14 +18,14 @@ const (
 	servingCertificateName = "sidecarset-serving"
 )
 
-// declaration is one object that cert-manager is to have, in the order in which they depend on one another.
+// declaration is one object that is declared to cert-manager. Declarations are in the order in which they depend on one another.
 type declaration struct {
 	kind, name string
 	apply      runtime.ApplyConfiguration
 }
 
 // declarations returns the chain: an issuer whose only certificate is the CA, the CA, an issuer that signs with it, and the serving
-// certificate. A serving certificate straight from a self-signed issuer would be its own CA, and break TLS at every renewal.
+// certificate. A serving certificate from a self-signed issuer would be its own CA, and every renewal would break TLS.
 func (o Options) declarations() []declaration {
 	issuer := func(name string, spec *applyv1.IssuerSpecApplyConfiguration) declaration {
 		return declaration{"Issuer", name, applyv1.Issuer(name, o.Namespace).WithLabels(managedBy()).WithSpec(spec)}
@@ -48,7 +48,8 @@ func (o Options) declarations() []declaration {
 			WithIsCA(true).
 			WithCommonName(caName).
 			WithUsages(certmanagerv1.UsageCertSign, certmanagerv1.UsageCRLSign).
-			// The key stays when the CA is renewed, so that leaves signed before verify against the CA after, and the other way round.
+			// The CA keeps its key when it is renewed. So older leaves verify against the new CA certificate, and newer leaves against the
+			// old one.
 			WithPrivateKey(privateKey(certmanagerv1.RotationPolicyNever))),
 		issuer(caIssuerName, applyv1.IssuerSpec().WithCA(applyv1.CAIssuer().WithSecretName(caCertificateName))),
 		certificate(servingCertificateName, caIssuerName, o.LeafLifetime, applyv1.CertificateSpec().

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// directory is a supply of mounted files: tls.crt, tls.key and ca.crt.
+// directory is a directory of mounted files: tls.crt, tls.key and ca.crt.
 type directory string
 
-// NewFiles returns a Source that serves the key pair in opts.Directory. Files are looked at every opts.Poll, not watched: a kubelet
-// takes about a minute to update a volume anyway, and what it swaps are links that a watch does not follow.
+// NewFiles returns a Source that serves the key pair in opts.Directory. It reads the files every opts.Poll and does not watch them:
+// a kubelet takes about a minute to update a volume, and it replaces a link, which a file watch does not follow.
 func NewFiles(published *Published, serverName string, opts Options) (*Supplied, error) {
 	opts.Mode = ModeFiles
 	opts, err := opts.complete()
@@ -23,8 +23,9 @@ func NewFiles(published *Published, serverName string, opts Options) (*Supplied,
 
 func (d directory) String() string { return "directory " + string(d) }
 
-// load reads the three files. A kubelet swaps all files of a volume at once by pointing the link ..data elsewhere, so they are read
-// from where it points now. Whoever writes them one by one is caught by the check that they belong together.
+// load reads the three files. A kubelet replaces all files of a volume at once, by pointing the link ..data to another directory,
+// so load reads from where the link points now. If a program writes the files one by one, the check that they belong together fails
+// until the last is written.
 func (d directory) load(context.Context) (material, error) {
 	dir := string(d)
 	if data, err := filepath.EvalSymlinks(filepath.Join(dir, "..data")); err == nil {

@@ -19,28 +19,28 @@ type servingLeaf struct {
 	issuer *x509.Certificate
 }
 
-// leaves holds the leaf that is served and, during a change of CA, the one that waits to be. It is safe for concurrent use.
+// leaves holds the leaf that is served and, during a change of CA, the leaf that waits. It is safe for concurrent use.
 //
-// A duration is measured with time.Now, whose monotonic reading does not change when the clock is set. Times that come as an argument
-// are compared with certificates, and with nothing else.
+// Durations are measured with time.Now, whose monotonic reading does not change when the clock is set. Times that are passed as
+// arguments are compared with certificates only.
 type leaves struct {
 	published *Published
 	served    atomic.Pointer[servingLeaf]
-	failure   atomic.Pointer[error] // why the last attempt to look for a new one failed
+	failure   atomic.Pointer[error] // why the last attempt to get a new leaf failed
 
-	// settle is how long everybody must have trusted the CA of the next leaf, and poll how long it may take until somebody looks again.
+	// settle is how long all clients must have trusted the CA of the next leaf. poll is the longest time between two checks.
 	settle, poll time.Duration
 
 	mu           sync.Mutex
-	next         *servingLeaf // not served yet because somebody would refuse it
+	next         *servingLeaf // not served yet because a client would refuse it
 	trustedSince time.Time    // when this replica first saw that every API server would accept it; zero if one would refuse it
-	heldSince    time.Time    // since when there has been one
+	heldSince    time.Time    // when this replica first had the next leaf
 	heldReported bool
 	coming       *x509.Certificate
 	carriedSince time.Time // when this replica first saw the coming CA in every bundle; zero if one lacks it
 }
 
-// offer has a leaf served as soon as nobody refuses it, in place of one that was offered before.
+// offer stores a leaf to be served once no client refuses it. It replaces a leaf that was offered before.
 func (l *leaves) offer(next *servingLeaf) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,10 +49,10 @@ func (l *leaves) offer(next *servingLeaf) {
 	}
 }
 
-// heldTooLong is how long a leaf may be held back, besides the time to settle, before that is an error.
+// heldTooLong is how long a leaf may be held back, in addition to the time to settle, before that counts as an error.
 const heldTooLong = time.Hour
 
-// hold takes down that a leaf is held back because of err, or that none is.
+// hold records that a leaf is held back because of err, or that none is held back.
 func (l *leaves) hold(ctx context.Context, err error) {
 	if err == nil {
 		l.heldSince, l.heldReported = time.Time{}, false
@@ -71,8 +71,9 @@ func (l *leaves) hold(ctx context.Context, err error) {
 	}
 }
 
-// adopt serves the next leaf, unless an API server that accepts the one we serve would refuse it. So a leaf of a new CA waits until
-// that CA is published and has been for long enough, and a leaf that nobody accepts any more, because it has expired or its CA is gone, is replaced at once.
+// adopt serves the next leaf, unless an API server that accepts the served leaf would refuse it. So a leaf of a new CA waits until
+// that CA has been published for long enough. A leaf that no client accepts any more, because it has expired or its CA was removed,
+// is replaced at once.
 func (l *leaves) adopt(ctx context.Context, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +94,7 @@ func (l *leaves) adopt(ctx context.Context, now time.Time) {
 	l.next = nil
 }
 
-// obstacle says why the next leaf cannot be served yet.
+// obstacle returns why the next leaf cannot be served yet.
 func (l *leaves) obstacle(now time.Time) error {
 	current := l.served.Load()
 	if current == nil || current.issuer.Equal(l.next.issuer) || !now.Round(0).Before(current.Leaf.NotAfter) {
@@ -110,14 +111,15 @@ func (l *leaves) obstacle(now time.Time) error {
 	if l.coming != nil && l.coming.Equal(l.next.issuer) && !l.carriedSince.IsZero() && l.carriedSince.Before(since) {
 		since = l.carriedSince
 	}
-	lasts := now.Round(0).Add(2 * l.poll).Before(current.Leaf.NotAfter) // one that has expired fails every call, one that comes early few
+	lasts := now.Round(0).Add(2 * l.poll).Before(current.Leaf.NotAfter) // an expired leaf fails every call; a leaf that is early fails few
 	if lasts && time.Since(since) < l.settle && l.published.accepts(current.Certificate, now) {
 		return errors.New("API servers may not have noticed yet that the CA of the next one is published")
 	}
 	return nil
 }
 
-// expect says which CA will sign next. The time in which everybody has had it counts before it signs as well; nil changes nothing.
+// expect tells l which CA will sign next, so that the time for which clients have had it counts from before it signs. If ca is nil,
+// expect changes nothing.
 func (l *leaves) expect(coming *KeyPair) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +128,7 @@ func (l *leaves) expect(coming *KeyPair) {
 	}
 }
 
-// lookOut notes when every API server was first given the coming CA.
+// lookOut records when every API server first had the coming CA.
 func (l *leaves) lookOut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +141,7 @@ func (l *leaves) lookOut() {
 	}
 }
 
-// get answers a TLS handshake. The argument from names, for the error, where certificates come from.
+// get answers a TLS handshake. The argument from names the origin of certificates, for the error.
 func (l *leaves) get(from string) (*tls.Certificate, error) {
 	if leaf := l.served.Load(); leaf != nil {
 		return leaf.Certificate, nil
@@ -150,7 +152,7 @@ func (l *leaves) get(from string) (*tls.Certificate, error) {
 	return nil, fmt.Errorf("loading the serving certificate: %s has not been read yet", from)
 }
 
-// failed remembers how the last attempt to refresh ended, for whoever asks for a certificate before there is one.
+// failed records how the last attempt to refresh ended. Until there is a certificate, get returns it.
 func (l *leaves) failed(err error) {
 	l.failure.Store(&err)
 	if err != nil {
@@ -158,8 +160,8 @@ func (l *leaves) failed(err error) {
 	}
 }
 
-// keepCurrent calls refresh again and again until ctx ends, and serves what that offers as soon as it may be served. It calls look, if
-// that is not nil, whenever what is published may have changed. A failure is logged once, not with every attempt.
+// keepCurrent calls refresh periodically until ctx ends, and serves the offered leaf as soon as it may be served. If look is not
+// nil, keepCurrent calls it whenever what is published may have changed. It logs a failure once, not at every attempt.
 func (l *leaves) keepCurrent(ctx context.Context, opts Options, refresh func(context.Context) error, look func()) error {
 	logger := log.FromContext(ctx).WithName("certs")
 	ctx = log.IntoContext(ctx, logger)
@@ -183,7 +185,7 @@ func (l *leaves) keepCurrent(ctx context.Context, opts Options, refresh func(con
 	return nil
 }
 
-// adoptUntil waits, and meanwhile serves a leaf that is held back as soon as nobody refuses it any more.
+// adoptUntil waits. Meanwhile it serves a leaf that was held back as soon as no client refuses it.
 func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time, now func() time.Time, look func()) {
 	for {
 		changed := l.published.Changed()

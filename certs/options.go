@@ -10,58 +10,59 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Mode says where certificates come from.
+// Mode is the origin of certificates.
 type Mode string
 
 // The modes.
 const (
-	ModeSelf        Mode = "self"         // a CA of our own, kept in a Secret; leaves are issued here
-	ModeCertManager Mode = "cert-manager" // issuers and certificates are declared to cert-manager, which fills Secrets
-	ModeFiles       Mode = "files"        // somebody mounts a key pair and the CA
+	ModeSelf        Mode = "self"         // the operator's own CA, kept in a Secret; replicas issue leaves
+	ModeCertManager Mode = "cert-manager" // the leader declares issuers and certificates to cert-manager, which fills Secrets
+	ModeFiles       Mode = "files"        // a key pair and the CA are mounted as files
 )
 
-// Options configure a Source. Subject is required; Namespace is, unless the mode is files; SecretName in mode self; Directory in
-// mode files.
+// Options configure a Source. Subject is always required, Namespace in all modes but files, SecretName in mode self, and Directory
+// in mode files.
 type Options struct {
 	// Mode is self if empty.
 	Mode Mode
-	// Namespace is where Secrets and what is declared to cert-manager are.
+	// Namespace is the namespace of Secrets and of objects that are declared to cert-manager.
 	Namespace string
 	// SecretName is the Secret that holds the CA in mode self.
 	SecretName string
 	// Directory holds tls.crt, tls.key and ca.crt in mode files.
 	Directory string
-	// Subject is what leaves vouch for: the ServiceName at least, IP addresses where webhooks are reached by URL. In mode files it is
-	// what they have to vouch for.
+	// Subject has the names for which leaves are valid: the ServiceName at least, and IP addresses if API servers call webhooks by
+	// URL. In mode files the mounted leaf must be valid for them.
 	Subject Subject
 
-	// CALifetime is how long a CA is valid; default one year. It is rotated after two thirds of that, unattended, so there is nothing
-	// to gain from a longer life; and what happens often is known to work. Mode files does not use it.
+	// CALifetime is how long a CA is valid; default one year. The leader rotates it after two thirds of that, unattended, so a longer
+	// life has no advantage, and an operation that happens often is known to work. Mode files does not use it.
 	CALifetime time.Duration
-	// LeafLifetime is how long a serving certificate is valid; default 30 days. It is renewed after 20, which leaves ten days to
-	// repair whatever keeps a replica from reading the Secret. In mode self it is also how long an old CA stays in the bundle after a
-	// rotation. Mode files does not use it.
+	// LeafLifetime is how long a serving certificate is valid; default 30 days. It is renewed after 20. That leaves ten days to repair
+	// what keeps a replica from reading the Secret. In mode self it is also how long an old CA stays in the bundle after a rotation.
+	// Mode files does not use it.
 	LeafLifetime time.Duration
-	// Settle is how long every client must have had the next CA in its bundle before it signs, or before a leaf of it is served; default
-	// ten minutes. API servers follow within milliseconds; a rotation is in no hurry.
+	// Settle is how long every client must have had the next CA in its bundle before that CA signs, or before a leaf of it is served;
+	// default ten minutes. API servers follow within milliseconds, and a rotation has time.
 	Settle time.Duration
-	// Overlap is how long a CA stays in the bundle that the material no longer names, where others make the material; default one hour.
-	// By then every replica must have noticed, which takes seconds, or as long as a kubelet takes to update a volume.
+	// Overlap is how long a CA stays in the bundle after the material stopped naming it, in the modes cert-manager and files; default
+	// one hour. In that time every replica must notice the new material. That takes seconds, or as long as a kubelet takes to update a
+	// volume.
 	Overlap time.Duration
 	// Poll is how often each replica reads the Secret or the files and looks at the wall clock; default ten seconds.
 	Poll time.Duration
 	// Patience is how long cert-manager may take before a missing certificate is reported as an error; default two minutes.
 	Patience time.Duration
-	// PublishedElsewhere says that somebody else, as cert-manager's cainjector, writes the bundle into the objects of the manifests;
-	// only those that are Optional are then written here. Mode files only.
+	// PublishedElsewhere says that another program, such as cert-manager's cainjector, writes the bundle into the objects of the
+	// manifests. Then the leader writes only targets that are Optional. Mode files only.
 	PublishedElsewhere bool
 
-	// Events receives what people would want to be told; nil tells nobody.
+	// Events receives what administrators need to know. If it is nil, no events are emitted.
 	Events events.EventRecorder
-	// Clock shows the time that certificates are compared with; the real one if nil. How long something lasts is measured with the
-	// process's monotonic clock, which does not change when the clock is set.
+	// Clock shows the time that certificates are compared with; the real time if nil. Durations are measured with the process's
+	// monotonic clock, which does not change when the clock is set.
 	Clock clock.PassiveClock
-	// ServerClock knows by how much Clock is wrong; nil never does. Setup makes one.
+	// ServerClock knows how wrong Clock is. If it is nil, Clock counts as correct. Setup makes one.
 	ServerClock *ServerClock
 }
 
@@ -80,7 +81,7 @@ func (o Options) complete() (Options, error) {
 	return o, o.validate()
 }
 
-// Validate says everything that is wrong with the options; what is zero has its default.
+// Validate returns everything that is wrong with the options. A zero value means the default.
 func (o Options) Validate() error {
 	_, err := o.complete()
 	return err
@@ -133,8 +134,8 @@ func (o Options) validateMode() []error {
 	return errs
 }
 
-// validateLifetimes checks that a CA outlives its leaves. It is replaced in the last third of its life, and a leaf that it signed
-// just before should live out its time.
+// validateLifetimes checks that a CA outlives its leaves. The CA is replaced in the last third of its life, and a leaf that it
+// signed just before must remain valid until its own end.
 func (o Options) validateLifetimes(settle time.Duration) []error {
 	if o.CALifetime/3 >= o.LeafLifetime+settle {
 		return nil
@@ -147,8 +148,8 @@ func (o Options) policy() Policy {
 	return Policy{CALifetime: o.CALifetime, LeafLifetime: o.LeafLifetime, Subject: o.Subject}
 }
 
-// now is the time by the API servers' clocks if ours is wrong. It is for comparisons with certificates, not for durations.
+// now returns the time, by the API servers' clocks if Clock is wrong. It is for comparisons with certificates, not for durations.
 func (o Options) now() time.Time {
-	now, _ := o.ServerClock.At(ReadClock(o.Clock)) // who writes asks whether they differ
+	now, _ := o.ServerClock.At(ReadClock(o.Clock)) // a caller that writes checks whether the clocks differ
 	return now
 }

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Backdate is how long before its issue a certificate begins to be valid, for API servers whose clock is behind ours.
+// Backdate is how long before its issue a certificate begins to be valid, for API servers whose clock is behind this one.
 const Backdate = time.Hour
 
 // KeyPair is a certificate and the private key that belongs to it.
@@ -28,7 +28,7 @@ type KeyPair struct {
 	Key         crypto.Signer
 }
 
-// Subject is what a serving certificate vouches for.
+// Subject has the names for which a serving certificate is valid.
 type Subject struct {
 	DNSNames []string
 	IPs      []net.IP
@@ -53,8 +53,8 @@ func ServiceName(service, namespace string) string {
 	return service + "." + namespace + ".svc"
 }
 
-// IssueCA makes a self-signed ECDSA P-256 CA that is valid until now+lifetime. The subject carries the time of issue, so that two CAs
-// in one bundle can be told apart.
+// IssueCA makes a self-signed ECDSA P-256 CA that is valid until now+lifetime. Its subject contains the time of issue, so that two
+// CAs in one bundle can be told apart.
 func IssueCA(name string, now time.Time, lifetime time.Duration) (KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -111,8 +111,8 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 	return x509.ParseCertificate(der)
 }
 
-// Verify checks a serving certificate as an API server does that was given bundle and calls host, a DNS name or an IP address. An
-// empty host is not compared.
+// Verify checks a serving certificate as an API server does that has this bundle and calls host, a DNS name or an IP address. If
+// host is empty, it is not compared.
 func Verify(cert *tls.Certificate, bundle []byte, host string, now time.Time) error {
 	if len(bundle) == 0 {
 		return errors.New("the CA bundle is empty")
@@ -152,8 +152,9 @@ func leafOf(cert *tls.Certificate) (*x509.Certificate, error) {
 	return x509.ParseCertificate(cert.Certificate[0])
 }
 
-// RenewAt says when a certificate should be replaced: after two thirds of its life, which leaves the last third for trying. The hour
-// by which we back-date is not part of the life; a certificate that lives no longer than that was not issued here and counts in full.
+// RenewAt returns when a certificate should be replaced: after two thirds of its life, so that the last third is left for attempts.
+// The hour of back-dating is not part of the life, unless the certificate lives no longer than that: then this package has not
+// issued it.
 func RenewAt(cert *x509.Certificate) time.Time {
 	issued := cert.NotBefore.Add(Backdate)
 	if !issued.Before(cert.NotAfter) {
@@ -162,14 +163,14 @@ func RenewAt(cert *x509.Certificate) time.Time {
 	return issued.Add(cert.NotAfter.Sub(issued) / 3 * 2)
 }
 
-// NeedsRenewal says whether a certificate is past RenewAt by the wall clock, or not valid yet because the clock was set back.
+// NeedsRenewal reports whether a certificate is past RenewAt by the wall clock, or not valid yet because the clock was set back.
 func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
 	now = now.Round(0) // a monotonic reading stands still while the machine sleeps
 	return now.Before(cert.NotBefore) || !now.Before(RenewAt(cert))
 }
 
-// ParseBundle returns the certificates of a PEM bundle in order. What does not parse is left out and named by the error, so that a
-// caller can go on with the rest.
+// ParseBundle returns the certificates of a PEM bundle in order. It leaves out what does not parse and names it in the error, so
+// that a caller can use the rest.
 func ParseBundle(data []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	var errs []error
@@ -203,8 +204,8 @@ func EncodeBundle(certs []*x509.Certificate) []byte {
 	return out.Bytes()
 }
 
-// MergeBundles concatenates lists of certificates, keeping the first of equal ones. Certificates that have expired stay: that is for
-// clients to judge, by their clocks.
+// MergeBundles concatenates lists of certificates, keeping the first of equal ones. Expired certificates stay: clients judge them
+// by their own clocks.
 func MergeBundles(lists ...[]*x509.Certificate) []*x509.Certificate {
 	var merged []*x509.Certificate
 	seen := map[string]bool{}

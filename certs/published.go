@@ -21,12 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Published follows, on every replica, the objects that tell API servers whom to trust, and keeps what they say in memory. It is a
-// manager.Runnable that needs no leader. All methods are safe for concurrent use, and none but Start does I/O.
+// Published watches, on every replica, the objects that tell API servers which CAs to trust, and keeps their content in memory. It
+// is a manager.Runnable that needs no leader. All methods are safe for concurrent use. Only Start does I/O.
 type Published struct {
 	client  client.WithWatch
 	targets []Target
-	hosts   []string // ours
+	hosts   []string // the names under which API servers call this operator
 
 	mu      sync.Mutex
 	views   []view // by index of targets
@@ -40,8 +40,8 @@ type view struct {
 	objects map[string]*object
 }
 
-// NewPublished returns a Published that follows the targets, as far as they call us, by one of the names in subject. The client must
-// not read from a cache.
+// NewPublished returns a Published for the targets. It considers only entries that call one of the names in subject. The client
+// must not read from a cache.
 func NewPublished(c client.WithWatch, subject Subject, targets ...Target) *Published {
 	return &Published{client: c, hosts: subject.hosts(), targets: targets, views: make([]view, len(targets)), changed: make(chan struct{})}
 }
@@ -49,7 +49,7 @@ func NewPublished(c client.WithWatch, subject Subject, targets ...Target) *Publi
 // NeedLeaderElection has a manager start it on every replica.
 func (p *Published) NeedLeaderElection() bool { return false }
 
-// Start follows the targets until ctx ends. An object that is not there yet, or may not be read yet, is waited for.
+// Start watches the targets until ctx ends. It waits for objects that do not exist yet, or that it may not read yet.
 func (p *Published) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("published")
 	var wg sync.WaitGroup
@@ -58,7 +58,7 @@ func (p *Published) Start(ctx context.Context) error {
 			Name:            target.String(),
 			TypeDescription: target.kind.Kind,
 			Logger:          &logger,
-			// From half a second to ten: a role that is granted late holds up the start.
+			// Retry every half second at first, and every ten seconds later: a role that is granted late delays the start.
 			Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 10 * time.Second},
 		})
 		wg.Go(func() { reflector.RunWithContext(ctx) })
@@ -68,20 +68,20 @@ func (p *Published) Start(ctx context.Context) error {
 	return nil
 }
 
-// Changed returns a channel that is closed when something is observed next. Get it before looking, so as not to miss a change.
+// Changed returns a channel that is closed at the next observation. Get the channel before looking, so that no change is missed.
 func (p *Published) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
 }
 
-// Verify checks that every API server accepts the certificate: all targets have been observed, and each clientConfig in them that has a
-// bundle trusts it for the host that it calls. The error names everything that does not hold.
+// Verify checks that every API server accepts the certificate: all targets have been observed, and each clientConfig in them that
+// has a bundle trusts the certificate for the host that it calls. The error names everything that is wrong.
 //
-// An object that does not exist is no obstacle. It has nobody call us, so it says nothing about this replica; and it is missing for all
-// of them: were they un-ready for it, the calls that other objects cause would fail as well. The same is true of a clientConfig without
-// a bundle, unless none has one. That all entries of an object of the manifests call somebody else means that this replica is
-// configured wrongly.
+// A missing object is not an error. No API server calls the operator because of it, so it says nothing about this replica. It is
+// missing for all replicas: if they became un-ready, the calls that other objects cause would fail too. A clientConfig without a
+// bundle is not an error either, unless no clientConfig has one. If all entries of an object of the manifests call another server,
+// this replica is misconfigured, and that is an error.
 func (p *Published) Verify(cert *tls.Certificate, now time.Time) error {
 	s := p.snapshot()
 	accepted, refused, empty := s.verify(cert, now)
@@ -92,7 +92,7 @@ func (p *Published) Verify(cert *tls.Certificate, now time.Time) error {
 	return errors.Join(append(errs, s.elsewhere...)...)
 }
 
-// Accepted checks that an API server accepts the certificate, if any of them was told whom to accept. An error names those that do not.
+// Accepted checks that at least one API server accepts the certificate, if any has a bundle. The error names those that do not.
 func (p *Published) Accepted(cert *tls.Certificate, now time.Time) error {
 	accepted, refused, _ := p.snapshot().verify(cert, now)
 	if accepted > 0 {
@@ -101,7 +101,7 @@ func (p *Published) Accepted(cert *tls.Certificate, now time.Time) error {
 	return errors.Join(refused...)
 }
 
-// verify returns how many bundles accept the certificate, and what is wrong with those that refuse it, and with those that are empty.
+// verify returns how many bundles accept the certificate, and the problems of bundles that refuse it and of bundles that are empty.
 func (s snapshot) verify(cert *tls.Certificate, now time.Time) (accepted int, refused, empty []error) {
 	for _, t := range s.trusts() {
 		if t.bundle == "" {
@@ -115,14 +115,14 @@ func (s snapshot) verify(cert *tls.Certificate, now time.Time) (accepted int, re
 	return accepted, refused, empty
 }
 
-// Missing names the objects that should exist and do not, or that lack a webhook that they should have; nil if there are none.
-// Applying the manifests again brings them back.
+// Missing returns an error for each object that should exist and does not, or that lacks a webhook. Applying the manifests again
+// restores them.
 func (p *Published) Missing() error {
 	return errors.Join(p.snapshot().missing...)
 }
 
-// carries checks that every clientConfig has the CA in its bundle. One that is missing or empty has nobody call us who could stop to
-// trust us, so it is no obstacle; a target that has not been observed is one.
+// carries checks that every clientConfig has the CA in its bundle. A missing or empty bundle is not an error: no API server calls
+// the operator through it, so none can lose trust. A target that has not been observed is an error.
 func (p *Published) carries(ca *x509.Certificate) error {
 	s := p.snapshot()
 	errs := s.unobserved
@@ -150,19 +150,19 @@ func (p *Published) refuses(next, current *tls.Certificate, now time.Time) error
 	return errors.Join(errs...)
 }
 
-// accepts says whether any clientConfig trusts the certificate.
+// accepts reports whether any clientConfig trusts the certificate.
 func (p *Published) accepts(cert *tls.Certificate, now time.Time) bool {
 	return slices.ContainsFunc(p.snapshot().trusts(), func(t trust) bool {
 		return Verify(cert, []byte(t.bundle), t.host, now) == nil
 	})
 }
 
-// certificates returns those that are published anywhere, and false while a target has not been observed.
+// certificates returns all published certificates. It returns false while a target has not been observed.
 func (p *Published) certificates() ([]*x509.Certificate, bool) {
 	s := p.snapshot()
 	var certs []*x509.Certificate
 	for _, t := range s.trusts() {
-		parsed, _ := ParseBundle([]byte(t.bundle)) // what does not parse nobody can trust
+		parsed, _ := ParseBundle([]byte(t.bundle)) // clients cannot trust what does not parse
 		certs = append(certs, parsed...)
 	}
 	return certs, len(s.unobserved) == 0
@@ -171,10 +171,10 @@ func (p *Published) certificates() ([]*x509.Certificate, bool) {
 // snapshot is what was observed at one moment.
 type snapshot struct {
 	objects    []*object // in order of targets, then of names
-	unobserved []error   // targets that nothing is known of
-	missing    []error   // targets that are known not to be there, and should be
-	elsewhere  []error   // targets of ours that have every entry call somebody else
-	foreign    int       // entries that call somebody else
+	unobserved []error   // errors of targets that have not been observed
+	missing    []error   // errors of targets that should exist and do not
+	elsewhere  []error   // errors of the operator's targets in which every entry calls another server
+	foreign    int       // number of entries that call another server
 }
 
 func (p *Published) snapshot() snapshot {
@@ -213,7 +213,7 @@ func (p *Published) snapshot() snapshot {
 	return s
 }
 
-// trust is a bundle and a host that some clientConfig has; the first one is named for all that have the same.
+// trust is a bundle and a host of some clientConfig. If several clientConfigs have the same, it is the first of them.
 type trust struct {
 	clientConfig
 	object *object
@@ -221,7 +221,7 @@ type trust struct {
 
 func (t trust) place() string { return t.object.String() + ", " + t.entry }
 
-// trusts returns the different pairs of bundle and host, which are few however many entries there are.
+// trusts returns the different pairs of bundle and host. They are few, however many entries there are.
 func (s snapshot) trusts() []trust {
 	type pair struct{ host, bundle string }
 	seen := map[pair]bool{}
@@ -237,7 +237,7 @@ func (s snapshot) trusts() []trust {
 	return trusts
 }
 
-// update changes the view of one target and wakes whoever waits for a change.
+// update changes the view of one target and closes the channel of Changed.
 func (p *Published) update(i int, change func(*view)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,10 +246,10 @@ func (p *Published) update(i int, change func(*view)) {
 	p.changed = make(chan struct{})
 }
 
-// listThenWatch has a reflector list first and then watch: there is one object, or a few.
+// listThenWatch makes a reflector list first and then watch, because there are only a few objects.
 type listThenWatch struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is how a reflector asks.
+// IsWatchListSemanticsUnSupported tells the reflector not to use WatchList.
 func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
 // listWatch lists and watches one target.
@@ -273,23 +273,23 @@ func (p *Published) listWatch(i int) cache.ListerWatcher {
 	}}
 }
 
-// note remembers why a target cannot be followed, for whoever asks whether we are ready.
+// note records why a target cannot be watched, for readiness.
 func (p *Published) note(i int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.views[i].err = err
 }
 
-// targetStore is where a reflector puts what it reads of one target.
+// targetStore receives what a reflector reads of one target.
 type targetStore struct {
 	p *Published
 	i int
 }
 
-// Add is called for an object that has appeared.
+// Add records a new object.
 func (s *targetStore) Add(obj any) error { return s.Update(obj) }
 
-// Update is called for an object that has changed.
+// Update records a changed object.
 func (s *targetStore) Update(obj any) error {
 	target := s.p.targets[s.i]
 	if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
@@ -299,7 +299,7 @@ func (s *targetStore) Update(obj any) error {
 	return nil
 }
 
-// Delete is called for an object that is gone, or that no longer carries the labels.
+// Delete removes an object that was deleted, or that lost the labels.
 func (s *targetStore) Delete(obj any) error {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		s.p.update(s.i, func(v *view) { delete(v.objects, u.GetName()) })
@@ -307,7 +307,7 @@ func (s *targetStore) Delete(obj any) error {
 	return nil
 }
 
-// Replace is called with all there is.
+// Replace records the complete list.
 func (s *targetStore) Replace(list []any, _ string) error {
 	target := s.p.targets[s.i]
 	objects := map[string]*object{}

@@ -1,15 +1,15 @@
 package certs
 
-// What certificates need in every mode, for config/rbac. What a mode needs
-// besides stands in config/rbac/certificates_role.yaml, for mode self; the
-// components in config/certmanager replace that.
+// RBAC that certificates need in every mode. What mode self needs in addition is
+// in config/rbac/certificates_role.yaml; the components in config/certmanager
+// replace that file.
 //
-// Every replica watches what the API server has been told. Of all
-// MutatingWebhookConfigurations it may do so anyway, to notice other injectors.
+// Every replica watches the published bundles. It may watch all
+// MutatingWebhookConfigurations, because it looks for other injectors too.
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=sidecarset-validating-webhook,verbs=list;watch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=list;watch
 //
-// The leader writes the bundle into it, and tells people what it repaired.
+// The leader writes the bundle into these objects, and emits events about repairs.
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-mutating-webhook,verbs=patch
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15;sidecarset-pods-provisional,verbs=patch
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations,resourceNames=sidecarset-validating-webhook,verbs=patch

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Readiness says whether API servers accept the certificate that this replica serves.
+// Readiness reports whether API servers accept the certificate that this replica serves.
 type Readiness struct {
 	source     Source
 	published  *Published
@@ -22,8 +22,8 @@ type Readiness struct {
 	been       atomic.Bool // ready
 }
 
-// NewReadiness returns a Readiness for a Source whose leaf is to be valid for serverName. A nil clock is the real one; servers may be
-// nil as well.
+// NewReadiness returns a Readiness for a Source whose leaf must be valid for serverName. If clk is nil, it uses the real clock;
+// servers may be nil.
 func NewReadiness(source Source, published *Published, serverName string, clk clock.PassiveClock, servers *ServerClock) *Readiness {
 	if clk == nil {
 		clk = clock.RealClock{}
@@ -31,12 +31,13 @@ func NewReadiness(source Source, published *Published, serverName string, clk cl
 	return &Readiness{source: source, published: published, serverName: serverName, clock: clk, servers: servers}
 }
 
-// Ready returns nil when calls can be answered: when the leaf that is served now is valid for the server name, and API servers accept
-// it. Otherwise the error says everything that is missing. It does no I/O.
+// Ready returns nil if this replica can answer calls: the served leaf is valid for the server name, and API servers accept it.
+// Otherwise the error says everything that is missing. It does no I/O.
 //
-// A replica becomes ready when the leaf verifies in every clientConfig of every target against the bundle that was last observed there,
-// and its clock agrees with the API servers'. From then on it is ready while one of them accepts the leaf, by API servers' clocks: if
-// somebody spoils one object, the calls that others cause can still be answered, and if somebody sets the clock, all of them can.
+// A replica becomes ready when the leaf verifies in every clientConfig of every target, against the bundle that was last observed
+// there, and its clock agrees with the API servers'. From then on it is ready while one clientConfig accepts the leaf, by the API
+// servers' clocks. If an administrator breaks one object, the calls that others cause can still be answered; if the clock is set
+// wrong, all calls can.
 func (r *Readiness) Ready(ctx context.Context) error {
 	if r.been.Load() {
 		cert, err := r.certificate()
@@ -52,8 +53,8 @@ func (r *Readiness) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Trusted returns nil when the leaf that is served now verifies in every clientConfig of every target, by API servers' clocks, whether or
-// not this replica is ready. It does no I/O.
+// Trusted returns nil if the served leaf verifies in every clientConfig of every target, by the API servers' clocks, whether or not
+// this replica is ready. It does no I/O.
 func (r *Readiness) Trusted(context.Context) error {
 	cert, err := r.certificate()
 	if err != nil {
@@ -62,7 +63,7 @@ func (r *Readiness) Trusted(context.Context) error {
 	return r.published.Verify(cert, r.now())
 }
 
-// certificate returns the leaf that is served, if it is for the server name.
+// certificate returns the served leaf, if it is valid for the server name.
 func (r *Readiness) certificate() (*tls.Certificate, error) {
 	cert, err := r.source.GetCertificate(&tls.ClientHelloInfo{ServerName: r.serverName})
 	if err != nil {
@@ -81,8 +82,8 @@ func (r *Readiness) certificate() (*tls.Certificate, error) {
 // Check is Ready as a healthz.Checker.
 func (r *Readiness) Check(req *http.Request) error { return r.Ready(req.Context()) }
 
-// now is the time by the API servers' clocks if ours is wrong.
+// now returns the time, by the API servers' clocks if the local one is wrong.
 func (r *Readiness) now() time.Time {
-	now, _ := r.servers.At(ReadClock(r.clock)) // Ready says whether they differ
+	now, _ := r.servers.At(ReadClock(r.clock)) // Ready checks whether the clocks differ
 	return now
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// roots are what clients must trust where others make the certificates: the CAs that come with the material, and for a while those
-// that came before. Nobody tells when the last replica has noticed a new CA, so a former one stays for a time that is long compared
-// to how long noticing takes. It is safe for concurrent use.
+// roots are the CAs that clients must trust if another program makes the certificates: those that come with the material, and for
+// some time those that came before. No message says when the last replica has noticed a new CA. So a former CA stays for a time
+// that is long compared with the time that noticing takes. roots is safe for concurrent use.
 type roots struct {
 	overlap time.Duration
 
@@ -24,12 +24,12 @@ type roots struct {
 // formerCA is a CA that the material no longer names.
 type formerCA struct {
 	*x509.Certificate
-	// since is when that was noticed, by the monotonic clock: it does not count the time in which the machine slept, when no replica
-	// could notice, and it does not change when the clock is set.
+	// since is when this replica noticed, by the monotonic clock. That clock does not count the time in which the machine slept, when
+	// no replica could notice, and it does not change when the clock is set.
 	since time.Time
 }
 
-// set says which CAs the material names now.
+// set replaces the CAs that the material names now.
 func (r *roots) set(current []*x509.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,8 +38,8 @@ func (r *roots) set(current []*x509.Certificate) {
 	r.keep(before)
 }
 
-// adopt takes over what has been published by others before this replica knew anything, once. A leader that has died, and its memory
-// with it, left it there for replicas that may still serve by it.
+// adopt adds, once, what was published before this replica had any material. The former leader published it for replicas that may
+// still serve leaves of it.
 func (r *roots) adopt(published []*x509.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *roots) adopt(published []*x509.Certificate) {
 	}
 }
 
-// keep remembers which of the CAs are former ones. One that has come back is none.
+// keep records which of the CAs are former ones. A CA that has come back is not a former one.
 func (r *roots) keep(cas []*x509.Certificate) {
 	for _, ca := range cas {
 		r.former = append(r.former, formerCA{ca, time.Now()})
@@ -62,8 +62,8 @@ func (r *roots) keep(cas []*x509.Certificate) {
 	})
 }
 
-// bundle returns what to publish, the oldest CA first, or nil while that is not known. The issuer of the leaf that is served, if any,
-// stays in it.
+// bundle returns what to publish, the oldest CA first, or nil while that is unknown. It contains the issuer of the served leaf, if
+// there is one.
 func (r *roots) bundle(served *servingLeaf) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *roots) bundle(served *servingLeaf) []byte {
 	return EncodeBundle(bundle)
 }
 
-// sortByAge orders certificates so that a change of who signs changes nothing that is published.
+// sortByAge sorts certificates, so that a change of the signing CA does not change what is published.
 func sortByAge(bundle []*x509.Certificate) {
 	slices.SortStableFunc(bundle, func(a, b *x509.Certificate) int {
 		return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))

@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Rotator takes a SelfManaged's CA Secret through its rotations and repairs it. It is a manager.Runnable that needs the leader.
-// Replicas create the Secret; nobody but the Rotator changes it afterwards, people apart.
+// Rotator rotates and repairs the CA Secret of a SelfManaged. It is a manager.Runnable that needs the leader. Replicas create the
+// Secret. After that only the Rotator and administrators change it.
 type Rotator struct {
 	source *SelfManaged
 
 	uid     types.UID         // of the Secret, as last read or written here
-	signing *x509.Certificate // the CA that signs, likewise
+	signing *x509.Certificate // the CA that signs, as last read or written here
 
 	postponed string // why a rotation does not begin, as last reported
 
@@ -54,7 +54,7 @@ func (r *Rotator) Start(ctx context.Context) error {
 	return nil
 }
 
-// warn tells people why the CA is not looked after, if that is theirs to mend.
+// warn emits an event that says why the leader cannot look after the CA, if an administrator can repair that.
 func (r *Rotator) warn(err error) {
 	opts, about := r.source.opts, r.source.secretReference()
 	if _, ok := errors.AsType[*ClockError](err); ok {
@@ -64,7 +64,7 @@ func (r *Rotator) warn(err error) {
 	}
 }
 
-// watchUntil waits, and meanwhile notices when a client loses the next CA.
+// watchUntil waits until done. Meanwhile it notices if a client loses the next CA.
 func (r *Rotator) watchUntil(ctx context.Context, done <-chan time.Time) {
 	for {
 		changed := r.source.published.Changed()
@@ -79,7 +79,7 @@ func (r *Rotator) watchUntil(ctx context.Context, done <-chan time.Time) {
 	}
 }
 
-// step reads the Secret and writes the one change to it that is due, if any.
+// step reads the Secret and writes the one change to it that is due, if there is one.
 func (r *Rotator) step(ctx context.Context) error {
 	s := r.source
 	begun := ReadClock(s.opts.Clock) // before the read, as Advance asks
@@ -93,7 +93,8 @@ func (r *Rotator) step(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("getting CA Secret %s: %w", s.secretRef(), err)
 	}
-	// The answer has told the time. By a clock that is wrong, a CA that is good has expired, or one begins that is not good yet.
+	// The answer of the API server shows the time. By a wrong clock, a valid CA would seem expired, or a new CA would begin in the
+	// future.
 	now, err := s.opts.ServerClock.At(begun)
 	if err != nil {
 		return fmt.Errorf("looking after the CA in Secret %s: %w", s.secretRef(), err)
@@ -129,8 +130,8 @@ func (r *Rotator) step(ctx context.Context) error {
 	return nil
 }
 
-// mayReplace says what may take the place of a Secret that err is about. A CA that begins in the future is worth nothing if API
-// servers agree that it does; if they have not told the time, it may be our clock that is wrong.
+// mayReplace returns what may take the place of a Secret that err is about. If API servers agree that a CA begins in the future,
+// any CA may replace it. If no answer has shown the time, the local clock may be wrong.
 func (r *Rotator) mayReplace(err error) Replaceable {
 	may := replaceable(err)
 	if may == ByKnown && errors.Is(err, errNotYetValid) && r.source.opts.ServerClock.heard() {
@@ -139,7 +140,7 @@ func (r *Rotator) mayReplace(err error) Replaceable {
 	return may
 }
 
-// postpone tells people, once each time it changes, why a rotation does not begin.
+// postpone emits an event, once for each change, that says why a rotation does not begin.
 func (r *Rotator) postpone(ctx context.Context, reason error) {
 	before := r.postponed
 	r.postponed = ""
@@ -152,13 +153,13 @@ func (r *Rotator) postpone(ctx context.Context, reason error) {
 	}
 }
 
-// found counts the certificates that somebody has put into ca.crt: those that are kept, and those that are left out. Versions before
-// FormatAnnotation did not record which ones they had put there.
+// found counts the certificates in ca.crt that the leader did not put there: those that are kept, and those that are left out.
+// Versions of the operator before FormatAnnotation did not record which ones they had put there.
 func (r *Rotator) found(secret *corev1.Secret, stored Authority) (kept, left int) {
 	if _, ok := secret.Annotations[FormatAnnotation]; !ok {
 		return 0, 0
 	}
-	served := r.source.served.Load() // its CA has signed before, if another one does now
+	served := r.source.served.Load() // if another CA signs now, the CA of the served leaf signed before
 	for _, f := range stored.Old {
 		if f.Found && (served == nil || !f.Equal(served.issuer)) {
 			kept++
@@ -173,7 +174,7 @@ func (r *Rotator) found(secret *corev1.Secret, stored Authority) (kept, left int
 	return kept, left
 }
 
-// noticeFound tells people that somebody has put certificates into ca.crt.
+// noticeFound emits an event that says that ca.crt has certificates that the leader did not put there.
 func (r *Rotator) noticeFound(ctx context.Context, kept, left int, until time.Time) {
 	if kept+left == 0 {
 		return
@@ -186,7 +187,7 @@ func (r *Rotator) noticeFound(ctx context.Context, kept, left int, until time.Ti
 	log.FromContext(ctx).Info("Somebody has put certificates into the CA bundle", "Secret", s.secretRef(), "trusted", kept, "leftOut", left)
 }
 
-// repair puts a CA in place of one that cannot be used. Somebody who repairs it by hand at the same time wins.
+// repair replaces an unusable CA. If an administrator repairs it at the same time, the administrator's write wins.
 func (r *Rotator) repair(ctx context.Context, secret *corev1.Secret, reason error, may Replaceable, now time.Time) error {
 	s := r.source
 	authority, err := Replacement(secret, s.remembered(), may, now, s.opts.policy())
@@ -203,8 +204,8 @@ func (r *Rotator) repair(ctx context.Context, secret *corev1.Secret, reason erro
 	return nil
 }
 
-// store writes the Secret if it is still as it was read, and has this replica follow at once. The other writers are people, and a
-// leader that has not noticed yet that it no longer leads.
+// store writes the Secret if it has not changed since it was read, and makes this replica follow at once. The other writers are
+// administrators, and a leader that has not noticed yet that it lost the Lease.
 func (r *Rotator) store(ctx context.Context, secret *corev1.Secret, authority Authority) error {
 	s := r.source
 	changed := secret.DeepCopy() // with its resourceVersion, which the API server compares
@@ -220,9 +221,9 @@ func (r *Rotator) store(ctx context.Context, secret *corev1.Secret, authority Au
 	return s.Refresh(ctx)
 }
 
-// notice tells people what others have done to the Secret since the leader last looked: deleted it, whichever replica has put it back,
-// or written another CA into it. That may be the CA of another operator, or of a person. It is used: the right to write the Secret is
-// the right to decide.
+// notice emits events about changes of the Secret since the leader last looked: a process deleted it and a replica put it back, or
+// another program or an administrator wrote another CA into it. The operator uses that CA: whichever client may write the Secret
+// may decide.
 func (r *Rotator) notice(ctx context.Context, uid types.UID, signing *x509.Certificate) {
 	first := r.signing == nil
 	ours := first || r.signing.Equal(signing) || r.next != nil && r.next.Equal(signing)
@@ -245,7 +246,7 @@ func (r *Rotator) notice(ctx context.Context, uid types.UID, signing *x509.Certi
 	}
 }
 
-// follow takes notice of which CA is being published.
+// follow records which CA is being published.
 func (r *Rotator) follow(next *KeyPair) {
 	switch {
 	case next == nil:
@@ -255,7 +256,8 @@ func (r *Rotator) follow(next *KeyPair) {
 	}
 }
 
-// settled reports whether every API server has had the next CA for long enough. A new leader cannot know since when, and waits anew.
+// settled reports whether every API server has had the next CA for long enough. A new leader cannot know since when, so it waits
+// again.
 func (r *Rotator) settled(ctx context.Context) bool {
 	if r.next == nil {
 		return false

@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// retryAfter is how soon a step that failed is tried again where a start waits for it.
+	// retryAfter is the pause before a failed step is tried again while a start waits for it.
 	retryAfter = time.Second
-	// requestTimeout bounds one request to the API server, so that one that hangs does not hold up renewal.
+	// requestTimeout bounds one request to the API server, so that a request that hangs does not delay a renewal.
 	requestTimeout = 15 * time.Second
 )
 
-// FieldOwner is the field manager under which this package writes.
+// FieldOwner is the field manager with which this package writes.
 const FieldOwner = "sidecarset-operator-certs"
 
-// SelfManaged is a Source whose CA is kept in a Secret and whose leaves are issued here, each replica its own, with keys that never
-// leave the process. It is also a manager.Runnable that needs no leader. Its methods are safe for concurrent use.
+// SelfManaged is a Source that keeps its CA in a Secret. Each replica issues its own leaves, with keys that never leave the
+// process. It is also a manager.Runnable that needs no leader. Its methods are safe for concurrent use.
 //
-// Any replica makes the Secret if there is none; those that lose the race read the winner's. It reads that one Secret and nothing
-// else, by name and with a GET, so that a Role can grant exactly that.
+// Any replica creates the Secret if there is none; replicas that lose the race read the winner's. A replica reads that Secret and
+// no other, by name and with a GET, so that a Role can grant exactly that.
 type SelfManaged struct {
 	leaves
 	client client.Client
@@ -42,7 +42,7 @@ type SelfManaged struct {
 	authority atomic.Pointer[authorityRead]
 }
 
-// authorityRead is the content of the Secret as last read.
+// authorityRead is the content of the Secret as it was last read.
 type authorityRead struct {
 	Authority
 	bundle []byte
@@ -51,7 +51,7 @@ type authorityRead struct {
 var _ Source = &SelfManaged{}
 
 // NewSelfManaged returns a SelfManaged that consults published before it replaces a leaf by one of another CA. The client must not
-// read from a cache: a leaf must be signed by the CA of now, and watching Secrets needs more rights than this should have.
+// read from a cache: the current CA must sign a leaf, and watching Secrets needs more rights than this package should have.
 func NewSelfManaged(c client.Client, published *Published, opts Options) (*SelfManaged, error) {
 	opts.Mode = cmp.Or(opts.Mode, ModeSelf)
 	opts, err := opts.complete()
@@ -67,17 +67,17 @@ func (s *SelfManaged) NeedLeaderElection() bool { return false }
 // Start is Run, for a manager.
 func (s *SelfManaged) Start(ctx context.Context) error { return s.Run(ctx) }
 
-// Run follows the Secret and renews the leaf until ctx ends. A failure is logged and tried again.
+// Run reads the Secret periodically and renews the leaf until ctx ends. It logs a failure and tries again.
 func (s *SelfManaged) Run(ctx context.Context) error {
 	return s.keepCurrent(ctx, s.opts, s.Refresh, nil)
 }
 
-// GetCertificate returns the leaf that is served, even if it has expired: whether to accept it is the client's to decide.
+// GetCertificate returns the served leaf, even if it has expired: the client decides whether to accept it.
 func (s *SelfManaged) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.get(fmt.Sprintf("Secret %s", s.secretRef()))
 }
 
-// Bundle returns what the Secret says clients must trust, or nil before it has been read.
+// Bundle returns what clients must trust according to the Secret, or nil before the first read.
 func (s *SelfManaged) Bundle() []byte {
 	if read := s.authority.Load(); read != nil {
 		return read.bundle
@@ -89,7 +89,8 @@ func (s *SelfManaged) Bundle() []byte {
 func (s *SelfManaged) Refresh(ctx context.Context) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	// Before the read, and leaves are issued as of then: Advance relies on it to know when the last leaf of a CA has expired.
+	// Take the time before the read, and issue leaves as of that time: Advance relies on it to know when the last leaf of a CA has
+	// expired.
 	begun := ReadClock(s.opts.Clock)
 	authority, now, err := s.readOrCreate(ctx, begun)
 	s.failed(err)
@@ -108,8 +109,8 @@ func (s *SelfManaged) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// keepTrusted adds the CA of the leaf that is served, should whoever wrote the Secret have left it out, or have it retire too early:
-// until that leaf is replaced, or has expired, clients have to trust it. The leader stores it.
+// keepTrusted adds the CA of the served leaf, if the writer of the Secret left it out or lets it retire too early. Clients have to
+// trust it until that leaf is replaced or has expired. The leader stores it.
 func (s *SelfManaged) keepTrusted(a Authority, now time.Time) Authority {
 	served := s.served.Load()
 	if served == nil || now.Round(0).After(served.Leaf.NotAfter) || slices.ContainsFunc(a.current(), served.issuer.Equal) {
@@ -128,10 +129,10 @@ func (s *SelfManaged) keepTrusted(a Authority, now time.Time) Authority {
 	return a.trusting(slices.Concat(a.Old, []Former{{Certificate: served.issuer, RetireAfter: at}})...)
 }
 
-// readOrCreate returns what the Secret holds, and what API servers' clocks showed when the local clock was read.
+// readOrCreate returns the content of the Secret, and the time of the API servers' clocks when the local clock was read.
 func (s *SelfManaged) readOrCreate(ctx context.Context, begun Reading) (Authority, time.Time, error) {
 	secret, err := s.getSecret(ctx)
-	now, differs := s.opts.ServerClock.At(begun) // the answer has just told the time
+	now, differs := s.opts.ServerClock.At(begun) // the answer has just shown the time
 	if apierrors.IsNotFound(err) {
 		if differs != nil {
 			return Authority{}, now, fmt.Errorf("creating CA Secret %s: %w", s.secretRef(), differs)
@@ -139,7 +140,7 @@ func (s *SelfManaged) readOrCreate(ctx context.Context, begun Reading) (Authorit
 		if err := s.createSecret(ctx, now); err != nil && !apierrors.IsAlreadyExists(err) {
 			return Authority{}, now, fmt.Errorf("creating CA Secret %s: %w", s.secretRef(), err)
 		}
-		secret, err = s.getSecret(ctx) // ours, or that of the replica that was first
+		secret, err = s.getSecret(ctx) // this replica's Secret, or that of the replica that was first
 	}
 	if err != nil {
 		return Authority{}, now, fmt.Errorf("getting CA Secret %s: %w", s.secretRef(), err)
@@ -148,7 +149,7 @@ func (s *SelfManaged) readOrCreate(ctx context.Context, begun Reading) (Authorit
 	return authority, now, err
 }
 
-// decode is DecodeAuthority for our names: a CA that may not sign for them is not followed.
+// decode is DecodeAuthority for the operator's names: it refuses a CA that may not sign for them.
 func (s *SelfManaged) decode(secret *corev1.Secret, now time.Time) (Authority, error) {
 	a, err := DecodeAuthority(secret, now)
 	if err != nil {
@@ -170,8 +171,8 @@ func (s *SelfManaged) getSecret(ctx context.Context) (*corev1.Secret, error) {
 	return secret, s.client.Get(ctx, client.ObjectKey{Namespace: s.opts.Namespace, Name: s.opts.SecretName}, secret)
 }
 
-// createSecret stores a new CA, or the one that we remember if somebody has deleted the Secret: then every leaf that is served and
-// every bundle that is published stays good.
+// createSecret stores a new CA. If the Secret was deleted, it stores the CA that this replica remembers, so that all served leaves
+// and published bundles stay valid.
 func (s *SelfManaged) createSecret(ctx context.Context, now time.Time) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -197,7 +198,7 @@ func (s *SelfManaged) createSecret(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// remembered returns what the Secret held when it was last read, nil if it never was.
+// remembered returns the content of the Secret when it was last read, or nil if it never was.
 func (s *SelfManaged) remembered() *Authority {
 	if read := s.authority.Load(); read != nil {
 		return &read.Authority
@@ -205,7 +206,7 @@ func (s *SelfManaged) remembered() *Authority {
 	return nil
 }
 
-// issue makes a leaf if the one that we serve, or hold back to serve next, is due for renewal or is signed by another CA.
+// issue makes a leaf if the one that is served, or held back to be served next, is due for renewal or has another CA.
 func (s *SelfManaged) issue(signing KeyPair, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +214,7 @@ func (s *SelfManaged) issue(signing KeyPair, now time.Time) error {
 		return leaf != nil && leaf.issuer.Equal(signing.Certificate) && !NeedsRenewal(leaf.Leaf, now)
 	}
 	if good(s.served.Load()) {
-		s.next = nil // held back for a CA that does not sign after all
+		s.next = nil // the CA of the leaf that was held back does not sign after all
 		return nil
 	}
 	if good(s.next) {

@@ -12,17 +12,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// answersKept is how many answers of API servers a ServerClock goes by. It takes the one in the middle, so that one API server of
-// three whose clock is wrong changes nothing.
+// answersKept is how many answers of API servers a ServerClock keeps. It uses the median, so if one API server of three has a wrong
+// clock, nothing changes.
 const answersKept = 5
 
-// ServerClock compares the clock of this process with that of the API servers, which check our certificates by theirs: every answer
-// says in its Date header when it was given. The clocks differ if that time is more than maxSkew before the request was sent or after
-// the answer came. While they differ, At gives the API servers' time.
+// ServerClock compares the clock of this process with the clocks of the API servers, which check the operator's certificates by
+// their own clocks. Every answer has the API server's time in its Date header. The clocks differ if that time is more than maxSkew
+// before the request was sent or after the answer came. While they differ, At returns the API servers' time.
 //
-// What an answer said is kept as a point of the monotonic clock, which does not follow when the wall clock is set. So a clock that is
-// set wrong is known to be wrong before the next answer comes, and so is one that is set right. The methods are safe for concurrent
-// use; those of a nil ServerClock know of no difference.
+// An answer's time is kept as a point of the monotonic clock, which does not change when the wall clock is set. So ServerClock
+// knows at once, before the next answer, that the wall clock was set to a wrong or to the right time. The methods are safe for
+// concurrent use. Those of a nil ServerClock find no difference.
 type ServerClock struct {
 	local clock.PassiveClock
 
@@ -31,14 +31,14 @@ type ServerClock struct {
 	reported bool
 }
 
-// answer is what one answer said.
+// answer is the time of one answer.
 type answer struct {
-	date time.Time     // in whole seconds, the rest was cut off
+	date time.Time     // in whole seconds, rounded down
 	took time.Duration // from the request to the answer
 	at   time.Time     // when it came, with a monotonic reading
 }
 
-// NewServerClock returns a ServerClock that has heard no answer yet. A nil clock is the real one.
+// NewServerClock returns a ServerClock without any answer. If clk is nil, it uses the real clock.
 func NewServerClock(local clock.PassiveClock) *ServerClock {
 	if local == nil {
 		local = clock.RealClock{}
@@ -46,18 +46,18 @@ func NewServerClock(local clock.PassiveClock) *ServerClock {
 	return &ServerClock{local: local}
 }
 
-// Wrap returns a RoundTripper that takes down when API servers answer.
+// Wrap returns a RoundTripper that records the time of API servers' answers.
 func (c *ServerClock) Wrap(next http.RoundTripper) http.RoundTripper {
 	return &datedTransport{next: next, clock: c}
 }
 
-// datedTransport is what Wrap returns.
+// datedTransport is the RoundTripper that Wrap returns.
 type datedTransport struct {
 	next  http.RoundTripper
 	clock *ServerClock
 }
 
-// RoundTrip is that of the wrapped transport.
+// RoundTrip calls the wrapped transport and records the time of the answer.
 func (d *datedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	begun := time.Now()
 	response, err := d.next.RoundTrip(r)
@@ -70,10 +70,10 @@ func (d *datedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// WrappedRoundTripper is for client-go, which closes idle connections through it.
+// WrappedRoundTripper returns the wrapped transport. client-go closes idle connections through it.
 func (d *datedTransport) WrappedRoundTripper() http.RoundTripper { return d.next }
 
-// Answered takes down an answer that came just now, took so long, and says that it was given at date.
+// Answered records an answer that came just now, with the duration of its request and its Date.
 func (c *ServerClock) Answered(date time.Time, took time.Duration) {
 	if c == nil {
 		return
@@ -84,7 +84,7 @@ func (c *ServerClock) Answered(date time.Time, took time.Duration) {
 	c.answers = c.answers[max(0, len(c.answers)-answersKept):]
 }
 
-// Reading is what a clock showed at a moment.
+// Reading is the time of a clock at one moment.
 type Reading struct {
 	shown time.Time
 	at    time.Time // the moment, by the monotonic clock
@@ -93,8 +93,8 @@ type Reading struct {
 // ReadClock reads a clock once.
 func ReadClock(local clock.PassiveClock) Reading { return Reading{local.Now(), time.Now()} }
 
-// Ahead says by how much the local clock is ahead of the API servers' at least; it is negative if the clock is behind. It is zero while
-// no answer has been heard.
+// Ahead returns by how much the local clock is at least ahead of the API servers' clocks. It is negative if the local clock is
+// behind, and zero before the first answer.
 func (c *ServerClock) Ahead() time.Duration {
 	if c == nil {
 		return 0
@@ -109,8 +109,8 @@ func (c *ServerClock) aheadAt(r Reading) time.Duration {
 	var ahead []time.Duration
 	for _, a := range c.answers {
 		since := r.at.Sub(a.at)
-		earliest := a.date.Add(since)                       // given as the answer came
-		latest := earliest.Add(a.took).Add(time.Second - 1) // given as the request was sent; a second is what Date cuts off
+		earliest := a.date.Add(since)                       // if the Date was taken when the answer came
+		latest := earliest.Add(a.took).Add(time.Second - 1) // if it was taken when the request was sent; Date is rounded down by up to a second
 		ahead = append(ahead, cmp.Or(max(now.Sub(latest), 0), min(now.Sub(earliest), 0)))
 	}
 	if len(ahead) == 0 {
@@ -120,7 +120,7 @@ func (c *ServerClock) aheadAt(r Reading) time.Duration {
 	return ahead[(len(ahead)-1)/2]
 }
 
-// Differs returns a *ClockError while the clocks differ by more than API servers and replicas may.
+// Differs returns a *ClockError while the clocks differ by more than API servers' and replicas' clocks may.
 func (c *ServerClock) Differs() error {
 	if c == nil {
 		return nil
@@ -129,9 +129,10 @@ func (c *ServerClock) Differs() error {
 	return err
 }
 
-// At returns what API servers' clocks showed when the local one was read, and a *ClockError if the two differed then. While they agree
-// it returns what the local clock showed. Both results are about the reading, also if the clock has been set since: a time that was
-// read from a clock that was wrong never passes for one that is right. It has no monotonic reading: corrected, that would be wrong.
+// At returns the time of the API servers' clocks when the local clock was read, and a *ClockError if the two differed then. While
+// they agree, it returns the time of the local clock. Both results are about the reading, even if the clock has been set since: a
+// time that was read from a wrong clock never counts as correct. The result has no monotonic reading, which would be wrong after
+// the correction.
 func (c *ServerClock) At(r Reading) (time.Time, error) {
 	if c == nil {
 		return r.shown.Round(0), nil
@@ -142,7 +143,7 @@ func (c *ServerClock) At(r Reading) (time.Time, error) {
 	return r.shown.Round(0), nil
 }
 
-// heard says whether an answer has told the time.
+// heard reports whether there was an answer with a time.
 func (c *ServerClock) heard() bool {
 	if c == nil {
 		return false
@@ -152,7 +153,7 @@ func (c *ServerClock) heard() bool {
 	return len(c.answers) > 0
 }
 
-// report says in the log when the clocks begin to differ, and when they agree again, and sets the metric.
+// report logs when the clocks begin to differ, and when they agree again, and sets the metric.
 func (c *ServerClock) report(logger logr.Logger) {
 	if c == nil {
 		return
@@ -173,7 +174,7 @@ func (c *ServerClock) report(logger logr.Logger) {
 
 // ClockError says that the clock of this process differs from the API servers'.
 type ClockError struct {
-	// Ahead is by how much this process is ahead; it is negative if it is behind.
+	// Ahead is by how much this process's clock is ahead. It is negative if the clock is behind.
 	Ahead time.Duration
 }
 
@@ -183,5 +184,5 @@ func (e *ClockError) Error() string {
 		which = "behind"
 	}
 	return fmt.Sprintf("the clock of this process is %s %s the API server's; set the clock of this node, or of the control plane, right: until then no certificate is written",
-		e.Ahead.Abs().Round(time.Minute), which) // roughly, so that the message stays the same
+		e.Ahead.Abs().Round(time.Minute), which) // rounded, so that the message stays the same
 }

@@ -11,17 +11,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Serving is what every replica needs in order to serve, assembled.
+// Serving has the parts that every replica needs in order to serve.
 type Serving struct {
 	Source    Source
 	Published *Published
-	// Readiness is for mgr.AddReadyzCheck.
+	// Readiness is the check for mgr.AddReadyzCheck.
 	Readiness *Readiness
 
 	leader []manager.Runnable
 }
 
-// everyReplica is a Source as a manager runs it.
+// everyReplica runs a Source on every replica of a manager.
 type everyReplica interface {
 	Source
 	manager.Runnable
@@ -35,12 +35,12 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	return certmanagerv1.AddToScheme(scheme)
 }
 
-// Setup adds to the manager what every replica runs to serve with certificates of opts.Mode. The serverName is the name under which
-// API servers call; it has to be one of those in opts.Subject.
+// Setup adds to the manager what every replica runs to serve with certificates of opts.Mode. API servers call under the name
+// serverName, which must be one of those in opts.Subject.
 //
-// A manager starts runnables when its cache has synced, and elects a leader after that. So there must be no informer in the cache, at
-// the time that the manager starts, whose objects API servers convert by our webhook: its list would fail until there is a certificate
-// and a published bundle, and these would wait for its list. Add such an informer from a runnable.
+// A manager starts runnables after its cache has synced, and then elects a leader. So when the manager starts, its cache must not
+// have an informer whose objects API servers convert by this operator's webhook. Its LIST would fail until there is a certificate
+// and a published bundle, and these would wait for the LIST. Add such an informer from a runnable.
 func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Target) (*Serving, error) {
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {
@@ -74,8 +74,8 @@ func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Targ
 	return serving, nil
 }
 
-// Assemble is Setup without a manager: whoever calls it starts Serving.Published and the returned Source, and on one replica
-// what Leader returns. The client must not read from a cache, and its scheme needs what AddToScheme adds.
+// Assemble is Setup without a manager. The caller starts Serving.Published and the returned Source, and on one replica what Leader
+// returns. The client must not read from a cache, and its scheme needs what AddToScheme adds.
 func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Target) (*Serving, manager.Runnable, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
@@ -95,7 +95,7 @@ func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Ta
 	}, source, nil
 }
 
-// newSource returns the Source of a mode, and what its leader does besides publishing.
+// newSource returns the Source of a mode, and what the leader does in that mode besides publishing.
 func newSource(c client.WithWatch, published *Published, serverName string, opts Options) (everyReplica, []manager.Runnable, error) {
 	switch opts.Mode {
 	case ModeCertManager:
@@ -104,7 +104,7 @@ func newSource(c client.WithWatch, published *Published, serverName string, opts
 	case ModeFiles:
 		source, err := NewFiles(published, serverName, opts)
 		return source, nil, err
-	default: // the options of an unknown mode do not validate
+	default: // Validate refuses unknown modes
 		source, err := NewSelfManaged(c, published, opts)
 		if err != nil {
 			return nil, nil, err
@@ -113,11 +113,11 @@ func newSource(c client.WithWatch, published *Published, serverName string, opts
 	}
 }
 
-// Leader returns what the leader runs: it rotates the CA or declares what cert-manager is to do, and publishes the bundle.
+// Leader returns what the leader runs: it rotates the CA or declares objects to cert-manager, and publishes the bundle.
 func (s *Serving) Leader() []manager.Runnable { return s.leader }
 
-// SetupLeader adds to the manager what the leader does. A manager that elects no leader starts it on every replica, so a process that
-// only serves webhooks must not call this.
+// SetupLeader adds to the manager what the leader runs. A manager without leader election starts it on every replica, so a process
+// that only serves webhooks must not call SetupLeader.
 func (s *Serving) SetupLeader(mgr manager.Manager) error {
 	for _, runnable := range s.leader {
 		if err := mgr.Add(runnable); err != nil {

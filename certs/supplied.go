@@ -12,26 +12,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// maxSkew is by how much the clocks of API servers may be behind ours. Others do not back-date what they issue, so a new leaf is served
-// only when it is that old, as long as the one before it is good.
+// maxSkew is by how much the clocks of API servers may be behind this one. Other issuers do not back-date. So a new leaf is served
+// only when it is that old, as long as the one before it is valid.
 const maxSkew = 5 * time.Minute
 
-// supply is where somebody else puts key pairs.
+// supply is the place where another program puts key pairs.
 type supply interface {
-	// load returns what is there now. An error says what is missing, and what to do.
+	// load returns the key pair that is there now. The error says what is missing and what to do.
 	load(ctx context.Context) (material, error)
-	// String names the place for people.
+	// String names the place in messages.
 	String() string
 }
 
 // material is a key pair and the CAs to trust, in PEM.
 type material struct{ cert, key, ca []byte }
 
-// Supplied is a Source of certificates that somebody else makes: cert-manager, or whoever mounts files. It serves what it finds, and
-// what it found before while that is better. It is also a manager.Runnable that needs no leader. Its methods are safe for concurrent
-// use.
+// Supplied is a Source of certificates that another program makes: cert-manager, or the program that mounts files. It serves what
+// it finds; if what it found before is better, it continues to serve that. It is also a manager.Runnable that needs no leader. Its
+// methods are safe for concurrent use.
 //
-// Its bundle is what was supplied, together with the CAs that were supplied or published before for as long as Options.Overlap.
+// Its bundle has the supplied CAs. It also has, for Options.Overlap, the CAs that were supplied or published before.
 type Supplied struct {
 	leaves
 	from       supply
@@ -57,22 +57,22 @@ func (s *Supplied) NeedLeaderElection() bool { return false }
 // Start is Run, for a manager.
 func (s *Supplied) Start(ctx context.Context) error { return s.Run(ctx) }
 
-// Run looks for new material until ctx ends. A failure is logged and tried again.
+// Run looks for new material until ctx ends. It logs a failure and tries again.
 func (s *Supplied) Run(ctx context.Context) error {
 	return s.keepCurrent(ctx, s.opts, s.Refresh, s.lookAtPublished)
 }
 
-// GetCertificate returns the leaf that is served, even if it has expired: whether to accept it is the client's to decide.
+// GetCertificate returns the served leaf, even if it has expired: the client decides whether to accept it.
 func (s *Supplied) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.get(s.from.String())
 }
 
-// Bundle returns what clients must trust. It is nil until material was found, and until it was seen what is published now.
+// Bundle returns what clients must trust. It is nil until there is material and the published bundles have been observed.
 func (s *Supplied) Bundle() []byte {
 	return s.roots.bundle(s.served.Load())
 }
 
-// Refresh looks once for new material. An error leaves everything as it is.
+// Refresh looks once for new material. If it fails, it changes nothing.
 func (s *Supplied) Refresh(ctx context.Context) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
@@ -102,7 +102,7 @@ func (s *Supplied) refresh(ctx context.Context) error {
 	certificateNotAfter.WithLabelValues("ca").Set(float64(leaf.issuer.NotAfter.Unix()))
 	switch {
 	case current != nil && current.Leaf.Equal(leaf.Leaf):
-		s.offer(nil) // something else was held back, and is not there any more
+		s.offer(nil) // the material that was held back is gone
 		return nil
 	case good && now.Round(0).Before(seasonedAt(leaf.Leaf)):
 		log.FromContext(ctx).V(1).Info("Serving the old certificate until clocks that are behind accept the new one", "until", seasonedAt(leaf.Leaf))
@@ -113,19 +113,19 @@ func (s *Supplied) refresh(ctx context.Context) error {
 	return nil
 }
 
-// seasonedAt is when an API server accepts the certificate even if its clock is behind.
+// seasonedAt returns when an API server accepts the certificate even if its clock is behind.
 func seasonedAt(cert *x509.Certificate) time.Time {
 	return cert.NotBefore.Add(min(maxSkew, cert.NotAfter.Sub(cert.NotBefore)/10))
 }
 
-// lookAtPublished takes over, once it is known, what was published before.
+// lookAtPublished adopts what was published before, once that has been observed.
 func (s *Supplied) lookAtPublished() {
 	if published, ok := s.published.certificates(); ok {
 		s.roots.adopt(published)
 	}
 }
 
-// parse checks that the parts belong together, whatever time it is, and that none is cut off.
+// parse checks that the parts belong together, without regard to the time, and that none is truncated.
 func (m material) parse(serverName string, now time.Time) (*servingLeaf, []*x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(m.cert, m.key)
 	if err != nil {

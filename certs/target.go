@@ -14,29 +14,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Target is what holds a caBundle of ours: one object by name, or all objects of a kind that carry some labels.
+// Target is an object with a caBundle of the operator: one object by name, or all objects of a kind with some labels.
 type Target struct {
 	kind     targetKind
 	name     string
 	selector labels.Selector
-	isOurs   func(name string) bool // which of those that selector selects; nil for all
+	isOurs   func(name string) bool // which of the objects that selector selects; nil for all
 	optional bool
 }
 
-// Optional returns the target as one that exists only while it is needed, so that nobody has to be told when it does not. It is made
-// by the operator, which therefore publishes to it even where somebody else publishes to the objects of the manifests.
+// Optional returns the target as one that exists only while it is needed, so its absence is not reported. The operator makes such
+// objects, so the leader publishes to them even if another program publishes to the objects of the manifests.
 func (t Target) Optional() Target {
 	t.optional = true
 	return t
 }
 
-// targetKind is a kind of object, and how to find in one the clients that it configures.
+// targetKind is a kind of object, and how to find the clientConfigs in it.
 type targetKind struct {
 	schema.GroupVersionKind
 	clients func(u *unstructured.Unstructured) []clientConfig
-	// without says what is wrong with an object that was asked for by name and configures no client; "" if nothing is.
+	// without says what is wrong with an object that was requested by name and has no clientConfig; "" if that is allowed.
 	without string
-	// contested says that another program may claim such an object as a whole.
+	// contested reports whether another program may use such an object instead of this operator.
 	contested bool
 }
 
@@ -57,9 +57,10 @@ func ValidatingWebhooks(name string) Target {
 	return Target{kind: admissionKind("ValidatingWebhookConfiguration"), name: name}
 }
 
-// MutatingWebhooksLabelled is every MutatingWebhookConfiguration that selector selects and whose name is one of ours; there may be
-// none. An object of another name may carry the labels because somebody has copied it: RBAC does not let us write it, and API servers
-// call us because of it only if we wrote it. Unlike for the other targets, RBAC cannot restrict list and watch to their names.
+// MutatingWebhooksLabelled is every MutatingWebhookConfiguration that selector selects and that has one of the operator's names.
+// There may be none. If an administrator copied an object, the copy has the labels under another name: RBAC does not let the
+// operator write it, and API servers call the operator through it only if the operator wrote it. RBAC cannot restrict list and
+// watch to these names, as it does for the other targets.
 func MutatingWebhooksLabelled(selector labels.Selector, isOurs func(name string) bool) Target {
 	return Target{kind: admissionKind("MutatingWebhookConfiguration"), selector: selector, isOurs: isOurs}
 }
@@ -81,7 +82,7 @@ func (t Target) String() string {
 	return t.kind.Kind + " " + t.name
 }
 
-// listOptions selects the target at the API server. A field selector on the name is what resourceNames in RBAC allow.
+// listOptions selects the target at the API server. RBAC with resourceNames allows a field selector on the name.
 func (t Target) listOptions() *client.ListOptions {
 	if t.name == "" {
 		return &client.ListOptions{LabelSelector: t.selector}
@@ -96,19 +97,19 @@ func (t Target) list() *unstructured.UnstructuredList {
 	return list
 }
 
-// object is what we keep of a published object. It is not changed once it is made.
+// object is the part of a published object that matters here. It is immutable.
 type object struct {
 	gvk             schema.GroupVersionKind
 	name            string
 	resourceVersion string
-	optional        bool // its target is
+	optional        bool // whether its target is optional
 	clients         []clientConfig
-	others          []clientConfig // those that call somebody else: not ours to write, and they say nothing about us
+	others          []clientConfig // entries that call another server; the leader does not write them
 }
 
 func (o *object) String() string { return o.gvk.Kind + " " + o.name }
 
-// observe keeps of an object what tells API servers whom to trust. Hosts are ours.
+// observe extracts from an object what tells API servers which CAs to trust. The argument hosts has the operator's names.
 func (t Target) observe(u *unstructured.Unstructured, hosts []string) *object {
 	o := &object{
 		gvk:             t.kind.GroupVersionKind,
@@ -126,18 +127,18 @@ func (t Target) observe(u *unstructured.Unstructured, hosts []string) *object {
 	return o
 }
 
-// clientConfig is one place that tells API servers whom to call and whom to trust.
+// clientConfig is one place in an object that tells API servers which server to call and which CAs to trust.
 type clientConfig struct {
-	entry  string // names it for people
+	entry  string // its name in messages
 	path   string // JSON pointer to the clientConfig
-	host   string // what the serving certificate is checked against
+	host   string // the name that the serving certificate must be valid for
 	bundle string // PEM; "" if there is none
 }
 
 func webhookClients(u *unstructured.Unstructured) []clientConfig {
 	webhooks, _ := u.Object["webhooks"].([]any)
 	clients := make([]clientConfig, 0, len(webhooks))
-	shared := map[string]string{} // hundreds of entries hold the same bundle: keep it once
+	shared := map[string]string{} // hundreds of entries have the same bundle: keep it once
 	for i, w := range webhooks {
 		webhook, _ := w.(map[string]any)
 		name, _ := webhook["name"].(string)
@@ -190,7 +191,8 @@ func readClientConfig(config map[string]any) clientConfig {
 	return c
 }
 
-// selects repeats listOptions here, for clients that do not select at the server, and what listOptions cannot say.
+// selects applies listOptions again, for clients that do not select at the server, and the conditions that listOptions cannot
+// express.
 func (t Target) selects(u *unstructured.Unstructured) bool {
 	if t.name == "" {
 		return t.selector.Matches(labels.Set(u.GetLabels())) && (t.isOurs == nil || t.isOurs(u.GetName()))
