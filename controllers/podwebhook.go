@@ -24,6 +24,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // The objects for entries are part of the manifests. Who may make a webhook
@@ -57,6 +58,9 @@ type PodWebhooksOptions struct {
 	// ProbeNamespace is where Pods are tried under dry-run before a SidecarSet is
 	// said to be ready; none are if it is empty.
 	ProbeNamespace string
+	// Trust is for how long a replica answers from a snapshot after it checked it; 20 s
+	// if zero. It has to be the same for all processes.
+	Trust time.Duration
 	// AdmissionWindow is how long a SidecarSet can be on its way between its
 	// admission and its storage; 90 s if zero.
 	AdmissionWindow time.Duration
@@ -94,6 +98,9 @@ type PodWebhooks struct {
 func NewPodWebhooks(mgr ctrl.Manager, options PodWebhooksOptions) (*PodWebhooks, error) {
 	if options.AdmissionWindow == 0 {
 		options.AdmissionWindow = defaultAdmissionWindow
+	}
+	if options.Trust == 0 {
+		options.Trust = propagation.Trust
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}

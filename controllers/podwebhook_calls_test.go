@@ -142,6 +142,8 @@ func TestInStaticModeTheAdministratorsBarrierIsAskedFor(t *testing.T) {
 			if err := store.Replace([]any{configuration}, ""); err != nil {
 				t.Fatal(err)
 			}
+			l.judged(t)
+			<-time.After(trusted)
 			if got := l.judged(t); !got.Ready || l.calls.configuration() != step.want {
 				t.Errorf("with %s, API servers are asked about %q, and it says %+v", step.path, l.calls.configuration(), got)
 			}

@@ -8,16 +8,13 @@ import (
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -25,7 +22,6 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/internal/validation"
 )
@@ -48,14 +44,14 @@ type podWebhookLeader struct {
 	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
 	planned  map[string]plannedEntry // by SidecarSet
-	versions map[string]firstVersion // by SidecarSet
-	windows  map[string]window       // by entry
-	placed   map[string]placement    // by entry
-	refused  map[string]refusal      // by entry
+	claims   map[string]claim        // by SidecarSet
+	windows  entries.Windows
+	placed   map[string]placement // by entry
+	refused  map[string]refusal   // by entry
 	paces    [entries.MaxConfigurations + 1]flowcontrol.PassiveRateLimiter
 	edits    [entries.MaxConfigurations + 1]edits
 
-	provisional provisionalRoom
+	provisional entries.ProvisionalRoom
 	events      events.EventRecorder // nil if nobody is told
 	missing     string               // why no object can hold entries, as it was told
 }
@@ -71,19 +67,23 @@ type plannedEntry struct {
 	nothing string // why no Pod can be selected
 }
 
-// firstVersion is the resourceVersion with which the leader first saw a
-// SidecarSet say what it says; 0 if its status tells that everybody knew before.
-type firstVersion struct {
-	content string
-	version uint64
+// claim is what the leader knows of one content of a SidecarSet. Ready waits for the
+// entry as the leader wrote it for that content: an older serial may be on /pods at an
+// API server that is behind, and a leader that was replaced may be about to put it
+// there.
+type claim struct {
+	content content
+	since   time.Time // when the leader first saw it
+	known   bool      // its status says that an earlier leader found it Ready
+	written placement // where, and with which serial; zero before
 }
 
-// window is since when an entry has been touched as it is, and since when nobody
-// has wanted it.
-type window struct {
-	touched  int64
-	since    time.Time
-	orphaned time.Time // zero while somebody wants it
+// content identifies what a SidecarSet says about new Pods.
+type content struct {
+	uid           types.UID
+	generation    int64
+	annotations   string
+	customVersion string
 }
 
 // refusal is what the API server said of an entry.
@@ -113,10 +113,10 @@ func (w *PodWebhooks) AddLeader(mgr ctrl.Manager, sets SidecarSets) error {
 		board:    newReadinessBoard(),
 		events:   mgr.GetEventRecorder("sidecarset-operator"),
 		again:    make(chan struct{}, 1),
-		replicas: replicaWatch{leases: mgr.GetCache(), namespace: w.options.Settings.Namespace, seen: map[string]seenReplica{}},
+		replicas: replicaWatch{live: mgr.GetAPIReader(), service: w.options.Settings.Service, assumed: w.options.ServesWebhooks || w.options.Settings.URL != ""},
 		planned:  map[string]plannedEntry{},
-		versions: map[string]firstVersion{},
-		windows:  map[string]window{},
+		claims:   map[string]claim{},
+		windows:  entries.Windows{},
 		placed:   map[string]placement{},
 		refused:  map[string]refusal{},
 	}
@@ -164,14 +164,6 @@ const (
 func (l *podWebhookLeader) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("pod-webhooks")
 	ctx = log.IntoContext(ctx, logger)
-	leases, err := l.webhooks.cached.GetInformer(ctx, &coordinationv1.Lease{}, cache.BlockUntilSynced(true))
-	if err != nil {
-		return fmt.Errorf("watching kind Lease: %w", err)
-	}
-	wake := func(any) { l.wake() }
-	if _, err := leases.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, _ any) { l.wake() }, DeleteFunc: wake}); err != nil {
-		return fmt.Errorf("watching kind Lease: %w", err)
-	}
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, clock.RealClock{}, l.wake) })
@@ -216,18 +208,14 @@ func (l *podWebhookLeader) rest(ctx context.Context, next time.Duration) bool {
 
 // pass looks at everything once, writes what differs, and tells how soon to look
 // again if nothing happens.
-func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
+func (l *podWebhookLeader) pass(ctx context.Context) (next time.Duration, err error) {
 	catalog := l.sets.Current()
 	if catalog == nil {
 		return soon, nil
 	}
 	now := l.webhooks.options.Clock.Now()
-	live, dead, err := l.replicas.live(ctx, now)
-	if err != nil {
-		return soon, err
-	}
-	l.forgetReplicas(ctx, dead)
-	view := &podWebhookView{catalog: catalog, programs: catalog.Programs(), replicas: live, rival: l.webhooks.options.Rivals.Injector(), unproven: map[int]string{}, paced: map[int]bool{}, now: now}
+	served := l.replicas.any(ctx, now)
+	view := &podWebhookView{catalog: catalog, programs: catalog.Programs(), served: served, rival: l.webhooks.options.Rivals.Injector(), unproven: map[int]string{}, paced: map[int]bool{}, now: now}
 	l.plan(view)
 	if !view.rival.ClaimsEntries() && !l.webhooks.options.Static {
 		err = l.write(ctx, view)
@@ -235,7 +223,7 @@ func (l *podWebhookLeader) pass(ctx context.Context) (time.Duration, error) {
 		l.tellMissing(view)
 		l.prove(ctx, view)
 	}
-	next := later
+	next = later
 	if unsettled := l.judge(ctx, view); err != nil || unsettled {
 		next = soon
 	}
@@ -250,7 +238,7 @@ type podWebhookView struct {
 	catalog  *match.Snapshot
 	programs []*inject.Program
 	wanted   []entries.Entry
-	replicas []propagation.Replica
+	served   bool // some replica can answer
 	rival    *rival.Injector
 	overflow *entries.Entry
 	layout   entries.Layout
@@ -259,6 +247,7 @@ type podWebhookView struct {
 	unproven map[int]string // what API servers say, by configuration
 	paced    map[int]bool   // configurations that are not written now
 	problem  error          // why something could not be written
+	complete *bool          // a live list showed that programs are all that is stored; nil if not asked
 	waiting  bool           // something changes by time alone
 	due      time.Duration  // something changes after it; 0 if that is not known
 	homeless []string       // SidecarSets whose entries stand nowhere, since no object can be written
@@ -276,7 +265,7 @@ func (l *podWebhookLeader) plan(v *podWebhookView) {
 			known.nothing = validation.SelectsNothing(&program.Set.Spec, l.webhooks.options.Settings.ExcludedNamespaces)
 			known.entry, known.err = entries.Of(program.Set)
 			l.planned[name] = known
-			l.noteVersion(program)
+			l.noteContent(program, v.now)
 		}
 		if known.err == nil {
 			v.wanted = append(v.wanted, known.entry)
@@ -285,7 +274,7 @@ func (l *podWebhookLeader) plan(v *podWebhookView) {
 	v.wanted = entries.Combine(v.wanted)
 	l.webhooks.m.entries.Set(float64(len(v.wanted)))
 	maps.DeleteFunc(l.planned, func(name string, _ plannedEntry) bool { return !names[name] })
-	maps.DeleteFunc(l.versions, func(name string, _ firstVersion) bool { return !names[name] })
+	maps.DeleteFunc(l.claims, func(name string, _ claim) bool { return !names[name] })
 }
 
 // whyRefused asks the engine why it would refuse every Pod: what it says of one
@@ -305,24 +294,66 @@ func whyRefused(program, history *inject.Program) error {
 	return nil
 }
 
-// noteVersion remembers since which resourceVersion a SidecarSet says what it
-// says. Its status may tell that all replicas knew that under an earlier leader.
-func (l *podWebhookLeader) noteVersion(program *inject.Program) {
+// noteContent begins a claim if a SidecarSet says something new. Its status may tell
+// that it was Ready under an earlier leader.
+func (l *podWebhookLeader) noteContent(program *inject.Program, now time.Time) {
 	set := program.Set
-	content := fmt.Sprint(set.UID, set.Generation, set.Annotations, set.Spec.CustomVersion)
-	known, ok := l.versions[set.Name]
-	if ok && known.content == content {
+	content := content{set.UID, set.Generation, fmt.Sprint(set.Annotations), set.Spec.CustomVersion}
+	before, ok := l.claims[set.Name]
+	if ok && before.content == content {
 		return
 	}
-	version, err := propagation.ParseVersion(set.ResourceVersion)
-	if err != nil {
-		version = 0 // there is no order to wait for
+	ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
+	known := !ok && ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == set.Generation
+	l.claims[set.Name] = claim{content: content, since: now, known: known}
+}
+
+// claimed names the entries to write for SidecarSets whose claim is open.
+func (l *podWebhookLeader) claimed() map[string]bool {
+	claimed := map[string]bool{}
+	for name, c := range l.claims {
+		if planned := l.planned[name]; planned.err == nil && !c.known && c.written.serial == 0 {
+			claimed[planned.entry.Name] = true
+		}
 	}
-	if ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady); !ok && ready != nil &&
-		ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == set.Generation {
-		version = 0
+	return claimed
+}
+
+// noteClaims ends the claims that a change, which was written, has made good.
+func (l *podWebhookLeader) noteClaims(v *podWebhookView, change entries.Change) {
+	layout := entries.Layout{}
+	layout[change.Index] = change.Object
+	for name, c := range l.claims {
+		if c.known || c.written.serial != 0 {
+			continue
+		}
+		if _, _, ok := layout.Locate(l.entryOf(v, name)); ok {
+			c.written = placement{change.Index, entries.Serial(change.Object)}
+			l.claims[name] = c
+		}
 	}
-	l.versions[set.Name] = firstVersion{content, version}
+}
+
+// entryOf is the name of the entry that API servers call us by for a SidecarSet.
+func (l *podWebhookLeader) entryOf(v *podWebhookView, sidecarSet string) string {
+	if l.coarse(v, sidecarSet) {
+		return v.overflow.Name
+	}
+	return l.planned[sidecarSet].entry.Name
+}
+
+// required is the configuration that a SidecarSet needs to be in force, and the least
+// serial that API servers have to use; false if that is not written yet.
+func (l *podWebhookLeader) required(v *podWebhookView, sidecarSet string) (placement, bool) {
+	placed, ok := l.placed[l.entryOf(v, sidecarSet)]
+	claim := l.claims[sidecarSet]
+	if !ok || v.layout[placed.configuration] == nil || !claim.known && claim.written.serial == 0 {
+		return placed, false
+	}
+	if claim.written.configuration == placed.configuration {
+		placed.serial = max(placed.serial, claim.written.serial)
+	}
+	return placed, true
 }
 
 // proveTimeout bounds how long a pass waits for API servers.
@@ -333,24 +364,18 @@ func (l *podWebhookLeader) prove(ctx context.Context, v *podWebhookView) {
 	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
 	defer cancel()
 	asked := map[int]bool{}
-	for _, p := range l.placed {
-		c := v.layout[p.configuration]
-		if c == nil || asked[p.configuration] || len(v.replicas) == 0 || l.webhooks.barrier.passed(c.Name, p.serial) {
+	for _, program := range v.programs {
+		needs, ok := l.required(v, program.Name())
+		if !ok || asked[needs.configuration] || !v.served {
 			continue
 		}
-		asked[p.configuration] = true
-		if err := l.webhooks.barrier.await(ctx, c.Name, entries.Serial(c)); err != nil {
-			v.unproven[p.configuration] = err.Error()
+		c := v.layout[needs.configuration]
+		if l.webhooks.barrier.passed(c.Name, needs.serial) {
+			continue
 		}
-	}
-}
-
-// forgetReplicas deletes what replicas that are long gone have left.
-func (l *podWebhookLeader) forgetReplicas(ctx context.Context, dead []*coordinationv1.Lease) {
-	for _, lease := range dead {
-		err := l.writer.Delete(ctx, lease, client.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion})
-		if err = client.IgnoreNotFound(err); err != nil {
-			log.FromContext(ctx).V(1).Info("Could not delete the Lease of a replica that is gone", "Lease", klog.KObj(lease), "reason", err.Error())
+		asked[needs.configuration] = true
+		if err := l.webhooks.barrier.await(ctx, c.Name, entries.Serial(c)); err != nil {
+			v.unproven[needs.configuration] = err.Error()
 		}
 	}
 }

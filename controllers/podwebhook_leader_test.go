@@ -13,8 +13,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,7 +33,7 @@ import (
 )
 
 // cluster is what a leader meets: configuration objects, the operator's
-// Namespace, and the Lease of one replica that knows everything.
+// Namespace, and the endpoints of replicas.
 type cluster struct {
 	client.Client
 	cache.Cache
@@ -42,6 +42,8 @@ type cluster struct {
 	configurations map[string]*admissionregistrationv1.MutatingWebhookConfiguration
 	version        int
 	writes         int
+	replicas       int
+	slicesErr      error                                                       // of lists of endpoints
 	err            error                                                       // of the next writes
 	sets           []metav1.PartialObjectMetadata                              // SidecarSets that are stored, besides log
 	listErr        error                                                       // of the next lists of them
@@ -70,9 +72,12 @@ func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.Li
 		list.Items = c.sets
 		return c.listErr
 	}
-	lease := propagation.Replica{Name: "replica", Observed: math.MaxUint64, Renewed: time.Now()}.Lease("ours")
-	into.(*coordinationv1.LeaseList).Items = []coordinationv1.Lease{*lease}
-	return nil
+	slices := into.(*discoveryv1.EndpointSliceList)
+	slices.Items = []discoveryv1.EndpointSlice{{Endpoints: make([]discoveryv1.Endpoint, c.replicas)}}
+	for i := range slices.Items[0].Endpoints {
+		slices.Items[0].Endpoints[i].Addresses = []string{"10.1.0.1"}
+	}
+	return c.slicesErr
 }
 
 func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
@@ -130,7 +135,7 @@ func (c *cluster) change(object *admissionregistrationv1.MutatingWebhookConfigur
 func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}}
+		c := &cluster{replicas: 1, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}}
 		m, err := newPodWebhookMetrics(prometheus.NewRegistry())
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +152,7 @@ func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *clust
 				Bundle:      func() []byte { return []byte("a CA") },
 				Certificate: func(context.Context) error { return nil },
 				Rivals:      newRivals(nil, "ours"),
-				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow,
+				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow, Trust: propagation.Trust,
 			},
 			cached:  c,
 			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour), clock: clock.RealClock{}},
@@ -162,8 +167,8 @@ func leading(t *testing.T, test func(t *testing.T, l *podWebhookLeader, c *clust
 		}
 		l := &podWebhookLeader{
 			webhooks: w, sets: sets, live: c, writer: c, board: newReadinessBoard(), again: make(chan struct{}, 1),
-			replicas: replicaWatch{leases: c, namespace: "ours", seen: map[string]seenReplica{}},
-			planned:  map[string]plannedEntry{}, versions: map[string]firstVersion{}, windows: map[string]window{},
+			replicas: replicaWatch{live: c, service: w.options.Settings.Service},
+			planned:  map[string]plannedEntry{}, claims: map[string]claim{}, windows: entries.Windows{},
 			placed: map[string]placement{}, refused: map[string]refusal{},
 		}
 		l.setPaces()
@@ -250,8 +255,111 @@ func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
 			t.Errorf("without an entry it says %+v", got)
 		}
 		rivals.calls.Store(true)
+		if got := l.judged(t); got.Ready || !got.Unsure || got.Reason != appsv1beta1.ReasonNotInForce {
+			t.Errorf("while a replica may trust an older snapshot it says %+v", got)
+		}
+		<-time.After(trusted)
 		if got := l.judged(t); !got.Ready || c.writes != 0 {
 			t.Errorf("after %d writes, with an entry, it says %+v", c.writes, got)
+		}
+	})
+}
+
+// trusted is as long as a replica may answer from a snapshot, and for clocks.
+const trusted = propagation.Trust + propagation.Trust/2
+
+// path is that of the entry of a SidecarSet; "" if it has none.
+func (c *cluster) path(t *testing.T, set *appsv1beta1.SidecarSet) string {
+	t.Helper()
+	entry, err := entries.Of(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := c.store.current()
+	i, at, ok := layout.Locate(entry.Name)
+	if !ok {
+		return ""
+	}
+	return *layout[i].Webhooks[at].ClientConfig.Service.Path
+}
+
+// The leader writes each content of a SidecarSet once, on the fresh path, before it
+// says Ready; the entry leaves that path when no replica can answer from a snapshot
+// without it.
+func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		expect := func(when, path string, ready bool, writes int) {
+			t.Helper()
+			if got := l.judged(t); got.Ready != ready || c.path(t, logSet(1)) != path || c.writes != writes {
+				t.Fatalf("%s it says %+v after %d writes, on %q", when, got, c.writes, c.path(t, logSet(1)))
+			}
+		}
+		window := defaultAdmissionWindow + trusted
+		expect("when it is seen", propagation.PathPodsFresh, true, 1)
+		expect("and in the next pass, in which the window begins", propagation.PathPodsFresh, true, 1)
+		<-time.After(window - time.Second)
+		expect("just before the end of the window", propagation.PathPodsFresh, true, 1)
+		<-time.After(time.Second)
+		c.listErr = errors.New("the API server does not answer")
+		expect("while the leader cannot tell whether it knows all SidecarSets", propagation.PathPodsFresh, true, 1)
+		c.listErr, c.sets = nil, []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "other", UID: "other", Generation: 1}}}
+		expect("while it does not know all SidecarSets", propagation.PathPodsFresh, true, 1)
+		c.sets = nil
+		expect("after the window", propagation.PathPods, true, 2)
+		// Another content of the same generation, as clients of v1alpha1 write it.
+		set := logSet(1)
+		set.Spec.CustomVersion = "2"
+		l.sets.(*sidecarSets).swap(set)
+		c.err = errors.New("etcd is away")
+		expect("while the claim cannot be written", propagation.PathPods, false, 3)
+		c.err = nil
+		expect("of another content", propagation.PathPodsFresh, true, 4)
+		expect("and later", propagation.PathPodsFresh, true, 4)
+	})
+}
+
+// A new leader claims what is not Ready, and counts every window again.
+func TestANewLeaderCountsAgain(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		set := logSet(1)
+		l.judged(t)
+		<-time.After(defaultAdmissionWindow)
+		set.Status.Conditions = []metav1.Condition{{Type: appsv1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
+		l.planned, l.claims, l.windows, l.placed = map[string]plannedEntry{}, map[string]claim{}, entries.Windows{}, map[string]placement{}
+		l.sets.(*sidecarSets).swap(set)
+		if got := l.judged(t); !got.Ready || c.writes != 1 {
+			t.Errorf("of what was Ready it says %+v after %d writes", got, c.writes)
+		}
+		<-time.After(defaultAdmissionWindow)
+		if l.judged(t); c.path(t, set) != propagation.PathPodsFresh {
+			t.Error("the window of another leader counts")
+		}
+		<-time.After(trusted)
+		if l.judged(t); c.path(t, set) != propagation.PathPods {
+			t.Error("the entry stays on the fresh path")
+		}
+	})
+}
+
+// An entry that refuses Pods would be in force, and no replica could answer.
+func TestNoEntryIsAddedWhileThereIsNoReplica(t *testing.T) {
+	leading(t, func(t *testing.T, l *podWebhookLeader, c *cluster) {
+		c.replicas = 0
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNoReplica || c.writes != 0 {
+			t.Errorf("it says %+v after %d writes", got, c.writes)
+		}
+		c.replicas = 1
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("when there is one it says %+v", got)
+		}
+		c.replicas = 0
+		<-time.After(replicasKept)
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonNoReplica || c.path(t, logSet(1)) == "" {
+			t.Errorf("when it has gone it says %+v, and the entry is on %q", got, c.path(t, logSet(1)))
+		}
+		c.slicesErr = errors.New("forbidden") // under the manifests of an older version
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("where it cannot be told it says %+v", got)
 		}
 	})
 }

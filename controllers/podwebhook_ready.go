@@ -120,7 +120,7 @@ func (l *podWebhookLeader) commonObstacle(ctx context.Context, v *podWebhookView
 	if v.rival != nil {
 		return no(appsv1beta1.ReasonAnotherInjector, v.rival.Message()), true
 	}
-	if len(v.replicas) == 0 {
+	if !v.served {
 		return no(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+
 			appsv1beta1.AnnotationFailurePolicy+" is Ignore. Look at the operator's Pods in namespace "+l.webhooks.options.Settings.Namespace+"."), true
 	}
@@ -177,9 +177,6 @@ func (l *podWebhookLeader) readiness(v *podWebhookView, program *inject.Program)
 	if problem := l.inForce(v, program); problem != nil {
 		return *problem
 	}
-	if behind := lagging(v.replicas, l.versions[set.Name].version); behind != "" {
-		return unsure(appsv1beta1.ReasonReplicaLagging, fmt.Sprintf("Replica %s does not know this version of the SidecarSet yet.", behind))
-	}
 	return ready(l.coarse(v, set.Name))
 }
 
@@ -193,12 +190,9 @@ func (l *podWebhookLeader) coarse(v *podWebhookView, sidecarSet string) bool {
 // there is all that is looked at.
 func (l *podWebhookLeader) inForce(v *podWebhookView, program *inject.Program) *status.Readiness {
 	if l.webhooks.options.Static {
-		return l.staticEntry()
+		return l.staticEntry(v, program)
 	}
-	entry := l.planned[program.Name()].entry.Name
-	if l.coarse(v, program.Name()) {
-		entry = v.overflow.Name
-	}
+	entry := l.entryOf(v, program.Name())
 	placed, ok := l.placed[entry]
 	if !ok || v.layout[placed.configuration] == nil {
 		return new(no(appsv1beta1.ReasonEntryMissing, l.whyMissing(v, entry)))
@@ -207,10 +201,13 @@ func (l *podWebhookLeader) inForce(v *podWebhookView, program *inject.Program) *
 	if l.edits[placed.configuration].goOn(v.now) {
 		return new(no(appsv1beta1.ReasonEntryMissing, editedMessage(name)))
 	}
-	if !l.webhooks.barrier.passed(name, placed.serial) {
+	needs, ok := l.required(v, program.Name())
+	if !ok || !l.webhooks.barrier.passed(name, needs.serial) {
 		message := "The webhook entry is written; not every API server is known to use it yet."
 		if problem := v.unproven[placed.configuration]; problem != "" {
 			message += " " + problem
+		} else if v.problem != nil {
+			message += " " + v.problem.Error()
 		}
 		return new(unsure(appsv1beta1.ReasonNotInForce, message))
 	}
@@ -218,7 +215,7 @@ func (l *podWebhookLeader) inForce(v *podWebhookView, program *inject.Program) *
 }
 
 // staticEntry says what is wrong with the one entry that an administrator keeps.
-func (l *podWebhookLeader) staticEntry() *status.Readiness {
+func (l *podWebhookLeader) staticEntry(v *podWebhookView, program *inject.Program) *status.Readiness {
 	const missing = "No MutatingWebhookConfiguration has new Pods sent to the operator, and with --pod-webhook=static it keeps none itself. " +
 		"Apply config/overlays/static, or run it with --pod-webhook=exact."
 	switch stands, known := l.webhooks.options.Rivals.StaticEntry(); {
@@ -226,6 +223,12 @@ func (l *podWebhookLeader) staticEntry() *status.Readiness {
 		return new(unsure(appsv1beta1.ReasonEntryMissing, "The webhook configurations have not been read yet."))
 	case !stands:
 		return new(no(appsv1beta1.ReasonEntryMissing, missing))
+	}
+	// That entry is on /pods, where replicas answer from a snapshot that they trust.
+	trust := l.webhooks.options.Trust + l.webhooks.options.Trust/2
+	if claim := l.claims[program.Name()]; !claim.known && v.now.Sub(claim.since) < trust {
+		v.wakeAfter(trust - v.now.Sub(claim.since))
+		return new(unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may trust an older snapshot of the SidecarSets for up to %s.", trust)))
 	}
 	return nil
 }

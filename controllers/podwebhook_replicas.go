@@ -2,83 +2,43 @@ package controllers
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/sidecarset/operator/internal/propagation"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// +kubebuilder:rbac:roleName=sidecarset-controller,groups=coordination.k8s.io,resources=leases,namespace=sidecarset-system,verbs=list;watch;delete
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=discovery.k8s.io,resources=endpointslices,namespace=sidecarset-system,verbs=list
 
-// replicaWatch knows which replicas answer webhooks, and what each knows. A
-// replica is live while its Lease changes; that is measured by our clock alone.
-// It is used by one goroutine.
+// replicaWatch knows whether the webhooks' Service has a replica that is ready. It is
+// used by one goroutine.
 type replicaWatch struct {
-	leases    client.Reader // a cache
-	namespace string
-	seen      map[string]seenReplica
+	live    client.Reader
+	service admissionregistrationv1.ServiceReference
+	// assumed is true where this process answers webhooks itself, and where API servers
+	// call a URL: then the calls alone can tell (callWatch).
+	assumed bool
+
+	found bool
+	asked time.Time // when found was read
 }
 
-type seenReplica struct {
-	propagation.Replica
-	version string    // of a Lease that cannot be read
-	at      time.Time // when this state of it was seen first
-}
+// replicasKept is how long the answer that there are replicas is used.
+const replicasKept = 5 * time.Second
 
-// forgetAfter is how long the Lease of a replica that is gone is kept.
-const forgetAfter = 10 * time.Minute
-
-// live returns the replicas that may be called, by name. Leases of others that
-// are long gone are returned as dead. A Lease that cannot be read is that of a
-// replica which knows nothing, for as long as it changes; nobody deletes it.
-func (r *replicaWatch) live(ctx context.Context, now time.Time) (live []propagation.Replica, dead []*coordinationv1.Lease, err error) {
-	var list coordinationv1.LeaseList
-	err = r.leases.List(ctx, &list, client.InNamespace(r.namespace), client.MatchingLabelsSelector{Selector: propagation.ReplicaLeases()})
+// any says whether some replica is ready. What cannot be asked is assumed; the calls
+// tell.
+func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
+	if r.assumed || r.found && now.Sub(r.asked) < replicasKept {
+		return true
+	}
+	var list discoveryv1.EndpointSliceList
+	err := r.live.List(ctx, &list, client.InNamespace(r.service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: r.service.Name})
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing the Leases of replicas: %w", err)
+		log.FromContext(ctx).V(1).Info("Could not list the endpoints of the webhooks' Service", "Service", r.service.Name, "reason", err.Error())
 	}
-	present := map[string]bool{}
-	for i := range list.Items {
-		lease := &list.Items[i]
-		replica, err := propagation.ParseLease(lease)
-		version := ""
-		if err != nil {
-			version = lease.ResourceVersion
-		}
-		present[replica.Name] = true
-		known, ok := r.seen[replica.Name]
-		if !ok || !known.Renewed.Equal(replica.Renewed) || known.Observed != replica.Observed || known.version != version {
-			known = seenReplica{replica, version, now}
-			r.seen[replica.Name] = known
-		}
-		switch age := now.Sub(known.at); {
-		case age < replica.Gone:
-			live = append(live, replica)
-		case age > forgetAfter && err == nil:
-			dead = append(dead, lease)
-		}
-	}
-	maps.DeleteFunc(r.seen, func(name string, _ seenReplica) bool { return !present[name] })
-	slices.SortFunc(live, func(a, b propagation.Replica) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
-	return live, dead, nil
-}
-
-// lagging is the first replica that does not know a version yet; "" if all do.
-func lagging(live []propagation.Replica, version uint64) string {
-	for _, replica := range live {
-		if replica.Observed < version {
-			return replica.Name
-		}
-	}
-	return ""
+	r.found, r.asked = err != nil || len(endpoints(&list)) > 0, now
+	return r.found
 }

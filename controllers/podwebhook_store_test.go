@@ -7,7 +7,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -158,40 +157,4 @@ func TestSerialsDoNotComeTwice(t *testing.T) {
 	if got := s.minSerial(now); got <= 1_300_000 {
 		t.Errorf("serial %d was there before", got)
 	}
-}
-
-// leases are those of replicas.
-type leases struct {
-	client.Reader
-	items []coordinationv1.Lease
-}
-
-func (l *leases) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
-	into.(*coordinationv1.LeaseList).Items = l.items
-	return nil
-}
-
-// Another version of the operator answers Pods as well: what it knows cannot be
-// told, so that nothing is said to be known by all.
-func TestAReplicaThatCannotBeUnderstoodIsWaitedFor(t *testing.T) {
-	now := time.Unix(1000, 0)
-	newer := propagation.Replica{Name: "newer", Observed: 9, Renewed: now}.Lease("ours")
-	newer.Annotations[propagation.AnnotationFormat] = "2"
-	newer.ResourceVersion = "1"
-	ours := propagation.Replica{Name: "ours", Observed: 7, Renewed: now}.Lease("ours")
-	l := &leases{items: []coordinationv1.Lease{*newer, *ours}}
-	r := replicaWatch{leases: l, namespace: "ours", seen: map[string]seenReplica{}}
-	check := func(after time.Duration, want string) {
-		t.Helper()
-		live, dead, err := r.live(t.Context(), now.Add(after))
-		if got := lagging(live, 7); err != nil || got != want || len(dead) > 0 && dead[0].Name == newer.Name {
-			t.Errorf("after %v %q is behind, want %q; dead are %v, %v", after, got, want, dead, err)
-		}
-	}
-	check(0, "newer")
-	l.items[0].ResourceVersion = "2" // it lives
-	check(30*time.Second, "newer")
-	check(60*time.Second, "newer")
-	check(66*time.Second, "") // it has ended
-	check(time.Hour, "")
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,9 +30,18 @@ func (l *podWebhookLeader) write(ctx context.Context, v *podWebhookView) error {
 			return nil
 		}
 		l.place(v) // what is missing now will have come back later
-		expired := l.expired(ctx, v)
-		plan = entries.Next(l.state(v, expired), v.settings)
+		l.expire(ctx, v)
+		state := l.state(v)
+		plan = entries.Next(state, v.settings)
+		if plan.Incomplete {
+			if state.Complete = l.knowsAllStored(ctx, v); state.Complete {
+				plan = entries.Next(state, v.settings)
+			}
+		}
 		v.overflow, v.homeless = plan.Overflow, plan.Homeless
+		if plan.Again > 0 {
+			v.wakeAfter(plan.Again)
+		}
 	}
 	err = l.carryOut(ctx, v, plan)
 	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
@@ -67,6 +75,7 @@ func (l *podWebhookLeader) carryOut(ctx context.Context, v *podWebhookView, plan
 		case stale:
 			l.wake()
 		default:
+			l.noteClaims(v, change)
 			l.tellChange(ctx, change, plan.Foreign[change.Object.Name])
 		}
 	}
@@ -99,50 +108,26 @@ func (l *podWebhookLeader) going(ctx context.Context, v *podWebhookView) (bool, 
 	return crd.DeletionTimestamp != nil, nil
 }
 
-func (l *podWebhookLeader) state(v *podWebhookView, expired map[string]bool) entries.State {
+func (l *podWebhookLeader) state(v *podWebhookView) entries.State {
 	refused := map[string]bool{}
 	for _, e := range v.wanted {
 		known, ok := l.refused[e.Name]
 		refused[e.Name] = ok && v.now.Sub(known.at) < refusedFor
 	}
 	maps.DeleteFunc(l.refused, func(name string, _ refusal) bool { return !refused[name] })
+	l.windows.Observe(v.layout, v.wanted, v.now)
 	return entries.State{
 		Layout:   v.layout,
 		Wanted:   v.wanted,
-		Known:    func(member string) bool { return l.known(v, member) },
-		Settled:  func(entry string, touched int64, orphan bool) bool { return l.settled(v, entry, touched, orphan) },
+		Claimed:  l.claimed(),
+		Windows:  l.windows,
+		Now:      v.now,
+		Window:   l.webhooks.options.AdmissionWindow + l.webhooks.options.Trust + l.webhooks.options.Trust/2,
 		Refused:  refused,
-		CanServe: len(v.replicas) > 0,
-		Expired:  expired,
-		Room:     l.provisional.room,
+		CanServe: v.served,
+		Expired:  l.provisional.Expired(),
+		Room:     l.provisional.Room(),
 	}
-}
-
-// known says whether all replicas know what a SidecarSet says. While there are
-// none, it is not known.
-func (l *podWebhookLeader) known(v *podWebhookView, member string) bool {
-	known := len(v.replicas) > 0 && lagging(v.replicas, l.versions[member].version) == ""
-	v.waiting = v.waiting || !known
-	return known
-}
-
-// settled says whether an entry has been touched last before an admission window.
-// An orphan may also go when it has been one for as long: it may be a stranger's
-// reviews that touch it.
-func (l *podWebhookLeader) settled(v *podWebhookView, entry string, touched int64, orphan bool) bool {
-	known, ok := l.windows[entry]
-	if !ok || known.touched != touched {
-		known.touched, known.since = touched, v.now
-	}
-	if !orphan {
-		known.orphaned = time.Time{}
-	} else if known.orphaned.IsZero() {
-		known.orphaned = v.now
-	}
-	l.windows[entry] = known
-	settled := v.now.Sub(known.since) >= l.webhooks.options.AdmissionWindow || orphan && v.now.Sub(known.orphaned) >= l.webhooks.options.AdmissionWindow
-	v.waiting = v.waiting || !settled
-	return settled
 }
 
 // isolate finds the entries of an object that the API server refuses, by dry-run
@@ -209,8 +194,4 @@ func (l *podWebhookLeader) place(v *podWebhookView) {
 		l.edits[i].note(v.now)
 	}
 	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
-	maps.DeleteFunc(l.windows, func(name string, _ window) bool {
-		_, _, stands := v.layout.Locate(name)
-		return !stands
-	})
 }

@@ -3,9 +3,13 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -17,12 +21,17 @@ const freshTimeout = 3 * time.Second
 
 // freshness makes sure that the snapshot holds every SidecarSet that is stored:
 // it asks the API server for the newest, and waits for the Catalog to have seen
-// it. Requests share the question. It is safe for concurrent use.
+// it. Requests share the question. A success is a check by which the replica
+// certifies itself: for a time it trusts its snapshot. It is safe for concurrent use.
 type freshness struct {
 	live     client.Reader
 	catalog  versionWaiter
 	timeline *snapshot.Timeline
 	lists    *snapshot.Shared[struct{}, snapshot.Versions] // of all SidecarSets
+	clock    clock.Clock
+	trust    time.Duration
+
+	checked atomic.Pointer[time.Time] // when the newest check that succeeded began; nil before the first
 }
 
 // versionWaiter is the part of a Catalog that freshness needs.
@@ -35,10 +44,62 @@ type versionWaiter interface {
 	Ahead(stored snapshot.Versions, list uint64) (name string, held uint64)
 }
 
-func newFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.Timeline) *freshness {
-	f := &freshness{live: live, catalog: catalog, timeline: timeline}
+// newFreshness returns a freshness that trusts each check for a time. Add it to the
+// manager.
+func newFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.Timeline, trust time.Duration, clk clock.Clock) *freshness {
+	f := &freshness{live: live, catalog: catalog, timeline: timeline, trust: trust, clock: clk}
 	f.lists = snapshot.NewShared(1, f.list)
 	return f
+}
+
+// expose registers the metrics.
+func (f *freshness) expose(registry prometheus.Registerer) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sidecarset_replica_check_age_seconds",
+		Help: "Time since the last successful check of this replica's snapshot began; while it is over 20, Pods wait for a live look-up.",
+	}, func() float64 {
+		monotonic, _ := f.age()
+		return monotonic.Seconds()
+	}))
+}
+
+// trusted reports whether the replica may answer by its snapshot without a check.
+func (f *freshness) trusted() bool {
+	monotonic, wall := f.age()
+	return f.checked.Load() != nil && propagation.Trusted(monotonic, wall, f.trust)
+}
+
+// age is how long ago the newest check began, by both clocks of the machine; 0 if there
+// was none.
+func (f *freshness) age() (monotonic, wall time.Duration) {
+	checked := f.checked.Load()
+	if checked == nil {
+		return 0, 0
+	}
+	now := f.clock.Now()
+	return now.Sub(*checked), now.Round(0).Sub(checked.Round(0))
+}
+
+// NeedLeaderElection reports false: every replica certifies itself.
+func (*freshness) NeedLeaderElection() bool { return false }
+
+// checkAgain is the pause after a check that failed.
+const checkAgain = time.Second
+
+// Start checks the snapshot until ctx ends, twice in the time that a check is trusted.
+func (f *freshness) Start(ctx context.Context) error {
+	for {
+		pause := f.trust / 2
+		if err := f.ensure(ctx); err != nil && ctx.Err() == nil {
+			logf.FromContext(ctx).WithName("freshness").V(1).Info("Could not check the snapshot", "reason", err.Error())
+			pause = min(pause, checkAgain)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.clock.After(pause):
+		}
+	}
 }
 
 // ensure returns nil once the snapshot holds every SidecarSet that was stored
@@ -46,6 +107,7 @@ func newFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.
 func (f *freshness) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
+	began := f.clock.Now()
 	stored, err := f.lists.Get(ctx, struct{}{})
 	if err != nil {
 		return fmt.Errorf("asking for the newest SidecarSets, try again: %w", err)
@@ -53,7 +115,18 @@ func (f *freshness) ensure(ctx context.Context) error {
 	if err := f.catalog.WaitFor(ctx, stored); err != nil {
 		return fmt.Errorf("waiting for this replica of the operator to know the newest SidecarSets, try again: %w", err)
 	}
+	f.certify(began)
 	return nil
+}
+
+// certify notes a check that succeeded.
+func (f *freshness) certify(began time.Time) {
+	for {
+		known := f.checked.Load()
+		if known != nil && !began.After(*known) || f.checked.CompareAndSwap(known, &began) {
+			return
+		}
+	}
 }
 
 // list reads the metadata of all SidecarSets as they are stored now. It fails if

@@ -11,8 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -99,7 +101,7 @@ func inFreshBubble(t *testing.T, test func(t *testing.T, a *asking)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &asking{server: &slowLists{answers: make(chan listAnswer)}, catalog: &knownVersions{}}
-		a.freshness = newFreshness(a.server, a.catalog, snapshot.NewTimeline())
+		a.freshness = newFreshness(a.server, a.catalog, snapshot.NewTimeline(), propagation.Trust, clock.RealClock{})
 		test(t, a)
 	})
 }
@@ -273,6 +275,77 @@ func TestFreshRefusesASidecarSetThatIsOlderThanTheOneItHolds(t *testing.T) {
 		}
 		if err := restored(a.timeline); err == nil {
 			t.Error("the process goes on")
+		}
+	})
+}
+
+// A replica that has not checked, or could not, answers nothing by its snapshot.
+func TestTrustLastsFromTheBeginningOfACheck(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		if a.trusted() {
+			t.Fatal("a replica trusts what it never checked")
+		}
+		done := a.request(t.Context())
+		time.Sleep(freshTimeout / 2) // the API server takes its time
+		a.answer("1")
+		if err := <-done; err != nil || !a.trusted() {
+			t.Fatalf("after a check, which ended with %v, the replica trusts: %v", err, a.trusted())
+		}
+		time.Sleep(propagation.Trust - freshTimeout/2)
+		if !a.trusted() {
+			t.Error("the replica doubts too early")
+		}
+		a.catalog.hangs = true // a check that fails changes nothing
+		done = a.request(t.Context())
+		a.answer("2")
+		if err := <-done; err == nil || a.trusted() {
+			t.Errorf("the check ended with %v; the replica trusts: %v", err, a.trusted())
+		}
+	})
+}
+
+// A check that began earlier, and ended later, shortens no trust.
+func TestTrustIsThatOfTheNewestCheck(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		now := time.Now()
+		a.certify(now)
+		a.certify(now.Add(-propagation.Trust))
+		time.Sleep(propagation.Trust)
+		if !a.trusted() {
+			t.Error("an older check counts")
+		}
+	})
+}
+
+func TestReplicasKeepChecking(t *testing.T) {
+	inFreshBubble(t, func(t *testing.T, a *asking) {
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Start(ctx) }()
+		synctest.Wait()
+		a.answer("1")
+		for range 10 {
+			time.Sleep(propagation.Trust / 2)
+			synctest.Wait()
+			if !a.trusted() {
+				t.Fatal("the replica doubts between two checks")
+			}
+			a.answer("1")
+		}
+		time.Sleep(propagation.Trust / 2)
+		synctest.Wait()
+		a.server.answers <- listAnswer{err: errors.New("etcd is away")}
+		synctest.Wait()
+		time.Sleep(checkAgain) // and soon again
+		synctest.Wait()
+		a.answer("1")
+		time.Sleep(propagation.Trust/2 - time.Second)
+		if !a.trusted() {
+			t.Error("the replica doubts after a check that followed one that failed")
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
+	"time"
 
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -36,8 +37,6 @@ type Options struct {
 	Catalog *snapshot.Catalog
 	// Timeline notices that the cluster's state was restored.
 	Timeline *snapshot.Timeline
-	// Namespace is the operator's.
-	Namespace string
 	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
 	// may set, and the ControllerRevisions.
 	RevisionNamespace string
@@ -48,11 +47,8 @@ type Options struct {
 	// Widener makes API servers call us for what a SidecarSet selects while it is
 	// being admitted; nil where the leader alone does, after it is stored.
 	Widener sidecarsets.Widener
-	// Replica is the name by which this process tells the leader what it knows,
-	// unique among all processes. It does so once it is ready: when the checks of
-	// Ready, and those of what is set up here, say so.
-	Replica string
-	Ready   []healthz.Checker
+	// Trust is for how long a replica answers by its snapshot after it checked it.
+	Trust time.Duration
 	// AddReadiness adds a readiness check.
 	AddReadiness func(name string, check healthz.Checker)
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
@@ -63,19 +59,18 @@ type Options struct {
 }
 
 // Setup serves all webhooks on s, and adds the server and its readiness to
-// the manager. leave has the leader not wait for this process any more; it is for
-// one that ends without its manager.
-func Setup(mgr ctrl.Manager, s *server.Server, o Options) (leave func(context.Context) error, err error) {
+// the manager.
+func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	live := mgr.GetAPIReader()
 	instrumented := server.Instrumented(metrics.Registry)
 
 	s.Instrument(metrics.Registry)
-	fresh := newFreshness(live, o.Catalog, o.Timeline)
-	publisher := newPublisher(mgr, s, o, fresh.ensure)
+	fresh := newFreshness(live, o.Catalog, o.Timeline, o.Trust, clock.RealClock{})
+	fresh.expose(metrics.Registry)
 	injector := pods.NewInjector(pods.Options{
 		Snapshot:           o.Catalog.Current,
 		CatchUp:            fresh.ensure,
-		Trusted:            func() bool { return !publisher.Doubt() },
+		Trusted:            fresh.trusted,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
@@ -86,7 +81,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) (leave func(context.Co
 	s.RegisterIn(server.GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
 	minor, err := sidecarsets.ServerMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	bound := sidecarsets.NewValueBound()
 	s.Register(PathDefault, instrumented(PathDefault, bound.Before(sidecarsets.NewDefaulter())))
@@ -114,29 +109,13 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) (leave func(context.Co
 	s.RegisterIn(server.GroupConversions, PathConvert, instrumented(PathConvert, convert))
 
 	if err := mgr.Add(s); err != nil {
-		return nil, fmt.Errorf("adding the webhook server: %w", err)
+		return fmt.Errorf("adding the webhook server: %w", err)
 	}
-	if err := mgr.Add(publisher); err != nil {
-		return nil, fmt.Errorf("adding the publisher: %w", err)
+	if err := mgr.Add(fresh); err != nil {
+		return fmt.Errorf("adding the check of the snapshot: %w", err)
 	}
 	for name, check := range map[string]healthz.Checker{"webhook": s.Ready, "webhook-listener": s.StartedChecker()} {
 		o.AddReadiness(name, check)
 	}
-	return publisher.Leave, nil
-}
-
-// newPublisher returns what tells the leader that this replica answers Pods.
-func newPublisher(mgr ctrl.Manager, s *server.Server, o Options, catchUp func(context.Context) error) *Publisher {
-	changed := make(chan struct{}, 1)
-	o.Catalog.Notify(changed)
-	return NewPublisher(PublisherOptions{
-		Name:      o.Replica,
-		Namespace: o.Namespace,
-		Writer:    mgr.GetClient(),
-		Observed:  o.Catalog.Observed,
-		Changed:   changed,
-		Ready:     append(slices.Clone(o.Ready), o.Catalog.Ready, s.Ready, s.StartedChecker()),
-		CatchUp:   catchUp,
-		Registry:  metrics.Registry,
-	})
+	return nil
 }

@@ -9,7 +9,6 @@ package operator
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"time"
 
@@ -101,8 +100,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err := mgr.Add(rivals); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, watches: watches, probes: probes, timeline: timeline,
-		leave: func(context.Context) error { return nil }}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, timeline: timeline}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -131,7 +129,7 @@ func Run(ctx context.Context, version string, o Options) error {
 		return err
 	case err = <-timeline.Restored():
 		// The snapshot is of a state that no longer exists: end without draining.
-		return errors.Join(err, parts.leave(ctx))
+		return err
 	}
 }
 
@@ -152,11 +150,9 @@ type parts struct {
 	catalog     *snapshot.Catalog
 	serving     *certs.Serving
 	rivals      *controllers.Rivals
-	watches     *snapshot.WatchHealth
 	probes      *ports.Probes
 	timeline    *snapshot.Timeline
 	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
-	leave       func(context.Context) error
 }
 
 func (p *parts) addControllers() error {
@@ -194,25 +190,21 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 	setup := webhooks.Options{
 		Catalog:                 p.catalog,
 		Timeline:                p.timeline,
-		Namespace:               o.namespace,
 		RevisionNamespace:       o.revisionNamespace,
 		ExcludedNamespaces:      o.excludedNamespaces,
 		RequesterCheck:          o.requesterCheck,
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
 		Rival:                   p.rivals.Injector,
-		Replica:                 o.replica,
-		Ready:                   []healthz.Checker{p.serving.Readiness.Check, p.watches.Ready},
+		Trust:                   o.podWebhook.trust,
 		AddReadiness:            p.probes.AddReadiness,
 	}
 	// A process that may not write entries leaves them to the leader.
 	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
 		setup.Widener = p.podWebhooks
 	}
-	leave, err := webhooks.Setup(p.mgr, webhookServer, setup)
-	if err != nil {
+	if err := webhooks.Setup(p.mgr, webhookServer, setup); err != nil {
 		return err
 	}
-	p.leave = leave
 	p.probes.AddReadiness("certificate", p.serving.Readiness.Check)
 	return nil
 }

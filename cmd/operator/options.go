@@ -51,7 +51,6 @@ type Options struct {
 	drainGrace     time.Duration
 	certs          certificateOptions
 	podWebhook     podWebhookOptions
-	replica        string // the name of this process
 
 	excludedNamespaces      []string
 	requesterCheck          sidecarsets.RequesterMode
@@ -71,7 +70,7 @@ type Options struct {
 // that the downward API sets. The error names each wrong flag with the remedy; it
 // is flag.ErrHelp if the flags were asked for and have been printed.
 func ParseOptions(args []string, getenv func(string) string) (Options, error) {
-	o := Options{namespace: cmp.Or(getenv("POD_NAMESPACE"), defaultNamespace), replica: replicaName(getenv("POD_NAME"))}
+	o := Options{namespace: cmp.Or(getenv("POD_NAMESPACE"), defaultNamespace)}
 	excluded, sans := "", ""
 	flags := o.flags(&excluded, &sans)
 	if err := flags.Parse(args); err != nil {
@@ -193,7 +192,7 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 func (o Options) manager(watches *snapshot.WatchHealth) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  snapshot.CacheOptions(watches, o.namespace, o.revisionNamespace),
+		Cache:  snapshot.CacheOptions(watches, o.revisionNamespace),
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/controllers"
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // The values of --pod-webhook.
@@ -30,6 +29,7 @@ type podWebhookOptions struct {
 	url             string
 	probeNamespace  string
 	admissionWindow time.Duration
+	trust           time.Duration
 }
 
 func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
@@ -37,7 +37,8 @@ func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.reinvocation, "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded where another webhook adds labels or containers after ours")
 	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs by which API servers reach exact entries, such as https://127.0.0.1:9443; default is the Service")
 	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` to try selected Pods in, under dry-run, before a SidecarSet is said to be ready; the operator needs the right to create Pods there. Default is none")
-	flags.DurationVar(&o.admissionWindow, "pod-webhook-admission-window", 90*time.Second, "`time` that a SidecarSet can be on its way between admission and storage at most; so long Pods of a new entry wait for a live look-up of SidecarSets, and an entry that nobody needs stays")
+	flags.DurationVar(&o.admissionWindow, "pod-webhook-admission-window", 90*time.Second, "longest `time` between the admission of a SidecarSet and its storage; for this long, and one and a half times --pod-webhook-snapshot-trust, a new entry has replicas read SidecarSets live, and an unused entry is kept")
+	flags.DurationVar(&o.trust, "pod-webhook-snapshot-trust", propagation.Trust, "`time` for which a replica answers Pods from its snapshot after it compared the snapshot with what is stored; it compares twice in that time. Set the same for all processes")
 }
 
 func (o *podWebhookOptions) check(excluded []string) error {
@@ -59,6 +60,9 @@ func (o *podWebhookOptions) check(excluded []string) error {
 	if o.admissionWindow < time.Second {
 		errs = append(errs, fmt.Errorf("--pod-webhook-admission-window=%s: use at least 1s", o.admissionWindow))
 	}
+	if o.trust < 2*time.Second || o.trust > time.Minute {
+		errs = append(errs, fmt.Errorf("--pod-webhook-snapshot-trust=%s: use at least 2s, and at most 1m", o.trust))
+	}
 	return errors.Join(errs...)
 }
 
@@ -79,14 +83,6 @@ func (o *Options) podWebhooks(serving *certs.Serving, rivals *controllers.Rivals
 		Static:          o.podWebhook.mode == podWebhookStatic,
 		ProbeNamespace:  o.podWebhook.probeNamespace,
 		AdmissionWindow: o.podWebhook.admissionWindow,
+		Trust:           o.podWebhook.trust,
 	}
-}
-
-// replicaName is unique among the processes that run or ran lately: a container
-// that is started again is another replica.
-func replicaName(pod string) string {
-	if pod == "" {
-		pod = "process"
-	}
-	return strings.ToLower(pod) + "-" + utilrand.String(5)
 }

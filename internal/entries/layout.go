@@ -3,6 +3,7 @@ package entries
 import (
 	"slices"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
@@ -64,7 +65,7 @@ func (l *Layout) Serves(e Entry, s *Settings) (configuration int, ok bool) {
 	like := s.like(e)
 	for i, c := range l {
 		for at := range webhooks(c) {
-			if w := &c.Webhooks[at]; pathOf(w) == propagation.PathPodsFresh && like(w) {
+			if w := &c.Webhooks[at]; pathOf(w) == propagation.PathPodsFresh && like(w) && Touched(c)[w.Name] != closed {
 				return i, true
 			}
 		}
@@ -119,21 +120,29 @@ func Widen(l Layout, entries []Entry, s *Settings) (changes []Change, homeless [
 	return p.changes(), homeless
 }
 
-// State is what the leader knows.
+// State is what the leader knows. All times are of the leader's clock.
 type State struct {
 	Layout Layout
 	// Wanted are the entries of all stored SidecarSets, combined.
 	Wanted []Entry
-	// Known says whether every replica knows the content of a SidecarSet, so
-	// that its Pods need not be answered on the fresh path.
-	Known func(member string) bool
-	// Settled says whether no SidecarSet can still be on its way for which an entry
-	// was put on the fresh path: with the serial at which it was touched. With orphan
-	// it says whether an entry that nobody wants may go.
-	Settled func(entry string, touched int64, orphan bool) bool
+	// Claimed names wanted entries that have to be written on the fresh path now,
+	// although they may be there already: the leader has not written them for the
+	// present content of a SidecarSet.
+	Claimed map[string]bool
+	// Windows is what the leader has observed. An entry that is not in it has not
+	// settled.
+	Windows Windows
+	// Now is the time, and Window how long an entry stays on the fresh path after it was
+	// touched. An entry without members is kept for as long.
+	Now    time.Time
+	Window time.Duration
+	// Complete says that a live list, which began after Wanted was read, showed that
+	// Wanted has the entries of all stored SidecarSets. Without it no entry leaves the
+	// fresh path, and none is removed for want of members.
+	Complete bool
 	// Refused names entries that the API server does not take.
 	Refused map[string]bool
-	// CanServe is false while nobody could answer; then no entry is added.
+	// CanServe is false while no replica could answer; then no entry is added.
 	CanServe bool
 	// Expired names provisional entries that no SidecarSet was stored for in time.
 	Expired map[string]bool
@@ -155,11 +164,17 @@ type Plan struct {
 	// Foreign are entries, by object, that are removed or put right since the operator
 	// would not have written them.
 	Foreign map[string][]string
+	// Again is after what time the plan becomes another one, if nothing else changes; 0
+	// if it does not.
+	Again time.Duration
+	// Incomplete says that the plan would be another one if State.Complete were true.
+	Incomplete bool
 }
 
 // Next plans what the objects have to become.
 func Next(state State, s *Settings) Plan {
 	p := newPlanning(state.Layout, s)
+	p.state = &state
 	p.promoting = count(p.layout[Provisional]) > 0
 	wanted := map[string]bool{}
 	var homeless []Entry
@@ -170,10 +185,10 @@ func Next(state State, s *Settings) Plan {
 		wanted[e.Name] = true
 		_, _, stands := p.layout.Locate(e.Name)
 		if !stands && !state.CanServe {
-			wanted[coarseName] = true // if it stands, it may stand for this one
+			wanted[coarseName] = true // if it is there, it may be there for this one
 			continue
 		}
-		if !p.stand(e, state) {
+		if !p.stand(e, state.Claimed[e.Name]) {
 			homeless = append(homeless, e)
 		}
 	}
@@ -181,16 +196,17 @@ func Next(state State, s *Settings) Plan {
 	if len(homeless) > 0 {
 		overflow := merge(homeless)
 		wanted[coarseName] = true
-		touch := slices.ContainsFunc(homeless, p.provided)
-		if touch && p.put(overflow, propagation.PathPodsFresh, true) || !touch && p.stand(overflow, state) {
+		touch := slices.ContainsFunc(homeless, func(e Entry) bool { return state.Claimed[e.Name] || p.provided(e) })
+		if p.stand(overflow, touch) {
 			plan.Overflow = &overflow
 		} else {
 			plan.Homeless = overflow.Members
 		}
 	}
-	p.clear(wanted, state)
-	p.clearProvisional(state, plan.Overflow)
+	p.clear(wanted)
+	p.clearProvisional(plan.Overflow)
 	plan.Changes, plan.Foreign = p.changes(), p.foreign
+	plan.Again, plan.Incomplete = p.again, p.incomplete
 	return plan
 }
 

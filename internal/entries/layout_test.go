@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -13,15 +14,37 @@ import (
 	"github.com/sidecarset/operator/internal/entries"
 )
 
-func always(string) bool { return true }
-
-func never(string, int64, bool) bool { return false }
+// noon is the leader's time. The window of an entry that began an hour ago is over.
+var (
+	noon    = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	hourAgo = noon.Add(-time.Hour)
+)
 
 // calm is what the leader knows when nothing is on its way.
 func calm(l entries.Layout, wanted ...entries.Entry) entries.State {
-	return entries.State{
-		Layout: l, Wanted: entries.Combine(wanted), CanServe: true, Known: always, Room: entries.MaxProvisional,
-		Settled: func(string, int64, bool) bool { return true },
+	state := entries.State{
+		Layout: l, Wanted: entries.Combine(wanted), CanServe: true, Room: entries.MaxProvisional,
+		Windows: entries.Windows{coarseName: {Since: hourAgo}}, Now: noon, Window: time.Hour, Complete: true,
+	}
+	for _, e := range wanted {
+		state.Windows[e.Name] = entries.Window{Since: hourAgo}
+	}
+	for _, c := range l {
+		for _, name := range podEntryNames(c) {
+			state.Windows[name] = entries.Window{Since: hourAgo}
+		}
+	}
+	return state
+}
+
+// unsettled has every window begin now.
+func unsettled(s *entries.State) { s.Windows = nil }
+
+// claimed has all entries claimed, which unsettles them.
+func claimed(s *entries.State) {
+	s.Claimed, s.Windows = map[string]bool{}, nil
+	for _, e := range s.Wanted {
+		s.Claimed[e.Name] = true
 	}
 }
 
@@ -43,7 +66,7 @@ func settle(t testing.TB, state entries.State) (entries.Layout, *entries.Entry) 
 		if len(plan.Changes) == 0 {
 			return state.Layout, plan.Overflow
 		}
-		state.Layout = carryOut(state.Layout, plan.Changes)
+		state.Layout, state.Claimed = carryOut(state.Layout, plan.Changes), nil
 	}
 	t.Fatal("the plan never comes to rest")
 	return entries.Layout{}, nil
@@ -68,26 +91,27 @@ func pathOf(l entries.Layout, name string) string {
 func TestNextChoosesThePath(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	i, object := widened(t, e, settings())
-	wide, narrow := bare(), carryOut(bare(), entries.Next(calm(bare(), e), settings()).Changes)
+	wide := bare()
 	wide[i] = object
-	unknown := func(string) bool { return false }
+	narrow, _ := settle(t, calm(bare(), e))
 	tests := map[string]struct {
 		layout entries.Layout
 		change func(*entries.State)
 		want   string
 	}{
-		"a new entry of a known SidecarSet is on /pods":    {bare(), func(*entries.State) {}, "/pods"},
-		"that of an unknown one is fresh":                  {bare(), func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
-		"an entry becomes fresh when a member is unknown":  {narrow, func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
-		"a widened entry stays fresh until it has settled": {wide, func(s *entries.State) { s.Settled = never }, "/pods/fresh"},
-		"and while a member is unknown":                    {wide, func(s *entries.State) { s.Known = unknown }, "/pods/fresh"},
-		"then it is on /pods":                              {wide, func(*entries.State) {}, "/pods"},
-		"one that is on /pods does not go back to wait":    {narrow, func(s *entries.State) { s.Settled = never }, "/pods"},
-		"nothing is added while nobody can answer":         {bare(), func(s *entries.State) { s.CanServe = false }, "none"},
-		"what stands is kept while nobody can answer":      {narrow, func(s *entries.State) { s.CanServe = false }, "/pods"},
-		"a refused entry is not added":                     {bare(), func(s *entries.State) { s.Refused = map[string]bool{e.Name: true} }, "none"},
-		"and goes at once":                                 {wide, func(s *entries.State) { s.Refused, s.Settled = map[string]bool{e.Name: true}, never }, "none"},
-		"one that nobody wants stays until it has settled": {wide, func(s *entries.State) { s.Wanted, s.Settled = nil, never }, "/pods/fresh"},
+		"a new entry is fresh":                              {bare(), unsettled, "/pods/fresh"},
+		"an entry becomes fresh when it is claimed":         {narrow, claimed, "/pods/fresh"},
+		"and stays fresh":                                   {wide, claimed, "/pods/fresh"},
+		"a widened entry stays fresh until it has settled":  {wide, unsettled, "/pods/fresh"},
+		"and while SidecarSets may be unknown":              {wide, func(s *entries.State) { s.Complete = false }, "/pods/fresh"},
+		"then it is on /pods":                               {wide, func(*entries.State) {}, "/pods"},
+		"one that is on /pods does not go back to wait":     {narrow, unsettled, "/pods"},
+		"nothing is added while nobody can answer":          {bare(), func(s *entries.State) { s.CanServe = false }, "none"},
+		"what stands is kept while nobody can answer":       {narrow, func(s *entries.State) { s.CanServe = false }, "/pods"},
+		"a refused entry is not added":                      {bare(), func(s *entries.State) { s.Refused = map[string]bool{e.Name: true} }, "none"},
+		"and goes at once":                                  {wide, func(s *entries.State) { s.Refused, s.Windows = map[string]bool{e.Name: true}, nil }, "none"},
+		"one that nobody wants stays until it has settled":  {wide, func(s *entries.State) { s.Wanted, s.Windows = nil, nil }, "/pods/fresh"},
+		"and while SidecarSets may be unknown, too":         {wide, func(s *entries.State) { s.Wanted, s.Complete = nil, false }, "/pods/fresh"},
 		"then it goes":                                      {wide, func(s *entries.State) { s.Wanted = nil }, "none"},
 		"also while nobody can answer":                      {wide, func(s *entries.State) { s.Wanted, s.CanServe = nil, false }, "none"},
 		"a second SidecarSet with its selectors changes no": {narrow, func(s *entries.State) { s.Wanted[0].Members = []string{"a", "log"} }, "/pods"},
@@ -107,27 +131,115 @@ func TestNextChoosesThePath(t *testing.T) {
 	}
 }
 
-func TestSettledIsAskedAboutTheLastWidening(t *testing.T) {
+// The planner says when to look again, and when a live list would change the plan.
+func TestNextSaysWhatItWaitsFor(t *testing.T) {
+	e, gone := entryOf(t, sidecarSet("log", "web")), entryOf(t, sidecarSet("gone", "db"))
+	l := carryOut(bare(), entries.Next(func() entries.State { s := calm(bare(), e, gone); unsettled(&s); return s }(), settings()).Changes)
+	tests := map[string]struct {
+		change     func(*entries.State)
+		again      time.Duration
+		incomplete bool
+	}{
+		"nothing":                     {func(s *entries.State) { s.Complete = true }, 0, false},
+		"a live list":                 {func(*entries.State) {}, 0, true},
+		"the rest of the window":      {func(s *entries.State) { s.Windows[e.Name] = entries.Window{Since: noon.Add(-time.Minute)} }, 59 * time.Minute, true},
+		"a whole one":                 {unsettled, time.Hour, false},
+		"that of an entry to be gone": {func(s *entries.State) { s.Windows[gone.Name] = entries.Window{Since: noon, Orphaned: noon} }, time.Hour, true},
+		"until an orphan is closed": {func(s *entries.State) {
+			s.Windows = entries.Windows{e.Name: {Since: noon}, gone.Name: {Since: noon, Orphaned: noon.Add(-time.Minute)}}
+		}, 59 * time.Minute, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			state := calm(l, e)
+			state.Complete = false
+			tc.change(&state)
+			if plan := entries.Next(state, settings()); plan.Again != tc.again || plan.Incomplete != tc.incomplete {
+				t.Errorf("again after %v, incomplete: %v", plan.Again, plan.Incomplete)
+			}
+		})
+	}
+}
+
+// A new leader counts each window from when it sees it, and a new write begins another.
+func TestWindowsBeginWhenTheyAreSeen(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	i, object := widened(t, e, settings())
 	l := bare()
 	l[i] = object
-	for range 2 { // widened three times
+	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
+	windows := entries.Windows{}
+	expect := func(minute int, wanted []entries.Entry, since int, orphaned time.Time) {
+		t.Helper()
+		windows.Observe(l, wanted, at(minute))
+		if got := windows[e.Name]; !got.Since.Equal(at(since)) || !got.Orphaned.Equal(orphaned) {
+			t.Errorf("in minute %d: %+v, want minute %d, orphaned %v", minute, got, since, orphaned)
+		}
+	}
+	touch := func() {
 		changes, _ := entries.Widen(l, []entries.Entry{e}, settings())
 		l = carryOut(l, changes)
 	}
-	asked := map[string]bool{}
-	for _, wanted := range [][]entries.Entry{{e}, nil} {
-		state := calm(l, wanted...)
-		state.Settled = func(entry string, touched int64, orphan bool) bool {
-			asked[fmt.Sprint(entry, " ", touched, " ", orphan)] = true
-			return false
-		}
-		entries.Next(state, settings())
+	wanted := []entries.Entry{e}
+	expect(0, wanted, 0, time.Time{})
+	expect(5, wanted, 0, time.Time{})
+	touch()
+	expect(6, wanted, 6, time.Time{})
+	touch() // twice between two looks
+	touch()
+	expect(7, wanted, 7, time.Time{})
+	expect(8, nil, 7, at(8))
+	touch()
+	expect(9, nil, 9, at(8))
+	expect(10, wanted, 9, time.Time{})
+	l[i] = bare()[i]
+	if windows.Observe(l, nil, at(22)); len(windows) != 0 {
+		t.Errorf("windows of what is gone: %v", windows)
 	}
-	want := map[string]bool{fmt.Sprint(e.Name, " 1002 false"): true, fmt.Sprint(e.Name, " 1002 true"): true}
-	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("asked (-want +got):\n%s", diff)
+	l[i] = object
+	expect(30, wanted, 30, time.Time{})
+}
+
+// Reviews that no SidecarSet follows may touch an entry for ever. A review that was
+// promised something keeps it for a window, though.
+func TestAnEntryWithoutMembersIsClosedBeforeItGoes(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	i, object := widened(t, e, settings())
+	l := bare()
+	l[i] = object
+	state := func(window entries.Window, wanted ...entries.Entry) entries.State {
+		s := calm(l, wanted...)
+		s.Windows = entries.Windows{e.Name: window}
+		return s
+	}
+	if plan := entries.Next(state(entries.Window{Since: noon, Orphaned: noon.Add(time.Second - time.Hour)}), settings()); len(plan.Changes) != 0 || plan.Again != time.Second {
+		t.Fatalf("before a window is over: %v", plan)
+	}
+	plan := entries.Next(state(entries.Window{Since: noon, Orphaned: hourAgo}), settings())
+	l = carryOut(l, plan.Changes)
+	if pathOf(l, e.Name) != "/pods/fresh" {
+		t.Fatalf("when it is over the entry is on %s", pathOf(l, e.Name))
+	}
+	if _, serves := l.Serves(e, settings()); serves {
+		t.Error("a closed entry is relied on")
+	}
+	changes, homeless := entries.Widen(l, []entries.Entry{e}, settings())
+	if len(homeless) != 0 || len(changes) != 1 || changes[0].Index != entries.Provisional {
+		t.Errorf("a review has %v changed, homeless %v", changes, homeless)
+	}
+	if again := entries.Next(state(entries.Window{Since: noon, Orphaned: hourAgo}), settings()); len(again.Changes) != 0 {
+		t.Errorf("it is closed again: %v", again.Changes)
+	}
+	// A SidecarSet that is stored opens it.
+	claim := state(entries.Window{Since: noon}, e)
+	claim.Claimed = map[string]bool{e.Name: true}
+	opened := carryOut(l, entries.Next(claim, settings()).Changes)
+	if _, serves := opened.Serves(e, settings()); !serves {
+		t.Error("the entry of a stored SidecarSet stays closed")
+	}
+	// Otherwise it goes, a window later.
+	if l, _ := settle(t, state(entries.Window{Since: hourAgo, Orphaned: hourAgo})); !l.Empty() {
+		t.Errorf("the entry is left on %s", pathOf(l, e.Name))
 	}
 }
 

@@ -70,9 +70,9 @@ func TestEntriesThatHaveNoRoomShareTheCoarseOne(t *testing.T) {
 		t.Errorf("%d entries in all", got)
 	}
 
-	t.Run("a member that is unknown makes it fresh", func(t *testing.T) {
+	t.Run("a member that is claimed makes it fresh", func(t *testing.T) {
 		state := calm(crowded, append(wanted, late)...)
-		state.Known = func(member string) bool { return member != "lenient" }
+		claimed(&state)
 		if l, _ := settle(t, state); pathOf(l, coarseName) != "/pods/fresh" {
 			t.Errorf("it is on %s", pathOf(l, coarseName))
 		}

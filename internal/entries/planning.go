@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,6 +23,11 @@ type planning struct {
 	touched        map[int]map[string]int64 // of the changed ones
 	promoting      bool                     // provisional entries stand
 	foreign        map[string][]string
+
+	// Of Next alone.
+	state      *State
+	again      time.Duration
+	incomplete bool
 }
 
 // newPlanning leaves out what is of a newer format: nothing there is touched, and
@@ -41,7 +47,7 @@ func (p *planning) touchAlike(e Entry) (found bool) {
 	like := p.settings.like(e)
 	for i := range MaxConfigurations {
 		for at := range webhooks(p.layout[i]) {
-			if like(&p.layout[i].Webhooks[at]) {
+			if w := &p.layout[i].Webhooks[at]; like(w) && Touched(p.layout[i])[w.Name] != closed {
 				p.touch(i, at)
 				found = true
 			}
@@ -80,6 +86,8 @@ func (p *planning) provide(e Entry) bool {
 	at := find(p.layout[Provisional], w.Name)
 	room, _ := RoomOf(p.layout[Provisional])
 	switch {
+	case room == 0:
+		return false // also if it is there: it is about to be removed, and no review may keep it
 	case at >= 0:
 		p.replace(Provisional, at, w)
 	case count(p.layout[Provisional]) >= room || w.Size()-len(w.ClientConfig.CABundle) > maxProvisionalBytes:
@@ -95,13 +103,14 @@ func (p *planning) provide(e Entry) bool {
 
 // stand makes an entry stand once, where it belongs; false if there is no room. A
 // copy, or a provisional entry, may have been put there for a SidecarSet that is
-// on its way: then the entry that stays is as if it had been put on the fresh path
-// just now.
-func (p *planning) stand(e Entry, state State) bool {
-	if copied, provided := p.removeCopies(e.Name), p.provided(e); copied || provided {
+// on its way: then the entry that stays is touched, as are new entries and those that
+// touch asks for.
+func (p *planning) stand(e Entry, touch bool) bool {
+	_, _, stands := p.layout.Locate(e.Name)
+	if copied, provided := p.removeCopies(e.Name), p.provided(e); touch || copied || provided || !stands {
 		return p.put(e, propagation.PathPodsFresh, true)
 	}
-	return p.put(e, p.path(e, state), false)
+	return p.put(e, p.path(e), false)
 }
 
 // provided says whether a provisional entry stands for the Pods of an entry.
@@ -109,22 +118,35 @@ func (p *planning) provided(e Entry) bool {
 	return p.promoting && !e.Coarse && find(p.before[Provisional], e.provisional().Name) >= 0
 }
 
-// path is where an entry belongs: /pods once everybody knows its members, and no
-// SidecarSet is on its way for which it was put on the other.
-func (p *planning) path(e Entry, state State) string {
-	for _, member := range e.Members {
-		if !state.Known(member) {
-			return propagation.PathPodsFresh
-		}
-	}
-	i, at, ok := p.layout.Locate(e.Name)
-	if !ok || pathOf(&p.layout[i].Webhooks[at]) == propagation.PathPods {
+// path is where an entry that stands belongs: on /pods once it has settled.
+func (p *planning) path(e Entry) string {
+	if i, at, ok := p.layout.Locate(e.Name); ok && pathOf(&p.layout[i].Webhooks[at]) == propagation.PathPods || p.settled(e.Name) {
 		return propagation.PathPods
 	}
-	if touched, is := Touched(p.layout[i])[e.Name]; is && !state.Settled(e.Name, touched, false) {
-		return propagation.PathPodsFresh
+	return propagation.PathPodsFresh
+}
+
+// settled says whether an entry was touched longer ago than a window, and all stored
+// SidecarSets are known. If not, it notes what that takes.
+func (p *planning) settled(entry string) bool {
+	if !p.over(p.state.Windows[entry].Since) {
+		return false
 	}
-	return propagation.PathPods
+	p.incomplete = p.incomplete || !p.state.Complete
+	return p.state.Complete
+}
+
+// over says whether a window that began then has passed. If not, it notes when it will
+// have.
+func (p *planning) over(since time.Time) bool {
+	wait := p.state.Window
+	if !since.IsZero() {
+		wait -= p.state.Now.Sub(since)
+	}
+	if wait > 0 && (p.again == 0 || wait < p.again) {
+		p.again = wait
+	}
+	return wait <= 0
 }
 
 // put makes an entry stand somewhere, on that path; false if there is no room.
@@ -198,15 +220,18 @@ func (p *planning) room(e Entry) (int, bool) {
 	return 0, false
 }
 
-// clear removes what nobody wants: entries of SidecarSets that are gone, after a
-// time, and at once what we have not written.
-func (p *planning) clear(wanted map[string]bool, state State) {
+// clear removes entries of SidecarSets that are gone, a window after they were touched,
+// and at once what the operator has not written. Reviews may touch an entry again and
+// again, and no SidecarSet follow. So an entry that has had no members for a window is
+// closed first: reviews do not rely on it any more.
+func (p *planning) clear(wanted map[string]bool) {
+	state := p.state
 	for i := range MaxConfigurations {
 		c := p.layout[i]
 		if c == nil {
 			continue
 		}
-		touched := Touched(c)
+		var closing []string
 		p.keep(i, func(w *admissionregistrationv1.MutatingWebhook) bool {
 			if wanted[w.Name] || state.Refused[w.Name] {
 				return !state.Refused[w.Name]
@@ -215,15 +240,25 @@ func (p *planning) clear(wanted map[string]bool, state State) {
 				p.foreign[c.Name] = append(p.foreign[c.Name], w.Name)
 				return false
 			}
-			return !state.Settled(w.Name, touched[w.Name], true)
+			if p.over(state.Windows[w.Name].Since) {
+				return !p.settled(w.Name)
+			}
+			if w.Name != coarseName && Touched(c)[w.Name] != closed && p.over(state.Windows[w.Name].Orphaned) {
+				closing = append(closing, w.Name)
+			}
+			return true
 		})
+		for _, name := range closing {
+			p.edit(i)
+			p.touched[i][name] = closed
+		}
 	}
 }
 
 // clearProvisional removes provisional entries in whose place others stand, and
 // those that no SidecarSet was stored for.
-func (p *planning) clearProvisional(state State, overflow *Entry) {
-	c := p.layout[Provisional]
+func (p *planning) clearProvisional(overflow *Entry) {
+	state, c := p.state, p.layout[Provisional]
 	if c == nil {
 		return
 	}

@@ -105,7 +105,7 @@ func TestAProvisionalEntryGoes(t *testing.T) {
 	changes, _ := entries.Widen(bare(), []entries.Entry{e, ghost}, settings())
 	l := carryOut(bare(), changes)
 	state := calm(l, e)
-	state.Settled = never
+	unsettled(&state)
 
 	t.Run("when the entry of the stored SidecarSet stands, which waits for others on their way", func(t *testing.T) {
 		plan := entries.Next(state, settings())
@@ -191,7 +191,7 @@ func TestWhatWeWouldNotHaveWrittenIsRemovedAtOnce(t *testing.T) {
 			entry := tc.entry(l)
 			tc.edit(webhookOf(l, entry))
 			state := calm(l, wanted)
-			state.Settled = never
+			unsettled(&state)
 			plan := entries.Next(state, settings())
 			if foreign := slices.Concat(slices.Collect(maps.Values(plan.Foreign))...); !slices.Equal(foreign, []string{entry}) {
 				t.Errorf("foreign are %v, want %s", foreign, entry)
@@ -205,7 +205,7 @@ func TestWhatWeWouldNotHaveWrittenIsRemovedAtOnce(t *testing.T) {
 			}
 		})
 	}
-	if plan := entries.Next(func() entries.State { s := calm(base, wanted); s.Settled = never; return s }(), settings()); len(plan.Foreign) != 0 {
+	if plan := entries.Next(func() entries.State { s := calm(base, wanted); unsettled(&s); return s }(), settings()); len(plan.Foreign) != 0 {
 		t.Errorf("what we have written is foreign: %v", plan.Foreign)
 	}
 }

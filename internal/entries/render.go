@@ -49,6 +49,9 @@ const (
 	// annotationTouched holds, by entry, the serial with which it last had to
 	// expect a SidecarSet that is not stored yet: a JSON object.
 	annotationTouched = "sidecarset.io/widened"
+	// closed, in place of a serial, says that reviews do not rely on an entry: it has no
+	// members, and is about to be removed.
+	closed = -1
 	// annotationRoom holds how many provisional entries there may be now. The leader
 	// writes it; see RoomOf.
 	annotationRoom = "sidecarset.io/provisional-room"

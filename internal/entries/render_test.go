@@ -46,7 +46,7 @@ func bare() (l entries.Layout) {
 func placed(t testing.TB, e entries.Entry, s *entries.Settings) (int, *configuration) {
 	t.Helper()
 	state := calm(bare(), e)
-	state.Known = func(string) bool { return false }
+	unsettled(&state)
 	plan := entries.Next(state, s)
 	if len(plan.Changes) != 1 {
 		t.Fatalf("Next = %v", plan)
@@ -277,7 +277,7 @@ func TestObjectsByURLAreReadBack(t *testing.T) {
 			t.Errorf("the entry is not found by %s", url)
 		}
 		state := calm(l, e)
-		state.Known = func(string) bool { return false }
+		unsettled(&state)
 		if plan := entries.Next(state, s); len(plan.Changes) != 0 {
 			t.Errorf("%d changes to what is as it should be, by %s", len(plan.Changes), url)
 		}

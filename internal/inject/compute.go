@@ -397,6 +397,7 @@ func (c *computation) report() {
 		t := &c.targets[i]
 		if t.skip == "" {
 			c.plan.Injected = append(c.plan.Injected, t.Name())
+			c.plan.TakesBack = c.plan.TakesBack || c.hashes.Has(t.Name()) && c.hashes.Hash(t.Name()) != t.Hash
 			continue
 		}
 		c.plan.Skipped = append(c.plan.Skipped, Skip{t.Name(), t.skip, t.by})

@@ -12,10 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // Paths of the webhook server that entries for Pods name.
@@ -67,49 +63,20 @@ func ParseBarrierPath(path string) (configuration string, serial int64, ok bool)
 	return configuration, serial, true
 }
 
-// Times of a replica's Lease. A replica that could not renew for ReplicaDoubt
-// answers every Pod as on PathPodsFresh, so that it is safe for others not to
-// wait for it once they have seen no renewal for ReplicaGone, which is longer
-// by more than a request takes.
-const (
-	// RenewInterval is how often a replica renews when nothing has changed.
-	RenewInterval = 5 * time.Second
-	// MinPublishInterval is the least time between two writes of one replica.
-	MinPublishInterval = time.Second
-	ReplicaDoubt       = 20 * time.Second
-	ReplicaGone        = 35 * time.Second
-)
+// Trust is for how long, by default, a replica answers on PathPods from its snapshot
+// after the beginning of its last check. It checks twice in that time.
+const Trust = 20 * time.Second
 
-const (
-	// LabelReplica marks the Leases by which replicas publish.
-	LabelReplica = "sidecarset.io/webhook-replica"
-	// annotationObserved holds the resourceVersion up to which a replica's
-	// snapshot holds all SidecarSets.
-	annotationObserved = "sidecarset.io/observed-resource-version"
-)
+// clocksAgree is by how much the two clocks of a machine may differ about a duration.
+const clocksAgree = time.Second
 
-// ReplicaLeases selects the Leases by which replicas publish.
-func ReplicaLeases() labels.Selector {
-	return labels.SelectorFromSet(labels.Set{LabelReplica: "true"})
+// Trusted says whether a replica trusts a check that began so long ago, by the clock
+// that only runs forward (and may stand still while the machine is suspended) and by
+// the wall clock (which may be set). If the two disagree, neither is believed: a
+// machine that was suspended while its wall clock was set back shows too little on both.
+func Trusted(monotonic, wall, trust time.Duration) bool {
+	return (wall-monotonic).Abs() <= clocksAgree && monotonic <= trust && wall <= trust
 }
-
-// Replica is what one replica publishes.
-type Replica struct {
-	// Name is unique among the processes that run or ran lately.
-	Name string
-	// Observed is a resourceVersion of SidecarSets: the snapshot that decides
-	// about Pods holds every change up to it. 0 while there is no snapshot.
-	Observed uint64
-	// Renewed is when the replica says that it wrote this, by its own clock.
-	// Compare it with values of the same replica only.
-	Renewed time.Time
-	// Gone is after what time without a renewal it is not waited for.
-	Gone time.Duration
-}
-
-// leaseFormat is the newest format of Leases that this version of the operator can
-// read.
-const leaseFormat = 1
 
 // AnnotationFormat holds the number of the format that an object of ours has. One
 // without it has the first.
@@ -124,62 +91,6 @@ func Readable(annotations map[string]string, newest int) bool {
 	}
 	number, err := strconv.Atoi(value)
 	return err == nil && number <= newest
-}
-
-// maxGone bounds for how long a replica can have others wait for it.
-const maxGone = 5 * time.Minute
-
-// LeaseName is the name of a replica's Lease.
-func LeaseName(replica string) string { return "sidecarset-webhook-" + replica }
-
-// Lease is how a replica publishes, in the operator's namespace.
-func (r Replica) Lease(namespace string) *coordinationv1.Lease {
-	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:   namespace,
-			Name:        LeaseName(r.Name),
-			Labels:      map[string]string{LabelReplica: "true"},
-			Annotations: map[string]string{annotationObserved: strconv.FormatUint(r.Observed, 10), AnnotationFormat: strconv.Itoa(leaseFormat)},
-		},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity:       new(r.Name),
-			RenewTime:            new(metav1.NewMicroTime(r.Renewed)),
-			LeaseDurationSeconds: new(int32(r.gone() / time.Second)),
-		},
-	}
-}
-
-func (r Replica) gone() time.Duration {
-	if r.Gone <= 0 {
-		return ReplicaGone
-	}
-	return min(r.Gone, maxGone)
-}
-
-// ParseLease reads what a replica published. With an error it returns what is safe
-// to believe: that there is a replica, which knows nothing. Another version of the
-// operator may have written it.
-func ParseLease(lease *coordinationv1.Lease) (Replica, error) {
-	r := Replica{Name: strings.TrimPrefix(lease.Name, LeaseName(""))}
-	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil {
-		r.Gone = time.Duration(*seconds) * time.Second
-	}
-	r.Gone = r.gone()
-	if !Readable(lease.Annotations, leaseFormat) {
-		return r, fmt.Errorf("reading Lease %s/%s: its format %q is of a newer version of the operator", lease.Namespace, lease.Name, lease.Annotations[AnnotationFormat])
-	}
-	if lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil {
-		return r, fmt.Errorf("reading Lease %s/%s: it has no holderIdentity or no renewTime", lease.Namespace, lease.Name)
-	}
-	if name := *lease.Spec.HolderIdentity; name == "" || lease.Name != LeaseName(name) {
-		return r, fmt.Errorf("reading Lease %s/%s: it is not named after its holder %q", lease.Namespace, lease.Name, name)
-	}
-	observed, err := ParseVersion(lease.Annotations[annotationObserved])
-	if err != nil {
-		return r, fmt.Errorf("reading Lease %s/%s: annotation %s: %w", lease.Namespace, lease.Name, annotationObserved, err)
-	}
-	r.Observed, r.Renewed = observed, lease.Spec.RenewTime.Time
-	return r, nil
 }
 
 // ParseVersion reads a resourceVersion as the number that Kubernetes says it

@@ -2,13 +2,8 @@ package propagation_test
 
 import (
 	"math"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sidecarset/operator/internal/propagation"
 )
@@ -50,74 +45,6 @@ func TestOtherPathsAreNoBarriers(t *testing.T) {
 	}
 }
 
-func replica() propagation.Replica {
-	return propagation.Replica{Name: "operator-abc-x1y2z", Gone: propagation.ReplicaGone, Observed: math.MaxUint64, Renewed: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)}
-}
-
-func TestLeasesAreReadBack(t *testing.T) {
-	for _, want := range []propagation.Replica{replica(), {Name: "a", Gone: time.Minute, Renewed: time.Unix(0, 0)}} {
-		lease := want.Lease("ours")
-		if lease.Namespace != "ours" || lease.Name != propagation.LeaseName(want.Name) || !propagation.ReplicaLeases().Matches(labels.Set(lease.Labels)) {
-			t.Errorf("the Lease is %s/%s with labels %v", lease.Namespace, lease.Name, lease.Labels)
-		}
-		if got := time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second; got != want.Gone {
-			t.Errorf("it lasts %v, others wait for %v", got, want.Gone)
-		}
-		got, err := propagation.ParseLease(lease)
-		if err != nil {
-			t.Fatalf("ParseLease: %v", err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("replica (-want +got):\n%s", diff)
-		}
-	}
-}
-
-// Another version of the operator may have written it. Then its replica may know
-// nothing of what others rely on, and has to be waited for.
-func TestALeaseThatCannotBeReadIsOfAReplicaThatKnowsNothing(t *testing.T) {
-	annotation := "sidecarset.io/observed-resource-version"
-	tests := map[string]func(*coordinationv1.Lease){
-		"no holder":                   func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil },
-		"a holder without a name":     func(l *coordinationv1.Lease) { l.Spec.HolderIdentity, l.Name = new(""), propagation.LeaseName("") },
-		"a copy under another name":   func(l *coordinationv1.Lease) { l.Name += "-copy" },
-		"no time":                     func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil },
-		"no version":                  func(l *coordinationv1.Lease) { l.Annotations = nil },
-		"a version that is no number": func(l *coordinationv1.Lease) { l.Annotations[annotation] = "newest" },
-		"a negative version":          func(l *coordinationv1.Lease) { l.Annotations[annotation] = "-1" },
-		"a newer format":              func(l *coordinationv1.Lease) { l.Annotations[propagation.AnnotationFormat] = "2" },
-		"a format that is no number":  func(l *coordinationv1.Lease) { l.Annotations[propagation.AnnotationFormat] = "" },
-	}
-	for name, edit := range tests {
-		t.Run(name, func(t *testing.T) {
-			lease := replica().Lease("ours")
-			edit(lease)
-			lease.Spec.LeaseDurationSeconds = new(int32(90))
-			want := propagation.Replica{Name: strings.TrimPrefix(lease.Name, propagation.LeaseName("")), Gone: 90 * time.Second}
-			if got, err := propagation.ParseLease(lease); err == nil || got != want {
-				t.Errorf("ParseLease = %v, %v", got, err)
-			}
-		})
-	}
-}
-
-// The reader's own idea of it may be an older one.
-func TestALeaseSaysForHowLongItIsWaitedFor(t *testing.T) {
-	for seconds, want := range map[int32]time.Duration{0: propagation.ReplicaGone, -5: propagation.ReplicaGone, 50: 50 * time.Second, math.MaxInt32: 5 * time.Minute} {
-		lease := replica().Lease("ours")
-		lease.Spec.LeaseDurationSeconds = &seconds
-		if got, err := propagation.ParseLease(lease); err != nil || got.Gone != want {
-			t.Errorf("%d s: %v, %v", seconds, got.Gone, err)
-		}
-	}
-	lease := replica().Lease("ours")
-	lease.Spec.LeaseDurationSeconds = nil
-	delete(lease.Annotations, propagation.AnnotationFormat) // as the first version wrote it
-	if got, err := propagation.ParseLease(lease); err != nil || got != replica() {
-		t.Errorf("ParseLease = %v, %v", got, err)
-	}
-}
-
 func TestParseVersion(t *testing.T) {
 	for text, want := range map[string]uint64{"0": 0, "7": 7, "18446744073709551615": math.MaxUint64} {
 		if got, err := propagation.ParseVersion(text); err != nil || got != want {
@@ -131,14 +58,28 @@ func TestParseVersion(t *testing.T) {
 	}
 }
 
-// A replica has to doubt itself before others forget it, by more than a request
-// takes; and to renew often enough that one lost write raises no doubt.
-func TestTimesOfReplicasFitTogether(t *testing.T) {
-	const longestRequest = 10 * time.Second
-	if propagation.ReplicaDoubt+longestRequest >= propagation.ReplicaGone {
-		t.Errorf("doubt begins after %v, others go on after %v", propagation.ReplicaDoubt, propagation.ReplicaGone)
+func TestOnlyClocksThatAgreeAreTrusted(t *testing.T) {
+	const trust = propagation.Trust
+	tests := map[string]struct {
+		monotonic, wall time.Duration
+		want            bool
+	}{
+		"a moment ago":                             {0, 0, true},
+		"just in time":                             {trust, trust, true},
+		"too long ago":                             {trust + 1, trust + 1, false},
+		"too long ago by the wall clock":           {trust, trust + time.Millisecond, false},
+		"clocks drift":                             {10 * time.Second, 10*time.Second + 400*time.Millisecond, true},
+		"the wall clock was set forward":           {time.Second, time.Hour, false},
+		"the wall clock was set back":              {time.Second, -time.Hour, false},
+		"the machine was suspended":                {time.Second, 3 * time.Second, false},
+		"suspended, and the wall clock set back":   {time.Second, time.Second, true}, // exactly as long: no clock can tell
+		"suspended, and set back by a little more": {5 * time.Second, 3 * time.Second, false},
 	}
-	if 3*propagation.RenewInterval > propagation.ReplicaDoubt {
-		t.Errorf("renewed every %v, doubt begins after %v", propagation.RenewInterval, propagation.ReplicaDoubt)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := propagation.Trusted(tc.monotonic, tc.wall, trust); got != tc.want {
+				t.Errorf("trusted: %v", got)
+			}
+		})
 	}
 }

@@ -3,9 +3,9 @@
 // seed, and complains about a Pod that was created without a SidecarSet which the
 // operator had promised.
 //
-// Configuration objects are planned by internal/entries, as the operator plans them.
-// What surrounds the planner is modelled here: watches, freshness, trust, Leases, the
-// leader's pass and API servers. The package knows no cluster, no real clock and no
+// Configuration objects are planned by internal/entries, which also measures windows and
+// the room for provisional entries, as in the operator. What surrounds the planner is
+// modelled here: watches, freshness, trust, the leader's pass and API servers. The package knows no cluster, no real clock and no
 // goroutine. See docs/design/0008.
 package protocol
 
@@ -186,22 +186,14 @@ func (s *sidecarSet) selects(labels map[string]string) bool { return labels[s.ke
 
 func (s *sidecarSet) String() string { return fmt.Sprintf("%s/%d.%d", s.name, s.uid, s.gen) }
 
-// lease is what a replica publishes under the acknowledging protocol.
-type lease struct {
-	observed uint64
-	renewals int
-}
-
-// record is one entry of the log that all watches follow: a SidecarSet, a configuration
-// or a Lease has become another, or has gone.
+// record is one entry of the log that all watches follow: a SidecarSet or a configuration
+// has become another, or has gone.
 type record struct {
 	version uint64
 	set     string
 	after   *sidecarSet // nil if the SidecarSet was deleted
-	index   int         // of the configuration, if set and replica are ""
+	index   int         // of the configuration, if set is ""
 	config  *configuration
-	replica string
-	lease   *lease
 }
 
 // stored is etcd: one order of all writes.
@@ -209,7 +201,6 @@ type stored struct {
 	version uint64
 	sets    map[string]*sidecarSet
 	configs entries.Layout
-	leases  map[string]*lease
 	log     []record
 }
 
@@ -250,13 +241,6 @@ func (w *world) putConfig(change entries.Change) (*configuration, bool) {
 	w.write(record{index: change.Index, config: c})
 	w.afterNarrowing(before, c)
 	return c, true
-}
-
-func (w *world) putLease(replica string, l *lease) {
-	if w.stored.leases[replica] = l; l == nil {
-		delete(w.stored.leases, replica)
-	}
-	w.write(record{replica: replica, lease: l})
 }
 
 func versionOf(c *configuration) uint64 {
@@ -342,11 +326,7 @@ func (f *follower) relist(objects []record, pause time.Duration) {
 		return
 	}
 	f.learned = len(f.w.stored.log)
-	if f.w.rules.anyOrder {
-		f.w.rng.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
-	} else {
-		pause = 0
-	}
+	f.w.rng.Shuffle(len(objects), func(i, j int) { objects[i], objects[j] = objects[j], objects[i] })
 	f.listing = len(objects)
 	at := f.w.between(time.Millisecond, 30*time.Millisecond)
 	for _, r := range objects {
@@ -371,7 +351,7 @@ func (f *follower) take(r record) {
 func newWorld(seed uint64, r rules, faults bool) *world {
 	w := &world{
 		rules: r, rng: rand.New(rand.NewPCG(seed, 9)), faults: faults, promised: map[int]int{},
-		stored: stored{version: 1, sets: map[string]*sidecarSet{}, configs: bare(), leases: map[string]*lease{}},
+		stored: stored{version: 1, sets: map[string]*sidecarSet{}, configs: bare()},
 	}
 	w.drawTemper()
 	w.hardened = faults && w.chance(20)

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,8 +9,7 @@ import (
 )
 
 // leader keeps the entries as the stored SidecarSets want them, and says Ready. It
-// follows controllers/podwebhook_leader.go and podwebhook_write.go; what the two
-// protocols know, and how, is in known, settled and isReady.
+// follows controllers/podwebhook_leader.go and podwebhook_write.go.
 type leader struct {
 	p       *process
 	ended   bool
@@ -21,46 +19,25 @@ type leader struct {
 	passes  int
 	idle    idle
 
-	noted   map[string]*noted    // by SidecarSet
-	windows map[string]*window   // by entry
+	noted   map[string]*noted // by SidecarSet
+	windows entries.Windows
 	placed  map[string]placement // by entry
-	seen    map[string]seenLease // by replica
-	began   map[string]*provisional
-	room    int
-	grown   reading
-	proven  map[string][]int64 // serials by API server
+	room    entries.ProvisionalRoom
+	began   map[string]time.Time // by provisional entry, of a leader that knows no renewal
+	proven  map[string][]int64   // serials by API server
 }
 
 // noted is what the leader knows of one content of a SidecarSet.
 type noted struct {
 	uid, gen int
-	version  uint64 // with which all replicas that are waited for have to know it
-	since    reading
 	entry    entries.Entry
-	was      bool  // Ready was said before this leader began
-	written  int64 // the serial with which this leader had the entry on the fresh path for it; 0 before
-}
-
-type window struct {
-	touched  int64
-	since    reading
-	orphaned *reading
+	was      bool      // Ready was said before this leader began
+	written  placement // where this leader has written the entry for it; zero before
 }
 
 type placement struct {
 	index  int
 	serial int64
-}
-
-type seenLease struct {
-	lease *lease
-	at    reading
-}
-
-type provisional struct {
-	since   reading
-	touched int64 // by the review that wrote it last
-	expired bool
 }
 
 // elect has a process lead. The leader before it may go on for a while.
@@ -85,8 +62,8 @@ func (w *world) elect() {
 	}
 	w.note("%s leads", p.name)
 	l := &leader{
-		p: p, noted: map[string]*noted{}, windows: map[string]*window{}, placed: map[string]placement{}, seen: map[string]seenLease{},
-		began: map[string]*provisional{}, room: -1, proven: map[string][]int64{},
+		p: p, noted: map[string]*noted{}, windows: entries.Windows{}, placed: map[string]placement{},
+		began: map[string]time.Time{}, proven: map[string][]int64{},
 	}
 	p.leader = l
 	l.wake()
@@ -103,11 +80,13 @@ func (l *leader) wake() {
 	}
 }
 
-func (l *leader) since(r reading) time.Duration {
+// clock is the time by which the leader measures.
+func (l *leader) clock() time.Time {
+	now := l.p.clock()
 	if l.p.w.rules.leaderWall {
-		return l.p.clock().wall - r.wall
+		return time.Unix(0, 0).Add(now.wall)
 	}
-	return l.p.clock().mono - r.mono
+	return time.Unix(0, 0).Add(now.mono)
 }
 
 // soon is when to look again. The operator looks every half a second; two seconds save
@@ -116,12 +95,12 @@ const soon = 2 * time.Second
 
 // view is what one pass knows.
 type view struct {
-	sets    map[string]*sidecarSet
-	wanted  []entries.Entry
-	layout  entries.Layout
-	expired map[string]bool
-	wrote   map[int]uint64
-	behind  bool // it is not known that the snapshot holds all that is stored: nothing settles
+	sets   map[string]*sidecarSet
+	wanted []entries.Entry
+	layout entries.Layout
+	now    time.Time
+	wrote  map[int]uint64
+	behind bool // it is not known that the snapshot holds all that is stored: nothing settles
 }
 
 func (l *leader) pass() {
@@ -129,9 +108,8 @@ func (l *leader) pass() {
 		return
 	}
 	l.busy, l.again = true, false
-	l.live() // a Lease counts from when it is seen
 	l.passes++
-	v := &view{sets: maps.Clone(l.p.snapshot), layout: l.p.layout, wrote: map[int]uint64{}}
+	v := &view{sets: maps.Clone(l.p.snapshot), layout: l.p.layout, now: l.clock(), wrote: map[int]uint64{}}
 	for _, name := range slices.Sorted(maps.Keys(v.sets)) {
 		s := v.sets[name]
 		l.note(s)
@@ -139,21 +117,20 @@ func (l *leader) pass() {
 	}
 	maps.DeleteFunc(l.noted, func(name string, _ *noted) bool { return v.sets[name] == nil })
 	v.wanted = entries.Combine(v.wanted)
+	l.windows.Observe(v.layout, v.wanted, v.now)
 	think := time.Duration(0)
 	if w := l.p.w; w.faults && (w.chance(3) || w.temper.ambush && w.chance(10)) {
 		think = w.upTo(10 * time.Second)
 	}
 	l.lookUp(v, func() {
 		l.expire(v, func() {
-			l.claim(v, func() {
-				l.p.after(think, func() { l.carryOut(v) })
-			})
+			l.p.after(think, func() { l.carryOut(v) })
 		})
 	})
 }
 
-// lookUp is what the operator lacks today: a leader knows orphans, and waits for the
-// acknowledgements, by the SidecarSets that it knows, which may not be all.
+// lookUp finds out whether the leader knows all that is stored. The operator asks only
+// where that decides.
 func (l *leader) lookUp(v *view, then func()) {
 	if rules := &l.p.w.rules; rules.noLookUp {
 		then()
@@ -192,55 +169,7 @@ func (l *leader) note(s *sidecarSet) {
 	if known := l.noted[s.name]; known != nil && known.uid == s.uid && known.gen == s.gen {
 		return
 	}
-	n := &noted{uid: s.uid, gen: s.gen, version: s.version, since: l.p.clock(), entry: s.entry}
-	if l.noted[s.name] == nil && s.ready == s.gen {
-		n.version, n.was = 0, true
-	}
-	l.noted[s.name] = n
-}
-
-// live are the replicas that are waited for.
-func (l *leader) live() map[string]*lease {
-	live := map[string]*lease{}
-	for name, current := range l.p.leases {
-		if known, ok := l.seen[name]; !ok || known.lease != current {
-			l.seen[name] = seenLease{current, l.p.clock()}
-		}
-		if l.since(l.seen[name].at) < l.p.w.rules.gone || l.p.w.rules.anyAck {
-			live[name] = current
-		}
-	}
-	maps.DeleteFunc(l.seen, func(name string, _ seenLease) bool { return l.p.leases[name] == nil })
-	return live
-}
-
-func (l *leader) acknowledged(version uint64) bool {
-	known, live := 0, l.live()
-	for _, lease := range live {
-		if lease.observed >= version {
-			known++
-		}
-	}
-	if l.p.w.rules.anyAck {
-		return known > 0
-	}
-	return known > 0 && known == len(live)
-}
-
-// known says whether the snapshot of each replica that answers without a check holds
-// what a SidecarSet says.
-func (l *leader) known(member string) bool {
-	n := l.noted[member]
-	if n == nil {
-		return true
-	}
-	if l.p.w.rules.acks {
-		return l.acknowledged(n.version)
-	}
-	if n.was && (l.p.w.rules.readyIsKnown || l.isPlain(n.entry)) {
-		return true
-	}
-	return l.since(n.since) >= l.p.w.rules.seenFor
+	l.noted[s.name] = &noted{uid: s.uid, gen: s.gen, entry: s.entry, was: l.noted[s.name] == nil && s.ready == s.gen}
 }
 
 // isPlain says whether an entry is on the path that answers from the snapshot.
@@ -249,143 +178,75 @@ func (l *leader) isPlain(e entries.Entry) bool {
 	return ok && *l.p.layout[i].Webhooks[at].ClientConfig.Service.Path == "/pods"
 }
 
-func (l *leader) settled(entry string, touched int64, orphan bool) bool {
-	rules := &l.p.w.rules
-	if rules.noWindow || orphan && rules.orphanAtOnce {
-		return true
+// expire finds the provisional entries that no SidecarSet was stored for in time.
+func (l *leader) expire(v *view, then func()) {
+	l.room.Observe(v.layout, v.now)
+	due, _ := l.room.Due(v.wanted, v.now)
+	if l.p.w.rules.noRenewal {
+		due = l.dueUnrenewed(v)
 	}
-	now := l.p.clock()
-	known := l.windows[entry]
-	if known == nil || known.touched != touched {
-		known = &window{touched: touched, since: now}
-		l.windows[entry] = known
+	if len(due) > 0 && (!v.behind || l.p.w.rules.expireBlindly) {
+		l.room.Expire(due, v.now)
 	}
-	if !orphan {
-		known.orphaned = nil
-	} else if known.orphaned == nil {
-		known.orphaned = &now
-	}
-	return l.since(known.since) >= rules.window || orphan && l.since(*known.orphaned) >= rules.window
+	then()
 }
 
-// expire finds the provisional entries that no SidecarSet was stored for in time. It
-// follows controllers/podwebhook_provisional.go.
-func (l *leader) expire(v *view, then func()) {
-	stands, touched := map[string]bool{}, entries.Touched(v.layout[entries.Provisional])
+// dueUnrenewed are the provisional entries that have been there for a second, however
+// many reviews came.
+func (l *leader) dueUnrenewed(v *view) (due []string) {
+	stands, stored := map[string]bool{}, entries.ProvisionalNames(v.wanted)
 	for _, name := range v.layout.Provisionals() {
 		stands[name] = true
-		if known := l.began[name]; known == nil || known.touched != touched[name] && !l.p.w.rules.noRenewal {
-			l.began[name] = &provisional{since: l.p.clock(), touched: touched[name]}
+		if _, ok := l.began[name]; !ok {
+			l.began[name] = v.now
+		}
+		if !stored[name] && v.now.Sub(l.began[name]) >= provisionalFor {
+			due = append(due, name)
 		}
 	}
-	maps.DeleteFunc(l.began, func(name string, _ *provisional) bool { return !stands[name] })
-	switch {
-	case l.room < 0:
-		l.room, _ = entries.RoomOf(v.layout[entries.Provisional])
-		l.grown = l.p.clock()
-	case l.room >= entries.MaxProvisional:
-		l.grown = l.p.clock()
-	case l.since(l.grown) >= 20*time.Second:
-		l.room, l.grown = l.room+1, l.p.clock()
-	}
-	wanted := entries.ProvisionalNames(v.wanted)
-	v.expired = map[string]bool{}
-	var due []*provisional
-	for name, p := range l.began {
-		if !wanted[name] && (p.expired || l.since(p.since) >= provisionalFor) {
-			v.expired[name] = true
-			if !p.expired {
-				due = append(due, p)
-			}
-		}
-	}
-	if len(due) == 0 {
-		then()
-		return
-	}
-	var list map[string]*sidecarSet
-	l.p.call(func() { list = maps.Clone(l.p.w.stored.sets) }, func(ok bool) {
-		for name, s := range list {
-			if known := v.sets[name]; known == nil || known.uid != s.uid || known.gen < s.gen {
-				ok = false
-			}
-		}
-		if !ok && !l.p.w.rules.expireBlindly {
-			for name := range v.expired {
-				if !l.began[name].expired {
-					delete(v.expired, name)
-				}
-			}
-			then()
-			return
-		}
-		for _, p := range due {
-			p.expired, l.room, l.grown = true, max(l.room-1, 0), l.p.clock()
-		}
-		then()
-	})
+	maps.DeleteFunc(l.began, func(name string, _ time.Time) bool { return !stands[name] })
+	return due
 }
 
-// claim writes, in the name of each SidecarSet that is not known to have been Ready, that
-// its entry is on the fresh path, though it may be there already. So a leader that was
-// replaced, and goes on with an older plan, fails to narrow it.
-func (l *leader) claim(v *view, then func()) {
-	var claimed []entries.Entry
-	var of []*noted
-	for _, name := range slices.Sorted(maps.Keys(v.sets)) {
+// state is what the planner is told.
+func (l *leader) state(v *view) entries.State {
+	rules := &l.p.w.rules
+	state := entries.State{
+		Layout: v.layout, Wanted: v.wanted, Expired: l.room.Expired(), Room: l.room.Room(), CanServe: true,
+		Claimed: map[string]bool{}, Windows: maps.Clone(l.windows), Now: v.now, Window: rules.window, Complete: !v.behind,
+	}
+	settled, wanted := v.now.Add(-24*time.Hour), map[string]bool{}
+	for name := range v.sets {
 		n := l.noted[name]
-		if _, _, stands := v.layout.Locate(v.sets[name].entry.Name); stands && !n.was && n.written == 0 {
-			claimed, of = append(claimed, v.sets[name].entry), append(of, n)
+		wanted[n.entry.Name] = true
+		if !n.was && n.written.serial == 0 && !rules.noClaim {
+			state.Claimed[n.entry.Name] = true
+		}
+		if n.was && rules.readyIsKnown {
+			state.Windows[n.entry.Name] = entries.Window{Since: settled}
 		}
 	}
-	if len(claimed) == 0 || l.p.w.rules.acks || l.p.w.rules.noClaim {
-		then()
-		return
-	}
-	changes, homeless := entries.Widen(v.layout, entries.Combine(claimed), l.p.settings())
-	l.p.send(changes, v.wrote, func(ok, stale bool) {
-		if ok && !stale && len(homeless) == 0 {
-			for k, n := range of {
-				if i, _, stands := l.p.layout.Locate(claimed[k].Name); stands && v.wrote[i] == versionOf(l.p.layout[i]) {
-					n.written = entries.Serial(l.p.layout[i])
-				}
-			}
+	for entry := range state.Windows {
+		if !wanted[entry] && rules.orphanAtOnce {
+			state.Windows[entry] = entries.Window{Since: settled}
 		}
-		v.layout = l.p.layout
-		then()
-	})
+	}
+	return state
 }
 
-// idle is a plan that had nothing to do, and all that decided about it. While that is
-// the same, planning again would be for nothing; it is most of what a run costs.
+// idle is a plan that had nothing to do. While nothing has changed since, planning again
+// would be for nothing; it is most of what a run costs.
 type idle struct {
-	planned   bool
-	layout    entries.Layout
-	sets      map[string]*sidecarSet
-	questions map[string]func() bool // and what the answers were
-	answers   map[string]bool
+	planned bool
+	layout  entries.Layout
+	sets    map[string]*sidecarSet
+	room    int
+	until   time.Time
 }
 
 func (l *leader) isIdle(v *view) bool {
 	i := &l.idle
-	if !i.planned || i.layout != v.layout || !maps.Equal(i.sets, v.sets) || len(v.expired) > 0 {
-		return false
-	}
-	if room, _ := entries.RoomOf(v.layout[entries.Provisional]); room != max(l.room, 0) {
-		return false
-	}
-	for key, ask := range i.questions {
-		if ask() != i.answers[key] {
-			return false
-		}
-	}
-	return true
-}
-
-// ask answers a question of the planner, and remembers it.
-func (l *leader) ask(key string, question func() bool) bool {
-	l.idle.questions[key], l.idle.answers[key] = question, question()
-	return l.idle.answers[key]
+	return i.planned && i.layout == v.layout && i.room == l.room.Room() && v.now.Before(i.until) && maps.Equal(i.sets, v.sets) && len(l.room.Expired()) == 0
 }
 
 func (l *leader) carryOut(v *view) {
@@ -394,21 +255,20 @@ func (l *leader) carryOut(v *view) {
 		l.judge(v)
 		return
 	}
-	l.idle = idle{layout: v.layout, sets: v.sets, questions: map[string]func() bool{}, answers: map[string]bool{}}
 	l.place(v)
-	settings := l.p.settings()
-	plan := entries.Next(entries.State{
-		Layout: v.layout, Wanted: v.wanted, Expired: v.expired, Room: max(l.room, 0),
-		Known: func(member string) bool {
-			return l.ask(member, func() bool { return l.known(member) })
-		},
-		Settled: func(entry string, touched int64, orphan bool) bool {
-			settled := l.ask(fmt.Sprint(entry, orphan), func() bool { return l.settled(entry, touched, orphan) })
-			return settled && !v.behind
-		},
-		CanServe: l.ask("serve", func() bool { return !rules.acks || len(l.live()) > 0 }),
-	}, settings)
-	l.idle.planned = len(plan.Changes) == 0 && !v.behind
+	plan := entries.Next(l.state(v), l.p.settings())
+	l.idle = idle{len(plan.Changes) == 0 && !plan.Incomplete, v.layout, v.sets, l.room.Room(), v.now.Add(time.Hour)}
+	if plan.Again > 0 {
+		l.idle.until = v.now.Add(plan.Again)
+	}
+	finish := func() {
+		for _, change := range plan.Changes {
+			if v.wrote[change.Index] > 0 {
+				l.noteClaims(change)
+			}
+		}
+		l.judge(v)
+	}
 	first, last := plan.Changes, []entries.Change(nil)
 	if n := len(first); n > 0 && first[n-1].Index == entries.Provisional {
 		first, last = first[:n-1], first[n-1:]
@@ -419,14 +279,25 @@ func (l *leader) carryOut(v *view) {
 	l.p.send(first, v.wrote, func(ok, stale bool) {
 		if !ok || stale {
 			l.again = true
-			l.judge(v)
+			finish()
 			return
 		}
 		l.p.send(last, v.wrote, func(ok, stale bool) {
 			l.again = l.again || !ok || stale
-			l.judge(v)
+			finish()
 		})
 	})
+}
+
+// noteClaims ends the claims that a change, which was written, has made good.
+func (l *leader) noteClaims(change entries.Change) {
+	layout := entries.Layout{}
+	layout[change.Index] = change.Object
+	for _, n := range l.noted {
+		if _, _, ok := layout.Locate(n.entry.Name); ok && n.written.serial == 0 {
+			n.written = placement{change.Index, entries.Serial(change.Object)}
+		}
+	}
 }
 
 // place notes since which serial each entry has been where it is.
@@ -443,8 +314,4 @@ func (l *leader) place(v *view) {
 		}
 	}
 	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
-	maps.DeleteFunc(l.windows, func(name string, _ *window) bool {
-		_, _, stands := v.layout.Locate(name)
-		return !stands
-	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
 )
 
 var (
@@ -25,11 +26,6 @@ const (
 	checkInterval  = 10 * time.Second
 	provisionalFor = time.Second
 
-	// Of the acknowledging protocol; see internal/propagation.
-	doubtAfter    = 20 * time.Second
-	goneAfter     = 35 * time.Second
-	renewInterval = 5 * time.Second
-
 	// maxDrift is by which part clocks go wrong. Linux slews clocks by 0.05 percent, and by
 	// 10 percent at most where a time daemon is told to. W leaves room for 5 percent on both
 	// sides: 120 s / 1.05 is 114.3 s; 20 s / 0.95 is 21.1 s; 90 s + 21.1 s is 111.1 s.
@@ -45,23 +41,17 @@ const (
 
 // rules are a protocol, and what is wrong with it.
 type rules struct {
-	acks    bool          // by Leases; otherwise each replica certifies itself
-	trust   time.Duration // for so long after the beginning of a check
-	window  time.Duration // after the last write for an admission
-	seenFor time.Duration // after a SidecarSet was seen that no review has written for
-	gone    time.Duration // for so long replicas are waited for
-	stall   time.Duration // for so long a watch is silent at most
-	clock   int           // by which a replica measures its trust
+	trust  time.Duration // for so long after the beginning of a check
+	window time.Duration // after the last write for an admission
+	stall  time.Duration // for so long a watch is silent at most
+	clock  int           // by which a replica measures its trust
 
 	// Repairs of the design, or of the code.
 	checkReplacements bool // a replica checks before it replaces what an earlier call has injected
 
 	// What may be wrong.
-	anyOrder         bool // lists come in any order; a fact of watches, and not a mistake
 	trustFromEnd     bool
-	noWindow         bool
 	orphanAtOnce     bool
-	anyAck           bool
 	neverDoubt       bool
 	neverWarn        bool
 	provisionalFirst bool
@@ -76,14 +66,9 @@ type rules struct {
 	noRenewal        bool
 }
 
-// acknowledging is the protocol of docs/design/0005.
-func acknowledging() rules {
-	return rules{acks: true, window: storageFor, gone: goneAfter, stall: 250 * time.Second, checkReplacements: true}
-}
-
 // certifying is the protocol of docs/design/0008.
 func certifying() rules {
-	return rules{trust: 20 * time.Second, window: storageFor + 30*time.Second, seenFor: 30 * time.Second, stall: 250 * time.Second, anyOrder: true, checkReplacements: true}
+	return rules{trust: propagation.Trust, window: storageFor + propagation.Trust*3/2, stall: 250 * time.Second, checkReplacements: true}
 }
 
 const (
@@ -235,43 +220,33 @@ func story(seed uint64, r rules) string {
 func TestMistakesAreFound(t *testing.T) {
 	tests := map[string]struct {
 		seed  uint64 // the first that is tried: those before it find nothing
-		from  func() rules
 		wrong func(*rules)
 	}{
-		"trust counts from the end of the check":                     {901, certifying, func(r *rules) { r.trustFromEnd = true }},
-		"a replica trusts by the clock that people set":              {274, certifying, func(r *rules) { r.clock = wallOnly }},
-		"a replica trusts by the clock that stops with machines":     {12, certifying, func(r *rules) { r.clock = monoOnly }},
-		"a replica trusts by the clock that says more":               {33, certifying, func(r *rules) { r.clock = largerClock }},
-		"the leader measures by the clock that people set":           {348, certifying, func(r *rules) { r.leaderWall = true }},
-		"a replica never doubts":                                     {11, certifying, func(r *rules) { r.neverDoubt = true }},
-		"the window is the trust alone":                              {14, certifying, func(r *rules) { r.window = r.trust }},
-		"an entry settles without a window":                          {1, certifying, func(r *rules) { r.noWindow = true }},
-		"an orphan goes at once":                                     {15, certifying, func(r *rules) { r.orphanAtOnce = true }},
-		"a provisional entry goes before the real one is there":      {23, certifying, func(r *rules) { r.provisionalFirst = true }},
-		"provisional entries go without a live list":                 {45, certifying, func(r *rules) { r.expireBlindly = true }},
-		"a review does not renew a provisional entry":                {110, certifying, func(r *rules) { r.noRenewal = true }},
-		"a late SidecarSet counts on its provisional entry":          {10, certifying, func(r *rules) { r.countLate = true }},
-		"authors are never warned":                                   {0, certifying, func(r *rules) { r.neverWarn = true }},
-		"the fresh path does not look":                               {0, certifying, func(r *rules) { r.freshIsPlain = true }},
-		"Ready does not wait for the fresh path":                     {11, certifying, func(r *rules) { r.readyWhenPlaced = true }},
-		"what was Ready under another leader counts as known":        {115, certifying, func(r *rules) { r.readyIsKnown = true }},
-		"a later call takes back what an earlier one injected":       {10, certifying, func(r *rules) { r.checkReplacements = false }},
-		"the window leaves no time for the trust":                    {1636, certifying, func(r *rules) { r.window = storageFor }},
-		"a leader removes by an old snapshot":                        {492, certifying, func(r *rules) { r.noLookUp = true }},
-		"what is seen stored settles at once, and nothing claims it": {2, certifying, func(r *rules) { r.noClaim, r.seenFor = true, 0 }},
-		"acknowledged by a list whose objects come in any order":     {365, acknowledging, func(r *rules) { r.anyOrder = true }},
-		"acknowledged, an orphan goes at once":                       {47, acknowledging, func(r *rules) { r.orphanAtOnce = true }},
-		"acknowledged, a review renews no provisional entry":         {443, acknowledging, func(r *rules) { r.noRenewal = true }},
-		"acknowledged, a later call takes back":                      {166, acknowledging, func(r *rules) { r.checkReplacements = false }},
-		"one acknowledgement is enough":                              {2, acknowledging, func(r *rules) { r.anyAck = true }},
-		"a replica that is not waited for does not doubt":            {33, acknowledging, func(r *rules) { r.neverDoubt = true }},
-		"replicas are not waited for while they do not doubt":        {111, acknowledging, func(r *rules) { r.gone = 10 * time.Second }},
-		"acknowledged, an entry settles without a window":            {0, acknowledging, func(r *rules) { r.noWindow = true }},
-		"acknowledged, the leader does not look before it narrows":   {10, acknowledging, func(r *rules) { r.noLookUp = true }},
+		"trust counts from the end of the check":                 {901, func(r *rules) { r.trustFromEnd = true }},
+		"a replica trusts by the clock that people set":          {274, func(r *rules) { r.clock = wallOnly }},
+		"a replica trusts by the clock that stops with machines": {12, func(r *rules) { r.clock = monoOnly }},
+		"a replica trusts by the clock that says more":           {33, func(r *rules) { r.clock = largerClock }},
+		"the leader measures by the clock that people set":       {348, func(r *rules) { r.leaderWall = true }},
+		"a replica never doubts":                                 {11, func(r *rules) { r.neverDoubt = true }},
+		"the window is the trust alone":                          {14, func(r *rules) { r.window = r.trust }},
+		"an entry settles without a window":                      {1, func(r *rules) { r.window = 0 }},
+		"an orphan goes at once":                                 {15, func(r *rules) { r.orphanAtOnce = true }},
+		"a provisional entry goes before the real one is there":  {23, func(r *rules) { r.provisionalFirst = true }},
+		"provisional entries go without a live list":             {45, func(r *rules) { r.expireBlindly = true }},
+		"a review does not renew a provisional entry":            {110, func(r *rules) { r.noRenewal = true }},
+		"a late SidecarSet counts on its provisional entry":      {10, func(r *rules) { r.countLate = true }},
+		"authors are never warned":                               {0, func(r *rules) { r.neverWarn = true }},
+		"the fresh path does not look":                           {0, func(r *rules) { r.freshIsPlain = true }},
+		"Ready does not wait for the fresh path":                 {11, func(r *rules) { r.readyWhenPlaced = true }},
+		"what was Ready under another leader counts as known":    {115, func(r *rules) { r.readyIsKnown = true }},
+		"a later call takes back what an earlier one injected":   {10, func(r *rules) { r.checkReplacements = false }},
+		"the window leaves no time for the trust":                {1636, func(r *rules) { r.window = storageFor }},
+		"a leader removes by an old snapshot":                    {492, func(r *rules) { r.noLookUp = true }},
+		"a leader does not claim what it sees stored":            {2, func(r *rules) { r.noClaim = true }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := tc.from()
+			r := certifying()
 			tc.wrong(&r)
 			for seed := tc.seed; seed < tc.seed+*mistakes; seed++ {
 				if w := live(seed, r, true, false); w.violation != "" {
@@ -284,27 +259,22 @@ func TestMistakesAreFound(t *testing.T) {
 	}
 }
 
-func TestNoPodIsMissedWhileReplicasAcknowledge(t *testing.T)       { holds(t, acknowledging()) }
 func TestNoPodIsMissedWhileReplicasCertifyThemselves(t *testing.T) { holds(t, certifying()) }
 
 // Without faults, each SidecarSet becomes Ready, entries come to rest on /pods, and API
 // servers call for nothing else.
 func TestEntriesComeToRest(t *testing.T) {
-	for name, r := range map[string]rules{"acknowledging": acknowledging(), "certifying": certifying()} {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(20) {
-				w := live(seed, r, false, false)
-				if w.violation != "" {
-					t.Fatalf("seed %d: %s", seed, w.violation)
-				}
-				if w.counts.refused > 0 || w.counts.warnings > 0 {
-					t.Errorf("seed %d: %d Pods were refused, %d authors warned", seed, w.counts.refused, w.counts.warnings)
-				}
-				for _, problem := range unrest(w) {
-					t.Errorf("seed %d: %s", seed, problem)
-				}
-			}
-		})
+	for seed := range uint64(20) {
+		w := live(seed, certifying(), false, false)
+		if w.violation != "" {
+			t.Fatalf("seed %d: %s", seed, w.violation)
+		}
+		if w.counts.refused > 0 || w.counts.warnings > 0 {
+			t.Errorf("seed %d: %d Pods were refused, %d authors warned", seed, w.counts.refused, w.counts.warnings)
+		}
+		for _, problem := range unrest(w) {
+			t.Errorf("seed %d: %s", seed, problem)
+		}
 	}
 }
 

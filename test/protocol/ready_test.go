@@ -5,21 +5,12 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/sidecarset/operator/internal/entries"
 )
 
 // judge says which SidecarSets are Ready.
 func (l *leader) judge(v *view) {
 	if v.layout = l.p.layout; !l.idle.planned || v.layout != l.idle.layout {
 		l.place(v)
-	}
-	for name, s := range v.sets {
-		// This leader has just made the entry, on the fresh path.
-		i, _, stands := v.layout.Locate(s.entry.Name)
-		if n := l.noted[name]; n != nil && stands && n.written == 0 && !n.was && v.wrote[i] == versionOf(v.layout[i]) && !l.isPlain(s.entry) {
-			n.written = entries.Serial(v.layout[i])
-		}
 	}
 	waiting := false
 	for _, s := range v.sets {
@@ -54,18 +45,12 @@ func (l *leader) isReady(v *view, s *sidecarSet) bool {
 	if _, holds := v.layout.Holds(s.entry, l.p.settings()); !holds || placed.serial == 0 || n == nil || n.uid != s.uid || n.gen != s.gen {
 		return false
 	}
-	serial := placed.serial
-	switch rules := &l.p.w.rules; {
-	case rules.acks && !l.acknowledged(n.version):
+	if n.written.serial == 0 && !n.was && !l.p.w.rules.noClaim {
 		return false
-	case rules.acks, rules.readyWhenPlaced:
-	case n.written == 0:
-		if !rules.noClaim {
-			return false
-		}
-		serial = entries.Serial(v.layout[placed.index])
-	default:
-		serial = n.written
+	}
+	serial := placed.serial
+	if n.written.index == placed.index && !l.p.w.rules.readyWhenPlaced {
+		serial = max(serial, n.written.serial)
 	}
 	for _, serials := range l.proven {
 		if serials[placed.index] < serial {

@@ -9,6 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // reading is what the clocks of one machine say: the one that nobody sets, which stands
@@ -34,23 +35,15 @@ type process struct {
 	synced   bool
 	layout   entries.Layout
 	serial   int64
-	leases   map[string]*lease
 	waiting  []func() bool // each is asked when the snapshot changes, until it says that it is done
 
 	// checked is when the last check that succeeded began.
 	checked *reading
-
-	// What the acknowledging protocol needs.
-	renewed  *reading
-	trusted  bool
-	joined   bool
-	told     uint64
-	renewals int
 }
 
 func (w *world) addProcess() *process {
 	p := &process{
-		w: w, name: fmt.Sprint("replica-", len(w.processes)), snapshot: map[string]*sidecarSet{}, holds: map[string]uint64{}, leases: map[string]*lease{},
+		w: w, name: fmt.Sprint("replica-", len(w.processes)), snapshot: map[string]*sidecarSet{}, holds: map[string]uint64{},
 		set: w.upTo(time.Hour),
 	}
 	if w.faults {
@@ -66,16 +59,11 @@ func (w *world) addProcess() *process {
 	for _, c := range p.layout {
 		p.serial = max(p.serial, entries.Serial(c))
 	}
-	p.leases = maps.Clone(w.stored.leases)
 	rest.learned = len(w.stored.log)
 	p.relistSets(0)
 	p.synced = true
 	w.note("%s begins", p.name)
-	if w.rules.acks {
-		p.after(w.upTo(time.Second), p.publish)
-	} else {
-		p.after(w.upTo(time.Second), p.keepChecking)
-	}
+	p.after(w.upTo(time.Second), p.keepChecking)
 	return p
 }
 
@@ -106,13 +94,7 @@ func (p *process) learnSet(r record) {
 }
 
 func (p *process) learnRest(r record) {
-	if r.replica != "" {
-		if p.leases[r.replica] = r.lease; r.lease == nil {
-			delete(p.leases, r.replica)
-		}
-	} else {
-		p.learnConfig(r.index, r.config)
-	}
+	p.learnConfig(r.index, r.config)
 	p.wake()
 }
 
@@ -135,25 +117,19 @@ func (p *process) clock() reading {
 	return reading{mono, mono + p.lost + p.set}
 }
 
-// never is a time that no trust lasts.
-const never = 1000 * time.Hour
-
-// since is how long ago a reading was. If the two clocks disagree, one was set or the
-// machine stood still: that is as if it had been for ever.
-func (p *process) since(r reading) time.Duration {
-	now := p.clock()
-	switch p.w.rules.clock {
+// trusts says whether a check that began then still counts.
+func (p *process) trusts(r reading) bool {
+	now, rules := p.clock(), &p.w.rules
+	monotonic, wall := now.mono-r.mono, now.wall-r.wall
+	switch rules.clock {
 	case wallOnly:
-		return now.wall - r.wall
+		return wall <= rules.trust
 	case monoOnly:
-		return now.mono - r.mono
+		return monotonic <= rules.trust
 	case largerClock:
-		return max(now.mono-r.mono, now.wall-r.wall)
+		return max(monotonic, wall) <= rules.trust
 	}
-	if apart := (now.wall - r.wall) - (now.mono - r.mono); apart.Abs() > time.Second {
-		return never
-	}
-	return now.mono - r.mono
+	return propagation.Trusted(monotonic, wall, rules.trust)
 }
 
 // after has the process do something later, unless it has ended then. A process that
@@ -259,47 +235,7 @@ func (p *process) keepChecking() {
 
 // doubt says whether the replica has to check before it answers.
 func (p *process) doubt() bool {
-	if p.w.rules.acks {
-		return !p.w.rules.neverDoubt && (!p.trusted || p.renewed == nil || p.since(*p.renewed) > doubtAfter)
-	}
-	if p.w.rules.neverDoubt {
-		return false
-	}
-	return p.checked == nil || p.since(*p.checked) > p.w.rules.trust
-}
-
-// publish tells the leader, by a Lease, what the replica knows. It follows
-// webhooks/replica.go.
-func (p *process) publish() {
-	p.after(time.Second, p.publish)
-	observed := uint64(0)
-	for _, version := range p.holds {
-		observed = max(observed, version)
-	}
-	late := p.renewed != nil && p.since(*p.renewed) > doubtAfter
-	if p.renewed != nil && observed <= p.told && p.trusted && p.since(*p.renewed) < renewInterval {
-		return
-	}
-	if late {
-		p.trusted, p.joined = false, false
-	}
-	began := p.clock()
-	p.call(func() {
-		p.renewals++
-		p.w.putLease(p.name, &lease{observed, p.renewals})
-	}, func(ok bool) {
-		if !ok {
-			return
-		}
-		p.renewed, p.told = &began, observed
-		switch {
-		case p.trusted:
-		case !p.joined:
-			p.joined = true
-		default:
-			p.ensure(func(ok bool) { p.trusted = p.trusted || ok })
-		}
-	})
+	return !p.w.rules.neverDoubt && (p.checked == nil || !p.trusts(*p.checked))
 }
 
 // injected is what a Pod carries: the content by SidecarSet.

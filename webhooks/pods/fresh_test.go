@@ -188,3 +188,29 @@ func TestInjectorRefusesWhatItCannotTell(t *testing.T) {
 		t.Errorf("allowed %v, asked %d times", answer.Allowed, c.asked)
 	}
 }
+
+// Another entry may have had a replica inject a newer content a moment ago, as its
+// record says. A replica that would put another one in its place looks first.
+func TestInjectorLooksBeforeItTakesBack(t *testing.T) {
+	log := func(image string) map[string]any {
+		return fixtures.SidecarSet("log").Select("app", "web").Container("log", image).Map()
+	}
+	old, newest := catalogOf(t, log("log:v1")), catalogOf(t, log("log:v2"))
+	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()
+	carried := fixtures.Encode(t, request(fixtures.Patched(t, pod, fixtures.Review(t, injector(newest, nil), fixtures.Encode(t, request(pod))).Patch)))
+	for name, tc := range map[string]struct {
+		request []byte
+		looks   int
+		empty   bool
+	}{
+		"not where nothing is injected": {webReview(t, unchanged), 0, false},
+		"and then leaves the newer one": {carried, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &catchingUp{current: old, newest: newest}
+			if answer := fixtures.Review(t, c.injector(), tc.request); !answer.Allowed || (answer.Patch == nil) != tc.empty || c.asked != tc.looks {
+				t.Errorf("allowed %v, looked %d times, patch %s", answer.Allowed, c.asked, answer.Patch)
+			}
+		})
+	}
+}

@@ -168,6 +168,9 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	switch {
 	case err != nil:
 		return verdict{result: resultDenied, head: head, err: err}
+	case plan.TakesBack && !live:
+		// An earlier call, to a replica that knows more, may have injected that content.
+		return i.decide(ctx, reader, document, true)
 	case plan.Empty():
 		return verdict{result: resultUnchanged, head: head, plan: plan}
 	}

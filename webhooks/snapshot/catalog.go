@@ -62,9 +62,6 @@ type Catalog struct {
 
 	state atomic.Pointer[catalogState] // nil until all informers have synced
 
-	observed atomic.Uint64 // the highest version of a SidecarSet that the snapshot holds or held
-	said     atomic.Uint64 // observed when some SidecarSet last said something new
-
 	mu       sync.Mutex
 	pending  pendingChanges
 	changed  chan struct{} // has capacity 1: something is pending
@@ -297,11 +294,11 @@ func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
 	namespacesDiffer := c.applyNamespaces(pending.namespaces)
 	historyDiffers := c.applyRevisions(logger, pending.revisions, setsDiffer)
 	if c.state.Load() != nil && !setsDiffer && !namespacesDiffer && !historyDiffers {
-		c.advance(pending, false)
+		c.advance(pending)
 		return c.clock.Since(start)
 	}
 	c.publish()
-	c.advance(pending, setsDiffer)
+	c.advance(pending)
 	c.announce()
 	took := c.clock.Since(start)
 	c.metrics.rebuildSeconds.Observe(took.Seconds())
@@ -393,31 +390,18 @@ type Versions map[string]uint64
 const maxGone = 1000
 
 // advance tells which versions of SidecarSets the snapshot has taken in.
-func (c *Catalog) advance(taken pendingChanges, news bool) {
+func (c *Catalog) advance(taken pendingChanges) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	newest := c.observed.Load()
 	for name, version := range taken.versions {
-		newest = max(newest, version)
 		c.holds[name] = version
 	}
 	// One that was deleted may have been in a list that somebody waits for.
 	if len(c.holds) > len(c.compiled)+maxGone {
 		maps.DeleteFunc(c.holds, func(name string, _ uint64) bool { _, ok := c.compiled[name]; return !ok })
 	}
-	c.observed.Store(newest)
-	if news {
-		c.said.Store(newest)
-	}
 	close(c.advanced)
 	c.advanced = make(chan struct{})
-}
-
-// Observed returns the resourceVersion up to which the snapshot holds every
-// change of a SidecarSet, 0 while there is none, and the one up to which it held
-// them when a SidecarSet last said something new.
-func (c *Catalog) Observed() (version, said uint64) {
-	return c.observed.Load(), c.said.Load()
 }
 
 // WaitFor returns nil once the snapshot holds SidecarSets in these versions or

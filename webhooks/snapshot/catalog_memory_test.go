@@ -66,7 +66,7 @@ func TestMemoryPerStoredSidecarSet(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			sets := tc.sets
-			transform := CacheOptions(NewWatchHealth(nil, 0), "ours", "ours").ByObject
+			transform := CacheOptions(NewWatchHealth(nil, 0), "ours").ByObject
 			var pack func(any) (any, error)
 			for object, options := range transform {
 				if object.GetObjectKind().GroupVersionKind().Kind == "SidecarSet" {

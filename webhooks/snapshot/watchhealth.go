@@ -10,7 +10,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +23,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entries"
-	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // WatchSilence is after how long without a sign of life a watch counts as
@@ -80,10 +78,9 @@ func (h *WatchHealth) Tell(timeline *Timeline) { h.timeline = timeline }
 
 // CacheOptions are those that the manager's cache needs for what this package
 // and the controllers expect of it: watches are observed, managed fields are
-// left out, ControllerRevisions are those of SidecarSets in one namespace, Leases
-// those of replicas in the operator's, webhook configurations the planned ones,
-// and no informer starts unless somebody asked for it by name.
-func CacheOptions(health *WatchHealth, namespace, revisionNamespace string) cache.Options {
+// left out, ControllerRevisions are those of SidecarSets in one namespace, webhook
+// configurations the planned ones, and no informer starts unless somebody asked for it by name.
+func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
 	return cache.Options{
 		NewInformer:                 health.NewInformer,
 		ReaderFailOnMissingInformer: true,
@@ -93,10 +90,6 @@ func CacheOptions(health *WatchHealth, namespace, revisionNamespace string) cach
 			&appsv1.ControllerRevision{}: {
 				Namespaces: map[string]cache.Config{revisionNamespace: {}},
 				Label:      carriesSidecarSet(),
-			},
-			&coordinationv1.Lease{}: {
-				Namespaces: map[string]cache.Config{namespace: {}},
-				Label:      propagation.ReplicaLeases(),
 			},
 			&admissionregistrationv1.MutatingWebhookConfiguration{}: {Label: entries.Labelled()},
 		},

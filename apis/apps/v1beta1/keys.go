@@ -122,8 +122,6 @@ const (
 	ReasonNothingSelected = "NothingSelected"
 	// ReasonNoReplica says that no replica of the operator answers webhooks.
 	ReasonNoReplica = "NoReplica"
-	// ReasonReplicaLagging says that a replica does not know this generation yet.
-	ReasonReplicaLagging = "ReplicaLagging"
 	// ReasonEntryMissing says that the webhook entry is not written yet.
 	ReasonEntryMissing = "EntryMissing"
 	// ReasonEntryRefused says that the API server does not take the webhook
