@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -33,6 +35,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	operator.Amend = func(c *stand.Command) {
 		if number := strings.TrimPrefix(c.Name, "operator-"); number == "1" && old[0].Load() || number == "2" && old[1].Load() {
 			c.Path = previous
+			c.Args = slices.DeleteFunc(c.Args, func(arg string) bool { return arg == deploy.SnapshotTrust })
 		}
 	}
 	t.Cleanup(func() { operator.Amend = nil })
