@@ -43,26 +43,27 @@ type SidecarSetList struct {
 	Items           []SidecarSet `json:"items"`
 }
 
-// SidecarSetSpec is what a user asks for.
+// SidecarSetSpec is the desired state.
 type SidecarSetSpec struct {
-	// selector chooses Pods by their labels. Required, and it may not be empty:
-	// a SidecarSet that means every Pod has to say so with an explicit expression.
-	// It decides when a Pod is created; relabelling a running Pod changes the
-	// counters in status, not the Pod.
+	// selector chooses Pods by their labels. It is required, and it may not be
+	// empty: to select every Pod, use an explicit expression. It is evaluated when
+	// a Pod is created. A change of a running Pod's labels changes the counters in
+	// status, not the Pod.
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// namespace restricts injection to one namespace. It wins over
-	// namespaceSelector, and it is stored as the namespaceSelector
-	// {matchLabels: {kubernetes.io/metadata.name: <namespace>}}: that is what
-	// reading the object back shows, in both versions.
+	// namespace restricts injection to one namespace. It takes precedence over
+	// namespaceSelector. It is stored as the namespaceSelector {matchLabels:
+	// {kubernetes.io/metadata.name: <namespace>}}, which both versions show when
+	// the object is read.
 	Namespace string `json:"namespace,omitempty"`
-	// namespaceSelector restricts injection to namespaces with these labels.
-	// Absent means every namespace. Ignored where namespace is set.
+	// namespaceSelector restricts injection to namespaces with these labels. Absent
+	// means every namespace. It is ignored if namespace is set.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
 	// initContainers are injected into the Pod's initContainers, sorted by name
-	// across all SidecarSets. One with restartPolicy Always is a native sidecar:
-	// it starts before the app's containers, and a Job does not wait for it to
-	// end. Native sidecars need updateStrategy.type NotUpdate for now.
+	// across all SidecarSets. An init container with restartPolicy Always is a
+	// native sidecar: it starts before the app's containers, and a Job does not
+	// wait for it to end. Native sidecars need updateStrategy.type NotUpdate for
+	// now.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	InitContainers []SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
@@ -73,7 +74,7 @@ type SidecarSetSpec struct {
 	// +patchStrategy=merge
 	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// volumes that the containers above mount or use as devices. A volume is added
-	// to the Pod only if an injected container does so and the Pod has none of
+	// to the Pod only if an injected container uses it and the Pod has no volume of
 	// that name.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
@@ -82,29 +83,28 @@ type SidecarSetSpec struct {
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
 	// updateStrategy says whether and how the sidecars of running Pods follow a
-	// change of this SidecarSet. For now it is stored and checked, running Pods
-	// stay as they are, and injectionStrategy.revision reads it.
+	// change of this SidecarSet. For now the operator stores and checks it, and
+	// running Pods stay as they are. Only injectionStrategy.revision uses it.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
 	// injectionStrategy says what new Pods receive.
 	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
 
-	// imagePullSecrets are added to the Pod's imagePullSecrets, without
-	// duplicates, if at least one container is injected. The Secrets have to
-	// exist in the Pod's namespace.
+	// imagePullSecrets are added to the Pod's imagePullSecrets, without duplicates,
+	// if at least one container is injected. The Secrets must exist in the Pod's
+	// namespace.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// revisionHistoryLimit is the number of revisions to keep, the current one
-	// included. Default 10, at least 1. Those that matched Pods carry, and the one
-	// that injectionStrategy.revision names, are kept beyond it.
+	// revisionHistoryLimit is the number of revisions to keep, including the
+	// current one. Default 10, at least 1. Revisions that matched Pods carry, and
+	// the revision that injectionStrategy.revision names, are kept beyond it.
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 
 	// patchPodMetadata sets annotations on new Pods that this SidecarSet selects.
-	// The keys have to be allowed by the cluster's administrator, in the
-	// ConfigMap kruise-configuration in the operator's namespace, or in the one
-	// that its flag --revision-namespace names. An annotation key may stand in one
-	// entry only.
+	// The administrator must allow the keys in the ConfigMap kruise-configuration
+	// in the operator's namespace, or in the namespace of the operator's flag
+	// --revision-namespace. An annotation key may be in one entry only.
 	PatchPodMetadata []SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
 }
 
@@ -124,7 +124,7 @@ type (
 	ShareVolumePolicyType = appsv1beta1.ShareVolumePolicyType
 	// TransferEnvVar names environment variables to copy into the sidecar.
 	TransferEnvVar = appsv1beta1.TransferEnvVar
-	// SourceContainerNameSource says where the name of a source container stands.
+	// SourceContainerNameSource says where to read the name of a source container.
 	SourceContainerNameSource = appsv1beta1.SourceContainerNameSource
 	// ResourcesPolicy computes a sidecar's resources from those of other containers.
 	ResourcesPolicy = appsv1beta1.ResourcesPolicy
@@ -144,7 +144,8 @@ type (
 	SidecarSetInjectRevisionPolicy = appsv1beta1.SidecarSetInjectRevisionPolicy
 	// SidecarSetPatchPodMetadata sets annotations on Pods.
 	SidecarSetPatchPodMetadata = appsv1beta1.SidecarSetPatchPodMetadata
-	// SidecarSetPatchPolicyType says how an annotation meets one that the Pod has.
+	// SidecarSetPatchPolicyType says what happens if the Pod already has the
+	// annotation.
 	SidecarSetPatchPolicyType = appsv1beta1.SidecarSetPatchPolicyType
 	// SidecarSetUpdateStrategy says how running Pods follow a change.
 	SidecarSetUpdateStrategy = appsv1beta1.SidecarSetUpdateStrategy

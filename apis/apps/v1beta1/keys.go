@@ -1,21 +1,21 @@
 package v1beta1
 
-// Annotations and labels that users and the webhooks keep on a SidecarSet.
+// Annotations and labels of a SidecarSet, which users and the webhooks write.
 const (
-	// AnnotationHash holds the content hash of the SidecarSet's containers on
-	// the SidecarSet and on its ControllerRevisions (plain text), and on Pods a
-	// JSON object with one entry per injected SidecarSet.
+	// AnnotationHash is the content hash of the SidecarSet's containers. On the
+	// SidecarSet and on its ControllerRevisions it is plain text. On Pods it is a
+	// JSON object with one record per injected SidecarSet.
 	AnnotationHash = "kruise.io/sidecarset-hash"
-	// AnnotationHashWithoutImage is AnnotationHash with every image left out. Two
-	// revisions that agree on it differ in images only, so a running Pod can be
+	// AnnotationHashWithoutImage is AnnotationHash without the images. If two
+	// revisions have the same, they differ in images only, and a running Pod can be
 	// moved between them in place.
 	AnnotationHashWithoutImage = "kruise.io/sidecarset-hash-without-image"
 
-	// LabelCustomVersion is how a v1alpha1 manifest says spec.customVersion; it
-	// is also set on ControllerRevisions.
+	// LabelCustomVersion is spec.customVersion in a v1alpha1 manifest.
+	// ControllerRevisions have it too.
 	LabelCustomVersion = "apps.kruise.io/sidecarset-custom-version"
 
-	// AnnotationCanary marks a SidecarSet as a canary when its value is exactly
+	// AnnotationCanary marks a SidecarSet as a canary if its value is exactly
 	// "true" and AnnotationBase names another SidecarSet.
 	AnnotationCanary = "apps.kruise.io/sidecarset-canary"
 	// AnnotationBase names the SidecarSet that a canary replaces in the Pods
@@ -23,8 +23,8 @@ const (
 	AnnotationBase = "apps.kruise.io/sidecarset-base"
 )
 
-// BaseOfCanary returns the name of the SidecarSet that one with these annotations
-// is a canary of, "" if it is none.
+// BaseOfCanary returns the name of the SidecarSet of which a SidecarSet with
+// these annotations is a canary, or "" if it is not a canary.
 func BaseOfCanary(annotations map[string]string) string {
 	if annotations[AnnotationCanary] != "true" {
 		return ""
@@ -32,28 +32,29 @@ func BaseOfCanary(annotations map[string]string) string {
 	return annotations[AnnotationBase]
 }
 
-// Annotations of ours that users may set on a SidecarSet. They are about calls of
-// the Pod webhook that fail, not about Pods that it refuses.
+// Annotations under sidecarset.io/ that users may set on a SidecarSet. They
+// concern calls of the Pod webhook that fail, not Pods that it refuses.
 const (
-	// AnnotationFailurePolicy says what happens to a selected Pod while no
-	// replica of the operator can be called: it is refused ("Fail", the
-	// default), or created without sidecars ("Ignore").
+	// AnnotationFailurePolicy says what happens to a selected Pod while API servers
+	// can call no replica: the Pod is refused ("Fail", the default), or created
+	// without sidecars ("Ignore").
 	AnnotationFailurePolicy = "sidecarset.io/failure-policy"
-	// AnnotationTimeoutSeconds is how long the API server waits for an answer
-	// before that happens: 1 to 30, 5 by default.
+	// AnnotationTimeoutSeconds is how long an API server waits for an answer before
+	// the failure policy applies: 1 to 30, 5 by default.
 	AnnotationTimeoutSeconds = "sidecarset.io/timeout-seconds"
 	// MaxTimeoutSeconds is the longest that an API server waits.
 	MaxTimeoutSeconds = 30
 )
 
-// AnnotationEnforce with the value "true" on a SidecarSet has nothing believed that
-// a new Pod says about it. A Pod that was copied from an injected one, or whose
-// author wants it to look injected, brings sidecars and records along; they are
-// replaced by those of the SidecarSet at every call. "false" is the default.
+// AnnotationEnforce with the value "true" on a SidecarSet makes the operator
+// ignore what a new Pod says about it. A Pod that was copied from an injected
+// one, or whose author wants it to look injected, has sidecars and records
+// already. At every call they are replaced by those of the SidecarSet. "false"
+// is the default.
 const AnnotationEnforce = "sidecarset.io/enforce"
 
-// Enforced says whether annotations are those of a SidecarSet about which new Pods
-// are not believed.
+// Enforced reports whether a SidecarSet with these annotations is enforced: what
+// new Pods say about it is ignored.
 func Enforced(annotations map[string]string) bool { return annotations[AnnotationEnforce] == "true" }
 
 // Annotations, condition and environment variables on Pods.
@@ -64,23 +65,24 @@ const (
 	// AnnotationInPlaceUpdateState records, per SidecarSet, the image IDs that
 	// containers had before their last in-place update.
 	AnnotationInPlaceUpdateState = "kruise.io/sidecarset-inplace-update-state"
-	// AnnotationWorkingHotUpgradeContainer maps a hot-upgrade sidecar to the one
-	// of its two containers that does the work.
+	// AnnotationWorkingHotUpgradeContainer maps a hot-upgrade sidecar to the one of
+	// its two containers that works.
 	AnnotationWorkingHotUpgradeContainer = "kruise.io/sidecarset-working-hotupgrade-container"
-	// AnnotationVersionPrefix + container name holds the version of a
-	// hot-upgrade container; AnnotationVersionAltPrefix that of its sibling.
+	// AnnotationVersionPrefix + container name is the version of a hot-upgrade
+	// container; AnnotationVersionAltPrefix that of the other container of the
+	// pair.
 	AnnotationVersionPrefix    = "version.sidecarset.kruise.io/"
 	AnnotationVersionAltPrefix = "versionalt.sidecarset.kruise.io/"
-	// AnnotationRevisionChoice remembers which revision chance has chosen for a
-	// Pod: a JSON object of SidecarSets, each with the name of a
-	// ControllerRevision or "Current". It is written where
-	// injectionStrategy.revision has the policy Partial.
+	// AnnotationRevisionChoice records which revision was drawn for a Pod: a JSON
+	// object that maps SidecarSets to the name of a ControllerRevision or to
+	// "Current". It is written if injectionStrategy.revision has the policy
+	// Partial.
 	AnnotationRevisionChoice = "sidecarset.io/revision-choice"
 
 	// EnvInjected is set to "true" on every injected container.
 	EnvInjected = "IS_INJECTED"
-	// EnvVersion and EnvVersionAlt tell both containers of a hot-upgrade pair
-	// their own version and their sibling's.
+	// EnvVersion and EnvVersionAlt give both containers of a hot-upgrade pair their
+	// own version and that of the other one.
 	EnvVersion    = "SIDECARSET_VERSION"
 	EnvVersionAlt = "SIDECARSET_VERSION_ALT"
 )
@@ -92,40 +94,41 @@ const (
 	LabelSidecarSetName = "kruise.io/sidecarset-name"
 )
 
-// Condition types and reasons of SidecarSet.status.conditions. They are an
-// addition to the OpenKruise API; clients that do not know them ignore them.
+// Condition types and reasons of SidecarSet.status.conditions. The OpenKruise
+// API does not have them; clients that do not know them ignore them.
 const (
-	// ConditionAccepted says whether the operator can use the stored object.
-	// It is False for objects that were stored while no webhook checked them
-	// and whose selectors, for example, cannot be compiled.
+	// ConditionAccepted reports whether the operator can use the stored object. It
+	// is False, for example, for an object that was stored while no webhook checked
+	// it and whose selectors do not compile.
 	ConditionAccepted = "Accepted"
 	// ReasonAccepted is the reason of a true Accepted condition.
 	ReasonAccepted = "Compiled"
 	// ReasonInvalid is the reason of a false Accepted condition, and of a false
-	// Ready condition where every selected Pod is refused; the message names the
-	// field and the remedy.
+	// Ready condition if every selected Pod is refused. The message names the field
+	// and the remedy.
 	ReasonInvalid = "InvalidSpec"
 
-	// ConditionReady says whether the next Pod that the SidecarSet selects will
+	// ConditionReady reports whether the next Pod that the SidecarSet selects will
 	// be injected as its spec of observedGeneration says.
 	ConditionReady = "Ready"
 	// ReasonReady is the reason of a true Ready condition.
 	ReasonReady = "InForce"
-	// ReasonCoarseEntry is that of a true Ready condition where there are so
-	// many SidecarSets that API servers send us all Pods, not the selected ones.
+	// ReasonCoarseEntry is the reason of a true Ready condition if there are so
+	// many SidecarSets that API servers call the operator for all Pods, not only
+	// for selected ones.
 	ReasonCoarseEntry = "CoarseEntry"
 	// ReasonPaused says that spec.injectionStrategy.paused keeps new Pods from
 	// being injected.
 	ReasonPaused = "Paused"
-	// ReasonNothingSelected says that the selectors can select no Pod: they
-	// contradict themselves, or name excluded namespaces only.
+	// ReasonNothingSelected says that the selectors cannot select any Pod: they
+	// contradict themselves, or select only excluded namespaces.
 	ReasonNothingSelected = "NothingSelected"
 	// ReasonNoReplica says that no replica of the operator answers webhooks.
 	ReasonNoReplica = "NoReplica"
 	// ReasonEntryMissing says that the webhook entry is not written yet.
 	ReasonEntryMissing = "EntryMissing"
-	// ReasonEntryRefused says that the API server does not take the webhook
-	// entry; the message is its own.
+	// ReasonEntryRefused says that the API server refuses the webhook entry. The
+	// message is the API server's.
 	ReasonEntryRefused = "EntryRefused"
 	// ReasonNotInForce says that an API server does not use the entry yet.
 	ReasonNotInForce = "NotInForce"
@@ -134,8 +137,8 @@ const (
 	ReasonCertificateNotTrusted = "CertificateNotTrusted"
 	// ReasonCertificateExpired says that the operator's certificate has expired.
 	ReasonCertificateExpired = "CertificateExpired"
-	// ReasonProbeFailed says that a Pod which was tried under dry-run did not get
-	// its sidecars.
+	// ReasonProbeFailed says that a Pod which the leader created under dry-run did
+	// not get its sidecars.
 	ReasonProbeFailed = "ProbeFailed"
 	// ReasonAnotherInjector says that another program injects SidecarSets.
 	ReasonAnotherInjector = "AnotherInjector"

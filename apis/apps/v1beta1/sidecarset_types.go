@@ -42,22 +42,23 @@ type SidecarSetList struct {
 	Items           []SidecarSet `json:"items"`
 }
 
-// SidecarSetSpec is what a user asks for.
+// SidecarSetSpec is the desired state.
 type SidecarSetSpec struct {
-	// selector chooses Pods by their labels. Required, and it may not be empty:
-	// a SidecarSet that means every Pod has to say so with an explicit expression.
-	// It decides when a Pod is created; relabelling a running Pod changes the
-	// counters in status, not the Pod.
+	// selector chooses Pods by their labels. It is required, and it may not be
+	// empty: to select every Pod, use an explicit expression. It is evaluated when
+	// a Pod is created. A change of a running Pod's labels changes the counters in
+	// status, not the Pod.
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// namespaceSelector restricts injection to namespaces with these labels.
-	// Absent means every namespace. One namespace is chosen by its name with
-	// matchLabels {kubernetes.io/metadata.name: <name>}.
+	// namespaceSelector restricts injection to namespaces with these labels. Absent
+	// means every namespace. To select one namespace by its name, use matchLabels
+	// {kubernetes.io/metadata.name: <name>}.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
 	// initContainers are injected into the Pod's initContainers, sorted by name
-	// across all SidecarSets. One with restartPolicy Always is a native sidecar:
-	// it starts before the app's containers, and a Job does not wait for it to
-	// end. Native sidecars need updateStrategy.type NotUpdate for now.
+	// across all SidecarSets. An init container with restartPolicy Always is a
+	// native sidecar: it starts before the app's containers, and a Job does not
+	// wait for it to end. Native sidecars need updateStrategy.type NotUpdate for
+	// now.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	InitContainers []SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
@@ -68,7 +69,7 @@ type SidecarSetSpec struct {
 	// +patchStrategy=merge
 	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// volumes that the containers above mount or use as devices. A volume is added
-	// to the Pod only if an injected container does so and the Pod has none of
+	// to the Pod only if an injected container uses it and the Pod has no volume of
 	// that name.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
@@ -77,29 +78,28 @@ type SidecarSetSpec struct {
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
 	// updateStrategy says whether and how the sidecars of running Pods follow a
-	// change of this SidecarSet. For now it is stored and checked, running Pods
-	// stay as they are, and injectionStrategy.revision reads it.
+	// change of this SidecarSet. For now the operator stores and checks it, and
+	// running Pods stay as they are. Only injectionStrategy.revision uses it.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
 	// injectionStrategy says what new Pods receive.
 	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
 
-	// imagePullSecrets are added to the Pod's imagePullSecrets, without
-	// duplicates, if at least one container is injected. The Secrets have to
-	// exist in the Pod's namespace.
+	// imagePullSecrets are added to the Pod's imagePullSecrets, without duplicates,
+	// if at least one container is injected. The Secrets must exist in the Pod's
+	// namespace.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// revisionHistoryLimit is the number of revisions to keep, the current one
-	// included. Default 10, at least 1. Those that matched Pods carry, and the one
-	// that injectionStrategy.revision names, are kept beyond it.
+	// revisionHistoryLimit is the number of revisions to keep, including the
+	// current one. Default 10, at least 1. Revisions that matched Pods carry, and
+	// the revision that injectionStrategy.revision names, are kept beyond it.
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
 
 	// patchPodMetadata sets annotations on new Pods that this SidecarSet selects.
-	// The keys have to be allowed by the cluster's administrator, in the
-	// ConfigMap kruise-configuration in the operator's namespace, or in the one
-	// that its flag --revision-namespace names. An annotation key may stand in one
-	// entry only.
+	// The administrator must allow the keys in the ConfigMap kruise-configuration
+	// in the operator's namespace, or in the namespace of the operator's flag
+	// --revision-namespace. An annotation key may be in one entry only.
 	PatchPodMetadata []SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
 
 	// customVersion names the current revision, so that
@@ -109,8 +109,8 @@ type SidecarSetSpec struct {
 }
 
 // SidecarContainer is a container of a Pod plus the rules of its injection.
-// Every member of a Pod's container but resources.claims may be used, including
-// ones that are newer than the operator: they travel as they were written.
+// Every member of a Pod's container except resources.claims may be used. Members
+// that are newer than the operator are kept as they were written.
 type SidecarContainer struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
@@ -120,27 +120,27 @@ type SidecarContainer struct {
 	// (AfterAppContainer) the Pod's own containers of the same list. Default
 	// BeforeAppContainer for containers, AfterAppContainer for initContainers.
 	PodInjectPolicy PodInjectPolicyType `json:"podInjectPolicy,omitempty"`
-	// upgradeStrategy says how the sidecar is replaced in running Pods, and for
-	// that injects one or two containers. Default ColdUpgrade. It has no effect on
-	// an init container that ends.
+	// upgradeStrategy says how the sidecar is replaced in running Pods; for a hot
+	// upgrade, two containers are injected. Default ColdUpgrade. It has no effect
+	// on an init container that is not a native sidecar.
 	UpgradeStrategy SidecarContainerUpgradeStrategy `json:"upgradeStrategy,omitempty"`
-	// shareVolumePolicy, when its type is enabled, also mounts into the sidecar
-	// every volume that the app's containers mount, at the same paths, and brings
-	// the variables that a subPathExpr names. A path that the sidecar uses itself
-	// is kept, as its mount or its device. Default disabled.
+	// shareVolumePolicy, if its type is enabled, also mounts into the sidecar every
+	// volume that the app's containers mount, at the same paths, and copies the
+	// variables that a subPathExpr refers to. A path that the sidecar itself uses,
+	// as a mount or a device, stays as it is. Default disabled.
 	ShareVolumePolicy ShareVolumePolicy `json:"shareVolumePolicy,omitempty"`
-	// shareVolumeDevicePolicy, when its type is enabled, shares the raw block
-	// devices of the app's containers in the same way, each volume once. Absent
-	// means disabled.
+	// shareVolumeDevicePolicy, if its type is enabled, shares the raw block devices
+	// of the app's containers in the same way, each volume once. Absent means
+	// disabled.
 	ShareVolumeDevicePolicy *ShareVolumePolicy `json:"shareVolumeDevicePolicy,omitempty"`
-	// transferEnv copies environment variables from the app's containers into
-	// the sidecar, with their values or where these come from. A variable that the
-	// sidecar sets itself is kept. Sidecars and init containers are no sources.
+	// transferEnv copies environment variables from the app's containers into the
+	// sidecar, with their value or valueFrom. A variable that the sidecar itself
+	// sets stays as it is. Sidecars and init containers cannot be sources.
 	TransferEnv []TransferEnvVar `json:"transferEnv,omitempty"`
 	// resourcesPolicy computes the sidecar's resources from those of the app's
 	// containers when the Pod is created. It cannot be combined with
-	// resources.limits and resources.requests; among initContainers it is for
-	// native sidecars only.
+	// resources.limits and resources.requests. Among initContainers only native
+	// sidecars may have it.
 	ResourcesPolicy *ResourcesPolicy `json:"resourcesPolicy,omitempty"`
 }
 
@@ -170,9 +170,8 @@ type SidecarContainerUpgradeStrategy struct {
 	// upgradeType is ColdUpgrade (default) or HotUpgrade. It cannot be changed
 	// once set.
 	UpgradeType SidecarContainerUpgradeType `json:"upgradeType,omitempty"`
-	// hotUpgradeEmptyImage is the image that the idle one of the two containers
-	// of a hot upgrade runs. Required with upgradeType HotUpgrade, and used with
-	// it only.
+	// hotUpgradeEmptyImage is the image of the idle container of a hot-upgrade
+	// pair. It is required with upgradeType HotUpgrade, and allowed only with it.
 	HotUpgradeEmptyImage string `json:"hotUpgradeEmptyImage,omitempty"`
 }
 
@@ -197,8 +196,8 @@ type ShareVolumePolicy struct {
 type TransferEnvVar struct {
 	// sourceContainerName is the app container to copy from.
 	SourceContainerName string `json:"sourceContainerName,omitempty"`
-	// sourceContainerNameFrom takes that name from a label or annotation of the
-	// Pod instead; it wins over sourceContainerName.
+	// sourceContainerNameFrom takes that name from a label or annotation of the Pod
+	// instead. It takes precedence over sourceContainerName.
 	SourceContainerNameFrom *SourceContainerNameSource `json:"sourceContainerNameFrom,omitempty"`
 	// envName is a variable to copy.
 	EnvName string `json:"envName,omitempty"`
@@ -206,11 +205,11 @@ type TransferEnvVar struct {
 	EnvNames []string `json:"envNames,omitempty"`
 }
 
-// SourceContainerNameSource says where the name of a source container stands.
+// SourceContainerNameSource says where to read the name of a source container.
 type SourceContainerNameSource struct {
 	// fieldRef names a label, metadata.labels['<key>'], or an annotation,
-	// metadata.annotations['<key>'], of the Pod. Nothing is copied where the Pod
-	// has no such key.
+	// metadata.annotations['<key>'], of the Pod. If the Pod does not have the key,
+	// nothing is copied.
 	FieldRef *corev1.ObjectFieldSelector `json:"fieldRef,omitempty"`
 }
 
@@ -234,17 +233,19 @@ type ResourcesPolicy struct {
 	// injects. Default .*: all of them.
 	// +kubebuilder:default=".*"
 	TargetContainersNameRegex string `json:"targetContainersNameRegex,omitempty"`
-	// resourcesExpr holds the expressions; at least one of limits and requests.
+	// resourcesExpr has the expressions. At least one of limits and requests is
+	// required.
 	ResourcesExpr ResourcesExpr `json:"resourcesExpr"`
 }
 
-// ResourcesExpr holds the expressions for limits and requests.
+// ResourcesExpr has the expressions for limits and requests.
 type ResourcesExpr struct {
-	// limits computes the sidecar's limits. A limit is not set where one of the
-	// target containers has none.
+	// limits computes the sidecar's limits. If a target container has no limit, the
+	// sidecar has none either.
 	Limits *ResourceExprLimits `json:"limits,omitempty"`
-	// requests computes the sidecar's requests; a container without a request
-	// counts as 0. Kubernetes makes a request of a limit where there is none.
+	// requests computes the sidecar's requests. A container without a request
+	// counts as 0. If a container has only a limit, Kubernetes sets the request to
+	// it.
 	Requests *ResourceExprRequests `json:"requests,omitempty"`
 }
 
@@ -266,8 +267,8 @@ type ResourceExprRequests struct {
 
 // SidecarSetInjectionStrategy says what new Pods receive.
 type SidecarSetInjectionStrategy struct {
-	// paused stops injection into new Pods; Pods that carry the sidecars keep
-	// them. Pods created meanwhile do not receive the sidecars later. Default false.
+	// paused stops injection into new Pods. Existing Pods keep their sidecars. Pods
+	// that are created while paused do not get the sidecars later. Default false.
 	Paused bool `json:"paused,omitempty"`
 	// revision injects a recorded revision instead of the current spec. Absent
 	// means the current spec.
@@ -279,31 +280,35 @@ type SidecarSetInjectRevisionPolicy string
 
 // The values of SidecarSetInjectRevisionPolicy.
 const (
-	// AlwaysSidecarSetInjectRevisionPolicy injects the recorded revision always.
+	// AlwaysSidecarSetInjectRevisionPolicy injects the recorded revision into every
+	// new Pod.
 	AlwaysSidecarSetInjectRevisionPolicy SidecarSetInjectRevisionPolicy = "Always"
-	// PartialSidecarSetInjectRevisionPolicy injects it into the new Pods that the
-	// update strategy keeps old, the current one into the rest.
+	// PartialSidecarSetInjectRevisionPolicy injects the recorded revision into the
+	// new Pods that the update strategy keeps on the old revision, and the current
+	// one into the others.
 	PartialSidecarSetInjectRevisionPolicy SidecarSetInjectRevisionPolicy = "Partial"
 )
 
-// SidecarSetInjectRevision names a recorded revision. revisionName wins over
-// customVersion.
+// SidecarSetInjectRevision names a recorded revision. revisionName takes
+// precedence over customVersion.
 type SidecarSetInjectRevision struct {
 	// customVersion is the spec.customVersion that the revision was recorded under.
 	CustomVersion *string `json:"customVersion,omitempty"`
 	// revisionName is the name of the revision's ControllerRevision.
 	RevisionName *string `json:"revisionName,omitempty"`
-	// policy is Always (default): every new Pod receives the recorded revision;
-	// or Partial: those that updateStrategy.selector leaves out, and by chance the
-	// share of the others that updateStrategy.partition, a percentage, keeps on
-	// the old revision; a number of Pods keeps none. While updateStrategy.paused,
-	// every new Pod receives the recorded one.
+	// policy is Always (default) or Partial. Always: every new Pod gets the
+	// recorded revision. Partial: Pods that updateStrategy.selector does not select
+	// get it, and so does a random share of the other Pods, if
+	// updateStrategy.partition is a percentage. A partition that is a number has no
+	// effect here. While updateStrategy.paused is true, every new Pod gets the
+	// recorded revision.
 	// +kubebuilder:validation:Enum=Always;Partial
 	// +kubebuilder:default=Always
 	Policy SidecarSetInjectRevisionPolicy `json:"policy,omitempty"`
 }
 
-// SidecarSetPatchPolicyType says how an annotation meets one that the Pod has.
+// SidecarSetPatchPolicyType says what happens if the Pod already has the
+// annotation.
 type SidecarSetPatchPolicyType string
 
 // The values of SidecarSetPatchPolicyType.
@@ -318,12 +323,12 @@ const (
 
 // SidecarSetPatchPodMetadata sets annotations on Pods.
 type SidecarSetPatchPodMetadata struct {
-	// annotations to set on Pods; at least one. Keys that the operator itself
-	// writes are refused.
+	// annotations to set on Pods; at least one. The operator's own keys are
+	// refused.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// patchPolicy says what happens where the Pod already has the annotation:
-	// Retain (default) keeps its value, Overwrite replaces it, MergePatchJson
-	// merges the two as JSON objects (RFC 7386).
+	// patchPolicy says what happens if the Pod already has the annotation. Retain
+	// (default) keeps the Pod's value, Overwrite replaces it, and MergePatchJson
+	// merges both as JSON objects (RFC 7386).
 	PatchPolicy SidecarSetPatchPolicyType `json:"patchPolicy,omitempty"`
 }
 
@@ -332,19 +337,20 @@ type SidecarSetUpdateStrategyType string
 
 // The values of SidecarSetUpdateStrategyType.
 const (
-	// NotUpdateSidecarSetStrategyType leaves running Pods alone.
+	// NotUpdateSidecarSetStrategyType does not change running Pods.
 	NotUpdateSidecarSetStrategyType SidecarSetUpdateStrategyType = "NotUpdate"
-	// RollingUpdateSidecarSetStrategyType moves running Pods in place, some at a time.
+	// RollingUpdateSidecarSetStrategyType updates running Pods in place, some at a
+	// time.
 	RollingUpdateSidecarSetStrategyType SidecarSetUpdateStrategyType = "RollingUpdate"
 )
 
 // SidecarSetUpdateStrategy says how running Pods follow a change.
 type SidecarSetUpdateStrategy struct {
-	// type is RollingUpdate (default): sidecars of running Pods are updated in
-	// place, if only images changed; or NotUpdate: running Pods keep theirs, and
-	// new Pods get the new ones.
+	// type is RollingUpdate (default) or NotUpdate. RollingUpdate: the sidecars of
+	// running Pods are updated in place, if only images changed. NotUpdate: running
+	// Pods keep their sidecars, and new Pods get the new ones.
 	Type SidecarSetUpdateStrategyType `json:"type,omitempty"`
-	// paused holds a rolling update where it is. Default false.
+	// paused stops a rolling update where it is. Default false.
 	Paused bool `json:"paused,omitempty"`
 	// selector restricts the update to Pods with these labels. It cannot be
 	// combined with partition. Absent means all matched Pods.
@@ -389,22 +395,22 @@ type UpdatePriorityWeightTerm struct {
 type UpdateScatterTerm struct {
 	// key is the label's key.
 	Key string `json:"key"`
-	// value is the label's value; * stands for every value that occurs.
+	// value is the label's value; * means every value that occurs.
 	Value string `json:"value"`
 }
 
-// SidecarSetStatus is what the operator has observed. Counters are right
-// within about a second of the last change to a Pod.
+// SidecarSetStatus is what the operator has observed. Counters are correct about
+// a second after the last change of a Pod.
 type SidecarSetStatus struct {
 	// observedGeneration is the metadata.generation that the rest of this status
-	// is about. While it is lower, the status is out of date.
+	// describes. While it is lower, the status is out of date.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// matchedPods is the number of running Pods that carry this SidecarSet's sidecars.
 	MatchedPods int32 `json:"matchedPods"`
 	// updatedPods is the number of matched Pods that carry the current revision.
 	UpdatedPods int32 `json:"updatedPods"`
-	// readyPods is the number of matched Pods that are ready and whose sidecars
-	// have taken the images that they were given.
+	// readyPods is the number of matched Pods that are ready and whose sidecars run
+	// the images that they were given.
 	ReadyPods int32 `json:"readyPods"`
 	// updatedReadyPods is the number of matched Pods that are both updated and
 	// ready.
@@ -415,12 +421,14 @@ type SidecarSetStatus struct {
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
 
 	// uninjectedPods is the number of running Pods that the selectors match and
-	// that lack at least one of the sidecars: created before the SidecarSet, while
-	// it was paused, or while its webhook could not be reached.
+	// that lack at least one of the sidecars. Such a Pod was created before the
+	// SidecarSet, while it was paused, or while API servers could not call its
+	// webhook.
 	UninjectedPods int32 `json:"uninjectedPods,omitempty"`
-	// conditions describe the state of this SidecarSet for people and for kubectl
-	// wait. Accepted: the operator can use the object. Ready: the next Pod that
-	// it selects gets what the spec of the condition's observedGeneration says.
+	// conditions describe the state of this SidecarSet for users and for kubectl
+	// wait. Accepted: the operator can use the object. Ready: the next Pod that it
+	// selects gets what the spec says in the generation of the condition's
+	// observedGeneration.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
