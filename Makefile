@@ -95,7 +95,7 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 
 # How many processes share the tests of a package that needs a control plane, each
 # with one of its own. These tests wait more than they compute.
-SHARDS ?= 2
+SHARDS ?= 3
 
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager

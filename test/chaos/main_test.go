@@ -25,8 +25,18 @@ var (
 	sets     []dynamic.ResourceInterface // SidecarSets, likewise
 )
 
+// seconds is how long the short forms take.
+var seconds = map[string]int{
+	"TestFaultsOfTheConnectionChangeNoDecision": 85, "TestNoPodBehindALabelIsMissedThatWasAskedAbout": 72, "TestStrangerOnTheNetwork": 65,
+	"TestTwoVersionsSideBySide": 60, "TestAddedLatencyOfACreation": 60, "TestARollingRestartFailsNoPod": 55, "TestForgedReviewsLeaveFewEntries": 54,
+	"TestNoPodIsMissedOnOneAPIServer": 52, "TestNoPodIsMissedOnTwoAPIServers": 51, "TestEtcdMayHang": 45, "TestAnAPIServerMayBeRestarted": 44,
+	"TestWithoutReplicasOnlySelectedPodsAreAffected": 40, "TestARestoredEtcdIsNoticedByEveryProcess": 39, "TestKillingTheLeaderLeavesWebhooksAlone": 35,
+	"TestCertificatesChangeUnderLoad": 34, "TestGoroutinesAndMemoryStayFlat": 26, "TestSpoiledBundleTakesNoReplicaOut": 19,
+	"TestACrashedReplicaRefusesUntilItIsWithdrawn": 14, "TestClockThatDiffersWritesNoCertificate": 12,
+}
+
 func TestMain(m *testing.M) {
-	options := stand.Options{Full: true, Kwok: true, APIServers: 2, Namespace: true}
+	options := stand.Options{Full: true, Kwok: true, APIServers: 2, Namespace: true, Seconds: seconds}
 	os.Exit(stand.Main(m, options, func(c *stand.Cluster) {
 		cluster = c
 		if err := begin(context.Background()); err != nil {

@@ -14,6 +14,10 @@ import (
 // With SHARDS=n in the environment, n processes of the test binary share the
 // tests, each with a cluster of its own, if Options.Seconds says how long tests take.
 //
+// With KUBEBUILDER_ASSETS in the environment, as setup-envtest prints it, the
+// programs in that directory are run and nothing is built. They have no
+// controller-manager: a suite that needs more than an API server says SKIP.
+//
 // With Options.Namespace the test binary first starts itself again inside a
 // network namespace, see InNamespace: what TestMain did before is done twice.
 func Main(m *testing.M, o Options, use func(*Cluster)) int {
@@ -23,6 +27,10 @@ func Main(m *testing.M, o Options, use func(*Cluster)) int {
 	}
 	if testing.Short() {
 		fmt.Println("SKIP: these tests need a control plane, and -short was given")
+		return 0
+	}
+	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" && (o.Full || o.K8sVersion != "") {
+		fmt.Println("SKIP: these tests need a whole control plane, or one of a version of their own; unset KUBEBUILDER_ASSETS to have it built")
 		return 0
 	}
 	switch shared, err := shards(o.Seconds); {

@@ -96,6 +96,10 @@ func (b *buildFlags) register(fs *flag.FlagSet) {
 
 // ensure returns the directory with the programs and the Kubernetes version.
 func (b *buildFlags) ensure(ctx context.Context) (bin, version string, err error) {
+	if assets := os.Getenv(build.AssetsVariable); assets != "" {
+		version, err = build.AssetsVersion(ctx, assets)
+		return assets, version, err
+	}
 	dir := b.module
 	if dir == "" {
 		here, err := os.Getwd()
@@ -190,8 +194,10 @@ func (r *runFlags) parse(ctx context.Context, name string, args []string) error 
 		o.Bin, o.Version = r.bin, r.version
 		return err
 	}
-	o.Bin, o.Version, err = r.ensure(ctx)
-	return err
+	if o.Bin, o.Version, err = r.ensure(ctx); err != nil {
+		return err
+	}
+	return o.NeedPrograms()
 }
 
 func runCommand(ctx context.Context, args []string) error {

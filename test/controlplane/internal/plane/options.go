@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -45,6 +47,23 @@ func (o *Options) Validate() error {
 		program, flag, ok := strings.Cut(arg, "=")
 		if !ok || !strings.HasPrefix(flag, "-") || !slices.Contains(programs, program) {
 			return fmt.Errorf("argument %q is not PROGRAM=--flag with a PROGRAM of %s", arg, strings.Join(programs, ", "))
+		}
+	}
+	return nil
+}
+
+// NeedPrograms reports a program that Bin lacks.
+func (o *Options) NeedPrograms() error {
+	needed := []string{"etcd", "kube-apiserver", "kubectl"}
+	if o.Full {
+		needed = append(needed, "kube-controller-manager", "kube-scheduler")
+	}
+	if o.Kwok || o.Nodes > 0 {
+		needed = append(needed, "kwok")
+	}
+	for _, program := range needed {
+		if _, err := os.Stat(filepath.Join(o.Bin, program)); err != nil {
+			return fmt.Errorf("looking for %s, which this control plane needs: %w", program, err)
 		}
 	}
 	return nil
