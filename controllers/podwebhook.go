@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -224,20 +223,16 @@ type widening struct {
 //
 // Nothing proves that the SidecarSet exists or ever will. So the entry may be a
 // provisional one, and nothing but the path of another one is changed.
-func (w *PodWebhooks) Widen(ctx context.Context, object map[string]any) error {
+func (w *PodWebhooks) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	start := w.options.Clock.Now()
-	err := w.await(ctx, object)
+	err := w.await(ctx, set)
 	w.m.widened(w.options.Clock.Since(start), err)
 	return err
 }
 
-func (w *PodWebhooks) await(ctx context.Context, object map[string]any) error {
+func (w *PodWebhooks) await(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	if other := w.options.Rivals.Injector(); other.ClaimsEntries() {
 		return errors.New(other.Message())
-	}
-	set := &appsv1beta1.SidecarSet{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, set); err != nil {
-		return fmt.Errorf("reading the SidecarSet: %w", err)
 	}
 	entry, err := entries.Of(set)
 	if err != nil {

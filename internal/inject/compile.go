@@ -117,7 +117,8 @@ func defaulted(object map[string]any) (map[string]any, error) {
 	}
 	out, err := cloneObject(object)
 	if err != nil {
-		return nil, &FieldError{SidecarSet: objectName(object), Field: locate(object), Err: err}
+		_, err := typedView(object) // which fails as well, and names the field
+		return nil, err
 	}
 	defaults.Apply(out)
 	return out, nil

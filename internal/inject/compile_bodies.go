@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/hub"
 )
 
 // compileBodies serialises what goes into Pods from the JSON that the user
@@ -84,9 +82,10 @@ func referenced(volumes []part, set *appsv1beta1.SidecarSet) []part {
 // typedView decodes the object. Members that our types do not know are ignored;
 // one whose value has the wrong type is named in the error.
 func typedView(object map[string]any) (*appsv1beta1.SidecarSet, error) {
-	set := &appsv1beta1.SidecarSet{}
-	if err := decode(object, set); err != nil {
-		return nil, &FieldError{SidecarSet: objectName(object), Field: locate(object), Err: err}
+	set, err := hub.Typed(object)
+	var member *hub.MemberError
+	if errors.As(err, &member) {
+		return nil, &FieldError{SidecarSet: objectName(object), Field: member.Path, Err: member.Err}
 	}
 	if set.Name == "" {
 		return nil, &FieldError{Field: "metadata.name", Err: errors.New("is missing")}
@@ -98,41 +97,6 @@ func objectName(object map[string]any) string {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
 	return name
-}
-
-func decode(object any, into *appsv1beta1.SidecarSet) error {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return err
-	}
-	return utiljson.Unmarshal(text, into)
-}
-
-// locate returns the path of the smallest part of an object that makes decoding
-// fail. It decodes part by part, which is for errors only.
-func locate(object map[string]any) string {
-	path := locateIn(object, func(part any) bool { return decode(part, &appsv1beta1.SidecarSet{}) != nil })
-	return strings.TrimPrefix(path, ".")
-}
-
-func locateIn(value any, fails func(any) bool) string {
-	switch value := value.(type) {
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(value)) {
-			alone := func(v any) bool { return fails(map[string]any{key: v}) }
-			if alone(value[key]) {
-				return "." + key + locateIn(value[key], alone)
-			}
-		}
-	case []any:
-		alone := func(v any) bool { return fails([]any{v}) }
-		for i, item := range value {
-			if alone(item) {
-				return index("", i) + locateIn(item, alone)
-			}
-		}
-	}
-	return ""
 }
 
 func index(path string, i int) string { return fmt.Sprint(path, "[", strconv.Itoa(i), "]") }

@@ -142,15 +142,26 @@ func TestThoseWhoAskTheSameShareAReview(t *testing.T) {
 	}
 }
 
+// The answers that were given last are kept.
 func TestAccessRemembersABoundedNumber(t *testing.T) {
 	server := &authorizer{}
 	access := sidecarsets.NewCachedAccess(server, clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)))
-	for i := range 10_000 {
-		if _, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: fmt.Sprint(i)}, createPods); err != nil {
+	ask := func(user int) {
+		t.Helper()
+		if _, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: fmt.Sprint(user)}, createPods); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := access.Remembered(); n > 4096 {
-		t.Errorf("it remembers %d answers, want at most 4096", n)
+	const users = 10_000
+	for user := range users {
+		ask(user)
+	}
+	ask(users - 1)
+	if n := server.count(); n != users {
+		t.Errorf("%d reviews for %d users: the last answer is not remembered", n, users)
+	}
+	ask(users - 4097)
+	if n := server.count(); n != users+1 {
+		t.Errorf("%d reviews for %d users: it remembers more than 4096 answers", n, users)
 	}
 }

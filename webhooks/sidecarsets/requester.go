@@ -10,13 +10,13 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/requester"
 	"github.com/sidecarset/operator/internal/revision"
@@ -90,26 +90,26 @@ func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
 // Check says whether the author of a SidecarSet has the rights that it takes, as
 // warnings or, where they are enforced, as an error of status 403. An update that
 // changes nothing of what is injected or where takes none.
-func (c *RequesterCheck) Check(ctx context.Context, request *admissionv1.AdmissionRequest, hub, old *hubSidecarSet) ([]string, error) {
-	if c == nil || old != nil && !requester.Changed(hub.object, old.object) {
+func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.UserInfo, set, old *hub.SidecarSet) ([]string, error) {
+	if c == nil || old != nil && !requester.Changed(set.Object, old.Object) {
 		return nil, nil
 	}
-	missing, err := c.missing(ctx, request.UserInfo, hub)
-	user := fmt.Sprintf("user %q", request.UserInfo.Username)
+	missing, err := c.missing(ctx, author, set)
+	user := fmt.Sprintf("user %q", author.Username)
 	switch enforced := c.Mode == RequesterEnforce; {
 	case err != nil && enforced:
 		c.total.WithLabelValues("error").Inc()
 		return nil, &lookUpError{"whether " + user + " may inject these sidecars", err}
 	case err != nil:
 		c.total.WithLabelValues("error").Inc()
-		logf.FromContext(ctx).Error(err, "Could not look up the rights of a SidecarSet's author", "SidecarSet", hub.set.Name)
+		logf.FromContext(ctx).Error(err, "Could not look up the rights of a SidecarSet's author", "SidecarSet", set.Set.Name)
 		return []string{fmt.Sprintf("could not look up whether %s may inject these sidecars: %v", user, err)}, nil
 	case len(missing) == 0:
 		c.total.WithLabelValues("allowed").Inc()
 		return nil, nil
 	case enforced:
 		c.total.WithLabelValues("refused").Inc()
-		return nil, apierrors.NewForbidden(appsv1beta1.Resource.GroupResource(), hub.set.Name, errors.New(user+" "+strings.Join(missing, "; and ")))
+		return nil, apierrors.NewForbidden(appsv1beta1.Resource.GroupResource(), set.Set.Name, errors.New(user+" "+strings.Join(missing, "; and ")))
 	}
 	c.total.WithLabelValues("warned").Inc()
 	warnings := make([]string, len(missing))
@@ -120,14 +120,14 @@ func (c *RequesterCheck) Check(ctx context.Context, request *admissionv1.Admissi
 }
 
 // missing asks until it is known which rights the author lacks.
-func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.UserInfo, hub *hubSidecarSet) ([]string, error) {
+func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.UserInfo, set *hub.SidecarSet) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	catalog := c.Catalog()
 	if catalog == nil {
 		return nil, server.Refusal{Code: http.StatusServiceUnavailable, Message: "this replica of the operator has not read all Namespaces yet"}
 	}
-	demand, err := c.demand(ctx, catalog, hub)
+	demand, err := c.demand(ctx, catalog, set)
 	if err != nil {
 		return nil, err
 	}
@@ -144,16 +144,16 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 }
 
 // demand is what rights the SidecarSet takes, with the revision that it injects.
-func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, hub *hubSidecarSet) (requester.Demand, error) {
-	demand := requester.NewDemand(hub.object, hub.set, requester.Cluster{
+func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, set *hub.SidecarSet) (requester.Demand, error) {
+	demand := requester.NewDemand(set.Object, set.Set, requester.Cluster{
 		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },
 		Excluded: c.ExcludedNamespaces,
 	})
-	recorded, err := c.Revisions.named(ctx, hub.set)
+	recorded, err := c.Revisions.named(ctx, set.Set)
 	if err != nil || recorded == nil {
 		return demand, err
 	}
-	restored, err := revision.Restore(hub.object, recorded)
+	restored, err := revision.Restore(set.Object, recorded)
 	if err != nil {
 		return demand, err
 	}

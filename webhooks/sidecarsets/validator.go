@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/validation"
@@ -55,63 +55,39 @@ type ValidatorOptions struct {
 	Requester *RequesterCheck
 }
 
-// NewValidator returns the webhook that says whether a SidecarSet of
-// either version may be stored. A refusal has code 422, reason Invalid and one
-// cause per problem; a look-up that fails is an error, never a verdict.
+// NewValidator returns the webhook that says whether a SidecarSet of either version
+// may be stored. A refusal has code 422, reason Invalid and one cause per problem. A
+// look-up that fails is an error, never a verdict. It never changes the object.
+//
+// It is not the framework's adapter for typed objects: that one would decode v1alpha1
+// into the hub's type without a conversion, and drop members that this build does not
+// know.
 func NewValidator(options ValidatorOptions) *ctrladmission.Webhook {
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
-	return &ctrladmission.Webhook{Handler: &sidecarSetReview{validator: &validator{options}}}
+	return &ctrladmission.Webhook{Handler: &validator{options}}
 }
 
-// sidecarSetReview answers requests of both versions. The framework's own
-// adapter would decode v1alpha1 into the hub's type without converting it, and
-// drop the members that this build does not know.
-type sidecarSetReview struct{ validator *validator }
+// validator looks up what the rules need and asks them.
+type validator struct{ ValidatorOptions }
 
-// Handle answers one request. It never changes the object.
-func (r *sidecarSetReview) Handle(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
-	if !writesSidecarSet(req) {
-		return ctrladmission.Allowed("")
+// Handle reads the SidecarSet, judges it, asks for the rights of its author, and
+// widens the webhook entries.
+func (v *validator) Handle(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
+	w, answer := read(ctx, req)
+	if answer != nil {
+		return *answer
 	}
-	object, err := readSidecarSet(req.Object.Raw)
-	if err != nil {
-		return ctrladmission.Errored(http.StatusBadRequest, err)
-	}
-	if onlyFinalizes(object, req) {
-		return ctrladmission.Allowed("")
-	}
-	hub, err := toHub(object)
-	if err != nil {
-		return ctrladmission.Errored(http.StatusBadRequest, err)
-	}
-	if err := ctx.Err(); err != nil {
-		return goneAway(err)
-	}
-	old := replacedSidecarSet(req)
-	warnings, err := r.validator.validate(ctx, hub, old)
+	old := w.replaced()
+	warnings, err := v.validate(ctx, w.SidecarSet, old)
 	if err == nil {
 		var lacking []string
-		lacking, err = r.validator.Requester.Check(ctx, &req.AdmissionRequest, hub, old)
+		lacking, err = v.Requester.Check(ctx, req.UserInfo, w.SidecarSet, old)
 		warnings = append(warnings, lacking...)
 	}
 	if err == nil {
-		warnings = append(warnings, r.validator.widen(ctx, &req.AdmissionRequest, hub, old)...)
+		warnings = append(warnings, v.widen(ctx, w.request, w.SidecarSet, old)...)
 	}
-	return verdict(append(warnings, warnAboutVersion(object)...), err)
-}
-
-// replacedSidecarSet is the object that an update replaces. One that cannot be
-// read was stored while no webhook checked it; an update that repairs it is
-// held to the rules for new objects, hence nil.
-func replacedSidecarSet(req ctrladmission.Request) *hubSidecarSet {
-	if req.Operation != admissionv1.Update {
-		return nil
-	}
-	object, err := readSidecarSet(req.OldObject.Raw)
-	if err != nil {
-		return nil
-	}
-	return storedSidecarSet(object)
+	return verdict(append(warnings, warnAboutVersion(w.sent.Members)...), err)
 }
 
 // warnAboutVersion says what v1alpha1 can express and its conversion drops.
@@ -138,23 +114,20 @@ func verdict(warnings ctrladmission.Warnings, err error) ctrladmission.Response 
 	return response
 }
 
-// validator gathers what the rules need and asks them.
-type validator struct{ ValidatorOptions }
-
 // validate says whether a SidecarSet may be created or, if old is not nil,
 // replace it.
-func (v *validator) validate(ctx context.Context, hub, old *hubSidecarSet) (ctrladmission.Warnings, error) {
-	env, err := v.gather(ctx, hub.set)
+func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) (ctrladmission.Warnings, error) {
+	env, err := v.gather(ctx, set.Set)
 	if err != nil {
 		return nil, err
 	}
-	env.Object = hub.object
+	env.Object = set.Object
 	if old == nil {
-		return validation.Warnings(hub.set, env), refuse(hub.set, validation.Create(hub.set, env))
+		return validation.Warnings(set.Set, env), refuse(set.Set, validation.Create(set.Set, env))
 	}
-	env.Replaced = old.object
-	env.SameWithoutImages = sameWithoutImages(hub.object, old.object)
-	return validation.Warnings(hub.set, env), refuse(hub.set, validation.Update(hub.set, old.set, env))
+	env.Replaced = old.Object
+	env.SameWithoutImages = sameWithoutImages(set.Object, old.Object)
+	return validation.Warnings(set.Set, env), refuse(set.Set, validation.Update(set.Set, old.Set, env))
 }
 
 // sameWithoutImages reports whether two SidecarSets differ in nothing that the

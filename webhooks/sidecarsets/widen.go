@@ -7,6 +7,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/hub"
 	"github.com/sidecarset/operator/internal/inject"
 )
 
@@ -14,7 +15,7 @@ import (
 type Widener interface {
 	// Widen returns nil once every API server does, for a SidecarSet (v1beta1)
 	// that is about to be stored, and otherwise an error when ctx ends.
-	Widen(ctx context.Context, object map[string]any) error
+	Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error
 }
 
 // widenTimeout is how long the author of a SidecarSet waits for API servers. It
@@ -24,13 +25,13 @@ const widenTimeout = 500 * time.Millisecond
 // widen is the last thing that happens to a SidecarSet before it is stored: a Pod
 // that follows it closely finds the webhook entry in force. It is never a reason
 // to refuse the SidecarSet; the leader goes on where this ends.
-func (v *validator) widen(ctx context.Context, request *admissionv1.AdmissionRequest, hub, old *hubSidecarSet) []string {
-	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && inject.IdentityOf(hub.object) == inject.IdentityOf(old.object) {
+func (v *validator) widen(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
+	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && inject.IdentityOf(set.Object) == inject.IdentityOf(old.Object) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
 	defer cancel()
-	if err := v.Widener.Widen(ctx, hub.object); err != nil {
+	if err := v.Widener.Widen(ctx, set.Set); err != nil {
 		return []string{"not in force yet; before you create Pods, wait for the condition " + appsv1beta1.ConditionReady + ": " + err.Error()}
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
@@ -23,9 +23,8 @@ type widener struct {
 	sets  []string // apiVersion and name
 }
 
-func (w *widener) Widen(ctx context.Context, object map[string]any) error {
-	set := unstructured.Unstructured{Object: object}
-	w.sets = append(w.sets, set.GetAPIVersion()+" "+set.GetName())
+func (w *widener) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
+	w.sets = append(w.sets, set.APIVersion+" "+set.Name)
 	if left, bounded := ctx.Deadline(); !bounded || time.Until(left) > time.Second {
 		return errors.New("the author would wait for long")
 	}

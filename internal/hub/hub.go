@@ -1,0 +1,119 @@
+// Package hub reads SidecarSets of either served version as objects of the hub
+// version, v1beta1. If a value has the wrong type, it finds the member that has it.
+// It fills in no defaults by itself and checks no rule.
+package hub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/conversion"
+	"github.com/sidecarset/operator/internal/defaults"
+)
+
+// Object is a SidecarSet in the version in which it was sent.
+type Object struct {
+	// Members are the JSON of the object, with members that this build does not
+	// know. Hub may share them.
+	Members map[string]any
+	text    []byte // of Members, nil if they have changed since
+}
+
+// SidecarSet is a SidecarSet of the hub version, in two forms that say the same:
+// as JSON, with members that this build does not know, and as our type.
+type SidecarSet struct {
+	Object map[string]any
+	Set    *appsv1beta1.SidecarSet
+}
+
+// Read decodes a SidecarSet of a version that the operator serves. It keeps text,
+// which must not change.
+func Read(text []byte) (*Object, error) {
+	if len(text) == 0 {
+		return nil, errors.New("the request holds no object")
+	}
+	object := &Object{text: text}
+	if err := utiljson.Unmarshal(text, &object.Members); err != nil {
+		return nil, fmt.Errorf("reading the object of the request: %w", err)
+	}
+	if kind := object.Members["kind"]; kind != appsv1beta1.Kind.Kind {
+		return nil, fmt.Errorf("unexpected kind: %v, want SidecarSet", kind)
+	}
+	switch object.Members["apiVersion"] {
+	case appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String():
+		return object, nil
+	}
+	return nil, unsupportedVersion(object.Members["apiVersion"])
+}
+
+func unsupportedVersion(apiVersion any) error {
+	name := fmt.Sprint(apiVersion)
+	if gv, err := schema.ParseGroupVersion(name); err == nil && gv.Group == appsv1beta1.GroupVersion.Group {
+		name = gv.Version
+	}
+	return fmt.Errorf("unsupported version: %s; use v1beta1 or v1alpha1 of %s", name, appsv1beta1.GroupVersion.Group)
+}
+
+// Describe is how messages call the object.
+func (o *Object) Describe() string { return fmt.Sprintf("SidecarSet %q", nameOf(o.Members)) }
+
+func nameOf(object map[string]any) string {
+	metadata, _ := object["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return name
+}
+
+// Default fills in the defaults of a SidecarSet that may have been stored without
+// its webhook.
+func (o *Object) Default() {
+	if len(defaults.Apply(o.Members)) > 0 {
+		o.text = nil
+	}
+}
+
+// Hub returns the object in the hub version. An error names the object, and the
+// member whose value has the wrong type.
+func (o *Object) Hub() (*SidecarSet, error) {
+	hub, err := conversion.ToV1beta1(o.Members)
+	if err != nil {
+		return nil, err // names the object and the member
+	}
+	set := &appsv1beta1.SidecarSet{}
+	if o.text != nil && o.Members["apiVersion"] == hub["apiVersion"] {
+		err = decodeText(o.text, hub, set)
+	} else {
+		set, err = Typed(hub)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Describe(), err)
+	}
+	return &SidecarSet{hub, set}, nil
+}
+
+// Typed decodes an object of the hub version. It ignores members that our types do
+// not know. If a value has the wrong type, the error is a *MemberError.
+func Typed(object map[string]any) (*appsv1beta1.SidecarSet, error) {
+	set := &appsv1beta1.SidecarSet{}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, locate(object, nil, err)
+	}
+	if err := decodeText(text, object, set); err != nil {
+		return nil, err
+	}
+	return set, nil
+}
+
+// decodeText decodes the text of an object.
+func decodeText(text []byte, object map[string]any, into *appsv1beta1.SidecarSet) error {
+	if err := utiljson.Unmarshal(text, into); err != nil {
+		return locate(object, nil, err)
+	}
+	return nil
+}
