@@ -65,7 +65,7 @@ func BenchmarkInjected(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			in.Pod = inject.ViewOf(apply(b, plan, benchPod()))
+			in.Pod = fixtures.View(b, apply(b, plan, benchPod()))
 			b.ReportAllocs()
 			for b.Loop() {
 				plan, err := inject.Compute(in)
@@ -87,7 +87,7 @@ func BenchmarkAdmit(b *testing.B) {
 				programs[i] = fixtures.Program(b, fixtures.SidecarSet(fmt.Sprint("set-", i)).Container("c", "c:1").Select("app", fmt.Sprint("app-", i)).Map())
 			}
 			programs[0] = fixtures.Program(b, typical("set-0"))
-			catalog, view, patch := match.Build(programs, nil), inject.ViewOf(benchPod()), make([]byte, 0, 1<<16)
+			catalog, view, patch := match.Build(programs, nil), fixtures.View(b, benchPod()), make([]byte, 0, 1<<16)
 			b.ReportAllocs()
 			for b.Loop() {
 				selection, err := catalog.Select("default", view.Labels, nil)

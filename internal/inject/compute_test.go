@@ -232,7 +232,9 @@ func TestComputeSkips(t *testing.T) {
 }
 
 func annotation(pod map[string]any, key string) string {
-	return inject.ViewOf(pod).Annotations[key]
+	annotations, _ := pod["metadata"].(map[string]any)["annotations"].(map[string]any)
+	value, _ := annotations[key].(string)
+	return value
 }
 
 func TestComputeConflicts(t *testing.T) {

@@ -252,7 +252,7 @@ func checkConverges(t *testing.T, w world) {
 		return
 	}
 	pod := apply(t, first, w.pod)
-	in := w.input(pod)
+	in := w.input(t, pod)
 	in.Now = in.Now.Add(20 * time.Second)
 	for i := range in.Candidates {
 		in.Candidates[i].Draw = 1 - in.Candidates[i].Draw
@@ -298,7 +298,7 @@ func dropNulls(object map[string]any) {
 // injected, by the records of a real injection and containers that do nothing.
 func checkClaimsChangeNothing(t *testing.T, w world) {
 	first, ok := compute(t, w)
-	if !ok || mergesMetadataOnly(first) || anyInjected(w.pod) {
+	if !ok || mergesMetadataOnly(first) || anyInjected(t, w.pod) {
 		return
 	}
 	honest := apply(t, first, w.pod)
@@ -319,7 +319,7 @@ func checkClaimsChangeNothing(t *testing.T, w world) {
 			}
 		}
 	}
-	got, err := inject.Compute(w.input(forged))
+	got, err := inject.Compute(w.input(t, forged))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func anyEnforced(c *fixtures.Case) bool {
 
 func caseInput(t *testing.T, c *fixtures.Case, pod map[string]any) inject.Input {
 	t.Helper()
-	in := inject.Input{Pod: inject.ViewOf(pod), Now: fixtures.Now}
+	in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now}
 	catalog := c.Catalog(t)
 	selection, err := catalog.Select(c.Namespace, in.Pod.Labels, func(name string) (labels.Set, error) {
 		set, ok := catalog.NamespaceLabels(name)

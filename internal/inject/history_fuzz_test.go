@@ -24,7 +24,7 @@ func FuzzCompileRevision(f *testing.F) {
 		if err != nil {
 			return
 		}
-		in := inject.Input{Pod: inject.ViewOf(pod), Now: fixtures.Now, Candidates: []inject.Candidate{{Current: current, History: history}}}
+		in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now, Candidates: []inject.Candidate{{Current: current, History: history}}}
 		plan, err := inject.Compute(in)
 		if err != nil {
 			return

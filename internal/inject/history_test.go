@@ -179,7 +179,7 @@ func TestComputeKeepsTheChoiceOfARevisionWithoutContainers(t *testing.T) {
 	if got := plan.Annotations[appsv1beta1.AnnotationRevisionChoice]; err != nil || got != `{"log":"log-1"}` {
 		t.Fatalf("choice %s, %v", got, err)
 	}
-	in.Pod = inject.ViewOf(apply(t, plan, pod))
+	in.Pod = fixtures.View(t, apply(t, plan, pod))
 	in.Candidates[0].Draw = 0.9
 	if plan, err = inject.Compute(in); err != nil || !plan.Empty() {
 		t.Errorf("second call: %v, %v", plan, err)

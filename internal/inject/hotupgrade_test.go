@@ -26,9 +26,9 @@ func setImages(pod map[string]any, images map[string]string) {
 	}
 }
 
-func images(pod map[string]any) map[string]string {
+func images(t *testing.T, pod map[string]any) map[string]string {
 	out := map[string]string{}
-	for _, c := range inject.ViewOf(pod).Containers {
+	for _, c := range fixtures.View(t, pod).Containers {
 		out[c.Name] = c.Image
 	}
 	return out
@@ -74,7 +74,7 @@ func TestComputeKnowsAHotUpgradePair(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(tc.want, images(got)); diff != "" {
+			if diff := cmp.Diff(tc.want, images(t, got)); diff != "" {
 				t.Errorf("images (-want +got):\n%s", diff)
 			}
 			if len(plan.Insertions) != 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 )
 
@@ -70,7 +71,11 @@ func FuzzCompileAndCompute(f *testing.F) {
 		if p == nil {
 			return
 		}
-		in := inject.Input{Pod: inject.ViewOf(pod), Candidates: []inject.Candidate{{Current: p}}}
+		view, err := fixtures.ReadPod(pod)
+		if err != nil {
+			return
+		}
+		in := inject.Input{Pod: view, Candidates: []inject.Candidate{{Current: p}}}
 		if plan, err := inject.Compute(in); err == nil {
 			if text := plan.AppendPatch(nil); text != nil && !json.Valid(text) {
 				t.Errorf("patch is no JSON: %s", text)
@@ -82,7 +87,7 @@ func FuzzCompileAndCompute(f *testing.F) {
 // compute returns false where the users' choices conflict.
 func compute(t *testing.T, w world) (inject.Plan, bool) {
 	t.Helper()
-	plan, err := inject.Compute(w.input(w.pod))
+	plan, err := inject.Compute(w.input(t, w.pod))
 	var conflict *inject.ConflictError
 	var metadata *inject.MetadataError
 	var resources *inject.ResourcesError
@@ -97,7 +102,7 @@ func checkIdempotent(t *testing.T, w world) {
 	if !ok || mergesMetadataOnly(first) {
 		return
 	}
-	in := w.input(apply(t, first, w.pod))
+	in := w.input(t, apply(t, first, w.pod))
 	in.Now = in.Now.Add(time.Hour)
 	for i := range in.Candidates { // each call draws anew
 		in.Candidates[i].Draw = 1 - in.Candidates[i].Draw
@@ -170,7 +175,7 @@ func checkUntouched(t *testing.T, w world) {
 func own(t *testing.T, pod map[string]any, list string) []string {
 	var out []string
 	all, _ := pod["spec"].(map[string]any)[list].([]any)
-	view := inject.ViewOf(pod)
+	view := fixtures.View(t, pod)
 	views := view.Containers
 	if list == "initContainers" {
 		views = view.InitContainers
@@ -208,7 +213,7 @@ func checkOneByOne(t *testing.T, w world) {
 	for i := range order {
 		part := w
 		part.sets = order[:i+1]
-		next, err := inject.Compute(part.input(pod))
+		next, err := inject.Compute(part.input(t, pod))
 		if err != nil {
 			t.Fatalf("Compute with %d SidecarSets: %v", i+1, err)
 		}
@@ -218,7 +223,7 @@ func checkOneByOne(t *testing.T, w world) {
 	// only where another one injects.
 	for _, l := range []string{"initContainers", "containers", "volumes"} {
 		want, got := list(together, l), list(pod, l)
-		if l == "volumes" || anyInjected(w.pod) {
+		if l == "volumes" || anyInjected(t, w.pod) {
 			slices.Sort(want)
 			slices.Sort(got)
 		}
@@ -229,8 +234,9 @@ func checkOneByOne(t *testing.T, w world) {
 }
 
 // anyInjected says whether the Pod has containers that were injected before.
-func anyInjected(pod map[string]any) bool {
-	view := inject.ViewOf(pod)
+func anyInjected(t *testing.T, pod map[string]any) bool {
+	t.Helper()
+	view := fixtures.View(t, pod)
 	return slices.ContainsFunc(slices.Concat(view.InitContainers, view.Containers), func(c inject.ContainerView) bool { return c.Injected })
 }
 

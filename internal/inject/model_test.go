@@ -27,7 +27,7 @@ func TestComputeEqualsAModel(t *testing.T) {
 	for seed := range uint64(400) {
 		w := newWorld(t, seed)
 		want, wantErr := newModel(t, w).run()
-		plan, err := inject.Compute(w.input(w.pod))
+		plan, err := inject.Compute(w.input(t, w.pod))
 		if (err != nil) != (wantErr != nil) {
 			t.Fatalf("seed %d: Compute says %v, the model %v", seed, err, wantErr)
 		}

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"strings"
 	"sync"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // Pack replaces the spec of a SidecarSet by its JSON text, in place: a tree of
@@ -42,7 +44,7 @@ func Unpack(object map[string]any) (map[string]any, error) {
 	text, err := inflate(packed)
 	var spec map[string]any
 	if err == nil {
-		err = decodeJSON(text, &spec)
+		err = utiljson.Unmarshal(text, &spec) // keeps integers
 	}
 	if err != nil || spec == nil {
 		return nil, &FieldError{SidecarSet: objectName(object), Field: "spec", Err: errors.New("must be an object")}
@@ -98,4 +100,22 @@ func inflate(packed string) ([]byte, error) {
 		return []byte(packed), nil
 	}
 	return io.ReadAll(flate.NewReader(strings.NewReader(compressed)))
+}
+
+// cloneObject copies JSON values of whatever Go types they have.
+func cloneObject(object map[string]any) (map[string]any, error) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]any
+	if err := utiljson.Unmarshal(data, &out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func text(object map[string]any, name string) string {
+	s, _ := object[name].(string)
+	return s
 }

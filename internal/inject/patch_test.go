@@ -41,6 +41,6 @@ func TestAppendPatchAppends(t *testing.T) {
 		if !found || rest != string(plan.AppendPatch(nil)) || (rest == "") != plan.Empty() {
 			t.Errorf("appended %q; the plan is empty: %v", rest, plan.Empty())
 		}
-		in.Pod = inject.ViewOf(apply(t, plan, pod))
+		in.Pod = fixtures.View(t, apply(t, plan, pod))
 	}
 }

@@ -114,8 +114,8 @@ func compileRecorded(t testing.TB, current *inject.Program, name string, object 
 }
 
 // input makes all SidecarSets candidates for a Pod.
-func (w world) input(pod map[string]any) inject.Input {
-	in := inject.Input{Pod: inject.ViewOf(pod), Now: fixtures.Now}
+func (w world) input(t testing.TB, pod map[string]any) inject.Input {
+	in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now}
 	for _, p := range w.sets {
 		in.Candidates = append(in.Candidates, inject.Candidate{Current: p, History: w.history[p.Name()], Draw: w.draws[p.Name()]})
 	}

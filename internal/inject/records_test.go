@@ -28,7 +28,7 @@ func TestComputeRecordsWhatItInjects(t *testing.T) {
 	want := map[string]string{
 		appsv1beta1.AnnotationHash: entry, appsv1beta1.AnnotationHashWithoutImage: bare, appsv1beta1.AnnotationInjectedList: "hot",
 	}
-	if diff := cmp.Diff(want, inject.ViewOf(got).Annotations); diff != "" {
+	if diff := cmp.Diff(want, fixtures.View(t, got).Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 }
@@ -37,7 +37,7 @@ func TestComputeRecordsOnlyWithAContainer(t *testing.T) {
 	none := fixtures.SidecarSet("none").Spec("containers", []any{}).PullSecret("s").PatchAnnotation("Retain", "seen", "yes")
 	pod := app().Obj()
 	got, _ := injected(t, fixtures.Input(t, pod, none.Map()), pod)
-	if diff := cmp.Diff(map[string]string{"seen": "yes"}, inject.ViewOf(got).Annotations); diff != "" {
+	if diff := cmp.Diff(map[string]string{"seen": "yes"}, fixtures.View(t, got).Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{}, list(got, "imagePullSecrets")); diff != "" {
@@ -179,7 +179,7 @@ func TestComputeIgnoresOwnedAnnotations(t *testing.T) {
 	pod := app().Obj()
 	got, _ := injected(t, fixtures.Input(t, pod, set.Map()), pod)
 	want, _ := injected(t, fixtures.Input(t, pod, plain.Map()), pod)
-	if diff := cmp.Diff(inject.ViewOf(want).Annotations, inject.ViewOf(got).Annotations); diff != "" {
+	if diff := cmp.Diff(fixtures.View(t, want).Annotations, fixtures.View(t, got).Annotations); diff != "" {
 		t.Errorf("annotations (-without +with patchPodMetadata):\n%s", diff)
 	}
 }

@@ -169,29 +169,6 @@ func TestReaderEqualsKubernetesDecoder(t *testing.T) {
 	}
 }
 
-// The webhook sees a Pod as the engine's own ViewOf does.
-func TestReaderEqualsViewOf(t *testing.T) {
-	check := func(t *testing.T, pod map[string]any, body []byte) {
-		t.Helper()
-		_, got, err := read(body, inject.AllParts)
-		if err != nil {
-			t.Fatalf("reading: %v\n%s", err, body)
-		}
-		if diff := cmp.Diff(inject.ViewOf(pod), got, sameJSON); diff != "" {
-			t.Fatalf("view (-want +got):\n%s\n%s", diff, body)
-		}
-	}
-	for _, c := range fixtures.Cases(t) {
-		g := generator{rand.New(rand.NewPCG(1, 2))}
-		check(t, c.Pod, g.write(g.envelope(c.Pod)))
-	}
-	for seed := range uint64(500) {
-		g := generator{rand.New(rand.NewPCG(seed, 3))}
-		pod := g.pod(false)
-		check(t, pod, g.write(g.envelope(pod)))
-	}
-}
-
 // Parts of containers are kept as they stand in the document, the ones that are
 // asked for and no others, whether that is known before the spec or after it.
 func TestReadPodKeepsThePartsThatAreAskedFor(t *testing.T) {

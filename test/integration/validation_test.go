@@ -88,7 +88,7 @@ func createWith(t *testing.T, set object) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := inject.Compute(inject.Input{Pod: inject.ViewOf(app), Candidates: []inject.Candidate{{Current: program}}, Now: fixtures.Now})
+	plan, err := inject.Compute(inject.Input{Pod: fixtures.View(t, app), Candidates: []inject.Candidate{{Current: program}}, Now: fixtures.Now})
 	if err != nil {
 		return fmt.Errorf("computing: %w", err)
 	}
