@@ -381,9 +381,8 @@ func TestComputeOnPodsThatCarryUs(t *testing.T) {
 			if diff := cmp.Diff(tc.verbs, verbs); diff != "" {
 				t.Errorf("operations on spec (-want +got):\n%s", diff)
 			}
-			after, _ := podstate.ParseHashes(annotation(got, appsv1beta1.AnnotationHash)).Entry("log")
-			was, _ := before.Entry("log")
-			if stamped := !after.UpdateTimestamp.Equal(was.UpdateTimestamp); stamped != tc.stamps {
+			after := podstate.ParseHashes(annotation(got, appsv1beta1.AnnotationHash))
+			if stamped := !after.UpdatedAt("log").Equal(before.UpdatedAt("log")); stamped != tc.stamps {
 				t.Errorf("record written anew: %v, want %v", stamped, tc.stamps)
 			}
 			if list := annotation(got, appsv1beta1.AnnotationInjectedList); list != "log" {
@@ -421,8 +420,8 @@ func TestComputeAddsASecondSidecarSetToAnInjectedPod(t *testing.T) {
 	}
 	hashes := podstate.ParseHashes(annotation(got, appsv1beta1.AnnotationHash))
 	for name, want := range map[string]time.Time{"log": fixtures.Now, "mesh": in.Now} {
-		if entry, _ := hashes.Entry(name); !entry.UpdateTimestamp.Equal(want) {
-			t.Errorf("%s was recorded at %v, want %v", name, entry.UpdateTimestamp, want)
+		if at := hashes.UpdatedAt(name); !at.Equal(want) {
+			t.Errorf("%s was recorded at %v, want %v", name, at, want)
 		}
 	}
 	if list := annotation(got, appsv1beta1.AnnotationInjectedList); list != "log,mesh" {

@@ -74,8 +74,7 @@ func (c *computation) enforcer(volume string) *target {
 // the calls that follow change nothing. That is all that is taken over.
 func (c *computation) stamp(t *target) time.Time {
 	if t.enforced {
-		entry, _ := c.hashes.Entry(t.Name())
-		if at := entry.UpdateTimestamp; at.After(c.now.Add(-recent)) && !at.After(c.now) {
+		if at := c.hashes.UpdatedAt(t.Name()); at.After(c.now.Add(-recent)) && !at.After(c.now) {
 			return at
 		}
 	}

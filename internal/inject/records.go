@@ -150,8 +150,7 @@ func (c *computation) keeps(name string) bool {
 	if c.known == nil || c.known(name) {
 		return true
 	}
-	entry, _ := c.hashes.Entry(name)
-	return entry.UpdateTimestamp.After(c.now.Add(-recent))
+	return c.hashes.UpdatedAt(name).After(c.now.Add(-recent))
 }
 
 // annotate plans an annotation of the Pod; one that it has is not planned.

@@ -129,23 +129,18 @@ func (h Hashes) Has(sidecarSet string) bool {
 	return ok
 }
 
-// Entry decodes the entry of a SidecarSet. Members of a type that is not
-// expected are left zero.
-func (h Hashes) Entry(sidecarSet string) (HashEntry, bool) {
+// UpdatedAt returns when a SidecarSet's entry was written; zero if it does not say.
+func (h Hashes) UpdatedAt(sidecarSet string) (at time.Time) {
 	i, ok := h.find(sidecarSet)
 	if !ok {
-		return HashEntry{}, false
+		return at
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(h.entries[i].raw), &members); err != nil {
-		return HashEntry{}, false
+	for member, value := range members(h.entries[i].raw) { // the last of several counts
+		if member == "updateTimestamp" && json.Unmarshal([]byte(value), &at) != nil {
+			at = time.Time{}
+		}
 	}
-	e := HashEntry{SidecarSetName: sidecarSet, Hash: h.entries[i].hash}
-	// Each member is read by itself: one that is odd does not hide the others.
-	_ = json.Unmarshal(members["updateTimestamp"], &e.UpdateTimestamp)
-	_ = json.Unmarshal(members["sidecarList"], &e.SidecarList)
-	_ = json.Unmarshal(members["controllerRevision"], &e.ControllerRevision)
-	return e, true
+	return at
 }
 
 // With returns a copy that has the given entries, each in place of one of the

@@ -59,7 +59,7 @@ type Injector struct {
 	catchUp    func(context.Context) error
 	trusted    func() bool
 	namespaces liveNamespaces
-	excluded   []string
+	excluded   inject.Exclusions
 	clock      clock.PassiveClock
 	draw       func() float64
 	rival      func() *rival.Injector
@@ -142,7 +142,7 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	switch {
 	case err != nil:
 		return verdict{result: resultInvalid, head: head, err: server.Malformed(err)}
-	case !head.CreatesPod() || slices.Contains(i.excluded, head.Namespace):
+	case !head.CreatesPod() || i.excluded.Namespace(head.Namespace):
 		return verdict{result: resultIgnored, head: head}
 	}
 	selected, err := i.gather(ctx, &head, live)
