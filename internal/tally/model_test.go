@@ -169,10 +169,16 @@ func (w *world) expected(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
 		len(set.Spec.Containers)+len(set.Spec.InitContainers) == 0 {
 		return false
 	}
-	for _, other := range w.sets {
-		if other.Annotations[appsv1beta1.AnnotationCanary] == "true" && other.Annotations[appsv1beta1.AnnotationBase] == set.Name &&
-			w.selects(other, pod) && hasInjected(pod, other.Name) {
-			return false
+	// The canaries of the SidecarSet, and theirs in turn.
+	replaced := map[string]bool{set.Name: true}
+	for range w.sets {
+		for _, other := range w.sets {
+			if base := appsv1beta1.BaseOfCanary(other.Annotations); base != "" && replaced[base] && w.selects(other, pod) {
+				if hasInjected(pod, other.Name) {
+					return false
+				}
+				replaced[other.Name] = true
+			}
 		}
 	}
 	return true

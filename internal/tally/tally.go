@@ -403,17 +403,19 @@ func (t *Tally) judge(p *pod) {
 // admission leaves the Pod alone, and not if the Pod carries a canary of the
 // SidecarSet instead.
 func (t *Tally) expected(p *pod, s *sidecarSet) bool {
-	if !t.excluded.Eligible(p.record.Namespace.Value(), p.record.Mirror) {
-		return false
-	}
-	for _, other := range p.shares {
-		if other.set.base == s.name {
-			if _, injected := p.record.Injection(other.set.name); injected {
-				return false
-			}
+	return t.excluded.Eligible(p.record.Namespace.Value(), p.record.Mirror) && !p.replaces(s, len(p.shares))
+}
+
+// replaces reports whether the Pod carries a canary of the SidecarSet, or a canary of
+// that. The depth bounds the search: canaries of each other are no end.
+func (p *pod) replaces(s *sidecarSet, depth int) bool {
+	return depth > 0 && slices.ContainsFunc(p.shares, func(other share) bool {
+		if other.set.base != s.name {
+			return false
 		}
-	}
-	return true
+		_, injected := p.record.Injection(other.set.name)
+		return injected || p.replaces(other.set, depth-1)
+	})
 }
 
 func (t *Tally) move(s *sidecarSet, from, to verdict) {
