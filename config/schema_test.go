@@ -163,7 +163,7 @@ func TestDefinition(t *testing.T) {
 		"conversion": map[string]any{
 			"strategy": "Webhook",
 			"webhook": map[string]any{
-				"conversionReviewVersions": []any{"v1", "v1beta1"},
+				"conversionReviewVersions": []any{"v1"},
 				"clientConfig": map[string]any{"service": map[string]any{
 					"namespace": "sidecarset-system", "name": "sidecarset-conversion", "path": "/convert", "port": float64(443),
 				}},

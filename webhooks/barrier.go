@@ -1,8 +1,8 @@
 package webhooks
 
 import (
+	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,50 +10,29 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// barrierReview is what decides about a barrier probe.
-type barrierReview struct {
-	Request struct {
-		UID       types.UID
-		Operation admissionv1.Operation
-		Resource  metav1.GroupVersionResource
-		DryRun    bool
-		Object    struct {
-			Metadata struct{ Labels, Annotations map[string]string }
-		}
-	}
-}
-
-// answerBarrier tells the creator of a barrier probe by which serial of a
-// configuration the API server called: it is in the path, and goes into an
-// annotation. Anything else is allowed as it is. See package propagation.
-func answerBarrier(w http.ResponseWriter, r *http.Request) {
+// answerBarrier is the server.Handler that tells the creator of a barrier probe by
+// which serial of a configuration the API server called: the serial is in the path,
+// and the answer puts it into an annotation. Other requests are allowed as they are.
+// See package propagation.
+func answerBarrier(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 	// API servers have connections for each path, and this one changes with every
 	// SidecarSet: kept open for their 90 s, they would crowd out those for Pods.
 	w.Header().Set("Connection", "close")
-	configuration, serial, ok := propagation.ParseBarrierPath(r.URL.Path)
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, server.MaxBarrierBytes))
-	if err != nil {
-		server.WriteRefusal(w, server.Refusal{Code: http.StatusBadRequest, Message: "reading the request body: " + err.Error()})
-		return
-	}
-	var review barrierReview
-	if err := json.Unmarshal(body, &review); err != nil || review.Request.UID == "" {
-		server.WriteRefusal(w, server.Refusal{Code: http.StatusBadRequest, Message: "the body is no AdmissionReview with a request"})
-		return
-	}
-	request := &review.Request
-	if !ok || !request.DryRun || request.Operation != admissionv1.Create || request.Resource.Resource != "configmaps" ||
-		request.Object.Metadata.Labels[propagation.LabelBarrier] != configuration {
-		server.WriteAllowed(w, string(request.UID))
-		return
-	}
-	writeReview(w, request.UID, barrierPatch(request.Object.Metadata.Annotations, serial))
+	configuration, serial, ok := propagation.ParseBarrierPath(r.Path)
+	return server.Review(func(_ context.Context, request *admissionv1.AdmissionRequest) (answer server.Answer, err error) {
+		var object metav1.PartialObjectMetadata
+		if !ok || request.DryRun == nil || !*request.DryRun || request.Operation != admissionv1.Create || request.Resource.Resource != "configmaps" ||
+			json.Unmarshal(request.Object.Raw, &object) != nil || object.Labels[propagation.LabelBarrier] != configuration {
+			return answer, nil
+		}
+		answer.Patch, err = server.PatchOf(barrierPatch(object.Annotations, serial))
+		return answer, err
+	})(ctx, w, r)
 }
 
 // barrierPatch adds the annotation to those that there are.
@@ -64,23 +43,4 @@ func barrierPatch(annotations map[string]string, serial int64) []jsonpatch.Opera
 	}
 	key := strings.ReplaceAll(propagation.AnnotationBarrier, "/", "~1")
 	return []jsonpatch.Operation{jsonpatch.NewOperation("add", "/metadata/annotations/"+key, value)}
-}
-
-// writeReview allows with a patch.
-func writeReview(w http.ResponseWriter, uid types.UID, operations []jsonpatch.Operation) {
-	patch, err := json.Marshal(operations)
-	if err != nil {
-		server.WriteRefusal(w, server.Refusal{Code: http.StatusInternalServerError, Message: "encoding the answer: " + err.Error()})
-		return
-	}
-	answer, err := json.Marshal(admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
-		Response: &admissionv1.AdmissionResponse{UID: uid, Allowed: true, Patch: patch, PatchType: new(admissionv1.PatchTypeJSONPatch)},
-	})
-	if err != nil {
-		server.WriteRefusal(w, server.Refusal{Code: http.StatusInternalServerError, Message: "encoding the answer: " + err.Error()})
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer) // the API server is gone if this fails
 }

@@ -3,7 +3,6 @@ package webhooks
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -62,7 +61,6 @@ type Options struct {
 // the manager.
 func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	live := mgr.GetAPIReader()
-	instrumented := server.Instrumented(metrics.Registry)
 
 	s.Instrument(metrics.Registry)
 	fresh := newFreshness(live, o.Catalog, o.Timeline, o.Trust, clock.RealClock{})
@@ -76,16 +74,16 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		Rival:              o.Rival,
 		Registry:           metrics.Registry,
 	})
-	s.RegisterIn(server.GroupPods, PathPods, injector)
-	s.RegisterIn(server.GroupPods, PathPodsFresh, injector.Fresh())
-	s.RegisterIn(server.GroupBarriers, propagation.PathBarrier, http.HandlerFunc(answerBarrier))
+	s.Register(server.GroupPods, PathPods, injector.Settled)
+	s.Register(server.GroupPods, PathPodsFresh, injector.Fresh)
+	s.Register(server.GroupBarriers, propagation.PathBarrier, answerBarrier)
 	minor, err := sidecarsets.ServerMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
 	}
 	bound := sidecarsets.NewValueBound()
-	s.Register(PathDefault, instrumented(PathDefault, bound.Before(sidecarsets.NewDefaulter())))
-	s.Register(PathValidate, instrumented(PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
+	s.Register(server.GroupSidecarSets, PathDefault, bound.Before(sidecarsets.NewDefaulter()))
+	s.Register(server.GroupSidecarSets, PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Snapshot, error) {
 			err := fresh.ensure(ctx)
 			return o.Catalog.Current(), err
@@ -104,9 +102,8 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 			ExcludedNamespaces: o.ExcludedNamespaces,
 			Registry:           metrics.Registry,
 		}),
-	}))))
-	convert := conversion.NewHandler(mgr.GetLogger().WithName("convert"))
-	s.RegisterIn(server.GroupConversions, PathConvert, instrumented(PathConvert, convert))
+	})))
+	s.Register(server.GroupConversions, PathConvert, conversion.Handle)
 
 	if err := mgr.Add(s); err != nil {
 		return fmt.Errorf("adding the webhook server: %w", err)

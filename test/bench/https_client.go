@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/sidecarset/operator/webhooks"
 )
 
 // InFlight is how many requests wait for an answer at any moment.
@@ -91,7 +89,7 @@ func (c *client) sendUntil(ctx context.Context, what load, end time.Time) (reque
 
 // exchange sends one request and copies the body of its answer.
 func (c *client) exchange(ctx context.Context, what load, into io.Writer) (length int64, err error) {
-	url := fmt.Sprintf("https://%s%s?timeout=10s&size=%d", c.address, webhooks.PathPods, what.size)
+	url := fmt.Sprintf("https://%s/%d?timeout=10s", c.address, what.size)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(what.body))
 	if err != nil {
 		return 0, err

@@ -16,11 +16,11 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/sidecarset/operator/webhooks"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -83,9 +83,12 @@ func listen(ctx context.Context, site Site, certificate *tls.Certificate) (net.A
 	case SiteStatic:
 		return listenPlainly(ctx, http.HandlerFunc(answerStatically), certificate)
 	case SiteBounded:
-		return listenBounded(ctx, http.HandlerFunc(answerStatically), certificate)
+		return listenBounded(ctx, func(_ context.Context, w http.ResponseWriter, r server.Request) error {
+			writeStatically(w, r.Path)
+			return nil
+		}, certificate)
 	case SiteOurs:
-		return listenBounded(ctx, NewOurs(SidecarSets(httpsSets), Now), certificate)
+		return listenBounded(ctx, NewOurs(SidecarSets(httpsSets), Now).Settled, certificate)
 	case SiteComparator:
 		return listenPlainly(ctx, NewComparator(SidecarSets(httpsSets), Now), certificate)
 	default:
@@ -112,13 +115,13 @@ func listenPlainly(ctx context.Context, handler http.Handler, certificate *tls.C
 }
 
 // listenBounded serves as the operator does, limits and deadlines included.
-func listenBounded(ctx context.Context, handler http.Handler, certificate *tls.Certificate) (net.Addr, error) {
+func listenBounded(ctx context.Context, handler server.Handler, certificate *tls.Certificate) (net.Addr, error) {
 	bounded := server.New(server.Options{
 		Address:        "127.0.0.1:0",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
 		Grace:          -1,
 	})
-	bounded.RegisterIn(server.GroupPods, webhooks.PathPods, handler)
+	bounded.Register(server.GroupPods, "/{size}", handler)
 	failed := make(chan error, 1)
 	go func() { failed <- bounded.Start(ctx) }()
 	err := wait.PollUntilContextTimeout(ctx, time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
@@ -132,16 +135,20 @@ func listenBounded(ctx context.Context, handler http.Handler, certificate *tls.C
 	return bounded.Addr(), err
 }
 
-// answerStatically reads all of the body, as every webhook has to, and writes as
-// many bytes as the query says.
+// answerStatically reads all of the body, as every webhook has to.
 func answerStatically(w http.ResponseWriter, r *http.Request) {
-	size, err := strconv.Atoi(r.URL.Query().Get("size"))
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return // the client is gone
+	}
+	writeStatically(w, r.URL.Path)
+}
+
+// writeStatically writes as many bytes as the path says.
+func writeStatically(w http.ResponseWriter, path string) {
+	size, err := strconv.Atoi(strings.TrimPrefix(path, "/"))
 	if err != nil || size < 0 || size > len(staticAnswer) {
 		http.Error(w, "which size?", http.StatusBadRequest)
 		return
-	}
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
-		return // the client is gone
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(staticAnswer[:size]) // the client may be gone

@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -11,17 +13,36 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
 )
+
+// Ours is the operator's own handler.
+type Ours struct{ *pods.Injector }
 
 // NewOurs returns the operator's own handler over SidecarSets that have been
 // compiled as its Catalog does.
-func NewOurs(sets []map[string]any, now time.Time) http.Handler {
+func NewOurs(sets []map[string]any, now time.Time) Ours {
 	catalog := BuildCatalog(CompileAll(sets))
-	return pods.NewInjector(pods.Options{
+	return Ours{pods.NewInjector(pods.Options{
 		Snapshot:           func() *match.Snapshot { return catalog },
 		ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
 		Clock:              clocktesting.NewFakePassiveClock(now),
-	})
+	})}
+}
+
+// bodies are reused, as the webhook server's.
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// ServeHTTP reads the body and answers, without the webhook server's limits.
+func (o Ours) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body := bodies.Get().(*bytes.Buffer)
+	defer bodies.Put(body)
+	body.Reset()
+	if _, err := body.ReadFrom(r.Body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	server.Handler(o.Settled).Answer(r.Context(), w, server.Request{Body: body.Bytes()})
 }
 
 // CompileAll compiles SidecarSets.

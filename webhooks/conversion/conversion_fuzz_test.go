@@ -1,7 +1,6 @@
 package conversion
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"testing"
@@ -29,9 +28,9 @@ type conversionAnswer struct {
 // Whatever the bytes: one answer that the API server can use, and where it says
 // that all went well, the objects are those of the review, converted.
 func FuzzConversionHandler(f *testing.F) {
-	f.Add([]byte(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","spec":{"customVersion":"v"}}`)))
+	f.Add([]byte(conversionReviewOf(reviewVersion, conversionAlpha, `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","spec":{"customVersion":"v"}}`)))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		recorder := postConversion(t, bytes.NewReader(body))
+		recorder := postConversion(t, string(body))
 		if recorder.Code >= 400 && recorder.Code < 500 {
 			if recorder.Body.Len() == 0 {
 				t.Error("a refusal that says nothing")
@@ -46,7 +45,7 @@ func FuzzConversionHandler(f *testing.F) {
 			t.Fatalf("the answer is no JSON: %v: %s", err, recorder.Body)
 		}
 		r := answer.Response
-		if answer.Kind != conversionKind || !conversionVersions[answer.APIVersion] || r == nil {
+		if answer.Kind != kind || answer.APIVersion != apiVersion || r == nil {
 			t.Fatalf("the answer is no review: %s", recorder.Body)
 		}
 		switch r.Result.Status {

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -18,6 +16,7 @@ import (
 const (
 	conversionAlpha = "apps.kruise.io/v1alpha1"
 	conversionBeta  = "apps.kruise.io/v1beta1"
+	reviewVersion   = "apiextensions.k8s.io/v1"
 )
 
 // conversionReviewOf is a review as the API server sends it.
@@ -26,66 +25,59 @@ func conversionReviewOf(version, desired string, objects ...string) string {
 		version, desired, strings.Join(objects, ","))
 }
 
-func postConversion(t *testing.T, body io.Reader) *httptest.ResponseRecorder {
+func postConversion(t *testing.T, body string) *httptest.ResponseRecorder {
 	t.Helper()
-	request := httptest.NewRequest(http.MethodPost, "/convert", body)
-	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
-	NewHandler(logr.Discard()).ServeHTTP(recorder, request)
+	server.Handler(Handle).Answer(t.Context(), recorder, server.Request{Path: "/convert", Body: []byte(body)})
 	return recorder
 }
 
 func TestConversionAnswers(t *testing.T) {
-	const v1, v1beta1 = "apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1"
 	older := `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"a","uid":"x"},"spec":{"namespace":"ns1"}}`
 	newer := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"b"},"spec":{"customVersion":"v2"}}`
 	tests := map[string]struct {
 		review, want string // want: the response member
 	}{
 		"several objects come back in their order": {
-			conversionReviewOf(v1, conversionBeta, older, newer),
+			conversionReviewOf(reviewVersion, conversionBeta, older, newer),
 			`{"uid":"u-1","convertedObjects":[
 				{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"a","uid":"x"},"spec":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"ns1"}}}},
 				` + newer + `],"result":{"status":"Success"}}`,
 		},
 		"v1alpha1 is answered too": {
-			conversionReviewOf(v1, conversionAlpha, newer),
+			conversionReviewOf(reviewVersion, conversionAlpha, newer),
 			`{"uid":"u-1","convertedObjects":[
 				{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"b","labels":{"apps.kruise.io/sidecarset-custom-version":"v2"}},"spec":{}}
 				],"result":{"status":"Success"}}`,
 		},
 		"no objects is a success": {
-			conversionReviewOf(v1, conversionBeta),
+			conversionReviewOf(reviewVersion, conversionBeta),
 			`{"uid":"u-1","convertedObjects":[],"result":{"status":"Success"}}`,
 		},
-		"a v1beta1 review is answered in v1beta1": {
-			conversionReviewOf(v1beta1, conversionBeta, newer),
-			`{"uid":"u-1","convertedObjects":[` + newer + `],"result":{"status":"Success"}}`,
-		},
 		"an unknown desired version is a failure": {
-			conversionReviewOf(v1, "apps.kruise.io/v2", newer),
+			conversionReviewOf(reviewVersion, "apps.kruise.io/v2", newer),
 			`{"uid":"u-1","result":{"status":"Failure","message":"unknown desired apiVersion \"apps.kruise.io/v2\", want apps.kruise.io/v1beta1 or apps.kruise.io/v1alpha1"}}`,
 		},
 		"an unknown desired version is a failure without objects as well": {
-			conversionReviewOf(v1, ""),
+			conversionReviewOf(reviewVersion, ""),
 			`{"uid":"u-1","result":{"status":"Failure","message":"unknown desired apiVersion \"\", want apps.kruise.io/v1beta1 or apps.kruise.io/v1alpha1"}}`,
 		},
 		"one bad object fails the review and is named": {
-			conversionReviewOf(v1, conversionBeta, newer, `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"mesh"},"spec":{"namespace":7}}`),
+			conversionReviewOf(reviewVersion, conversionBeta, newer, `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"mesh"},"spec":{"namespace":7}}`),
 			`{"uid":"u-1","result":{"status":"Failure","message":"request.objects[1]: converting SidecarSet mesh to apps.kruise.io/v1beta1: spec.namespace is not a string"}}`,
 		},
 		"another kind fails the review": {
-			conversionReviewOf(v1, conversionBeta, `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"CloneSet","metadata":{"name":"c"}}`),
+			conversionReviewOf(reviewVersion, conversionBeta, `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"CloneSet","metadata":{"name":"c"}}`),
 			`{"uid":"u-1","result":{"status":"Failure","message":"request.objects[0]: converting SidecarSet c: kind is CloneSet, want SidecarSet"}}`,
 		},
 		"an object that is none fails the review": {
-			conversionReviewOf(v1, conversionBeta, `"text"`),
+			conversionReviewOf(reviewVersion, conversionBeta, `"text"`),
 			`{"uid":"u-1","result":{"status":"Failure","message":"decoding request.objects[0]: it is not an object"}}`,
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			recorder := postConversion(t, strings.NewReader(tc.review))
+			recorder := postConversion(t, tc.review)
 			if recorder.Code != http.StatusOK || recorder.Header().Get("Content-Type") != "application/json" {
 				t.Fatalf("status %d, header %v: %s", recorder.Code, recorder.Header(), recorder.Body)
 			}
@@ -107,7 +99,7 @@ func TestConversionAnswers(t *testing.T) {
 func TestConversionPassesBytesThrough(t *testing.T) {
 	containers := `[{"name":"c","args":["a<b&c","\u2028"],"invented":{"big":9223372036854775807,"exact":1.10,"e":1E400,"none":null}}]`
 	object := `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"a","generation":9007199254740993},"spec":{"namespace":"n","containers":` + containers + `}}`
-	recorder := postConversion(t, strings.NewReader(conversionReviewOf("apiextensions.k8s.io/v1", conversionBeta, object)))
+	recorder := postConversion(t, conversionReviewOf(reviewVersion, conversionBeta, object))
 	for _, want := range []string{`"containers":` + containers, `"generation":9007199254740993`} {
 		if !strings.Contains(recorder.Body.String(), want) {
 			t.Errorf("the answer lacks %s:\n%s", want, recorder.Body)
@@ -116,78 +108,27 @@ func TestConversionPassesBytesThrough(t *testing.T) {
 }
 
 func TestConversionRefuses(t *testing.T) {
-	valid := conversionReviewOf("apiextensions.k8s.io/v1", conversionBeta)
-	tests := map[string]struct {
-		method, contentType, body string
-		status                    int
-		want                      string
-	}{
-		"GET":                     {http.MethodGet, "application/json", "", http.StatusMethodNotAllowed, "not GET"},
-		"another content type":    {http.MethodPost, "application/yaml", valid, http.StatusUnsupportedMediaType, `"application/yaml"`},
-		"no content type":         {http.MethodPost, "", valid, http.StatusUnsupportedMediaType, "application/json"},
-		"an empty body":           {http.MethodPost, "application/json", "", http.StatusBadRequest, "not a ConversionReview"},
-		"half a document":         {http.MethodPost, "application/json", valid[:40], http.StatusBadRequest, "not a ConversionReview"},
-		"two documents":           {http.MethodPost, "application/json", valid + valid, http.StatusBadRequest, "not a ConversionReview"},
-		"a list":                  {http.MethodPost, "application/json", "[]", http.StatusBadRequest, "not a ConversionReview"},
-		"null":                    {http.MethodPost, "application/json", "null", http.StatusBadRequest, "expected kind ConversionReview"},
-		"objects of a wrong type": {http.MethodPost, "application/json", strings.Replace(valid, "[]", "{}", 1), http.StatusBadRequest, "/request/objects"},
-		"another kind":            {http.MethodPost, "application/json", `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, http.StatusBadRequest, `"AdmissionReview"`},
-		"an unknown version":      {http.MethodPost, "application/json", strings.Replace(valid, "k8s.io/v1", "k8s.io/v3", 1), http.StatusBadRequest, "k8s.io/v3"},
-		"no request":              {http.MethodPost, "application/json", `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`, http.StatusBadRequest, "request is missing"},
-		"no uid":                  {http.MethodPost, "application/json", strings.Replace(valid, "u-1", "", 1), http.StatusBadRequest, "request.uid is missing"},
-		"nesting without end":     {http.MethodPost, "application/json", strings.Repeat(`{"request":`, 20_000), http.StatusBadRequest, "not a ConversionReview"},
+	valid := conversionReviewOf(reviewVersion, conversionBeta)
+	tests := map[string]struct{ body, want string }{
+		"half a document":         {valid[:40], "unexpected EOF"},
+		"two documents":           {valid + valid, "after top-level value"},
+		"a list":                  {"[]", "array"},
+		"null":                    {"null", "expected kind ConversionReview"},
+		"objects of a wrong type": {strings.Replace(valid, "[]", "{}", 1), "/request/objects"},
+		"another kind":            {`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`, "AdmissionReview"},
+		"an older version":        {strings.Replace(valid, "k8s.io/v1", "k8s.io/v1beta1", 1), "k8s.io/v1beta1"},
+		"no request":              {`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1"}`, "request is missing"},
+		"no uid":                  {strings.Replace(valid, "u-1", "", 1), "request.uid is missing"},
+		"nesting without end":     {strings.Repeat(`{"request":`, 20_000), "depth"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			request := httptest.NewRequest(tc.method, "/convert", strings.NewReader(tc.body))
-			request.Header.Set("Content-Type", tc.contentType)
-			recorder := httptest.NewRecorder()
-			NewHandler(logr.Discard()).ServeHTTP(recorder, request)
-			if recorder.Code != tc.status || !strings.Contains(recorder.Body.String(), tc.want) {
-				t.Errorf("status %d %q, want %d and a text with %q", recorder.Code, recorder.Body, tc.status, tc.want)
+			recorder := postConversion(t, tc.body)
+			if text := recorder.Body.String(); recorder.Code != http.StatusBadRequest || !strings.Contains(text, "malformed ConversionReview") || !strings.Contains(text, tc.want) {
+				t.Errorf("status %d %q, want a text with %q", recorder.Code, text, tc.want)
 			}
 		})
 	}
-}
-
-func TestConversionBoundsTheBody(t *testing.T) {
-	review := conversionReviewOf("apiextensions.k8s.io/v1", conversionBeta)
-	post := func(limit int64, body io.Reader) int {
-		request := httptest.NewRequest(http.MethodPost, "/convert", body)
-		request.Header.Set("Content-Type", "application/json; charset=utf-8")
-		recorder := httptest.NewRecorder()
-		(&handler{log: logr.Discard(), limit: limit}).ServeHTTP(recorder, request)
-		return recorder.Code
-	}
-	size := int64(len(review))
-	unknownLength := func() io.Reader { return io.MultiReader(strings.NewReader(review)) }
-	tests := map[string]struct {
-		limit int64
-		body  io.Reader
-		want  int
-	}{
-		"a body at the limit is read":             {size, unknownLength(), http.StatusOK},
-		"a declared length over the limit":        {size - 1, strings.NewReader(review), http.StatusRequestEntityTooLarge},
-		"an undeclared length over the limit":     {size - 1, unknownLength(), http.StatusRequestEntityTooLarge},
-		"the real limit holds a body without end": {server.MaxConversionBytes, io.MultiReader(strings.NewReader(`{"x":"`), endless{}), http.StatusRequestEntityTooLarge},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := post(tc.limit, tc.body); got != tc.want {
-				t.Errorf("status %d, want %d", got, tc.want)
-			}
-		})
-	}
-}
-
-// endless is a JSON string that nobody closes.
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = 'a'
-	}
-	return len(p), nil
 }
 
 // A LIST of a large cluster is one review.
@@ -198,7 +139,7 @@ func TestConversionOfALargeList(t *testing.T) {
 		objects[i] = fmt.Sprintf(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s-%d"},"spec":{"customVersion":"v%d","containers":[{"name":"c","args":[%q]}]}}`,
 			i, i, strings.Repeat("x", padding))
 	}
-	recorder := postConversion(t, strings.NewReader(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, objects...)))
+	recorder := postConversion(t, conversionReviewOf(reviewVersion, conversionAlpha, objects...))
 	var answer struct {
 		Response struct {
 			ConvertedObjects []struct {
@@ -227,8 +168,8 @@ func TestConversionOfALargeList(t *testing.T) {
 // The members of a review may come in any order.
 func TestConversionTakesMembersInAnyOrder(t *testing.T) {
 	object := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"b"},"spec":{}}`
-	recorder := postConversion(t, strings.NewReader(`{"request":{"objects":[`+object+`],"invented":[{}],"desiredAPIVersion":"`+conversionAlpha+
-		`","uid":"u-1"},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`))
+	recorder := postConversion(t, `{"request":{"objects":[`+object+`],"invented":[{}],"desiredAPIVersion":"`+conversionAlpha+
+		`","uid":"u-1"},"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`)
 	for _, want := range []string{`"uid":"u-1"`, `"apiVersion":"` + conversionAlpha + `"`, `"Success"`} {
 		if !strings.Contains(recorder.Body.String(), want) {
 			t.Errorf("the answer lacks %s: %s", want, recorder.Body)
@@ -245,7 +186,7 @@ func TestConversionBoundsObjects(t *testing.T) {
 		"a large object": {`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","spec":{"x":"` + strings.Repeat("y", 5<<20) + `"}}`, "longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			recorder := postConversion(t, strings.NewReader(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, tc.objects)))
+			recorder := postConversion(t, conversionReviewOf(reviewVersion, conversionAlpha, tc.objects))
 			if body := recorder.Body.String(); !strings.Contains(body, `"Failure"`) || !strings.Contains(body, tc.want) {
 				t.Errorf("%d %.300s", recorder.Code, body)
 			}
@@ -255,17 +196,13 @@ func TestConversionBoundsObjects(t *testing.T) {
 
 func BenchmarkConversionOfALargeList(b *testing.B) {
 	object := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"customVersion":"v","containers":[{"name":"c","args":["` + strings.Repeat("x", 10<<10) + `"]}]}}`
-	body := []byte(conversionReviewOf("apiextensions.k8s.io/v1", conversionAlpha, strings.Repeat(object+",", 1_499)+object))
-	handler := NewHandler(logr.Discard())
+	body := []byte(conversionReviewOf(reviewVersion, conversionAlpha, strings.Repeat(object+",", 1_499)+object))
 	b.ReportAllocs()
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
-		request := httptest.NewRequest(http.MethodPost, "/convert", bytes.NewReader(body))
-		request.Header.Set("Content-Type", "application/json")
 		recorder := httptest.NewRecorder()
-		handler.ServeHTTP(recorder, request)
-		if recorder.Code != http.StatusOK {
-			b.Fatal(recorder.Code)
+		if err := Handle(b.Context(), recorder, server.Request{Body: body}); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 type liveNamespaces struct {
@@ -51,13 +51,13 @@ func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object c
 }
 
 // injector returns a handler that decides by catalog and excludes kube-system.
-func injector(catalog *match.Snapshot, live *liveNamespaces) http.Handler {
+func injector(catalog *match.Snapshot, live *liveNamespaces) server.Handler {
 	return pods.NewInjector(pods.Options{
 		Snapshot:           func() *match.Snapshot { return catalog },
 		Namespaces:         live,
 		ExcludedNamespaces: []string{"kube-system"},
 		Clock:              clocktesting.NewFakePassiveClock(fixtures.Now),
-	})
+	}).Settled
 }
 
 // catalogOf compiles SidecarSets; the namespace default is known.

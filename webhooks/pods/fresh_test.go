@@ -13,6 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // catchingUp is a replica whose snapshot is empty until it is asked to be fresh.
@@ -74,9 +75,9 @@ func TestInjectorCatchesUpWhereItHasTo(t *testing.T) {
 			c := behind(t)
 			c.doubt = tc.doubt
 			injector := c.injector()
-			handler := http.Handler(injector)
+			handler := server.Handler(injector.Settled)
 			if tc.fresh {
-				handler = injector.Fresh()
+				handler = injector.Fresh
 			}
 			if tc.change == nil {
 				tc.change = unchanged
@@ -97,7 +98,7 @@ func TestInjectorReadsNamespacesLiveWhereItCatchesUp(t *testing.T) {
 	catalog := match.Build(catalogOf(t, set).Programs(), map[string]labels.Set{"default": {}})
 	live := &liveNamespaces{labels: map[string]labels.Set{"default": {"env": "prod"}}}
 	injector := pods.NewInjector(pods.Options{Snapshot: func() *match.Snapshot { return catalog }, Namespaces: live})
-	if answer := fixtures.Review(t, injector.Fresh(), webReview(t, unchanged)); !answer.Allowed || len(answer.Patch) == 0 {
+	if answer := fixtures.Review(t, server.Handler(injector.Fresh), webReview(t, unchanged)); !answer.Allowed || len(answer.Patch) == 0 {
 		t.Errorf("on /pods/fresh: allowed %v, patch %s", answer.Allowed, answer.Patch)
 	}
 }
@@ -175,7 +176,7 @@ func TestInjectorRefusesWhatItCannotTell(t *testing.T) {
 	c := behind(t)
 	c.err = errors.New("etcd is away")
 	injector := c.injector()
-	w := fixtures.Send(injector.Fresh(), bytes.NewReader(webReview(t, unchanged)))
+	w := fixtures.Send(server.Handler(injector.Fresh), bytes.NewReader(webReview(t, unchanged)))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 	}
@@ -184,7 +185,7 @@ func TestInjectorRefusesWhatItCannotTell(t *testing.T) {
 		t.Errorf("the message does not name the Pod: %s", body)
 	}
 	// The next request, whose admission may be the same memory, is on /pods.
-	if answer := fixtures.Review(t, injector, webReview(t, unchanged)); !answer.Allowed || c.asked != 1 {
+	if answer := fixtures.Review(t, server.Handler(injector.Settled), webReview(t, unchanged)); !answer.Allowed || c.asked != 1 {
 		t.Errorf("allowed %v, asked %d times", answer.Allowed, c.asked)
 	}
 }
@@ -208,7 +209,7 @@ func TestInjectorLooksBeforeItTakesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &catchingUp{current: old, newest: newest}
-			if answer := fixtures.Review(t, c.injector(), tc.request); !answer.Allowed || (answer.Patch == nil) != tc.empty || c.asked != tc.looks {
+			if answer := fixtures.Review(t, server.Handler(c.injector().Settled), tc.request); !answer.Allowed || (answer.Patch == nil) != tc.empty || c.asked != tc.looks {
 				t.Errorf("allowed %v, looked %d times, patch %s", answer.Allowed, c.asked, answer.Patch)
 			}
 		})

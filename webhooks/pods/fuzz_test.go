@@ -16,6 +16,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // everyFeature is a SidecarSet whose sidecars take from the Pod whatever they
@@ -63,7 +64,7 @@ func FuzzInjectorWithEveryFeature(f *testing.F) {
 		if !json.Valid(pod) {
 			return
 		}
-		handler := pods.NewInjector(pods.Options{
+		handler := server.Handler(pods.NewInjector(pods.Options{
 			Snapshot: func() *match.Snapshot { return catalog }, Namespaces: &liveNamespaces{},
 			Clock: clocktesting.NewFakePassiveClock(fixtures.Now),
 			Draw: func() float64 {
@@ -72,7 +73,7 @@ func FuzzInjectorWithEveryFeature(f *testing.F) {
 				}
 				return 0.9
 			},
-		})
+		}).Settled)
 		envelope := request(nil)
 		envelope["request"].(map[string]any)["object"] = json.RawMessage(pod)
 		w := fixtures.Send(handler, bytes.NewReader(fixtures.Encode(t, envelope)))

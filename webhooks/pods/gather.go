@@ -3,7 +3,6 @@ package pods
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -28,11 +27,11 @@ func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (se
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return selection{}, err
+		return selection{}, cannotTell(head, err)
 	}
 	snapshot := i.snapshot()
 	if snapshot == nil {
-		return selection{}, tryAgain("this replica of the operator has not read all SidecarSets yet; try again in a moment")
+		return selection{}, server.Unavailable("this replica of the operator has not read all SidecarSets yet; try again in a moment")
 	}
 	programs, err := i.programs(ctx, snapshot, head, live)
 	if err != nil {
@@ -60,12 +59,7 @@ func (i *Injector) programs(ctx context.Context, snapshot *match.Snapshot, head 
 }
 
 func cannotTell(head *review.Head, err error) error {
-	return tryAgain(fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", head.PodName(), err))
-}
-
-// tryAgain is for what another replica, or this one a moment later, can answer.
-func tryAgain(message string) server.Refusal {
-	return server.Refusal{Code: http.StatusServiceUnavailable, RetryAfter: 1, Message: message}
+	return server.Unavailable(fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", head.PodName(), err))
 }
 
 // needs names the parts of the Pod's containers that the SidecarSets ask for.

@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -99,62 +98,55 @@ func NewInjector(options Options) *Injector {
 	}
 }
 
-// ServeHTTP answers one AdmissionReview on the settled path.
-func (i *Injector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	i.serve(w, r, !i.trusted())
+// Settled is the server.Handler of the settled path.
+func (i *Injector) Settled(ctx context.Context, w http.ResponseWriter, r server.Request) error {
+	return i.serve(ctx, w, r, !i.trusted())
 }
 
-// Fresh answers as ServeHTTP does, by a snapshot that holds every SidecarSet that
-// was stored when the request came.
-func (i *Injector) Fresh() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { i.serve(w, r, true) })
+// Fresh is the server.Handler of the fresh path: it answers by a snapshot that holds
+// every SidecarSet that was stored when the request came.
+func (i *Injector) Fresh(ctx context.Context, w http.ResponseWriter, r server.Request) error {
+	return i.serve(ctx, w, r, true)
 }
 
-func (i *Injector) serve(w http.ResponseWriter, r *http.Request, live bool) {
+func (i *Injector) serve(ctx context.Context, w http.ResponseWriter, r server.Request, live bool) error {
 	start := i.clock.Now()
-	a := admissions.Get().(*admission)
-	v := i.answer(r.Context(), a, w, r, live)
-	v.write(r.Context(), w)
-	a.release()
+	reader := readers.Get().(*review.Reader)
+	v := i.decide(ctx, reader, r.Body, live)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		v = verdict{result: resultAbandoned, head: v.head, err: errAbandoned}
+	}
+	err := v.write(ctx, w)
+	reader.Release()
+	readers.Put(reader)
 	i.metrics.observe(v.result, i.clock.Since(start))
-}
-
-func (i *Injector) answer(ctx context.Context, a *admission, w http.ResponseWriter, r *http.Request, live bool) verdict {
-	document, err := a.receive(w, r)
-	if err != nil {
-		return verdict{result: resultInvalid, err: err}
-	}
-	var v verdict
-	if ctx.Err() == nil {
-		v = i.decide(ctx, &a.reader, document, live)
-	}
-	if ctx.Err() != nil {
-		return verdict{result: resultAbandoned, head: v.head, err: errAbandoned}
-	}
-	return v
+	return err
 }
 
 // decide says what becomes of a Pod. If live, neither SidecarSets nor labels of
-// the Namespace may be older than the request. If ctx ends, decide ends early, and
-// its verdict means nothing.
+// the Namespace may be older than the request. If ctx ends, decide ends early.
 func (i *Injector) decide(ctx context.Context, reader *review.Reader, document []byte, live bool) verdict {
 	head, err := reader.ReadHead(document)
 	switch {
 	case err != nil:
-		return verdict{result: resultInvalid, head: head, err: server.Malformed(err)}
+		return verdict{result: resultInvalid, head: head, err: server.Malformed("AdmissionReview", head.UID, err)}
 	case !head.CreatesPod() || i.excluded.Namespace(head.Namespace):
 		return verdict{result: resultIgnored, head: head}
+	case ctx.Err() != nil:
+		return verdict{result: resultError, head: head, err: cannotTell(&head, ctx.Err())}
 	}
 	selected, err := i.gather(ctx, &head, live)
 	switch {
 	case err != nil:
 		return verdict{result: resultError, head: head, err: err}
-	case len(selected.programs) == 0 || ctx.Err() != nil:
+	case len(selected.programs) == 0:
 		return verdict{result: resultNotSelected, head: head}
+	case ctx.Err() != nil:
+		return verdict{result: resultError, head: head, err: cannotTell(&head, ctx.Err())}
 	}
 	pod, err := reader.ReadPod(document, head.Labels, selected.needs())
 	if err != nil {
-		return verdict{result: resultInvalid, head: head, err: server.Malformed(err)}
+		return verdict{result: resultInvalid, head: head, err: server.Malformed("AdmissionReview", head.UID, err)}
 	}
 	if other := i.rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
 		return verdict{result: resultOther, head: head}
@@ -177,47 +169,6 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	return verdict{result: resultInjected, head: head, plan: plan}
 }
 
-// admissions are kept for other requests: the reader's state and the body would be
-// most of the garbage of a request.
-var admissions = sync.Pool{New: func() any { return new(admission) }}
-
-// admission is the memory of one request.
-type admission struct {
-	reader review.Reader
-	body   bytes.Buffer
-}
-
-// maxPooledBytes is the longest buffer that is kept for other requests.
-const maxPooledBytes = 256 << 10
-
-// release keeps the memory for another request. Nothing of this one may be in use.
-func (a *admission) release() {
-	if a.body.Cap() > maxPooledBytes {
-		return // a huge body stays with the garbage collector
-	}
-	a.body.Reset()
-	a.reader.Release()
-	admissions.Put(a)
-}
-
-// receive returns the body.
-func (a *admission) receive(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	document, held := server.Held(r)
-	if !held {
-		// The length is the client's word: believe it up to a usual size.
-		a.body.Grow(int(min(max(r.ContentLength, 0), 64<<10)) + bytes.MinRead)
-		_, err := a.body.ReadFrom(http.MaxBytesReader(w, r.Body, server.MaxAdmissionBytes))
-		var tooLong *http.MaxBytesError
-		switch {
-		case errors.As(err, &tooLong):
-			return nil, server.TooLarge(tooLong.Limit)
-		case err != nil:
-			return nil, server.Refusal{Code: http.StatusBadRequest, Message: "reading the request body: " + err.Error()}
-		}
-		document = a.body.Bytes()
-	}
-	if len(document) == 0 {
-		return nil, server.Refusal{Code: http.StatusBadRequest, Message: "the request body is empty"}
-	}
-	return document, nil
-}
+// readers are kept for other requests: their state would be most of the garbage of
+// a request.
+var readers = sync.Pool{New: func() any { return new(review.Reader) }}

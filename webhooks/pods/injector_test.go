@@ -247,7 +247,7 @@ func TestInjectorEndsWhenTheClientHasGone(t *testing.T) {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/pods/fresh", endsWith{bytes.NewReader(body), func() { do(0) }})
 			r.Header.Set("Content-Type", "application/json")
-			injector.Fresh().ServeHTTP(w, r)
+			server.Handler(injector.Fresh).ServeHTTP(w, r)
 			if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "patch") {
 				t.Errorf("code %d, body %s", w.Code, w.Body)
 			}

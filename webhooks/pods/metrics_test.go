@@ -14,6 +14,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // Each admission counts once, under what it came to.
@@ -22,9 +23,9 @@ func TestInjectorCountsResults(t *testing.T) {
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map(),
 		fixtures.SidecarSet("paused").Select("app", "paused").Container("log", "log:v1").Paused().Map())
 	current := catalog
-	handler := pods.NewInjector(pods.Options{
+	handler := server.Handler(pods.NewInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
-	})
+	}).Settled)
 	create := func(app, container string) []byte {
 		return fixtures.Encode(t, request(fixtures.Pod("web").Label("app", app).Container(container, "app:v1").Obj()))
 	}

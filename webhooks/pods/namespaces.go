@@ -16,11 +16,9 @@ import (
 )
 
 const (
-	// namespaceTimeout bounds one live read of a Namespace, and namespaceWait how
-	// long a Pod waits for one that began after the Pod came. Both leave room
-	// within the 5 s that the API server waits for us.
+	// namespaceTimeout bounds one live read of a Namespace, so that another may
+	// succeed in its stead. A Pod waits until its own deadline.
 	namespaceTimeout = 2 * time.Second
-	namespaceWait    = 3 * time.Second
 	// namespaceReads is how many Namespaces are read at the same time. A read takes
 	// 1 to 2 ms, so that more only come together where the API server is slow.
 	namespaceReads = 256
@@ -50,7 +48,5 @@ func newLiveNamespaces(reader client.Reader) liveNamespaces {
 // labels returns labels that the Namespace had after the call, or an error: then
 // it cannot be told what selects its Pods.
 func (l liveNamespaces) labels(ctx context.Context, name string) (labels.Set, error) {
-	ctx, cancel := context.WithTimeout(ctx, namespaceWait)
-	defer cancel()
 	return l.reads.Get(ctx, name)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 func TestInjectorGivesARecordedRevision(t *testing.T) {
@@ -45,12 +46,12 @@ func TestInjectorGivesARecordedRevision(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			handler := pods.NewInjector(pods.Options{
+			handler := server.Handler(pods.NewInjector(pods.Options{
 				Snapshot:   func() *match.Snapshot { return match.Build([]*inject.Program{current}, nil).WithHistory(tc.history) },
 				Namespaces: &liveNamespaces{},
 				Clock:      clocktesting.NewFakePassiveClock(fixtures.Now),
 				Draw:       func() float64 { return tc.draw },
-			})
+			}).Settled)
 			pod := fixtures.Pod("p").Label("app", "a").Container("app", "app:v1").Obj()
 			w := fixtures.Send(handler, strings.NewReader(string(fixtures.Encode(t, request(pod)))))
 			got := patchOf(t, w.Body.Bytes())

@@ -7,6 +7,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // A Pod that another injector has been given is left to it.
@@ -26,10 +27,10 @@ func TestPodsOfAnotherInjectorAreLeftAlone(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			handler := pods.NewInjector(pods.Options{
+			handler := server.Handler(pods.NewInjector(pods.Options{
 				Snapshot: func() *match.Snapshot { return catalog },
 				Rival:    func() *rival.Injector { return tc.rival },
-			})
+			}).Settled)
 			pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1")
 			if tc.recorded {
 				pod = pod.Annotation("kruise.io/sidecarset-hash", `{"log":{"hash":"another","sidecarSetName":"log"}}`)

@@ -2,7 +2,6 @@ package pods
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -23,45 +22,24 @@ type verdict struct {
 }
 
 // errAbandoned is for a client that does not wait for the answer any more.
-var errAbandoned = server.Refusal{Code: http.StatusServiceUnavailable, Message: "the client did not wait for the answer"}
+var errAbandoned = &server.Refusal{Code: http.StatusServiceUnavailable, Message: "the client did not wait for the answer"}
 
-// write answers the request.
-func (v *verdict) write(ctx context.Context, w http.ResponseWriter) {
-	if v.result == resultInvalid {
-		w.Header().Set("Connection", "close") // what comes next will be no better
-	}
+// write answers the request, or returns the refusal.
+func (v *verdict) write(ctx context.Context, w http.ResponseWriter) error {
 	switch {
-	case v.err == nil && v.result == resultInjected:
-		server.WritePatch(w, v.head.UID, v.plan.AppendPatch, auditValue(v.plan.Injected))
-	case v.err == nil:
-		v.logAllowed(ctx)
-		server.WriteAllowed(w, v.head.UID)
 	case v.result == resultDenied:
-		v.deny(ctx, w, http.StatusUnprocessableEntity, fmt.Sprintf("injecting into Pod %s: %v", v.head.PodName(), v.err))
-	case v.result == resultInvalid && v.head.UID != "":
-		v.deny(ctx, w, http.StatusBadRequest, v.err.Error())
-	default:
-		v.refuse(ctx, w)
+		return &server.Refusal{UID: v.head.UID, Code: http.StatusUnprocessableEntity, Message: fmt.Sprintf("injecting into Pod %s: %v", v.head.PodName(), v.err)}
+	case v.err != nil:
+		return v.err
 	}
-}
-
-// refuse answers without a decision. If the cause is this replica, the log tells
-// it; if it is the client, only a verbose log does.
-func (v *verdict) refuse(ctx context.Context, w http.ResponseWriter) {
-	refusal := server.Refusal{Code: http.StatusInternalServerError, Message: v.err.Error()}
-	_ = errors.As(v.err, &refusal) // keeps refusal, unless err is one
-	logger := logf.FromContext(ctx)
-	if v.result != resultError {
-		logger = logger.V(1)
+	answer := server.Answer{UID: v.head.UID}
+	if v.result == resultInjected {
+		answer.Patch, answer.AuditKey, answer.AuditValue = v.plan.AppendPatch, "injected", auditValue(v.plan.Injected)
+	} else {
+		v.logAllowed(ctx)
 	}
-	logger.Info("Could not answer an AdmissionReview", "code", refusal.Code, "reason", refusal.Message)
-	server.WriteRefusal(w, refusal)
-}
-
-// deny refuses the Pod and tells its creator why.
-func (v *verdict) deny(ctx context.Context, w http.ResponseWriter, code int, message string) {
-	logf.FromContext(ctx).V(1).Info("Denied a Pod", "Pod", v.head.PodName(), "code", code, "reason", message)
-	server.WriteDenied(w, v.head.UID, code, message)
+	answer.Write(w)
+	return nil
 }
 
 // logAllowed says why a Pod stays as it is.

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -15,73 +14,63 @@ var (
 	errHeldTooMuch = errors.New("too many bytes are held")
 )
 
-// heldBody is the body of a request, in memory.
-type heldBody struct {
-	gate   *gate
+// bufferedBody is the body of one request, in memory.
+type bufferedBody struct {
 	client netip.Addr
 	w      http.ResponseWriter
-	data   []byte // once fill has returned
-	at     int    // how much of data has been read
-
-	size     int64     // bytes that have been read
-	small    []byte    // where a body begins, reused
-	segments []*[]byte // where a long one goes on
+	data   []byte
 
 	// Guarded by the ledger.
-	held     int64 // bytes that count as held
+	held     int64 // bytes that count: the room that data takes
 	progress time.Time
-	cut      bool
+	cut      bool // another body has taken the bytes of this one
 }
 
-// heldBodies are reused with buffers in which most Pods fit.
-var heldBodies = sync.Pool{New: func() any { return &heldBody{small: make([]byte, 0, smallBody)} }}
-
-// segments are where long bodies are gathered: a buffer that doubled would leave
-// its own length of garbage, and a client that sends half a body much of that.
-var segments = sync.Pool{New: func() any { return new(make([]byte, 0, segmentSize)) }}
+// bodies are reused with buffers in which most Pods fit.
+var bodies = sync.Pool{New: func() any { return &bufferedBody{data: make([]byte, 0, smallBody)} }}
 
 const (
-	smallBody   = 16 << 10
-	segmentSize = 64 << 10
+	// smallBody is how much room a body has from its beginning.
+	smallBody = 16 << 10
 	// stalledAfter is how long a body may bring nothing before another one of the
 	// same client may take its bytes.
 	stalledAfter = 250 * time.Millisecond
 )
 
 // ledger bounds the bytes of all bodies of a group that have been read or are
-// being read and are not answered yet. A body that is one too many takes the
-// bytes of one that has not arrived as a whole: of the client address that holds
-// the most in such bodies, the one that has brought nothing for the longest time.
-// So clients that send slowly keep out nobody but themselves.
+// being read and are not answered yet. If a body does not fit, another one that
+// has not arrived as a whole is cut: of the client address that holds the most in
+// such bodies, the one that has brought nothing for the longest time. So clients
+// that send slowly keep out only themselves.
 type ledger struct {
 	most int64
 
 	mu       sync.Mutex
 	held     int64
-	arriving map[*heldBody]struct{}
+	arriving map[*bufferedBody]struct{}
 }
 
 // reserved is what long bodies leave to short ones.
 func (l *ledger) reserved() int64 { return l.most / 16 }
 
 // begin counts a body that is about to arrive, and reports whether it fits.
-func (l *ledger) begin(b *heldBody) bool {
+func (l *ledger) begin(b *bufferedBody) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.arriving[b] = struct{}{}
-	return l.add(b, smallBody, l.most)
+	return l.add(b, int64(cap(b.data)), l.most)
 }
 
-// more counts another segment of a body.
-func (l *ledger) more(b *heldBody) bool {
+// more counts n more bytes of a body.
+func (l *ledger) more(b *bufferedBody, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !b.cut && l.add(b, segmentSize, l.most-l.reserved())
+	return !b.cut && l.add(b, int64(n), l.most-l.reserved())
 }
 
-// arrived says that no other body may take the bytes of this one any more, and
+// arrived says that other bodies may not take the bytes of this one any more, and
 // reports whether none has.
-func (l *ledger) arrived(b *heldBody) bool {
+func (l *ledger) arrived(b *bufferedBody) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.arriving, b)
@@ -89,7 +78,7 @@ func (l *ledger) arrived(b *heldBody) bool {
 }
 
 // end gives all bytes of a body back.
-func (l *ledger) end(b *heldBody) {
+func (l *ledger) end(b *bufferedBody) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.arriving, b)
@@ -97,7 +86,7 @@ func (l *ledger) end(b *heldBody) {
 	b.held = 0
 }
 
-func (l *ledger) add(b *heldBody, n, most int64) bool {
+func (l *ledger) add(b *bufferedBody, n, most int64) bool {
 	b.progress = time.Now()
 	b.held += n
 	l.held += n
@@ -116,7 +105,7 @@ func (l *ledger) add(b *heldBody, n, most int64) bool {
 }
 
 // victim is the body that has to give way to another one; nil if none has.
-func (l *ledger) victim(newest *heldBody) *heldBody {
+func (l *ledger) victim(newest *bufferedBody) *bufferedBody {
 	sums := map[netip.Addr]int64{}
 	greediest := newest.client
 	for b := range l.arriving {
@@ -124,7 +113,7 @@ func (l *ledger) victim(newest *heldBody) *heldBody {
 			greediest = b.client
 		}
 	}
-	var victim *heldBody
+	var victim *bufferedBody
 	for b := range l.arriving {
 		if b != newest && b.client == greediest && (victim == nil || b.progress.Before(victim.progress)) {
 			victim = b
@@ -136,124 +125,47 @@ func (l *ledger) victim(newest *heldBody) *heldBody {
 	return victim
 }
 
-// release ends the use of the body and of its bytes.
-func (b *heldBody) release() {
-	b.releaseSegments()
-	b.gate.ledger.end(b)
-	*b = heldBody{small: b.small[:0]}
-	heldBodies.Put(b)
-}
-
-func (b *heldBody) releaseSegments() {
-	for _, s := range b.segments {
-		*s = (*s)[:0]
-		segments.Put(s)
-	}
-	b.segments = nil
-}
-
-// fill reads the whole body.
-func (b *heldBody) fill(from io.Reader) error {
-	ledger := &b.gate.ledger
-	if !ledger.begin(b) {
-		return errHeldTooMuch
-	}
-	buffer := &b.small
-	for {
-		for len(*buffer) < cap(*buffer) {
-			n, err := from.Read((*buffer)[len(*buffer):cap(*buffer)])
-			*buffer = (*buffer)[:len(*buffer)+n]
-			b.size += int64(n)
-			switch {
-			case b.size > b.gate.limits.Body:
-				return errBodyTooLong
-			case errors.Is(err, io.EOF):
-				if !ledger.arrived(b) {
-					return errHeldTooMuch
-				}
-				b.join()
-				return nil
-			case err != nil:
-				if !ledger.arrived(b) {
-					return errHeldTooMuch // which is why reading failed
-				}
-				return err
-			}
-		}
-		if !ledger.more(b) {
-			return errHeldTooMuch
-		}
-		buffer = b.another()
-	}
-}
-
-// another is the next segment.
-func (b *heldBody) another() *[]byte {
-	segment := segments.Get().(*[]byte)
-	b.segments = append(b.segments, segment)
-	return segment
-}
-
-// join makes data of what has been read.
-func (b *heldBody) join() {
-	if len(b.segments) == 0 {
-		b.data = b.small
+// release ends the use of the body and of its bytes. A buffer that a long body
+// has grown is left to the garbage collector.
+func (b *bufferedBody) release(l *ledger) {
+	l.end(b)
+	if cap(b.data) > smallBody {
 		return
 	}
-	b.data = append(make([]byte, 0, b.size), b.small...)
-	for _, s := range b.segments {
-		b.data = append(b.data, *s...)
-	}
-	b.releaseSegments()
+	*b = bufferedBody{data: b.data[:0]}
+	bodies.Put(b)
 }
 
-// Read implements io.Reader.
-func (b *heldBody) Read(p []byte) (int, error) {
-	if b.at >= len(b.data) {
-		return 0, io.EOF
+// fill reads the whole body of r. The buffer grows as bytes arrive, and is never
+// more than twice as long as what has arrived: the length that the client says
+// only keeps it from growing beyond that.
+func (b *bufferedBody) fill(r *http.Request, limits Limits, l *ledger) error {
+	if !l.begin(b) {
+		return errHeldTooMuch
 	}
-	n := copy(p, b.data[b.at:])
-	b.at += n
-	return n, nil
-}
-
-// Close implements io.Closer; the server closes what is left.
-func (*heldBody) Close() error { return nil }
-
-// Held is the body of a request, if a gate has read it.
-func Held(r *http.Request) ([]byte, bool) {
-	body, ok := r.Body.(*heldBody)
-	if !ok {
-		return nil, false
+	for {
+		if room := cap(b.data); len(b.data) == room {
+			more := min(room, int(limits.Body)+1-room)
+			if left := int(r.ContentLength) + 1 - room; left > 0 {
+				more = min(more, left)
+			}
+			if !l.more(b, more) {
+				return errHeldTooMuch
+			}
+			b.data = append(make([]byte, 0, room+more), b.data...)
+		}
+		n, err := r.Body.Read(b.data[len(b.data):cap(b.data)])
+		b.data = b.data[:len(b.data)+n]
+		switch {
+		case int64(len(b.data)) > limits.Body:
+			return errBodyTooLong
+		case err == nil:
+		case !l.arrived(b):
+			return errHeldTooMuch // which is why reading failed
+		case errors.Is(err, io.EOF):
+			return nil
+		default:
+			return err
+		}
 	}
-	return body.data, true
-}
-
-// WholeBody is the body of a request, which a gate has read already, or has not.
-func WholeBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	if held, ok := r.Body.(*heldBody); ok {
-		return held.data, nil
-	}
-	if r.ContentLength > limit {
-		return nil, TooLarge(limit)
-	}
-	document, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLong *http.MaxBytesError
-	if errors.As(err, &tooLong) {
-		return nil, TooLarge(tooLong.Limit)
-	}
-	if err != nil {
-		return nil, Refusal{Code: http.StatusBadRequest, Message: "reading the request body: " + err.Error()}
-	}
-	return document, nil
-}
-
-// IsJSON reports whether a Content-Type is that of JSON.
-func IsJSON(contentType string) bool {
-	const want = "application/json"
-	if contentType == want {
-		return true
-	}
-	mediaType, _, err := mime.ParseMediaType(contentType)
-	return err == nil && mediaType == want
 }

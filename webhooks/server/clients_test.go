@@ -68,8 +68,8 @@ func TestOnlyKnownClientsAreAnswered(t *testing.T) {
 	ours, others := newClientCA(t), newClientCA(t)
 	var pool atomic.Pointer[x509.CertPool]
 	pool.Store(ours.pool())
-	s := start(t, server.Options{ClientCAs: pool.Load}, map[string]http.HandlerFunc{"/x": answerOK})
-	s.RegisterIn(server.GroupConversions, "/convert", http.HandlerFunc(answerOK))
+	s := start(t, server.Options{ClientCAs: pool.Load}, map[string]server.Handler{"/x": answerOK})
+	s.Register(server.GroupConversions, "/convert", answerOK)
 	ask := func(path string, certificates ...tls.Certificate) int {
 		client := s.client(t, func(transport *http.Transport) { transport.TLSClientConfig.Certificates = certificates })
 		response, err := client.Post(s.url(path), "application/json", strings.NewReader("{}"))

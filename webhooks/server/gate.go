@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"os"
 	"runtime"
@@ -16,17 +18,17 @@ import (
 // Limits bound what the requests of a group of paths take at the same time.
 // Groups share nothing, so that one under attack does not starve another.
 //
-// A body is read before the request takes one of the places, hence a client that
-// sends slowly keeps nobody waiting. Places and bytes are shared fairly by client
-// address. What does not fit is answered 429 at once, with Retry-After; the API
+// A body is read before the request takes one of the seats, so a client that
+// sends slowly occupies none. Seats and bytes are shared fairly by client address.
+// A request that does not fit is answered 429 at once, with Retry-After; the API
 // server tries again within its own time limit.
 type Limits struct {
 	// Body is the longest body, in bytes.
 	Body int64
 	// Held bounds the memory, in bytes, of all bodies that have been read or are
-	// being read and are not answered yet. The first 16 KiB of a body count from
-	// its beginning, all that follows by the 64 KiB. A sixteenth is for bodies of
-	// no more than 16 KiB.
+	// being read and are not answered yet. A body counts 16 KiB from its beginning,
+	// and at most twice what has arrived of it. A sixteenth is for bodies of no more
+	// than 16 KiB.
 	Held int64
 	// Active is how many requests are answered at a time; Waiting is how many
 	// more wait for that, and Patience for how long.
@@ -34,20 +36,19 @@ type Limits struct {
 	Patience        time.Duration
 }
 
-// The defaults. Pods are the cheapest to answer, but a new Namespace has to be
-// read from the API server while a Pod waits, so there are more places than
-// cores could fill. So do SidecarSets: they wait for API servers to use a webhook
-// entry. 8 MiB hold one of the longest bodies, or 300 Pods of 10 KB, and 20 MiB one
-// of the longest conversions. What bodies become is bounded besides (values.go);
-// the sum of all is chosen so that the process stays below half of its container's
-// limit (TestHostileBodies).
+// The defaults. A Pod is cheap to answer, but may wait while its Namespace is read
+// from the API server. A SidecarSet waits for API servers to use a webhook entry. So
+// there are more seats than cores could fill. 8 MiB hold one of the longest bodies,
+// or 500 Pods of 10 KB; 20 MiB hold one of the longest conversions. The values that
+// bodies become have a bound of their own, in the handler. The sum of all keeps the
+// process below half of its container's limit (TestHostileBodies).
 func defaultLimits() (pods, sidecarSets, conversions, barriers Limits) {
 	cores := runtime.GOMAXPROCS(0)
-	places := func(perCore, least int) int { return max(perCore*cores, least) }
-	pods = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(16, 32), Patience: time.Second}
-	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: places(8, 16), Patience: 2 * time.Second}
-	conversions = Limits{Body: MaxConversionBytes, Held: 20 << 20, Active: places(1, 2), Patience: 5 * time.Second}
-	barriers = Limits{Body: MaxBarrierBytes, Held: 1 << 20, Active: places(2, 4), Patience: time.Second}
+	seats := func(perCore, least int) int { return max(perCore*cores, least) }
+	pods = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: seats(16, 32), Patience: time.Second}
+	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: seats(8, 16), Patience: 2 * time.Second}
+	conversions = Limits{Body: MaxConversionBytes, Held: 20 << 20, Active: seats(1, 2), Patience: 5 * time.Second}
+	barriers = Limits{Body: MaxBarrierBytes, Held: 1 << 20, Active: seats(2, 4), Patience: time.Second}
 	for _, l := range []*Limits{&pods, &sidecarSets, &conversions, &barriers} {
 		l.Waiting = 128
 	}
@@ -62,127 +63,112 @@ const (
 	GroupPods        Group = "pods"
 	GroupSidecarSets Group = "sidecarsets"
 	GroupConversions Group = "conversions"
-	// GroupBarriers has no path in common with GroupSidecarSets: requests there
-	// wait for answers here.
+	// GroupBarriers is apart from GroupSidecarSets, whose requests wait for answers
+	// to requests of this group.
 	GroupBarriers Group = "barriers"
 )
-
-// refusalReason is why a request was refused; the values of a label.
-type refusalReason string
-
-const (
-	refusedBusy     refusalReason = "busy"      // all places are taken
-	refusedMemory   refusalReason = "memory"    // too many bytes of bodies are held
-	refusedTooLarge refusalReason = "too_large" // longer than any request may be
-	refusedSlow     refusalReason = "slow"      // the body did not arrive in time
-	refusedInvalid  refusalReason = "invalid"   // method, content type or an unreadable body
-)
-
-var refusalReasons = []refusalReason{refusedBusy, refusedMemory, refusedTooLarge, refusedSlow, refusedInvalid}
 
 // gate admits the requests of one group within its Limits.
 type gate struct {
 	limits  Limits
+	longest time.Duration // that an answer may take
 	ledger  ledger
-	places  *places
-	refused map[refusalReason]prometheus.Counter
+	seats   *seats
+	refused map[Reason]prometheus.Counter // the Server's metrics fill it
 }
 
-func newGate(limits Limits) *gate {
+func newGate(limits Limits, longest time.Duration) *gate {
 	return &gate{
 		limits:  limits,
-		ledger:  ledger{most: limits.Held, arriving: map[*heldBody]struct{}{}},
-		places:  newPlaces(limits.Active, limits.Waiting, limits.Patience),
-		refused: map[refusalReason]prometheus.Counter{}, // the Server's metrics fill it
+		longest: longest,
+		ledger:  ledger{most: limits.Held, arriving: map[*bufferedBody]struct{}{}},
+		seats:   newSeats(limits.Active, limits.Waiting, limits.Patience),
+		refused: map[Reason]prometheus.Counter{},
 	}
 }
 
 // admit serves next with requests whose bodies have been read, at most so many
 // at a time.
-func (g *gate) admit(next http.Handler) http.Handler {
+func (g *gate) admit(next Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connection := ports.ConnectionOf(r.Context())
-		body := heldBodies.Get().(*heldBody)
-		body.gate, body.client, body.w = g, connection.Client(), w
-		defer body.release()
-		if refusal := g.receive(r, body); refusal != nil {
-			g.refuse(w, refusal)
-			if r.ProtoMajor > 1 && refusal.reason == refusedSlow {
-				connection.Close() // a refused stream would leave it open
-			}
+		ctx, cancel := context.WithTimeout(r.Context(), timeToAnswer(r.URL, g.longest))
+		defer cancel()
+		connection := ports.ConnectionOf(ctx)
+		body := bodies.Get().(*bufferedBody)
+		body.client, body.w = connection.Client(), w
+		defer body.release(&g.ledger)
+		refusal := g.receive(r, body)
+		if refusal == nil && !g.seats.take(ctx, body.client) {
+			refusal = Busy(ReasonBusy, "it is busy")
+		}
+		if refusal != nil {
+			refusal.answer(ctx, w, r.URL.Path)
+		} else {
+			refusal = g.serve(ctx, w, Request{r.URL.Path, body.data}, connection, next)
+		}
+		if refusal == nil {
 			return
 		}
-		if !g.places.take(r.Context(), body.client) {
-			g.refuse(w, &gateRefusal{Refusal: TooMany("it is busy"), reason: refusedBusy, keep: true})
-			return
+		if counter, ok := g.refused[refusal.Reason]; ok {
+			counter.Inc()
 		}
-		defer g.places.leave(body.client)
-		connection.Enter()
-		defer connection.Leave()
-		r.Body = body
-		next.ServeHTTP(w, r)
+		if r.ProtoMajor > 1 && refusal.Reason == ReasonSlow {
+			connection.Close() // a refused stream would leave it open
+		}
 	})
 }
 
-// gateRefusal is the answer to a request that goes no further. The connection is
-// closed unless it is to be kept: what was sent need not be read then.
-type gateRefusal struct {
-	Refusal
-	reason refusalReason
-	keep   bool
-}
-
-func (g *gate) refuse(w http.ResponseWriter, refusal *gateRefusal) {
-	g.refused[refusal.reason].Inc()
-	if !refusal.keep {
-		w.Header().Set("Connection", "close")
-	}
-	if refusal.Code == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", http.MethodPost)
-	}
-	WriteRefusal(w, refusal.Refusal)
-}
-
-// TooMany asks for another attempt, which may reach another replica.
-func TooMany(why string) Refusal {
-	return Refusal{Code: http.StatusTooManyRequests, RetryAfter: 1, Message: "this replica of the operator cannot take the request, " + why + "; try again in a moment"}
+// serve answers a request that has a seat.
+func (g *gate) serve(ctx context.Context, w http.ResponseWriter, r Request, connection *ports.Connection, next Handler) *Refusal {
+	defer g.seats.leave(connection.Client())
+	connection.Enter()
+	defer connection.Leave()
+	return next.Answer(ctx, w, r)
 }
 
 // receive reads the body.
-func (g *gate) receive(r *http.Request, body *heldBody) *gateRefusal {
-	invalid := func(code int, message string) *gateRefusal {
-		return &gateRefusal{Refusal: Refusal{Code: code, Message: message}, reason: refusedInvalid}
-	}
+func (g *gate) receive(r *http.Request, body *bufferedBody) *Refusal {
 	if r.Method != http.MethodPost {
 		return invalid(http.StatusMethodNotAllowed, "a review has to be sent by POST, not "+r.Method)
 	}
-	if !IsJSON(r.Header.Get("Content-Type")) {
+	if !isJSON(r.Header.Get("Content-Type")) {
 		return invalid(http.StatusUnsupportedMediaType, "a review has to have Content-Type application/json")
 	}
 	if r.ContentLength > g.limits.Body {
-		return &gateRefusal{Refusal: TooLarge(g.limits.Body), reason: refusedTooLarge}
+		return tooLarge(g.limits.Body)
 	}
-	err := body.fill(r.Body)
+	err := body.fill(r, g.limits, &g.ledger)
 	switch {
+	case err == nil && len(body.data) == 0:
+		return invalid(http.StatusBadRequest, "the request body is empty")
 	case err == nil:
 		return nil
 	case errors.Is(err, errBodyTooLong):
-		return &gateRefusal{Refusal: TooLarge(g.limits.Body), reason: refusedTooLarge}
+		return tooLarge(g.limits.Body)
 	case errors.Is(err, errHeldTooMuch):
-		return &gateRefusal{Refusal: TooMany("it holds too many bytes of other requests"), reason: refusedMemory}
+		return Busy(ReasonMemory, "it holds too many bytes of other requests")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &gateRefusal{Refusal: Refusal{Code: http.StatusRequestTimeout, Message: "the request body did not arrive in time"}, reason: refusedSlow}
+		return &Refusal{Code: http.StatusRequestTimeout, Message: "the request body did not arrive in time", Reason: ReasonSlow}
 	default:
 		return invalid(http.StatusBadRequest, "reading the request body: "+err.Error())
 	}
 }
 
+func isJSON(contentType string) bool {
+	const want = "application/json"
+	if contentType == want {
+		return true
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && mediaType == want
+}
+
 // inFlight is how many requests are being answered.
-func (g *gate) inFlight() int { return g.places.inUse() }
+func (g *gate) inFlight() int { return g.seats.inUse() }
 
 // check panics if no request could ever pass.
 func (l Limits) check(group Group) {
-	if l.Body <= 0 || l.Active <= 0 || l.Held-l.Held/16 < l.Body+smallBody+segmentSize {
+	if l.Body <= 0 || l.Active <= 0 || l.Held-l.Held/16 <= l.Body {
 		panic(fmt.Sprintf("limits of %s let nothing through: %+v", group, l))
 	}
 }

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -29,10 +30,10 @@ func newBlocking(t *testing.T) *blocking {
 	return b
 }
 
-func (b *blocking) serve(_ http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body)
+func (b *blocking) serve(context.Context, http.ResponseWriter, server.Request) error {
 	b.entered <- struct{}{}
 	<-b.leave
+	return nil
 }
 
 func small() server.Limits {
@@ -59,8 +60,8 @@ func ask(client *http.Client, url string) answer {
 
 func TestAFullGroupRefusesAtOnce(t *testing.T) {
 	handler := newBlocking(t)
-	s := start(t, server.Options{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": handler.serve})
-	s.RegisterIn(server.GroupPods, "/pods", http.HandlerFunc(answerOK))
+	s := start(t, server.Options{SidecarSets: small()}, map[string]server.Handler{"/x": handler.serve})
+	s.Register(server.GroupPods, "/pods", answerOK)
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)
 
@@ -104,7 +105,7 @@ func TestWaitingEndsAfterTheGroupsPatience(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
 	limits.Active, limits.Patience = 1, 20*time.Millisecond
-	s := start(t, server.Options{SidecarSets: limits}, map[string]http.HandlerFunc{"/x": handler.serve})
+	s := start(t, server.Options{SidecarSets: limits}, map[string]server.Handler{"/x": handler.serve})
 	go func() {
 		if response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}")); err == nil {
 			_ = response.Body.Close()
@@ -132,8 +133,8 @@ func stalled(t *testing.T, s *running, path string, length int) *tls.Conn {
 	return conn
 }
 
-func TestSlowBodiesTakeNoPlace(t *testing.T) {
-	s := start(t, server.Options{SidecarSets: small()}, map[string]http.HandlerFunc{"/x": answerOK})
+func TestSlowBodiesTakeNoSeat(t *testing.T) {
+	s := start(t, server.Options{SidecarSets: small()}, map[string]server.Handler{"/x": answerOK})
 	for range 20 {
 		stalled(t, s, "/x", 10)
 	}
@@ -144,7 +145,7 @@ func TestSlowBodiesTakeNoPlace(t *testing.T) {
 
 // Bytes are bounded, and bodies that have stalled give theirs to one that arrives.
 func TestStalledBodiesGiveWay(t *testing.T) {
-	s := start(t, server.Options{SidecarSets: small(), ReadTimeout: time.Minute}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{SidecarSets: small(), ReadTimeout: time.Minute}, map[string]server.Handler{"/x": answerOK})
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)
 	for range 20 {
@@ -163,12 +164,12 @@ func TestStalledBodiesGiveWay(t *testing.T) {
 
 // Handlers that are busy keep no body of the group from being read and answered
 // in its turn, whoever else sends without end.
-func TestPlacesAreSharedByClient(t *testing.T) {
+func TestSeatsAreSharedByClient(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
 	limits.Active, limits.Waiting = 2, 4
-	s := start(t, server.Options{SidecarSets: limits}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
-	for range 40 { // of one address: two have a place, four wait, the others are refused
+	s := start(t, server.Options{SidecarSets: limits}, map[string]server.Handler{"/x": handler.serve, "/y": answerOK})
+	for range 40 { // of one address: two have a seat, four wait, the others are refused
 		go func() {
 			response, err := s.client(t, from("127.0.0.3")).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
 			if err == nil {
@@ -196,7 +197,7 @@ func TestPlacesAreSharedByClient(t *testing.T) {
 			}
 			return
 		case <-time.After(50 * time.Millisecond):
-			handler.leave <- struct{}{} // a place becomes free
+			handler.leave <- struct{}{} // a seat becomes free
 		}
 	}
 }
@@ -208,7 +209,7 @@ func from(address string) func(*http.Transport) {
 }
 
 func TestASlowBodyIsToldSo(t *testing.T) {
-	s := start(t, server.Options{ReadTimeout: 100 * time.Millisecond}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{ReadTimeout: 100 * time.Millisecond}, map[string]server.Handler{"/x": answerOK})
 	answer, err := io.ReadAll(stalled(t, s, "/x", 10))
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), "did not arrive in time") {
 		t.Errorf("got %s %v", answer, err)
@@ -217,10 +218,8 @@ func TestASlowBodyIsToldSo(t *testing.T) {
 
 func TestBodiesAreComplete(t *testing.T) {
 	s := start(t, server.Options{}, nil)
-	s.RegisterIn(server.GroupConversions, "/convert", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body)
-	}))
-	for _, size := range []int{0, 1, 16<<10 - 1, 16 << 10, 80 << 10, 80<<10 + 1, 3 << 20} {
+	s.Register(server.GroupConversions, "/convert", answerOK)
+	for _, size := range []int{1, 16<<10 - 1, 16 << 10, 80 << 10, 80<<10 + 1, 3 << 20} {
 		body := strings.Repeat("0123456789abcdef", size/16+1)[:size]
 		if _, content := post(t, s.client(t), s.url("/convert"), strings.NewReader(body)); content != body {
 			t.Errorf("of %d bytes %d came back", size, len(content))
@@ -229,7 +228,7 @@ func TestBodiesAreComplete(t *testing.T) {
 }
 
 func TestRefusalsCloseTheConnection(t *testing.T) {
-	s := start(t, server.Options{}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{}, map[string]server.Handler{"/x": answerOK})
 	tests := map[string]struct {
 		method, path, contentType string
 		status                    int
@@ -262,7 +261,7 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 // only began a request does not, and keeps nobody out.
 func TestTooManyConnections(t *testing.T) {
 	handler := newBlocking(t)
-	s := start(t, server.Options{MaxConnections: 8}, map[string]http.HandlerFunc{"/x": handler.serve, "/y": answerOK})
+	s := start(t, server.Options{MaxConnections: 8}, map[string]server.Handler{"/x": handler.serve, "/y": answerOK})
 	working := make(chan string, 1)
 	go func() {
 		response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}"))
@@ -293,7 +292,7 @@ func TestTooManyConnections(t *testing.T) {
 
 // HTTP/2 has no deadline for a connection: one whose body comes too late is closed.
 func TestASlowStreamEndsItsConnection(t *testing.T) {
-	s := start(t, server.Options{HTTP2: true, ReadTimeout: 300 * time.Millisecond}, map[string]http.HandlerFunc{"/x": answerOK})
+	s := start(t, server.Options{HTTP2: true, ReadTimeout: 300 * time.Millisecond}, map[string]server.Handler{"/x": answerOK})
 	client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)

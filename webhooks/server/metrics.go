@@ -1,62 +1,55 @@
 package server
 
 import (
+	"context"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/sidecarset/operator/webhooks/ports"
 )
 
-// Instrumented counts and times the requests of the handlers other than that for
-// Pods, which counts for itself.
-func Instrumented(registry prometheus.Registerer) func(path string, next http.Handler) http.Handler {
-	total := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sidecarset_webhook_requests_total",
-		Help: "Requests for SidecarSets by path of the webhook and HTTP status code.",
-	}, []string{"path", "code"})
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "sidecarset_webhook_request_duration_seconds",
-		Help:    "Time to answer one request for SidecarSets, by path of the webhook.",
-		Buckets: prometheus.ExponentialBuckets(100e-6, 4, 9), // 100 µs to 6.6 s
-	}, []string{"path"})
-	registry.MustRegister(total, seconds)
-	return func(path string, next http.Handler) http.Handler {
-		label := prometheus.Labels{"path": path}
-		return promhttp.InstrumentHandlerDuration(seconds.MustCurryWith(label),
-			promhttp.InstrumentHandlerCounter(total.MustCurryWith(label), next))
-	}
-}
-
-// serverMetrics are the figures of the Server itself.
-type serverMetrics struct {
+// metrics are the figures of a Server.
+type metrics struct {
 	refused    *prometheus.CounterVec
+	requests   *prometheus.CounterVec
+	seconds    *prometheus.HistogramVec
 	collectors []prometheus.Collector
 }
 
-func newServerMetrics(gates map[Group]*gate, open *ports.Connections) *serverMetrics {
-	m := &serverMetrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "sidecarset_webhook_refused_requests_total",
-		Help: "Requests that were refused before they were looked at, by group of paths (pods, sidecarsets, conversions, barriers) and reason: busy, memory, too_large, slow, invalid.",
-	}, []string{"group", "reason"})}
-	m.collectors = []prometheus.Collector{m.refused,
+func (s *Server) newMetrics() *metrics {
+	m := &metrics{
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecarset_webhook_refused_requests_total",
+			Help: "Requests that were refused by a limit, before their content decided anything, by group of paths (pods, sidecarsets, conversions, barriers) and reason: busy, memory, too_large, slow, invalid.",
+		}, []string{"group", "reason"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecarset_webhook_requests_total",
+			Help: "Requests for SidecarSets by path of the webhook and HTTP status code.",
+		}, []string{"path", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "sidecarset_webhook_request_duration_seconds",
+			Help:    "Time to answer one request for SidecarSets, by path of the webhook.",
+			Buckets: prometheus.ExponentialBuckets(100e-6, 4, 9), // 100 µs to 6.6 s
+		}, []string{"path"}),
+	}
+	m.collectors = []prometheus.Collector{m.refused, m.requests, m.seconds,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sidecarset_webhook_connections", Help: "Open connections to the webhook server.",
-		}, func() float64 { return float64(open.Count()) }),
+		}, func() float64 { return float64(s.connections.Count()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "sidecarset_webhook_evicted_connections_total", Help: "Connections that were closed because there were too many.",
-		}, func() float64 { return float64(open.Evicted()) }),
+		}, func() float64 { return float64(s.connections.Evicted()) }),
 	}
-	for group, gate := range gates {
-		for _, reason := range refusalReasons {
+	for group, gate := range s.gates {
+		for _, reason := range reasons {
 			gate.refused[reason] = m.refused.WithLabelValues(string(group), string(reason))
 		}
 		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "sidecarset_webhook_requests_in_flight",
 			Help:        "Requests that are being answered, by group of paths: pods, sidecarsets, conversions, barriers.",
 			ConstLabels: prometheus.Labels{"group": string(group)},
-		}, func() float64 { return float64(gate.inFlight()) }))
+		}, func() float64 { return float64(gate.seats.inUse()) }))
 	}
 	return m
 }
@@ -64,4 +57,19 @@ func newServerMetrics(gates map[Group]*gate, open *ports.Connections) *serverMet
 // Instrument exposes the server's own metrics. Call it once.
 func (s *Server) Instrument(registry prometheus.Registerer) {
 	registry.MustRegister(s.metrics.collectors...)
+}
+
+// counted counts and times the requests that next answers.
+func (m *metrics) counted(path string, next Handler) Handler {
+	requests, seconds := m.requests.MustCurryWith(prometheus.Labels{"path": path}), m.seconds.WithLabelValues(path)
+	return func(ctx context.Context, w http.ResponseWriter, r Request) error {
+		start, code := time.Now(), http.StatusOK
+		err := next(ctx, w, r)
+		if err != nil {
+			code = refusalOf(err).status()
+		}
+		requests.WithLabelValues(strconv.Itoa(code)).Inc()
+		seconds.Observe(time.Since(start).Seconds())
+		return err
+	}
 }

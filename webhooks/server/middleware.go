@@ -23,27 +23,25 @@ func recoverPanics(next http.Handler) http.Handler {
 			}
 			logf.FromContext(r.Context()).Error(nil, "Handler panicked", "path", r.URL.Path,
 				"panic", fmt.Sprintf("%T", reason), "stack", string(debug.Stack()))
-			WriteRefusal(w, Refusal{Code: http.StatusInternalServerError, Message: "internal error while handling the request; see the operator's log"})
+			(&Refusal{Code: http.StatusInternalServerError, Message: "internal error while handling the request; see the operator's log"}).write(w)
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// knownClients lets only those pass whose certificate was verified. The body of
-// others is not read.
+// knownClients lets only clients pass whose certificate was verified. It does not
+// read the body of others.
 func knownClients(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-			w.Header().Set("Connection", "close")
-			WriteRefusal(w, Refusal{Code: http.StatusUnauthorized, Message: "a client certificate is required: have the API server show one, see --client-ca-file"})
+			(&Refusal{Code: http.StatusUnauthorized, Message: "a client certificate is required: have the API server show one, see --client-ca-file"}).write(w)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// notFound answers for paths that nobody registered.
+// notFound answers for paths without a handler.
 func notFound(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Connection", "close") // the body will not be read
-	WriteRefusal(w, Refusal{Code: http.StatusNotFound, Message: "there is no webhook at this path"})
+	(&Refusal{Code: http.StatusNotFound, Message: "there is no webhook at this path"}).write(w)
 }

@@ -1,10 +1,11 @@
 // Package server is the webhook server: TLS with a certificate that may change at
 // any time, bounded connections, bodies and requests, a drain before it stops, and
-// the words of answers. It knows no Pod and no SidecarSet.
+// the form of answers and refusals. It knows no Pod and no SidecarSet.
 //
 // To follow one request: package ports bounds its connection; Server (server.go)
-// routes it; a gate (gate.go) reads its body (body.go) and waits for a place
-// (places.go); the handler that was registered answers by answer.go.
+// routes it; a gate (gate.go) gives it a deadline (deadline.go), reads its body
+// (body.go) and waits for a seat (seats.go); the Handler (handler.go) answers, with
+// an Answer (answer.go) or a Refusal (refusal.go).
 package server
 
 import (
@@ -24,7 +25,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/sidecarset/operator/webhooks/ports"
 )
@@ -38,8 +38,7 @@ const (
 	MaxBarrierBytes    = 256 << 10
 )
 
-// Middleware wraps every handler of a Server.
-type Middleware func(http.Handler) http.Handler
+const defaultWriteTimeout = 10 * time.Second
 
 // Options configures a Server. Only GetCertificate is required.
 type Options struct {
@@ -85,43 +84,35 @@ type Options struct {
 	// The manager's graceful shutdown timeout has to exceed Grace + DrainTimeout.
 	DrainTimeout time.Duration
 
-	// Middleware is applied to every handler, the first outermost, inside the
-	// recovery of panics and the limits.
-	Middleware []Middleware
 	// Clock measures Grace; the real clock if nil.
 	Clock clock.Clock
 }
 
-// Server is the webhook server: TLS with a certificate that may change at any
-// time, bounded in every direction, drained when it stops. It implements
-// webhook.Server. Register before Start; the other methods are safe for
-// concurrent use.
+// Server is the webhook server. Register handlers before Start; the other methods
+// are safe for concurrent use.
 type Server struct {
 	options     Options
 	mux         *http.ServeMux
 	gates       map[Group]*gate
 	connections *ports.Connections
-	metrics     *serverMetrics
+	metrics     *metrics
 	draining    atomic.Bool
 	running     sync.WaitGroup // Start
 
-	mu    sync.Mutex
-	paths map[string]bool
-	addr  net.Addr // set once the server listens
+	mu   sync.Mutex
+	addr net.Addr // set once the server listens
 }
-
-var _ webhook.Server = (*Server)(nil)
 
 // New returns a Server that Start runs.
 func New(options Options) *Server {
 	options.setDefaults()
-	s := &Server{options: options, mux: http.NewServeMux(), paths: map[string]bool{}, gates: map[Group]*gate{}}
+	s := &Server{options: options, mux: http.NewServeMux(), gates: map[Group]*gate{}}
 	for group, limits := range map[Group]Limits{GroupPods: options.Pods, GroupSidecarSets: options.SidecarSets, GroupConversions: options.Conversions, GroupBarriers: options.Barriers} {
 		limits.check(group)
-		s.gates[group] = newGate(limits)
+		s.gates[group] = newGate(limits, options.WriteTimeout)
 	}
 	s.connections = ports.NewConnections(options.MaxConnections, options.MaxPerClient)
-	s.metrics = newServerMetrics(s.gates, s.connections)
+	s.metrics = s.newMetrics()
 	s.mux.HandleFunc("/", notFound)
 	return s
 }
@@ -133,7 +124,7 @@ func (o *Options) setDefaults() {
 	}
 	setDefault(&o.ReadHeaderTimeout, 4*time.Second)
 	setDefault(&o.ReadTimeout, 8*time.Second)
-	setDefault(&o.WriteTimeout, 10*time.Second)
+	setDefault(&o.WriteTimeout, defaultWriteTimeout)
 	setDefault(&o.IdleTimeout, 2*time.Minute)
 	setDefault(&o.MaxHeaderBytes, 64<<10)
 	setDefault(&o.MaxConnections, 512) // of some 40 KiB each
@@ -160,32 +151,17 @@ func setDefault[T comparable](field *T, value T) {
 // NeedLeaderElection reports false: every replica serves.
 func (*Server) NeedLeaderElection() bool { return false }
 
-// WebhookMux returns the mux that requests go through. Handlers that are added
-// to it directly are not bounded; use RegisterIn.
-func (s *Server) WebhookMux() *http.ServeMux { return s.mux }
-
-// Register serves path with handler, within the limits for SidecarSets. It
-// panics if the path is taken.
-func (s *Server) Register(path string, handler http.Handler) {
-	s.RegisterIn(GroupSidecarSets, path, handler)
-}
-
-// RegisterIn is Register within the limits of a group.
-func (s *Server) RegisterIn(group Group, path string, handler http.Handler) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.paths[path] {
-		panic(fmt.Sprintf("webhook path %q is registered twice", path))
+// Register serves path with handler, within the limits of a group. It panics if the
+// path is taken. Pods and barriers count for themselves, the others here.
+func (s *Server) Register(group Group, path string, handler Handler) {
+	if group == GroupSidecarSets || group == GroupConversions {
+		handler = s.metrics.counted(path, handler)
 	}
-	s.paths[path] = true
-	for i := len(s.options.Middleware) - 1; i >= 0; i-- {
-		handler = s.options.Middleware[i](handler)
-	}
-	handler = s.gates[group].admit(handler)
+	admitted := s.gates[group].admit(handler)
 	if s.options.ClientCAs != nil && group != GroupConversions {
-		handler = knownClients(handler)
+		admitted = knownClients(admitted)
 	}
-	s.mux.Handle(path, recoverPanics(handler))
+	s.mux.Handle(path, recoverPanics(admitted))
 }
 
 // Start serves until ctx ends, then drains: the server has become un-ready by

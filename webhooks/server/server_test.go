@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -54,7 +53,7 @@ type running struct {
 }
 
 // start serves handlers by path until the test ends.
-func start(t *testing.T, options server.Options, handlers map[string]http.HandlerFunc) *running {
+func start(t *testing.T, options server.Options, handlers map[string]server.Handler) *running {
 	t.Helper()
 	s := &running{stopped: make(chan error, 1)}
 	s.certificate.Store(newCertificate(t, time.Now().Add(time.Hour)))
@@ -65,7 +64,7 @@ func start(t *testing.T, options server.Options, handlers map[string]http.Handle
 	}
 	s.Server = server.New(options)
 	for path, handler := range handlers {
-		s.Register(path, handler)
+		s.Register(server.GroupSidecarSets, path, handler)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel
@@ -124,9 +123,9 @@ func eventually(t *testing.T, done func() bool, what string) {
 	}
 }
 
-func answerOK(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body)
-	_, _ = io.WriteString(w, r.Proto)
+func answerOK(_ context.Context, w http.ResponseWriter, r server.Request) error {
+	_, err := w.Write(r.Body)
+	return err
 }
 
 func post(t *testing.T, client *http.Client, url string, body io.Reader) (*http.Response, string) {
@@ -174,20 +173,20 @@ func TestServerSpeaksTLS13UnlessAskedForLess(t *testing.T) {
 func TestServerOffersHTTP2OnlyByOption(t *testing.T) {
 	for want, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
 		t.Run(want, func(t *testing.T) {
-			s := start(t, server.Options{HTTP2: http2}, map[string]http.HandlerFunc{"/x": answerOK})
+			s := start(t, server.Options{HTTP2: http2}, map[string]server.Handler{"/x": answerOK})
 			client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
-			if _, got := post(t, client, s.url("/x"), strings.NewReader("{}")); got != want {
-				t.Errorf("spoke %s, want %s", got, want)
+			if response, _ := post(t, client, s.url("/x"), strings.NewReader("{}")); response.Proto != want {
+				t.Errorf("spoke %s, want %s", response.Proto, want)
 			}
 		})
 	}
 }
 
 func TestServerServesTheNewestCertificate(t *testing.T) {
-	s := start(t, server.Options{}, map[string]http.HandlerFunc{"/x": answerOK})
-	post(t, s.client(t), s.url("/x"), nil)
+	s := start(t, server.Options{}, map[string]server.Handler{"/x": answerOK})
+	post(t, s.client(t), s.url("/x"), strings.NewReader("{}"))
 	s.certificate.Store(newCertificate(t, time.Now().Add(time.Hour)))
-	post(t, s.client(t), s.url("/x"), nil) // trusts the new one only
+	post(t, s.client(t), s.url("/x"), strings.NewReader("{}")) // trusts the new one only
 }
 
 func TestStartedCheckerProvesAHandshake(t *testing.T) {
@@ -222,10 +221,10 @@ func TestStartedCheckerProvesAHandshake(t *testing.T) {
 }
 
 func TestServerRefusesOversizedBodies(t *testing.T) {
-	read := make(chan int64, 1)
-	s := start(t, server.Options{}, map[string]http.HandlerFunc{"/x": func(_ http.ResponseWriter, r *http.Request) {
-		n, _ := io.Copy(io.Discard, r.Body)
-		read <- n
+	read := make(chan int, 1)
+	s := start(t, server.Options{}, map[string]server.Handler{"/x": func(_ context.Context, _ http.ResponseWriter, r server.Request) error {
+		read <- len(r.Body)
+		return nil
 	}})
 	spaces := strings.Repeat(" ", server.MaxAdmissionBytes)
 	for name, body := range map[string]io.Reader{
@@ -251,8 +250,8 @@ func TestServerRefusesOversizedBodies(t *testing.T) {
 }
 
 func TestServerRefusesHugeHeaders(t *testing.T) {
-	s := start(t, server.Options{MaxHeaderBytes: 1 << 10}, map[string]http.HandlerFunc{"/x": answerOK})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url("/x"), nil)
+	s := start(t, server.Options{MaxHeaderBytes: 1 << 10}, map[string]server.Handler{"/x": answerOK})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url("/x"), strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,15 +270,11 @@ func TestServerRefusesHugeHeaders(t *testing.T) {
 func TestServerCutsSlowClients(t *testing.T) {
 	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond,
 		WriteTimeout: 400 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
-	s := start(t, options, map[string]http.HandlerFunc{"/x": func(w http.ResponseWriter, r *http.Request) {
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			http.Error(w, "body cut", http.StatusBadRequest)
-		}
-	}})
+	s := start(t, options, map[string]server.Handler{"/x": answerOK})
 	tests := map[string]string{ // the body's type is right: it is waited for
 		"in the header":    "POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: ",
 		"in the body":      "POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\nabc",
-		"after an answer":  "POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n",
+		"after an answer":  "POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
 		"without anything": "",
 	}
 	for name, sent := range tests {
@@ -315,44 +310,27 @@ func isTimeout(err error) bool {
 }
 
 func TestServerSurvivesAPanic(t *testing.T) {
-	s := start(t, server.Options{}, map[string]http.HandlerFunc{
-		"/panic": func(http.ResponseWriter, *http.Request) { panic("secret value") },
+	s := start(t, server.Options{}, map[string]server.Handler{
+		"/panic": func(context.Context, http.ResponseWriter, server.Request) error { panic("secret value") },
 		"/x":     answerOK,
 	})
 	client := s.client(t)
-	response, content := post(t, client, s.url("/panic"), nil)
+	response, content := post(t, client, s.url("/panic"), strings.NewReader("{}"))
 	if response.StatusCode != http.StatusInternalServerError || strings.Contains(content, "secret") {
 		t.Errorf("got %d %s, want 500 without the panic's value", response.StatusCode, content)
 	}
-	post(t, client, s.url("/x"), nil)
-}
-
-func TestServerAppliesMiddlewareFirstOutermost(t *testing.T) {
-	var order []string
-	note := func(name string) server.Middleware {
-		return func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				order = append(order, name)
-				next.ServeHTTP(w, r)
-			})
-		}
-	}
-	s := start(t, server.Options{Middleware: []server.Middleware{note("first"), note("second")}}, map[string]http.HandlerFunc{"/x": answerOK})
-	post(t, s.client(t), s.url("/x"), nil)
-	if got := strings.Join(order, " "); got != "first second" {
-		t.Errorf("got %q", got)
-	}
+	post(t, client, s.url("/x"), strings.NewReader("{}"))
 }
 
 func TestRegisterRefusesAPathTwice(t *testing.T) {
 	s := server.New(server.Options{})
-	s.Register("/x", http.HandlerFunc(answerOK))
+	s.Register(server.GroupSidecarSets, "/x", answerOK)
 	defer func() {
 		if recover() == nil {
 			t.Error("did not panic")
 		}
 	}()
-	s.Register("/x", http.HandlerFunc(answerOK))
+	s.Register(server.GroupSidecarSets, "/x", answerOK)
 }
 
 // The order in which a replica leaves: un-ready, then a time in which it serves
@@ -361,12 +339,13 @@ func TestServerDrains(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	stopping := make(chan struct{})
 	fake := clocktesting.NewFakeClock(time.Now())
-	s := start(t, server.Options{Grace: time.Minute, Stopping: stopping, Clock: fake}, map[string]http.HandlerFunc{
+	s := start(t, server.Options{Grace: time.Minute, Stopping: stopping, Clock: fake}, map[string]server.Handler{
 		"/x": answerOK,
-		"/slow": func(w http.ResponseWriter, _ *http.Request) {
+		"/slow": func(_ context.Context, w http.ResponseWriter, _ server.Request) error {
 			close(entered)
 			<-leave
-			fmt.Fprint(w, "done")
+			_, err := io.WriteString(w, "done")
+			return err
 		},
 	})
 	client := s.client(t)
@@ -376,14 +355,14 @@ func TestServerDrains(t *testing.T) {
 
 	close(stopping)
 	eventually(t, func() bool { return s.Ready(nil) != nil && fake.HasWaiters() }, "the server to be un-ready")
-	response, _ := post(t, client, s.url("/x"), nil)
+	response, _ := post(t, client, s.url("/x"), strings.NewReader("{}"))
 	if !response.Close {
 		t.Error("a draining server has to ask clients for a new connection")
 	}
 
 	slow := make(chan string, 1)
 	go func() {
-		response, err := client.Post(s.url("/slow"), "application/json", nil)
+		response, err := client.Post(s.url("/slow"), "application/json", strings.NewReader("{}"))
 		if err != nil {
 			slow <- err.Error()
 			return
@@ -411,13 +390,13 @@ func TestServerDrains(t *testing.T) {
 func TestServerClosesWhatDoesNotEnd(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	defer close(leave)
-	s := start(t, server.Options{DrainTimeout: 50 * time.Millisecond}, map[string]http.HandlerFunc{
-		"/stuck": func(http.ResponseWriter, *http.Request) { close(entered); <-leave },
+	s := start(t, server.Options{DrainTimeout: 50 * time.Millisecond}, map[string]server.Handler{
+		"/stuck": func(context.Context, http.ResponseWriter, server.Request) error { close(entered); <-leave; return nil },
 	})
 	client := s.client(t)
 	failed := make(chan error, 1)
 	go func() {
-		response, err := client.Post(s.url("/stuck"), "application/json", nil)
+		response, err := client.Post(s.url("/stuck"), "application/json", strings.NewReader("{}"))
 		if err == nil {
 			_ = response.Body.Close()
 		}

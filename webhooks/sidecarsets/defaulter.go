@@ -7,41 +7,41 @@ import (
 	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
-	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	admissionv1 "k8s.io/api/admission/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/defaults"
 	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // NewDefaulter returns the webhook that defaults SidecarSets of either version and
 // writes their hashes. It answers with operations for exactly what it filled in and
 // never re-serialises the object, so members that this build does not know survive.
 // It has no side effects.
-func NewDefaulter() *ctrladmission.Webhook {
-	return &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(fillIn)}
-}
+func NewDefaulter() server.Handler { return server.Review(fillIn) }
 
-func fillIn(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
-	w, answer := read(ctx, req)
-	if answer != nil {
-		return *answer
+func fillIn(ctx context.Context, req *admissionv1.AdmissionRequest) (answer server.Answer, err error) {
+	w, err := read(ctx, req)
+	if w == nil {
+		return answer, err
 	}
 	object := w.sent.Members
 	ops := defaults.Apply(object)
 	if len(ops) > defaults.MaxOperations {
-		return ctrladmission.Denied(fmt.Sprintf("%s: spec: more than %d members are missing that have defaults; write them down, or make lists of containers, ports and volumes shorter",
-			w.sent.Describe(), defaults.MaxOperations))
+		return answer, &server.Refusal{Code: http.StatusForbidden, Message: fmt.Sprintf("%s: spec: more than %d members are missing that have defaults; write them down, or make lists of containers, ports and volumes shorter",
+			w.sent.Describe(), defaults.MaxOperations)}
 	}
 	spec, _ := object["spec"].(map[string]any)
 	withImage, withoutImage, err := revision.Hashes(spec)
 	if err != nil {
-		return ctrladmission.Errored(http.StatusBadRequest, fmt.Errorf("hashing %s: %w", w.sent.Describe(), err))
+		return answer, badRequest(fmt.Errorf("hashing %s: %w", w.sent.Describe(), err))
 	}
-	return ctrladmission.Patched("", append(ops, annotate(object,
+	answer.Patch, err = server.PatchOf(append(ops, annotate(object,
 		annotation{appsv1beta1.AnnotationHash, withImage},
 		annotation{appsv1beta1.AnnotationHashWithoutImage, withoutImage},
-	)...)...)
+	)...))
+	return answer, err
 }
 
 type annotation struct{ key, value string }

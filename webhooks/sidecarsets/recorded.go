@@ -24,11 +24,9 @@ func (r RecordedRevisions) named(ctx context.Context, set *appsv1beta1.SidecarSe
 	if !named {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
-	defer cancel()
 	var list appsv1.ControllerRevisionList
 	if err := r.Reader.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: set.Name}); err != nil {
-		return nil, &lookUpError{"the ControllerRevisions of SidecarSet " + set.Name, err}
+		return nil, lookUpError("the ControllerRevisions of SidecarSet "+set.Name, err)
 	}
 	revisions := make([]*appsv1.ControllerRevision, len(list.Items))
 	for i := range list.Items {

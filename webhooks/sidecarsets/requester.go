@@ -99,7 +99,7 @@ func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.User
 	switch enforced := c.Mode == RequesterEnforce; {
 	case err != nil && enforced:
 		c.total.WithLabelValues("error").Inc()
-		return nil, &lookUpError{"whether " + user + " may inject these sidecars", err}
+		return nil, lookUpError("whether "+user+" may inject these sidecars", err)
 	case err != nil:
 		c.total.WithLabelValues("error").Inc()
 		logf.FromContext(ctx).Error(err, "Could not look up the rights of a SidecarSet's author", "SidecarSet", set.Set.Name)
@@ -125,7 +125,7 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 	defer cancel()
 	catalog := c.Catalog()
 	if catalog == nil {
-		return nil, server.Refusal{Code: http.StatusServiceUnavailable, Message: "this replica of the operator has not read all Namespaces yet"}
+		return nil, &server.Refusal{Code: http.StatusServiceUnavailable, Message: "this replica of the operator has not read all Namespaces yet"}
 	}
 	demand, err := c.demand(ctx, catalog, set)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestRequesterCheck(t *testing.T) {
 		"enforce admits who may":           {mode: sidecarsets.RequesterEnforce, granted: "create pods team-a", allowed: true, result: "allowed"},
 		"warn is silent to who may":        {mode: sidecarsets.RequesterWarn, granted: "create pods", allowed: true, result: "allowed"},
 		"a failure is a warning where so":  {mode: sidecarsets.RequesterWarn, err: errors.New("no answer"), allowed: true, says: `could not look up whether user "kubernetes-admin" may inject these sidecars: no answer`, result: "error"},
-		"a failure is an error, not a 403": {mode: sidecarsets.RequesterEnforce, err: errors.New("no answer"), code: 500, says: `looking up whether user "kubernetes-admin" may inject these sidecars, try again: no answer`, result: "error"},
+		"a failure is an error, not a 403": {mode: sidecarsets.RequesterEnforce, err: errors.New("no answer"), code: 500, reason: metav1.StatusReasonInternalError, says: `looking up whether user "kubernetes-admin" may inject these sidecars, try again: no answer`, result: "error"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

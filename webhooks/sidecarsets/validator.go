@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -23,10 +23,11 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/validation"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// lookUpTimeout bounds each live read that a rule needs; together they stay
-// within the time that the API server waits for us.
+// lookUpTimeout bounds a live read that several requests wait for, or that an answer
+// can do without. Other reads end when the API server stops waiting.
 const lookUpTimeout = 2 * time.Second
 
 // ValidatorOptions is what the validating webhook needs.
@@ -58,24 +59,26 @@ type ValidatorOptions struct {
 // NewValidator returns the webhook that says whether a SidecarSet of either version
 // may be stored. A refusal has code 422, reason Invalid and one cause per problem. A
 // look-up that fails is an error, never a verdict. It never changes the object.
-//
-// It is not the framework's adapter for typed objects: that one would decode v1alpha1
-// into the hub's type without a conversion, and drop members that this build does not
-// know.
-func NewValidator(options ValidatorOptions) *ctrladmission.Webhook {
+func NewValidator(options ValidatorOptions) server.Handler {
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
-	return &ctrladmission.Webhook{Handler: &validator{options}}
+	v := &validator{options}
+	return server.Review(func(ctx context.Context, req *admissionv1.AdmissionRequest) (server.Answer, error) {
+		warnings, err := v.review(ctx, req)
+		warnings = warnings[:min(len(warnings), maxProblems)] // API servers pass on 4 KiB of them
+		return server.Answer{Warnings: warnings}, denial(err, warnings)
+	})
 }
 
 // validator looks up what the rules need and asks them.
 type validator struct{ ValidatorOptions }
 
-// Handle reads the SidecarSet, judges it, asks for the rights of its author, and
-// widens the webhook entries.
-func (v *validator) Handle(ctx context.Context, req ctrladmission.Request) ctrladmission.Response {
-	w, answer := read(ctx, req)
-	if answer != nil {
-		return *answer
+// review reads the SidecarSet, judges it, asks for the rights of its author, and
+// widens the webhook entries. It gives warnings, or the reason why the SidecarSet may
+// not be stored.
+func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionRequest) ([]string, error) {
+	w, err := read(ctx, req)
+	if w == nil {
+		return nil, err
 	}
 	old := w.replaced()
 	warnings, err := v.validate(ctx, w.SidecarSet, old)
@@ -87,7 +90,26 @@ func (v *validator) Handle(ctx context.Context, req ctrladmission.Request) ctrla
 	if err == nil {
 		warnings = append(warnings, v.widen(ctx, w.request, w.SidecarSet, old)...)
 	}
-	return verdict(append(warnings, warnAboutVersion(w.sent.Members)...), err)
+	return append(warnings, warnAboutVersion(w.sent.Members)...), err
+}
+
+// denial is an error as the answer that it becomes: the Status of a verdict, or a
+// failure to find one.
+func denial(err error, warnings []string) error {
+	var refusal *server.Refusal
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refusal):
+	case errors.As(err, &status):
+		s := status.Status()
+		refusal = &server.Refusal{Code: int(s.Code), Message: s.Message, Details: s.Details}
+	default:
+		refusal = &server.Refusal{Code: http.StatusInternalServerError, Message: err.Error()}
+	}
+	refusal.Warnings = warnings
+	return refusal
 }
 
 // warnAboutVersion says what v1alpha1 can express and its conversion drops.
@@ -100,23 +122,9 @@ func warnAboutVersion(object map[string]any) []string {
 	return nil
 }
 
-func verdict(warnings ctrladmission.Warnings, err error) ctrladmission.Response {
-	warnings = warnings[:min(len(warnings), maxProblems)] // API servers pass on 4 KiB of them
-	if err == nil {
-		return ctrladmission.Allowed("").WithWarnings(warnings...)
-	}
-	var refusal apierrors.APIStatus
-	if !errors.As(err, &refusal) {
-		return ctrladmission.Errored(http.StatusInternalServerError, err).WithWarnings(warnings...)
-	}
-	response := ctrladmission.Denied("").WithWarnings(warnings...)
-	response.Result = new(refusal.Status())
-	return response
-}
-
 // validate says whether a SidecarSet may be created or, if old is not nil,
 // replace it.
-func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) (ctrladmission.Warnings, error) {
+func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]string, error) {
 	env, err := v.gather(ctx, set.Set)
 	if err != nil {
 		return nil, err
@@ -199,11 +207,9 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 // others are the SidecarSets that this one may clash with: one applied in the same
 // breath counts. One that cannot be decoded injects nothing, and is not among them.
 func (v *validator) others(ctx context.Context, name string) ([]appsv1beta1.SidecarSet, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
-	defer cancel()
 	catalog, err := v.Stored(ctx)
 	if err != nil {
-		return nil, &lookUpError{"the other SidecarSets", err}
+		return nil, lookUpError("the other SidecarSets", err)
 	}
 	programs := catalog.Programs()
 	others := make([]appsv1beta1.SidecarSet, 0, len(programs))
@@ -241,8 +247,6 @@ func (v *validator) withoutGone(ctx context.Context, set *appsv1beta1.SidecarSet
 // metadata reads the metadata of a SidecarSet; nil if there is none. It is read
 // live: the SidecarSet may have been created or deleted a moment ago.
 func (v *validator) metadata(ctx context.Context, name string) (*metav1.ObjectMeta, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
-	defer cancel()
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(appsv1beta1.Kind)
 	err := v.Reader.Get(ctx, types.NamespacedName{Name: name}, found)
@@ -250,33 +254,26 @@ func (v *validator) metadata(ctx context.Context, name string) (*metav1.ObjectMe
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, &lookUpError{"SidecarSet " + name, err}
+		return nil, lookUpError("SidecarSet "+name, err)
 	}
 	return &found.ObjectMeta, nil
 }
 
 // whitelist reads the administrator's rules; "" if there are none.
 func (v *validator) whitelist(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
-	defer cancel()
 	var config corev1.ConfigMap
 	err := v.Reader.Get(ctx, types.NamespacedName{Namespace: v.Namespace, Name: validation.WhitelistConfigMap}, &config)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", nil
 	case err != nil:
-		return "", &lookUpError{"ConfigMap " + v.Namespace + "/" + validation.WhitelistConfigMap, err}
+		return "", lookUpError("ConfigMap "+v.Namespace+"/"+validation.WhitelistConfigMap, err)
 	}
 	return config.Data[validation.WhitelistKey], nil
 }
 
 // lookUpError says that a rule could not be applied. It hides the status of its
 // cause, which is about another object than the one under review.
-type lookUpError struct {
-	object string
-	cause  error
-}
-
-func (e *lookUpError) Error() string {
-	return fmt.Sprintf("looking up %s, try again: %v", e.object, e.cause)
+func lookUpError(object string, cause error) error {
+	return &server.Refusal{Code: http.StatusInternalServerError, Message: fmt.Sprintf("looking up %s, try again: %v", object, cause)}
 }

@@ -41,6 +41,7 @@ const (
 // of them and all together.
 type ValueBound struct{ weights *semaphore.Weighted }
 
+// NewValueBound returns a bound for all handlers that share it.
 func NewValueBound() *ValueBound { return &ValueBound{semaphore.NewWeighted(maxWeight)} }
 
 // Before returns a handler that gives next only reviews that are one JSON
@@ -48,42 +49,26 @@ func NewValueBound() *ValueBound { return &ValueBound{semaphore.NewWeighted(maxW
 // too much is denied, with the field and the bound. A stored object that is too
 // much is left out of the review that replaces it: nothing could repair it
 // otherwise.
-func (b *ValueBound) Before(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		document, err := server.WholeBody(w, r, server.MaxAdmissionBytes)
-		if err != nil {
-			refuseReview(w, "", err)
-			return
+func (b *ValueBound) Before(next server.Handler) server.Handler {
+	return func(ctx context.Context, w http.ResponseWriter, r server.Request) error {
+		counted, err := checkReview(r.Body)
+		var tooMuch *tooMuchError
+		switch {
+		case errors.As(err, &tooMuch) && counted.uid != "":
+			return &server.Refusal{UID: counted.uid, Code: http.StatusRequestEntityTooLarge, Message: tooMuch.Error(), Reason: server.ReasonTooLarge}
+		case err != nil:
+			return server.Malformed("AdmissionReview", "", err)
 		}
-		counted, err := checkReview(document)
-		if err != nil {
-			refuseReview(w, counted.uid, err)
-			return
-		}
-		weight := min(int64(len(document))*weightOfByte+int64(counted.values)*weightOfValue, maxWeight)
-		ctx, cancel := context.WithTimeout(r.Context(), weightPatience)
+		weight := min(int64(len(r.Body))*weightOfByte+int64(counted.values)*weightOfValue, maxWeight)
+		waiting, cancel := context.WithTimeout(ctx, weightPatience)
 		defer cancel()
-		if b.weights.Acquire(ctx, weight) != nil {
-			server.WriteRefusal(w, server.TooMany("it is busy with large reviews"))
-			return
+		if b.weights.Acquire(waiting, weight) != nil {
+			return server.Busy(server.ReasonMemory, "it is busy with large reviews")
 		}
 		defer b.weights.Release(weight)
-		r.Body = io.NopCloser(bytes.NewReader(counted.document))
-		next.ServeHTTP(w, r)
-	})
-}
-
-// refuseReview denies the request where the review says which one it is about.
-func refuseReview(w http.ResponseWriter, uid string, err error) {
-	var tooMuch *tooMuchError
-	if errors.As(err, &tooMuch) && uid != "" {
-		server.WriteDenied(w, uid, http.StatusRequestEntityTooLarge, tooMuch.Error())
-		return
+		r.Body = counted.document
+		return next(ctx, w, r)
 	}
-	answer := server.Malformed(err)
-	_ = errors.As(err, &answer) // keeps answer, unless err is one
-	w.Header().Set("Connection", "close")
-	server.WriteRefusal(w, answer)
 }
 
 // census is what a review holds.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // sidecarSetReviewOf is the review of a v1beta1 SidecarSet with that spec.
@@ -32,7 +33,7 @@ func askSidecarSetDefaulter(body io.Reader) *httptest.ResponseRecorder {
 	return askFor(NewDefaulter(), body)
 }
 
-func askFor(handler http.Handler, body io.Reader) *httptest.ResponseRecorder {
+func askFor(handler server.Handler, body io.Reader) *httptest.ResponseRecorder {
 	request := httptest.NewRequest(http.MethodPost, "/", body)
 	request.Header.Set("Content-Type", "application/json")
 	recorder := httptest.NewRecorder()
@@ -62,7 +63,7 @@ func TestBodiesAreRefusedByWhatTheyBecome(t *testing.T) {
 			if !strings.Contains(answer, tc.want) || !strings.Contains(answer, `"uid":"u-1"`) || !strings.Contains(answer, `"allowed":false`) {
 				t.Errorf("%d %.300s; want a denial that says %q", recorder.Code, answer, tc.want)
 			}
-			// Reading a body that is no heldBody takes some times its length.
+			// Reading a body takes some times its length.
 			if made := after.TotalAlloc - before.TotalAlloc; made > uint64(8*len(body))+1<<20 {
 				t.Errorf("%d bytes made %d bytes of garbage", len(body), made)
 			}
@@ -107,7 +108,7 @@ func TestTheLargestBodiesThatPass(t *testing.T) {
 		Stored: func(context.Context) (*match.Snapshot, error) { return match.Build(nil, nil), nil },
 	})
 	for name, spec := range tests {
-		for path, handler := range map[string]http.Handler{"the defaulter": NewDefaulter(), "the validator": validator} {
+		for path, handler := range map[string]server.Handler{"the defaulter": NewDefaulter(), "the validator": validator} {
 			t.Run(name+" to "+path, func(t *testing.T) {
 				begin, peak := time.Now(), peakHeap(t)
 				recorder := askFor(handler, strings.NewReader(sidecarSetReviewOf(spec)))

@@ -9,9 +9,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/sidecarset/operator/internal/hub"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 // written is a SidecarSet that a request creates or updates. Each of its objects is
@@ -22,28 +22,32 @@ type written struct {
 	*hub.SidecarSet
 }
 
-// read decodes the SidecarSet of a request, or returns the answer if there is none
-// to look at: the request is not about its content, or has the wrong form, or the
-// API server does not wait for the answer any more.
-func read(ctx context.Context, req ctrladmission.Request) (*written, *ctrladmission.Response) {
+// read decodes the SidecarSet of a request; nil if there is none to look at, because
+// the request is not about its content. It fails if the SidecarSet has the wrong form,
+// or if the API server does not wait for the answer any more.
+func read(ctx context.Context, req *admissionv1.AdmissionRequest) (*written, error) {
 	if req.SubResource != "" || req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
-		return nil, new(ctrladmission.Allowed(""))
+		return nil, nil
 	}
-	w := &written{request: &req.AdmissionRequest}
+	w := &written{request: req}
 	var err error
 	if w.sent, err = hub.Read(req.Object.Raw); err != nil {
-		return nil, new(ctrladmission.Errored(http.StatusBadRequest, err))
+		return nil, badRequest(err)
 	}
 	if w.onlyFinalizes() {
-		return nil, new(ctrladmission.Allowed(""))
+		return nil, nil
 	}
 	if w.SidecarSet, err = w.sent.Hub(); err != nil {
-		return nil, new(ctrladmission.Errored(http.StatusBadRequest, err))
+		return nil, badRequest(err)
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, new(ctrladmission.Errored(http.StatusServiceUnavailable, fmt.Errorf("the API server has ended the request: %w", err)))
+		return nil, &server.Refusal{Code: http.StatusServiceUnavailable, Message: fmt.Sprintf("the API server has ended the request: %v", err)}
 	}
 	return w, nil
+}
+
+func badRequest(err error) *server.Refusal {
+	return &server.Refusal{Code: http.StatusBadRequest, Message: err.Error()}
 }
 
 // replaced returns the SidecarSet that an update replaces, defaulted, because it may

@@ -1,0 +1,86 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/webhooks/server"
+)
+
+// A client that waits as long as an API server does gets the reason why a handler
+// cannot answer, not a timeout.
+func TestAHandlerThatWaitsAnswersBeforeTheAPIServerGivesUp(t *testing.T) {
+	hangs := func(ctx context.Context, _ http.ResponseWriter, _ server.Request) error {
+		<-ctx.Done()
+		return server.Unavailable(fmt.Sprintf("reading Namespace a: %v", ctx.Err()))
+	}
+	s := start(t, server.Options{}, map[string]server.Handler{"/x": hangs})
+	for _, timeout := range []time.Duration{time.Second, 5 * time.Second} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			t.Parallel()
+			client := s.client(t)
+			client.Timeout = timeout
+			response, content := post(t, client, s.url("/x?timeout="+timeout.String()), strings.NewReader("{}"))
+			if response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(content, "reading Namespace a: context deadline exceeded") {
+				t.Errorf("got %d %s", response.StatusCode, content)
+			}
+		})
+	}
+}
+
+// The wait for a seat ends within the same time.
+func TestWaitingForASeatEndsBeforeTheAPIServerGivesUp(t *testing.T) {
+	handler := newBlocking(t)
+	limits := small()
+	limits.Active = 1
+	s := start(t, server.Options{SidecarSets: limits}, map[string]server.Handler{"/x": handler.serve})
+	first := make(chan answer, 1)
+	go func() { first <- ask(s.client(t), s.url("/x")) }()
+	<-handler.entered
+	client := s.client(t)
+	client.Timeout = time.Second
+	if got := ask(client, s.url("/x?timeout=1s")); got.status != http.StatusTooManyRequests {
+		t.Errorf("got %+v", got)
+	}
+	handler.leave <- struct{}{}
+	if got := <-first; got.status != http.StatusOK {
+		t.Errorf("the first request got %+v", got)
+	}
+}
+
+func TestEveryRequestHasADeadline(t *testing.T) {
+	const longest = time.Minute // of an answer, by WriteTimeout
+	left := make(chan time.Duration, 1)
+	s := start(t, server.Options{WriteTimeout: longest}, map[string]server.Handler{"/x": func(ctx context.Context, _ http.ResponseWriter, _ server.Request) error {
+		deadline, ok := ctx.Deadline()
+		if !ok {
+			return errors.New("no deadline")
+		}
+		left <- time.Until(deadline)
+		return nil
+	}})
+	client := s.client(t)
+	for query, want := range map[string]time.Duration{
+		"":                   longest,
+		"?timeout=30s":       30 * time.Second,
+		"?timeout=24h":       longest,
+		"?timeout=-1s":       longest,
+		"?timeout=soon":      longest,
+		"?other=1":           longest,
+		"?a=b&timeout=20s":   20 * time.Second,
+		"?timeout=1m0s&x=%2": longest,
+	} {
+		if response, content := post(t, client, s.url("/x"+query), strings.NewReader("{}")); response.StatusCode != http.StatusOK {
+			t.Fatalf("%q: %d %s", query, response.StatusCode, content)
+		}
+		// The handler sees what is left: less than the whole, but not less by much.
+		if got := <-left; got > want-300*time.Millisecond || got < want-10*time.Second {
+			t.Errorf("%q leaves %v of %v", query, got, want)
+		}
+	}
+}

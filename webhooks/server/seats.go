@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// seats are a semaphore with a short queue, shared fairly by client address: a
+// seat that becomes free goes to whoever waits and has the fewest, and a full
+// queue loses the last one of the client that has the most in it. So a client
+// that sends without end waits for itself. It is safe for concurrent use.
+type seats struct {
+	most, queue int
+	patience    time.Duration
+
+	mu      sync.Mutex
+	taken   int
+	active  map[netip.Addr]int
+	waiting []*waiter // the one that came first is first
+}
+
+// waiter is a request that waits; it learns once whether it has a seat.
+type waiter struct {
+	client netip.Addr
+	told   chan bool // of one
+}
+
+func newSeats(count, queue int, patience time.Duration) *seats {
+	return &seats{most: count, queue: queue, patience: patience, active: map[netip.Addr]int{}}
+}
+
+// take reports whether there was a seat in time; leave gives it back.
+func (s *seats) take(ctx context.Context, client netip.Addr) bool {
+	s.mu.Lock()
+	if s.taken < s.most {
+		s.enter(client)
+		s.mu.Unlock()
+		return true
+	}
+	own, ok := s.join(client)
+	s.mu.Unlock()
+	if !ok {
+		return false
+	}
+	timer := time.NewTimer(s.patience)
+	defer timer.Stop()
+	select {
+	case got := <-own.told:
+		return got
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.waiting, own); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		return false
+	}
+	return <-own.told // it was told in this moment
+}
+
+func (s *seats) leave(client netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken--
+	if s.active[client]--; s.active[client] == 0 {
+		delete(s.active, client)
+	}
+	if len(s.waiting) == 0 {
+		return
+	}
+	next := 0
+	for i, w := range s.waiting {
+		if s.active[w.client] < s.active[s.waiting[next].client] {
+			next = i
+		}
+	}
+	s.enter(s.waiting[next].client)
+	s.waiting[next].told <- true
+	s.waiting = slices.Delete(s.waiting, next, next+1)
+}
+
+func (s *seats) enter(client netip.Addr) {
+	s.taken++
+	s.active[client]++
+}
+
+// join makes a request wait, if need be in the stead of another one.
+func (s *seats) join(client netip.Addr) (*waiter, bool) {
+	if len(s.waiting) >= s.queue {
+		if !s.makeRoom(client) {
+			return nil, false
+		}
+	}
+	own := &waiter{client, make(chan bool, 1)}
+	s.waiting = append(s.waiting, own)
+	return own, true
+}
+
+// makeRoom sends away the last request of the client that has the most in the
+// queue, unless client would have as many.
+func (s *seats) makeRoom(client netip.Addr) bool {
+	counts := map[netip.Addr]int{}
+	greediest := client
+	for _, w := range s.waiting {
+		if counts[w.client]++; counts[w.client] > counts[greediest] {
+			greediest = w.client
+		}
+	}
+	if counts[greediest] <= counts[client]+1 {
+		return false
+	}
+	for i, w := range slices.Backward(s.waiting) {
+		if w.client == greediest {
+			w.told <- false
+			s.waiting = slices.Delete(s.waiting, i, i+1)
+			break
+		}
+	}
+	return true
+}
+
+// inUse is how many seats are taken.
+func (s *seats) inUse() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken
+}
