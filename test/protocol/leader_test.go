@@ -226,8 +226,8 @@ func (l *leader) state(v *view) entries.State {
 			state.Windows[n.entry.Name] = entries.Window{Since: settled}
 		}
 	}
-	for entry := range state.Windows {
-		if !wanted[entry] && rules.orphanAtOnce {
+	for entry, window := range state.Windows {
+		if !wanted[entry] && (rules.orphanAtOnce || rules.noClosing && v.now.Sub(window.Orphaned) >= rules.window) {
 			state.Windows[entry] = entries.Window{Since: settled}
 		}
 	}
