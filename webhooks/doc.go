@@ -6,6 +6,8 @@
 //   - pods injects sidecars into Pods that are created.
 //   - sidecarsets fills in defaults of SidecarSets, checks them, and asks whether
 //     their authors may inject.
+//   - entries keeps the webhook entries by which API servers call the operator, and makes
+//     sure that the replica that answers knows the SidecarSets.
 //   - conversion converts SidecarSets between versions.
 //   - snapshot holds what is stored. The other rooms decide by it.
 //

@@ -10,10 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/propagation"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/conversion"
+	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
@@ -22,8 +23,8 @@ import (
 
 // The paths that config/webhook and config/crd name.
 const (
-	PathPods      = propagation.PathPods
-	PathPodsFresh = propagation.PathPodsFresh
+	PathPods      = entryplan.PathPods
+	PathPodsFresh = entryplan.PathPodsFresh
 	PathDefault   = "/mutate-apps-kruise-io-sidecarset"
 	PathValidate  = "/validate-apps-kruise-io-sidecarset"
 	PathConvert   = "/convert"
@@ -63,12 +64,12 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	live := mgr.GetAPIReader()
 
 	s.Instrument(metrics.Registry)
-	fresh := newFreshness(live, o.Catalog, o.Timeline, o.Trust, clock.RealClock{})
-	fresh.expose(metrics.Registry)
+	fresh := entries.NewFreshness(live, o.Catalog, o.Timeline, o.Trust, clock.RealClock{})
+	fresh.Expose(metrics.Registry)
 	injector := pods.NewInjector(pods.Options{
 		Snapshot:           o.Catalog.Current,
-		CatchUp:            fresh.ensure,
-		Trusted:            fresh.trusted,
+		CatchUp:            fresh.CatchUp,
+		Trusted:            fresh.Trusted,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
@@ -76,7 +77,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	})
 	s.Register(server.GroupPods, PathPods, injector.Settled)
 	s.Register(server.GroupPods, PathPodsFresh, injector.Fresh)
-	s.Register(server.GroupBarriers, propagation.PathBarrier, answerBarrier)
+	s.Register(server.GroupBarriers, entryplan.PathBarrier, entries.AnswerBarrier)
 	minor, err := sidecarsets.ServerMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	s.Register(server.GroupSidecarSets, PathDefault, bound.Before(sidecarsets.NewDefaulter()))
 	s.Register(server.GroupSidecarSets, PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Snapshot, error) {
-			err := fresh.ensure(ctx)
+			err := fresh.CatchUp(ctx)
 			return o.Catalog.Current(), err
 		},
 		Reader:                  live,

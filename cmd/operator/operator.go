@@ -24,9 +24,10 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/controllers"
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/webhooks"
+	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -93,7 +94,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return err
 	}
-	rivals, err := controllers.NewRivals(mgr.GetConfig(), mgr.GetHTTPClient(), o.namespace, metrics.Registry)
+	rivals, err := entries.NewRivals(mgr.GetConfig(), mgr.GetHTTPClient(), o.namespace, metrics.Registry)
 	if err != nil {
 		return err
 	}
@@ -145,14 +146,14 @@ func after(ctx context.Context, grace time.Duration) context.Context {
 
 // parts are what the roles have in common.
 type parts struct {
-	mgr         ctrl.Manager
-	options     Options
-	catalog     *snapshot.Catalog
-	serving     *certs.Serving
-	rivals      *controllers.Rivals
-	probes      *ports.Probes
-	timeline    *snapshot.Timeline
-	podWebhooks *controllers.PodWebhooks // nil where controllers do not run
+	mgr      ctrl.Manager
+	options  Options
+	catalog  *snapshot.Catalog
+	serving  *certs.Serving
+	rivals   *entries.Rivals
+	probes   *ports.Probes
+	timeline *snapshot.Timeline
+	keeper   *entries.Keeper // nil where controllers do not run
 }
 
 func (p *parts) addControllers() error {
@@ -161,16 +162,16 @@ func (p *parts) addControllers() error {
 		return err
 	}
 	var err error
-	if p.podWebhooks, err = controllers.NewPodWebhooks(p.mgr, o.podWebhooks(p.serving, p.rivals)); err != nil {
+	if p.keeper, err = entries.NewKeeper(p.mgr, o.entries(p.serving, p.rivals)); err != nil {
 		return err
 	}
-	if err := p.podWebhooks.AddLeader(p.mgr, p.catalog); err != nil {
+	if err := p.keeper.AddLeader(p.mgr, p.catalog); err != nil {
 		return err
 	}
-	if err := p.podWebhooks.AddGuard(p.mgr, mutatingConfiguration, validatingConfiguration); err != nil {
+	if err := p.keeper.AddGuard(p.mgr, mutatingConfiguration, validatingConfiguration); err != nil {
 		return err
 	}
-	if err := p.mgr.Add(p.podWebhooks); err != nil {
+	if err := p.mgr.Add(p.keeper); err != nil {
 		return err
 	}
 	states := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.StateLimits)
@@ -180,7 +181,7 @@ func (p *parts) addControllers() error {
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
 		Tell:               states.Tell,
-		Readiness:          p.podWebhooks.Readiness(),
+		Readiness:          p.keeper.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
 	})
 }
@@ -199,8 +200,8 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 		AddReadiness:            p.probes.AddReadiness,
 	}
 	// A process that may not write entries leaves them to the leader.
-	if p.podWebhooks != nil && o.podWebhook.mode == podWebhookExact {
-		setup.Widener = p.podWebhooks
+	if p.keeper != nil && o.podWebhook.mode == podWebhookExact {
+		setup.Widener = p.keeper
 	}
 	if err := webhooks.Setup(p.mgr, webhookServer, setup); err != nil {
 		return err
@@ -216,13 +217,13 @@ func bundleTargets() []certs.Target {
 		certs.MutatingWebhooks(mutatingConfiguration),
 		certs.ValidatingWebhooks(validatingConfiguration),
 		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
-		certs.MutatingWebhooksLabelled(entries.Labelled(), isPodConfiguration).Optional(),
+		certs.MutatingWebhooksLabelled(entryplan.Labelled(), isPodConfiguration).Optional(),
 	}
 }
 
 // isPodConfiguration reports whether an object of that name may hold entries for Pods.
 func isPodConfiguration(name string) bool {
-	_, ok := entries.Index(name)
+	_, ok := entryplan.Index(name)
 	return ok
 }
 

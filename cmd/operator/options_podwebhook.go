@@ -11,9 +11,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/controllers"
-	"github.com/sidecarset/operator/internal/entries"
-	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/webhooks/entries"
 )
 
 // The values of --pod-webhook.
@@ -38,7 +37,7 @@ func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs by which API servers reach exact entries, such as https://127.0.0.1:9443; default is the Service")
 	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` to try selected Pods in, under dry-run, before a SidecarSet is said to be ready; the operator needs the right to create Pods there. Default is none")
 	flags.DurationVar(&o.admissionWindow, "pod-webhook-admission-window", 90*time.Second, "longest `time` between the admission of a SidecarSet and its storage; for this long, and one and a half times --pod-webhook-snapshot-trust, a new entry has replicas read SidecarSets live, and an unused entry is kept")
-	flags.DurationVar(&o.trust, "pod-webhook-snapshot-trust", propagation.Trust, "`time` for which a replica answers Pods from its snapshot after it compared the snapshot with what is stored; it compares twice in that time. Set the same for all processes")
+	flags.DurationVar(&o.trust, "pod-webhook-snapshot-trust", entryplan.Trust, "`time` for which a replica answers Pods from its snapshot after it compared the snapshot with what is stored; it compares twice in that time. Set the same for all processes")
 }
 
 func (o *podWebhookOptions) check(excluded []string) error {
@@ -67,9 +66,9 @@ func (o *podWebhookOptions) check(excluded []string) error {
 }
 
 // podWebhooks are the options of what keeps the entries.
-func (o *Options) podWebhooks(serving *certs.Serving, rivals *controllers.Rivals) controllers.PodWebhooksOptions {
-	return controllers.PodWebhooksOptions{
-		Settings: entries.Settings{
+func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entries.Options {
+	return entries.Options{
+		Settings: entryplan.Settings{
 			Namespace:          o.namespace,
 			ExcludedNamespaces: o.excludedNamespaces,
 			Service:            admissionregistrationv1.ServiceReference{Namespace: o.namespace, Name: o.webhookService},

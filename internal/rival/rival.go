@@ -16,8 +16,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // The paths of the reference: its Pod webhook, and that for SidecarSets, which is
@@ -59,7 +59,7 @@ func Find(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace 
 		switch path := pathOf(w); {
 		case path == pathReferencePods && aboutSidecarSets:
 			return &Injector{Configuration: c.Name, Entry: w.Name, Server: serverOf(w)}
-		case strings.HasSuffix(w.Name, domain) && (path == propagation.PathPods || path == propagation.PathPodsFresh):
+		case strings.HasSuffix(w.Name, domain) && (path == entryplan.PathPods || path == entryplan.PathPodsFresh):
 			// By URL nobody can tell whose it is; that is for trying out.
 			if service := w.ClientConfig.Service; service != nil && service.Namespace != ourNamespace {
 				return &Injector{Configuration: c.Name, Entry: w.Name, Server: serverOf(w), OfOurKind: true}
@@ -75,7 +75,7 @@ func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespa
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 		path := pathOf(&w)
 		service := w.ClientConfig.Service
-		return (path == propagation.PathPods || path == propagation.PathPodsFresh) && slices.ContainsFunc(w.Rules, coversPods) &&
+		return (path == entryplan.PathPods || path == entryplan.PathPodsFresh) && slices.ContainsFunc(w.Rules, coversPods) &&
 			(service == nil || service.Namespace == ourNamespace)
 	})
 }
@@ -84,9 +84,9 @@ func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespa
 // the operator in our namespace.
 func HasBarrier(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
-		configuration, _, ok := propagation.ParseBarrierPath(pathOf(&w))
+		configuration, _, ok := entryplan.ParseBarrierPath(pathOf(&w))
 		service := w.ClientConfig.Service
-		return ok && configuration == propagation.StaticBarrier && (service == nil || service.Namespace == ourNamespace)
+		return ok && configuration == entryplan.StaticBarrier && (service == nil || service.Namespace == ourNamespace)
 	})
 }
 

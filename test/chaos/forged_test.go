@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -32,7 +32,7 @@ import (
 // refuses a Pod. A SidecarSet that is applied meanwhile is in force.
 func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	t.Cleanup(func() { // when replicas have ended: other tests want the places that strangers took away
-		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "annotate", "mutatingwebhookconfiguration", entries.ConfigurationName(entries.Provisional), "sidecarset.io/provisional-room-")
+		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "annotate", "mutatingwebhookconfiguration", entryplan.ConfigurationName(entryplan.Provisional), "sidecarset.io/provisional-room-")
 		if err != nil {
 			t.Error(err)
 		}
@@ -181,7 +181,7 @@ func forgedReview(i int) ([]byte, error) {
 
 // forgedEntries are those that select the Pods that the stranger is after.
 func forgedEntries(ctx context.Context) ([]admissionregistrationv1.MutatingWebhook, error) {
-	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entries.Labelled().String()})
+	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entryplan.Labelled().String()})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -139,7 +139,7 @@ func settled(ctx context.Context) error {
 	}
 	for _, configuration := range configurations.Items {
 		for _, webhook := range configuration.Webhooks {
-			if service := webhook.ClientConfig.Service; service != nil && service.Path != nil && *service.Path == propagation.PathPodsFresh {
+			if service := webhook.ClientConfig.Service; service != nil && service.Path != nil && *service.Path == entryplan.PathPodsFresh {
 				return fmt.Errorf("entry %s of %s is on %s", webhook.Name, configuration.Name, *service.Path)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -167,7 +167,7 @@ func copyPodConfiguration(t *testing.T) {
 	t.Helper()
 	none := &metav1.LabelSelector{MatchLabels: map[string]string{"selects": "nothing"}}
 	object := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "copy-of-" + entries.ConfigurationName(0), Labels: map[string]string{entries.LabelConfiguration: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "copy-of-" + entryplan.ConfigurationName(0), Labels: map[string]string{entryplan.LabelConfiguration: "true"}},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: "copy.sidecarset.io", ObjectSelector: none, AdmissionReviewVersions: []string{"v1"},
 			SideEffects: new(admissionregistrationv1.SideEffectClassNone), FailurePolicy: new(admissionregistrationv1.Ignore),

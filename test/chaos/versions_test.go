@@ -12,7 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -165,7 +165,7 @@ func (v *versions) writesInPeace(t *testing.T, name string) (writes int) {
 
 // objectVersions are the versions of all objects that hold entries for Pods.
 func objectVersions(ctx context.Context) (map[string]string, error) {
-	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entries.Labelled().String()})
+	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entryplan.Labelled().String()})
 	if err != nil {
 		return nil, err
 	}

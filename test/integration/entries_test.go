@@ -17,8 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entries"
-	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -33,7 +32,7 @@ func onlyHere(app string) string {
 // select in a namespace.
 func podEntries(ctx context.Context, c client.Client, namespace string) (map[string]admissionregistrationv1.MutatingWebhook, error) {
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := c.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+	if err := c.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
 		return nil, err
 	}
 	found := map[string]admissionregistrationv1.MutatingWebhook{}
@@ -103,7 +102,7 @@ func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
 func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	createSidecarSet(t, namespace, onlyHere("web"))
-	awaitPath(t, namespace, "web", propagation.PathPods)
+	awaitPath(t, namespace, "web", entryplan.PathPods)
 	for i := range 5 {
 		name := fmt.Sprintf("side-%d", i)
 		second := newSidecarSet(t, namespace, strings.ReplaceAll(onlyHere("web"), "side-web", name))
@@ -185,11 +184,11 @@ func TestAPodThatSeveralEntriesSelectIsInjectedByTheFirst(t *testing.T) {
 func TestEntriesAreRestored(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
-	awaitPath(t, namespace, "web", propagation.PathPods)
+	awaitPath(t, namespace, "web", entryplan.PathPods)
 	entry := mustEntries(t, namespace)["web"]
 	holder := func(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, int, error) {
 		var list admissionregistrationv1.MutatingWebhookConfigurationList
-		err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()})
+		err := api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()})
 		for i := range list.Items {
 			for k, w := range list.Items[i].Webhooks {
 				if w.Name == entry.Name {
@@ -349,7 +348,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 	gone := func(i *installation) func(ctx context.Context) error {
 		return func(ctx context.Context) error {
 			var list admissionregistrationv1.MutatingWebhookConfigurationList
-			if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+			if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
 				return err
 			}
 			for _, c := range list.Items {
@@ -395,7 +394,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 func TestEntriesAreLeftInPeace(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
-	awaitPath(t, namespace, "web", propagation.PathPods)
+	awaitPath(t, namespace, "web", entryplan.PathPods)
 	for n := range int32(3) {
 		before := configurations(t)
 		// What changes a SidecarSet and nothing about new Pods, and what changes Pods.
@@ -425,7 +424,7 @@ type configuration struct {
 func configurations(t *testing.T) map[string]configuration {
 	t.Helper()
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := api.List(t.Context(), &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+	if err := api.List(t.Context(), &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]configuration{}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -28,7 +28,7 @@ import (
 func applyObjects(t *testing.T, c *stand.Cluster) {
 	t.Helper()
 	file := filepath.Join(deploy.Root(), "dist/install.yaml")
-	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", file, "-l", entries.LabelConfiguration); err != nil {
+	if _, err := c.Kubectl(context.WithoutCancel(t.Context()), "", "apply", "--server-side", "-f", file, "-l", entryplan.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -36,7 +36,7 @@ func applyObjects(t *testing.T, c *stand.Cluster) {
 // holder is the object that holds the entry for app=<app> in namespace default.
 func (i *installation) holder(ctx context.Context, app string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+	if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
 		return nil, err
 	}
 	for k := range list.Items {
@@ -121,7 +121,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	stand.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
 	i.injects(t, "web")
 
-	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entries.LabelConfiguration); err != nil {
+	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 	var command string
@@ -167,7 +167,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, way := range []string{"--server-side=false", "--server-side=true"} {
-		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", filepath.Join(deploy.Root(), "dist/install.yaml"), "-l", entries.LabelConfiguration); err != nil {
+		if _, err := i.cluster.Kubectl(t.Context(), "", "apply", way, "--force-conflicts="+strings.TrimPrefix(way, "--server-side="), "-f", filepath.Join(deploy.Root(), "dist/install.yaml"), "-l", entryplan.LabelConfiguration); err != nil {
 			t.Fatal(err)
 		}
 		after, err := i.holder(t.Context(), "late")
@@ -195,11 +195,11 @@ func TestObjectsThatTheOperatorHasMadeAreAdopted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entries.LabelConfiguration); err != nil {
+	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 	made := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: held.Name, Labels: map[string]string{entries.LabelConfiguration: "true"}, OwnerReferences: held.OwnerReferences},
+		ObjectMeta: metav1.ObjectMeta{Name: held.Name, Labels: map[string]string{entryplan.LabelConfiguration: "true"}, OwnerReferences: held.OwnerReferences},
 		Webhooks:   held.Webhooks,
 	}
 	if err := i.api.Create(t.Context(), made); err != nil {
@@ -253,8 +253,8 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	}
 	// What it may write, the leader puts right, and counts.
 	before := foreign(t)
-	for _, i := range []int{3, entries.Provisional} {
-		name := entries.ConfigurationName(i)
+	for _, i := range []int{3, entryplan.Provisional} {
+		name := entryplan.ConfigurationName(i)
 		stand.Eventually(t, "a write", func(ctx context.Context) error {
 			object := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			if err := taken.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -236,7 +236,7 @@ func (s *scenario) repair(t *testing.T) {
 // lose deletes the objects for entries and applies them again.
 func (s *scenario) lose(t *testing.T) {
 	t.Helper()
-	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entries.LabelConfiguration); err != nil {
+	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
 	stand.Eventually(t, "an event", func(ctx context.Context) error {
@@ -337,7 +337,7 @@ func (s *scenario) uninstall(t *testing.T) {
 	}
 	stand.Eventually(t, "the end of the webhook entries", func(ctx context.Context) error {
 		left := &admissionregistrationv1.MutatingWebhookConfigurationList{}
-		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entries.Labelled()}); err != nil {
+		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
 			return err
 		}
 		for _, c := range left.Items {

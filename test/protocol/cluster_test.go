@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 )
 
 // apiServer calls the operator by the configurations that it knows.
@@ -19,16 +19,18 @@ type apiServer struct {
 	w      *world
 	name   string
 	down   bool
-	layout entries.Layout
+	layout entryplan.Layout
 	watch  *follower
 }
 
 // order is that in which API servers call: by the names of configurations.
 var order = func() (order []int) {
-	for i := range len(entries.Layout{}) {
+	for i := range len(entryplan.Layout{}) {
 		order = append(order, i)
 	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(entries.ConfigurationName(a), entries.ConfigurationName(b)) })
+	slices.SortFunc(order, func(a, b int) int {
+		return strings.Compare(entryplan.ConfigurationName(a), entryplan.ConfigurationName(b))
+	})
 	return order
 }()
 
@@ -42,7 +44,7 @@ func (w *world) addServer(i int) {
 	w.servers = append(w.servers, s)
 }
 
-func (s *apiServer) serial(i int) int64 { return entries.Serial(s.layout[i]) }
+func (s *apiServer) serial(i int) int64 { return entryplan.Serial(s.layout[i]) }
 
 func (s *apiServer) serials() []int64 {
 	serials := make([]int64, len(s.layout))
@@ -111,7 +113,7 @@ func (w *world) admit(name string, update bool) {
 		if w.chance(20) {
 			object.Annotations = map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore"}
 		}
-		entry, err := entries.Of(object)
+		entry, err := entryplan.Of(object)
 		if err != nil {
 			panic(err)
 		}
@@ -144,7 +146,7 @@ func (w *world) storageDelay() time.Duration {
 }
 
 // review asks a replica about a SidecarSet. Widening is given half a second.
-func (w *world) review(e entries.Entry, then func(admitted, widened bool, wrote map[int]uint64)) {
+func (w *world) review(e entryplan.Entry, then func(admitted, widened bool, wrote map[int]uint64)) {
 	p, wrote := w.endpoint(), map[int]uint64{}
 	if w.hardened {
 		w.after(2*time.Millisecond, func() { then(!p.ended, false, wrote) })
@@ -180,7 +182,7 @@ func (w *world) store(next sidecarSet, old *sidecarSet, began time.Duration, wid
 		next.ready = current.ready
 	}
 	// A provisional entry for which nothing was stored in time goes; see docs/design/0008.
-	late := wrote[entries.Provisional] > 0 && w.now-began > provisionalFor*9/10 && !w.rules.countLate
+	late := wrote[entryplan.Provisional] > 0 && w.now-began > provisionalFor*9/10 && !w.rules.countLate
 	if !late {
 		for _, version := range wrote {
 			if next.vouched == 0 || version < next.vouched {

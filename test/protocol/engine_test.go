@@ -3,7 +3,7 @@
 // seed, and complains about a Pod that was created without a SidecarSet which the
 // operator had promised.
 //
-// Configuration objects are planned by internal/entries, which also measures windows and
+// Configuration objects are planned by internal/entryplan, which also measures windows and
 // the room for provisional entries, as in the operator. What surrounds the planner is
 // modelled here: watches, freshness, trust, the leader's pass and API servers. The package knows no cluster, no real clock and no
 // goroutine. See docs/design/0008.
@@ -19,7 +19,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 )
 
 type configuration = admissionregistrationv1.MutatingWebhookConfiguration
@@ -177,7 +177,7 @@ type sidecarSet struct {
 	version  uint64
 	key      string // of the label that it selects
 	value    string
-	entry    entries.Entry
+	entry    entryplan.Entry
 	ready    int    // the generation of which the status says Ready
 	vouched  uint64 // the first version of a configuration that its review has written; 0 if none
 }
@@ -200,7 +200,7 @@ type record struct {
 type stored struct {
 	version uint64
 	sets    map[string]*sidecarSet
-	configs entries.Layout
+	configs entryplan.Layout
 	log     []record
 }
 
@@ -230,7 +230,7 @@ func (w *world) deleteSet(name string) {
 }
 
 // putConfig writes a configuration if it is still what the writer began from.
-func (w *world) putConfig(change entries.Change) (*configuration, bool) {
+func (w *world) putConfig(change entryplan.Change) (*configuration, bool) {
 	before := w.stored.configs[change.Index]
 	if before.ResourceVersion != change.Object.ResourceVersion {
 		return before, false
@@ -253,13 +253,13 @@ func versionOf(c *configuration) uint64 {
 
 // bare are the configuration objects of the manifests, and the room for provisional
 // entries as a leader leaves it.
-func bare() (l entries.Layout) {
+func bare() (l entryplan.Layout) {
 	for i := range l {
 		l[i] = &configuration{ObjectMeta: metav1.ObjectMeta{
-			Name: entries.ConfigurationName(i), UID: "uid", ResourceVersion: "1", Labels: map[string]string{entries.LabelConfiguration: "true"},
+			Name: entryplan.ConfigurationName(i), UID: "uid", ResourceVersion: "1", Labels: map[string]string{entryplan.LabelConfiguration: "true"},
 		}}
 	}
-	l[entries.Provisional].Annotations = map[string]string{"sidecarset.io/provisional-room": strconv.Itoa(entries.MaxProvisional)}
+	l[entryplan.Provisional].Annotations = map[string]string{"sidecarset.io/provisional-room": strconv.Itoa(entryplan.MaxProvisional)}
 	return l
 }
 

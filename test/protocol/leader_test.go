@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 )
 
 // leader keeps the entries as the stored SidecarSets want them, and says Ready. It
-// follows controllers/podwebhook_leader.go and podwebhook_write.go.
+// follows webhooks/entries/leader.go and write.go.
 type leader struct {
 	p       *process
 	ended   bool
@@ -20,9 +20,9 @@ type leader struct {
 	idle    idle
 
 	noted   map[string]*noted // by SidecarSet
-	windows entries.Windows
+	windows entryplan.Windows
 	placed  map[string]placement // by entry
-	room    entries.ProvisionalRoom
+	room    entryplan.ProvisionalRoom
 	began   map[string]time.Time // by provisional entry, of a leader that knows no renewal
 	proven  map[string][]int64   // serials by API server
 }
@@ -30,7 +30,7 @@ type leader struct {
 // noted is what the leader knows of one content of a SidecarSet.
 type noted struct {
 	uid, gen int
-	entry    entries.Entry
+	entry    entryplan.Entry
 	was      bool      // Ready was said before this leader began
 	written  placement // where this leader has written the entry for it; zero before
 }
@@ -62,7 +62,7 @@ func (w *world) elect() {
 	}
 	w.note("%s leads", p.name)
 	l := &leader{
-		p: p, noted: map[string]*noted{}, windows: entries.Windows{}, placed: map[string]placement{},
+		p: p, noted: map[string]*noted{}, windows: entryplan.Windows{}, placed: map[string]placement{},
 		began: map[string]time.Time{}, proven: map[string][]int64{},
 	}
 	p.leader = l
@@ -96,8 +96,8 @@ const soon = 2 * time.Second
 // view is what one pass knows.
 type view struct {
 	sets   map[string]*sidecarSet
-	wanted []entries.Entry
-	layout entries.Layout
+	wanted []entryplan.Entry
+	layout entryplan.Layout
 	now    time.Time
 	wrote  map[int]uint64
 	behind bool // it is not known that the snapshot holds all that is stored: nothing settles
@@ -116,7 +116,7 @@ func (l *leader) pass() {
 		v.wanted = append(v.wanted, s.entry)
 	}
 	maps.DeleteFunc(l.noted, func(name string, _ *noted) bool { return v.sets[name] == nil })
-	v.wanted = entries.Combine(v.wanted)
+	v.wanted = entryplan.Combine(v.wanted)
 	l.windows.Observe(v.layout, v.wanted, v.now)
 	think := time.Duration(0)
 	if w := l.p.w; w.faults && (w.chance(3) || w.temper.ambush && w.chance(10)) {
@@ -173,7 +173,7 @@ func (l *leader) note(s *sidecarSet) {
 }
 
 // isPlain says whether an entry is on the path that answers from the snapshot.
-func (l *leader) isPlain(e entries.Entry) bool {
+func (l *leader) isPlain(e entryplan.Entry) bool {
 	i, at, ok := l.p.layout.Locate(e.Name)
 	return ok && *l.p.layout[i].Webhooks[at].ClientConfig.Service.Path == "/pods"
 }
@@ -194,7 +194,7 @@ func (l *leader) expire(v *view, then func()) {
 // dueUnrenewed are the provisional entries that have been there for a second, however
 // many reviews came.
 func (l *leader) dueUnrenewed(v *view) (due []string) {
-	stands, stored := map[string]bool{}, entries.ProvisionalNames(v.wanted)
+	stands, stored := map[string]bool{}, entryplan.ProvisionalNames(v.wanted)
 	for _, name := range v.layout.Provisionals() {
 		stands[name] = true
 		if _, ok := l.began[name]; !ok {
@@ -209,9 +209,9 @@ func (l *leader) dueUnrenewed(v *view) (due []string) {
 }
 
 // state is what the planner is told.
-func (l *leader) state(v *view) entries.State {
+func (l *leader) state(v *view) entryplan.State {
 	rules := &l.p.w.rules
-	state := entries.State{
+	state := entryplan.State{
 		Layout: v.layout, Wanted: v.wanted, Expired: l.room.Expired(), Room: l.room.Room(), CanServe: true,
 		Claimed: map[string]bool{}, Windows: maps.Clone(l.windows), Now: v.now, Window: rules.window, Complete: !v.behind,
 	}
@@ -223,12 +223,12 @@ func (l *leader) state(v *view) entries.State {
 			state.Claimed[n.entry.Name] = true
 		}
 		if n.was && rules.readyIsKnown {
-			state.Windows[n.entry.Name] = entries.Window{Since: settled}
+			state.Windows[n.entry.Name] = entryplan.Window{Since: settled}
 		}
 	}
 	for entry, window := range state.Windows {
 		if !wanted[entry] && (rules.orphanAtOnce || rules.noClosing && v.now.Sub(window.Orphaned) >= rules.window) {
-			state.Windows[entry] = entries.Window{Since: settled}
+			state.Windows[entry] = entryplan.Window{Since: settled}
 		}
 	}
 	return state
@@ -238,7 +238,7 @@ func (l *leader) state(v *view) entries.State {
 // would be for nothing; it is most of what a run costs.
 type idle struct {
 	planned bool
-	layout  entries.Layout
+	layout  entryplan.Layout
 	sets    map[string]*sidecarSet
 	room    int
 	until   time.Time
@@ -256,7 +256,7 @@ func (l *leader) carryOut(v *view) {
 		return
 	}
 	l.place(v)
-	plan := entries.Next(l.state(v), l.p.settings())
+	plan := entryplan.Next(l.state(v), l.p.settings())
 	l.idle = idle{len(plan.Changes) == 0 && !plan.Incomplete, v.layout, v.sets, l.room.Room(), v.now.Add(time.Hour)}
 	if plan.Again > 0 {
 		l.idle.until = v.now.Add(plan.Again)
@@ -269,8 +269,8 @@ func (l *leader) carryOut(v *view) {
 		}
 		l.judge(v)
 	}
-	first, last := plan.Changes, []entries.Change(nil)
-	if n := len(first); n > 0 && first[n-1].Index == entries.Provisional {
+	first, last := plan.Changes, []entryplan.Change(nil)
+	if n := len(first); n > 0 && first[n-1].Index == entryplan.Provisional {
 		first, last = first[:n-1], first[n-1:]
 		if rules.provisionalFirst {
 			first, last = last, first
@@ -290,12 +290,12 @@ func (l *leader) carryOut(v *view) {
 }
 
 // noteClaims ends the claims that a change, which was written, has made good.
-func (l *leader) noteClaims(change entries.Change) {
-	layout := entries.Layout{}
+func (l *leader) noteClaims(change entryplan.Change) {
+	layout := entryplan.Layout{}
 	layout[change.Index] = change.Object
 	for _, n := range l.noted {
 		if _, _, ok := layout.Locate(n.entry.Name); ok && n.written.serial == 0 {
-			n.written = placement{change.Index, entries.Serial(change.Object)}
+			n.written = placement{change.Index, entryplan.Serial(change.Object)}
 		}
 	}
 }
@@ -310,7 +310,7 @@ func (l *leader) place(v *view) {
 		case !holds:
 			delete(l.placed, e.Name)
 		case !was || before.index != i:
-			l.placed[e.Name] = placement{i, entries.Serial(v.layout[i])}
+			l.placed[e.Name] = placement{i, entryplan.Serial(v.layout[i])}
 		}
 	}
 	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidecarset/operator/internal/entries"
-	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/internal/entryplan"
 )
 
 var (
@@ -69,7 +68,7 @@ type rules struct {
 
 // certifying is the protocol of docs/design/0008.
 func certifying() rules {
-	return rules{trust: propagation.Trust, window: storageFor + propagation.Trust*3/2, stall: 250 * time.Second, checkReplacements: true}
+	return rules{trust: entryplan.Trust, window: storageFor + entryplan.Trust*3/2, stall: 250 * time.Second, checkReplacements: true}
 }
 
 const (
@@ -294,7 +293,7 @@ func unrest(w *world) (problems []string) {
 			hook := &c.Webhooks[at]
 			switch {
 			case strings.HasSuffix(hook.Name, ".barrier.sidecarset.io"):
-			case i == entries.Provisional || !wanted[hook.Name]:
+			case i == entryplan.Provisional || !wanted[hook.Name]:
 				problems = append(problems, hook.Name+" is left")
 			case *hook.ClientConfig.Service.Path != "/pods":
 				problems = append(problems, hook.Name+" is still on the fresh path")

@@ -8,8 +8,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
-	"github.com/sidecarset/operator/internal/entries"
-	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/internal/entryplan"
 )
 
 // reading is what the clocks of one machine say: the one that nobody sets, which stands
@@ -33,7 +32,7 @@ type process struct {
 	snapshot map[string]*sidecarSet
 	holds    map[string]uint64
 	synced   bool
-	layout   entries.Layout
+	layout   entryplan.Layout
 	serial   int64
 	waiting  []func() bool // each is asked when the snapshot changes, until it says that it is done
 
@@ -57,7 +56,7 @@ func (w *world) addProcess() *process {
 	w.processes = append(w.processes, p)
 	p.layout = w.stored.configs
 	for _, c := range p.layout {
-		p.serial = max(p.serial, entries.Serial(c))
+		p.serial = max(p.serial, entryplan.Serial(c))
 	}
 	rest.learned = len(w.stored.log)
 	p.relistSets(0)
@@ -99,7 +98,7 @@ func (p *process) learnRest(r record) {
 }
 
 func (p *process) learnConfig(i int, c *configuration) {
-	p.serial = max(p.serial, entries.Serial(c))
+	p.serial = max(p.serial, entryplan.Serial(c))
 	if versionOf(c) > versionOf(p.layout[i]) {
 		p.layout[i] = c
 	}
@@ -129,7 +128,7 @@ func (p *process) trusts(r reading) bool {
 	case largerClock:
 		return max(monotonic, wall) <= rules.trust
 	}
-	return propagation.Trusted(monotonic, wall, rules.trust)
+	return entryplan.Trusted(monotonic, wall, rules.trust)
 }
 
 // after has the process do something later, unless it has ended then. A process that
@@ -282,8 +281,8 @@ func (p *process) inject(labels map[string]string, carried injected) {
 	}
 }
 
-func (p *process) settings() *entries.Settings {
-	return &entries.Settings{
+func (p *process) settings() *entryplan.Settings {
+	return &entryplan.Settings{
 		Namespace: "ours", NamespaceUID: "uid-ours", Bundle: []byte("bundle"),
 		Service:   admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
 		MinSerial: max(int64(p.clock().wall/time.Millisecond), p.serial+1),
@@ -292,7 +291,7 @@ func (p *process) settings() *entries.Settings {
 
 // send carries out changes in their order. What was planned from an older object is not
 // written; the process then knows the newer one. wrote has the versions.
-func (p *process) send(changes []entries.Change, wrote map[int]uint64, then func(ok, stale bool)) {
+func (p *process) send(changes []entryplan.Change, wrote map[int]uint64, then func(ok, stale bool)) {
 	if len(changes) == 0 {
 		then(true, false)
 		return
@@ -315,9 +314,9 @@ func (p *process) send(changes []entries.Change, wrote map[int]uint64, then func
 
 // widen sees to it that API servers call the operator for a SidecarSet that is being
 // admitted. It follows PodWebhooks.Widen.
-func (p *process) widen(e entries.Entry, wrote map[int]uint64, deadline time.Duration, then func(ok bool)) {
+func (p *process) widen(e entryplan.Entry, wrote map[int]uint64, deadline time.Duration, then func(ok bool)) {
 	settings := p.settings()
-	changes, homeless := entries.Widen(p.layout, []entries.Entry{e}, settings)
+	changes, homeless := entryplan.Widen(p.layout, []entryplan.Entry{e}, settings)
 	if len(homeless) > 0 || p.w.now > deadline {
 		then(false)
 		return
@@ -334,7 +333,7 @@ func (p *process) widen(e entries.Entry, wrote map[int]uint64, deadline time.Dur
 				then(false)
 				return
 			}
-			p.await(i, entries.Serial(p.layout[i]), deadline, then)
+			p.await(i, entryplan.Serial(p.layout[i]), deadline, then)
 		}
 	})
 }

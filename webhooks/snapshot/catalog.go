@@ -25,9 +25,9 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
-	"github.com/sidecarset/operator/internal/propagation"
 )
 
 // minRebuildPause is the shortest time between two rebuilds; a longer one
@@ -261,7 +261,7 @@ func (c *Catalog) sidecarSetChanged(name string, object, gone *unstructured.Unst
 	}
 	if object != nil {
 		// What is no number cannot be waited for, and is not.
-		c.pending.versions[name], _ = propagation.ParseVersion(object.GetResourceVersion())
+		c.pending.versions[name], _ = entryplan.ParseVersion(object.GetResourceVersion())
 	}
 	signal(c.changed)
 }

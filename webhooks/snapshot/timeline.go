@@ -14,7 +14,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/propagation"
+	"github.com/sidecarset/operator/internal/entryplan"
 )
 
 // Timeline notices that the cluster's state was restored from a backup. A process
@@ -69,7 +69,7 @@ func (t *Timeline) Newest() uint64 {
 
 // See notes the version of a SidecarSet, or of a list or bookmark of them.
 func (t *Timeline) See(resourceVersion string) {
-	version, err := propagation.ParseVersion(resourceVersion)
+	version, err := entryplan.ParseVersion(resourceVersion)
 	if t == nil || err != nil {
 		return // a version that is not a number has no order
 	}
@@ -84,7 +84,7 @@ func (t *Timeline) See(resourceVersion string) {
 // Check compares the version of a list of all SidecarSets as they are stored with
 // the newest one that had been seen when the list began.
 func (t *Timeline) Check(newest uint64, resourceVersion string) error {
-	version, err := propagation.ParseVersion(resourceVersion)
+	version, err := entryplan.ParseVersion(resourceVersion)
 	if t == nil || err != nil {
 		return nil //nolint:nilerr // a version that is not a number has no order
 	}

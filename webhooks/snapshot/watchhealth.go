@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entries"
+	"github.com/sidecarset/operator/internal/entryplan"
 )
 
 // WatchSilence is after how long without a sign of life a watch counts as
@@ -91,7 +91,7 @@ func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
 				Namespaces: map[string]cache.Config{revisionNamespace: {}},
 				Label:      carriesSidecarSet(),
 			},
-			&admissionregistrationv1.MutatingWebhookConfiguration{}: {Label: entries.Labelled()},
+			&admissionregistrationv1.MutatingWebhookConfiguration{}: {Label: entryplan.Labelled()},
 		},
 	}
 }

@@ -1,0 +1,248 @@
+// Package entryplan plans the webhook entries that make the API server call us
+// for the Pods that SidecarSets select and for no others: which entries there
+// have to be, in which configuration object each stands, and what each says.
+//
+// It holds the formats, too, that replicas, leader and API servers share (wire.go). It is
+// pure: values in, values out. webhooks/entries writes the objects.
+//
+// Entries are spread over several objects because one has to stay below the
+// size that etcd takes, and because an API server rebuilds all entries of an
+// object whenever it changes. The objects are part of the manifests: nothing here
+// makes or deletes one, it only fills and empties those that exist.
+//
+// One object is for provisional entries alone. Any Pod of the cluster can send an
+// AdmissionReview of a SidecarSet that does not exist, so an entry that only a
+// review asks for refuses no Pod, waits for a second at most, and is one of few.
+// See docs/design/0005.
+package entryplan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
+)
+
+const (
+	// MaxConfigurations is how many configuration objects there are for the entries
+	// of stored SidecarSets.
+	MaxConfigurations = 16
+	// Provisional is the index of the object for provisional entries.
+	Provisional = MaxConfigurations
+	// MaxEntries bounds the entries of one object: at about 2.2 KB each with a
+	// bundle of two CAs, 100 are far below the 1.5 MB that etcd takes.
+	MaxEntries = 100
+
+	// maxBytes bounds the size of one object, for selectors and bundles that are
+	// larger than usual: below half of the 1.5 MB that etcd takes, since a bundle
+	// doubles while a CA is replaced.
+	maxBytes = 700_000
+
+	// MaxProvisional bounds the provisional entries of the whole cluster. Its
+	// arithmetic is in docs/design/0005.
+	MaxProvisional = 12
+	// maxProvisionalBytes bounds one of them: its selectors are a stranger's.
+	maxProvisionalBytes = 16_000
+	// provisionalTimeoutSeconds is as short as API servers allow.
+	provisionalTimeoutSeconds = 1
+
+	// LabelConfiguration marks the configuration objects that hold planned
+	// entries.
+	LabelConfiguration = "sidecarset.io/pod-webhooks"
+
+	// nameSuffix ends the names of all entries; they need three parts.
+	nameSuffix = ".pods.sidecarset.io"
+	// coarseName is that of the entry that stands for all that have no room.
+	coarseName = "all" + nameSuffix
+	// provisionalSuffix ends the names of provisional entries.
+	provisionalSuffix = ".provisional" + nameSuffix
+	// provisionalConfiguration sorts behind the others: an API server calls entries
+	// in the order of their objects' names, so that what a provisional entry adds is
+	// added last.
+	provisionalConfiguration = "sidecarset-pods-provisional"
+)
+
+// Labelled selects the configuration objects that hold planned entries.
+func Labelled() labels.Selector {
+	return labels.SelectorFromSet(labels.Set{LabelConfiguration: "true"})
+}
+
+// ConfigurationName is the name of the i-th configuration object.
+func ConfigurationName(i int) string {
+	if i == Provisional {
+		return provisionalConfiguration
+	}
+	return "sidecarset-pods-" + strconv.Itoa(i)
+}
+
+// Index is the inverse of ConfigurationName; false for any other name.
+func Index(name string) (int, bool) {
+	for i := range len(Layout{}) {
+		if name == ConfigurationName(i) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Entry is one webhook entry: the Pods that it selects, and what happens if we
+// cannot be called for them.
+type Entry struct {
+	// Name is unique; it follows from the other fields but Members.
+	Name string
+	// Selector and NamespaceSelector choose Pods as in the SidecarSets. A nil
+	// NamespaceSelector is every namespace but the excluded ones.
+	Selector, NamespaceSelector *metav1.LabelSelector
+	FailurePolicy               admissionregistrationv1.FailurePolicyType
+	TimeoutSeconds              int32
+	// Members are the names of the SidecarSets that it is for, sorted.
+	Members []string
+	// Coarse is true for the entry that selects all Pods.
+	Coarse bool
+}
+
+// Of returns the entry that a SidecarSet needs. The error says why the API
+// server would refuse it, by the SidecarSet's fields. Annotations with values
+// that mean nothing count as absent.
+func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
+	e := Entry{
+		Selector:          normal(set.Spec.Selector),
+		NamespaceSelector: normal(set.Spec.NamespaceSelector),
+		FailurePolicy:     failurePolicy(set.Annotations),
+		TimeoutSeconds:    timeoutSeconds(set.Annotations),
+		Members:           []string{set.Name},
+	}
+	spec := field.NewPath("spec")
+	var errs field.ErrorList
+	if selectors.IsEmpty(e.Selector) {
+		errs = append(errs, field.Required(spec.Child("selector"), "it selects no Pod while it is empty"))
+	}
+	// As they were written: the normal ones have their expressions elsewhere.
+	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.Selector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
+	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.NamespaceSelector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("namespaceSelector"))...)
+	if len(errs) > 0 {
+		return Entry{}, errs.ToAggregate()
+	}
+	e.Name = e.hash() + nameSuffix
+	return e, nil
+}
+
+// normal is an equal selector whose parts are in one order, so that SidecarSets
+// that say the same share an entry. An empty selector selects everything, as nil
+// does.
+func normal(s *metav1.LabelSelector) *metav1.LabelSelector {
+	if selectors.IsEmpty(s) {
+		return nil
+	}
+	s = s.DeepCopy()
+	for i := range s.MatchExpressions {
+		slices.Sort(s.MatchExpressions[i].Values)
+	}
+	slices.SortFunc(s.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) int {
+		if c := strings.Compare(a.Key, b.Key); c != 0 {
+			return c
+		}
+		if c := strings.Compare(string(a.Operator), string(b.Operator)); c != 0 {
+			return c
+		}
+		return slices.Compare(a.Values, b.Values)
+	})
+	return s
+}
+
+// provisional is the entry for the same Pods that stands until the SidecarSet is
+// seen stored. Its name follows from the selectors alone.
+func (e *Entry) provisional() Entry {
+	return Entry{
+		Name:     hash(e.Selector, e.NamespaceSelector) + provisionalSuffix,
+		Selector: e.Selector, NamespaceSelector: e.NamespaceSelector,
+		FailurePolicy:  admissionregistrationv1.Ignore,
+		TimeoutSeconds: provisionalTimeoutSeconds,
+	}
+}
+
+// hash identifies what an entry says.
+func (e *Entry) hash() string {
+	return hash(e.Selector, e.NamespaceSelector, e.FailurePolicy, e.TimeoutSeconds)
+}
+
+func hash(parts ...any) string {
+	content, err := json.Marshal(parts)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:8])
+}
+
+// The values of a SidecarSet without the annotations.
+const (
+	defaultFailurePolicy  = admissionregistrationv1.Fail
+	defaultTimeoutSeconds = 5
+)
+
+func failurePolicy(annotations map[string]string) admissionregistrationv1.FailurePolicyType {
+	if policy := admissionregistrationv1.FailurePolicyType(annotations[appsv1beta1.AnnotationFailurePolicy]); policy == admissionregistrationv1.Ignore {
+		return policy
+	}
+	return defaultFailurePolicy
+}
+
+func timeoutSeconds(annotations map[string]string) int32 {
+	seconds, err := strconv.ParseInt(annotations[appsv1beta1.AnnotationTimeoutSeconds], 10, 32)
+	if err != nil || seconds < 1 || seconds > appsv1beta1.MaxTimeoutSeconds {
+		return defaultTimeoutSeconds
+	}
+	return int32(seconds)
+}
+
+// Combine merges entries that are equal, in name order.
+func Combine(entries []Entry) []Entry {
+	byName := map[string]Entry{}
+	for _, e := range entries {
+		merged, ok := byName[e.Name]
+		if ok {
+			e.Members = append(slices.Clone(merged.Members), e.Members...)
+		} else {
+			e.Members = slices.Clone(e.Members)
+		}
+		byName[e.Name] = e
+	}
+	combined := make([]Entry, 0, len(byName))
+	for _, e := range byName {
+		slices.Sort(e.Members)
+		e.Members = slices.Compact(e.Members)
+		combined = append(combined, e)
+	}
+	slices.SortFunc(combined, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	return combined
+}
+
+// shard is where an entry stands if there is room.
+func (e *Entry) shard() int {
+	digit, err := strconv.ParseUint(e.Name[:2], 16, 8)
+	if err != nil {
+		return 0 // the coarse entry
+	}
+	return int(digit) % MaxConfigurations
+}
+
+func coarse(members []string, policy admissionregistrationv1.FailurePolicyType) Entry {
+	return Entry{Name: coarseName, FailurePolicy: policy, TimeoutSeconds: defaultTimeoutSeconds, Members: members, Coarse: true}
+}
+
+func (e *Entry) String() string {
+	return fmt.Sprintf("entry %s of %s", e.Name, strings.Join(e.Members, ", "))
+}

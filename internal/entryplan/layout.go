@@ -1,0 +1,254 @@
+package entryplan
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// Layout are the configuration objects as they stand, by index; nil for those
+// that do not exist or cannot be read. Planning never changes what it points to.
+type Layout [MaxConfigurations + 1]*admissionregistrationv1.MutatingWebhookConfiguration
+
+// Change is what to do with one configuration object.
+type Change struct {
+	Index int
+	// Object is what it has to become. Its resourceVersion is that of the object
+	// from which this was planned; nothing may be done to one that has become another
+	// since.
+	Object *admissionregistrationv1.MutatingWebhookConfiguration
+}
+
+// Locate returns the object that holds an entry, and its position there.
+func (l *Layout) Locate(entry string) (configuration, position int, ok bool) {
+	for i, c := range l {
+		if at := find(c, entry); at >= 0 {
+			return i, at, true
+		}
+	}
+	return 0, 0, false
+}
+
+// Exist says whether there is an object to write entries of stored SidecarSets in.
+func (l *Layout) Exist() bool {
+	return slices.ContainsFunc(l[:MaxConfigurations], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool { return c != nil })
+}
+
+// Empty says whether no object holds anything.
+func (l *Layout) Empty() bool {
+	return !slices.ContainsFunc(l[:], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+		return c != nil && len(c.Webhooks) > 0
+	})
+}
+
+// Holds says whether an entry stands in an object as it should, on whichever
+// path; and in which.
+func (l *Layout) Holds(e Entry, s *Settings) (configuration int, ok bool) {
+	i, at, ok := l.Locate(e.Name)
+	if !ok {
+		return 0, false
+	}
+	w := l[i].Webhooks[at]
+	path := pathOf(&w)
+	return i, (path == PathPods || path == PathPodsFresh) &&
+		sameEntry(w, s.webhook(e, path)) && len(w.ClientConfig.CABundle) > 0
+}
+
+// Serves returns an object that has API servers call us on the fresh path for all
+// Pods that an entry selects: by an entry with the same selectors, whatever it says
+// of failures, or by the provisional one.
+func (l *Layout) Serves(e Entry, s *Settings) (configuration int, ok bool) {
+	like := s.like(e)
+	for i, c := range l {
+		for at := range webhooks(c) {
+			if w := &c.Webhooks[at]; pathOf(w) == PathPodsFresh && like(w) && Touched(c)[w.Name] != closed {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// Provisionals returns the names of the provisional entries that stand.
+func (l *Layout) Provisionals() (names []string) {
+	c := l[Provisional]
+	for at := range webhooks(c) {
+		if name := c.Webhooks[at].Name; strings.HasSuffix(name, provisionalSuffix) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ProvisionalNames returns the names that provisional entries of these would have.
+func ProvisionalNames(entries []Entry) map[string]bool {
+	names := make(map[string]bool, len(entries))
+	for i := range entries {
+		names[hash(entries[i].Selector, entries[i].NamespaceSelector)+provisionalSuffix] = true
+	}
+	return names
+}
+
+func webhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []admissionregistrationv1.MutatingWebhook {
+	if c == nil {
+		return nil
+	}
+	return c.Webhooks
+}
+
+// Widen plans that API servers call us, on the fresh path, for the Pods of
+// SidecarSets that are being admitted. Where entries with the same selectors
+// stand, those are put on the fresh path, and nothing else about them changes:
+// a review proves nothing, so that it must not change what an entry says. For
+// others a provisional entry is added, as long as there is room for one.
+//
+// Each object that is relied on gets a new serial, also if nothing else about it
+// changes: that is how the leader knows that it has to wait for a SidecarSet. No
+// entry is removed, not even a copy. Entries that have no room are returned; until
+// the leader has found a place for them they are not in force.
+func Widen(l Layout, entries []Entry, s *Settings) (changes []Change, homeless []Entry) {
+	p := newPlanning(l, s)
+	for _, e := range entries {
+		if !p.touchAlike(e) && !p.provide(e) {
+			homeless = append(homeless, e)
+		}
+	}
+	return p.changes(), homeless
+}
+
+// State is what the leader knows. All times are of the leader's clock.
+type State struct {
+	Layout Layout
+	// Wanted are the entries of all stored SidecarSets, combined.
+	Wanted []Entry
+	// Claimed names wanted entries that have to be written on the fresh path now,
+	// although they may be there already: the leader has not written them for the
+	// present content of a SidecarSet.
+	Claimed map[string]bool
+	// Windows is what the leader has observed. An entry that is not in it has not
+	// settled.
+	Windows Windows
+	// Now is the time, and Window how long an entry stays on the fresh path after it was
+	// touched. An entry without members is kept for as long.
+	Now    time.Time
+	Window time.Duration
+	// Complete says that a live list, which began after Wanted was read, showed that
+	// Wanted has the entries of all stored SidecarSets. Without it no entry leaves the
+	// fresh path, and none is removed for want of members.
+	Complete bool
+	// Refused names entries that the API server does not take.
+	Refused map[string]bool
+	// CanServe is false while no replica could answer; then no entry is added.
+	CanServe bool
+	// Expired names provisional entries that no SidecarSet was stored for in time.
+	Expired map[string]bool
+	// Room is how many provisional entries there may be from now on.
+	Room int
+}
+
+// Plan is what the objects have to become.
+type Plan struct {
+	// Changes are in the order in which they have to be carried out. The one of the
+	// object Provisional comes last, and only after all others were: it removes
+	// entries in whose place others have to be in force.
+	Changes []Change
+	// Overflow is the coarse entry, if there is no room for all; nil otherwise.
+	Overflow *Entry
+	// Homeless are the members of entries that stand nowhere, since no object can be
+	// written.
+	Homeless []string
+	// Foreign are entries, by object, that are removed or put right since the operator
+	// would not have written them.
+	Foreign map[string][]string
+	// Again is after what time the plan becomes another one, if nothing else changes; 0
+	// if it does not.
+	Again time.Duration
+	// Incomplete says that the plan would be another one if State.Complete were true.
+	Incomplete bool
+}
+
+// Next plans what the objects have to become.
+func Next(state State, s *Settings) Plan {
+	p := newPlanning(state.Layout, s)
+	p.state = &state
+	p.promoting = count(p.layout[Provisional]) > 0
+	wanted := map[string]bool{}
+	var homeless []Entry
+	for _, e := range state.Wanted {
+		if state.Refused[e.Name] {
+			continue
+		}
+		wanted[e.Name] = true
+		_, _, stands := p.layout.Locate(e.Name)
+		if !stands && !state.CanServe {
+			wanted[coarseName] = true // if it is there, it may be there for this one
+			continue
+		}
+		if !p.stand(e, state.Claimed[e.Name]) {
+			homeless = append(homeless, e)
+		}
+	}
+	plan := Plan{}
+	if len(homeless) > 0 {
+		overflow := merge(homeless)
+		wanted[coarseName] = true
+		touch := slices.ContainsFunc(homeless, func(e Entry) bool { return state.Claimed[e.Name] || p.provided(e) })
+		if p.stand(overflow, touch) {
+			plan.Overflow = &overflow
+		} else {
+			plan.Homeless = overflow.Members
+		}
+	}
+	p.clear(wanted)
+	p.clearProvisional(plan.Overflow)
+	plan.Changes, plan.Foreign = p.changes(), p.foreign
+	plan.Again, plan.Incomplete = p.again, p.incomplete
+	return plan
+}
+
+func merge(homeless []Entry) Entry {
+	policy := admissionregistrationv1.Ignore
+	var members []string
+	for _, e := range homeless {
+		members = append(members, e.Members...)
+		if e.FailurePolicy == admissionregistrationv1.Fail {
+			policy = admissionregistrationv1.Fail
+		}
+	}
+	slices.Sort(members)
+	return coarse(members, policy)
+}
+
+// RemoveAll plans that no object holds anything.
+func RemoveAll(l Layout) []Change {
+	var changes []Change
+	for i, c := range l {
+		if len(webhooks(c)) > 0 {
+			c = c.DeepCopy()
+			empty(c)
+			changes = append(changes, Change{Index: i, Object: c})
+		}
+	}
+	return changes
+}
+
+// empty takes out of an object what it holds.
+func empty(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	c.Webhooks = nil
+	setTouched(c, nil)
+}
+
+// Alone returns an object as it would be with one of its entries and nothing else,
+// so that an API server can be asked what it thinks of it; false if there is no
+// such entry.
+func Alone(c *admissionregistrationv1.MutatingWebhookConfiguration, entry string) (*admissionregistrationv1.MutatingWebhookConfiguration, bool) {
+	at := find(c, entry)
+	if at < 0 {
+		return nil, false
+	}
+	alone := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: *c.ObjectMeta.DeepCopy()}
+	alone.Webhooks = []admissionregistrationv1.MutatingWebhook{*c.Webhooks[at].DeepCopy()}
+	return alone, true
+}

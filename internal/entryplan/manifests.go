@@ -1,0 +1,74 @@
+package entryplan
+
+import (
+	"slices"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// About says what a webhook of one of the operator's own configurations is about.
+type About struct {
+	Name              string
+	Rules             []admissionregistrationv1.RuleWithOperations
+	NamespaceSelector *metav1.LabelSelector
+}
+
+// sidecarSetRules are those of the webhooks for SidecarSets in the manifests, and
+// podRules those of the entry of static mode.
+var (
+	sidecarSetRules = []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{appsv1beta1.GroupVersion.Group}, APIVersions: []string{"v1alpha1", "v1beta1"}, Resources: []string{"sidecarsets"},
+			Scope: new(admissionregistrationv1.ClusterScope),
+		},
+	}}
+	manifestRules = map[string][]admissionregistrationv1.RuleWithOperations{
+		"mutate.sidecarsets.sidecarset.io":   sidecarSetRules,
+		"validate.sidecarsets.sidecarset.io": sidecarSetRules,
+		"inject.pods.sidecarset.io":          rules("pods"),
+	}
+)
+
+// staticBarrierName is that of config/static.
+const staticBarrierName = "static.barrier.sidecarset.io"
+
+// Repair is what to do with one webhook of a configuration of the manifests.
+type Repair struct {
+	Index int
+	// Rules are what it has to be about; nil says that it has to go.
+	Rules []admissionregistrationv1.RuleWithOperations
+}
+
+// Repairs returns what to undo in a configuration of the manifests, the last webhook
+// first: one that is about anything but SidecarSets and new Pods has been widened,
+// or is not ours. Who may edit the object could otherwise have Secrets sent to it.
+// An administrator may change everything else, and the rules as long as they are
+// about these. The barrier of static mode is about ConfigMaps of the operator's
+// Namespace.
+func Repairs(webhooks []About, namespace string) (repairs []Repair) {
+	for i, w := range slices.Backward(webhooks) {
+		if !slices.ContainsFunc(w.Rules, tooWide) || isStaticBarrier(&w, namespace) {
+			continue
+		}
+		repairs = append(repairs, Repair{i, manifestRules[w.Name]})
+	}
+	return repairs
+}
+
+func isStaticBarrier(w *About, namespace string) bool {
+	own := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}
+	return w.Name == staticBarrierName && equality.Semantic.DeepEqual(w.Rules, rules("configmaps")) && equality.Semantic.DeepEqual(w.NamespaceSelector, own)
+}
+
+func tooWide(rule admissionregistrationv1.RuleWithOperations) bool {
+	sidecarSets := slices.Equal(rule.APIGroups, []string{appsv1beta1.GroupVersion.Group}) && slices.Equal(rule.Resources, []string{"sidecarsets"})
+	pods := slices.Equal(rule.APIGroups, []string{""}) && slices.Equal(rule.Resources, []string{"pods"}) &&
+		slices.Equal(rule.Operations, []admissionregistrationv1.OperationType{admissionregistrationv1.Create})
+	return !sidecarSets && !pods
+}

@@ -1,0 +1,382 @@
+package entryplan
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// planning is a Layout that is being changed: objects are copied at their first
+// change.
+type planning struct {
+	before, layout Layout
+	settings       *Settings
+	changed        map[int]bool
+	touched        map[int]map[string]int64 // of the changed ones
+	promoting      bool                     // provisional entries stand
+	foreign        map[string][]string
+
+	// Of Next alone.
+	state      *State
+	again      time.Duration
+	incomplete bool
+}
+
+// newPlanning leaves out what is of a newer format: nothing there is touched, and
+// nothing there is relied on.
+func newPlanning(l Layout, s *Settings) *planning {
+	for i, c := range l {
+		if c != nil && !Readable(c) {
+			l[i] = nil
+		}
+	}
+	return &planning{before: l, layout: l, settings: s, changed: map[int]bool{}, touched: map[int]map[string]int64{}, foreign: map[string][]string{}}
+}
+
+// touchAlike puts every entry with the selectors of e on the fresh path, as it is;
+// false if there is none.
+func (p *planning) touchAlike(e Entry) (found bool) {
+	like := p.settings.like(e)
+	for i := range MaxConfigurations {
+		for at := range webhooks(p.layout[i]) {
+			if w := &p.layout[i].Webhooks[at]; like(w) && Touched(p.layout[i])[w.Name] != closed {
+				p.touch(i, at)
+				found = true
+			}
+		}
+	}
+	return found
+}
+
+// like returns what says whether a webhook is an entry of ours with the selectors
+// of e.
+func (s *Settings) like(e Entry) func(*admissionregistrationv1.MutatingWebhook) bool {
+	pods, namespaces := orEverything(e.Selector), s.allowed(e.NamespaceSelector)
+	return func(w *admissionregistrationv1.MutatingWebhook) bool {
+		return strings.HasSuffix(w.Name, nameSuffix) && w.Name != coarseName &&
+			equality.Semantic.DeepEqual(w.ObjectSelector, pods) && equality.Semantic.DeepEqual(w.NamespaceSelector, namespaces) && s.wrote(w)
+	}
+}
+
+// touch puts an entry on the fresh path, for a SidecarSet that is on its way.
+func (p *planning) touch(i, at int) {
+	config := &p.edit(i).Webhooks[at].ClientConfig
+	bundle := config.CABundle
+	*config = p.settings.clientConfig(PathPodsFresh)
+	if len(bundle) > 0 {
+		config.CABundle = bundle
+	}
+	p.touched[i][p.layout[i].Webhooks[at].Name] = p.nextSerial(i)
+}
+
+// provide makes the provisional entry stand; false if there is no room for it.
+func (p *planning) provide(e Entry) bool {
+	if p.layout[Provisional] == nil {
+		return false
+	}
+	w := p.settings.webhook(e.provisional(), PathPodsFresh)
+	at := find(p.layout[Provisional], w.Name)
+	room, _ := RoomOf(p.layout[Provisional])
+	switch {
+	case room == 0:
+		return false // also if it is there: it is about to be removed, and no review may keep it
+	case at >= 0:
+		p.replace(Provisional, at, w)
+	case count(p.layout[Provisional]) >= room || w.Size()-len(w.ClientConfig.CABundle) > maxProvisionalBytes:
+		return false
+	default:
+		c := p.edit(Provisional)
+		c.Webhooks = append(c.Webhooks, w)
+	}
+	p.edit(Provisional)
+	p.touched[Provisional][w.Name] = p.nextSerial(Provisional)
+	return true
+}
+
+// stand makes an entry stand once, where it belongs; false if there is no room. A
+// copy, or a provisional entry, may have been put there for a SidecarSet that is
+// on its way: then the entry that stays is touched, as are new entries and those that
+// touch asks for.
+func (p *planning) stand(e Entry, touch bool) bool {
+	_, _, stands := p.layout.Locate(e.Name)
+	if copied, provided := p.removeCopies(e.Name), p.provided(e); touch || copied || provided || !stands {
+		return p.put(e, PathPodsFresh, true)
+	}
+	return p.put(e, p.path(e), false)
+}
+
+// provided says whether a provisional entry stands for the Pods of an entry.
+func (p *planning) provided(e Entry) bool {
+	return p.promoting && !e.Coarse && find(p.before[Provisional], e.provisional().Name) >= 0
+}
+
+// path is where an entry that stands belongs: on /pods once it has settled.
+func (p *planning) path(e Entry) string {
+	if i, at, ok := p.layout.Locate(e.Name); ok && pathOf(&p.layout[i].Webhooks[at]) == PathPods || p.settled(e.Name) {
+		return PathPods
+	}
+	return PathPodsFresh
+}
+
+// settled says whether an entry was touched longer ago than a window, and all stored
+// SidecarSets are known. If not, it notes what that takes.
+func (p *planning) settled(entry string) bool {
+	if !p.over(p.state.Windows[entry].Since) {
+		return false
+	}
+	p.incomplete = p.incomplete || !p.state.Complete
+	return p.state.Complete
+}
+
+// over says whether a window that began then has passed. If not, it notes when it will
+// have.
+func (p *planning) over(since time.Time) bool {
+	wait := p.state.Window
+	if !since.IsZero() {
+		wait -= p.state.Now.Sub(since)
+	}
+	if wait > 0 && (p.again == 0 || wait < p.again) {
+		p.again = wait
+	}
+	return wait <= 0
+}
+
+// put makes an entry stand somewhere, on that path; false if there is no room.
+func (p *planning) put(e Entry, path string, touch bool) bool {
+	i, at, ok := p.layout.Locate(e.Name)
+	if !ok {
+		if i, ok = p.room(e); !ok {
+			return false
+		}
+		c := p.edit(i)
+		c.Webhooks = append(c.Webhooks, p.settings.webhook(e, path))
+	} else {
+		p.replace(i, at, p.settings.webhook(e, path))
+	}
+	if touch {
+		p.edit(i)
+		p.touched[i][e.Name] = p.nextSerial(i)
+	}
+	return true
+}
+
+// replace makes an entry say something, if it does not; its bundle stays.
+func (p *planning) replace(i, at int, w admissionregistrationv1.MutatingWebhook) {
+	current := p.layout[i].Webhooks[at]
+	if len(current.ClientConfig.CABundle) > 0 {
+		w.ClientConfig.CABundle = current.ClientConfig.CABundle
+	}
+	if !equality.Semantic.DeepEqual(current, w) {
+		p.edit(i).Webhooks[at] = w
+	}
+}
+
+// removeCopies keeps an entry in the first object that holds it only, and says
+// whether there was another. A leader that wrote before it knew of all objects
+// put an entry in two.
+func (p *planning) removeCopies(name string) bool {
+	first, _, ok := p.layout.Locate(name)
+	if !ok {
+		return false
+	}
+	removed := false
+	for i := first + 1; i < MaxConfigurations; i++ {
+		if at := find(p.layout[i], name); at >= 0 {
+			c := p.edit(i)
+			c.Webhooks = slices.Delete(c.Webhooks, at, at+1)
+			removed = true
+		}
+	}
+	return removed
+}
+
+// room finds an object for a new entry: its own by hash, or the next that exists
+// and is not full. In the first that exists one place is kept for the coarse entry,
+// whether it stands there or not.
+func (p *planning) room(e Entry) (int, bool) {
+	w := p.settings.webhook(e, PathPodsFresh)
+	first := slices.IndexFunc(p.layout[:], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool { return c != nil })
+	for k := range MaxConfigurations {
+		i := (e.shard() + k) % MaxConfigurations
+		if p.layout[i] == nil {
+			continue
+		}
+		taken := count(p.layout[i])
+		if i == first && !e.Coarse && find(p.layout[i], coarseName) < 0 {
+			taken++
+		}
+		if taken < MaxEntries && (e.Coarse || size(p.layout[i])+w.Size() <= maxBytes) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// clear removes entries of SidecarSets that are gone, a window after they were touched,
+// and at once what the operator has not written. Reviews may touch an entry again and
+// again, and no SidecarSet follow. So an entry that has had no members for a window is
+// closed first: reviews do not rely on it any more.
+func (p *planning) clear(wanted map[string]bool) {
+	state := p.state
+	for i := range MaxConfigurations {
+		c := p.layout[i]
+		if c == nil {
+			continue
+		}
+		var closing []string
+		p.keep(i, func(w *admissionregistrationv1.MutatingWebhook) bool {
+			if wanted[w.Name] || state.Refused[w.Name] {
+				return !state.Refused[w.Name]
+			}
+			if !p.settings.wrote(w) || strings.HasSuffix(w.Name, provisionalSuffix) {
+				p.foreign[c.Name] = append(p.foreign[c.Name], w.Name)
+				return false
+			}
+			if p.over(state.Windows[w.Name].Since) {
+				return !p.settled(w.Name)
+			}
+			if w.Name != coarseName && Touched(c)[w.Name] != closed && p.over(state.Windows[w.Name].Orphaned) {
+				closing = append(closing, w.Name)
+			}
+			return true
+		})
+		for _, name := range closing {
+			p.edit(i)
+			p.touched[i][name] = closed
+		}
+	}
+}
+
+// clearProvisional removes provisional entries in whose place others stand, and
+// those that no SidecarSet was stored for.
+func (p *planning) clearProvisional(overflow *Entry) {
+	state, c := p.state, p.layout[Provisional]
+	if c == nil {
+		return
+	}
+	replaced := map[string]bool{}
+	for i := range state.Wanted {
+		e := &state.Wanted[i]
+		if !p.promoting {
+			break
+		}
+		// While the entry of a stored SidecarSet cannot stand, it keeps the provisional
+		// one, unless the API server does not take it.
+		_, _, stands := p.layout.Locate(e.Name)
+		if stands || state.Refused[e.Name] || overflow != nil && slices.Contains(overflow.Members, e.Members[0]) {
+			replaced[e.provisional().Name] = true
+		}
+	}
+	p.keep(Provisional, func(w *admissionregistrationv1.MutatingWebhook) bool {
+		if !p.settings.wrote(w) || !strings.HasSuffix(w.Name, provisionalSuffix) {
+			p.foreign[c.Name] = append(p.foreign[c.Name], w.Name)
+			return false
+		}
+		return !replaced[w.Name] && !state.Expired[w.Name]
+	})
+	if room := strconv.Itoa(min(max(state.Room, 0), MaxProvisional)); p.layout[Provisional].Annotations[annotationRoom] != room {
+		annotate(p.edit(Provisional), annotationRoom, room)
+	}
+}
+
+// keep removes the entries of an object that are not to be kept. Its barrier stays.
+func (p *planning) keep(i int, kept func(*admissionregistrationv1.MutatingWebhook) bool) {
+	c := p.layout[i]
+	left := make([]admissionregistrationv1.MutatingWebhook, 0, len(c.Webhooks))
+	for at := range c.Webhooks {
+		if w := &c.Webhooks[at]; w.Name == c.Name+barrierSuffix || kept(w) {
+			left = append(left, *w)
+		}
+	}
+	if len(left) != len(c.Webhooks) {
+		p.edit(i).Webhooks = left
+	}
+}
+
+// edit returns an object to change. It has to exist.
+func (p *planning) edit(i int) *admissionregistrationv1.MutatingWebhookConfiguration {
+	if !p.changed[i] {
+		p.changed[i] = true
+		p.layout[i] = p.before[i].DeepCopy()
+		p.touched[i] = Touched(p.layout[i])
+	}
+	return p.layout[i]
+}
+
+// nextSerial is the serial of an object after its change.
+func (p *planning) nextSerial(i int) int64 {
+	return max(Serial(p.before[i])+1, p.settings.MinSerial)
+}
+
+// changes finishes the objects that differ from what they were.
+func (p *planning) changes() []Change {
+	for i, c := range p.layout {
+		if c == nil {
+			continue
+		}
+		if at := find(c, c.Name+barrierSuffix); at >= 0 && !sameEntry(c.Webhooks[at], p.settings.barrier(c.Name, Serial(c))) {
+			p.foreign[c.Name] = append(p.foreign[c.Name], c.Webhooks[at].Name)
+		}
+		if !p.changed[i] && !p.sealed(c) {
+			p.edit(i)
+		}
+	}
+	var changes []Change
+	for _, i := range slices.Sorted(maps.Keys(p.changed)) {
+		if count(p.layout[i]) == 0 {
+			empty(p.layout[i])
+		} else {
+			p.seal(i)
+		}
+		changes = append(changes, Change{Index: i, Object: p.layout[i]})
+	}
+	return changes
+}
+
+// sealed says whether an object has what all of them have.
+func (p *planning) sealed(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+	if len(c.Webhooks) == 0 {
+		return true
+	}
+	at := find(c, c.Name+barrierSuffix)
+	return count(c) > 0 && at >= 0 &&
+		sameEntry(c.Webhooks[at], p.settings.barrier(c.Name, Serial(c))) && len(c.Webhooks[at].ClientConfig.CABundle) > 0 &&
+		c.Labels[LabelConfiguration] == "true" && p.owned(c)
+}
+
+// owned says whether an object belongs to the operator's Namespace, as far as we
+// may say so.
+func (p *planning) owned(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+	return p.settings.Ownerless || Owner(c) == p.settings.NamespaceUID
+}
+
+// seal gives a changed object its next serial, its entries in one order, and
+// what all objects have.
+func (p *planning) seal(i int) {
+	c := p.layout[i]
+	barrier := p.settings.barrier(c.Name, p.nextSerial(i))
+	if at := find(c, barrier.Name); at >= 0 {
+		if bundle := c.Webhooks[at].ClientConfig.CABundle; len(bundle) > 0 {
+			barrier.ClientConfig.CABundle = bundle
+		}
+		c.Webhooks = slices.Delete(c.Webhooks, at, at+1)
+	}
+	c.Webhooks = append(c.Webhooks, barrier)
+	slices.SortFunc(c.Webhooks, func(a, b admissionregistrationv1.MutatingWebhook) int { return strings.Compare(a.Name, b.Name) })
+	if c.Labels == nil {
+		c.Labels = map[string]string{}
+	}
+	c.Labels[LabelConfiguration] = "true"
+	annotate(c, AnnotationFormat, strconv.Itoa(format))
+	setTouched(c, p.touched[i])
+	if !p.owned(c) {
+		c.OwnerReferences = append(slices.DeleteFunc(c.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Namespace" }),
+			metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: p.settings.Namespace, UID: p.settings.NamespaceUID})
+	}
+}

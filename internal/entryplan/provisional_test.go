@@ -1,0 +1,267 @@
+package entryplan_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+)
+
+// provisionals are the names of the provisional entries of a layout.
+func provisionals(l entryplan.Layout) []string { return l.Provisionals() }
+
+func ownName(e entryplan.Entry) string {
+	for name := range entryplan.ProvisionalNames([]entryplan.Entry{e}) {
+		return name
+	}
+	return ""
+}
+
+// strict is what a stranger would like to have written.
+func strict(t testing.TB, i int) entryplan.Entry {
+	set := annotated("sidecarset.io/timeout-seconds", "30")
+	set.Name, set.Spec.Selector.MatchLabels["app"] = "ghost", fmt.Sprint("app-", i)
+	return entryOf(t, set)
+}
+
+// A review proves nothing: whoever sends it, and whatever it says, no Pod is refused
+// for it, and none waits for longer than a second.
+func TestWhatAReviewAsksForIsProvisional(t *testing.T) {
+	l := bare()
+	changes, homeless := entryplan.Widen(l, []entryplan.Entry{strict(t, 0)}, settings())
+	if len(homeless) != 0 || len(changes) != 1 || changes[0].Index != entryplan.Provisional {
+		t.Fatalf("Widen = %v, %v", changes, homeless)
+	}
+	l = carryOut(l, changes)
+	w := webhookOf(l, ownName(strict(t, 0)))
+	if w == nil || *w.FailurePolicy != admissionregistrationv1.Ignore || *w.TimeoutSeconds != 1 || *w.ClientConfig.Service.Path != "/pods/fresh" ||
+		w.ObjectSelector.MatchLabels["app"] != "app-0" {
+		t.Errorf("the entry is %+v", w)
+	}
+	if err := whole(l[entryplan.Provisional]); err != nil {
+		t.Error(err)
+	}
+	if name := entryplan.ConfigurationName(entryplan.Provisional); name < entryplan.ConfigurationName(9) {
+		t.Errorf("%s is called before the entries of stored SidecarSets", name)
+	}
+}
+
+func TestReviewsHaveRoomForFewEntries(t *testing.T) {
+	for room, want := range map[string]int{"": 0, "no": 0, "-1": 0, "0": 0, "3": 3, "1000": entryplan.MaxProvisional} {
+		l := bare()
+		l[entryplan.Provisional].Annotations[roomAnnotation] = room
+		for batch := range 5 {
+			var asked []entryplan.Entry
+			for i := range 40 {
+				asked = append(asked, strict(t, 40*batch+i))
+			}
+			changes, homeless := entryplan.Widen(l, asked, settings())
+			l = carryOut(l, changes)
+			if got := len(provisionals(l)); got != want || batch == 0 && len(homeless) != 40-want {
+				t.Errorf("room %q: %d entries, %d have none", room, got, len(homeless))
+			}
+		}
+		for i := range entryplan.MaxConfigurations {
+			if len(l[i].Webhooks) > 0 {
+				t.Errorf("room %q: something was written to %s", room, l[i].Name)
+			}
+		}
+	}
+}
+
+// A SidecarSet whose timeout is changed, or a second one with another policy.
+func TestAReviewChangesNothingButThePathOfAnEntry(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	l, _ := settle(t, calm(bare(), e))
+	before := webhookOf(l, e.Name).DeepCopy()
+	other := annotated("sidecarset.io/timeout-seconds", "30")
+	s := settings()
+	s.MinSerial = 5000
+	changes, homeless := entryplan.Widen(l, []entryplan.Entry{entryOf(t, other)}, s)
+	l = carryOut(l, changes)
+	if len(homeless) != 0 || len(changes) != 1 || len(provisionals(l)) != 0 || podEntries(t, l) != 1 {
+		t.Fatalf("Widen = %v, %v", changes, homeless)
+	}
+	after := webhookOf(l, e.Name)
+	if got := *after.ClientConfig.Service.Path; got != "/pods/fresh" {
+		t.Errorf("the entry is on %s", got)
+	}
+	before.ClientConfig.Service.Path = after.ClientConfig.Service.Path
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the entry (-before +after):\n%s", diff)
+	}
+	if i, ok := l.Serves(entryOf(t, other), s); !ok || entryplan.Touched(l[i])[e.Name] != 5000 {
+		t.Errorf("it is served by object %d: %v", i, ok)
+	}
+}
+
+func TestAProvisionalEntryGoes(t *testing.T) {
+	e, ghost := strict(t, 1), strict(t, 2)
+	changes, _ := entryplan.Widen(bare(), []entryplan.Entry{e, ghost}, settings())
+	l := carryOut(bare(), changes)
+	state := calm(l, e)
+	unsettled(&state)
+
+	t.Run("when the entry of the stored SidecarSet stands, which waits for others on their way", func(t *testing.T) {
+		plan := entryplan.Next(state, settings())
+		if n := len(plan.Changes); n != 2 || plan.Changes[n-1].Index != entryplan.Provisional {
+			t.Fatalf("changes %v", plan.Changes)
+		}
+		after := carryOut(l, plan.Changes)
+		if diff := cmp.Diff([]string{ownName(ghost)}, provisionals(after)); diff != "" {
+			t.Errorf("provisional entries (-want +got):\n%s", diff)
+		}
+		i, holds := after.Holds(e, settings())
+		if !holds || pathOf(after, e.Name) != "/pods/fresh" || entryplan.Touched(after[i])[e.Name] != entryplan.Serial(after[i]) {
+			t.Errorf("holds: %v, on %s, touched %v", holds, pathOf(after, e.Name), entryplan.Touched(after[i]))
+		}
+		if again, _ := settle(t, func() entryplan.State { s := state; s.Layout = after; return s }()); pathOf(again, e.Name) != "/pods/fresh" {
+			t.Errorf("it has left the fresh path for %s", pathOf(again, e.Name))
+		}
+	})
+	t.Run("when no SidecarSet was stored in time", func(t *testing.T) {
+		state := calm(l)
+		state.Expired, state.Room = map[string]bool{ownName(e): true}, 7
+		after, _ := settle(t, state)
+		if diff := cmp.Diff([]string{ownName(ghost)}, provisionals(after)); diff != "" {
+			t.Errorf("provisional entries (-want +got):\n%s", diff)
+		}
+		if room, _ := entryplan.RoomOf(after[entryplan.Provisional]); room != 7 {
+			t.Errorf("the room is %d", room)
+		}
+	})
+	t.Run("but not while nobody can answer for the other", func(t *testing.T) {
+		state := state
+		state.CanServe = false
+		if after, _ := settle(t, state); len(provisionals(after)) != 2 {
+			t.Errorf("provisional entries %v", provisionals(after))
+		}
+	})
+	t.Run("when the API server does not take the other", func(t *testing.T) {
+		state := state
+		state.Refused = map[string]bool{e.Name: true}
+		if after, _ := settle(t, state); len(provisionals(after)) != 1 {
+			t.Errorf("provisional entries %v", provisionals(after))
+		}
+	})
+	t.Run("with all others", func(t *testing.T) {
+		state := calm(l)
+		state.Expired = map[string]bool{ownName(e): true, ownName(ghost): true}
+		if after, _ := settle(t, state); !after.Empty() {
+			t.Errorf("something is left: %v", after[entryplan.Provisional])
+		}
+	})
+}
+
+// A process of ours that was taken over may write what it likes into the objects.
+func TestWhatWeWouldNotHaveWrittenIsRemovedAtOnce(t *testing.T) {
+	wanted, orphan := entryOf(t, sidecarSet("log", "web")), entryOf(t, sidecarSet("gone", "gone"))
+	base, _ := settle(t, calm(bare(), wanted, orphan))
+	changes, _ := entryplan.Widen(base, []entryplan.Entry{strict(t, 1)}, settings())
+	base = carryOut(base, changes)
+	secrets := func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0].Resources = []string{"secrets"} }
+	elsewhere := func(w *admissionregistrationv1.MutatingWebhook) {
+		w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: new("https://evil.example.com/pods"), CABundle: []byte("x")}
+	}
+	barrier := func(l entryplan.Layout) string {
+		i, _, _ := l.Locate(wanted.Name)
+		return l[i].Name + ".barrier.sidecarset.io"
+	}
+	tests := map[string]struct {
+		entry func(entryplan.Layout) string
+		edit  func(*admissionregistrationv1.MutatingWebhook)
+		left  bool
+	}{
+		"an orphan for Secrets":                 {func(entryplan.Layout) string { return orphan.Name }, secrets, false},
+		"an orphan that calls somebody else":    {func(entryplan.Layout) string { return orphan.Name }, elsewhere, false},
+		"a provisional entry for Secrets":       {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, secrets, false},
+		"a provisional entry that calls others": {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, elsewhere, false},
+		"a provisional entry that refuses Pods": {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, func(w *admissionregistrationv1.MutatingWebhook) { *w.FailurePolicy = "Fail" }, false},
+		"a barrier for Secrets":                 {barrier, secrets, true},
+		"an entry under another's name":         {func(entryplan.Layout) string { return orphan.Name }, func(w *admissionregistrationv1.MutatingWebhook) { w.ObjectSelector.MatchLabels["app"] = "x" }, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			l := clone(base)
+			entry := tc.entry(l)
+			tc.edit(webhookOf(l, entry))
+			state := calm(l, wanted)
+			unsettled(&state)
+			plan := entryplan.Next(state, settings())
+			if foreign := slices.Concat(slices.Collect(maps.Values(plan.Foreign))...); !slices.Equal(foreign, []string{entry}) {
+				t.Errorf("foreign are %v, want %s", foreign, entry)
+			}
+			w := webhookOf(carryOut(l, plan.Changes), entry)
+			if (w != nil) != tc.left {
+				t.Fatalf("%s is %v", entry, w)
+			}
+			if w != nil && !slices.Equal(w.Rules[0].Resources, []string{"configmaps"}) {
+				t.Errorf("%s is about %v", entry, w.Rules[0].Resources)
+			}
+		})
+	}
+	if plan := entryplan.Next(func() entryplan.State { s := calm(base, wanted); unsettled(&s); return s }(), settings()); len(plan.Foreign) != 0 {
+		t.Errorf("what we have written is foreign: %v", plan.Foreign)
+	}
+}
+
+// Nothing is made and nothing deleted: what is gone has to be applied again, and its
+// entries stand elsewhere meanwhile.
+func TestEntriesMoveFromAnObjectThatIsGone(t *testing.T) {
+	wanted := many(t, 60)
+	l, _ := settle(t, calm(bare(), wanted...))
+	for gone := range entryplan.MaxConfigurations {
+		l[gone] = nil
+		after, overflow := settle(t, calm(l, wanted...))
+		if gone < entryplan.MaxConfigurations-1 {
+			if got := podEntries(t, after); got != 60 || overflow != nil {
+				t.Fatalf("without %d objects there are %d entries, overflow %v", gone+1, got, overflow)
+			}
+		} else if plan := entryplan.Next(calm(after, wanted...), settings()); len(plan.Homeless) != 60 || plan.Overflow != nil || after.Exist() {
+			t.Errorf("without objects: %v", plan)
+		}
+		l = after
+	}
+	provisional := bare()[entryplan.Provisional]
+	l[entryplan.Provisional] = provisional
+	l[7] = bare()[7]
+	after, _ := settle(t, calm(l, wanted...))
+	if got := podEntries(t, after); got != 60 {
+		t.Errorf("with one object that was applied again there are %d entries", got)
+	}
+}
+
+// Two versions of the operator run side by side while one is rolled out.
+func TestWhatIsOfANewerFormatIsLeftAlone(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	l, _ := settle(t, calm(bare(), e))
+	home, _, _ := l.Locate(e.Name)
+	for _, newer := range []string{"2", "1000", "x", ""} {
+		l := clone(l)
+		l[home].Annotations[formatAnnotation] = newer
+		l[home].Webhooks = append(l[home].Webhooks, admissionregistrationv1.MutatingWebhook{Name: "what.pods.sidecarset.io"})
+		before := l[home].DeepCopy()
+		after, _ := settle(t, calm(l, e))
+		if diff := cmp.Diff(before, after[home]); diff != "" {
+			t.Errorf("format %q: the object (-before +after):\n%s", newer, diff)
+		}
+		after[home] = nil
+		if _, holds := after.Holds(e, settings()); !holds {
+			t.Errorf("format %q: the entry is relied on where it cannot be read", newer)
+		}
+		changes, _ := entryplan.Widen(l, []entryplan.Entry{e}, settings())
+		if len(changes) != 1 || changes[0].Index == home {
+			t.Errorf("format %q: widening writes %v", newer, changes)
+		}
+	}
+	for i, c := range l {
+		if want := map[bool]string{true: "1"}[len(c.Webhooks) > 0]; c.Annotations[formatAnnotation] != want {
+			t.Errorf("object %d says format %q", i, c.Annotations[formatAnnotation])
+		}
+	}
+}

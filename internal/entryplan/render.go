@@ -1,0 +1,328 @@
+package entryplan
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Settings are what all entries have in common.
+type Settings struct {
+	// Namespace is the operator's, and NamespaceUID its identity: the objects
+	// belong to it, so that they go with it.
+	Namespace    string
+	NamespaceUID types.UID
+	// Ownerless has the owner of objects left as it is: the API server does not let
+	// us change it.
+	Ownerless bool
+	// ExcludedNamespaces are those whose Pods we are never called for; they
+	// include Namespace.
+	ExcludedNamespaces []string
+	// Service is how API servers reach us, without a path. URL, if not "", is
+	// used instead: a prefix that paths are appended to.
+	Service admissionregistrationv1.ServiceReference
+	URL     string
+	// Reinvocation is Never if empty.
+	Reinvocation admissionregistrationv1.ReinvocationPolicyType
+	// Bundle is what new entries tell API servers to trust.
+	Bundle []byte
+	// MinSerial is the least serial of what is written now. It has to be higher
+	// than any that an object of the same name had before, though it was deleted or
+	// replaced by an older copy since: an API server may still use that one.
+	// Milliseconds of a clock are.
+	MinSerial int64
+}
+
+const (
+	barrierSuffix         = ".barrier.sidecarset.io"
+	barrierTimeoutSeconds = 2
+
+	// annotationTouched holds, by entry, the serial with which it last had to
+	// expect a SidecarSet that is not stored yet: a JSON object.
+	annotationTouched = "sidecarset.io/widened"
+	// closed, in place of a serial, says that reviews do not rely on an entry: it has no
+	// members, and is about to be removed.
+	closed = -1
+	// annotationRoom holds how many provisional entries there may be now. The leader
+	// writes it; see RoomOf.
+	annotationRoom = "sidecarset.io/provisional-room"
+	// format is the newest that this version of the operator can read. Raise it if
+	// an older version would misread what is written, and not otherwise: older ones
+	// touch nothing in an object of a newer format, and rely on nothing there.
+	format = 1
+)
+
+// webhook renders an entry.
+func (s *Settings) webhook(e Entry, path string) admissionregistrationv1.MutatingWebhook {
+	return admissionregistrationv1.MutatingWebhook{
+		Name:                    e.Name,
+		ClientConfig:            s.clientConfig(path),
+		Rules:                   rules("pods"),
+		FailurePolicy:           new(e.FailurePolicy),
+		MatchPolicy:             new(admissionregistrationv1.Equivalent),
+		NamespaceSelector:       s.allowed(e.NamespaceSelector),
+		ObjectSelector:          orEverything(e.Selector).DeepCopy(),
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          new(e.TimeoutSeconds),
+		AdmissionReviewVersions: []string{"v1"},
+		ReinvocationPolicy:      new(s.reinvocation()),
+	}
+}
+
+// wrote reports whether webhook renders exactly this for some entry, so that the
+// operator, and no other party, is the author of it.
+func (s *Settings) wrote(w *admissionregistrationv1.MutatingWebhook) bool {
+	path := pathOf(w)
+	if path != PathPods && path != PathPodsFresh || w.FailurePolicy == nil || w.TimeoutSeconds == nil {
+		return false
+	}
+	e := Entry{
+		Selector: normal(w.ObjectSelector), NamespaceSelector: normal(s.asked(w.NamespaceSelector)),
+		FailurePolicy: *w.FailurePolicy, TimeoutSeconds: *w.TimeoutSeconds,
+	}
+	switch {
+	case w.Name == coarseName:
+		e = coarse(nil, e.FailurePolicy)
+	case strings.HasSuffix(w.Name, provisionalSuffix):
+		e = e.provisional()
+	default:
+		e.Name = e.hash() + nameSuffix
+	}
+	return e.Name == w.Name && sameEntry(*w, s.webhook(e, path))
+}
+
+// barrier renders the entry that tells which serial of an object is in force.
+func (s *Settings) barrier(configuration string, serial int64) admissionregistrationv1.MutatingWebhook {
+	return admissionregistrationv1.MutatingWebhook{
+		Name:          configuration + barrierSuffix,
+		ClientConfig:  s.clientConfig(BarrierPath(configuration, serial)),
+		Rules:         rules("configmaps"),
+		FailurePolicy: new(admissionregistrationv1.Ignore), // an answer without a serial says enough
+		MatchPolicy:   new(admissionregistrationv1.Equivalent),
+		NamespaceSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{corev1.LabelMetadataName: s.Namespace},
+		},
+		ObjectSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{LabelBarrier: configuration},
+		},
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          new(int32(barrierTimeoutSeconds)),
+		AdmissionReviewVersions: []string{"v1"},
+		ReinvocationPolicy:      new(admissionregistrationv1.NeverReinvocationPolicy),
+	}
+}
+
+func (s *Settings) clientConfig(path string) admissionregistrationv1.WebhookClientConfig {
+	config := admissionregistrationv1.WebhookClientConfig{CABundle: s.Bundle}
+	if s.URL != "" {
+		config.URL = new(strings.TrimSuffix(s.URL, "/") + path)
+		return config
+	}
+	service := s.Service
+	service.Path = new(path)
+	if service.Port == nil {
+		service.Port = new(int32(443))
+	}
+	config.Service = &service
+	return config
+}
+
+func (s *Settings) reinvocation() admissionregistrationv1.ReinvocationPolicyType {
+	if s.Reinvocation == "" {
+		return admissionregistrationv1.NeverReinvocationPolicy
+	}
+	return s.Reinvocation
+}
+
+// allowed adds the excluded namespaces to a user's selector.
+func (s *Settings) allowed(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	out := orEverything(selector).DeepCopy()
+	if excluded := s.excluded(); len(excluded.Values) > 0 {
+		out.MatchExpressions = append(out.MatchExpressions, excluded)
+	}
+	return out
+}
+
+// asked is the inverse of allowed.
+func (s *Settings) asked(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	out := orEverything(selector).DeepCopy()
+	if last := len(out.MatchExpressions) - 1; last >= 0 && equality.Semantic.DeepEqual(out.MatchExpressions[last], s.excluded()) {
+		out.MatchExpressions = out.MatchExpressions[:last]
+	}
+	return out
+}
+
+func (s *Settings) excluded() metav1.LabelSelectorRequirement {
+	excluded := slices.Clone(s.ExcludedNamespaces)
+	slices.Sort(excluded)
+	return metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: slices.Compact(excluded)}
+}
+
+func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	if selector == nil {
+		return &metav1.LabelSelector{}
+	}
+	return selector
+}
+
+func rules(resource string) []admissionregistrationv1.RuleWithOperations {
+	return []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource},
+			Scope: new(admissionregistrationv1.NamespacedScope),
+		},
+	}}
+}
+
+// path is that of a rendered entry, "" if it has none that we know.
+func pathOf(w *admissionregistrationv1.MutatingWebhook) string {
+	switch config := &w.ClientConfig; {
+	case config.Service != nil && config.Service.Path != nil:
+		return *config.Service.Path
+	case config.URL != nil:
+		for _, path := range []string{PathPodsFresh, PathPods} {
+			if strings.HasSuffix(*config.URL, path) {
+				return path
+			}
+		}
+		if at := strings.LastIndex(*config.URL, PathBarrier); at >= 0 {
+			return (*config.URL)[at:]
+		}
+	}
+	return ""
+}
+
+// sameEntry compares what two renderings say, but for the bundle, which others
+// keep up to date.
+func sameEntry(a, b admissionregistrationv1.MutatingWebhook) bool {
+	a.ClientConfig.CABundle, b.ClientConfig.CABundle = nil, nil
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// Serial is the serial of a configuration object, 0 if it has none. It grows
+// with every write of an entry.
+func Serial(c *admissionregistrationv1.MutatingWebhookConfiguration) int64 {
+	for i := range c.Webhooks {
+		if c.Webhooks[i].Name == c.Name+barrierSuffix {
+			_, serial, _ := ParseBarrierPath(pathOf(&c.Webhooks[i]))
+			return serial
+		}
+	}
+	return 0
+}
+
+// Owner is the UID of the Namespace that a configuration object belongs to, ""
+// if it belongs to none.
+func Owner(c *admissionregistrationv1.MutatingWebhookConfiguration) types.UID {
+	for _, owner := range c.OwnerReferences {
+		if owner.Kind == "Namespace" && owner.APIVersion == "v1" {
+			return owner.UID
+		}
+	}
+	return ""
+}
+
+// Readable says whether this version of the operator understands an object. It
+// touches nothing in others, and relies on nothing there.
+func Readable(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+	return readable(c.Annotations, format)
+}
+
+// RoomOf is how many provisional entries there may be. It shrinks with each that no
+// SidecarSet was stored for, and grows again with time. False if no leader has said:
+// then there may be none.
+func RoomOf(c *admissionregistrationv1.MutatingWebhookConfiguration) (room int, ok bool) {
+	room, err := strconv.Atoi(c.Annotations[annotationRoom])
+	if err != nil {
+		return 0, false
+	}
+	return min(max(room, 0), MaxProvisional), true
+}
+
+// Touched is, by entry, the serial of the last write that put it on the fresh
+// path for a SidecarSet that was not stored yet. It changes with each. If it
+// cannot be read, every entry of the object counts as touched by its last write.
+func Touched(c *admissionregistrationv1.MutatingWebhookConfiguration) map[string]int64 {
+	touched := map[string]int64{}
+	value, ok := c.Annotations[annotationTouched]
+	if !ok {
+		return touched
+	}
+	if err := json.Unmarshal([]byte(value), &touched); err == nil && touched != nil {
+		return touched
+	}
+	touched = map[string]int64{}
+	for i := range c.Webhooks {
+		if strings.HasSuffix(c.Webhooks[i].Name, nameSuffix) {
+			touched[c.Webhooks[i].Name] = Serial(c)
+		}
+	}
+	return touched
+}
+
+func setTouched(c *admissionregistrationv1.MutatingWebhookConfiguration, touched map[string]int64) {
+	for name := range touched {
+		if find(c, name) < 0 {
+			delete(touched, name)
+		}
+	}
+	if len(touched) == 0 {
+		delete(c.Annotations, annotationTouched)
+		return
+	}
+	value, err := json.Marshal(touched)
+	if err != nil {
+		panic(err) // names and numbers
+	}
+	annotate(c, annotationTouched, string(value))
+}
+
+func annotate(c *admissionregistrationv1.MutatingWebhookConfiguration, key, value string) {
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[key] = value
+}
+
+// find is the position of an entry by name, -1 if there is none.
+func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) int {
+	if c == nil {
+		return -1
+	}
+	for i := range c.Webhooks { // in place: they are large, and there may be 1,600 of them to look through
+		if c.Webhooks[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// count is how many entries for Pods an object holds.
+func count(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
+	if c == nil {
+		return 0
+	}
+	n := 0
+	for i := range c.Webhooks {
+		if strings.HasSuffix(c.Webhooks[i].Name, nameSuffix) {
+			n++
+		}
+	}
+	return n
+}
+
+// size is about how many bytes an object takes where it is stored.
+func size(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
+	if c == nil {
+		return 0
+	}
+	return c.Size()
+}

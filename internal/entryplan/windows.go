@@ -1,0 +1,49 @@
+package entryplan
+
+import (
+	"maps"
+	"time"
+)
+
+// Windows remembers since when each entry has been as it is. It begins empty, so that a
+// new leader counts every window again. Its times are of the clock of its one user.
+type Windows map[string]Window
+
+// Window is since when one entry has been as it is.
+type Window struct {
+	touched int64 // see Touched; 0 if it never was
+	// Since is when the entry was first seen touched as it is.
+	Since time.Time
+	// Orphaned is when the entry was first seen without members; zero while it has some.
+	Orphaned time.Time
+}
+
+// Observe takes in the objects as they are at a time.
+func (w Windows) Observe(l Layout, wanted []Entry, now time.Time) {
+	members := make(map[string]bool, len(wanted))
+	for i := range wanted {
+		members[wanted[i].Name] = true
+	}
+	stands := map[string]bool{}
+	for _, c := range l[:MaxConfigurations] {
+		if c == nil || len(c.Webhooks) == 0 {
+			continue
+		}
+		touched := Touched(c)
+		for at := range c.Webhooks {
+			name := c.Webhooks[at].Name
+			stands[name] = true
+			known, ok := w[name]
+			if !ok || known.touched != touched[name] {
+				known.touched, known.Since = touched[name], now
+			}
+			if members[name] {
+				known.Orphaned = time.Time{}
+			} else if known.Orphaned.IsZero() {
+				known.Orphaned = now
+			}
+			w[name] = known
+		}
+	}
+	maps.DeleteFunc(w, func(name string, _ Window) bool { return !stands[name] })
+}

@@ -1,0 +1,46 @@
+package entries
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"gomodules.xyz/jsonpatch/v2"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/webhooks/server"
+)
+
+// AnswerBarrier is the server.Handler that tells the creator of a barrier probe by
+// which serial of a configuration the API server called: the serial is in the path,
+// and the answer puts it into an annotation. Other requests are allowed as they are.
+// See entryplan.BarrierPath.
+func AnswerBarrier(ctx context.Context, w http.ResponseWriter, r server.Request) error {
+	// API servers have connections for each path, and this one changes with every
+	// SidecarSet: kept open for their 90 s, they would crowd out those for Pods.
+	w.Header().Set("Connection", "close")
+	configuration, serial, ok := entryplan.ParseBarrierPath(r.Path)
+	return server.Review(func(_ context.Context, request *admissionv1.AdmissionRequest) (answer server.Answer, err error) {
+		var object metav1.PartialObjectMetadata
+		if !ok || request.DryRun == nil || !*request.DryRun || request.Operation != admissionv1.Create || request.Resource.Resource != "configmaps" ||
+			json.Unmarshal(request.Object.Raw, &object) != nil || object.Labels[entryplan.LabelBarrier] != configuration {
+			return answer, nil
+		}
+		answer.Patch, err = server.PatchOf(barrierPatch(object.Annotations, serial))
+		return answer, err
+	})(ctx, w, r)
+}
+
+// barrierPatch adds the annotation to those that there are.
+func barrierPatch(annotations map[string]string, serial int64) []jsonpatch.Operation {
+	value := strconv.FormatInt(serial, 10)
+	if annotations == nil {
+		return []jsonpatch.Operation{jsonpatch.NewOperation("add", "/metadata/annotations", map[string]string{entryplan.AnnotationBarrier: value})}
+	}
+	key := strings.ReplaceAll(entryplan.AnnotationBarrier, "/", "~1")
+	return []jsonpatch.Operation{jsonpatch.NewOperation("add", "/metadata/annotations/"+key, value)}
+}

@@ -1,0 +1,189 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// callWatch knows whether something answers when API servers call the operator. It
+// asks them by a barrier, again and again, so that the whole way is tried: the
+// Service, its endpoints, the network, the certificate that is served and a replica
+// that answers. What replicas say of themselves proves none of that. The zero value
+// knows nothing. It is safe for concurrent use.
+type callWatch struct {
+	mu       sync.Mutex
+	about    string             // the configuration whose barrier is asked for; "" asks nothing
+	silent   map[string]silence // by API server: those whose last calls were not answered
+	asked    int                // how many API servers told about their last call
+	answered time.Time          // when a call was answered last
+}
+
+// silence is since when, and how often, calls of an API server were not answered.
+type silence struct {
+	since time.Time
+	calls int
+}
+
+const (
+	// callInterval is the time between two calls.
+	callInterval = 10 * time.Second
+	// silentAfter is how long no call of an API server is answered until its silence
+	// counts, and silentCalls how many calls at least: a leader may have stood still.
+	// A call that reaches a replica in the moment in which it crashes is not answered,
+	// nor are those that lead to a node that was lost until its endpoint is withdrawn.
+	silentAfter = time.Minute
+	silentCalls = 3
+	// callTimeout bounds a call. API servers wait for two seconds.
+	callTimeout = 5 * time.Second
+)
+
+// run asks until ctx ends, and calls changed when what problem says may differ.
+func (c *callWatch) run(ctx context.Context, b *barrier, clock clock.Clock, changed func()) {
+	for {
+		if about := c.configuration(); about != "" {
+			if answers, err := b.answers(ctx, about); err == nil && c.note(about, answers, clock.Now()) {
+				changed()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-clock.After(callInterval):
+		}
+	}
+}
+
+func (c *callWatch) configuration() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.about
+}
+
+// ask has the barrier of a configuration asked for from now on; "" has nothing
+// asked, and forgets.
+func (c *callWatch) ask(configuration string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.about = configuration
+	if configuration == "" {
+		c.silent, c.asked = nil, 0
+	}
+}
+
+// note takes in, by API server, whether its call was answered. It reports whether
+// that changes what counts.
+func (c *callWatch) note(about string, answers map[string]bool, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.about != about {
+		return false // it may have been removed meanwhile
+	}
+	before := c.silentServers(now)
+	if c.silent == nil {
+		c.silent = map[string]silence{}
+	}
+	maps.DeleteFunc(c.silent, func(server string, _ silence) bool { _, ok := answers[server]; return !ok })
+	for server, answered := range answers {
+		if answered {
+			delete(c.silent, server)
+			c.answered = now
+			continue
+		}
+		s, ok := c.silent[server]
+		if !ok {
+			s.since = now
+		}
+		s.calls++
+		c.silent[server] = s
+	}
+	recovered := c.asked == 0 // from nothing that was known
+	c.asked = len(answers)
+	return recovered || !slices.Equal(before, c.silentServers(now))
+}
+
+// silentServers are the API servers whose silence counts.
+func (c *callWatch) silentServers(now time.Time) []string {
+	var servers []string
+	for server, s := range c.silent {
+		if s.calls >= silentCalls && now.Sub(s.since) >= silentAfter {
+			servers = append(servers, server)
+		}
+	}
+	slices.Sort(servers)
+	return servers
+}
+
+// proven says whether a call has been answered lately: then the certificates that
+// are served are accepted, whatever that of this process is.
+func (c *callWatch) proven(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.answered.IsZero() && now.Sub(c.answered) < silentAfter
+}
+
+// problem says which API servers get no answer; nil if none is known.
+func (c *callWatch) problem(namespace string, now time.Time) *status.Readiness {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	servers := c.silentServers(now)
+	if len(servers) == 0 {
+		return nil
+	}
+	consequence := "selected Pods are refused, or created without sidecars where " + appsv1beta1.AnnotationFailurePolicy + " is Ignore. " +
+		"Look at the operator's Pods in namespace " + namespace + ", at the endpoints of its Service, and at what may keep API servers from reaching them (network policies, firewalls)."
+	if len(servers) == c.asked {
+		return new(no(appsv1beta1.ReasonNoReplica, fmt.Sprintf("No replica of the operator has answered API servers for a minute: %s", consequence)))
+	}
+	return new(no(appsv1beta1.ReasonNotInForce, fmt.Sprintf("No replica of the operator has answered API server %s for a minute, though others are answered. Through it, %s",
+		strings.Join(servers, ", "), consequence)))
+}
+
+// answers asks every API server that can be reached whether its calls about a
+// configuration are answered. One that cannot be asked is not in the result.
+func (b *barrier) answers(ctx context.Context, configuration string) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	servers, err := b.published(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers := b.answersOf(ctx, servers, configuration)
+	if len(answers) > 0 {
+		return answers, nil
+	}
+	host, err := b.configured()
+	if err != nil {
+		return nil, err
+	}
+	if answers = b.answersOf(ctx, []*apiServer{host}, configuration); len(answers) == 0 {
+		return nil, errors.New("no API server can be asked")
+	}
+	return answers, nil
+}
+
+func (b *barrier) answersOf(ctx context.Context, servers []*apiServer, configuration string) map[string]bool {
+	serials, errs := make([]int64, len(servers)), make([]error, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() { serials[i], errs[i] = b.probe(ctx, s, configuration) })
+	}
+	all.Wait()
+	answers := map[string]bool{}
+	for i, s := range servers {
+		if errs[i] == nil {
+			answers[s.address] = serials[i] > 0
+		}
+	}
+	return answers
+}

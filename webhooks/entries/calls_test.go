@@ -1,0 +1,213 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/utils/clock"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+)
+
+// called tells the leader of calls, one every callInterval for so long, and returns
+// what it says then.
+func (l *leader) called(t *testing.T, lasting time.Duration, answers map[string]bool) (ready bool, reason, message string) {
+	t.Helper()
+	for begin := time.Now(); ; <-time.After(callInterval) {
+		l.calls.note(l.calls.configuration(), answers, time.Now())
+		if time.Since(begin) >= lasting {
+			break
+		}
+	}
+	got := l.judged(t)
+	if !got.Ready && got.Unsure {
+		t.Errorf("it is unsure: %+v", got)
+	}
+	return got.Ready, got.Reason, got.Message
+}
+
+// Leases go on while replicas are un-ready, hang, or cannot be reached.
+func TestNobodyIsReadyWhileCallsAreNotAnswered(t *testing.T) {
+	answered, silent := map[string]bool{"a": true, "b": true}, map[string]bool{"a": false, "b": false}
+	leading(t, func(t *testing.T, l *leader, _ *cluster) {
+		l.judged(t)
+		if got := l.calls.configuration(); !strings.HasPrefix(got, "sidecarset-pods-") {
+			t.Fatalf("API servers are asked about %q", got)
+		}
+		steps := []struct {
+			what    string
+			lasting time.Duration
+			answers map[string]bool
+			reason  string
+		}{
+			{"answered", 0, answered, appsv1beta1.ReasonReady},
+			{"not answered for a moment", 30 * time.Second, silent, appsv1beta1.ReasonReady},
+			{"answered again", 0, answered, appsv1beta1.ReasonReady},
+			{"not answered for almost a minute", 50 * time.Second, silent, appsv1beta1.ReasonReady},
+			{"not answered for more than a minute", 10 * time.Second, silent, appsv1beta1.ReasonNoReplica},
+			{"still not", time.Hour, silent, appsv1beta1.ReasonNoReplica},
+			{"answered at last", 0, answered, appsv1beta1.ReasonReady},
+			{"one API server is not", 2 * time.Minute, map[string]bool{"a": true, "b": false}, appsv1beta1.ReasonNotInForce},
+			{"it is not asked any more", 0, map[string]bool{"a": true}, appsv1beta1.ReasonReady},
+		}
+		for _, step := range steps {
+			if _, reason, message := l.called(t, step.lasting, step.answers); reason != step.reason {
+				t.Errorf("%s: it says %s: %s", step.what, reason, message)
+			}
+		}
+		_, _, message := l.called(t, 2*time.Minute, map[string]bool{"a": true, "b": false})
+		if !strings.Contains(message, "API server b ") {
+			t.Errorf("which one is not answered is not said: %s", message)
+		}
+	})
+}
+
+// A leader that stood still has asked nobody meanwhile.
+func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, _ *cluster) {
+		l.judged(t)
+		l.calls.note(l.calls.configuration(), map[string]bool{"a": false}, time.Now())
+		<-time.After(time.Hour)
+		if _, reason, message := l.called(t, 0, map[string]bool{"a": false}); reason != appsv1beta1.ReasonReady {
+			t.Errorf("it says %s: %s", reason, message)
+		}
+	})
+}
+
+// An object that has gone, with the last SidecarSet, has no barrier.
+func TestWhatIsNotThereIsNotAskedAbout(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.judged(t)
+		about := l.calls.configuration()
+		l.calls.ask("")
+		for range 100 {
+			l.calls.note(about, map[string]bool{"a": false}, time.Now())
+			<-time.After(callInterval)
+		}
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("it says %+v", got)
+		}
+	})
+}
+
+// In the hardened layout the leader serves no webhooks: its certificate may be
+// broken while theirs is not.
+func TestACallThatWasAnsweredOutranksTheLeadersCertificate(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, _ *cluster) {
+		l.webhooks.options.Certificate = func(context.Context) error { return errors.New("unknown authority") }
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonCertificateNotTrusted {
+			t.Errorf("before a call was answered it says %+v", got)
+		}
+		if ready, reason, message := l.called(t, 0, map[string]bool{"a": true}); !ready {
+			t.Errorf("after one it says %s: %s", reason, message)
+		}
+		if _, reason, _ := l.called(t, 2*time.Minute, map[string]bool{"a": false}); reason != appsv1beta1.ReasonCertificateNotTrusted {
+			t.Errorf("when none is answered it says %s", reason)
+		}
+		l.webhooks.options.ServesWebhooks = true
+		if _, reason, _ := l.called(t, 0, map[string]bool{"a": true}); reason != appsv1beta1.ReasonCertificateNotTrusted {
+			t.Errorf("where the certificate is the one that is served it says %s", reason)
+		}
+	})
+}
+
+func TestInStaticModeTheAdministratorsBarrierIsAskedFor(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, _ *cluster) {
+		l.webhooks.options.Static = true
+		entry := func(name, path string, resource string) admissionregistrationv1.MutatingWebhook {
+			return admissionregistrationv1.MutatingWebhook{
+				Name: name, ClientConfig: admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ours", Path: &path}},
+				Rules: []admissionregistrationv1.RuleWithOperations{{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}},
+				}},
+			}
+		}
+		configuration := &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{entry("inject.pods.sidecarset.io", "/pods", "pods")}}
+		configuration.Name = "sidecarset-mutating-webhook"
+		store := &rivalStore{rivals: l.webhooks.options.Rivals, ctx: t.Context()}
+		for _, step := range []struct{ path, want string }{
+			{"/elsewhere", ""}, // that of earlier manifests: nothing can be asked
+			{entryplan.BarrierPath(entryplan.StaticBarrier, 1), entryplan.StaticBarrier},
+		} {
+			configuration = configuration.DeepCopy()
+			configuration.Webhooks = append(configuration.Webhooks[:1:1], entry("static.barrier.sidecarset.io", step.path, "configmaps"))
+			if err := store.Replace([]any{configuration}, ""); err != nil {
+				t.Fatal(err)
+			}
+			l.judged(t)
+			<-time.After(trusted)
+			if got := l.judged(t); !got.Ready || l.calls.configuration() != step.want {
+				t.Errorf("with %s, API servers are asked about %q, and it says %+v", step.path, l.calls.configuration(), got)
+			}
+		}
+		if _, reason, message := l.called(t, 2*time.Minute, map[string]bool{"a": false}); reason != appsv1beta1.ReasonNoReplica {
+			t.Errorf("when none is answered it says %s: %s", reason, message)
+		}
+	})
+}
+
+func TestCallsAreAskedOfEveryAPIServer(t *testing.T) {
+	inCluster(t, []string{"10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.3:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
+		servers.serials["10.0.0.1:6443"].Store(8)
+		servers.refuses.Store("10.0.0.3:6443", true)
+		got, err := b.answers(t.Context(), "sidecarset-pods-3")
+		if diff := cmp.Diff(map[string]bool{"10.0.0.1:6443": true, "10.0.0.2:6443": false}, got); err != nil || diff != "" {
+			t.Errorf("answers (-want +got):\n%s%v", diff, err)
+		}
+	})
+	inCluster(t, []string{"10.0.0.1:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
+		servers.refuses.Store("10.0.0.1:6443", true)
+		servers.serials[configuredHost].Store(1)
+		if got, err := b.answers(t.Context(), "sidecarset-pods-3"); err != nil || len(got) != 1 || !got["https://"+configuredHost] {
+			t.Errorf("of the configured host: %v, %v", got, err)
+		}
+	})
+	inCluster(t, []string{"10.0.0.1:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
+		servers.refuses.Store("10.0.0.1:6443", true)
+		servers.refuses.Store(configuredHost, true)
+		if got, err := b.answers(t.Context(), "sidecarset-pods-3"); err == nil {
+			t.Errorf("when none can be reached it says %v", got)
+		}
+	})
+}
+
+func TestTheLeaderIsToldWhenCallsAreAnsweredAgain(t *testing.T) {
+	inCluster(t, []string{"10.0.0.1:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
+		var c callWatch
+		changes := 0
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { c.run(ctx, b, clock.RealClock{}, func() { changes++ }); close(done) }()
+		<-time.After(time.Hour)
+		if asked := servers.asked["10.0.0.1:6443"].Load(); asked != 0 {
+			t.Errorf("asked %d times about nothing", asked)
+		}
+		problem := func(what string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			if got := c.problem("ours", time.Now()); (got != nil) != want {
+				t.Errorf("%s it says %v", what, got)
+			}
+		}
+		c.ask("sidecarset-pods-3")
+		<-time.After(2 * time.Minute)
+		problem("when nothing has answered for two minutes", true)
+		before := changes
+		servers.serials["10.0.0.1:6443"].Store(9)
+		<-time.After(callInterval)
+		problem("at the first answer", false)
+		if changes != before+1 {
+			t.Errorf("the leader was told %d times", changes-before)
+		}
+		cancel()
+		<-done
+	})
+}

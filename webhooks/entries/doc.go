@@ -1,0 +1,78 @@
+// Package entries decides who is called: it keeps the webhook entries by which API
+// servers call the operator for the Pods that SidecarSets select, and for no others. It
+// holds both halves of each protocol between a replica, the leader and the API servers.
+// It knows API servers, clocks and informers. Which entries there have to be, and in
+// which objects, is decided in internal/entryplan; what is injected, in internal/inject.
+//
+// # Three ways to be late
+//
+// A Pod that directly follows its SidecarSet is created without its sidecars, silently, if
+//
+//  1. the entry is not written yet. So the replica that admits the SidecarSet writes it
+//     before the SidecarSet is stored (Keeper.Widen);
+//  2. an API server does not use the entry yet. Each object with entries has a serial and
+//     a barrier entry whose path carries it. A dry-run create of a ConfigMap returns the
+//     serial that the API server uses (barrier, AnswerBarrier);
+//  3. the replica that answers does not know the SidecarSet yet. So the entry first calls
+//     /pods/fresh, where the replica compares its snapshot with what is stored before it
+//     answers (Freshness).
+//
+// # States of an entry
+//
+//	          review, no entry with these selectors
+//	absent ───────────────────────────────────────────► provisional
+//	  ▲  │                                               │       │
+//	  │  │ leader sees a SidecarSet stored               │       │ 1 s after the last
+//	  │  ▼                                               │       │ review: absent
+//	  │ fresh ◄──────────────────────────────────────────┘
+//	  │  │ ▲    leader sees the SidecarSet stored
+//	  │  │ │
+//	  │  │ │ review, or the leader sees new content
+//	  │  ▼ │
+//	  │ settled      W after the last write for an admission
+//	  │  │
+//	  │  │ last SidecarSet gone (from fresh, too)
+//	  │  ▼
+//	  └─ orphan      W after the last review; W after the leader closed it at the latest
+//
+// A provisional entry ignores failures and waits for one second, since nothing proves that
+// a review is an API server's. Fresh and settled entries have the failure policy and the
+// timeout of their SidecarSets. Fresh ones call /pods/fresh, settled ones /pods.
+//
+// # Who writes what
+//
+//	replica   puts entries on the fresh path, and adds provisional ones
+//	leader    everything else: adds, settles, closes, removes, restores, isolates
+//
+// Every write has the resourceVersion of the object that it was planned from as a
+// precondition, and gives the object a new serial. The serial of the last write for an
+// admission is recorded per entry (sidecarset.io/widened).
+//
+// # Clocks
+//
+// Each duration is measured by one process, on its own clock:
+//
+//	replica   trusts its snapshot for 20 s after the beginning of its last check
+//	          (monotonic and wall clock, which must agree within 1 s), checks every 10 s
+//	leader    W = 90 s (a SidecarSet on its way into storage) + 20 s (trust) + 10 s
+//	          (clocks), from when it sees the last write for an admission
+//	leader    1 s for a provisional entry, 20 s until a place for one comes back
+//
+// # Why no Pod is missed
+//
+// Take a Pod whose request an API server gets after it uses the entry of a stored
+// SidecarSet. If the entry is on the fresh path, the replica that answers has listed the
+// SidecarSets after the request came, and its snapshot holds this one. If the entry is on
+// /pods, W has passed since the last write for an admission. The SidecarSet was stored
+// within 90 s of its review, so every replica that trusts its snapshot began a check after
+// that. A replica that cannot check refuses.
+//
+// Ready is said after the leader itself has written the entry on the fresh path for that
+// content, and every API server that can be reached uses that serial: no older object, with
+// the entry on /pods, is in use any more. A leader that was replaced meanwhile fails on the
+// precondition. The leader settles and removes only if a live list shows that it knows all
+// stored SidecarSets.
+//
+// docs/design/0005 and 0008 have the reasons; test/protocol simulates all of this, with
+// faults, from a seed.
+package entries

@@ -1,0 +1,160 @@
+package entries
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/webhooks/snapshot"
+)
+
+// freshTimeout bounds how long a Pod waits for the snapshot to catch up. It
+// leaves room within the 5 s that the API server waits for us.
+const freshTimeout = 3 * time.Second
+
+// freshness makes sure that the snapshot holds every SidecarSet that is stored:
+// it asks the API server for the newest, and waits for the Catalog to have seen
+// it. Requests share the question. A success is a check by which the replica
+// certifies itself: for a time it trusts its snapshot. It is safe for concurrent use.
+type Freshness struct {
+	live     client.Reader
+	catalog  versionWaiter
+	timeline *snapshot.Timeline
+	lists    *snapshot.Shared[struct{}, snapshot.Versions] // of all SidecarSets
+	clock    clock.Clock
+	trust    time.Duration
+
+	checked atomic.Pointer[time.Time] // when the newest check that succeeded began; nil before the first
+}
+
+// versionWaiter is the part of a Catalog that freshness needs.
+type versionWaiter interface {
+	// WaitFor returns once the snapshot holds SidecarSets in these versions or
+	// later ones, or an error when ctx ends before.
+	WaitFor(ctx context.Context, stored snapshot.Versions) error
+	// Ahead returns a SidecarSet that the snapshot holds in a later version than
+	// the stored one, but not later than the list; "" if there is none.
+	Ahead(stored snapshot.Versions, list uint64) (name string, held uint64)
+}
+
+// NewFreshness returns a freshness that trusts each check for a time. Add it to the
+// manager.
+func NewFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.Timeline, trust time.Duration, clk clock.Clock) *Freshness {
+	f := &Freshness{live: live, catalog: catalog, timeline: timeline, trust: trust, clock: clk}
+	f.lists = snapshot.NewShared(1, f.list)
+	return f
+}
+
+// Expose registers the metrics.
+func (f *Freshness) Expose(registry prometheus.Registerer) {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "sidecarset_replica_check_age_seconds",
+		Help: "Time since the last successful check of this replica's snapshot began; while it is over 20, Pods wait for a live look-up.",
+	}, func() float64 {
+		monotonic, _ := f.age()
+		return monotonic.Seconds()
+	}))
+}
+
+// Trusted reports whether the replica may answer by its snapshot without a check.
+func (f *Freshness) Trusted() bool {
+	monotonic, wall := f.age()
+	return f.checked.Load() != nil && entryplan.Trusted(monotonic, wall, f.trust)
+}
+
+// age is how long ago the newest check began, by both clocks of the machine; 0 if there
+// was none.
+func (f *Freshness) age() (monotonic, wall time.Duration) {
+	checked := f.checked.Load()
+	if checked == nil {
+		return 0, 0
+	}
+	now := f.clock.Now()
+	return now.Sub(*checked), now.Round(0).Sub(checked.Round(0))
+}
+
+// NeedLeaderElection reports false: every replica certifies itself.
+func (*Freshness) NeedLeaderElection() bool { return false }
+
+// checkAgain is the pause after a check that failed.
+const checkAgain = time.Second
+
+// Start checks the snapshot until ctx ends, twice in the time that a check is trusted.
+func (f *Freshness) Start(ctx context.Context) error {
+	for {
+		pause := f.trust / 2
+		if err := f.CatchUp(ctx); err != nil && ctx.Err() == nil {
+			logf.FromContext(ctx).WithName("freshness").V(1).Info("Could not check the snapshot", "reason", err.Error())
+			pause = min(pause, checkAgain)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.clock.After(pause):
+		}
+	}
+}
+
+// CatchUp returns nil once the snapshot holds every SidecarSet that was stored
+// when CatchUp was called. Otherwise it cannot be told what selects a Pod.
+func (f *Freshness) CatchUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
+	defer cancel()
+	began := f.clock.Now()
+	stored, err := f.lists.Get(ctx, struct{}{})
+	if err != nil {
+		return fmt.Errorf("asking for the newest SidecarSets, try again: %w", err)
+	}
+	if err := f.catalog.WaitFor(ctx, stored); err != nil {
+		return fmt.Errorf("waiting for this replica of the operator to know the newest SidecarSets, try again: %w", err)
+	}
+	f.certify(began)
+	return nil
+}
+
+// certify notes a check that succeeded.
+func (f *Freshness) certify(began time.Time) {
+	for {
+		known := f.checked.Load()
+		if known != nil && !began.After(*known) || f.checked.CompareAndSwap(known, &began) {
+			return
+		}
+	}
+}
+
+// list reads the metadata of all SidecarSets as they are stored now. It fails if
+// that is older than what this process has seen of them: see Timeline.
+func (f *Freshness) list(ctx context.Context, _ struct{}) (snapshot.Versions, error) {
+	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
+	defer cancel()
+	newest := f.timeline.Newest()
+	list := snapshot.SidecarSetMetadata()
+	if err := f.live.List(ctx, list); err != nil {
+		return nil, err
+	}
+	if err := f.timeline.Check(newest, list.ResourceVersion); err != nil {
+		return nil, err
+	}
+	stored := make(snapshot.Versions, len(list.Items))
+	for i := range list.Items {
+		version, err := entryplan.ParseVersion(list.Items[i].ResourceVersion)
+		if err != nil {
+			return nil, fmt.Errorf("reading SidecarSet %s: %w", list.Items[i].Name, err)
+		}
+		stored[list.Items[i].Name] = version
+	}
+	// After a restore, other writes may have brought the list's version up again.
+	if at, err := entryplan.ParseVersion(list.ResourceVersion); err == nil {
+		if name, held := f.catalog.Ahead(stored, at); name != "" {
+			return nil, f.timeline.Report(&snapshot.RestoredError{Object: name, Seen: held, Stored: stored[name]})
+		}
+	}
+	return stored, nil
+}

@@ -1,0 +1,129 @@
+package entries
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+)
+
+// manifestGuard keeps the two configurations of the manifests from being about
+// other objects than SidecarSets and new Pods. The operator may write into them, for
+// the CA bundle, and so may whoever takes one of its processes over. It runs on the
+// leader.
+type manifestGuard struct {
+	webhooks             *Keeper
+	live                 client.Reader
+	writer               client.Client
+	mutating, validating string // names
+}
+
+// guardEvery is how often the configurations are looked at. That is two requests.
+const guardEvery = 5 * time.Second
+
+// AddGuard has the leader undo webhooks for other objects in the operator's
+// configurations of these names.
+func (w *Keeper) AddGuard(mgr ctrl.Manager, mutating, validating string) error {
+	return mgr.Add(&manifestGuard{webhooks: w, live: mgr.GetAPIReader(), writer: mgr.GetClient(), mutating: mutating, validating: validating})
+}
+
+// NeedLeaderElection reports true.
+func (*manifestGuard) NeedLeaderElection() bool { return true }
+
+// Start looks at the configurations until ctx ends.
+func (g *manifestGuard) Start(ctx context.Context) error {
+	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("pod-webhooks"))
+	ticks := time.NewTicker(guardEvery)
+	defer ticks.Stop()
+	for {
+		if err := errors.Join(g.guardMutating(ctx), g.guardValidating(ctx)); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).V(1).Info("Could not keep the webhook configurations of the manifests", "reason", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks.C:
+		}
+	}
+}
+
+// guardMutating and guardValidating list, since that is the right that there is for
+// an object of one name.
+func (g *manifestGuard) guardMutating(ctx context.Context) error {
+	var list admissionregistrationv1.MutatingWebhookConfigurationList
+	if err := g.live.List(ctx, &list, client.MatchingFields{"metadata.name": g.mutating}); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range list.Items {
+		c := &list.Items[i]
+		about := make([]entryplan.About, len(c.Webhooks))
+		for k := range c.Webhooks {
+			about[k] = entryplan.About{Name: c.Webhooks[k].Name, Rules: c.Webhooks[k].Rules, NamespaceSelector: c.Webhooks[k].NamespaceSelector}
+		}
+		errs = append(errs, g.repair(ctx, c, about))
+	}
+	return errors.Join(errs...)
+}
+
+func (g *manifestGuard) guardValidating(ctx context.Context) error {
+	var list admissionregistrationv1.ValidatingWebhookConfigurationList
+	if err := g.live.List(ctx, &list, client.MatchingFields{"metadata.name": g.validating}); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range list.Items {
+		c := &list.Items[i]
+		about := make([]entryplan.About, len(c.Webhooks))
+		for k := range c.Webhooks {
+			about[k] = entryplan.About{Name: c.Webhooks[k].Name, Rules: c.Webhooks[k].Rules, NamespaceSelector: c.Webhooks[k].NamespaceSelector}
+		}
+		errs = append(errs, g.repair(ctx, c, about))
+	}
+	return errors.Join(errs...)
+}
+
+// repair undoes what is not ours, if the object is still as it was read: a JSON
+// patch addresses webhooks by position.
+func (g *manifestGuard) repair(ctx context.Context, object client.Object, about []entryplan.About) error {
+	repairs := entryplan.Repairs(about, g.webhooks.options.Settings.Namespace)
+	if len(repairs) == 0 {
+		return nil
+	}
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value,omitempty"`
+	}
+	operations := []operation{{"test", "/metadata/resourceVersion", object.GetResourceVersion()}}
+	var names []string
+	for _, r := range repairs {
+		names = append(names, about[r.Index].Name)
+		path := fmt.Sprintf("/webhooks/%d", r.Index)
+		if len(r.Rules) == 0 {
+			operations = append(operations, operation{"remove", path, nil})
+		} else {
+			operations = append(operations, operation{"replace", path + "/rules", r.Rules})
+		}
+	}
+	body, err := json.Marshal(operations)
+	if err != nil {
+		return err
+	}
+	target, _ := object.DeepCopyObject().(client.Object)
+	if err := g.writer.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body)); err != nil {
+		return fmt.Errorf("repairing %s: %w", object.GetName(), err) // it may have become another one: then the next look is at that
+	}
+	g.webhooks.m.foreign.Add(float64(len(names)))
+	log.FromContext(ctx).Info("Undid webhook entries that somebody else had written", "configuration", object.GetName(), "entries", names)
+	return nil
+}

@@ -1,0 +1,370 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+)
+
+// The objects for entries are part of the manifests. Who may make a webhook
+// configuration can have every Secret that is written sent to it.
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15;sidecarset-pods-provisional,verbs=get;update
+// The barrier: a ConfigMap that is created under dry-run only, at every API server.
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=configmaps,namespace=sidecarset-system,verbs=create
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=discovery.k8s.io,resources=endpointslices,namespace=default,verbs=list
+
+// Options say what entries look like and what else decides about
+// them.
+type Options struct {
+	// Settings are common to all entries. NamespaceUID, Bundle and MinSerial
+	// are filled in when entries are planned.
+	Settings entryplan.Settings
+	// Bundle returns what API servers have to trust; nothing is written while
+	// it is empty.
+	Bundle func() []byte
+	// Certificate says why API servers would not accept the certificate that
+	// is served; nil if they do.
+	Certificate func(context.Context) error
+	// ServesWebhooks says that this process answers webhooks, with that certificate.
+	ServesWebhooks bool
+	// Rivals knows another injector. No SidecarSet is ready while there is one.
+	// Entries are kept all the same, so that nothing is missed when it goes; but
+	// not against another operator of our kind, whose entries have the same names.
+	Rivals *Rivals
+	// Static says that an administrator keeps one entry for all Pods. None is
+	// written then; the leader still says which SidecarSets are ready.
+	Static bool
+	// ProbeNamespace is where Pods are tried under dry-run before a SidecarSet is
+	// said to be ready; none are if it is empty.
+	ProbeNamespace string
+	// Trust is for how long a replica answers from a snapshot after it checked it; 20 s
+	// if zero. It has to be the same for all processes.
+	Trust time.Duration
+	// AdmissionWindow is how long a SidecarSet can be on its way between its
+	// admission and its storage; 90 s if zero.
+	AdmissionWindow time.Duration
+	// Clock is the time; the real one if nil.
+	Clock clock.PassiveClock
+	// Registry takes the metrics; the manager's if nil.
+	Registry prometheus.Registerer
+}
+
+const defaultAdmissionWindow = 90 * time.Second
+
+// Keeper keeps the webhook entries by which API servers call us for the
+// Pods that SidecarSets select. It follows the configuration objects on every
+// replica; there, Widen adds what a SidecarSet needs while it is being admitted.
+// The leader keeps the whole: see leader.
+type Keeper struct {
+	options Options
+	cached  cache.Cache
+	store   *configurationStore
+	barrier *barrier
+	m       *roomMetrics
+	leader  *leader // nil where controllers do not run
+
+	// ownerless is until when objects are written without an owner, in nanoseconds;
+	// see write.
+	ownerless atomic.Int64
+	pace      writePace // of what Widen causes; used by one goroutine
+
+	mu      sync.Mutex
+	pending []*widening
+	changed chan struct{} // has capacity 1: something is pending
+}
+
+// NewKeeper returns a Keeper. Add it to the manager, on every replica.
+func NewKeeper(mgr ctrl.Manager, options Options) (*Keeper, error) {
+	if options.AdmissionWindow == 0 {
+		options.AdmissionWindow = defaultAdmissionWindow
+	}
+	if options.Trust == 0 {
+		options.Trust = entryplan.Trust
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Registry == nil {
+		options.Registry = metrics.Registry
+	}
+	m, err := newRoomMetrics(options.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	w := &Keeper{
+		options: options,
+		cached:  mgr.GetCache(),
+		barrier: &barrier{
+			namespace: options.Settings.Namespace, config: mgr.GetConfig(), slices: mgr.GetAPIReader(), clock: options.Clock,
+		},
+		m:       m,
+		changed: make(chan struct{}, 1),
+	}
+	w.store = &configurationStore{live: mgr.GetAPIReader(), writer: mgr.GetClient(), notify: w.configurationsChanged}
+	return w, nil
+}
+
+func (w *Keeper) configurationsChanged() {
+	if w.leader != nil {
+		w.leader.wake()
+	}
+}
+
+// NeedLeaderElection reports false: SidecarSets are admitted by every replica.
+func (*Keeper) NeedLeaderElection() bool { return false }
+
+// Start follows the configuration objects and widens them until ctx ends.
+func (w *Keeper) Start(ctx context.Context) error {
+	informer, err := w.cached.GetInformer(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching kind MutatingWebhookConfiguration: %w", err)
+	}
+	if _, err := informer.AddEventHandler(w.store); err != nil {
+		return fmt.Errorf("watching kind MutatingWebhookConfiguration: %w", err)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.changed:
+		}
+		if wait := w.pace.wait(w.options.Clock.Now()); wait > 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
+		}
+		if batch := w.takePending(); len(batch) > 0 {
+			w.widen(ctx, batch)
+		}
+	}
+}
+
+// Reviews cause so many writes at once, and then so many per second, however many
+// reviews there are: those that wait share the next write. They may be a stranger's.
+const (
+	widenBurst    = 100
+	widenInterval = 50 * time.Millisecond
+)
+
+// writePace says when the next writes may be made.
+type writePace struct{ earned time.Time } // when all writes so far are paid for
+
+func (p *writePace) spend(now time.Time, writes int) {
+	if p.earned.Before(now) {
+		p.earned = now
+	}
+	p.earned = p.earned.Add(time.Duration(writes) * widenInterval)
+}
+
+// wait is how long to wait for the next one.
+func (p *writePace) wait(now time.Time) time.Duration {
+	return max(p.earned.Sub(now), widenBurst*widenInterval) - widenBurst*widenInterval
+}
+
+// settings completes those that were given. They are about the Namespace as it
+// is now: one that is being deleted takes its entries with it.
+func (w *Keeper) settings(ctx context.Context) (*entryplan.Settings, error) {
+	s := w.options.Settings
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := w.cached.Get(ctx, types.NamespacedName{Name: s.Namespace}, namespace); err != nil {
+		return nil, fmt.Errorf("reading Namespace %s: %w", s.Namespace, err)
+	}
+	if namespace.DeletionTimestamp != nil {
+		return nil, errGoing
+	}
+	s.NamespaceUID = namespace.UID
+	if s.Bundle = w.options.Bundle(); len(s.Bundle) == 0 {
+		return nil, errors.New("there is no CA bundle yet")
+	}
+	now := w.options.Clock.Now()
+	s.MinSerial = w.store.minSerial(now)
+	s.Ownerless = now.UnixNano() < w.ownerless.Load()
+	return &s, nil
+}
+
+// errGoing says that the operator is being uninstalled.
+var errGoing = errors.New("the operator's Namespace is being deleted")
+
+// widening is one SidecarSet that waits for its entry.
+type widening struct {
+	entry entryplan.Entry
+	done  chan error      // has capacity 1
+	gone  <-chan struct{} // is closed when nobody waits any more
+}
+
+// Widen makes sure that Pods which the SidecarSet (v1beta1) selects reach us, on
+// the path that waits for SidecarSets to be known: it returns nil once an entry
+// is written and every API server uses it. Any error says why that is not so, at
+// the latest when ctx ends; it is no reason to refuse the SidecarSet, since the
+// leader goes on. Calls that come at the same time share their writes.
+//
+// Nothing proves that the SidecarSet exists or ever will. So the entry may be a
+// provisional one, and nothing but the path of another one is changed.
+func (w *Keeper) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
+	start := w.options.Clock.Now()
+	err := w.await(ctx, set)
+	w.m.widened(w.options.Clock.Since(start), err)
+	return err
+}
+
+func (w *Keeper) await(ctx context.Context, set *appsv1beta1.SidecarSet) error {
+	if other := w.options.Rivals.Injector(); other.ClaimsEntries() {
+		return errors.New(other.Message())
+	}
+	entry, err := entryplan.Of(set)
+	if err != nil {
+		return err
+	}
+	widening := &widening{entry: entry, done: make(chan error, 1), gone: ctx.Done()}
+	w.mu.Lock()
+	w.pending = append(w.pending, widening)
+	w.mu.Unlock()
+	signal(w.changed)
+	select {
+	case err := <-widening.done:
+		return err
+	case <-ctx.Done():
+		return errors.New("the webhook entry is not known to be in force at every API server yet")
+	}
+}
+
+func signal(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// takePending returns those that are waited for.
+func (w *Keeper) takePending() []*widening {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pending := slices.DeleteFunc(w.pending, func(one *widening) bool {
+		select {
+		case <-one.gone:
+			return true
+		default:
+			return false
+		}
+	})
+	w.pending = nil
+	return pending
+}
+
+// widenTimeout bounds one batch, which nobody may be waiting for any more.
+const widenTimeout = 2 * time.Second
+
+// widen writes what a batch needs and has each told when it is in force.
+func (w *Keeper) widen(ctx context.Context, batch []*widening) {
+	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
+	layout, settings, err := w.writeBatch(ctx, batch)
+	if apierrors.IsInvalid(err) && len(batch) > 1 {
+		cancel()
+		for i := range batch { // so that one that is refused spoils no other
+			w.widen(context.WithoutCancel(ctx), batch[i:i+1])
+		}
+		return
+	}
+	if err != nil {
+		log.FromContext(ctx).WithName("pod-webhooks").Info("Could not widen", "entries", len(batch), "reason", err.Error())
+		for _, one := range batch {
+			one.done <- err
+		}
+		cancel()
+		return
+	}
+	go func() {
+		defer cancel()
+		w.tell(ctx, layout, settings, batch)
+	}()
+}
+
+// writeBatch returns what stands afterwards.
+func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.Layout, *entryplan.Settings, error) {
+	wanted := make([]entryplan.Entry, 0, len(batch))
+	for _, one := range batch {
+		wanted = append(wanted, one.entry)
+	}
+	wanted = entryplan.Combine(wanted)
+	settings, err := w.settings(ctx)
+	if err != nil {
+		return entryplan.Layout{}, nil, err
+	}
+	for {
+		changes, _ := entryplan.Widen(w.store.current(), wanted, settings) // who has no room is told so
+		w.pace.spend(w.options.Clock.Now(), len(changes))
+		stale := false
+		for _, change := range changes {
+			again, err := w.write(ctx, change)
+			if err != nil {
+				return entryplan.Layout{}, nil, err
+			}
+			stale = stale || again
+		}
+		if !stale {
+			return w.store.current(), settings, nil
+		}
+	}
+}
+
+// ownerlessFor is how long objects are written without an owner, once the API
+// server has refused one.
+const ownerlessFor = 10 * time.Minute
+
+// write carries out a change. Where the admission plugin
+// OwnerReferencesPermissionEnforcement runs, an owner can be set only by those who
+// may delete the object, and the operator may not: then it goes without.
+func (w *Keeper) write(ctx context.Context, change entryplan.Change) (stale bool, err error) {
+	before := w.store.current()[change.Index]
+	stale, err = w.store.write(ctx, change)
+	if now := w.options.Clock.Now(); apierrors.IsForbidden(err) && before != nil && entryplan.Owner(before) != entryplan.Owner(change.Object) {
+		w.ownerless.Store(now.Add(ownerlessFor).UnixNano())
+	}
+	w.m.wrote(stale, err)
+	return stale, err
+}
+
+// tell waits for the objects that serve a batch to be in force.
+func (w *Keeper) tell(ctx context.Context, layout entryplan.Layout, settings *entryplan.Settings, batch []*widening) {
+	waiting := map[int][]*widening{}
+	for _, one := range batch {
+		i, ok := layout.Serves(one.entry, settings)
+		if !ok {
+			one.done <- errors.New("there is no room for another webhook entry before the SidecarSet is stored, or it was removed again; the leader writes it as soon as it sees the SidecarSet")
+			continue
+		}
+		waiting[i] = append(waiting[i], one)
+	}
+	var all sync.WaitGroup
+	for i, of := range waiting {
+		all.Go(func() {
+			err := w.barrier.await(ctx, layout[i].Name, entryplan.Serial(layout[i]))
+			for _, one := range of {
+				one.done <- err
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,605 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// cluster is what a leader meets: configuration objects, the operator's
+// Namespace, and the endpoints of replicas.
+type cluster struct {
+	client.Client
+	cache.Cache
+
+	store          *configurationStore
+	configurations map[string]*admissionregistrationv1.MutatingWebhookConfiguration
+	version        int
+	writes         int
+	replicas       int
+	slicesErr      error                                                       // of lists of endpoints
+	err            error                                                       // of the next writes
+	sets           []metav1.PartialObjectMetadata                              // SidecarSets that are stored, besides log
+	listErr        error                                                       // of the next lists of them
+	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // with what was written
+	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
+}
+
+func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	switch into := into.(type) {
+	case *metav1.PartialObjectMetadata:
+		into.Name, into.UID = key.Name, "namespace-1"
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		stored, ok := c.configurations[key.Name]
+		if !ok {
+			return apierrors.NewNotFound(configurationResource, key.Name)
+		}
+		stored.DeepCopyInto(into)
+	default:
+		return fmt.Errorf("reading a %T", into)
+	}
+	return nil
+}
+
+func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	if list, ok := into.(*metav1.PartialObjectMetadataList); ok {
+		list.Items = c.sets
+		return c.listErr
+	}
+	slices := into.(*discoveryv1.EndpointSliceList)
+	slices.Items = []discoveryv1.EndpointSlice{{Endpoints: make([]discoveryv1.Endpoint, c.replicas)}}
+	for i := range slices.Items[0].Endpoints {
+		slices.Items[0].Endpoints[i].Addresses = []string{"10.1.0.1"}
+	}
+	return c.slicesErr
+}
+
+func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
+	if pod, ok := object.(*corev1.Pod); ok {
+		return c.pods(ctx, pod)
+	}
+	return fmt.Errorf("making a %T", object)
+}
+
+func (c *cluster) Update(_ context.Context, object client.Object, options ...client.UpdateOption) error {
+	stored, ok := c.configurations[object.GetName()]
+	if !ok {
+		return apierrors.NewNotFound(configurationResource, object.GetName())
+	}
+	if stored.ResourceVersion != object.GetResourceVersion() {
+		return apierrors.NewConflict(configurationResource, object.GetName(), errors.New("somebody else wrote it"))
+	}
+	if o := (&client.UpdateOptions{}).ApplyOptions(options); len(o.DryRun) > 0 {
+		return c.err
+	}
+	return c.write(object)
+}
+
+func (c *cluster) write(object client.Object) error {
+	written := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
+	if len(written.Webhooks) > 0 {
+		c.writes++
+		if c.err != nil {
+			return c.err
+		}
+	}
+	c.change(written)
+	if c.meddle != nil {
+		edited := written.DeepCopy()
+		c.meddle(edited)
+		c.change(edited)
+	}
+	return nil
+}
+
+func (c *cluster) change(object *admissionregistrationv1.MutatingWebhookConfiguration) {
+	c.version++
+	object.ResourceVersion = strconv.Itoa(c.version)
+	before, ok := c.configurations[object.Name]
+	c.configurations[object.Name] = object.DeepCopy()
+	if !ok {
+		c.store.OnAdd(c.configurations[object.Name], false)
+		return
+	}
+	c.store.OnUpdate(before, c.configurations[object.Name])
+}
+
+// leading runs a test with a leader and SidecarSet log, in a bubble. Its passes
+// are the test's to make. Every API server uses what is written at once.
+func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{replicas: 1, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}}
+		m, err := newRoomMetrics(prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		proven := map[string]int64{}
+		for i := range entryplan.MaxConfigurations + 1 {
+			proven[entryplan.ConfigurationName(i)] = math.MaxInt64
+		}
+		sets := &sidecarSets{}
+		sets.swap(logSet(1))
+		w := &Keeper{
+			options: Options{
+				Settings:    entryplan.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
+				Bundle:      func() []byte { return []byte("a CA") },
+				Certificate: func(context.Context) error { return nil },
+				Rivals:      newRivals(nil, "ours"),
+				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow, Trust: entryplan.Trust,
+			},
+			cached:  c,
+			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour), clock: clock.RealClock{}},
+			m:       m,
+		}
+		w.store = &configurationStore{live: c, writer: c, notify: w.configurationsChanged}
+		c.store = w.store
+		for i := range entryplan.MaxConfigurations + 1 {
+			c.change(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
+				Name: entryplan.ConfigurationName(i), UID: types.UID(entryplan.ConfigurationName(i)), Labels: map[string]string{entryplan.LabelConfiguration: "true"},
+			}})
+		}
+		l := &leader{
+			webhooks: w, sets: sets, live: c, writer: c, board: newBoard(), again: make(chan struct{}, 1),
+			replicas: replicaWatch{live: c, service: w.options.Settings.Service},
+			planned:  map[string]plannedEntry{}, claims: map[string]claim{}, windows: entryplan.Windows{},
+			placed: map[string]placement{}, refused: map[string]refusal{},
+		}
+		l.setPaces()
+		w.leader = l
+		test(t, l, c)
+	})
+}
+
+// readiness is what the leader says of SidecarSet log after another pass.
+func (l *leader) judged(t *testing.T) status.Readiness {
+	t.Helper()
+	_, _ = l.pass(t.Context()) // what is wrong stands in the answer
+	program, _ := l.sets.Current().Get("log")
+	said := l.board.Of("log", program.Set.UID, 1)
+	if said == nil {
+		t.Fatal("the leader says nothing")
+	}
+	return *said
+}
+
+func TestTheLeaderSaysWhatKeepsAnEntryFromBeingWritten(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.err = errors.New("a policy forbids it")
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonEntryMissing || !strings.Contains(got.Message, "a policy forbids it") {
+			t.Errorf("it says %+v", got)
+		}
+		c.err = nil
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("it was written, and the leader says %+v", got)
+		}
+	})
+}
+
+// Whoever waits for Ready would see every Pod refused.
+func TestASidecarSetThatNoPodCanHaveIsNotReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		object := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
+			Spec("injectionStrategy", map[string]any{"revision": map[string]any{"revisionName": "log-1", "policy": "Always"}}).Map()
+		object["metadata"].(map[string]any)["generation"] = int64(1)
+		program, err := inject.Compile(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		catalog := match.Build([]*inject.Program{program}, nil)
+		l.sets.(*sidecarSets).catalog = catalog
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonInvalid || !strings.Contains(got.Message, "spec.injectionStrategy.revision") {
+			t.Errorf("while its revision is not recorded it says %+v", got)
+		}
+		l.sets.(*sidecarSets).catalog = catalog.WithHistory(map[string]*inject.Program{"log": program})
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("when it is it says %+v", got)
+		}
+	})
+}
+
+// Ready would promise that the next Pod is injected, and there is none.
+func TestASidecarSetThatCanSelectNoPodIsNotReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.webhooks.options.Settings.ExcludedNamespaces = []string{"ours", "kube-system"}
+		set := logSet(1)
+		set.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "kube-system"}}
+		l.sets.(*sidecarSets).swap(set)
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNothingSelected || !strings.Contains(got.Message, "kube-system") {
+			t.Errorf("for an excluded namespace it says %+v", got)
+		}
+		set = logSet(1)
+		set.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}
+		l.sets.(*sidecarSets).swap(set)
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNothingSelected || !strings.Contains(got.Message, "label app") {
+			t.Errorf("for a selector that contradicts itself it says %+v", got)
+		}
+	})
+}
+
+func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.webhooks.options.Static = true
+		if got := l.judged(t); got.Ready || !got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing {
+			t.Errorf("before configurations were read it says %+v", got)
+		}
+		rivals := l.webhooks.options.Rivals
+		rivals.listed.Store(true)
+		if got := l.judged(t); got.Ready || got.Unsure || !strings.Contains(got.Message, "config/overlays/static") {
+			t.Errorf("without an entry it says %+v", got)
+		}
+		rivals.calls.Store(true)
+		if got := l.judged(t); got.Ready || !got.Unsure || got.Reason != appsv1beta1.ReasonNotInForce {
+			t.Errorf("while a replica may trust an older snapshot it says %+v", got)
+		}
+		<-time.After(trusted)
+		if got := l.judged(t); !got.Ready || c.writes != 0 {
+			t.Errorf("after %d writes, with an entry, it says %+v", c.writes, got)
+		}
+	})
+}
+
+// trusted is as long as a replica may answer from a snapshot, and for clocks.
+const trusted = entryplan.Trust + entryplan.Trust/2
+
+// path is that of the entry of a SidecarSet; "" if it has none.
+func (c *cluster) path(t *testing.T, set *appsv1beta1.SidecarSet) string {
+	t.Helper()
+	entry, err := entryplan.Of(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout := c.store.current()
+	i, at, ok := layout.Locate(entry.Name)
+	if !ok {
+		return ""
+	}
+	return *layout[i].Webhooks[at].ClientConfig.Service.Path
+}
+
+// The leader writes each content of a SidecarSet once, on the fresh path, before it
+// says Ready; the entry leaves that path when no replica can answer from a snapshot
+// without it.
+func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		expect := func(when, path string, ready bool, writes int) {
+			t.Helper()
+			if got := l.judged(t); got.Ready != ready || c.path(t, logSet(1)) != path || c.writes != writes {
+				t.Fatalf("%s it says %+v after %d writes, on %q", when, got, c.writes, c.path(t, logSet(1)))
+			}
+		}
+		window := defaultAdmissionWindow + trusted
+		expect("when it is seen", entryplan.PathPodsFresh, true, 1)
+		expect("and in the next pass, in which the window begins", entryplan.PathPodsFresh, true, 1)
+		<-time.After(window - time.Second)
+		expect("just before the end of the window", entryplan.PathPodsFresh, true, 1)
+		<-time.After(time.Second)
+		c.listErr = errors.New("the API server does not answer")
+		expect("while the leader cannot tell whether it knows all SidecarSets", entryplan.PathPodsFresh, true, 1)
+		c.listErr, c.sets = nil, []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "other", UID: "other", Generation: 1}}}
+		expect("while it does not know all SidecarSets", entryplan.PathPodsFresh, true, 1)
+		c.sets = nil
+		expect("after the window", entryplan.PathPods, true, 2)
+		// Another content of the same generation, as clients of v1alpha1 write it.
+		set := logSet(1)
+		set.Spec.CustomVersion = "2"
+		l.sets.(*sidecarSets).swap(set)
+		c.err = errors.New("etcd is away")
+		expect("while the claim cannot be written", entryplan.PathPods, false, 3)
+		c.err = nil
+		expect("of another content", entryplan.PathPodsFresh, true, 4)
+		expect("and later", entryplan.PathPodsFresh, true, 4)
+	})
+}
+
+// A new leader claims what is not Ready, and counts every window again.
+func TestANewLeaderCountsAgain(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		set := logSet(1)
+		l.judged(t)
+		<-time.After(defaultAdmissionWindow)
+		set.Status.Conditions = []metav1.Condition{{Type: appsv1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
+		l.planned, l.claims, l.windows, l.placed = map[string]plannedEntry{}, map[string]claim{}, entryplan.Windows{}, map[string]placement{}
+		l.sets.(*sidecarSets).swap(set)
+		if got := l.judged(t); !got.Ready || c.writes != 1 {
+			t.Errorf("of what was Ready it says %+v after %d writes", got, c.writes)
+		}
+		<-time.After(defaultAdmissionWindow)
+		if l.judged(t); c.path(t, set) != entryplan.PathPodsFresh {
+			t.Error("the window of another leader counts")
+		}
+		<-time.After(trusted)
+		if l.judged(t); c.path(t, set) != entryplan.PathPods {
+			t.Error("the entry stays on the fresh path")
+		}
+	})
+}
+
+// An entry that refuses Pods would be in force, and no replica could answer.
+func TestNoEntryIsAddedWhileThereIsNoReplica(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.replicas = 0
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonNoReplica || c.writes != 0 {
+			t.Errorf("it says %+v after %d writes", got, c.writes)
+		}
+		c.replicas = 1
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("when there is one it says %+v", got)
+		}
+		c.replicas = 0
+		<-time.After(replicasKept)
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonNoReplica || c.path(t, logSet(1)) == "" {
+			t.Errorf("when it has gone it says %+v, and the entry is on %q", got, c.path(t, logSet(1)))
+		}
+		c.slicesErr = errors.New("forbidden") // under the manifests of an older version
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("where it cannot be told it says %+v", got)
+		}
+	})
+}
+
+// What the API server refuses is left out, so that it spoils no other entry; but
+// what was wrong may be the bundle, or the API server's version.
+func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.err = apierrors.NewInvalid(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration").GroupKind(), "sidecarset-pods",
+			field.ErrorList{field.Invalid(field.NewPath("caBundle"), "", "unable to load root certificates")})
+		for range 100 {
+			if got := l.judged(t); got.Ready || got.Reason != appsv1beta1.ReasonEntryRefused || !strings.Contains(got.Message, "unable to load root certificates") {
+				t.Fatalf("it says %+v", got)
+			}
+		}
+		if c.writes > 2 {
+			t.Errorf("%d writes of what was refused", c.writes)
+		}
+		c.err = nil
+		<-time.After(refusedFor)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("nothing is wrong any more, and the leader says %+v", got)
+		}
+	})
+}
+
+// SidecarSets that are admitted at the same time share their writes.
+func TestWhatHasNoRoomSpoilsNoOther(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, _ *cluster) {
+		admitted := func(name string, namespaces int) *widening {
+			set := logSet(1)
+			set.Name = name
+			set.Spec.Selector.MatchLabels["app"] = name
+			in := metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn}
+			for i := range namespaces {
+				in.Values = append(in.Values, fmt.Sprintf("namespace-%050d", i))
+			}
+			set.Spec.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{in}}
+			entry, err := entryplan.Of(set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &widening{entry: entry, done: make(chan error, 1)}
+		}
+		l.judged(t) // and says how much room there is
+		small, huge := admitted("small", 1), admitted("huge", 20_000)
+		l.webhooks.widen(t.Context(), []*widening{huge, small})
+		if err := <-small.done; err != nil {
+			t.Errorf("the one that has room: %v", err)
+		}
+		if err := <-huge.done; err == nil || !strings.Contains(err.Error(), "no room") {
+			t.Errorf("the one that has none: %v", err)
+		}
+	})
+}
+
+// narrow is what some programs do to every webhook.
+func narrow(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
+	for i := range edited.Webhooks {
+		edited.Webhooks[i].NamespaceSelector.MatchExpressions = append(edited.Webhooks[i].NamespaceSelector.MatchExpressions,
+			metav1.LabelSelectorRequirement{Key: "control-plane", Operator: metav1.LabelSelectorOpDoesNotExist})
+	}
+}
+
+const editedAgain = "Somebody edits the webhook entries in MutatingWebhookConfiguration sidecarset-pods-"
+
+// Somebody who changes whatever is written would have the leader write without
+// end.
+func TestTheLeaderDoesNotFightForEver(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		c.meddle = narrow
+		for range 10 * writesAtOnce {
+			l.judged(t)
+		}
+		if c.writes > writesAtOnce {
+			t.Errorf("%d writes without a pause", c.writes)
+		}
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing || !strings.HasPrefix(got.Message, editedAgain) {
+			t.Errorf("it says %+v", got)
+		}
+		before := c.writes
+		for range 600 {
+			<-time.After(100 * time.Millisecond)
+			l.judged(t)
+		}
+		if got := c.writes - before; got < 50 || got > 61 {
+			t.Errorf("%d writes in a minute", got)
+		}
+		c.meddle = nil
+		<-time.After(2 * time.Second)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("nobody edits it any more, and the leader says %+v", got)
+		}
+	})
+}
+
+// What is restored stands until it is edited again. Saying so each time would
+// have the condition change for ever.
+func TestReadyIsNotSaidBetweenEdits(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		edit := func() status.Readiness {
+			for _, stored := range c.configurations {
+				edited := stored.DeepCopy()
+				narrow(edited)
+				c.change(edited)
+			}
+			<-time.After(time.Second)
+			return l.judged(t)
+		}
+		l.judged(t)
+		for i := range editsOfAProgram - 1 {
+			if got := edit(); !got.Ready {
+				t.Fatalf("restored for the %d. time, and the leader says %+v", i+1, got)
+			}
+		}
+		for range 100 {
+			if got := edit(); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing || !strings.HasPrefix(got.Message, editedAgain) {
+				t.Fatalf("it says %+v", got)
+			}
+		}
+		<-time.After(pauseOfEdits)
+		if got := l.judged(t); !got.Ready {
+			t.Errorf("nobody edits it any more, and the leader says %+v", got)
+		}
+		if got := edit(); !got.Ready {
+			t.Errorf("one edit after a long time, and the leader says %+v", got)
+		}
+	})
+}
+
+// podsIn is a namespace that Pods can be tried in.
+func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Context, attempt int) error) (attempts *int) {
+	t.Helper()
+	attempts = new(int)
+	c.pods = func(ctx context.Context, pod *corev1.Pod) error {
+		*attempts++
+		pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "log"}
+		return answer(ctx, *attempts)
+	}
+	l.probe = newPodProbe("probes", c, clock.RealClock{}, l.wake)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { l.probe.run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return attempts
+}
+
+func TestAPodThatIsRefusedIsTriedAgainAtIntervals(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		attempts := l.podsIn(t, c, func(_ context.Context, attempt int) error {
+			if attempt <= 3 {
+				return errors.New("quota exceeded")
+			}
+			return nil
+		})
+		if got := l.judged(t); got.Ready || !got.Unsure {
+			t.Errorf("before a Pod was tried it says %+v", got)
+		}
+		synctest.Wait()
+		for range 1000 {
+			if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed || !strings.Contains(got.Message, "quota exceeded") {
+				t.Fatalf("it says %+v", got)
+			}
+		}
+		if *attempts != 1 {
+			t.Errorf("%d attempts at once", *attempts)
+		}
+		for range 3 {
+			<-time.After(probePause)
+			l.judged(t)
+			synctest.Wait()
+		}
+		if got := l.judged(t); !got.Ready || *attempts != 4 {
+			t.Errorf("after %d attempts it says %+v", *attempts, got)
+		}
+		<-time.After(probeAgain - time.Second)
+		l.judged(t)
+		synctest.Wait()
+		if *attempts != 4 {
+			t.Error("an injected Pod is tried again too soon")
+		}
+	})
+}
+
+// Others on the way may take long to answer.
+func TestTryingAPodKeepsNobodyWaiting(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.podsIn(t, c, func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		start := time.Now()
+		for range 10 {
+			l.judged(t)
+			synctest.Wait()
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("the leader waited for %v", waited)
+		}
+		<-time.After(probeTimeout)
+		synctest.Wait()
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonProbeFailed {
+			t.Errorf("it says %+v", got)
+		}
+	})
+}
+
+func TestResultsOfSidecarSetsThatAreGoneAreForgotten(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.podsIn(t, c, func(context.Context, int) error { return nil })
+		l.judged(t)
+		synctest.Wait()
+		if _, ok := l.probe.results[types.UID("set-1")]; !ok {
+			t.Fatal("there is no result")
+		}
+		l.sets.(*sidecarSets).swap()
+		_, _ = l.pass(t.Context())
+		if len(l.probe.results) != 0 {
+			t.Errorf("left: %v", l.probe.results)
+		}
+	})
+}
+
+// What is said before there is a Pod is about the SidecarSet alone.
+func TestWhyRefusedKnowsWhatNoPodCanHave(t *testing.T) {
+	never := map[string]bool{
+		"refused-hot-upgrade-whose-name-a-sidecar-has": true,
+		"refused-hot-upgrade-whose-names-are-too-long": true,
+		"refused-hot-upgrade-without-an-empty-image":   true,
+		"refused-recorded-revision-that-is-not-there":  true,
+	}
+	for _, c := range fixtures.Cases(t) {
+		t.Run(c.Name, func(t *testing.T) {
+			catalog := c.Catalog(t)
+			var refused error
+			for _, program := range catalog.Programs() {
+				refused = errors.Join(refused, whyRefused(program, catalog.History(program.Name())))
+			}
+			if (refused != nil) != never[c.Name] {
+				t.Errorf("said of a Pod that nothing is known of: %v", refused)
+			}
+		})
+	}
+}

@@ -1,0 +1,200 @@
+package entries
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// podProbe creates Pods under dry-run in a namespace that an administrator has
+// set aside for it, and looks whether they are injected. It tries the whole way,
+// other people's webhooks and policies included, one Pod at a time and beside the
+// leader's passes: whoever else is on the way may take long to answer.
+type podProbe struct {
+	namespace string
+	writer    client.Client
+	clock     clock.PassiveClock
+	done      func() // is called after each attempt
+
+	mu      sync.Mutex
+	results map[types.UID]probeResult // by SidecarSet
+	queue   []attempt
+	queued  chan struct{} // has capacity 1: something is in queue
+}
+
+type probeResult struct {
+	generation int64
+	at         time.Time
+	problem    string // "" if the Pod was injected
+}
+
+// attempt is a Pod to create.
+type attempt struct {
+	sidecarSet string
+	uid        types.UID
+	generation int64
+	labels     labels.Set
+}
+
+const (
+	// probeAgain is how long an injected Pod is proof; one that was not is tried
+	// again after probePause.
+	probeAgain = 5 * time.Minute
+	probePause = 5 * time.Second
+	// probeTimeout bounds one attempt.
+	probeTimeout = 10 * time.Second
+)
+
+func newPodProbe(namespace string, writer client.Client, clock clock.PassiveClock, done func()) *podProbe {
+	return &podProbe{
+		namespace: namespace, writer: writer, clock: clock, done: done,
+		results: map[types.UID]probeResult{}, queued: make(chan struct{}, 1),
+	}
+}
+
+// run makes attempts until ctx ends.
+func (p *podProbe) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.queued:
+		}
+		for a, ok := p.next(); ok && ctx.Err() == nil; a, ok = p.next() {
+			problem := p.try(ctx, a.sidecarSet, a.labels)
+			p.mu.Lock()
+			p.queue = p.queue[1:]
+			p.results[a.uid] = probeResult{a.generation, p.clock.Now(), problem}
+			p.mu.Unlock()
+			p.done()
+		}
+	}
+}
+
+// next is the attempt that is due. It stays in the queue while it is made.
+func (p *podProbe) next() (attempt, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == 0 {
+		return attempt{}, false
+	}
+	return p.queue[0], true
+}
+
+// check says whether a SidecarSet that should be in force is: nil if a Pod got its
+// sidecars, or if it selects none that could be made in the namespace. It waits
+// for nothing.
+func (p *podProbe) check(catalog *match.Snapshot, program *inject.Program) *status.Readiness {
+	set := program.Set
+	sample, ok := p.sample(catalog, program)
+	if !ok {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, ok := p.results[set.UID]
+	ok = ok && known.generation == set.Generation
+	if age := p.clock.Since(known.at); !ok || age >= probeAgain || known.problem != "" && age >= probePause {
+		p.request(attempt{set.Name, set.UID, set.Generation, sample})
+	}
+	switch {
+	case !ok:
+		return new(unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A Pod that is selected is being tried in namespace %s, under dry-run.", p.namespace)))
+	case known.problem != "":
+		return new(no(appsv1beta1.ReasonProbeFailed, fmt.Sprintf("A Pod that is selected was tried in namespace %s, under dry-run: %s", p.namespace, known.problem)))
+	}
+	return nil
+}
+
+// request queues an attempt, if there is none for the same.
+func (p *podProbe) request(a attempt) {
+	same := func(b attempt) bool { return b.uid == a.uid && b.generation == a.generation }
+	if slices.ContainsFunc(p.queue, same) {
+		return
+	}
+	p.queue = append(p.queue, a)
+	signal(p.queued)
+}
+
+// forget drops what is known of SidecarSets that are gone.
+func (p *podProbe) forget(programs []*inject.Program) {
+	present := make(map[types.UID]bool, len(programs))
+	for _, program := range programs {
+		present[program.Set.UID] = true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.results, func(uid types.UID, _ probeResult) bool { return !present[uid] })
+}
+
+// sample returns labels of a Pod in the namespace that a SidecarSet selects;
+// false if there are none that are easy to find.
+func (p *podProbe) sample(catalog *match.Snapshot, program *inject.Program) (labels.Set, bool) {
+	sample := sampleLabels(program.Set.Spec.Selector)
+	selection, err := catalog.Select(p.namespace, sample, nil)
+	if err != nil {
+		return nil, false // the namespace does not exist
+	}
+	return sample, slices.Contains(selection.Programs, program)
+}
+
+// sampleLabels returns labels that a selector matches, if it is not contrived.
+func sampleLabels(selector *metav1.LabelSelector) labels.Set {
+	sample := labels.Set{}
+	if selector == nil {
+		return sample
+	}
+	maps.Copy(sample, selector.MatchLabels)
+	for _, r := range selector.MatchExpressions {
+		_, has := sample[r.Key]
+		switch {
+		case has:
+		case r.Operator == metav1.LabelSelectorOpIn && len(r.Values) > 0:
+			sample[r.Key] = r.Values[0]
+		case r.Operator == metav1.LabelSelectorOpExists:
+			sample[r.Key] = "probe"
+		}
+	}
+	return sample
+}
+
+// try creates one Pod and says what is wrong with it.
+func (p *podProbe) try(ctx context.Context, sidecarSet string, sample labels.Set) string {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, GenerateName: "sidecarset-probe-", Labels: sample},
+		Spec: corev1.PodSpec{
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: new(true), RunAsUser: new(int64(65532)), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: "sidecarset-probe", Image: "sidecarset-probe",
+				SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+			}},
+		},
+	}
+	if err := p.writer.Create(ctx, pod, client.DryRunAll); err != nil {
+		return err.Error()
+	}
+	if injected := podstate.ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList]); !slices.Contains(injected, sidecarSet) {
+		return "it was created without the sidecars"
+	}
+	return ""
+}

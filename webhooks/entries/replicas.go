@@ -1,0 +1,44 @@
+package entries
+
+import (
+	"context"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=discovery.k8s.io,resources=endpointslices,namespace=sidecarset-system,verbs=list
+
+// replicaWatch knows whether the webhooks' Service has a replica that is ready. It is
+// used by one goroutine.
+type replicaWatch struct {
+	live    client.Reader
+	service admissionregistrationv1.ServiceReference
+	// assumed is true where this process answers webhooks itself, and where API servers
+	// call a URL: then the calls alone can tell (callWatch).
+	assumed bool
+
+	found bool
+	asked time.Time // when found was read
+}
+
+// replicasKept is how long the answer that there are replicas is used.
+const replicasKept = 5 * time.Second
+
+// any says whether some replica is ready. What cannot be asked is assumed; the calls
+// tell.
+func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
+	if r.assumed || r.found && now.Sub(r.asked) < replicasKept {
+		return true
+	}
+	var list discoveryv1.EndpointSliceList
+	err := r.live.List(ctx, &list, client.InNamespace(r.service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: r.service.Name})
+	if err != nil {
+		log.FromContext(ctx).V(1).Info("Could not list the endpoints of the webhooks' Service", "Service", r.service.Name, "reason", err.Error())
+	}
+	r.found, r.asked = err != nil || len(endpoints(&list)) > 0, now
+	return r.found
+}

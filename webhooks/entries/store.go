@@ -1,0 +1,167 @@
+package entries
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+)
+
+// configurationStore holds the newest state of the configuration objects that is
+// known, from the watch and from our own writes. It is safe for concurrent use.
+type configurationStore struct {
+	live   client.Reader
+	writer client.Client
+	notify func()
+
+	mu     sync.Mutex
+	layout entryplan.Layout
+	serial int64 // the highest that was ever seen
+}
+
+// current returns what exists. What this version of the operator cannot read counts
+// as not existing.
+func (s *configurationStore) current() entryplan.Layout {
+	layout := s.all()
+	for i, c := range layout {
+		if c != nil && !entryplan.Readable(c) {
+			layout[i] = nil
+		}
+	}
+	return layout
+}
+
+// all returns what exists, also what cannot be read.
+func (s *configurationStore) all() entryplan.Layout {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layout
+}
+
+// minSerial is the least serial of what is written at a time: clocks may differ,
+// but no serial that an API server may still use comes twice.
+func (s *configurationStore) minSerial(now time.Time) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(now.UnixMilli(), s.serial+1)
+}
+
+// OnAdd implements toolscache.ResourceEventHandler.
+func (s *configurationStore) OnAdd(object any, _ bool) { s.OnUpdate(nil, object) }
+
+// OnUpdate implements toolscache.ResourceEventHandler. An object that is older
+// than what the watch told of it before is what there is, nevertheless: the
+// cluster's state was restored.
+func (s *configurationStore) OnUpdate(before, object any) {
+	c, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
+	if !ok {
+		return
+	}
+	if before, ok := before.(*admissionregistrationv1.MutatingWebhookConfiguration); ok && newer(before, c) {
+		s.observeInstead(c, s.all())
+		return
+	}
+	s.observe(c)
+}
+
+// OnDelete implements toolscache.ResourceEventHandler.
+func (s *configurationStore) OnDelete(object any) {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	if c, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
+		s.gone(c)
+	}
+}
+
+func (s *configurationStore) observe(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	s.observeInstead(c, entryplan.Layout{})
+}
+
+// observeInstead takes in an object if it is newer than what is known, or if that
+// is still what was known then.
+func (s *configurationStore) observeInstead(c *admissionregistrationv1.MutatingWebhookConfiguration, then entryplan.Layout) {
+	i, ok := entryplan.Index(c.Name)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serial = max(s.serial, entryplan.Serial(c))
+	known := s.layout[i]
+	if known == nil || known == then[i] && known.ResourceVersion != c.ResourceVersion || newer(c, known) {
+		s.layout[i] = c
+		s.notify()
+	}
+}
+
+// gone forgets an object, unless a newer one of its name is known.
+func (s *configurationStore) gone(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	i, ok := entryplan.Index(c.Name)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.layout[i]; known != nil && known.UID == c.UID {
+		s.layout[i] = nil
+		s.notify()
+	}
+}
+
+func newer(a, b metav1.Object) bool {
+	va, errA := entryplan.ParseVersion(a.GetResourceVersion())
+	vb, errB := entryplan.ParseVersion(b.GetResourceVersion())
+	return errA != nil || errB != nil || va > vb
+}
+
+// write carries out a change, if nobody has written the object since it was
+// planned. A conflict is reported as stale, after the store has seen what there
+// is now.
+func (s *configurationStore) write(ctx context.Context, change entryplan.Change) (stale bool, err error) {
+	name := entryplan.ConfigurationName(change.Index)
+	switch err = s.send(ctx, change); {
+	case err == nil:
+		return false, nil
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return true, s.refresh(ctx, name)
+	default:
+		return false, fmt.Errorf("writing MutatingWebhookConfiguration %s: %w", name, err)
+	}
+}
+
+func (s *configurationStore) send(ctx context.Context, change entryplan.Change) error {
+	object := change.Object.DeepCopy()
+	err := s.writer.Update(ctx, object)
+	if err == nil {
+		s.observe(object)
+	}
+	return err
+}
+
+// refresh reads one object as it is stored now. That counts whatever its version
+// is, unless something else has become known meanwhile.
+func (s *configurationStore) refresh(ctx context.Context, name string) error {
+	then := s.all()
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	switch err := s.live.Get(ctx, client.ObjectKey{Name: name}, c); {
+	case apierrors.IsNotFound(err):
+		i, _ := entryplan.Index(name)
+		if known := then[i]; known != nil {
+			s.gone(known)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", name, err)
+	}
+	s.observeInstead(c, then)
+	return nil
+}

@@ -1,0 +1,159 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+)
+
+var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
+
+// configuration returns sidecarset-pods-1 in a version, with a serial.
+func configuration(uid types.UID, version string, serial int64) *admissionregistrationv1.MutatingWebhookConfiguration {
+	name := entryplan.ConfigurationName(1)
+	return &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: version},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name: name + ".barrier.sidecarset.io",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				Service: &admissionregistrationv1.ServiceReference{Path: new(entryplan.BarrierPath(name, serial))},
+			},
+		}},
+	}
+}
+
+// storedConfiguration is an API server with one configuration object, or none.
+type storedConfiguration struct {
+	client.Client
+	stored *admissionregistrationv1.MutatingWebhookConfiguration
+	writes int
+}
+
+func (s *storedConfiguration) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if s.stored == nil {
+		return apierrors.NewNotFound(configurationResource, key.Name)
+	}
+	s.stored.DeepCopyInto(into.(*admissionregistrationv1.MutatingWebhookConfiguration))
+	return nil
+}
+
+func (s *storedConfiguration) Update(_ context.Context, object client.Object, _ ...client.UpdateOption) error {
+	s.writes++
+	switch {
+	case s.stored == nil:
+		return apierrors.NewNotFound(configurationResource, object.GetName())
+	case object.GetResourceVersion() != s.stored.ResourceVersion:
+		return apierrors.NewConflict(configurationResource, object.GetName(), errors.New("somebody else wrote it"))
+	}
+	object.SetResourceVersion(s.stored.ResourceVersion + "0")
+	s.stored = object.(*admissionregistrationv1.MutatingWebhookConfiguration).DeepCopy()
+	return nil
+}
+
+func newConfigurationStore(server *storedConfiguration) *configurationStore {
+	return &configurationStore{live: server, writer: server, notify: func() {}}
+}
+
+// known is the version that the store has of the object, "" if there is none.
+func known(s *configurationStore) string {
+	if c := s.current()[1]; c != nil {
+		return c.ResourceVersion
+	}
+	return ""
+}
+
+func TestTheStoreKeepsTheNewest(t *testing.T) {
+	before := configuration("a", "9", 1)
+	tests := map[string]struct {
+		happens func(*configurationStore)
+		want    string
+	}{
+		"the watch is behind our own write": {func(s *configurationStore) { s.OnUpdate(configuration("a", "7", 1), configuration("a", "8", 1)) }, "9"},
+		"the watch is ahead of us":          {func(s *configurationStore) { s.OnUpdate(before, configuration("a", "10", 1)) }, "10"},
+		"versions have no order":            {func(s *configurationStore) { s.OnUpdate(before, configuration("a", "x", 1)) }, "x"},
+		"it was deleted":                    {func(s *configurationStore) { s.OnDelete(before) }, ""},
+		"its deletion was missed": {func(s *configurationStore) {
+			s.OnDelete(toolscache.DeletedFinalStateUnknown{Key: before.Name, Obj: configuration("a", "5", 1)})
+		}, ""},
+		"one before it was deleted": {func(s *configurationStore) { s.OnDelete(configuration("b", "5", 1)) }, "9"},
+		"another object was told of": {func(s *configurationStore) {
+			s.OnAdd(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "theirs", ResourceVersion: "20"}}, false)
+		}, "9"},
+		"the cluster was restored": {func(s *configurationStore) { s.OnUpdate(before, configuration("a", "3", 1)) }, "3"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newConfigurationStore(&storedConfiguration{})
+			s.OnAdd(before, true)
+			tc.happens(s)
+			if got := known(s); got != tc.want {
+				t.Errorf("version %q is known, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A conflict is over once the object was read, whatever its version is: it would
+// be met again and again otherwise.
+func TestAConflictIsMetOnce(t *testing.T) {
+	tests := map[string]*admissionregistrationv1.MutatingWebhookConfiguration{
+		"with a newer object":                  configuration("a", "12", 1),
+		"with one from before a restoration":   configuration("a", "3", 1),
+		"with another one of its name":         configuration("b", "12", 1),
+		"with one whose version has no number": configuration("a", "x", 1),
+	}
+	for name, stored := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := &storedConfiguration{stored: stored}
+			s := newConfigurationStore(server)
+			s.OnAdd(configuration("a", "9", 1), true)
+			stale, err := s.write(t.Context(), entryplan.Change{Index: 1, Object: s.current()[1]})
+			if !stale || err != nil {
+				t.Fatalf("the first write: stale %v, %v", stale, err)
+			}
+			if stale, err = s.write(t.Context(), entryplan.Change{Index: 1, Object: s.current()[1]}); stale || err != nil || server.writes != 2 {
+				t.Errorf("the second write of %d: stale %v, %v", server.writes, stale, err)
+			}
+		})
+	}
+}
+
+func TestAConflictWithNothingLeavesNothing(t *testing.T) {
+	s := newConfigurationStore(&storedConfiguration{})
+	s.OnAdd(configuration("a", "9", 1), true)
+	stale, err := s.write(t.Context(), entryplan.Change{Index: 1, Object: s.current()[1]})
+	if !stale || err != nil || known(s) != "" {
+		t.Errorf("stale %v, %v; known is %q", stale, err, known(s))
+	}
+}
+
+// API servers may still use what was deleted, and the clock of the replica that
+// wrote it may have been ahead of ours.
+func TestSerialsDoNotComeTwice(t *testing.T) {
+	now := time.UnixMilli(1_000_000)
+	s := newConfigurationStore(&storedConfiguration{})
+	if got := s.minSerial(now); got != 1_000_000 {
+		t.Errorf("the first serial is %d", got)
+	}
+	ahead := configuration("a", "9", 1_300_000)
+	s.OnAdd(ahead, true)
+	s.OnDelete(ahead)
+	if got := s.minSerial(now); got <= 1_300_000 {
+		t.Errorf("serial %d was there before", got)
+	}
+	s.OnAdd(configuration("b", "10", 5), false) // a copy from a backup
+	if got := s.minSerial(now); got <= 1_300_000 {
+		t.Errorf("serial %d was there before", got)
+	}
+}

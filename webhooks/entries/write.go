@@ -1,0 +1,197 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+)
+
+// write makes the objects hold what is wanted, and remembers what is refused.
+func (l *leader) write(ctx context.Context, v *view) error {
+	v.layout = l.webhooks.store.current()
+	going, err := l.going(ctx, v)
+	if err != nil {
+		return err
+	}
+	plan := entryplan.Plan{Changes: entryplan.RemoveAll(v.layout)}
+	if !going {
+		if v.settings == nil {
+			return nil
+		}
+		l.place(v) // what is missing now will have come back later
+		l.expire(ctx, v)
+		state := l.state(v)
+		plan = entryplan.Next(state, v.settings)
+		if plan.Incomplete {
+			if state.Complete = l.knowsAllStored(ctx, v); state.Complete {
+				plan = entryplan.Next(state, v.settings)
+			}
+		}
+		v.overflow, v.homeless = plan.Overflow, plan.Homeless
+		if plan.Again > 0 {
+			v.wakeAfter(plan.Again)
+		}
+	}
+	err = l.carryOut(ctx, v, plan)
+	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
+		v.layout = layout
+		l.place(v)
+	}
+	return err
+}
+
+// carryOut makes changes in their order. What stands for others is removed only if
+// those have been written.
+func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) error {
+	var errs []error
+	complete := true
+	for _, change := range plan.Changes {
+		if change.Index == entryplan.Provisional && !complete {
+			l.wake()
+			break
+		}
+		if !l.paces[change.Index].TryAccept() {
+			v.paced[change.Index], v.waiting, complete = true, true, false
+			continue
+		}
+		stale, err := l.webhooks.write(ctx, change)
+		complete = complete && err == nil && !stale
+		switch {
+		case apierrors.IsInvalid(err):
+			errs = append(errs, l.isolate(ctx, v, change, err))
+		case err != nil:
+			errs = append(errs, err)
+		case stale:
+			l.wake()
+		default:
+			l.noteClaims(v, change)
+			l.tellChange(ctx, change, plan.Foreign[change.Object.Name])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// going says whether the operator is being uninstalled: its Namespace is being
+// deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its
+// entries would then refuse Pods that nobody can answer for.
+func (l *leader) going(ctx context.Context, v *view) (bool, error) {
+	settings, err := l.webhooks.settings(ctx)
+	if errors.Is(err, errGoing) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v.settings = settings
+	if len(v.programs) > 0 || v.layout.Empty() {
+		return false, nil
+	}
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	switch err := l.live.Get(ctx, client.ObjectKey{Name: appsv1beta1.Resource.GroupResource().String()}, crd); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
+	}
+	return crd.DeletionTimestamp != nil, nil
+}
+
+func (l *leader) state(v *view) entryplan.State {
+	refused := map[string]bool{}
+	for _, e := range v.wanted {
+		known, ok := l.refused[e.Name]
+		refused[e.Name] = ok && v.now.Sub(known.at) < refusedFor
+	}
+	maps.DeleteFunc(l.refused, func(name string, _ refusal) bool { return !refused[name] })
+	l.windows.Observe(v.layout, v.wanted, v.now)
+	return entryplan.State{
+		Layout:   v.layout,
+		Wanted:   v.wanted,
+		Claimed:  l.claimed(),
+		Windows:  l.windows,
+		Now:      v.now,
+		Window:   l.webhooks.options.AdmissionWindow + l.webhooks.options.Trust + l.webhooks.options.Trust/2,
+		Refused:  refused,
+		CanServe: v.served,
+		Expired:  l.provisional.Expired(),
+		Room:     l.provisional.Room(),
+	}
+}
+
+// isolate finds the entries of an object that the API server refuses, by dry-run
+// and one at a time. The next pass leaves them out.
+func (l *leader) isolate(ctx context.Context, v *view, change entryplan.Change, cause error) error {
+	found := false
+	for _, e := range v.wanted {
+		alone, ok := entryplan.Alone(change.Object, e.Name)
+		if !ok {
+			continue
+		}
+		if err := l.writer.Update(ctx, alone, client.DryRunAll); apierrors.IsInvalid(err) {
+			l.refused[e.Name] = refusal{err.Error(), v.now}
+			found = true
+		}
+	}
+	l.wake()
+	if found {
+		return nil // the conditions of its SidecarSets say so
+	}
+	return cause
+}
+
+// tellChange says what was written. Foreign entries, which are gone or as they should
+// be now, may be the work of a process of ours that another program has taken over.
+func (l *leader) tellChange(ctx context.Context, change entryplan.Change, foreign []string) {
+	logger := log.FromContext(ctx)
+	name := entryplan.ConfigurationName(change.Index)
+	if len(foreign) > 0 {
+		l.webhooks.m.foreign.Add(float64(len(foreign)))
+		logger.Info("Undid webhook entries that somebody else had written", "MutatingWebhookConfiguration", name, "entries", foreign)
+	}
+	if len(change.Object.Webhooks) == 0 {
+		logger.Info("Removed webhook entries", "MutatingWebhookConfiguration", name)
+		return
+	}
+	logger.V(1).Info("Wrote webhook entries", "MutatingWebhookConfiguration", name, "entries", len(change.Object.Webhooks)-1)
+}
+
+// place notes since which serial each entry has been where it is.
+func (l *leader) place(v *view) {
+	if v.settings == nil {
+		return
+	}
+	wanted := v.wanted
+	if v.overflow != nil {
+		wanted = append(slices.Clone(wanted), *v.overflow)
+	}
+	names, edited := map[string]bool{}, map[int]bool{}
+	for _, e := range wanted {
+		names[e.Name] = true
+		before, was := l.placed[e.Name]
+		i, holds := v.layout.Holds(e, v.settings)
+		switch {
+		case !holds && was:
+			l.webhooks.m.restored.Inc()
+			edited[before.configuration] = true
+			delete(l.placed, e.Name)
+		case holds && (!was || before.configuration != i):
+			l.placed[e.Name] = placement{i, entryplan.Serial(v.layout[i])}
+		}
+	}
+	for i := range edited {
+		l.edits[i].note(v.now)
+	}
+	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
+}
