@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -74,8 +75,11 @@ func (s *signer) sign(ctx context.Context, t *testing.T) {
 	}
 	for i := range issuers.Items {
 		issuer := &issuers.Items[i]
-		issuer.Status.Conditions = []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: certmanagermetav1.ConditionTrue, Reason: "IsReady"}}
-		s.update(ctx, t, issuer)
+		ready := []certmanagerv1.IssuerCondition{{Type: certmanagerv1.IssuerConditionReady, Status: certmanagermetav1.ConditionTrue, Reason: "IsReady"}}
+		if !slices.Equal(issuer.Status.Conditions, ready) {
+			issuer.Status.Conditions = ready
+			s.update(ctx, t, issuer)
+		}
 	}
 	for i := range certificates.Items { // "sidecarset-ca" before "sidecarset-serving"
 		certificate := &certificates.Items[i]
@@ -85,8 +89,10 @@ func (s *signer) sign(ctx context.Context, t *testing.T) {
 		} else {
 			s.issue(ctx, t, certificate)
 		}
-		certificate.Status.Conditions = []certmanagerv1.CertificateCondition{condition}
-		s.update(ctx, t, certificate)
+		if conditions := []certmanagerv1.CertificateCondition{condition}; !slices.Equal(certificate.Status.Conditions, conditions) {
+			certificate.Status.Conditions = conditions
+			s.update(ctx, t, certificate)
+		}
 	}
 }
 

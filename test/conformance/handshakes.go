@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -117,7 +118,8 @@ func (c *callers) round(ctx context.Context) {
 	}
 }
 
-// inUse returns the bundles of now and of a Lag ago.
+// inUse returns the bundles of now and of a Lag ago, each once: two places that
+// hold the same bundle make the same handshake.
 func (c *callers) inUse(bundles map[string]string) []publication {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +142,13 @@ func (c *callers) inUse(bundles map[string]string) []publication {
 		}
 	}
 	c.history = used
-	return append([]publication(nil), used...)
+	var different []publication
+	for _, p := range used {
+		if !slices.ContainsFunc(different, func(d publication) bool { return d.bundle == p.bundle }) {
+			different = append(different, p)
+		}
+	}
+	return different
 }
 
 func (c *callers) count(ctx context.Context, err error) {
