@@ -31,7 +31,7 @@ var seconds = map[string]int{
 	"TestTwoVersionsSideBySide": 60, "TestAddedLatencyOfACreation": 60, "TestARollingRestartFailsNoPod": 55, "TestForgedReviewsLeaveFewEntries": 54,
 	"TestNoPodIsMissedOnOneAPIServer": 52, "TestNoPodIsMissedOnTwoAPIServers": 51, "TestEtcdMayHang": 45, "TestAnAPIServerMayBeRestarted": 44,
 	"TestWithoutReplicasOnlySelectedPodsAreAffected": 40, "TestARestoredEtcdIsNoticedByEveryProcess": 39, "TestKillingTheLeaderLeavesWebhooksAlone": 35,
-	"TestCertificatesChangeUnderLoad": 34, "TestGoroutinesAndMemoryStayFlat": 26, "TestSpoiledBundleTakesNoReplicaOut": 19,
+	"TestCertificatesChangeUnderLoad": 34, "TestGoroutinesAndMemoryStayFlat": 26, "TestSpoiledBundleTakesNoReplicaOut": 19, "TestAPIServersBehindOneAddress": 20,
 	"TestACrashedReplicaRefusesUntilItIsWithdrawn": 14, "TestClockThatDiffersWritesNoCertificate": 12,
 }
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/sidecarset/operator/test/deploy"
 )
@@ -83,14 +84,21 @@ func startProxy(t *testing.T) (*proxy, []string) {
 // kubeconfig writes a copy of the operator's that names the proxy.
 func (p *proxy) kubeconfig(t *testing.T) string {
 	t.Helper()
+	return amendedKubeconfig(t, func(entry *clientcmdapi.Cluster) {
+		entry.Server = p.server.URL
+		entry.CertificateAuthority = ""
+		entry.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+	})
+}
+
+// amendedKubeconfig writes a copy of the operator's with another cluster entry.
+func amendedKubeconfig(t *testing.T, amend func(*clientcmdapi.Cluster)) string {
+	t.Helper()
 	config, err := clientcmd.LoadFromFile(filepath.Join(cluster.Dir, deploy.ServiceAccount+".kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
-	entry.Server = p.server.URL
-	entry.CertificateAuthority = ""
-	entry.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+	amend(config.Clusters[config.Contexts[config.CurrentContext].Cluster])
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		t.Fatal(err)

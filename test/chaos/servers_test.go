@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -9,8 +10,10 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // publishAPIServers has both API servers answer at addresses that the Service
@@ -19,15 +22,33 @@ import (
 func publishAPIServers(t *testing.T) {
 	t.Helper()
 	stand.NeedNamespace(t)
+	addresses := make([]string, 0, len(cluster.APIServers))
+	for i, server := range hostsOfAPIServers() {
+		addresses = append(addresses, stand.Address(18+i)) // no replica has these
+		splice(t, addresses[i]+":6443", server)
+	}
+	publish(t, addresses...)
+}
+
+// hostsOfAPIServers returns the host and port of each.
+func hostsOfAPIServers() []string {
+	hosts := make([]string, 0, len(cluster.APIServers))
+	for _, url := range cluster.APIServers {
+		hosts = append(hosts, strings.TrimPrefix(url, "https://"))
+	}
+	return hosts
+}
+
+// publish has the Service kubernetes name these addresses, until the end of the test.
+func publish(t *testing.T, addresses ...string) {
+	t.Helper()
 	const port = 6443
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port))}},
 	}
-	for i, url := range cluster.APIServers {
-		address := stand.Address(18 + i) // no replica has these
-		splice(t, address+":6443", strings.TrimPrefix(url, "https://"))
+	for _, address := range addresses {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 	}
 	slices := clients[0].DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
@@ -41,8 +62,9 @@ func publishAPIServers(t *testing.T) {
 	})
 }
 
-// splice passes on what comes to an address, until the end of the test.
-func splice(t *testing.T, from, to string) {
+// splice passes on what comes to an address, each connection to the next of its
+// targets, until the end of the test.
+func splice(t *testing.T, from string, to ...string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", from)
 	if err != nil {
@@ -54,12 +76,12 @@ func splice(t *testing.T, from, to string) {
 		_ = listener.Close()
 	})
 	go func() {
-		for {
+		for i := 0; ; i++ {
 			incoming, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go join(ctx, incoming, to)
+			go join(ctx, incoming, to[i%len(to)])
 		}
 	}()
 }
@@ -83,4 +105,44 @@ func join(ctx context.Context, incoming net.Conn, to string) {
 	case <-ended:
 	case <-ctx.Done():
 	}
+}
+
+// A load balancer is in front of the API servers, and replicas cannot reach the
+// addresses that these publish: which API server they ask is chosen for them.
+// SidecarSets become Ready all the same, through whichever API server they are
+// written, and every API server has their Pods injected. Behind one address it
+// cannot be proven that each of them has done so by the time of Ready: how many
+// Pods right behind it were missed is reported.
+func TestAPIServersBehindOneAddress(t *testing.T) {
+	stand.NeedNamespace(t)
+	balancer := stand.Address(20) + ":6443" // no replica has it
+	splice(t, balancer, hostsOfAPIServers()...)
+	publish(t, stand.Address(16), stand.Address(17)) // nothing listens there
+	startReplicas(t, 2, append(steadyLeases, "--kubeconfig="+balancedKubeconfig(t, balancer))...)
+	namespace := testkit.Namespace(t, api, nil)
+	missed, count := 0, scaled(4, 40)
+	for i := range count {
+		name := fmt.Sprintf("balanced-%d", i)
+		set := newSet(name, namespace, podLabels(name))
+		if _, err := sets[i%len(sets)].Create(t.Context(), set, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		deleteAfter(t, name)
+		testkit.AwaitReady(t, api, name)
+		for _, client := range clients {
+			if probe(t.Context(), client, namespace, name, "") != nil {
+				missed++
+			}
+		}
+		awaitInjected(t, namespace, name, 2)
+	}
+	report(t, "sidecarsets=%d Pods behind Ready=%d missed=%d", count, count*len(clients), missed)
+}
+
+// balancedKubeconfig writes a copy of the operator's that names the load balancer.
+func balancedKubeconfig(t *testing.T, address string) string {
+	t.Helper()
+	return amendedKubeconfig(t, func(entry *clientcmdapi.Cluster) {
+		entry.Server, entry.TLSServerName = "https://"+address, "kubernetes.default.svc"
+	})
 }
