@@ -11,15 +11,18 @@ import (
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
@@ -190,9 +193,11 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 // unstructured objects and Namespaces as metadata. Everything else is read
 // live, by name; Pods in particular are never cached.
 func (o Options) manager(watches *snapshot.WatchHealth) ctrl.Options {
+	cached := snapshot.CacheOptions(watches, o.revisionNamespace)
+	cached.ByObject[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{Label: entryplan.Labelled()}
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  snapshot.CacheOptions(watches, o.revisionNamespace),
+		Cache:  cached,
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},

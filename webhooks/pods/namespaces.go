@@ -20,14 +20,13 @@ const (
 	// succeed in its stead. A Pod waits until its own deadline.
 	namespaceTimeout = 2 * time.Second
 	// namespaceReads is how many Namespaces are read at the same time. A read takes
-	// 1 to 2 ms, so that more only come together where the API server is slow.
+	// 1 to 2 ms, so more are read together only if the API server is slow.
 	namespaceReads = 256
 )
 
-// liveNamespaces reads labels of Namespaces as they are stored when it is asked.
-//
-// What was read is not remembered: the API server calls us for a Pod because of
-// labels that it knows, and those may be newer than any earlier read.
+// liveNamespaces reads labels of Namespaces as they are stored now. It remembers
+// none: the API server calls us for a Pod because of labels that it knows, and those
+// may be newer than any earlier read.
 type liveNamespaces struct {
 	reads *snapshot.Shared[string, labels.Set]
 }
@@ -45,8 +44,8 @@ func newLiveNamespaces(reader client.Reader) liveNamespaces {
 	})}
 }
 
-// labels returns labels that the Namespace had after the call, or an error: then
-// it cannot be told what selects its Pods.
+// labels returns the labels that the Namespace had at some moment after the call. If
+// it returns an error, it is unknown which SidecarSets select the Pod.
 func (l liveNamespaces) labels(ctx context.Context, name string) (labels.Set, error) {
 	return l.reads.Get(ctx, name)
 }

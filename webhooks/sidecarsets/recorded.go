@@ -10,8 +10,8 @@ import (
 	"github.com/sidecarset/operator/internal/revision"
 )
 
-// RecordedRevisions finds the ControllerRevisions of SidecarSets in a namespace,
-// live: one may have been recorded a moment ago.
+// RecordedRevisions finds the ControllerRevisions of SidecarSets in a namespace. It
+// reads them live, because one may have been recorded a moment ago.
 type RecordedRevisions struct {
 	Reader    client.Reader
 	Namespace string

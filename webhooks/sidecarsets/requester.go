@@ -29,7 +29,7 @@ type RequesterMode string
 
 // The values of RequesterMode.
 const (
-	RequesterOff     RequesterMode = "off"     // nobody asks
+	RequesterOff     RequesterMode = "off"     // rights are not asked for
 	RequesterWarn    RequesterMode = "warn"    // the author is told
 	RequesterEnforce RequesterMode = "enforce" // it is refused
 )
@@ -60,9 +60,9 @@ type AccessReviewer interface {
 	Allowed(ctx context.Context, user authenticationv1.UserInfo, question requester.Question) (bool, error)
 }
 
-// RequesterCheck holds the author of a SidecarSet to the rights that it takes:
-// its containers run in other people's Pods. A nil one checks nothing. It is
-// safe for concurrent use.
+// RequesterCheck asks whether the author of a SidecarSet has the rights that its
+// containers take, because they run in the Pods of other users. A nil RequesterCheck
+// checks nothing. It is safe for concurrent use.
 type RequesterCheck struct {
 	RequesterCheckOptions
 	total *prometheus.CounterVec
@@ -87,9 +87,9 @@ func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
 	return &RequesterCheck{options, total}
 }
 
-// Check says whether the author of a SidecarSet has the rights that it takes, as
-// warnings or, where they are enforced, as an error of status 403. An update that
-// changes nothing of what is injected or where takes none.
+// Check looks for rights that the author of a SidecarSet lacks. It returns them as
+// warnings or, if rights are enforced, as an error of status 403. An update that
+// changes neither what is injected nor where takes no rights.
 func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.UserInfo, set, old *hub.SidecarSet) ([]string, error) {
 	if c == nil || old != nil && !requester.Changed(set.Object, old.Object) {
 		return nil, nil

@@ -49,10 +49,9 @@ type ValidatorOptions struct {
 	PatchPodMetadataAllowed bool
 	// ExcludedNamespaces are never injected; naming one gives a warning.
 	ExcludedNamespaces []string
-	// Widener is told of SidecarSets that are about to be stored; nobody is if
-	// it is nil.
+	// Widener is told of SidecarSets that are about to be stored. Optional.
 	Widener Widener
-	// Requester looks at the rights of whoever writes a SidecarSet; nil does not.
+	// Requester asks for the rights of a SidecarSet's author; nil asks for none.
 	Requester *RequesterCheck
 }
 
@@ -153,8 +152,8 @@ func sameWithoutImages(a, b map[string]any) bool {
 	return first != "" && first == hash(b)
 }
 
-// maxProblems is how many problems, and how many warnings, an answer names. The
-// libraries take a time that grows with the square of their number to join them.
+// maxProblems is how many problems, and how many warnings, an answer names. The time
+// that the libraries take to join them grows with the square of their number.
 const maxProblems = 100
 
 func refuse(set *appsv1beta1.SidecarSet, errs field.ErrorList) error {
@@ -204,8 +203,8 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 	return env, err
 }
 
-// others are the SidecarSets that this one may clash with: one applied in the same
-// breath counts. One that cannot be decoded injects nothing, and is not among them.
+// others are the SidecarSets that this one may clash with, also those that were
+// stored a moment ago. One that cannot be decoded injects nothing, so it is left out.
 func (v *validator) others(ctx context.Context, name string) ([]appsv1beta1.SidecarSet, error) {
 	catalog, err := v.Stored(ctx)
 	if err != nil {
@@ -221,12 +220,12 @@ func (v *validator) others(ctx context.Context, name string) ([]appsv1beta1.Side
 	return others, nil
 }
 
-// enoughToRefuse is how many SidecarSets that refuse another one are looked up:
-// the answer does not change any more, only how many of them it names.
+// enoughToRefuse is how many of the SidecarSets that refuse another one are read
+// live. More of them would not change the answer, only how many it names.
 const enoughToRefuse = 10
 
-// withoutGone leaves out those that would refuse the SidecarSet and are not
-// stored any more: a snapshot hears of deletions a moment later.
+// withoutGone leaves out SidecarSets that would refuse this one but are not stored
+// any more: the snapshot learns of a deletion a moment later.
 func (v *validator) withoutGone(ctx context.Context, set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) ([]appsv1beta1.SidecarSet, error) {
 	stored := 0
 	for _, name := range validation.Refusing(set, others) {

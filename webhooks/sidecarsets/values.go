@@ -37,18 +37,17 @@ const (
 	weightPatience = 2 * time.Second
 )
 
-// ValueBound lets reviews be decoded whose bodies do not become too much, each
-// of them and all together.
+// ValueBound bounds what reviews become when they are decoded: each of them, and all
+// that are decoded at the same time.
 type ValueBound struct{ weights *semaphore.Weighted }
 
-// NewValueBound returns a bound for all handlers that share it.
+// NewValueBound returns a ValueBound. The handlers that share it share its memory.
 func NewValueBound() *ValueBound { return &ValueBound{semaphore.NewWeighted(maxWeight)} }
 
-// Before returns a handler that gives next only reviews that are one JSON
-// document within the bounds; 10,000 is as deep as it may be. An object that is
-// too much is denied, with the field and the bound. A stored object that is too
-// much is left out of the review that replaces it: nothing could repair it
-// otherwise.
+// Before returns a handler that gives next only reviews that are one JSON document
+// within the bounds, nested at most 10,000 deep. If the object is too large, the
+// handler denies it and names the field and the bound. If the stored object is too
+// large, the handler leaves it out of the review: no update could repair it otherwise.
 func (b *ValueBound) Before(next server.Handler) server.Handler {
 	return func(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 		counted, err := checkReview(r.Body)

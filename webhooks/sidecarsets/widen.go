@@ -13,8 +13,8 @@ import (
 
 // Widener makes API servers call us for the Pods that a SidecarSet selects.
 type Widener interface {
-	// Widen returns nil once every API server does, for a SidecarSet (v1beta1)
-	// that is about to be stored, and otherwise an error when ctx ends.
+	// Widen is for a SidecarSet that is about to be stored. It returns nil once every
+	// API server calls us for its Pods, and an error if ctx ends before.
 	Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error
 }
 

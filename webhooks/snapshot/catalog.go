@@ -30,10 +30,10 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 )
 
-// minRebuildPause is the shortest time between two rebuilds; a longer one
-// follows a rebuild that took long, so that rebuilding takes no more than a
-// fifth of a core however many objects change, unless it takes longer than a
-// quarter of a second. The first change after a quiet time is visible at once.
+// minRebuildPause is the shortest time between two rebuilds. A rebuild that takes
+// long is followed by a longer pause, so that rebuilds take a fifth of a core at most,
+// unless one takes longer than a quarter of a second. The first change after a quiet
+// time is visible at once.
 const (
 	minRebuildPause = 5 * time.Millisecond
 	maxRebuildPause = time.Second
@@ -52,9 +52,9 @@ type CatalogOptions struct {
 	Registry prometheus.Registerer
 }
 
-// Catalog keeps a match.Snapshot that follows the SidecarSets, Namespaces and
-// ControllerRevisions in the manager's cache. It runs on every replica. All its methods are safe for
-// concurrent use, and none of those that read takes a lock or waits.
+// Catalog follows the SidecarSets, Namespaces and ControllerRevisions in the manager's
+// cache, and publishes a match.Snapshot of them. It runs on every replica. Its methods
+// are safe for concurrent use. Current, Problem and Ready take no lock and do not wait.
 type Catalog struct {
 	informers informerSource
 	clock     clock.Clock
@@ -82,8 +82,8 @@ type catalogState struct {
 	problems map[string]error
 }
 
-// pendingChanges are the newest states of objects since the last rebuild; nil
-// stands for a deleted one.
+// pendingChanges are the newest states of objects since the last rebuild. A deleted
+// object is nil.
 type pendingChanges struct {
 	sidecarSets map[string]*unstructured.Unstructured
 	namespaces  map[string]*metav1.PartialObjectMetadata
@@ -260,7 +260,7 @@ func (c *Catalog) sidecarSetChanged(name string, object, gone *unstructured.Unst
 		object = gone
 	}
 	if object != nil {
-		// What is no number cannot be waited for, and is not.
+		// A version that is not a number is 0, so WaitFor does not wait for it.
 		c.pending.versions[name], _ = entryplan.ParseVersion(object.GetResourceVersion())
 	}
 	signal(c.changed)
@@ -382,8 +382,8 @@ func (c *Catalog) publish() {
 	c.metrics.namespaces.Set(float64(len(c.namespaces)))
 }
 
-// Versions are resourceVersions of SidecarSets, by name. One does not stand for
-// another: a watch that begins anew with a list tells of them in any order.
+// Versions are resourceVersions of SidecarSets, by name. The version of one says
+// nothing about another: a watch that begins anew with a list brings them in any order.
 type Versions map[string]uint64
 
 // maxGone bounds how many deleted SidecarSets are remembered.
@@ -396,7 +396,7 @@ func (c *Catalog) advance(taken pendingChanges) {
 	for name, version := range taken.versions {
 		c.holds[name] = version
 	}
-	// One that was deleted may have been in a list that somebody waits for.
+	// A deleted SidecarSet may be in a list for which WaitFor waits, so some are kept.
 	if len(c.holds) > len(c.compiled)+maxGone {
 		maps.DeleteFunc(c.holds, func(name string, _ uint64) bool { _, ok := c.compiled[name]; return !ok })
 	}
@@ -453,7 +453,7 @@ func (c *Catalog) Ahead(stored Versions, list uint64) (name string, held uint64)
 	return "", 0
 }
 
-// announce tells everyone who asked that there is a new snapshot.
+// announce sends to the channels of Notify.
 func (c *Catalog) announce() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

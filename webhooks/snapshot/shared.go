@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// Shared asks one question on behalf of all requests that need its answer. Of each key one
-// is under way at most, and one waits that answers all requests that came meanwhile:
-// only a question that was put after a request came can speak for that request. It keeps
-// no answers. It is safe for concurrent use.
+// Shared asks one question for all requests that need its answer. For each key, at most
+// one question is under way, and at most one waits. The waiting one answers all requests
+// that came meanwhile, because a request needs an answer to a question that was put
+// after it came. Shared keeps no answers. It is safe for concurrent use.
 type Shared[K comparable, V any] struct {
 	ask  func(context.Context, K) (V, error) // bounds its own time
 	most int                                 // keys with a question under way
@@ -20,7 +20,7 @@ type Shared[K comparable, V any] struct {
 	next map[K]*question[V]
 }
 
-// question is put once, for several requests.
+// question is put once, for one or more requests.
 type question[V any] struct {
 	done   chan struct{}
 	answer V // read it and err when done is closed
@@ -30,6 +30,8 @@ type question[V any] struct {
 // errTooManyQuestions refuses what would have no bound otherwise.
 var errTooManyQuestions = errors.New("too many others are being asked about")
 
+// NewShared returns a Shared that asks by ask, for at most so many keys at a time. ask
+// has to bound its own time.
 func NewShared[K comparable, V any](most int, ask func(context.Context, K) (V, error)) *Shared[K, V] {
 	return &Shared[K, V]{ask: ask, most: most, next: map[K]*question[V]{}}
 }

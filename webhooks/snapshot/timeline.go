@@ -18,9 +18,9 @@ import (
 )
 
 // Timeline notices that the cluster's state was restored from a backup. A process
-// that has seen what came after the backup must not go on: its watches ask for
-// what follows a version that is not reached yet, so they stay silent, and its
-// snapshot holds SidecarSets that are not stored any more.
+// that has seen later versions must not go on: its watches ask for changes after a
+// version that is not reached yet, so they stay silent, and its snapshot holds
+// SidecarSets that are not stored any more.
 //
 // A list of SidecarSets without a resourceVersion is a quorum read of etcd, and
 // its own resourceVersion is never below one that was seen before the list began.
@@ -148,7 +148,8 @@ func NewTimelineCheck(timeline *Timeline, live client.Reader, clk clock.Clock) *
 	return &TimelineCheck{timeline: timeline, live: live, clock: clk}
 }
 
-// NeedLeaderElection reports false: every process may have seen what is gone.
+// NeedLeaderElection reports false: any process may have seen an object that a restore
+// has removed.
 func (*TimelineCheck) NeedLeaderElection() bool { return false }
 
 // Start asks until ctx ends.

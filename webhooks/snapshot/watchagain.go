@@ -13,14 +13,14 @@ import (
 )
 
 // watchPause is the time between two attempts: from a quarter of a second to five
-// seconds, each up to half as long again. client-go waits for up to a minute. For
-// as long this replica would refuse Pods after API servers did not answer, since
-// it could not tell whether a SidecarSet that is stored selects them.
+// seconds, each up to half as long again. client-go's own pause grows to a minute.
+// After an outage of the API servers, this replica would refuse Pods for that long,
+// because it could not tell whether a stored SidecarSet selects them.
 var watchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
 
 // persist calls attempt until it succeeds, ctx ends, or it fails for a reason that
-// the caller has to act on, such as a resourceVersion that is too old. It is for
-// the source of an informer, whose pauses cannot be chosen. kind is for the log.
+// the caller has to act on, such as a resourceVersion that is too old. It is for the
+// sources of informers, which offer no choice of pauses. kind is for the log.
 func persist[T any](ctx context.Context, kind string, attempt func() (T, error)) (T, error) {
 	pause := watchPause.DelayFunc()
 	for failed := false; ; failed = true {
@@ -41,8 +41,9 @@ func persist[T any](ctx context.Context, kind string, attempt func() (T, error))
 	}
 }
 
-// heals says whether an error may go by itself: no answer, an API server that is
-// not well, or one that has just started and does not know who may do what.
+// heals reports whether an error may end without a change of the request: there is no
+// answer, the API server is not healthy, or it has just started and has not read the
+// rights of its users.
 func heals(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
 )
 
 // WatchSilence is after how long without a sign of life a watch counts as
@@ -31,16 +29,15 @@ import (
 // that are late.
 const WatchSilence = 4 * time.Minute
 
-// WatchHealth notices when one of the cache's watches has gone silent: the
-// connection is open, but nothing comes through it, so that this replica would
-// go on to decide by an old state of the cluster. Every event counts as a sign
-// of life, bookmarks included, and so does every successful list and
-// reconnection. Resource versions are not looked at, since the bookmarks of an
-// idle kind repeat one.
+// WatchHealth notices when one of the cache's watches has gone silent: the connection
+// is open, but nothing comes through it, so this replica would decide by an old state
+// of the cluster. Every event is a sign of life, also a bookmark, and so is every
+// successful list and reconnection. Resource versions do not count, because the
+// bookmarks of an idle kind repeat one.
 //
-// What it observes comes back soon after API servers did not answer. Silence that
-// ends by a reconnection may be that of a cluster whose state was restored, whose
-// watches stay behind for ever: the Timeline finds out.
+// After an outage of the API servers, an observed watch begins again within seconds.
+// If the cluster's state was restored meanwhile, the new watch stays behind for ever,
+// though it gives signs of life. The Timeline notices that.
 type WatchHealth struct {
 	clock    clock.PassiveClock
 	silence  time.Duration
@@ -72,14 +69,14 @@ func NewWatchHealth(clk clock.PassiveClock, silence time.Duration) *WatchHealth 
 	return &WatchHealth{clock: clk, silence: silence}
 }
 
-// Tell has the Timeline told of every version of a SidecarSet that comes, and of
-// every list and watch that begins. Call it before anything is observed.
+// Tell makes the WatchHealth report to a Timeline the version of every SidecarSet that
+// comes, and every list and watch that begins. Call it before Observe.
 func (h *WatchHealth) Tell(timeline *Timeline) { h.timeline = timeline }
 
-// CacheOptions are those that the manager's cache needs for what this package
-// and the controllers expect of it: watches are observed, managed fields are
-// left out, ControllerRevisions are those of SidecarSets in one namespace, webhook
-// configurations the planned ones, and no informer starts unless somebody asked for it by name.
+// CacheOptions are what a Catalog expects of the manager's cache: health observes its
+// watches, managed fields are left out, ControllerRevisions are those of SidecarSets
+// in one namespace, and a read starts no informer. Other packages add ByObject options
+// for the kinds that they read.
 func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
 	return cache.Options{
 		NewInformer:                 health.NewInformer,
@@ -91,12 +88,11 @@ func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
 				Namespaces: map[string]cache.Config{revisionNamespace: {}},
 				Label:      carriesSidecarSet(),
 			},
-			&admissionregistrationv1.MutatingWebhookConfiguration{}: {Label: entryplan.Labelled()},
 		},
 	}
 }
 
-// carriesSidecarSet selects what is the history of some SidecarSet.
+// carriesSidecarSet selects the ControllerRevisions of SidecarSets.
 func carriesSidecarSet() labels.Selector {
 	requirement, err := labels.NewRequirement(appsv1beta1.LabelSidecarSetName, selection.Exists, nil)
 	if err != nil { // of a constant
@@ -105,9 +101,9 @@ func carriesSidecarSet() labels.Selector {
 	return labels.NewSelector().Add(*requirement)
 }
 
-// StripManagedFields is a transform for informers: it leaves out the record of
-// who set which field, often half of an object and never asked for here.
-// Applying it twice does no harm.
+// StripManagedFields is a transform for informers. It leaves out metadata.managedFields,
+// which is often half of an object and which the operator never reads. Applying it
+// twice does no harm.
 func StripManagedFields(object any) (any, error) {
 	if object, ok := object.(metav1.Object); ok && object.GetManagedFields() != nil {
 		object.SetManagedFields(nil)
@@ -151,7 +147,8 @@ func (h *WatchHealth) Ready(*http.Request) error {
 	return nil
 }
 
-// touch notes a sign of life, with its monotonic reading: somebody may set the clock.
+// touch notes a sign of life. The time has a monotonic reading, so setting the clock
+// does not matter.
 func (w *watchedKind) touch() { w.last.Store(new(w.clock.Now())) }
 
 // List implements the older half of ListerWatcher.
