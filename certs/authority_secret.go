@@ -74,7 +74,7 @@ func DecodeAuthority(secret *corev1.Secret, now time.Time) (Authority, error) {
 	case err != nil:
 		return fail(ByAny, "%s and %s are no key pair: %w", signingCertKey, signingKeyKey, err)
 	case !canSign(signing.Certificate):
-		return fail(Never, "%s is no CA, so the Secret serves somebody else", signingCertKey)
+		return fail(Never, "%s is not a CA, so the Secret belongs to another program", signingCertKey)
 	case now.Add(maxSkew).Before(signing.Certificate.NotBefore):
 		return fail(ByKnown, "%w %s: is the clock right?", errNotYetValid, signing.Certificate.NotBefore.UTC().Format(time.RFC3339))
 	case now.Before(signing.Certificate.NotBefore):

@@ -176,7 +176,7 @@ func TestDecodeAuthority(t *testing.T) {
 		}, start, "no key pair", certs.ByAny},
 		"reports an expired CA":             {func(*corev1.Secret) {}, start.Add(366 * day), "the CA expired at 2031-01-01T00:00:00Z", certs.ByAny},
 		"keeps a CA of the future":          {func(*corev1.Secret) {}, start.Add(-2 * time.Hour), "is the clock right?", certs.ByKnown},
-		"keeps somebody else's certificate": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, start, "serves somebody else", certs.Never},
+		"keeps somebody else's certificate": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, start, "belongs to another program", certs.Never},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

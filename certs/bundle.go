@@ -130,7 +130,7 @@ func (b *BundlePublisher) write(ctx context.Context, o *object, stale []clientCo
 		logger.Info("Published the CA bundle", "entries", len(stale))
 		return 5 * writeEvery // long before that, the newer version is observed
 	case !again && (apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
-		logger.V(1).Info("Waiting to observe the version that somebody else has written", "reason", err.Error())
+		logger.V(1).Info("Waiting to observe the version that another program has written", "reason", err.Error())
 		return writeEvery
 	}
 	pause := writeEvery

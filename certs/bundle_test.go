@@ -127,7 +127,7 @@ func TestResetBundleIsRepaired(t *testing.T) {
 	}
 }
 
-// Somebody who insists on another bundle gets it, again and again, but not as fast as both can write.
+// Another program that insists on another bundle is reverted each time, but not as fast as both can write.
 func TestQuarrelIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := 0
@@ -297,7 +297,7 @@ func TestObjectsWithoutTheirWebhookAreMissing(t *testing.T) {
 	})
 }
 
-// Two programs may claim the CRD's conversion. Whoever has it is called with a bundle of their own.
+// Two programs may claim the CRD's conversion. API servers call the one that is in the CRD, with its own bundle.
 func TestWhatCallsSomebodyElseIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conversion := webhookConversion()

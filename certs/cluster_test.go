@@ -85,7 +85,7 @@ func webhookConversion() map[string]any {
 	}}
 }
 
-// manifests is what somebody applies.
+// manifests are the objects that an administrator applies.
 func manifests() []client.Object {
 	return []client.Object{
 		mutatingWebhooks("defaulting", "default.sidecarset.io", "more.sidecarset.io"),

@@ -18,12 +18,12 @@ var (
 
 	authorityRepairs = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_ca_repairs_total",
-		Help: "What happened to the CA Secret that was not the operator's doing, by event: restored (had been deleted), replaced (was unusable), foreign (somebody put another CA there) or added (somebody put certificates into ca.crt).",
+		Help: "Changes of the CA Secret by other programs, and repairs of it, by event: restored (had been deleted), replaced (was unusable), foreign (another program stored another CA) or added (another program put certificates into ca.crt).",
 	}, []string{"event"})
 
 	bundleWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_ca_bundle_writes_total",
-		Help: "Objects whose caBundle the leader has written, also because somebody had reset it, by the object's kind.",
+		Help: "Objects whose caBundle the leader has written, also because another program had reset it, by the object's kind.",
 	}, []string{"kind"})
 
 	targetsMissing = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -33,7 +33,7 @@ var (
 
 	foreignEntries = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "sidecarset_ca_bundle_foreign_entries",
-		Help: "Webhook entries in the operator's own objects that call somebody else, as the leader sees it; it writes no CA bundle into them.",
+		Help: "Webhook entries in the operator's own objects that call another server, as the leader sees it; it writes no CA bundle into them.",
 	})
 
 	heldBack = prometheus.NewGauge(prometheus.GaugeOpts{

@@ -181,10 +181,10 @@ func (r *Rotator) noticeFound(ctx context.Context, kept, left int, until time.Ti
 	}
 	s := r.source
 	authorityRepairs.WithLabelValues("added").Inc()
-	note := fmt.Sprintf("Somebody has put %d certificates into %s: %d are trusted until %s at the latest, and %d are left out, because they are no CAs or more than %d former CAs or %d bytes",
+	note := fmt.Sprintf("%d certificates were added to %s by hand or by another program: %d are trusted until %s at the latest, and %d are left out, because they are not CAs, or there are more than %d former CAs or %d bytes",
 		kept+left, bundleKey, kept, until.UTC().Format(time.RFC3339), left, maxFormer, maxBundle)
 	s.opts.warn(s.secretReference(), ReasonTrustAdded, "Rotate", note)
-	log.FromContext(ctx).Info("Somebody has put certificates into the CA bundle", "Secret", s.secretRef(), "trusted", kept, "leftOut", left)
+	log.FromContext(ctx).Info("Another program has added certificates to the CA bundle", "Secret", s.secretRef(), "trusted", kept, "leftOut", left)
 }
 
 // repair replaces an unusable CA. If an administrator repairs it at the same time, the administrator's write wins.
@@ -241,8 +241,8 @@ func (r *Rotator) notice(ctx context.Context, uid types.UID, signing *x509.Certi
 		logger.Info("Restored the CA, whose Secret had been deleted")
 	case !ours:
 		authorityRepairs.WithLabelValues("foreign").Inc()
-		s.opts.warn(s.secretReference(), ReasonForeignCA, "Rotate", "Somebody else has put another CA into the Secret; leaves are signed by it from now on")
-		logger.Info("Somebody else has replaced the CA")
+		s.opts.warn(s.secretReference(), ReasonForeignCA, "Rotate", "Another program has put another CA into the Secret; leaves are signed by it from now on")
+		logger.Info("Another program has replaced the CA")
 	}
 }
 

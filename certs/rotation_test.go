@@ -241,7 +241,7 @@ func TestRotationWaitsForEveryClient(t *testing.T) {
 		stop := run(t, r.source.Rotator())
 		publishing := run(t, certs.NewBundlePublisher(r.client, r.source, r.published))
 		pass(2 * time.Second)
-		publishing() // nobody publishes any more
+		publishing() // no leader publishes any more
 
 		annotateSecret(t, server, certs.RotateAnnotation, "please")
 		pass(10 * time.Minute)
@@ -285,7 +285,8 @@ func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
 	})
 }
 
-// A CA that somebody has put in by hand is not published yet. The old leaf is served until it is, and the old CA stays published until then.
+// A CA that an administrator has put in by hand is not published yet. The old leaf is served until it is, and the old CA stays
+// published until then.
 func TestCAReplacedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)

@@ -113,7 +113,7 @@ func TestLeafIsKeptWhileTheSecretCannotBeRead(t *testing.T) {
 	}
 }
 
-// Whoever deletes the Secret breaks nothing: any replica puts back what it remembers.
+// Deleting the Secret breaks nothing: any replica puts back what it remembers.
 func TestDeletedSecretIsRestored(t *testing.T) {
 	server := newAPIServer(t)
 	r := newReplica(t, server, options())

@@ -51,7 +51,7 @@ func leafFiles(t *testing.T, ca certs.KeyPair, at time.Time) map[string][]byte {
 	return map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(ca)}
 }
 
-// What somebody has written by halves is not served; what was there before is.
+// Material that is only half written is not served; what was there before is.
 func TestFilesThatDoNotBelongTogether(t *testing.T) {
 	ca, other := issueCA(t, start.Add(-60*day), 365*day), issueCA(t, start, 365*day)
 	fresh, foreign := leafFiles(t, ca, start), leafFiles(t, other, start)
@@ -106,7 +106,7 @@ func TestFilesForAnotherNameAreNotServed(t *testing.T) {
 	checkError(t, newFiles(t, dir, clocktesting.NewFakeClock(start)).Refresh(t.Context()), "not "+host)
 }
 
-// Whoever issues may have a clock that is ahead of some API server's, and does not back-date.
+// The clock of an issuer may be ahead of some API server's, and other issuers do not back-date.
 func TestFilesThatAreNewWait(t *testing.T) {
 	dir := t.TempDir()
 	clk := clocktesting.NewFakeClock(start)
@@ -276,7 +276,7 @@ func TestWhatIsDeclaredToCertManager(t *testing.T) {
 			t.Errorf("issuers: %+v, %+v", selfSigned.Spec, issuer.Spec)
 		}
 
-		// What somebody changes is taken back.
+		// The leader reverts changes of what it declared.
 		serving.Spec.DNSNames = []string{"other.example.com"}
 		if err := server.Update(t.Context(), serving); err != nil {
 			t.Fatal(err)

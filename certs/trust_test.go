@@ -71,7 +71,7 @@ func TestCAThatCannotSignForUsIsNotFollowed(t *testing.T) {
 	})
 }
 
-// Where no replica remembers another CA, the Secret is left alone: it may serve somebody else.
+// If no replica remembers another CA, the leader does not change the Secret: it may belong to another program.
 func TestCAThatCannotSignForUsAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, told := newAPIServer(t, append(manifests(), secretOf(t, certs.Authority{Signing: conformance.ConstrainedCA(t, time.Now())}))...), &reasons{}
@@ -256,7 +256,7 @@ func TestFormerCAsRetireOneByOne(t *testing.T) {
 	}
 }
 
-// Whoever may write the Secret may have others trusted, for a while, and not without anybody noticing.
+// A client that may write the Secret can add trusted CAs, for some time, and the leader reports it.
 func TestCertificatesPutIntoTheBundle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, told := newAPIServer(t, manifests()...), &reasons{}
@@ -352,7 +352,7 @@ func TestRotatingOftenKeepsTheBundleSmall(t *testing.T) {
 	}
 }
 
-// Somebody copies an object of ours, labels and all. Then nobody may write it, so it must not matter what is in it.
+// A user copies an object of the operator, labels included. The operator may not write the copy, so its content must not matter.
 func TestCopiesAreIgnored(t *testing.T) {
 	for _, service := range []string{"webhook", "another"} {
 		t.Run("and it calls "+service, func(t *testing.T) {
@@ -381,7 +381,7 @@ func TestCopiesAreIgnored(t *testing.T) {
 	}
 }
 
-// An entry in an object of ours that calls somebody else gets no bundle of ours, and does not concern replicas.
+// An entry in an object of the operator that calls another server gets no bundle, and does not concern replicas.
 func TestForeignEntriesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mixed := mutatingWebhooks("defaulting", "default.sidecarset.io", "evil.example.com", "evil.example.org")
@@ -416,7 +416,7 @@ func TestLeafHeldBackForLongIsReported(t *testing.T) {
 		defer cancel()
 		r.lead(t)
 		pass(2 * time.Second)
-		r.resign() // nobody publishes any more
+		r.resign() // no leader publishes any more
 		putCA(t, server, issueCA(t, time.Now(), 365*day))
 
 		const report = "The new serving certificate has been held back for long"
@@ -452,7 +452,7 @@ func gauge(t *testing.T, name string) float64 {
 	return 0
 }
 
-// Somebody has spoiled one object, and nobody leads who could mend it.
+// A user has broken one object, and there is no leader to repair it.
 func TestOneSpoiledObjectTakesNoReplicaOut(t *testing.T) {
 	other := bundleOf(issueCA(t, start, 3650*day))
 	for name, bundle := range map[string][]byte{"emptied": nil, "foreign": other} {
