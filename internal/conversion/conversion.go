@@ -46,11 +46,6 @@ func ToV1beta1(object map[string]any) (map[string]any, error) {
 	return Convert(object, appsv1beta1.GroupVersion.String())
 }
 
-// ToV1alpha1 is Convert to v1alpha1.
-func ToV1alpha1(object map[string]any) (map[string]any, error) {
-	return Convert(object, appsv1alpha1.GroupVersion.String())
-}
-
 // CheckDesired returns an error unless Convert can produce apiVersion.
 func CheckDesired(apiVersion string) error {
 	alpha, beta := appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String()
