@@ -150,7 +150,7 @@ func localStore(t *testing.T) (*podStore, *tally.Tally) {
 	sets := &sidecarSets{}
 	sets.swap(logSet(1))
 	tl := tally.New(tally.Options{})
-	tl.SetCatalog(sets.Current())
+	tl.SetSnapshot(sets.Current())
 	return &podStore{
 		do:     func(f func(*tally.Tally)) error { f(tl); return nil },
 		synced: func() {},

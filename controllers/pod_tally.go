@@ -125,7 +125,7 @@ func (p *podTally) report() {
 
 func (p *podTally) takeCatalog() {
 	if catalog := p.sets.Current(); catalog != nil {
-		p.tally.SetCatalog(catalog)
+		p.tally.SetSnapshot(catalog)
 	}
 }
 

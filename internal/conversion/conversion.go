@@ -74,7 +74,7 @@ func conversionTo(from any, to string) (func(map[string]any) (map[string]any, er
 }
 
 // alphaToBeta moves spec.namespace into spec.namespaceSelector, where it
-// replaces what stood there, and the custom-version label into
+// replaces what it finds, and the custom-version label into
 // spec.customVersion.
 func alphaToBeta(object map[string]any) (map[string]any, error) {
 	metadata, labels, err := copyLabels(object)

@@ -55,7 +55,7 @@ func parseImage(image string) (tag, digest string, ok bool) {
 	return parts[2], parts[3], isDigest(parts[3])
 }
 
-// splitRegistry takes what stands before the first slash as a registry if it
+// splitRegistry takes what is before the first slash as a registry if it
 // cannot be a part of a name: a dot, a port, an upper-case letter, localhost.
 func splitRegistry(image string) (registry, rest string) {
 	first, rest, found := strings.Cut(image, "/")

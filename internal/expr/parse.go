@@ -213,7 +213,7 @@ func (p *parser) literalText() string {
 	return p.text[start:p.position]
 }
 
-// signOfExponent says whether a sign stands here between e and a digit.
+// signOfExponent reports whether the next byte is a sign between e and a digit.
 func (p *parser) signOfExponent(start int) bool {
 	if c := p.here(); c != '+' && c != '-' {
 		return false
@@ -235,8 +235,8 @@ func (p *parser) peek() byte {
 	return p.here()
 }
 
-// here returns the next byte. It begins nothing if it is end, which may stand in
-// the text as well.
+// here returns the next byte. No token begins with end, which the text may contain
+// too.
 func (p *parser) here() byte {
 	if p.position < len(p.text) {
 		return p.text[p.position]

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// value is a number or a quantity. Nobody changes what it points to.
+// value is a number or a quantity. What it points to never changes.
 type value struct {
 	number *big.Rat // nil for a quantity
 	milli  *big.Int // thousandths of a quantity

@@ -106,9 +106,9 @@ func compileContent(object map[string]any) (*Program, error) {
 	return p, nil
 }
 
-// defaulted returns an object that the SidecarSet webhook has seen as it is,
-// and otherwise (it was stored while there was no webhook) a defaulted copy: its
-// hash is then the one that the webhook will record at the next write.
+// defaulted returns an object that the SidecarSet webhook has defaulted as it is. Of
+// one that was stored without that webhook it returns a defaulted copy: its hash is
+// then the one that the webhook will record at the next write.
 func defaulted(object map[string]any) (map[string]any, error) {
 	metadata, _ := object["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
@@ -138,7 +138,7 @@ func sidecarList(set *appsv1beta1.SidecarSet) []string {
 	return names
 }
 
-// duplicateName finds a name that stands twice among init containers and
+// duplicateName finds a name that is present twice among init containers and
 // containers. Objects that were stored without our webhook may have one.
 func duplicateName(lists ...[]sidecar) string {
 	var seen []string

@@ -30,17 +30,17 @@ type sidecar struct {
 // template makes the body of a sidecar that depends on the Pod.
 type template struct {
 	rest                 []byte // the members that do not depend on the Pod, without braces
-	env, mounts, devices []entry
-	deviceVolumes        []string // what devices are of
-	hotEnv               []entry  // behind all other variables
+	env, mounts, devices []element
+	deviceVolumes        []string  // what devices are of
+	hotEnv               []element // behind all other variables
 	transfers            []transfer
 	shareMounts          bool
 	shareDevices         bool
 	resources            *resourcesPolicy // nil: resources are among the rest
 }
 
-// entry is an element of a container's env, volumeMounts or volumeDevices.
-type entry struct {
+// element is one of a container's env, volumeMounts or volumeDevices.
+type element struct {
 	key  string // what it is told apart by: name, mountPath or devicePath
 	body json.RawMessage
 }
@@ -77,7 +77,7 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 	return out, nil
 }
 
-// isHot says whether a sidecar becomes two containers. A plain init container
+// isHot reports whether a sidecar becomes two containers. A plain init container
 // ends before anything could take over from it.
 func isHot(c *appsv1beta1.SidecarContainer, list string) bool {
 	return c.IsHotUpgrade() && (list == string(Containers) || c.IsNative())
@@ -124,7 +124,7 @@ func (p *Program) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarCo
 		return nil
 	}
 	resources, _ := c["resources"].(map[string]any)
-	return compileResourcesPolicy(policyPlace{p.Name(), typed.Name, field + ".resourcesPolicy"}, typed.ResourcesPolicy, resources)
+	return compileResourcesPolicy(policyOrigin{p.Name(), typed.Name, field + ".resourcesPolicy"}, typed.ResourcesPolicy, resources)
 }
 
 func newSidecar(c map[string]any, typed *appsv1beta1.SidecarContainer, v variant, policy *resourcesPolicy) (s sidecar, err error) {
@@ -148,7 +148,7 @@ func newSidecar(c map[string]any, typed *appsv1beta1.SidecarContainer, v variant
 	return s, err
 }
 
-// containerBody is the container as it stands in a Pod: without the members
+// containerBody is the container as it is in a Pod: without the members
 // that only a SidecarSet has, and with IS_INJECTED=true as the last env. An
 // IS_INJECTED of the user's own is left out, since the first one decides.
 func containerBody(c map[string]any) map[string]any {
@@ -213,9 +213,9 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 		t.deviceVolumes = append(t.deviceVolumes, device.Name)
 	}
 	var err error
-	take := func(into *[]entry, list any, key string) {
+	take := func(into *[]element, list any, key string) {
 		if err == nil {
-			*into, err = entries(list, key)
+			*into, err = elements(list, key)
 		}
 	}
 	take(&t.env, body["env"], "name")
@@ -239,9 +239,9 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 	return t, nil
 }
 
-// entries serialises a list. The bodies share their memory, since a SidecarSet
+// elements serialises a list. The bodies share their memory, since a SidecarSet
 // may have thousands of variables.
-func entries(list any, key string) ([]entry, error) {
+func elements(list any, key string) ([]element, error) {
 	items, _ := list.([]any)
 	bodies := make([]json.RawMessage, len(items))
 	size := 0
@@ -253,12 +253,12 @@ func entries(list any, key string) ([]entry, error) {
 		bodies[i] = body
 		size += len(body)
 	}
-	out, shared := make([]entry, len(items)), make([]byte, 0, size)
+	out, shared := make([]element, len(items)), make([]byte, 0, size)
 	for i, item := range items {
 		start := len(shared)
 		shared = append(shared, bodies[i]...)
 		members, _ := item.(map[string]any)
-		out[i] = entry{text(members, key), shared[start:len(shared):len(shared)]}
+		out[i] = element{text(members, key), shared[start:len(shared):len(shared)]}
 	}
 	return out, nil
 }

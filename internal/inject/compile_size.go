@@ -69,7 +69,7 @@ func (t *template) bytes() int {
 		return 0
 	}
 	size := len(t.rest)
-	for _, list := range [][]entry{t.env, t.mounts, t.devices, t.hotEnv} {
+	for _, list := range [][]element{t.env, t.mounts, t.devices, t.hotEnv} {
 		for i := range list {
 			size += entryBytes + len(list[i].key) + len(list[i].body)
 		}

@@ -40,7 +40,7 @@ type target struct {
 	choice  string // what chance decided, "" where nothing was left to it
 }
 
-// takesPart says whether the SidecarSet is to be found in the Pod afterwards:
+// takesPart reports whether the SidecarSet is to be found in the Pod afterwards:
 // added now, or already there.
 func (t *target) takesPart() bool { return t.skip == "" || t.skip == SkipInjected }
 
@@ -233,7 +233,7 @@ func (c *computation) merge(in, other podList, sidecars []placed) error {
 			return err
 		}
 	}
-	place(in.containers, sidecars)
+	position(in.containers, sidecars)
 	added := 0
 	for _, before := range []bool{true, false} {
 		for _, s := range sidecars {
@@ -251,19 +251,19 @@ func (c *computation) merge(in, other podList, sidecars []placed) error {
 	return nil
 }
 
-// place finds the places of the sidecars that are added. Those of earlier calls
-// stand first and last in the Pod, unless others were added there since: the new
-// ones go between them, in order.
-func place(containers []ContainerView, sidecars []placed) {
-	stands := func(at int, before bool) bool {
+// position finds where the new sidecars go. Those of earlier calls are first and last
+// in the Pod, unless other webhooks have added containers there since. The new ones go
+// between them, in order.
+func position(containers []ContainerView, sidecars []placed) {
+	isOurs := func(at int, before bool) bool {
 		return slices.ContainsFunc(sidecars, func(s placed) bool { return !s.insert && s.at == at && s.before == before })
 	}
-	front := 0 // so many stand first
-	for front < len(containers) && stands(front, true) {
+	front := 0 // so many of ours are first
+	for front < len(containers) && isOurs(front, true) {
 		front++
 	}
-	back := len(containers) // from here on all stand last
-	for back > 0 && stands(back-1, false) {
+	back := len(containers) // from here on all are ours
+	for back > 0 && isOurs(back-1, false) {
 		back--
 	}
 	next := 0

@@ -97,7 +97,7 @@ func TestComputeOrders(t *testing.T) {
 }
 
 // A SidecarSet that a later call injects (another replica answered the first one,
-// or knew less) stands where it would if one call had injected all.
+// or knew less) is where it would be if one call had injected all.
 func TestComputeOrdersWhatALaterCallAdds(t *testing.T) {
 	sets := func(which string) []map[string]any {
 		all := map[rune]*fixtures.SidecarSetBuilder{

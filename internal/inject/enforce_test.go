@@ -42,7 +42,7 @@ func TestEnforcedSidecarSetBelievesNothing(t *testing.T) {
 		change(pod)
 		return pod
 	}
-	old := podstate.HashEntry{UpdateTimestamp: fixtures.Now.Add(-time.Hour), Hash: fixtures.Program(t, enforced(secure())).Hash, SidecarSetName: "secure"}
+	old := podstate.HashRecord{UpdateTimestamp: fixtures.Now.Add(-time.Hour), Hash: fixtures.Program(t, enforced(secure())).Hash, SidecarSetName: "secure"}
 	tests := map[string]map[string]any{
 		"its own result": want,
 		"sidecars that do nothing": forge(func(pod map[string]any) {
@@ -267,7 +267,7 @@ func checkConverges(t *testing.T, w world) {
 }
 
 // normalAnnotations decodes the annotation that SidecarSets merge JSON into:
-// merging once more may drop a null that stood for what is not there.
+// merging once more may drop a null that removed what was absent.
 func normalAnnotations(t *testing.T, pod map[string]any) map[string]any {
 	pod = clone(t, pod)
 	annotations, _ := pod["metadata"].(map[string]any)["annotations"].(map[string]any)

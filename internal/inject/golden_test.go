@@ -30,7 +30,7 @@ func TestGoldenInjections(t *testing.T) {
 	})
 }
 
-// anyEnforced says whether sidecars are put in anew by each call.
+// anyEnforced reports whether sidecars are put in anew by each call.
 func anyEnforced(c *fixtures.Case) bool {
 	return slices.ContainsFunc(c.SidecarSets, func(set map[string]any) bool {
 		annotations, _ := set["metadata"].(map[string]any)["annotations"].(map[string]any)
@@ -41,7 +41,7 @@ func anyEnforced(c *fixtures.Case) bool {
 func caseInput(t *testing.T, c *fixtures.Case, pod map[string]any) inject.Input {
 	t.Helper()
 	in := inject.Input{Pod: fixtures.View(t, pod), Now: fixtures.Now}
-	catalog := c.Catalog(t)
+	catalog := c.Snapshot(t)
 	selection, err := catalog.Select(c.Namespace, in.Pod.Labels, func(name string) (labels.Set, error) {
 		set, ok := catalog.NamespaceLabels(name)
 		if !ok {

@@ -136,7 +136,7 @@ func TestWorkedExample(t *testing.T) {
 				t.Errorf("mesh-1 = %s\nwant     %s", e.Body, want)
 			}
 		}
-		p := c.Catalog(t).Programs()[0]
+		p := c.Snapshot(t).Programs()[0]
 		entry := func(hash, revision string) string {
 			return `{"hot":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"` + hash + `","sidecarSetName":"hot","sidecarList":["mesh","tail"]` + revision + `}}`
 		}

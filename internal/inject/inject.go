@@ -94,9 +94,9 @@ type ContainerView struct {
 	Raw *RawParts
 }
 
-// RawParts are members of a container as the JSON in which they were submitted,
-// so that members of them that nobody here knows can be handed on. A member that
-// was not asked for, is absent or null is nil.
+// RawParts are members of a container as the JSON in which they were submitted, so
+// that injection hands on the parts of them that this build does not know. A member is
+// nil if it is absent or null, or if no Program needs it.
 type RawParts struct {
 	Env, VolumeMounts, VolumeDevices, Resources json.RawMessage
 	RestartPolicy                               string
@@ -108,7 +108,7 @@ type Input struct {
 	Candidates []Candidate // SidecarSets that select the Pod, in name order
 	Now        time.Time   // stamped into the Pod's annotations
 
-	// Known says whether a SidecarSet of that name exists. Records of others
+	// Known reports whether a SidecarSet of that name exists. Records of others
 	// that the Pod brings along (a template copied from a running Pod) are
 	// dropped when the records are written. Nil keeps all of them.
 	Known func(sidecarSet string) bool

@@ -233,7 +233,7 @@ func checkOneByOne(t *testing.T, w world) {
 	}
 }
 
-// anyInjected says whether the Pod has containers that were injected before.
+// anyInjected reports whether the Pod has containers that were injected before.
 func anyInjected(t *testing.T, pod map[string]any) bool {
 	t.Helper()
 	view := fixtures.View(t, pod)

@@ -41,7 +41,7 @@ func (c *computation) readRecords() {
 	}
 }
 
-// carries says whether a list of the Pod has all these sidecars, with the
+// carries reports whether a list of the Pod has all these sidecars, with the
 // expected images. Bodies are not compared: the API server completes them after
 // each webhook.
 func carries(containers []ContainerView, sidecars []sidecar) bool {
@@ -58,7 +58,7 @@ func carries(containers []ContainerView, sidecars []sidecar) bool {
 	return true
 }
 
-// hasImage says whether the other container of a hot-upgrade pair has this image.
+// hasImage reports whether the other container of a hot-upgrade pair has this image.
 func hasImage(containers []ContainerView, name, image string) bool {
 	at := indexOf(containers, name)
 	return at >= 0 && containers[at].Image == image
@@ -98,17 +98,17 @@ func (c *computation) writeRecords(injects bool) {
 	if !injects {
 		return
 	}
-	withImage := make([]podstate.HashEntry, 0, len(c.targets))
-	withoutImage := make([]podstate.HashEntry, 0, len(c.targets))
+	withImage := make([]podstate.HashRecord, 0, len(c.targets))
+	withoutImage := make([]podstate.HashRecord, 0, len(c.targets))
 	for i := range c.targets {
 		if t := &c.targets[i]; t.skip == "" {
-			entry := podstate.HashEntry{
+			record := podstate.HashRecord{
 				UpdateTimestamp: c.stamp(t), Hash: t.Hash, SidecarSetName: t.Name(), SidecarList: t.SidecarList,
 				ControllerRevision: t.recordedAs,
 			}
-			withImage = append(withImage, entry)
-			entry.Hash, entry.ControllerRevision = t.HashWithoutImage, ""
-			withoutImage = append(withoutImage, entry)
+			withImage = append(withImage, record)
+			record.Hash, record.ControllerRevision = t.HashWithoutImage, ""
+			withoutImage = append(withoutImage, record)
 		}
 	}
 	others := podstate.ParseHashes(c.pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])
@@ -144,7 +144,7 @@ func (c *computation) recordHotUpgrades() {
 	}
 }
 
-// keeps says whether another SidecarSet's record stays: it exists, or the
+// keeps reports whether another SidecarSet's record stays: it exists, or the
 // record is so new that it must come from this admission.
 func (c *computation) keeps(name string) bool {
 	if c.known == nil || c.known(name) {

@@ -55,8 +55,8 @@ func TestComputeRecordsOnlyWithAContainer(t *testing.T) {
 }
 
 func TestComputeDropsRecordsOfUnknownSidecarSets(t *testing.T) {
-	stamp := func(name string, at time.Time) podstate.HashEntry {
-		return podstate.HashEntry{UpdateTimestamp: at, Hash: "h", SidecarSetName: name}
+	stamp := func(name string, at time.Time) podstate.HashRecord {
+		return podstate.HashRecord{UpdateTimestamp: at, Hash: "h", SidecarSetName: name}
 	}
 	old := fixtures.Now.Add(-time.Hour)
 	hashes := podstate.Hashes{}.With(stamp("gone", old), stamp("there", old), stamp("just-now", fixtures.Now.Add(-10*time.Second)), stamp("undated", time.Time{})).String()

@@ -35,7 +35,7 @@ func (c *computation) render(s placed) (json.RawMessage, error) {
 }
 
 // appendMember appends a list and a comma behind it; an empty list is left out.
-func appendMember(dst []byte, name string, list []entry) []byte {
+func appendMember(dst []byte, name string, list []element) []byte {
 	if len(list) == 0 {
 		return dst
 	}
@@ -52,7 +52,7 @@ func appendMember(dst []byte, name string, list []entry) []byte {
 // transferEnv appends what the transferEnv entries copy. A variable that the
 // sidecar has already is not copied; a container or a variable that the Pod
 // lacks is passed over.
-func (c *computation) transferEnv(t *template, env []entry) []entry {
+func (c *computation) transferEnv(t *template, env []element) []element {
 	for _, transfer := range t.transfers {
 		if from := c.source(c.sourceName(transfer)); from != nil {
 			for _, name := range transfer.names {
@@ -113,7 +113,7 @@ func (c *computation) appContainers() []*source {
 // shareMounts appends the mounts of the Pod's own containers where their paths
 // are free, and the variables that their sub-paths are made of. Those come along
 // even for a mount whose path is taken (T28).
-func (c *computation) shareMounts(s placed, env []entry) (mounts, _ []entry) {
+func (c *computation) shareMounts(s placed, env []element) (mounts, _ []element) {
 	mounts = slices.Clone(s.template.mounts)
 	for _, from := range c.appContainers() {
 		if from.Injected { // a user's container may opt out this way, too (T27)
@@ -126,7 +126,7 @@ func (c *computation) shareMounts(s placed, env []entry) (mounts, _ []entry) {
 			if hasKey(mounts, m.key) || hasKey(s.template.devices, m.key) {
 				continue
 			}
-			mounts = append(mounts, m.entry)
+			mounts = append(mounts, m.element)
 		}
 	}
 	return mounts, env
@@ -139,7 +139,7 @@ var references = regexp.MustCompile(`\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)`)
 // shareDevices appends the devices of the Pod's own containers where their paths
 // are free. Two containers may see one volume at different paths, but none may
 // see it twice: of those paths the first counts.
-func (c *computation) shareDevices(t *template, mounts []entry) []entry {
+func (c *computation) shareDevices(t *template, mounts []element) []element {
 	devices, volumes := slices.Clone(t.devices), slices.Clone(t.deviceVolumes)
 	for _, from := range c.appContainers() {
 		if from.Injected {
@@ -147,7 +147,7 @@ func (c *computation) shareDevices(t *template, mounts []entry) []entry {
 		}
 		for _, d := range from.devices {
 			if !hasKey(devices, d.key) && !hasKey(mounts, d.key) && !slices.Contains(volumes, d.name) {
-				devices, volumes = append(devices, d.entry), append(volumes, d.name)
+				devices, volumes = append(devices, d.element), append(volumes, d.name)
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func (c *computation) containerResources() (all []containerResources, err error)
 	return all, err
 }
 
-// belongsToSidecars says whether a SidecarSet that takes part has a container of
+// belongsToSidecars reports whether a SidecarSet that takes part has a container of
 // that name, be it the name in its spec or, of a hot-upgrade pair, in the Pod.
 func (c *computation) belongsToSidecars(name string) bool {
 	named := func(s sidecar) bool { return s.name == name }
@@ -203,6 +203,6 @@ func (c *computation) belongsToSidecars(name string) bool {
 	})
 }
 
-func hasKey(list []entry, key string) bool {
-	return slices.ContainsFunc(list, func(e entry) bool { return e.key == key })
+func hasKey(list []element, key string) bool {
+	return slices.ContainsFunc(list, func(e element) bool { return e.key == key })
 }

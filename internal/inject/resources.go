@@ -17,7 +17,7 @@ import (
 // resourcesPolicy computes the resources of one sidecar. It is compiled once;
 // any number of goroutines may use it at the same time.
 type resourcesPolicy struct {
-	place   policyPlace
+	place   policyOrigin
 	target  *regexp.Regexp
 	combine func(total *resource.Quantity, q resource.Quantity) // adds q to total, or takes the larger one
 	exprs   []resourceExpr
@@ -25,8 +25,8 @@ type resourcesPolicy struct {
 	err     error          // why the policy can serve no Pod
 }
 
-// policyPlace says whose policy it is, for errors.
-type policyPlace struct {
+// policyOrigin says whose policy it is, for errors.
+type policyOrigin struct {
 	sidecarSet, container string
 	field                 string // of the policy, such as spec.containers[0].resourcesPolicy
 }
@@ -62,7 +62,7 @@ func (e *ResourcesError) Unwrap() error { return e.Err }
 // requests: claims, and members that are newer than our types. A policy that
 // cannot be used (it was stored while no webhook checked it) is compiled as well
 // and refuses each Pod with the reason.
-func compileResourcesPolicy(place policyPlace, policy *appsv1beta1.ResourcesPolicy, resources map[string]any) *resourcesPolicy {
+func compileResourcesPolicy(place policyOrigin, policy *appsv1beta1.ResourcesPolicy, resources map[string]any) *resourcesPolicy {
 	p := &resourcesPolicy{place: place, own: maps.Clone(resources)}
 	delete(p.own, limits)
 	delete(p.own, requests)

@@ -21,7 +21,7 @@ func compiledPolicy(t *testing.T, policy string, own map[string]any) *resourcesP
 	if err := yaml.UnmarshalStrict([]byte(policy), typed); err != nil {
 		t.Fatal(err)
 	}
-	return compileResourcesPolicy(policyPlace{"log", "agent", policyField}, typed, own)
+	return compileResourcesPolicy(policyOrigin{"log", "agent", policyField}, typed, own)
 }
 
 // podContainers reads resources by container name, in the order of the names.

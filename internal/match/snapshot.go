@@ -87,7 +87,7 @@ func (s *Snapshot) Get(name string) (*inject.Program, bool) {
 	return s.programs[i], true
 }
 
-// Has says whether there is a SidecarSet of that name.
+// Has reports whether there is a SidecarSet of that name.
 func (s *Snapshot) Has(name string) bool {
 	_, found := s.Get(name)
 	return found

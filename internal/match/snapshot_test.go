@@ -259,7 +259,7 @@ func TestIndexEqualsBruteForce(t *testing.T) {
 	}
 }
 
-// matchesByName says whether a Namespace of this name could have labels that
+// matchesByName reports whether a Namespace of this name could have labels that
 // match, other than that of its name.
 func matchesByName(selector labels.Selector, namespace string) bool {
 	requirements, selectable := selector.Requirements()

@@ -13,13 +13,13 @@ import (
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
-// HashEntry is what one SidecarSet records in a Pod's hash annotation.
-type HashEntry struct {
+// HashRecord is what one SidecarSet records in a Pod's hash annotation.
+type HashRecord struct {
 	// UpdateTimestamp is kept to the second, in UTC; zero is written as null.
 	UpdateTimestamp time.Time
 	// Hash is the content hash that the Pod was given.
 	Hash string
-	// SidecarSetName is the name of the SidecarSet, the key of the entry.
+	// SidecarSetName is the name of the SidecarSet, the key of the record.
 	SidecarSetName string
 	// SidecarList names the sidecars, sorted; nil is written as null.
 	SidecarList []string
@@ -27,50 +27,46 @@ type HashEntry struct {
 	ControllerRevision string
 }
 
-// Hashes is the value of a hash annotation: one entry per SidecarSet. It is a
+// Hashes is the value of a hash annotation: one record per SidecarSet. It is a
 // value: With and Keep return a changed copy. The zero value is empty.
 type Hashes struct {
-	entries []recordedEntry // sorted by name, each name once
+	records []hashRecord // sorted by name, each name once
 }
 
-// recordedEntry is one entry as it was written, so that members that this build
+// hashRecord is one record as it was written, so that members that this build
 // does not know survive.
-type recordedEntry struct {
+type hashRecord struct {
 	name, hash string
 	revision   string // the ControllerRevision, "" if it names none
 	raw        string
 }
 
-// ParseHashes reads the value of a hash annotation: the struct form, and the
-// legacy form {"<sidecarset>":"<hash>"}, whose entries count as struct entries
-// of that hash and nothing else. What cannot be read is left out; a value that
-// is not a JSON object, or is beyond the bounds of this package, gives no
-// entries.
+// ParseHashes reads the value of a hash annotation: the struct form, and the legacy
+// form {"<sidecarset>":"<hash>"}, whose records have a hash and nothing else. Records
+// that cannot be read are left out. A value that is not a JSON object, or is beyond the
+// bounds of this package, gives no records.
 func ParseHashes(value string) Hashes {
-	if value == "" || len(value) > maxValueBytes {
+	if value == "" || !readable(value) {
 		return Hashes{}
 	}
-	if !readable(value) {
-		return Hashes{}
-	}
-	var read []recordedEntry // in the order of the value, with entries that make no sense
+	var read []hashRecord // in the order of the value, with records that make no sense
 	for name, raw := range members(value) {
 		if len(read) == maxEntries {
 			return Hashes{}
 		}
-		read = append(read, parseEntry(name, raw))
+		read = append(read, parseRecord(name, raw))
 	}
-	senseless := func(e recordedEntry) bool { return e.raw == "" }
-	entries := slices.DeleteFunc(lastOfEachName(read), senseless)
-	return Hashes{entries: entries}
+	senseless := func(r hashRecord) bool { return r.raw == "" }
+	records := slices.DeleteFunc(lastOfEachName(read), senseless)
+	return Hashes{records: records}
 }
 
-// parseEntry reads one member of a hash annotation. One that makes no sense has
+// parseRecord reads one member of a hash annotation. One that makes no sense has
 // no raw text.
-func parseEntry(name, raw string) recordedEntry {
+func parseRecord(name, raw string) hashRecord {
 	switch raw[0] {
 	case '"':
-		return newEntry(HashEntry{SidecarSetName: name, Hash: unquote(raw)})
+		return newRecord(HashRecord{SidecarSetName: name, Hash: unquote(raw)})
 	case '{':
 		var hash, revision string
 		readable := true
@@ -83,13 +79,13 @@ func parseEntry(name, raw string) recordedEntry {
 			}
 		}
 		if readable {
-			return recordedEntry{name: name, hash: hash, revision: revision, raw: raw}
+			return hashRecord{name: name, hash: hash, revision: revision, raw: raw}
 		}
 	}
-	return recordedEntry{name: name}
+	return hashRecord{name: name}
 }
 
-// parseString reads a string, or a null that stands for the empty one.
+// parseString reads a string. A null counts as the empty string.
 func parseString(raw string) (string, bool) {
 	if raw[0] != '"' {
 		return "", raw == "null"
@@ -97,19 +93,19 @@ func parseString(raw string) (string, bool) {
 	return unquote(raw), true
 }
 
-func newEntry(e HashEntry) recordedEntry {
+func newRecord(r HashRecord) hashRecord {
 	size := len(`{"updateTimestamp":"2006-01-02T15:04:05Z","hash":"","sidecarSetName":"","sidecarList":[],"controllerRevision":""}`) +
-		len(e.Hash) + len(e.SidecarSetName) + len(e.ControllerRevision)
-	for _, name := range e.SidecarList {
+		len(r.Hash) + len(r.SidecarSetName) + len(r.ControllerRevision)
+	for _, name := range r.SidecarList {
 		size += len(name) + len(`"",`)
 	}
-	return recordedEntry{name: e.SidecarSetName, hash: e.Hash, revision: e.ControllerRevision, raw: string(e.appendJSON(make([]byte, 0, size)))}
+	return hashRecord{name: r.SidecarSetName, hash: r.Hash, revision: r.ControllerRevision, raw: string(r.appendJSON(make([]byte, 0, size)))}
 }
 
 // Hash returns the hash recorded for a SidecarSet, "" if there is none.
 func (h Hashes) Hash(sidecarSet string) string {
 	if i, ok := h.find(sidecarSet); ok {
-		return h.entries[i].hash
+		return h.records[i].hash
 	}
 	return ""
 }
@@ -118,24 +114,24 @@ func (h Hashes) Hash(sidecarSet string) string {
 // "" if there is none.
 func (h Hashes) Revision(sidecarSet string) string {
 	if i, ok := h.find(sidecarSet); ok {
-		return h.entries[i].revision
+		return h.records[i].revision
 	}
 	return ""
 }
 
-// Has says whether a SidecarSet has an entry.
+// Has reports whether a SidecarSet has a record.
 func (h Hashes) Has(sidecarSet string) bool {
 	_, ok := h.find(sidecarSet)
 	return ok
 }
 
-// UpdatedAt returns when a SidecarSet's entry was written; zero if it does not say.
+// UpdatedAt returns when a SidecarSet's record was written; zero if it does not say.
 func (h Hashes) UpdatedAt(sidecarSet string) (at time.Time) {
 	i, ok := h.find(sidecarSet)
 	if !ok {
 		return at
 	}
-	for member, value := range members(h.entries[i].raw) { // the last of several counts
+	for member, value := range members(h.records[i].raw) { // the last of several counts
 		if member == "updateTimestamp" && json.Unmarshal([]byte(value), &at) != nil {
 			at = time.Time{}
 		}
@@ -143,79 +139,79 @@ func (h Hashes) UpdatedAt(sidecarSet string) (at time.Time) {
 	return at
 }
 
-// With returns a copy that has the given entries, each in place of one of the
+// With returns a copy that has the given records, each in place of one of the
 // same name; of several with one name the last counts.
-func (h Hashes) With(entries ...HashEntry) Hashes {
-	all := make([]recordedEntry, len(h.entries), len(h.entries)+len(entries))
-	copy(all, h.entries)
-	for _, e := range entries {
-		all = append(all, newEntry(e))
+func (h Hashes) With(records ...HashRecord) Hashes {
+	all := make([]hashRecord, len(h.records), len(h.records)+len(records))
+	copy(all, h.records)
+	for _, r := range records {
+		all = append(all, newRecord(r))
 	}
-	return Hashes{entries: lastOfEachName(all)}
+	return Hashes{records: lastOfEachName(all)}
 }
 
-// lastOfEachName sorts entries in place and returns the last one of each name.
-func lastOfEachName(entries []recordedEntry) []recordedEntry {
-	slices.SortStableFunc(entries, func(a, b recordedEntry) int { return strings.Compare(a.name, b.name) })
-	last := entries[:0]
-	for i, e := range entries {
-		if i+1 == len(entries) || entries[i+1].name != e.name {
-			last = append(last, e)
+// lastOfEachName sorts records in place and returns the last one of each name.
+func lastOfEachName(records []hashRecord) []hashRecord {
+	slices.SortStableFunc(records, func(a, b hashRecord) int { return strings.Compare(a.name, b.name) })
+	last := records[:0]
+	for i, r := range records {
+		if i+1 == len(records) || records[i+1].name != r.name {
+			last = append(last, r)
 		}
 	}
 	return last
 }
 
-// Keep returns a copy that has only the entries whose name keep accepts.
+// Keep returns a copy that has only the records whose name keep accepts.
 func (h Hashes) Keep(keep func(sidecarSet string) bool) Hashes {
-	out := Hashes{entries: make([]recordedEntry, 0, len(h.entries))}
-	for _, e := range h.entries {
-		if keep(e.name) {
-			out.entries = append(out.entries, e)
+	out := Hashes{records: make([]hashRecord, 0, len(h.records))}
+	for _, r := range h.records {
+		if keep(r.name) {
+			out.records = append(out.records, r)
 		}
 	}
 	return out
 }
 
-// String renders the annotation's value: names sorted, entries that were parsed
-// as they were written, others with their members in the order of HashEntry.
+// String renders the annotation's value: names sorted, records that were parsed
+// as they were written, others with their members in the order of HashRecord.
 func (h Hashes) String() string {
 	size := 2
-	for _, e := range h.entries {
-		size += len(e.name) + len(e.raw) + len(`"":,`)
+	for _, r := range h.records {
+		size += len(r.name) + len(r.raw) + len(`"":,`)
 	}
 	dst := append(make([]byte, 0, size), '{')
-	for i, e := range h.entries {
+	for i, r := range h.records {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = jsonread.AppendText(dst, e.name)
+		dst = jsonread.AppendText(dst, r.name)
 		dst = append(dst, ':')
-		dst = append(dst, e.raw...)
+		dst = append(dst, r.raw...)
 	}
 	return string(append(dst, '}'))
 }
 
 func (h Hashes) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(h.entries, name, func(e recordedEntry, name string) int {
-		return strings.Compare(e.name, name)
+	return slices.BinarySearchFunc(h.records, name, func(r hashRecord, name string) int {
+		return strings.Compare(r.name, name)
 	})
 }
 
-func (e HashEntry) appendJSON(dst []byte) []byte {
+func (r HashRecord) appendJSON(dst []byte) []byte {
 	dst = append(dst, `{"updateTimestamp":`...)
-	if e.UpdateTimestamp.IsZero() {
+	if r.UpdateTimestamp.IsZero() {
 		dst = append(dst, "null"...)
 	} else {
 		dst = append(dst, '"')
-		dst = e.UpdateTimestamp.UTC().AppendFormat(dst, time.RFC3339)
+		dst = r.UpdateTimestamp.UTC().AppendFormat(dst, time.RFC3339)
 		dst = append(dst, '"')
 	}
-	dst = jsonread.AppendText(append(dst, `,"hash":`...), e.Hash)
-	dst = jsonread.AppendText(append(dst, `,"sidecarSetName":`...), e.SidecarSetName)
-	dst = appendList(append(dst, `,"sidecarList":`...), e.SidecarList)
-	if e.ControllerRevision != "" {
-		dst = jsonread.AppendText(append(dst, `,"controllerRevision":`...), e.ControllerRevision)
+	dst = jsonread.AppendText(append(dst, `,"hash":`...), r.Hash)
+	dst = jsonread.AppendText(append(dst, `,"sidecarSetName":`...), r.SidecarSetName)
+	dst = appendList(append(dst, `,"sidecarList":`...), r.SidecarList)
+	if r.ControllerRevision != "" {
+		dst = jsonread.AppendText(append(dst, `,"controllerRevision":`...), r.ControllerRevision)
 	}
 	return append(dst, '}')
 }

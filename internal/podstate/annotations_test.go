@@ -13,38 +13,38 @@ import (
 var written = time.Date(2026, 11, 20, 21, 58, 28, 999, time.UTC)
 
 func TestHashesRenderTheReferenceForm(t *testing.T) {
-	entry := podstate.HashEntry{UpdateTimestamp: written, Hash: "w444", SidecarSetName: "hot", SidecarList: []string{"mesh", "tail"}, ControllerRevision: "hot-abc"}
+	entry := podstate.HashRecord{UpdateTimestamp: written, Hash: "w444", SidecarSetName: "hot", SidecarList: []string{"mesh", "tail"}, ControllerRevision: "hot-abc"}
 	tests := map[string]struct {
 		value   string
-		entries []podstate.HashEntry
+		entries []podstate.HashRecord
 		want    string
 	}{
 		"members stand in the reference's order": {
-			"", []podstate.HashEntry{entry},
+			"", []podstate.HashRecord{entry},
 			`{"hot":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"w444","sidecarSetName":"hot","sidecarList":["mesh","tail"],"controllerRevision":"hot-abc"}}`,
 		},
 		"zero time and nil list are null, an empty revision is left out": {
-			"", []podstate.HashEntry{{Hash: "h", SidecarSetName: "a"}},
+			"", []podstate.HashRecord{{Hash: "h", SidecarSetName: "a"}},
 			`{"a":{"updateTimestamp":null,"hash":"h","sidecarSetName":"a","sidecarList":null}}`,
 		},
 		"an empty list stays a list": {
-			"", []podstate.HashEntry{{Hash: "h", SidecarSetName: "a", SidecarList: []string{}}},
+			"", []podstate.HashRecord{{Hash: "h", SidecarSetName: "a", SidecarList: []string{}}},
 			`{"a":{"updateTimestamp":null,"hash":"h","sidecarSetName":"a","sidecarList":[]}}`,
 		},
 		"time is written in UTC": {
-			"", []podstate.HashEntry{{UpdateTimestamp: written.In(time.FixedZone("", 3600)), SidecarSetName: "a"}},
+			"", []podstate.HashRecord{{UpdateTimestamp: written.In(time.FixedZone("", 3600)), SidecarSetName: "a"}},
 			`{"a":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"","sidecarSetName":"a","sidecarList":null}}`,
 		},
 		"names are sorted and other entries stay as they were written": {
 			`{"zoo":{"hash":"z","invented":[1, 2]},"bee":{"sidecarSetName":"other","hash":"b"}}`,
-			[]podstate.HashEntry{{Hash: "h", SidecarSetName: "dog"}, {Hash: "h", SidecarSetName: "ant"}},
+			[]podstate.HashRecord{{Hash: "h", SidecarSetName: "dog"}, {Hash: "h", SidecarSetName: "ant"}},
 			`{"ant":{"updateTimestamp":null,"hash":"h","sidecarSetName":"ant","sidecarList":null},` +
 				`"bee":{"sidecarSetName":"other","hash":"b"},` +
 				`"dog":{"updateTimestamp":null,"hash":"h","sidecarSetName":"dog","sidecarList":null},` +
 				`"zoo":{"hash":"z","invented":[1, 2]}}`,
 		},
 		"an own entry is replaced": {
-			`{"a":{"hash":"old","invented":1}}`, []podstate.HashEntry{{Hash: "new", SidecarSetName: "a"}},
+			`{"a":{"hash":"old","invented":1}}`, []podstate.HashRecord{{Hash: "new", SidecarSetName: "a"}},
 			`{"a":{"updateTimestamp":null,"hash":"new","sidecarSetName":"a","sidecarList":null}}`,
 		},
 		"legacy entries are upgraded under their own names": {
@@ -94,7 +94,7 @@ func TestHashesAnswerForEachSidecarSet(t *testing.T) {
 func TestHashesAreValues(t *testing.T) {
 	h := podstate.ParseHashes(`{"a":{"hash":"h1"},"b":{"hash":"h2"}}`)
 	before := h.String()
-	h.With(podstate.HashEntry{SidecarSetName: "a", Hash: "other"})
+	h.With(podstate.HashRecord{SidecarSetName: "a", Hash: "other"})
 	kept := h.Keep(func(name string) bool { return name == "b" })
 	if got := h.String(); got != before {
 		t.Errorf("With or Keep changed their receiver: %s", got)
@@ -192,7 +192,7 @@ func oracle(value string) map[string]string {
 
 func BenchmarkParseHashes(b *testing.B) {
 	value := podstate.Hashes{}.With(
-		podstate.HashEntry{UpdateTimestamp: written, Hash: "w4447bwz57b6dz2cd59575dx66z9b754c4x5zzbz9bd57f56b4x4zx5c784c4c4w", SidecarSetName: "hot", SidecarList: []string{"mesh", "tail"}, ControllerRevision: "hot-abc"},
+		podstate.HashRecord{UpdateTimestamp: written, Hash: "w4447bwz57b6dz2cd59575dx66z9b754c4x5zzbz9bd57f56b4x4zx5c784c4c4w", SidecarSetName: "hot", SidecarList: []string{"mesh", "tail"}, ControllerRevision: "hot-abc"},
 	).String()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -25,8 +25,8 @@ func list(n int) string {
 	return strings.Join(names, ",")
 }
 
-// Whoever creates a Pod writes its annotations, up to 3 MiB of them. Values that
-// no operator writes are not read at all.
+// The author of a Pod writes its annotations, up to 3 MiB of them. Values that no
+// operator writes are not read at all.
 func TestValuesBeyondTheBoundsAreGarbage(t *testing.T) {
 	hash := func(int) string { return `{"hash":"h"}` }
 	legacy := func(int) string { return `"h"` }
@@ -68,10 +68,10 @@ func TestValuesBeyondTheBoundsAreGarbage(t *testing.T) {
 	}
 }
 
-func entries(n int) []podstate.HashEntry {
-	all := make([]podstate.HashEntry, n)
+func entries(n int) []podstate.HashRecord {
+	all := make([]podstate.HashRecord, n)
 	for i := range all {
-		all[i] = podstate.HashEntry{SidecarSetName: fmt.Sprint("s", i), Hash: "h"}
+		all[i] = podstate.HashRecord{SidecarSetName: fmt.Sprint("s", i), Hash: "h"}
 	}
 	return all
 }

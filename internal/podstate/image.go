@@ -15,7 +15,7 @@ func imageDigest(image string) string {
 	return digest
 }
 
-// sameImage says whether two image names mean the same thing once the defaults
+// sameImage reports whether two image names mean the same thing once the defaults
 // that a runtime adds are filled in: registry, "library/" and tag.
 func sameImage(a, b string) bool {
 	return a == b || max(len(a), len(b)) <= maxImageName && fullImageName(a) == fullImageName(b)

@@ -60,7 +60,7 @@ type Injection struct {
 	Revision Name
 }
 
-// landing says whether a container runs the image that its spec asks for, as
+// landing reports whether a container runs the image that its spec asks for, as
 // far as digests can tell.
 type landing uint8
 
@@ -138,11 +138,11 @@ func (r *Record) Working(sidecar Name) (container Name, ok bool) {
 	return 0, false
 }
 
-// Landed says whether the kubelet has taken the image that a container was
-// given, as far as its status can show: an image named by digest by comparing
-// digests, wherever they were pulled from; one named by tag by having left the
-// image ID that was recorded before its last in-place update. Each container is
-// judged by itself. A name that is no container of the Pod has landed.
+// Landed reports whether the kubelet runs the image that a container was given, as far
+// as the status shows. If the image is named by digest, the digests are compared,
+// whatever registry they came from. If it is named by tag, the image ID must differ
+// from the one that was recorded before the last in-place update. A name that is not a
+// container of the Pod has landed.
 func (r *Record) Landed(sidecarSet, container Name) bool {
 	for _, c := range r.Containers {
 		if c.Name != container || c.Init {

@@ -10,7 +10,7 @@ import (
 // allocations, against 100 here: package tally's test of the worst Pods bounds them.
 
 // members yields the members of a JSON object as they are written; the names
-// are unquoted, and one that stands twice is yielded twice.
+// are unquoted, and one that is present twice is yielded twice.
 func members(object string) iter.Seq2[string, string] {
 	return func(yield func(name, raw string) bool) {
 		i := skipSpace(object, 0) + 1 // the brace
@@ -89,8 +89,8 @@ func skipScalar(s string, i int) int {
 	return i
 }
 
-// unquote returns the value of a JSON string; the text itself is used where it
-// stands for itself.
+// unquote returns the value of a JSON string. If the string has no escapes, the value
+// shares its memory.
 func unquote(quoted string) string {
 	text := quoted[1 : len(quoted)-1]
 	if isPlain(text) {

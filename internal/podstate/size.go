@@ -21,7 +21,7 @@ const (
 	noteBytes      = 16
 )
 
-// tooLarge says whether a Pod's record would take more than MaxRecordBytes. It
+// tooLarge reports whether a Pod's record would take more than MaxRecordBytes. It
 // looks at no more of the Pod than it takes to tell.
 func tooLarge(pod *corev1.Pod) bool {
 	size := recordBytes + len(pod.Name)

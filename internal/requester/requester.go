@@ -1,10 +1,10 @@
-// Package requester knows which rights somebody needs who writes a SidecarSet.
-// Its containers run in other people's Pods, so whoever writes it should be
-// allowed to run them there: to create Pods in every namespace that it injects
-// into, more for containers that get out of their Pod or read Secrets, and to
-// update the SidecarSet that a canary takes the place of.
+// Package requester knows which rights the author of a SidecarSet needs. The
+// containers of a SidecarSet run in Pods of other users, so its author must be allowed
+// to run them there: to create Pods in every Namespace that it injects into, to use
+// containers that get out of their Pod or read Secrets, and to update the SidecarSet
+// that a canary replaces.
 //
-// It says what to ask and what the answers mean. It refuses to know who the
+// The package says what to ask and what the answers mean. It does not know who the
 // requester is, and how an API server is asked.
 package requester
 
@@ -77,9 +77,9 @@ func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) De
 	return d
 }
 
-// WithRevision returns the Demand of a SidecarSet that injects the content of a
-// recorded revision as well, given as the SidecarSet that it restores: what has
-// been taken out of the SidecarSet since then may stand in it.
+// WithRevision returns the Demand of a SidecarSet that also injects a recorded
+// revision. The revision is given as the SidecarSet that it restores; it may use what
+// the SidecarSet does not use any more.
 func (d Demand) WithRevision(name string, restored map[string]any) Demand {
 	d.uses = slices.Clone(d.uses)
 	for _, path := range Uses(restored) {
@@ -88,7 +88,7 @@ func (d Demand) WithRevision(name string, restored map[string]any) Demand {
 	return d
 }
 
-// Changed says whether an update changes what is injected or where, hence
+// Changed reports whether an update changes what is injected or where, hence
 // whether its author needs any rights. How running Pods follow and how much
 // history is kept are not part of it. Pausing is not either: it must not take
 // more rights than writing SidecarSets. Resuming is, since what was paused may be
@@ -185,7 +185,7 @@ func namesOf(requirements labels.Requirements) (names []string, byName bool) {
 	}), byName
 }
 
-// asksForLabel says whether a requirement keeps namespaces out that say nothing.
+// asksForLabel reports whether a requirement keeps namespaces out that say nothing.
 func asksForLabel(r labels.Requirement) bool {
 	return r.Key() != corev1.LabelMetadataName && (selectors.IsEquality(&r) || r.Operator() == selection.Exists)
 }

@@ -45,7 +45,7 @@ func cluster() requester.Cluster {
 	}}
 }
 
-// judge asks until it is known what is missing, of somebody who may do what is
+// judge asks until it is known what is missing, of a user who may do what is
 // listed, and returns the questions as well.
 func judge(t *testing.T, spec string, rights ...string) (asked, missing []string) {
 	t.Helper()
@@ -259,8 +259,8 @@ func TestChangedIsAboutWhatChoosesTheRevision(t *testing.T) {
 	}
 }
 
-// Pausing has to be free for whoever may write SidecarSets. What was paused may
-// be more than whoever resumes it could inject.
+// Every user who may write SidecarSets has to be free to pause one. What was paused may
+// be more than the user who resumes it could inject.
 func TestResumingTakesRightsAndPausingDoesNot(t *testing.T) {
 	running, _ := decode(t, agent)
 	paused, _ := decode(t, agent+"injectionStrategy: {paused: true}\n")

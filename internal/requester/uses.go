@@ -121,12 +121,12 @@ func member(object map[string]any, name string) map[string]any {
 	return value
 }
 
-// oneOf says whether a value is absent, or one of those.
+// oneOf reports whether a value is absent, or one of those.
 func oneOf(value any, values ...any) bool {
 	return isEmpty(value) || slices.Contains(values, value)
 }
 
-// isEmpty says whether a value means what an absent one does. An empty object
+// isEmpty reports whether a value means what an absent one does. An empty object
 // is none: emptyDir: {} says something.
 func isEmpty(value any) bool {
 	switch value := value.(type) {

@@ -30,7 +30,7 @@ func Hashes(spec map[string]any) (withImage, withoutImage string, err error) {
 type TypeError struct {
 	Path string // from the top of the object, such as spec.containers[0].image
 	Want string // what belongs there
-	Got  string // what stands there
+	Got  string // what is there
 }
 
 func (e *TypeError) Error() string {
@@ -141,7 +141,7 @@ func safeEncode(s string) string {
 	return string(encoded)
 }
 
-// mismatch says what stands where a value of another type belongs.
+// mismatch says what is there in place of a value of another type.
 func mismatch(want string, got any) error {
 	return &TypeError{Want: want, Got: describe(got)}
 }

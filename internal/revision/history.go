@@ -68,7 +68,7 @@ func (h History) With(r *appsv1.ControllerRevision) History {
 	return append(next, r)
 }
 
-// Adopts says whether a revision whose name is taken is the one that would have
+// Adopts reports whether a revision whose name is taken is the one that would have
 // been created: it records the same, and belongs to no other SidecarSet, not
 // even to a deleted one of the same name, with which it will vanish. Otherwise
 // the name is a collision.
@@ -106,9 +106,8 @@ func (ref Reference) String() string {
 }
 
 // Choose returns the revision of a SidecarSet that a reference means: that of the
-// name, or the newest of the custom version; nil if there is none. Whoever wrote
-// it, it has to carry the SidecarSet's name in its label: another SidecarSet's
-// containers are not this one's history.
+// name, or the newest of the custom version; nil if there is none. Its label has to
+// name the SidecarSet: the containers of another SidecarSet are not its history.
 func Choose(ref Reference, sidecarSet string, revisions []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	var chosen *appsv1.ControllerRevision
 	for _, r := range revisions {

@@ -9,19 +9,19 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Readiness says whether the next Pod that a SidecarSet selects will be injected
+// Readiness reports whether the next Pod that a SidecarSet selects will be injected
 // as its spec says.
 type Readiness struct {
 	// Ready is the answer; Reason and Message explain it, to users.
 	Ready           bool
 	Reason, Message string
-	// Unsure says that the answer is no for want of proof only. It does not
-	// take back a yes about the same generation.
+	// Unsure is set if Ready is false only because a proof is missing. It does not
+	// take back a true condition about the same generation.
 	Unsure bool
 }
 
-// ready is the condition that an observation makes of the previous one. What
-// cannot be used is not ready, whatever else is known.
+// ready returns the condition that follows from an observation and the previous
+// condition. A SidecarSet that cannot be used is not ready, whatever else is known.
 func ready(previous []metav1.Condition, o Observation) metav1.Condition {
 	c := metav1.Condition{
 		Type:               appsv1beta1.ConditionReady,

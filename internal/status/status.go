@@ -63,7 +63,7 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	return next
 }
 
-// Equal says whether there is nothing to write.
+// Equal reports whether there is nothing to write.
 func Equal(a, b appsv1beta1.SidecarSetStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }

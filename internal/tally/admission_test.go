@@ -19,8 +19,8 @@ import (
 
 // The tally misses in a Pod exactly what admission would have injected: nothing in a
 // Pod that admission has seen or leaves alone, and in one that came past admission
-// every SidecarSet that it would have injected. A paused SidecarSet is no part of
-// this: it counts the Pods that lack it.
+// every SidecarSet that it would have injected. A paused SidecarSet is left out:
+// it counts the Pods that lack it.
 func TestTallyAgreesWithAdmission(t *testing.T) {
 	injected, exempt := 0, 0
 	for seed := range uint64(400) {
@@ -88,7 +88,7 @@ func tallied(t *testing.T, snapshot *match.Snapshot, pod map[string]any) map[str
 		t.Fatalf("decoding the Pod: %v", err)
 	}
 	counted := newTally()
-	counted.SetCatalog(snapshot)
+	counted.SetSnapshot(snapshot)
 	counted.Set(podstate.FromPod(typed))
 	counters := map[string]tally.Counters{}
 	for _, program := range snapshot.Programs() {

@@ -63,7 +63,7 @@ func container(name string) corev1.Container {
 func hashes(i int) string {
 	var h podstate.Hashes
 	for _, set := range []string{"logging", "mesh"} {
-		h = h.With(podstate.HashEntry{
+		h = h.With(podstate.HashRecord{
 			UpdateTimestamp: time.Unix(1767323045+int64(i), 0), SidecarSetName: set, Hash: strings.Repeat("bcdf2456", 8),
 			SidecarList: []string{"log", "mesh"}, ControllerRevision: set + "-6f84bc646f",
 		})
@@ -95,7 +95,7 @@ func crowd(t testing.TB, pods int) *tally.Tally {
 		name := fmt.Sprint("other-", i)
 		programs = append(programs, crowdProgram(t, name, name, "log"))
 	}
-	tl.SetCatalog(match.Build(programs, map[string]labels.Set{}))
+	tl.SetSnapshot(match.Build(programs, map[string]labels.Set{}))
 	for i := range pods {
 		tl.Set(podstate.FromPod(decoded(t, realisticPod(i))))
 	}
@@ -216,14 +216,14 @@ func BenchmarkSidecarSetChange(b *testing.B) {
 		same := match.Build([]*inject.Program{&touched, base[1]}, nil)
 		b.Run(fmt.Sprintf("selector/pods=%d", pods), func(b *testing.B) {
 			for b.Loop() {
-				tl.SetCatalog(with)
-				tl.SetCatalog(without)
+				tl.SetSnapshot(with)
+				tl.SetSnapshot(without)
 			}
 		})
 		b.Run(fmt.Sprintf("status/pods=%d", pods), func(b *testing.B) {
 			for b.Loop() {
-				tl.SetCatalog(same)
-				tl.SetCatalog(without)
+				tl.SetSnapshot(same)
+				tl.SetSnapshot(without)
 			}
 		})
 	}

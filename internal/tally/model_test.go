@@ -23,7 +23,7 @@ import (
 
 const excludedNamespace = "kube-system"
 
-// program compiles a SidecarSet as far as the Tally and the Catalog look at it.
+// program compiles a SidecarSet as far as the Tally and the snapshot look at it.
 func program(t testing.TB, set *appsv1beta1.SidecarSet) *inject.Program {
 	t.Helper()
 	pods := selector(t, set.Spec.Selector, labels.Nothing())

@@ -143,10 +143,10 @@ func (s sidecar) equal(other sidecar) bool {
 	return s.name == other.name && s.native == other.native && s.emptyImage == other.emptyImage && slices.Equal(s.containers, other.containers)
 }
 
-// judge says what a Pod that the SidecarSet selects means to it. What the Pod
+// verdictOn says what a Pod that the SidecarSet selects means to it. What the Pod
 // lists counts for nothing if it lacks a sidecar: the list may be that of a
 // SidecarSet which was deleted and created again with other sidecars.
-func (s *sidecarSet) judge(r *podstate.Record) verdict {
+func (s *sidecarSet) verdictOn(r *podstate.Record) verdict {
 	injection, injected := r.Injection(s.name)
 	switch {
 	case !s.recognisable && !injected:
@@ -188,7 +188,7 @@ func (s *sidecarSet) swapRevision(from, to podstate.Name) {
 	}
 }
 
-// containedIn says whether the Pod has a container for each sidecar, and for a
+// containedIn reports whether the Pod has a container for each sidecar, and for a
 // hot-upgrade sidecar both and a note which of them works.
 func (s *sidecarSet) containedIn(r *podstate.Record) bool {
 	for i := range s.sidecars {
@@ -206,7 +206,7 @@ func (s *sidecarSet) containedIn(r *podstate.Record) bool {
 	return true
 }
 
-// settledIn says whether the kubelet has taken the image of every sidecar, and
+// settledIn reports whether the kubelet has taken the image of every sidecar, and
 // whether no hot upgrade is under way.
 func (s *sidecarSet) settledIn(r *podstate.Record) bool {
 	if !r.Reported {
@@ -230,7 +230,7 @@ func (s *sidecarSet) settledIn(r *podstate.Record) bool {
 
 func (s *sidecar) hot() bool { return len(s.containers) == 2 }
 
-// upgradingIn says whether the idle container of a hot-upgrade sidecar has
+// upgradingIn reports whether the idle container of a hot-upgrade sidecar has
 // anything but the empty image.
 func (s *sidecar) upgradingIn(r *podstate.Record) bool {
 	if !s.hot() || s.emptyImage == 0 {

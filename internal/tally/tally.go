@@ -1,7 +1,7 @@
 // Package tally knows how many Pods each SidecarSet has: it keeps a record of
 // every active Pod and counters per SidecarSet, which it moves by what an event
 // changed, so that an event costs as much as the Pod has SidecarSets and never a
-// pass over the Pods. Which SidecarSets select a Pod it asks the Catalog that
+// pass over the Pods. Which SidecarSets select a Pod it asks the snapshot that
 // admission asks. It refuses to know where Pods come from, what is written to a
 // status, and the time.
 package tally
@@ -53,7 +53,7 @@ type Options struct {
 // method may run at the same time as another.
 type Tally struct {
 	excluded   inject.Exclusions
-	catalog    *match.Snapshot
+	snapshot   *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
 	pods       int
@@ -109,7 +109,7 @@ func (t *Tally) Uncounted() int { return t.uncounted }
 // Bytes estimates what the tracked Pods take.
 func (t *Tally) Bytes() int { return t.bytes }
 
-// Count returns the counters of a SidecarSet of the current Catalog.
+// Count returns the counters of a SidecarSet of the current snapshot.
 func (t *Tally) Count(sidecarSet string) (Count, bool) {
 	s, ok := t.sets[sidecarSet]
 	if !ok {
@@ -165,7 +165,7 @@ func (t *Tally) Set(r *podstate.Record) {
 	case before == nil || before.TooLarge || before.Labels != r.Labels:
 		t.assign(p, t.selecting(ns, r.Labels))
 	default:
-		t.judge(p)
+		t.recount(p)
 	}
 }
 
@@ -254,19 +254,19 @@ func (t *Tally) namespace(name podstate.Namespace) *namespace {
 	ns, ok := t.namespaces[name]
 	if !ok {
 		ns = &namespace{name: name.Value(), pods: make(map[string]*pod)}
-		ns.labels = namespaceLabels(t.catalog, ns.name)
+		ns.labels = namespaceLabels(t.snapshot, ns.name)
 		t.namespaces[name] = ns
 	}
 	return ns
 }
 
-// SetCatalog makes a snapshot the current one. It passes over all Pods if a
+// SetSnapshot makes a snapshot the current one. It passes over all Pods if a
 // selector changed or a SidecarSet came or went, or if what Pods are compared
 // with changed; over the Pods of a namespace if its labels changed; and over
 // none otherwise.
-func (t *Tally) SetCatalog(next *match.Snapshot) {
+func (t *Tally) SetSnapshot(next *match.Snapshot) {
 	change := t.setPrograms(next)
-	t.catalog = next
+	t.snapshot = next
 	for _, ns := range t.namespaces {
 		moved := t.setNamespaceLabels(ns)
 		switch {
@@ -274,13 +274,13 @@ func (t *Tally) SetCatalog(next *match.Snapshot) {
 			t.reselect(ns)
 		case change == comparisonChanged:
 			for _, p := range ns.pods {
-				t.judge(p)
+				t.recount(p)
 			}
 		}
 	}
 }
 
-// setPrograms takes over a Catalog's Programs and says what may have changed
+// setPrograms takes over a snapshot's Programs and says what may have changed
 // for the Pods.
 func (t *Tally) setPrograms(next *match.Snapshot) change {
 	worst := nothingChanged
@@ -308,7 +308,7 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 }
 
 func (t *Tally) setNamespaceLabels(ns *namespace) (moved bool) {
-	now := namespaceLabels(t.catalog, ns.name)
+	now := namespaceLabels(t.snapshot, ns.name)
 	if maps.Equal(now, ns.labels) {
 		return false
 	}
@@ -316,19 +316,19 @@ func (t *Tally) setNamespaceLabels(ns *namespace) (moved bool) {
 	return true
 }
 
-// namespaceLabels returns the labels of a namespace as the Catalog knows them.
+// namespaceLabels returns the labels of a namespace as the snapshot knows them.
 // Where it does not know the namespace yet, the name alone is certain; the
-// Catalog that knows it makes the difference good.
-func namespaceLabels(catalog *match.Snapshot, namespace string) labels.Set {
-	if catalog != nil {
-		if set, ok := catalog.NamespaceLabels(namespace); ok {
+// snapshot that knows it makes the difference good.
+func namespaceLabels(snapshot *match.Snapshot, namespace string) labels.Set {
+	if snapshot != nil {
+		if set, ok := snapshot.NamespaceLabels(namespace); ok {
 			return set
 		}
 	}
 	return labels.Set{corev1.LabelMetadataName: namespace}
 }
 
-// reselect asks the Catalog again for all Pods of a namespace, once per set of
+// reselect asks the snapshot again for all Pods of a namespace, once per set of
 // labels.
 func (t *Tally) reselect(ns *namespace) {
 	known := make(map[podstate.LabelSet][]*sidecarSet)
@@ -347,10 +347,10 @@ func (t *Tally) reselect(ns *namespace) {
 
 // selecting returns the SidecarSets that select Pods with these labels.
 func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
-	if t.catalog == nil {
+	if t.snapshot == nil {
 		return nil
 	}
-	selection, err := t.catalog.Select(ns.name, set.Labels(), func(string) (labels.Set, error) { return ns.labels, nil })
+	selection, err := t.snapshot.Select(ns.name, set.Labels(), func(string) (labels.Set, error) { return ns.labels, nil })
 	if err != nil || len(selection.Programs) == 0 { // the only error is that of the function given
 		return nil
 	}
@@ -376,15 +376,15 @@ func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 	for i, s := range sets {
 		p.shares[i] = share{set: s}
 	}
-	t.judge(p)
+	t.recount(p)
 }
 
-// judge moves the counters of the SidecarSets that select a Pod to what its
+// recount moves the counters of the SidecarSets that select a Pod to what its
 // record says now.
-func (t *Tally) judge(p *pod) {
+func (t *Tally) recount(p *pod) {
 	for i := range p.shares {
 		sh := &p.shares[i]
-		now := sh.set.judge(p.record)
+		now := sh.set.verdictOn(p.record)
 		if now == uninjected && !t.expected(p, sh.set) {
 			now = 0
 		}
@@ -407,7 +407,7 @@ func (t *Tally) expected(p *pod, s *sidecarSet) bool {
 }
 
 // replaces reports whether the Pod carries a canary of the SidecarSet, or a canary of
-// that. The depth bounds the search: canaries of each other are no end.
+// that. The depth ends the search among canaries of each other.
 func (p *pod) replaces(s *sidecarSet, depth int) bool {
 	return depth > 0 && slices.ContainsFunc(p.shares, func(other share) bool {
 		if other.set.base != s.name {

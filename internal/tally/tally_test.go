@@ -75,7 +75,7 @@ func checkReports(t *testing.T, tl *tally.Tally, reported map[string]tally.Count
 func checkWeight(t *testing.T, w *world, tl *tally.Tally, what string) {
 	t.Helper()
 	fresh := newTally()
-	fresh.SetCatalog(w.catalog())
+	fresh.SetSnapshot(w.catalog())
 	fresh.Replace(w.records())
 	if tl.Bytes() != fresh.Bytes() || tl.Uncounted() != fresh.Uncounted() {
 		t.Fatalf("%s: %d bytes, %d Pods uncounted; anew %d and %d", what, tl.Bytes(), tl.Uncounted(), fresh.Bytes(), fresh.Uncounted())
@@ -121,20 +121,20 @@ func (w *world) randomStep(r *rand.Rand, tl *tally.Tally) string {
 		if r.IntN(2) == 0 {
 			w.namespaces[name]["team"] = pick(r, "x", "y")
 		}
-		tl.SetCatalog(w.catalog())
+		tl.SetSnapshot(w.catalog())
 		return "relabel Namespace " + name
 	case n < 17:
 		name := fmt.Sprint("s", r.IntN(4))
 		delete(w.sets, name)
 		delete(w.programs, name)
-		tl.SetCatalog(w.catalog())
+		tl.SetSnapshot(w.catalog())
 		return "delete SidecarSet " + name
 	case n < 19:
 		return w.editSet(r, tl)
 	}
 	set := w.randomSet(r)
 	w.put(set)
-	tl.SetCatalog(w.catalog())
+	tl.SetSnapshot(w.catalog())
 	return "put SidecarSet " + set.Name
 }
 
@@ -201,7 +201,7 @@ func (w *world) editSet(r *rand.Rand, tl *tally.Tally) string {
 		set.Spec.NamespaceSelector = other.Spec.NamespaceSelector
 	}
 	w.put(set)
-	tl.SetCatalog(w.catalog())
+	tl.SetSnapshot(w.catalog())
 	return fmt.Sprintf("edit %d of SidecarSet %s", what, set.Name)
 }
 
@@ -211,7 +211,7 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	set.Spec.Containers = []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: "log"}}}
 	w.put(set)
-	tl.SetCatalog(w.catalog())
+	tl.SetSnapshot(w.catalog())
 	old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "old", Labels: map[string]string{"app": "web"}}}
 	young := old.DeepCopy()
 	young.UID = "young"
@@ -230,6 +230,6 @@ func TestTallyWithoutACatalogCountsNothing(t *testing.T) {
 	if _, ok := tl.Count("s0"); ok || tl.Pods() != 1 {
 		t.Errorf("counted %v, %d Pods; want false, 1", ok, tl.Pods())
 	}
-	tl.SetCatalog(match.Build(nil, nil))
+	tl.SetSnapshot(match.Build(nil, nil))
 	tl.Changed(func(name string) { t.Errorf("%s is reported", name) })
 }

@@ -67,7 +67,7 @@ func TestPodsThatLackASidecarAreUninjected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tl := newTally()
 			namespaces := map[string]labels.Set{"default": {"kubernetes.io/metadata.name": "default"}}
-			tl.SetCatalog(match.Build([]*inject.Program{fixtures.Program(t, tc.set.Map())}, namespaces))
+			tl.SetSnapshot(match.Build([]*inject.Program{fixtures.Program(t, tc.set.Map())}, namespaces))
 			tl.Set(podstate.FromPod(tc.pod.Typed()))
 			got, _ := tl.Count("log")
 			if diff := cmp.Diff(tc.want, got.Counters); diff != "" {

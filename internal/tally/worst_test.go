@@ -113,7 +113,7 @@ func TestNoPodTakesMoreThanItsBound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, tl := newWorld(t), newTally()
 			w.put(fixtureSet("log", "log"))
-			tl.SetCatalog(w.catalog())
+			tl.SetSnapshot(w.catalog())
 			before := heap()
 			for i := range pods {
 				tl.Set(podstate.FromPod(decoded(t, worstPod(i, fill))))

@@ -122,7 +122,7 @@ func TestT8OverlapThroughExistsIsAWarning(t *testing.T) {
 }
 
 // The reference compares names as they are written, list by list. Pods have one
-// set of names, in which the containers of a hot upgrade stand twice.
+// set of names, in which the containers of a hot upgrade are present twice.
 func TestNamesThatMeetOnlyInPodsAreWarnings(t *testing.T) {
 	plain := func(name string) []appsv1beta1.SidecarContainer {
 		return []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: name, Image: "i"}}}

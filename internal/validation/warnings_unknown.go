@@ -39,7 +39,7 @@ func (w *warner) unknownMembers(object map[string]any) {
 // or in few letters, the only one whose name begins or ends with it, or the only
 // one of that name a level below; "" if there is none.
 func nearest(name string, known map[string]reflect.Type) string {
-	best, least := "", len(name)/3+1 // a mistake in three letters is no other word
+	best, least := "", len(name)/3+1 // at most one mistake in three letters
 	for _, candidate := range slices.Sorted(maps.Keys(known)) {
 		if d := distance(strings.ToLower(name), strings.ToLower(candidate)); d < least {
 			best, least = candidate, d

@@ -127,7 +127,7 @@ func (c *comparator) record(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	}
 	slices.Sort(names)
 	for _, key := range []string{appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage} {
-		entry := podstate.HashEntry{UpdateTimestamp: c.now, Hash: set.Annotations[key], SidecarSetName: set.Name, SidecarList: names}
+		entry := podstate.HashRecord{UpdateTimestamp: c.now, Hash: set.Annotations[key], SidecarSetName: set.Name, SidecarList: names}
 		if key == appsv1beta1.AnnotationHash {
 			entry.ControllerRevision = set.Status.LatestRevision
 		}

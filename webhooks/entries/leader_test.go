@@ -592,7 +592,7 @@ func TestWhyRefusedKnowsWhatNoPodCanHave(t *testing.T) {
 	}
 	for _, c := range fixtures.Cases(t) {
 		t.Run(c.Name, func(t *testing.T) {
-			catalog := c.Catalog(t)
+			catalog := c.Snapshot(t)
 			var refused error
 			for _, program := range catalog.Programs() {
 				refused = errors.Join(refused, whyRefused(program, catalog.History(program.Name())))

@@ -31,7 +31,7 @@ func TestInjectorEqualsGoldenFiles(t *testing.T) {
 	fixtures.RunCases(t, func(t *testing.T, c *fixtures.Case) fixtures.Outcome {
 		envelope := request(c.Pod)
 		envelope["request"].(map[string]any)["namespace"] = c.Namespace
-		answer := fixtures.Review(t, injector(c.Catalog(t), &liveNamespaces{labels: c.Namespaces}), fixtures.Encode(t, envelope))
+		answer := fixtures.Review(t, injector(c.Snapshot(t), &liveNamespaces{labels: c.Namespaces}), fixtures.Encode(t, envelope))
 		if answer.UID != "uid-1" {
 			t.Errorf("uid = %q", answer.UID)
 		}

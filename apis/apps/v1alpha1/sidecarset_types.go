@@ -82,7 +82,7 @@ type SidecarSetSpec struct {
 	// +kubebuilder:validation:Schemaless
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// updateStrategy says whether and how the sidecars of running Pods follow a
+	// updateStrategy reports whether and how the sidecars of running Pods follow a
 	// change of this SidecarSet. For now the operator stores and checks it, and
 	// running Pods stay as they are. Only injectionStrategy.revision uses it.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
@@ -118,7 +118,7 @@ type (
 	SidecarContainerUpgradeStrategy = appsv1beta1.SidecarContainerUpgradeStrategy
 	// SidecarContainerUpgradeType says how a sidecar is replaced in a running Pod.
 	SidecarContainerUpgradeType = appsv1beta1.SidecarContainerUpgradeType
-	// ShareVolumePolicy says whether the app's mounts or devices are shared with a sidecar.
+	// ShareVolumePolicy reports whether the app's mounts or devices are shared with a sidecar.
 	ShareVolumePolicy = appsv1beta1.ShareVolumePolicy
 	// ShareVolumePolicyType switches sharing on or off.
 	ShareVolumePolicyType = appsv1beta1.ShareVolumePolicyType
@@ -149,7 +149,7 @@ type (
 	SidecarSetPatchPolicyType = appsv1beta1.SidecarSetPatchPolicyType
 	// SidecarSetUpdateStrategy says how running Pods follow a change.
 	SidecarSetUpdateStrategy = appsv1beta1.SidecarSetUpdateStrategy
-	// SidecarSetUpdateStrategyType says whether running Pods follow a change.
+	// SidecarSetUpdateStrategyType reports whether running Pods follow a change.
 	SidecarSetUpdateStrategyType = appsv1beta1.SidecarSetUpdateStrategyType
 	// UpdatePriorityStrategy orders the Pods of an update.
 	UpdatePriorityStrategy = appsv1beta1.UpdatePriorityStrategy

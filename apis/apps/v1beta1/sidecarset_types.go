@@ -77,7 +77,7 @@ type SidecarSetSpec struct {
 	// +kubebuilder:validation:Schemaless
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// updateStrategy says whether and how the sidecars of running Pods follow a
+	// updateStrategy reports whether and how the sidecars of running Pods follow a
 	// change of this SidecarSet. For now the operator stores and checks it, and
 	// running Pods stay as they are. Only injectionStrategy.revision uses it.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
@@ -184,7 +184,7 @@ const (
 	ShareVolumePolicyDisabled ShareVolumePolicyType = "disabled"
 )
 
-// ShareVolumePolicy says whether the app's volume mounts or devices are shared
+// ShareVolumePolicy reports whether the app's volume mounts or devices are shared
 // with a sidecar.
 type ShareVolumePolicy struct {
 	// type is enabled or disabled (default).
@@ -332,7 +332,7 @@ type SidecarSetPatchPodMetadata struct {
 	PatchPolicy SidecarSetPatchPolicyType `json:"patchPolicy,omitempty"`
 }
 
-// SidecarSetUpdateStrategyType says whether running Pods follow a change.
+// SidecarSetUpdateStrategyType reports whether running Pods follow a change.
 type SidecarSetUpdateStrategyType string
 
 // The values of SidecarSetUpdateStrategyType.
