@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -48,7 +48,7 @@ func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
 		}
 		began := time.Now()
 		var said metav1.Condition
-		stand.Within(t, 3*time.Minute, "a SidecarSet that is not ready", func(ctx context.Context) (err error) {
+		await.Within(t, 3*time.Minute, "a SidecarSet that is not ready", func(ctx context.Context) (err error) {
 			said, err = readyCondition(ctx, "called")
 			if err == nil && said.Status == metav1.ConditionTrue {
 				err = fmt.Errorf("it says %+v", said)

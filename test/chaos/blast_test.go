@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -144,7 +144,7 @@ func webhookCalls(t *testing.T) float64 {
 
 func awaitUninjected(t *testing.T, sidecarSet string, count int) {
 	t.Helper()
-	stand.Eventually(t, "uninjectedPods", func(ctx context.Context) error {
+	await.Eventually(t, "uninjectedPods", func(ctx context.Context) error {
 		set, err := testkit.Get(ctx, api, sidecarSet)
 		if err == nil && int(set.Status.UninjectedPods) != count {
 			err = fmt.Errorf("%d, want %d", set.Status.UninjectedPods, count)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -48,7 +48,7 @@ func (s *scene) run(ctx context.Context, fault func()) (selected, others Figures
 func (s *scene) change(t *testing.T) {
 	t.Helper()
 	s.version++
-	stand.Eventually(t, "a change of SidecarSet "+s.name, s.tryChange)
+	await.Eventually(t, "a change of SidecarSet "+s.name, s.tryChange)
 }
 
 func (s *scene) tryChange(ctx context.Context) error { return changeImage(ctx, s.name, s.image()) }
@@ -62,7 +62,7 @@ func (s *scene) recover(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	var recovery time.Duration
-	stand.Eventually(t, "a recovery", func(ctx context.Context) error {
+	await.Eventually(t, "a recovery", func(ctx context.Context) error {
 		s.lostLeases += s.controllers.revive(t)
 		if s.webhooks.revive(t) > 0 {
 			t.Error("a replica that answers webhooks has ended")

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 )
 
 // fleet are replicas that are alike, and are looked after as by a kubelet.
@@ -149,7 +149,7 @@ func (f *fleet) stop(t *testing.T) {
 func (f *fleet) awaitLeader(t *testing.T) int {
 	t.Helper()
 	leader := -1
-	stand.Eventually(t, "a leader", func(context.Context) error {
+	await.Eventually(t, "a leader", func(context.Context) error {
 		f.revive(t)
 		for i, replica := range f.replicas {
 			if replica.Running() && strings.Contains(replica.Log(), "Successfully acquired lease") {

@@ -21,8 +21,8 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -79,7 +79,7 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	if limit := time.Millisecond; scaled(false, true) && added > limit {
 		t.Errorf("a Pod that no SidecarSet selects takes %s longer", added)
 	}
-	stand.Eventually(t, "the end of what was forged", func(ctx context.Context) error {
+	await.Eventually(t, "the end of what was forged", func(ctx context.Context) error {
 		left, err := forgedEntries(ctx)
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("%d are left", len(left))

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -83,7 +83,7 @@ func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 // awaitAnswers waits until so many Pods have been created or refused.
 func awaitAnswers(t *testing.T, running *Running, count int) {
 	t.Helper()
-	stand.Eventually(t, "answers", func(context.Context) error {
+	await.Eventually(t, "answers", func(context.Context) error {
 		figures := running.Figures()
 		if answered := figures.Created + figures.Failed; answered < count {
 			return fmt.Errorf("%d Pods have been answered", answered)

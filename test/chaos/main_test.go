@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -89,7 +90,7 @@ func report(t testing.TB, format string, args ...any) {
 func awaitCalls(t *testing.T) {
 	t.Helper()
 	for i, client := range sets {
-		stand.Eventually(t, fmt.Sprintf("calls of API server %d", i+1), func(ctx context.Context) error {
+		await.Eventually(t, fmt.Sprintf("calls of API server %d", i+1), func(ctx context.Context) error {
 			_, err := client.Create(ctx, newSet("probe", "none", podLabels("probe")), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		})
@@ -104,7 +105,7 @@ func podLabels(sidecarSet string) map[string]string { return map[string]string{"
 func awaitInjection(t *testing.T, f *fleet, namespace, sidecarSet string, times int) {
 	t.Helper()
 	for _, replica := range f.replicas {
-		stand.Eventually(t, replica.Name+" knows SidecarSet "+sidecarSet, func(ctx context.Context) error {
+		await.Eventually(t, replica.Name+" knows SidecarSet "+sidecarSet, func(ctx context.Context) error {
 			return replica.Injects(ctx, sidecarSet, namespace, podLabels(sidecarSet))
 		})
 	}
@@ -115,7 +116,7 @@ func awaitInjection(t *testing.T, f *fleet, namespace, sidecarSet string, times 
 // so many times in a row.
 func awaitInjected(t *testing.T, namespace, sidecarSet string, times int) {
 	t.Helper()
-	stand.Eventually(t, "Pods with SidecarSet "+sidecarSet, func(ctx context.Context) error {
+	await.Eventually(t, "Pods with SidecarSet "+sidecarSet, func(ctx context.Context) error {
 		for i := range times * len(clients) {
 			if err := probe(ctx, clients[i%len(clients)], namespace, sidecarSet, ""); err != nil {
 				return err

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -164,7 +164,7 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 		watch.begin(name, begin)
 	}
 	var seen misses
-	stand.Eventually(t, "the Pods of the Deployments", func(ctx context.Context) error {
+	await.Eventually(t, "the Pods of the Deployments", func(ctx context.Context) error {
 		pods, err := clients[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -280,7 +280,7 @@ func (w *readyWatch) begin(name string, at time.Time) {
 func (w *readyWatch) await(t *testing.T, count int) []time.Duration {
 	t.Helper()
 	var times []time.Duration
-	stand.Within(t, 2*stand.Patience, "SidecarSets that are ready", func(context.Context) error {
+	await.Within(t, 2*await.Patience, "SidecarSets that are ready", func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		times = nil

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -96,7 +97,7 @@ func (r *restoring) join(ctx context.Context, t *testing.T, i int) {
 func (r *restoring) apply(t *testing.T, image string, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		stand.Eventually(t, "SidecarSet "+name, func(ctx context.Context) error {
+		await.Eventually(t, "SidecarSet "+name, func(ctx context.Context) error {
 			set := newSet(name, metav1.NamespaceDefault, podLabels(name))
 			set.Object["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["image"] = image
 			_, err := r.sets.Apply(ctx, name, set, metav1.ApplyOptions{FieldManager: "test", Force: true})
@@ -122,7 +123,7 @@ func (r *restoring) image(ctx context.Context, name string) (string, error) {
 // awaitImage waits until each of the next Pods of a SidecarSet gets that image.
 func (r *restoring) awaitImage(t *testing.T, name, want string) {
 	t.Helper()
-	stand.Eventually(t, "Pods of SidecarSet "+name, func(ctx context.Context) error {
+	await.Eventually(t, "Pods of SidecarSet "+name, func(ctx context.Context) error {
 		for range 2 * len(r.replicas) {
 			if got, err := r.image(ctx, name); err != nil || got != want {
 				return fmt.Errorf("the image is %q (%w), want %q", got, err, want)
@@ -134,7 +135,7 @@ func (r *restoring) awaitImage(t *testing.T, name, want string) {
 
 func (r *restoring) awaitReady(t *testing.T, name string) {
 	t.Helper()
-	stand.Eventually(t, "SidecarSet "+name+" to be ready", func(ctx context.Context) error {
+	await.Eventually(t, "SidecarSet "+name+" to be ready", func(ctx context.Context) error {
 		object, err := r.sets.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -185,7 +186,7 @@ func (r *restoring) restore(t *testing.T, backup string) {
 func (r *restoring) revive(t *testing.T) {
 	t.Helper()
 	noticed, began := make([]bool, len(r.replicas)), make([]bool, len(r.replicas))
-	stand.Eventually(t, "every replica to notice", func(ctx context.Context) error {
+	await.Eventually(t, "every replica to notice", func(ctx context.Context) error {
 		var left []string
 		for i, replica := range r.replicas {
 			if began[i] {

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -43,7 +43,7 @@ func TestCertificatesChangeUnderLoad(t *testing.T) {
 	d.phase(t, "rotations", func() {
 		d.rotate(t, 1, true) // the CA may be another test's, and live for a year
 		d.rotate(t, scaled(4, 20), scaled(true, false))
-		stand.Within(t, 10*time.Minute, "renewals", func(context.Context) error {
+		await.Within(t, 10*time.Minute, "renewals", func(context.Context) error {
 			if got, want := d.observer.count().leaves, scaled(10, 100); got < want {
 				return fmt.Errorf("%d leaves, want %d", got, want)
 			}
@@ -79,7 +79,7 @@ func startDrill(t *testing.T, f *fleet, sidecarSet string) *drill {
 func (d *drill) phase(t *testing.T, name string, happen func()) {
 	begin, seen, calls, figures := time.Now(), d.observer.count(), d.callers.count(), d.load.Figures()
 	happen()
-	stand.Eventually(t, "Pods enough to show something", func(context.Context) error {
+	await.Eventually(t, "Pods enough to show something", func(context.Context) error {
 		if made, want := d.load.Figures().Created-figures.Created, scaled(50, 250); made < want {
 			return fmt.Errorf("%d of %d", made, want)
 		}
@@ -119,7 +119,7 @@ func (d *drill) rotate(t *testing.T, times int, request bool) {
 		if request {
 			annotateCASecret(t, certs.RotateAnnotation, "now")
 		}
-		stand.Eventually(t, fmt.Sprintf("change of CA %d", i+1), func(context.Context) error {
+		await.Eventually(t, fmt.Sprintf("change of CA %d", i+1), func(context.Context) error {
 			if got := d.observer.count().authorities - before; got <= i {
 				return fmt.Errorf("%d changes so far", got)
 			}
@@ -134,7 +134,7 @@ func deleteSecret(t *testing.T) {
 	if err := secrets.Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the same CA in a new Secret", func(ctx context.Context) error {
+	await.Eventually(t, "the same CA in a new Secret", func(ctx context.Context) error {
 		now, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		if err == nil && (now.UID == before.UID || !sharesCA(before, now)) {
 			err = errors.New("it is the old Secret, or holds another CA")
@@ -147,7 +147,7 @@ func deleteSecret(t *testing.T) {
 func corruptSecret(t *testing.T) {
 	before := caSecret(t)
 	updateCASecret(t, func(secret *corev1.Secret) { secret.Data[corev1.TLSPrivateKeyKey] = []byte("garbage") })
-	stand.Eventually(t, "a CA that can be used", func(ctx context.Context) error {
+	await.Eventually(t, "a CA that can be used", func(ctx context.Context) error {
 		now, err := clients[0].CoreV1().Secrets(deploy.Namespace).Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -172,7 +172,7 @@ func (d *drill) replaceSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	stand.Eventually(t, "leaves of the foreign CA", func(context.Context) error {
+	await.Eventually(t, "leaves of the foreign CA", func(context.Context) error {
 		return d.observer.serves(foreign.Signing.Certificate.SubjectKeyId)
 	})
 	awaitEvent(t, certs.ReasonForeignCA)
@@ -191,7 +191,7 @@ func rejectSecret(t *testing.T) {
 		secret.Data[corev1.TLSCertKey] = certs.EncodeBundle([]*x509.Certificate{company.Certificate})
 		secret.Data[corev1.TLSPrivateKeyKey] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
 	})
-	stand.Eventually(t, "the CA from before", func(context.Context) error {
+	await.Eventually(t, "the CA from before", func(context.Context) error {
 		if now := caSecret(t); !sharesCA(before, now) {
 			return errors.New("another one signs")
 		}
@@ -231,7 +231,7 @@ func caSecret(t *testing.T) *corev1.Secret {
 // updateCASecret changes the Secret, whoever else writes it at the same time.
 func updateCASecret(t *testing.T, change func(*corev1.Secret)) {
 	t.Helper()
-	stand.Eventually(t, "writing the CA Secret", func(ctx context.Context) error {
+	await.Eventually(t, "writing the CA Secret", func(ctx context.Context) error {
 		secret := caSecret(t)
 		change(secret)
 		_, err := clients[0].CoreV1().Secrets(deploy.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
@@ -258,7 +258,7 @@ func sharesCA(before, now *corev1.Secret) bool {
 // awaitEvent waits until an event about the Secret has that reason.
 func awaitEvent(t *testing.T, reason string) {
 	t.Helper()
-	stand.Eventually(t, "event "+reason, func(ctx context.Context) error {
+	await.Eventually(t, "event "+reason, func(ctx context.Context) error {
 		events, err := clients[0].EventsV1().Events(deploy.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -17,7 +17,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 )
 
 // newSet returns a SidecarSet that adds a container of its own name to the Pods
@@ -151,5 +151,5 @@ func settled(ctx context.Context) error {
 // SidecarSet.
 func awaitSettled(t *testing.T) {
 	t.Helper()
-	stand.Eventually(t, "entries without a live look-up", settled)
+	await.Eventually(t, "entries without a live look-up", settled)
 }

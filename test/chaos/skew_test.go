@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -114,7 +115,7 @@ func TestClockThatIsSetWrongFailsNoCall(t *testing.T) {
 func dropFormerCAs(t *testing.T) {
 	t.Helper()
 	annotateCASecret(t, certs.RetireAfterAnnotation, "2000-01-01T00:00:00Z")
-	stand.Eventually(t, "a bundle of one CA", func(context.Context) error {
+	await.Eventually(t, "a bundle of one CA", func(context.Context) error {
 		if bundle, err := certs.ParseBundle(caSecret(t).Data["ca.crt"]); err != nil || len(bundle) != 1 {
 			return fmt.Errorf("it has %d: %w", len(bundle), err)
 		}
@@ -129,7 +130,7 @@ func handOver(t *testing.T, f *fleet, leader int) {
 		t.Fatal(err)
 	}
 	heir := f.replicas[1-leader]
-	stand.Eventually(t, heir.Name+" leads", func(context.Context) error {
+	await.Eventually(t, heir.Name+" leads", func(context.Context) error {
 		if !strings.Contains(heir.Log(), "Successfully acquired lease") {
 			return errors.New("it does not say so")
 		}

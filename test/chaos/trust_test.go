@@ -16,8 +16,8 @@ import (
 
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -47,7 +47,7 @@ func TestClockThatDiffersWritesNoCertificate(t *testing.T) {
 		annotateCASecret(t, certs.RotateAnnotation, "now")
 		before := caSecret(t)
 		made := d.load.Figures().Created
-		stand.Eventually(t, "Pods", func(context.Context) error {
+		await.Eventually(t, "Pods", func(context.Context) error {
 			if now := d.load.Figures().Created; now < made+scaled(50, 500) {
 				return fmt.Errorf("%d so far", now-made)
 			}
@@ -91,7 +91,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 		awaitAnswers(t, running, scaled(60, 600))
 		controllers.revive(t)
 		begin := time.Now()
-		stand.Eventually(t, "the bundle that was there", func(context.Context) error {
+		await.Eventually(t, "the bundle that was there", func(context.Context) error {
 			if !bytes.Equal(validatingBundle(t), good) {
 				return errors.New("it is another one")
 			}
@@ -106,7 +106,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 	running := load.Start(t.Context())
 	before := caSecret(t)
 	annotateCASecret(t, certs.RotateAnnotation, "now")
-	stand.Eventually(t, "another CA that signs", func(context.Context) error {
+	await.Eventually(t, "another CA that signs", func(context.Context) error {
 		if bytes.Equal(caSecret(t).Data[corev1.TLSCertKey], before.Data[corev1.TLSCertKey]) {
 			return errors.New("the same one signs")
 		}
@@ -203,7 +203,7 @@ func validatingBundle(t *testing.T) []byte {
 
 func setValidatingBundle(t *testing.T, bundle []byte) {
 	t.Helper()
-	stand.Eventually(t, "writing a CA bundle", func(ctx context.Context) error {
+	await.Eventually(t, "writing a CA bundle", func(ctx context.Context) error {
 		configurations := clients[0].AdmissionregistrationV1().ValidatingWebhookConfigurations()
 		object, err := configurations.Get(ctx, validatingConfiguration, metav1.GetOptions{})
 		if err != nil {

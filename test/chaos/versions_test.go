@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -135,7 +136,7 @@ func (v *versions) check(t *testing.T, name string) {
 // writesInPeace waits until nothing is left to do, and counts what is written then.
 func (v *versions) writesInPeace(t *testing.T, name string) (writes int) {
 	t.Helper()
-	stand.Eventually(t, name+": peace", func(ctx context.Context) error {
+	await.Eventually(t, name+": peace", func(ctx context.Context) error {
 		before, err := objectVersions(ctx)
 		if err != nil {
 			return err

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -49,7 +49,7 @@ func newDeployment(name string, replicas int, label string) string {
 func awaitCounters(t *testing.T, name string, matched, updated, ready, uninjected int) {
 	t.Helper()
 	want := fmt.Sprintf("%d %d %d %d", matched, updated, ready, uninjected)
-	stand.Within(t, 2*stand.Patience, "the counters of SidecarSet "+name, func(ctx context.Context) error {
+	await.Within(t, 2*await.Patience, "the counters of SidecarSet "+name, func(ctx context.Context) error {
 		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", name, "-o",
 			"go-template={{.status.matchedPods}} {{.status.updatedPods}} {{.status.readyPods}} {{or .status.uninjectedPods 0}}")
 		if err == nil && got != want {
@@ -123,7 +123,7 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	}
 	in(append([]string{"delete", "--force", "--grace-period=0", "--wait=false"}, pods[20:30]...)...)
 	in("scale", "deployment", "many", "--replicas=0")
-	stand.Eventually(t, "scaling down", func(ctx context.Context) error {
+	await.Eventually(t, "scaling down", func(ctx context.Context) error {
 		out, err := cluster.Kubectl(ctx, "", "-n", namespace, "get", "pods", "-o", "name")
 		if err == nil && out != "" {
 			err = fmt.Errorf("%d Pods are left", strings.Count(out, "\n"))

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -74,7 +75,7 @@ func begin(ctx context.Context) error {
 
 // awaitOwnPods waits until the Deployment has its Pods, and returns them.
 func awaitOwnPods(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
 	for {
 		pods, err := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "get", "pods", "-o", "name")

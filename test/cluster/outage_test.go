@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -74,7 +75,7 @@ func (o *outage) kubectl(t *testing.T, args ...string) string {
 func (o *outage) apply(t *testing.T, name, metadata string) {
 	t.Helper()
 	manifest := strings.NewReplacer("{name: all}", "{name: "+name+metadata+"}", "app: web", "app: "+name).Replace(selectsAll)
-	stand.Eventually(t, "SidecarSet "+name, func(ctx context.Context) error {
+	await.Eventually(t, "SidecarSet "+name, func(ctx context.Context) error {
 		_, err := o.cluster.Kubectl(ctx, manifest, "apply", "-f", "-")
 		return err
 	})
@@ -90,7 +91,7 @@ func (o *outage) pod(ctx context.Context, app string) (images string, err error)
 // awaitPod waits until Pods get these images; "" until they are refused.
 func (o *outage) awaitPod(t *testing.T, app, images string) {
 	t.Helper()
-	stand.Eventually(t, "Pods with app="+app, func(ctx context.Context) error {
+	await.Eventually(t, "Pods with app="+app, func(ctx context.Context) error {
 		got, err := o.pod(ctx, app)
 		if err != nil && !strings.Contains(err.Error(), ".pods.sidecarset.io") {
 			return err

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -34,7 +35,7 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(replica.Process.Stop)
-			stand.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
+			await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
 				_, err := c.Kubectl(ctx, selectsAll, "apply", "-f", "-")
 				return err
 			})
@@ -47,7 +48,7 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 			if _, err := c.Kubectl(t.Context(), "", "delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout=60s"); err != nil {
 				t.Fatal(err)
 			}
-			stand.Eventually(t, "nothing of it", func(ctx context.Context) error {
+			await.Eventually(t, "nothing of it", func(ctx context.Context) error {
 				left, err := c.Kubectl(ctx, "", "get", "-o", "name", "--ignore-not-found", "-A",
 					"mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations,leases,rolebindings,roles,endpointslices",
 					"-l", "app.kubernetes.io/part-of=sidecarset")

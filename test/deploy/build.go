@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 )
 
 // build builds the operator of this checkout into the user's cache directory.
@@ -38,10 +38,10 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// AwaitReady waits until the replica says that it is ready; stand.Patience
+// AwaitReady waits until the replica says that it is ready; await.Patience
 // at most.
 func (r *Replica) AwaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
 	ready := r.Ready
 	ticks := time.NewTicker(50 * time.Millisecond)

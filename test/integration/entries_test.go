@@ -18,6 +18,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -122,7 +123,7 @@ func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
 // awaitPath waits until the entry for an app names a path.
 func awaitPath(t *testing.T, namespace, app, path string) {
 	t.Helper()
-	stand.Eventually(t, "the entry of "+app+" on "+path, func(ctx context.Context) error {
+	await.Eventually(t, "the entry of "+app+" on "+path, func(ctx context.Context) error {
 		found, err := podEntries(ctx, api, namespace)
 		if err != nil {
 			return err
@@ -242,7 +243,7 @@ func TestEntriesAreRestored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			stand.Eventually(t, "the entry", restored)
+			await.Eventually(t, "the entry", restored)
 		})
 	}
 	testkit.AwaitReady(t, api, set.GetName())
@@ -260,7 +261,7 @@ func TestTheEntryGoesAfterItsLastSidecarSet(t *testing.T) {
 		t.Errorf("%d entries while one of two SidecarSets is left", got)
 	}
 	deleteSidecarSet(t, second)
-	stand.Eventually(t, "no entry", func(ctx context.Context) error {
+	await.Eventually(t, "no entry", func(ctx context.Context) error {
 		found, err := podEntries(ctx, api, namespace)
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("entries are %v", found)
@@ -381,7 +382,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 			if _, err := i.cluster.Kubectl(t.Context(), "", uninstall...); err != nil {
 				t.Fatal(err)
 			}
-			stand.Eventually(t, "no entries", gone(i))
+			await.Eventually(t, "no entries", gone(i))
 			if err := i.api.Create(t.Context(), pod("default", "p", "app=web")); err != nil {
 				t.Errorf("a Pod: %v", err)
 			}

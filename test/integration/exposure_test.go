@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -69,7 +70,7 @@ func TestNothingElseListens(t *testing.T) {
 				want = append(want, addresses[server])
 			}
 			slices.Sort(want)
-			stand.Eventually(t, "its servers", func(context.Context) error {
+			await.Eventually(t, "its servers", func(context.Context) error {
 				got, err := listening(tc.replica.Pid())
 				if diff := cmp.Diff(want, got); err == nil && diff != "" {
 					err = fmt.Errorf("listening on (-want +got):\n%s", diff)

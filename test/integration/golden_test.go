@@ -18,8 +18,8 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -156,7 +156,7 @@ func recordOf(revision string) string { return `,"controllerRevision":"` + revis
 
 func (g *goldenCase) checkRefused(t *testing.T) {
 	t.Helper()
-	stand.Eventually(t, "a refusal", func(ctx context.Context) error {
+	await.Eventually(t, "a refusal", func(ctx context.Context) error {
 		_, err := g.submit(ctx, g.Pod, g.Namespace, client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), g.want.Refused) {
 			return fmt.Errorf("got the error %q, want %q", fmt.Sprint(err), g.want.Refused)
@@ -183,7 +183,7 @@ func (g *goldenCase) checkInjected(t *testing.T) {
 		}
 		return nil
 	}
-	stand.Eventually(t, "the golden outcome", func(ctx context.Context) error { return compare(ctx, client.DryRunAll) })
+	await.Eventually(t, "the golden outcome", func(ctx context.Context) error { return compare(ctx, client.DryRunAll) })
 	for range 2 * len(replicas) { // any of them may answer
 		if err := compare(t.Context(), client.DryRunAll); err != nil {
 			t.Error(err)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -118,7 +118,7 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 	if replicas[i], err = operator.StartReplica(t.Context(), replicas[i].Number); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "a new leader", func(ctx context.Context) error {
+	await.Eventually(t, "a new leader", func(ctx context.Context) error {
 		now, err := leaseHolder(ctx)
 		if err == nil && (now == "" || now == before) {
 			err = fmt.Errorf("the holder is %q", now)
@@ -137,7 +137,7 @@ func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
 	if err := replica.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "a replica that says that it leaves", func(ctx context.Context) error {
+	await.Eventually(t, "a replica that says that it leaves", func(ctx context.Context) error {
 		if replica.Ready(ctx) == nil {
 			return errors.New("it is ready")
 		}
@@ -146,10 +146,10 @@ func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
 	set := newSidecarSet(t, namespace, onlyHere("web"))
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	stand.Within(t, grace-time.Second, "the new SidecarSet there", func(ctx context.Context) error {
+	await.Within(t, grace-time.Second, "the new SidecarSet there", func(ctx context.Context) error {
 		return replica.Injects(ctx, set.GetName(), namespace, map[string]string{"app": "web"})
 	})
-	stand.Eventually(t, "its end", func(context.Context) error { return ended(replica) })
+	await.Eventually(t, "its end", func(context.Context) error { return ended(replica) })
 }
 
 func ended(replica *deploy.Replica) error {
@@ -186,13 +186,13 @@ func TestALostLeaseFailsNoCall(t *testing.T) {
 	if _, err := operator.Clients.CoordinationV1().Leases(deploy.Namespace).Patch(t.Context(), deploy.Lease, types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the leader to leave", func(ctx context.Context) error {
+	await.Eventually(t, "the leader to leave", func(ctx context.Context) error {
 		if replicas[i].Ready(ctx) == nil {
 			return errors.New("it is ready")
 		}
 		return operator.RemoveEndpoint(ctx, replicas[i])
 	})
-	stand.Eventually(t, "its end", func(context.Context) error { return ended(replicas[i]) })
+	await.Eventually(t, "its end", func(context.Context) error { return ended(replicas[i]) })
 	close(stop)
 	if err := <-failures; err != nil {
 		t.Errorf("a Pod: %v", err)
@@ -201,7 +201,7 @@ func TestALostLeaseFailsNoCall(t *testing.T) {
 	if replicas[i], err = operator.StartReplica(t.Context(), replicas[i].Number); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "a leader", func(ctx context.Context) error {
+	await.Eventually(t, "a leader", func(ctx context.Context) error {
 		now, err := leaseHolder(ctx)
 		if err == nil && (now == "" || now == "somebody") {
 			err = fmt.Errorf("the holder is %q", now)
@@ -233,7 +233,7 @@ func watchesOfPods(ctx context.Context) (int, error) {
 // Pods are watched by the leader, once: neither a manager's cache nor a replica
 // that does not lead keeps any.
 func TestOnlyTheLeaderWatchesPods(t *testing.T) {
-	stand.Eventually(t, "the watches of Pods", func(ctx context.Context) error {
+	await.Eventually(t, "the watches of Pods", func(ctx context.Context) error {
 		count, err := watchesOfPods(ctx)
 		if err == nil && count != watchesBefore+1 {
 			err = fmt.Errorf("there are %d, and were %d before the operator", count, watchesBefore)

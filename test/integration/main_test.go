@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -137,7 +138,7 @@ func deleteSidecarSet(t *testing.T, set *unstructured.Unstructured) {
 func awaitInjected(t *testing.T, set *unstructured.Unstructured, namespace string, labels ...string) {
 	t.Helper()
 	for _, replica := range replicas {
-		stand.Eventually(t, "a snapshot that selects the Pod", func(ctx context.Context) error {
+		await.Eventually(t, "a snapshot that selects the Pod", func(ctx context.Context) error {
 			return replica.Injects(ctx, set.GetName(), namespace, pod(namespace, "", labels...).Labels)
 		})
 	}

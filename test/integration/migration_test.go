@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -69,7 +70,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the status", func(ctx context.Context) error {
+	await.Eventually(t, "the status", func(ctx context.Context) error {
 		set := &appsv1beta1.SidecarSet{}
 		err := c.Get(ctx, client.ObjectKey{Name: "old"}, set)
 		if err == nil && set.Status.ObservedGeneration != set.Generation {
@@ -99,7 +100,7 @@ func TestAnotherConversionWebhookIsLeftAlone(t *testing.T) {
 	ours := read(t.Context(), "")
 	t.Cleanup(func() { point(ours) })
 	point(`{"service": {"namespace": "kruise-system", "name": "kruise-webhook-service", "path": "/convert"}}`)
-	stand.Eventually(t, "a word of it", func(context.Context) error {
+	await.Eventually(t, "a word of it", func(context.Context) error {
 		for _, replica := range replicas {
 			if strings.Contains(replica.Log(), "calls kruise-webhook-service.kruise-system.svc, which is not this operator") {
 				return nil

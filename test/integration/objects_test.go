@@ -19,6 +19,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -70,7 +71,7 @@ func (i *installation) applySet(t *testing.T, app string) *unstructured.Unstruct
 	if err := i.api.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the condition Ready of "+app, func(ctx context.Context) error { return i.isReady(ctx, app) })
+	await.Eventually(t, "the condition Ready of "+app, func(ctx context.Context) error { return i.isReady(ctx, app) })
 	return set
 }
 
@@ -111,14 +112,14 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	if err := i.api.Delete(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the entry in another object", func(ctx context.Context) error {
+	await.Eventually(t, "the entry in another object", func(ctx context.Context) error {
 		now, err := i.holder(ctx, "web")
 		if err == nil && now.Name == object.Name {
 			err = errors.New("it is in the one that was deleted")
 		}
 		return err
 	})
-	stand.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
+	await.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
 	i.injects(t, "web")
 
 	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
@@ -126,7 +127,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	}
 	var command string
 	for _, name := range []string{"web", "db"} {
-		stand.Eventually(t, "a condition of "+name+" that says what to do", func(ctx context.Context) error {
+		await.Eventually(t, "a condition of "+name+" that says what to do", func(ctx context.Context) error {
 			condition, err := i.ready(ctx, name)
 			if err != nil {
 				return err
@@ -136,7 +137,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 			}
 			return nil
 		})
-		stand.Eventually(t, "an event about "+name+" that says what to do", func(ctx context.Context) error {
+		await.Eventually(t, "an event about "+name+" that says what to do", func(ctx context.Context) error {
 			text, err := i.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "--field-selector", "involvedObject.name="+name+",reason="+appsv1beta1.ReasonEntryMissing, "-o", "jsonpath={.items[*].message}")
 			if err == nil && !strings.Contains(text, command) {
 				err = fmt.Errorf("the events say %q", text)
@@ -155,7 +156,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"web", "db"} {
-		stand.Eventually(t, "the condition Ready of "+name, func(ctx context.Context) error { return i.isReady(ctx, name) })
+		await.Eventually(t, "the condition Ready of "+name, func(ctx context.Context) error { return i.isReady(ctx, name) })
 		i.injects(t, name)
 	}
 	i.applySet(t, "late")
@@ -255,7 +256,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	before := foreign(t)
 	for _, i := range []int{3, entryplan.Provisional} {
 		name := entryplan.ConfigurationName(i)
-		stand.Eventually(t, "a write", func(ctx context.Context) error {
+		await.Eventually(t, "a write", func(ctx context.Context) error {
 			object := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			if err := taken.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
 				return err
@@ -263,7 +264,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 			object.Webhooks = append(object.Webhooks, evil)
 			return taken.Update(ctx, object)
 		})
-		stand.Eventually(t, "its end", func(ctx context.Context) error {
+		await.Eventually(t, "its end", func(ctx context.Context) error {
 			object := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			if err := api.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
 				return err
@@ -284,7 +285,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		stand.Eventually(t, "its end", func(ctx context.Context) error {
+		await.Eventually(t, "its end", func(ctx context.Context) error {
 			about, err := cluster.Kubectl(ctx, "", "get", name, "-o", "jsonpath={.webhooks[*].rules[*].resources[*]}")
 			if err == nil && about != "sidecarsets" {
 				err = fmt.Errorf("%s is about %s", name, about)
@@ -292,7 +293,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 			return err
 		})
 	}
-	stand.Eventually(t, "four more on the metric", func(context.Context) error {
+	await.Eventually(t, "four more on the metric", func(context.Context) error {
 		if now := foreign(t); now != before+4 {
 			return fmt.Errorf("%d after %d", now, before)
 		}

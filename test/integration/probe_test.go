@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -43,7 +44,7 @@ func TestReadyIsTriedInTheProbeNamespace(t *testing.T) {
 	}
 	await := func(name string, status metav1.ConditionStatus, reason, message string) {
 		t.Helper()
-		stand.Eventually(t, "the condition of "+name, func(ctx context.Context) error {
+		await.Eventually(t, "the condition of "+name, func(ctx context.Context) error {
 			set := &appsv1beta1.SidecarSet{}
 			if err := i.api.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
 				return err

@@ -21,6 +21,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -45,7 +46,7 @@ func TestRightsAreExactlyWhatIsUsed(t *testing.T) {
 			defer expectNoRefusal(t, s.installation)
 			granted := rightsOf(t, s.installation)
 			checkShape(t, granted)
-			stand.Eventually(t, "a use of every right", func(context.Context) error {
+			await.Eventually(t, "a use of every right", func(context.Context) error {
 				if idle := unused(granted, requestsOf(t, s.installation)); len(idle) > 0 {
 					return fmt.Errorf("%d are unused; remove them, or extend the scenario, or list them as rare with a reason:\n%s", len(idle), strings.Join(idle, "\n"))
 				}
@@ -127,7 +128,7 @@ func (s *scenario) status(ctx context.Context, name string) (appsv1beta1.Sidecar
 func (s *scenario) inject(t *testing.T) {
 	t.Helper()
 	s.sidecarSet(t, "log", requesterSpec+inNamespace+"revisionHistoryLimit: 1\n", nil)
-	stand.Eventually(t, "an injected Pod", func(ctx context.Context) error {
+	await.Eventually(t, "an injected Pod", func(ctx context.Context) error {
 		p := pod("default", "", "app=web")
 		p.GenerateName = "web-"
 		if err := s.api.Create(ctx, p); err != nil {
@@ -138,7 +139,7 @@ func (s *scenario) inject(t *testing.T) {
 		}
 		return nil
 	})
-	stand.Eventually(t, "the Pod being counted", func(ctx context.Context) error {
+	await.Eventually(t, "the Pod being counted", func(ctx context.Context) error {
 		status, err := s.status(ctx, "log")
 		if err == nil && (status.MatchedPods == 0 || status.UpdatedPods == 0) {
 			err = fmt.Errorf("the status is %+v", status)
@@ -163,7 +164,7 @@ func (s *scenario) revise(t *testing.T) {
 		if err := s.api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
 			t.Fatal(err)
 		}
-		stand.Eventually(t, "the revision of "+version, func(ctx context.Context) error {
+		await.Eventually(t, "the revision of "+version, func(ctx context.Context) error {
 			now, err := s.status(ctx, "log")
 			if err == nil && (now.LatestRevision == before.LatestRevision || now.ObservedGeneration != set.GetGeneration()) {
 				err = fmt.Errorf("the status is %+v", now)
@@ -199,7 +200,7 @@ func (s *scenario) askForEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	labelled := s.sidecarSet(t, "labelled", strings.Replace(requesterSpec, "app: web", "app: labelled", 1)+"namespaceSelector: {matchLabels: {team: a}}\n", nil)
-	stand.Eventually(t, "a look at a Namespace that no snapshot knows", func(ctx context.Context) error {
+	await.Eventually(t, "a look at a Namespace that no snapshot knows", func(ctx context.Context) error {
 		// There is none of that name, so that it is an error, once the SidecarSet is known.
 		err := s.webhook.Injects(ctx, labelled.GetName(), "nowhere", map[string]string{"app": "labelled"})
 		if err != nil && strings.Contains(err.Error(), "refuses") {
@@ -217,7 +218,7 @@ func (s *scenario) repair(t *testing.T) {
 	if _, err := secrets.Patch(t.Context(), deploy.CertSecret, types.MergePatchType, rotate, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the rotation", func(ctx context.Context) error {
+	await.Eventually(t, "the rotation", func(ctx context.Context) error {
 		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		if err == nil && secret.Annotations["sidecarset.io/ca-rotate"] != "" {
 			err = fmt.Errorf("the annotations are %v", secret.Annotations)
@@ -227,7 +228,7 @@ func (s *scenario) repair(t *testing.T) {
 	if err := secrets.Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the Secret", func(ctx context.Context) error {
+	await.Eventually(t, "the Secret", func(ctx context.Context) error {
 		_, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		return err
 	})
@@ -239,7 +240,7 @@ func (s *scenario) lose(t *testing.T) {
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "an event", func(ctx context.Context) error {
+	await.Eventually(t, "an event", func(ctx context.Context) error {
 		text, err := s.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "-o", "name", "--field-selector", "reason="+appsv1beta1.ReasonEntryMissing)
 		if err == nil && text == "" {
 			err = errors.New("there is none")
@@ -335,7 +336,7 @@ func (s *scenario) uninstall(t *testing.T) {
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout=30s"); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the end of the webhook entries", func(ctx context.Context) error {
+	await.Eventually(t, "the end of the webhook entries", func(ctx context.Context) error {
 		left := &admissionregistrationv1.MutatingWebhookConfigurationList{}
 		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
 			return err

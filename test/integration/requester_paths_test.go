@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 )
 
 // checkDetours tries what once got past the requester check without a change of
@@ -53,7 +53,7 @@ func checkDetours(t *testing.T, own *installation) {
 		expectForbidden(t, author.Patch(t.Context(), plain.DeepCopy(), becomeCanary), lacks)
 
 		own.ownerOf(t, author.name, "mandatory")
-		stand.Eventually(t, "a canary by somebody who may update its base", func(ctx context.Context) error {
+		await.Eventually(t, "a canary by somebody who may update its base", func(ctx context.Context) error {
 			return author.Create(ctx, canary("granted"), client.DryRunAll)
 		})
 	})
@@ -142,7 +142,7 @@ func (i *installation) remove(t *testing.T, set *unstructured.Unstructured) {
 // awaitRevision waits until content of a custom version is recorded.
 func (i *installation) awaitRevision(t *testing.T, set, version string) {
 	t.Helper()
-	stand.Eventually(t, "revision "+version+" of "+set, func(ctx context.Context) error {
+	await.Eventually(t, "revision "+version+" of "+set, func(ctx context.Context) error {
 		var list appsv1.ControllerRevisionList
 		err := i.api.List(ctx, &list, client.InNamespace(deploy.Namespace), client.MatchingLabels{
 			appsv1beta1.LabelSidecarSetName: set, appsv1beta1.LabelCustomVersion: version,

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -103,7 +104,7 @@ func (u *user) awaitRights(t *testing.T, roles []string) {
 			rights = append(rights, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods"})
 		}
 	}
-	stand.Eventually(t, "the rights of "+u.name, func(ctx context.Context) error {
+	await.Eventually(t, "the rights of "+u.name, func(ctx context.Context) error {
 		for i := range rights {
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &rights[i]}}
 			if err := u.Create(ctx, review); err != nil || !review.Status.Allowed {
@@ -206,7 +207,7 @@ func checkUpdates(t *testing.T, own *installation) {
 	if err := patch(`{"metadata":{"finalizers":null}}`); err != nil {
 		t.Errorf("dropping the finalizer: %v", err)
 	}
-	stand.Eventually(t, "the end of the SidecarSet", func(ctx context.Context) error {
+	await.Eventually(t, "the end of the SidecarSet", func(ctx context.Context) error {
 		err := own.api.Get(ctx, client.ObjectKeyFromObject(set), set)
 		if apierrors.IsNotFound(err) {
 			return nil

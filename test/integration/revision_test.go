@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -189,7 +189,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	alpha.SetKind("SidecarSet")
 	alpha.SetName(set.GetName())
 	relabel(t, alpha, map[string]any{appsv1beta1.LabelCustomVersion: "v3"})
-	stand.Eventually(t, "the new version", func(ctx context.Context) error {
+	await.Eventually(t, "the new version", func(ctx context.Context) error {
 		revisions, err := history(ctx, set.GetName())
 		if err != nil || len(revisions) != 1 || revisions[0].Labels[appsv1beta1.LabelCustomVersion] != "v3" {
 			return fmt.Errorf("%v, error %s", revisions, fmt.Sprint(err))
@@ -241,7 +241,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	if err := api.Delete(t.Context(), &r); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the revision", func(ctx context.Context) error {
+	await.Eventually(t, "the revision", func(ctx context.Context) error {
 		revisions, err := history(ctx, set.GetName())
 		if err != nil || len(revisions) != 1 || revisions[0].Name != r.Name || revisions[0].UID == r.UID {
 			return fmt.Errorf("%v, error %s", revisions, fmt.Sprint(err))
@@ -267,7 +267,7 @@ func imageOf(t *testing.T, p *corev1.Pod) string {
 func awaitImage(t *testing.T, set *unstructured.Unstructured, namespace, image string) {
 	t.Helper()
 	awaitInjected(t, set, namespace, "app=pinned")
-	stand.Eventually(t, "Pods with image "+image, func(ctx context.Context) error {
+	await.Eventually(t, "Pods with image "+image, func(ctx context.Context) error {
 		for range 4 * len(replicas) {
 			p := pod(namespace, "probe", "app=pinned")
 			if err := api.Create(ctx, p, client.DryRunAll); err != nil {
@@ -338,7 +338,7 @@ containers: [{name: agent, image: "`+v1+`"}]
 	if err := api.Delete(t.Context(), &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: first}}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "a refusal", func(ctx context.Context) error {
+	await.Eventually(t, "a refusal", func(ctx context.Context) error {
 		err := api.Create(ctx, pod(namespace, "probe", "app=pinned"), client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), set.GetName()) || !strings.Contains(err.Error(), "customVersion v1") {
 			return fmt.Errorf("error %s", fmt.Sprint(err))

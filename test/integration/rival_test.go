@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -44,7 +44,7 @@ webhooks:
 func awaitWord(t *testing.T, parts ...string) {
 	t.Helper()
 	for _, replica := range replicas {
-		stand.Eventually(t, "a word about another injector", func(context.Context) error {
+		await.Eventually(t, "a word about another injector", func(context.Context) error {
 			for line := range strings.Lines(replica.Log()) {
 				says := strings.Contains(line, "Another program injects SidecarSets")
 				for _, part := range parts {
@@ -106,7 +106,7 @@ func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
 	if err := api.Delete(t.Context(), kruise); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "all of the Pods being ours again", func(ctx context.Context) error {
+	await.Eventually(t, "all of the Pods being ours again", func(ctx context.Context) error {
 		p := pod(namespace, "ours", "app=web")
 		p.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: set.GetName()}
 		if err := api.Create(ctx, p, client.DryRunAll); err != nil {

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -64,7 +64,7 @@ func TestAResetBundleIsRestored(t *testing.T) {
 	if _, err := configurations.Patch(t.Context(), deploy.MutatingConfiguration, types.JSONPatchType, reset, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the bundle", func(ctx context.Context) error {
+	await.Eventually(t, "the bundle", func(ctx context.Context) error {
 		after, err := operator.Bundle(ctx)
 		if err != nil {
 			return err
@@ -74,8 +74,8 @@ func TestAResetBundleIsRestored(t *testing.T) {
 		}
 		return nil
 	})
-	stand.Eventually(t, "readiness", replicas[0].Ready)
-	stand.Eventually(t, "a Pod", func(ctx context.Context) error {
+	await.Eventually(t, "readiness", replicas[0].Ready)
+	await.Eventually(t, "a Pod", func(ctx context.Context) error {
 		return api.Create(ctx, pod("default", "after-reset"), client.DryRunAll)
 	})
 }
@@ -245,7 +245,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 	// An address may have one unknown token looked at in a second.
 	expect := func(token string, want int) {
 		t.Helper()
-		stand.Eventually(t, fmt.Sprint("status ", want), func(context.Context) error {
+		await.Eventually(t, fmt.Sprint("status ", want), func(context.Context) error {
 			if got := get(token); got != want {
 				return fmt.Errorf("status %d", got)
 			}
@@ -258,7 +258,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 		"--clusterrole=sidecarset-metrics-reader", "--serviceaccount="+namespace+":scraper"); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the right", func(ctx context.Context) error {
+	await.Eventually(t, "the right", func(ctx context.Context) error {
 		_, err := cluster.Kubectl(ctx, "", "auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:"+namespace+":scraper")
 		return err
 	})

@@ -15,8 +15,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -167,7 +167,7 @@ func awaitPatchWith(t *testing.T, namespace string, want map[string]any) {
 	t.Helper()
 	const object = `{"metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[{"name":"app","image":"a"}]}}`
 	for _, replica := range replicas {
-		stand.Eventually(t, "a patch with the invented members", func(context.Context) error {
+		await.Eventually(t, "a patch with the invented members", func(context.Context) error {
 			patched, err := patchedBy(t, replica, namespace, object)
 			if err != nil {
 				return err

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -189,7 +190,7 @@ func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 // awaitTakeover waits until the operator has counted and recorded.
 func awaitTakeover(t *testing.T, c client.Client, set *appsv1beta1.SidecarSet) {
 	t.Helper()
-	stand.Eventually(t, "the status", func(ctx context.Context) error {
+	await.Eventually(t, "the status", func(ctx context.Context) error {
 		now := &appsv1beta1.SidecarSet{}
 		if err := c.Get(ctx, client.ObjectKeyFromObject(set), now); err != nil {
 			return err

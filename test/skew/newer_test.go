@@ -16,7 +16,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/revision"
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -92,7 +92,7 @@ func createSet(t *testing.T, version, name, spec string) *unstructured.Unstructu
 	})
 	testkit.AwaitObserved(t, api, set.GetName())
 	for _, replica := range replicas {
-		stand.Eventually(t, "injection of "+name, func(ctx context.Context) error {
+		await.Eventually(t, "injection of "+name, func(ctx context.Context) error {
 			return replica.Injects(ctx, name, "default", map[string]string{"app": name})
 		})
 	}
@@ -166,7 +166,7 @@ func TestMembersNewerThanTheLibrariesAreRecorded(t *testing.T) {
 	first := testkit.AwaitObserved(t, api, set.GetName()).Status.LatestRevision
 	change(t, set, `{"containers":[{"name":"side","image":"example.com/side:v2"}],"initContainers":null,"volumes":null}`)
 	change(t, set, `{"injectionStrategy":{"revision":{"revisionName":"`+first+`"}}}`)
-	stand.Eventually(t, "injection of the recorded revision", func(ctx context.Context) error {
+	await.Eventually(t, "injection of the recorded revision", func(ctx context.Context) error {
 		for range 4 * len(replicas) { // either replica may answer
 			p := &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "probe", Labels: map[string]string{"app": name}},

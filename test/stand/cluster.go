@@ -20,6 +20,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sidecarset/operator/test/await"
 )
 
 // Options say which control plane a test package needs. The zero value is etcd
@@ -182,7 +184,7 @@ func (c *Cluster) Stop() error {
 	_ = c.stdin.Close()
 	select {
 	case <-c.done:
-	case <-time.After(Patience):
+	case <-time.After(await.Patience):
 		_ = c.cmd.Process.Kill() // the components go with it
 		<-c.done
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 )
 
 // meshed is a Pod with an app, a plain init container, a native sidecar and a
@@ -42,7 +42,7 @@ func awaitPod(t *testing.T, ns, name, what string, probe func(*corev1.Pod) error
 	t.Helper()
 	var pod *corev1.Pod
 	client := api(t, 0)
-	stand.Eventually(t, what, func(ctx context.Context) (err error) {
+	await.Eventually(t, what, func(ctx context.Context) (err error) {
 		if pod, err = client.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
@@ -233,7 +233,7 @@ func TestJobCompletes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the Job succeeds", func(ctx context.Context) error {
+	await.Eventually(t, "the Job succeeds", func(ctx context.Context) error {
 		job, err := client.BatchV1().Jobs(ns).Get(ctx, "once", metav1.GetOptions{})
 		if err == nil && (job.Status.Succeeded != 1 || job.Status.CompletionTime == nil) {
 			err = fmt.Errorf("its status is %+v", job.Status)
@@ -251,7 +251,7 @@ func TestDeletedPodGoesBeforeItsGracePeriodEnds(t *testing.T) {
 	if err := client.CoreV1().Pods(ns).Delete(t.Context(), "meshed", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the Pod is gone", func(ctx context.Context) error {
+	await.Eventually(t, "the Pod is gone", func(ctx context.Context) error {
 		pods, err := client.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = errors.New("it is there")

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sidecarset/operator/test/await"
 )
 
 // Command says what process to run.
@@ -27,7 +29,7 @@ type Command struct {
 	Env  []string // in addition to this process's environment
 	Dir  string   // working directory; empty means this process's
 	// Ready is asked again and again until it returns nil. Nil means that the
-	// process is ready once it is started. It is waited for with Patience.
+	// process is ready once it is started. It is waited for with await.Patience.
 	Ready func(context.Context) error
 	// LogDir is where the log file is made; empty means the temporary directory.
 	LogDir string
@@ -96,10 +98,10 @@ func (p *Process) awaitReady(ctx context.Context, c Command) error {
 	if c.Ready == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
 	var ended error
-	err := poll(ctx, func(ctx context.Context) error {
+	err := await.Until(ctx, func(ctx context.Context) error {
 		if !p.Running() {
 			ended = fmt.Errorf("it ended: %s", p.cmd.ProcessState)
 			return nil

@@ -25,6 +25,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -67,7 +68,7 @@ func TestWebhookBehindAService(t *testing.T) {
 	for i := range cluster.APIServers {
 		// Until an API server has seen configuration, Service and endpoints it
 		// creates the object or says that it cannot reach the webhook.
-		stand.Eventually(t, "the webhook's answer through "+cluster.APIServers[i], func(ctx context.Context) error {
+		await.Eventually(t, "the webhook's answer through "+cluster.APIServers[i], func(ctx context.Context) error {
 			_, err := api(t, i).CoreV1().ConfigMaps(ns).Create(ctx,
 				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "refused-"}}, metav1.CreateOptions{})
 			if err == nil || !strings.Contains(err.Error(), refusal) {

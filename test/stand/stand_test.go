@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -47,7 +48,7 @@ func freshNamespace(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the ServiceAccount default", func(ctx context.Context) error {
+	await.Eventually(t, "the ServiceAccount default", func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(ns.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
@@ -96,7 +97,7 @@ func TestDeploymentRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "five available replicas", func(ctx context.Context) error {
+	await.Eventually(t, "five available replicas", func(ctx context.Context) error {
 		d, err := client.AppsV1().Deployments(ns).Get(ctx, "web", metav1.GetOptions{})
 		if err == nil && d.Status.AvailableReplicas != 5 {
 			err = fmt.Errorf("%d are available", d.Status.AvailableReplicas)
@@ -139,7 +140,7 @@ func TestDaemonSetRunsOnEveryNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "a Pod per node", func(ctx context.Context) error {
+	await.Eventually(t, "a Pod per node", func(ctx context.Context) error {
 		d, err := client.AppsV1().DaemonSets(ns).Get(ctx, "agent", metav1.GetOptions{})
 		if err == nil && d.Status.NumberReady != nodes {
 			err = fmt.Errorf("%d are ready", d.Status.NumberReady)
@@ -208,7 +209,7 @@ func TestEtcdRestartsWithItsData(t *testing.T) {
 	if err := cluster.Restart(t.Context(), "etcd"); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "the namespace written before", func(ctx context.Context) error {
+	await.Eventually(t, "the namespace written before", func(ctx context.Context) error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{})
 		return err
 	})
@@ -216,7 +217,7 @@ func TestEtcdRestartsWithItsData(t *testing.T) {
 
 func TestAuditLogIsWritten(t *testing.T) {
 	ns := freshNamespace(t)
-	stand.Eventually(t, "a line about the namespace "+ns, func(context.Context) error {
+	await.Eventually(t, "a line about the namespace "+ns, func(context.Context) error {
 		text, err := os.ReadFile(cluster.Dir + "/logs/kube-apiserver-1.audit.log")
 		if err == nil && !strings.Contains(string(text), `"namespace":"`+ns+`"`) {
 			err = errors.New("there is none")
@@ -253,7 +254,7 @@ func TestComponentsDieWithTheLauncher(t *testing.T) {
 	if err := syscall.Kill(c.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "all components gone", func(context.Context) error {
+	await.Eventually(t, "all components gone", func(context.Context) error {
 		for _, pid := range pids {
 			if exists(pid) {
 				return fmt.Errorf("pid %d is there", pid)
@@ -276,7 +277,7 @@ func TestStandEndsWhenAComponentDies(t *testing.T) {
 	if err := syscall.Kill(etcd.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "all processes gone", func(context.Context) error {
+	await.Eventually(t, "all processes gone", func(context.Context) error {
 		for _, pid := range pids {
 			if exists(pid) {
 				return fmt.Errorf("pid %d is there", pid)

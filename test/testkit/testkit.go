@@ -5,7 +5,6 @@ package testkit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -66,19 +66,9 @@ func Probe() *unstructured.Unstructured {
 // UntilCalled waits until the API server reaches the webhooks for SidecarSets. It
 // follows the EndpointSlices of the Service with a short delay.
 func UntilCalled(ctx context.Context, c client.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, stand.Patience)
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
-	var last error
-	for {
-		err := c.Create(ctx, Probe(), client.DryRunAll)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return errors.Join(err, last)
-		}
-		last = err
-	}
+	return await.Until(ctx, func(ctx context.Context) error { return c.Create(ctx, Probe(), client.DryRunAll) })
 }
 
 // AwaitCalled is UntilCalled in a test.
@@ -118,7 +108,7 @@ func Get(ctx context.Context, c client.Client, name string) (*appsv1beta1.Sideca
 func Await(t testing.TB, c client.Client, name, what string, check func(*appsv1beta1.SidecarSet) error) *appsv1beta1.SidecarSet {
 	t.Helper()
 	var set *appsv1beta1.SidecarSet
-	stand.Eventually(t, what+" of SidecarSet "+name, func(ctx context.Context) (err error) {
+	await.Eventually(t, what+" of SidecarSet "+name, func(ctx context.Context) (err error) {
 		if set, err = Get(ctx, c, name); err != nil {
 			return err
 		}

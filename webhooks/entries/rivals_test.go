@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/sidecarset/operator/internal/entryplan"
-	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/await"
 )
 
 // injecting is a configuration as the reference's, that Pods are sent to path by.
@@ -65,7 +65,7 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 
 	await := func(configuration string) {
 		t.Helper()
-		stand.Eventually(t, "the injector "+configuration, func(context.Context) error {
+		await.Eventually(t, "the injector "+configuration, func(context.Context) error {
 			got := ""
 			if injector := rivals.Injector(); injector != nil {
 				got = injector.Configuration
@@ -113,7 +113,7 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 
 	await := func(want bool) {
 		t.Helper()
-		stand.Eventually(t, "the static entry", func(context.Context) error {
+		await.Eventually(t, "the static entry", func(context.Context) error {
 			if stands, known := rivals.StaticEntry(); stands != want || !known {
 				return fmt.Errorf("it stands: %v, known: %v", stands, known)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -151,11 +152,11 @@ func TestStalledBodiesGiveWay(t *testing.T) {
 	for range 20 {
 		stalled(t, s, "/x", 400<<10)
 	}
-	eventually(t, func() bool { // once some of those have been refused
+	await.That(t, func() bool { // once some of those have been refused
 		return metric(t, registry, "sidecarset_webhook_refused_requests_total", "sidecarsets", "memory") >= 10
 	}, "refusals")
 	for range 3 {
-		eventually(t, func() bool {
+		await.That(t, func() bool {
 			response, _ := post(t, s.client(t), s.url("/x"), strings.NewReader(strings.Repeat(" ", 900<<10)))
 			return response.StatusCode == http.StatusOK
 		}, "a whole body to be taken")
@@ -306,7 +307,7 @@ func TestASlowStreamEndsItsConnection(t *testing.T) {
 	if response, err := client.Do(request); err == nil {
 		_ = response.Body.Close()
 	}
-	eventually(t, func() bool { return metric(t, registry, "sidecarset_webhook_connections") == 0 }, "the connection to be closed")
+	await.That(t, func() bool { return metric(t, registry, "sidecarset_webhook_connections") == 0 }, "the connection to be closed")
 }
 
 // metric returns the value of the metric with those label values.

@@ -20,6 +20,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -69,7 +70,7 @@ func start(t *testing.T, options server.Options, handlers map[string]server.Hand
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel
 	go func() { s.stopped <- s.Start(ctx) }()
-	eventually(t, func() bool { return s.Addr() != nil }, "the server to listen")
+	await.That(t, func() bool { return s.Addr() != nil }, "the server to listen")
 	t.Cleanup(func() {
 		cancel()
 		select {
@@ -107,21 +108,6 @@ func (s *running) tlsConfig(t *testing.T) *tls.Config {
 }
 
 func (s *running) url(path string) string { return "https://" + s.Addr().String() + path }
-
-// eventually polls until done reports true.
-func eventually(t *testing.T, done func() bool, what string) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
-		case <-tick.C:
-		}
-	}
-}
 
 func answerOK(_ context.Context, w http.ResponseWriter, r server.Request) error {
 	_, err := w.Write(r.Body)
@@ -354,7 +340,7 @@ func TestServerDrains(t *testing.T) {
 	}
 
 	close(stopping)
-	eventually(t, func() bool { return s.Ready(nil) != nil && fake.HasWaiters() }, "the server to be un-ready")
+	await.That(t, func() bool { return s.Ready(nil) != nil && fake.HasWaiters() }, "the server to be un-ready")
 	response, _ := post(t, client, s.url("/x"), strings.NewReader("{}"))
 	if !response.Close {
 		t.Error("a draining server has to ask clients for a new connection")
@@ -374,7 +360,7 @@ func TestServerDrains(t *testing.T) {
 	<-entered
 	fake.Step(time.Minute)
 	s.stop()
-	eventually(t, func() bool {
+	await.That(t, func() bool {
 		conn, err := net.Dial("tcp", s.Addr().String())
 		if err == nil {
 			_ = conn.Close()

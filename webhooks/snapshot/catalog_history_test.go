@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 )
 
 // storedRevision is a ControllerRevision of SidecarSet a with one container, as
@@ -40,7 +41,7 @@ func TestCatalogFollowsRevisions(t *testing.T) {
 	c.sets.Add(injecting(t, map[string]any{"customVersion": "v1"}))
 	c.revisions.Add(storedRevision("a-1", "v1", "side:1", 1))
 	catalog := c.run(t)
-	eventually(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
+	await.That(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
 	hash := func() string {
 		if history := catalog.Current().History("a"); history != nil {
 			return history.Hash
@@ -52,15 +53,15 @@ func TestCatalogFollowsRevisions(t *testing.T) {
 	}
 	c.revisions.Add(storedRevision("a-2", "v2", "side:2", 2))
 	c.revisions.Add(storedRevision("a-3", "v1", "side:3", 3))
-	eventually(t, func() bool { return hash() == "hash-a-3" }, "the newest revision of the version")
+	await.That(t, func() bool { return hash() == "hash-a-3" }, "the newest revision of the version")
 	c.revisions.Delete(storedRevision("a-3", "v1", "side:3", 3))
-	eventually(t, func() bool { return hash() == "hash-a-1" }, "the deletion of a revision")
+	await.That(t, func() bool { return hash() == "hash-a-1" }, "the deletion of a revision")
 	c.sets.Modify(again(injecting(t, map[string]any{"revisionName": "a-2"})))
-	eventually(t, func() bool { return hash() == "hash-a-2" }, "a change of the SidecarSet")
+	await.That(t, func() bool { return hash() == "hash-a-2" }, "a change of the SidecarSet")
 	broken := storedRevision("a-2", "v2", "side:2", 2)
 	broken.Data.Raw = []byte(`{"spec":7}`)
 	c.revisions.Modify(broken)
-	eventually(t, func() bool { return catalog.Current().History("a") == nil }, "a revision that cannot be used")
+	await.That(t, func() bool { return catalog.Current().History("a") == nil }, "a revision that cannot be used")
 }
 
 func TestCatalogCompilesARevisionOnce(t *testing.T) {
@@ -68,10 +69,10 @@ func TestCatalogCompilesARevisionOnce(t *testing.T) {
 	c.sets.Add(injecting(t, map[string]any{"customVersion": "v1"}))
 	c.revisions.Add(storedRevision("a-1", "v1", "side:1", 1))
 	catalog := c.run(t)
-	eventually(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
+	await.That(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
 	history := catalog.Current().History("a")
 	c.sets.Add(storedSet("b"))
-	eventually(t, func() bool { return catalog.Current().Has("b") }, "another SidecarSet")
+	await.That(t, func() bool { return catalog.Current().Has("b") }, "another SidecarSet")
 	if history == nil || catalog.Current().History("a") != history {
 		t.Error("the revision was compiled again")
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -116,25 +117,25 @@ func TestCatalogFollowsSidecarSets(t *testing.T) {
 	c := newFakeCache()
 	c.sets.Add(storedSet("a"))
 	catalog := c.run(t)
-	eventually(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
+	await.That(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
 	if diff := cmp.Diff([]string{"a"}, selected(t, catalog.Current(), "a")); diff != "" {
 		t.Errorf("after the start (-want +got):\n%s", diff)
 	}
 	before := catalog.Current()
 
 	c.sets.Add(storedSet("b"))
-	eventually(t, func() bool { return len(selected(t, catalog.Current(), "b")) == 1 }, "an added SidecarSet")
+	await.That(t, func() bool { return len(selected(t, catalog.Current(), "b")) == 1 }, "an added SidecarSet")
 
 	changed := again(storedSet("a"))
 	_ = unstructured.SetNestedStringMap(changed.Object, map[string]string{"app": "c"}, "spec", "selector", "matchLabels")
 	c.sets.Modify(changed)
-	eventually(t, func() bool { return len(selected(t, catalog.Current(), "c")) == 1 }, "a changed SidecarSet")
+	await.That(t, func() bool { return len(selected(t, catalog.Current(), "c")) == 1 }, "a changed SidecarSet")
 	if got := selected(t, catalog.Current(), "a"); got != nil {
 		t.Errorf("the old selector still selects %v", got)
 	}
 
 	c.sets.Delete(changed)
-	eventually(t, func() bool { return len(selected(t, catalog.Current(), "c")) == 0 }, "a deleted SidecarSet")
+	await.That(t, func() bool { return len(selected(t, catalog.Current(), "c")) == 0 }, "a deleted SidecarSet")
 	if diff := cmp.Diff([]string{"a"}, selected(t, before, "a")); diff != "" {
 		t.Errorf("a snapshot changed under its reader (-want +got):\n%s", diff)
 	}
@@ -151,15 +152,15 @@ func TestCatalogFollowsNamespaceLabels(t *testing.T) {
 		}
 		return ""
 	}
-	eventually(t, func() bool { return env() == "test" }, "the namespace")
+	await.That(t, func() bool { return env() == "test" }, "the namespace")
 	before := catalog.Current()
 	c.namespaces.Modify(storedNamespace("shop", map[string]string{"env": "prod"}))
-	eventually(t, func() bool { return env() == "prod" }, "the new label")
+	await.That(t, func() bool { return env() == "prod" }, "the new label")
 	if set, _ := before.NamespaceLabels("shop"); set["env"] != "test" {
 		t.Error("a snapshot changed under its reader")
 	}
 	c.namespaces.Delete(storedNamespace("shop", nil))
-	eventually(t, func() bool { _, known := catalog.Current().NamespaceLabels("shop"); return !known }, "the namespace to go")
+	await.That(t, func() bool { _, known := catalog.Current().NamespaceLabels("shop"); return !known }, "the namespace to go")
 }
 
 // One SidecarSet that cannot be used is reported and does not get in the way of
@@ -173,7 +174,7 @@ func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 	c.sets.Add(bad)
 	c.sets.Add(storedSet("good"))
 	catalog := c.run(t)
-	eventually(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
+	await.That(t, func() bool { return catalog.Ready(nil) == nil }, "the first snapshot")
 
 	if err := catalog.Problem("bad"); err == nil || !strings.Contains(err.Error(), "Sometimes") {
 		t.Errorf("problem of bad = %v, want the operator named", err)
@@ -185,7 +186,7 @@ func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 		t.Errorf("selected (-want +got):\n%s", diff)
 	}
 	c.sets.Modify(again(storedSet("bad")))
-	eventually(t, func() bool { return catalog.Problem("bad") == nil }, "the repair to be noticed")
+	await.That(t, func() bool { return catalog.Problem("bad") == nil }, "the repair to be noticed")
 }
 
 func TestCatalogTellsOfEverySnapshot(t *testing.T) {
@@ -200,7 +201,7 @@ func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 	<-told // the first, although there is nothing
 	for _, name := range []string{"a", "b", "c"} {
 		c.sets.Add(storedSet(name))
-		eventually(t, func() bool {
+		await.That(t, func() bool {
 			<-told
 			return len(selected(t, catalog.Current(), name)) == 1
 		}, name)
@@ -221,27 +222,12 @@ func TestCatalogCoalescesChanges(t *testing.T) {
 		c.sets.Add(storedSet("set-" + time.Duration(i).String()))
 	}
 	rebuilds := 0
-	eventually(t, func() bool {
+	await.That(t, func() bool {
 		<-told
 		rebuilds++
 		return len(catalog.Current().Programs()) == changes
 	}, "all SidecarSets")
 	if rebuilds > changes/5 {
 		t.Errorf("%d rebuilds for %d changes", rebuilds, changes)
-	}
-}
-
-// eventually polls until done reports true.
-func eventually(t *testing.T, done func() bool, what string) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
-		case <-tick.C:
-		}
 	}
 }

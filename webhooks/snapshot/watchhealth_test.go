@@ -15,6 +15,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -59,7 +60,7 @@ func TestWatchHealthNoticesASilentWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go informer.RunWithContext(ctx)
-	eventually(t, informer.HasSynced, "the informer to sync")
+	await.That(t, informer.HasSynced, "the informer to sync")
 
 	// Each step goes as far as allowed, sees one sign of life, and may then go
 	// as far again.
@@ -82,7 +83,7 @@ func TestWatchHealthNoticesASilentWatch(t *testing.T) {
 			t.Fatalf("silence before %s: got %v, want it noticed with its kind", step.name, err)
 		}
 		step.sign()
-		eventually(t, func() bool { return health.Ready(nil) == nil }, step.name+" to count as a sign of life")
+		await.That(t, func() bool { return health.Ready(nil) == nil }, step.name+" to count as a sign of life")
 	}
 }
 

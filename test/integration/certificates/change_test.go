@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/stand"
 )
 
 // A replica of another mode has a certificate that nobody trusts until somebody
@@ -24,11 +24,11 @@ func TestANewLeaderChangesTheMode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stand.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
+	await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
 		_, err := i.Cluster.Kubectl(ctx, sidecarSet, "apply", "-f", "-")
 		return err
 	})
-	stand.Eventually(t, "calls", i.createPod)
+	await.Eventually(t, "calls", i.createPod)
 
 	overlay := filepath.Join(deploy.Root(), "test/overlays/cert-manager")
 	if _, err := i.Cluster.Kubectl(t.Context(), "", "apply", "--server-side", "--force-conflicts", "-k", overlay); err != nil {
@@ -44,7 +44,7 @@ func TestANewLeaderChangesTheMode(t *testing.T) {
 	if err := follower.Ready(t.Context()); err != nil {
 		t.Errorf("the replica of the mode before: %v", err)
 	}
-	stand.Eventually(t, "calls of every kind", i.call)
+	await.Eventually(t, "calls of every kind", i.call)
 }
 
 // startOne starts a replica.
@@ -61,7 +61,7 @@ func (i *installation) startOne(t *testing.T, number int, args ...string) *deplo
 // expectReason waits until the readiness of the certificate says something.
 func expectReason(t *testing.T, replica *deploy.Replica, want string) {
 	t.Helper()
-	stand.Eventually(t, "the reason why "+replica.Name+" is not ready", func(ctx context.Context) error {
+	await.Eventually(t, "the reason why "+replica.Name+" is not ready", func(ctx context.Context) error {
 		code, says, err := replica.Readyz(ctx, "/certificate")
 		if err == nil && (code == http.StatusOK || !strings.Contains(says, want)) {
 			err = fmt.Errorf("it says %d: %s", code, says)

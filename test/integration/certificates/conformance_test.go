@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/conformance"
-	"github.com/sidecarset/operator/test/stand"
 )
 
 // The laws of certs/conformance_test.go, with a real API server that calls the
@@ -84,7 +84,7 @@ func certManagerMode(t *testing.T, m *conformance.Mode) {
 		if err := api.Delete(t.Context(), ca); err != nil {
 			t.Fatal(err)
 		}
-		stand.Eventually(t, "another CA", func(ctx context.Context) error {
+		await.Eventually(t, "another CA", func(ctx context.Context) error {
 			err := api.Get(ctx, client.ObjectKeyFromObject(ca), ca)
 			if err == nil && bytes.Equal(ca.Data[corev1.TLSCertKey], before) {
 				err = errors.New("it is the same")
@@ -92,7 +92,7 @@ func certManagerMode(t *testing.T, m *conformance.Mode) {
 			return err
 		})
 		// The issuer may not have noticed when it signs next.
-		stand.Eventually(t, "a leaf of the other CA", func(ctx context.Context) error {
+		await.Eventually(t, "a leaf of the other CA", func(ctx context.Context) error {
 			serving := &corev1.Secret{}
 			get(t, m.Options.Namespace, "sidecarset-serving", serving)
 			if bytes.Equal(serving.Data["ca.crt"], ca.Data[corev1.TLSCertKey]) {
@@ -109,7 +109,7 @@ func reissue(t *testing.T, api client.Client, namespace, name string) {
 	t.Helper()
 	certificate := &certmanagerv1.Certificate{}
 	revision := 0
-	stand.Eventually(t, "asking for Certificate "+name, func(ctx context.Context) error {
+	await.Eventually(t, "asking for Certificate "+name, func(ctx context.Context) error {
 		if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, certificate); err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func reissue(t *testing.T, api client.Client, namespace, name string) {
 		})
 		return api.Status().Update(ctx, certificate)
 	})
-	stand.Eventually(t, "issuing Certificate "+name, func(ctx context.Context) error {
+	await.Eventually(t, "issuing Certificate "+name, func(ctx context.Context) error {
 		if err := api.Get(ctx, client.ObjectKeyFromObject(certificate), certificate); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
@@ -78,11 +79,11 @@ func (i *installation) start(t *testing.T, args ...string) {
 			t.Fatal(err)
 		}
 	}
-	stand.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
+	await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
 		_, err := i.Cluster.Kubectl(ctx, sidecarSet, "apply", "-f", "-")
 		return err
 	})
-	stand.Eventually(t, "calls of every kind", i.call)
+	await.Eventually(t, "calls of every kind", i.call)
 }
 
 const sidecarSet = `
@@ -143,7 +144,7 @@ func (i *installation) during(t *testing.T, call func(context.Context) error, do
 		}
 	})
 	do()
-	stand.Eventually(t, "calls enough to show something", func(context.Context) error {
+	await.Eventually(t, "calls enough to show something", func(context.Context) error {
 		if made := calls.Load(); made < 10 {
 			return fmt.Errorf("%d were made", made)
 		}
@@ -207,7 +208,7 @@ func TestOperatorWithCAInjector(t *testing.T) {
 	i.during(t, i.call, func() {
 		reissue(t, i.api, deploy.Namespace, "sidecarset-ca") // with the same key
 		reissue(t, i.api, deploy.Namespace, "sidecarset-serving")
-		stand.Eventually(t, "another CA in the bundle", func(ctx context.Context) error {
+		await.Eventually(t, "another CA in the bundle", func(ctx context.Context) error {
 			now, err := i.Bundle(ctx)
 			if err == nil && bytes.Equal(now, bundle) {
 				err = errors.New("it is the same")
@@ -215,7 +216,7 @@ func TestOperatorWithCAInjector(t *testing.T) {
 			return err
 		})
 		for _, replica := range i.replicas {
-			stand.Eventually(t, "readiness", replica.Ready)
+			await.Eventually(t, "readiness", replica.Ready)
 		}
 	})
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -246,7 +247,7 @@ func (i *installation) mount(t *testing.T, dir string) {
 		}
 		return nil
 	}
-	stand.Eventually(t, "a Secret to mount", update)
+	await.Eventually(t, "a Secret to mount", update)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -299,7 +300,7 @@ func TestCertManagerIsMissing(t *testing.T) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	says := func(want string) {
 		t.Helper()
-		stand.Eventually(t, "a reason", func(ctx context.Context) error {
+		await.Eventually(t, "a reason", func(ctx context.Context) error {
 			if err := serving.Readiness.Ready(ctx); err == nil || !strings.Contains(err.Error(), want) {
 				return fmt.Errorf("ready: %w; want an error with %q", err, want)
 			}
@@ -314,7 +315,7 @@ func TestCertManagerIsMissing(t *testing.T) {
 	if err := startCertManager(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	stand.Eventually(t, "a certificate", func(context.Context) error {
+	await.Eventually(t, "a certificate", func(context.Context) error {
 		_, err := serving.Source.GetCertificate(nil)
 		return err
 	})

@@ -1,7 +1,10 @@
-package stand
+// Package await waits in tests for what comes sooner or later. It is imported by
+// tests only.
+package await
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -24,17 +27,27 @@ func Within(t testing.TB, within time.Duration, what string, probe func(context.
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	if err := poll(ctx, probe); err != nil {
+	if err := Until(ctx, probe); err != nil {
 		t.Fatalf("%s: not within %s: %v", what, within, err)
 	}
 }
 
-// poll returns the last answer of probe when ctx ends first.
-func poll(ctx context.Context, probe func(context.Context) error) error {
-	ticks := time.NewTicker(50 * time.Millisecond)
-	defer ticks.Stop()
+// That is Eventually for a question without reasons.
+func That(t testing.TB, done func() bool, what string) {
+	t.Helper()
+	Eventually(t, what, func(context.Context) error {
+		if !done() {
+			return errors.New("it is not so")
+		}
+		return nil
+	})
+}
+
+// Until asks again and again until probe returns nil. It returns the last answer
+// if ctx ends first.
+func Until(ctx context.Context, probe func(context.Context) error) error {
 	var last error
-	for {
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := probe(ctx)
 		if err == nil {
 			return nil
@@ -43,7 +56,7 @@ func poll(ctx context.Context, probe func(context.Context) error) error {
 			last = err // a probe that the deadline cut short knows less than the one before
 		}
 		select {
-		case <-ticks.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", last, context.Cause(ctx))
 		}
