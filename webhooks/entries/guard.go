@@ -59,37 +59,34 @@ func (g *manifestGuard) Start(ctx context.Context) error {
 // guardMutating and guardValidating list, since that is the right that there is for
 // an object of one name.
 func (g *manifestGuard) guardMutating(ctx context.Context) error {
-	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	if err := g.live.List(ctx, &list, client.MatchingFields{"metadata.name": g.mutating}); err != nil {
-		return err
-	}
-	var errs []error
+	list := &admissionregistrationv1.MutatingWebhookConfigurationList{}
+	err := g.live.List(ctx, list, client.MatchingFields{"metadata.name": g.mutating})
 	for i := range list.Items {
-		c := &list.Items[i]
-		about := make([]entryplan.About, len(c.Webhooks))
-		for k := range c.Webhooks {
-			about[k] = entryplan.About{Name: c.Webhooks[k].Name, Rules: c.Webhooks[k].Rules, NamespaceSelector: c.Webhooks[k].NamespaceSelector}
-		}
-		errs = append(errs, g.repair(ctx, c, about))
+		err = errors.Join(err, repairAll(ctx, g, &list.Items[i], list.Items[i].Webhooks, func(w *admissionregistrationv1.MutatingWebhook) entryplan.About {
+			return entryplan.About{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector}
+		}))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (g *manifestGuard) guardValidating(ctx context.Context) error {
-	var list admissionregistrationv1.ValidatingWebhookConfigurationList
-	if err := g.live.List(ctx, &list, client.MatchingFields{"metadata.name": g.validating}); err != nil {
-		return err
-	}
-	var errs []error
+	list := &admissionregistrationv1.ValidatingWebhookConfigurationList{}
+	err := g.live.List(ctx, list, client.MatchingFields{"metadata.name": g.validating})
 	for i := range list.Items {
-		c := &list.Items[i]
-		about := make([]entryplan.About, len(c.Webhooks))
-		for k := range c.Webhooks {
-			about[k] = entryplan.About{Name: c.Webhooks[k].Name, Rules: c.Webhooks[k].Rules, NamespaceSelector: c.Webhooks[k].NamespaceSelector}
-		}
-		errs = append(errs, g.repair(ctx, c, about))
+		err = errors.Join(err, repairAll(ctx, g, &list.Items[i], list.Items[i].Webhooks, func(w *admissionregistrationv1.ValidatingWebhook) entryplan.About {
+			return entryplan.About{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector}
+		}))
 	}
-	return errors.Join(errs...)
+	return err
+}
+
+// repairAll repairs one configuration, of either kind.
+func repairAll[W any](ctx context.Context, g *manifestGuard, object client.Object, webhooks []W, about func(*W) entryplan.About) error {
+	all := make([]entryplan.About, len(webhooks))
+	for i := range webhooks {
+		all[i] = about(&webhooks[i])
+	}
+	return g.repair(ctx, object, all)
 }
 
 // repair undoes what is not ours, if the object is still as it was read: a JSON

@@ -192,7 +192,7 @@ func (w *Keeper) settings(ctx context.Context) (*entryplan.Settings, error) {
 		return nil, fmt.Errorf("reading Namespace %s: %w", s.Namespace, err)
 	}
 	if namespace.DeletionTimestamp != nil {
-		return nil, errGoing
+		return nil, errUninstalling
 	}
 	s.NamespaceUID = namespace.UID
 	if s.Bundle = w.options.Bundle(); len(s.Bundle) == 0 {
@@ -204,8 +204,8 @@ func (w *Keeper) settings(ctx context.Context) (*entryplan.Settings, error) {
 	return &s, nil
 }
 
-// errGoing says that the operator is being uninstalled.
-var errGoing = errors.New("the operator's Namespace is being deleted")
+// errUninstalling says that the operator is being uninstalled.
+var errUninstalling = errors.New("the operator's Namespace is being deleted")
 
 // widening is one SidecarSet that waits for its entry.
 type widening struct {

@@ -218,31 +218,30 @@ func (l *leader) rest(ctx context.Context, next time.Duration) bool {
 	return true
 }
 
-// pass looks at everything once, writes what differs, and tells how soon to look
-// again if nothing happens.
+// pass looks at everything once, writes what differs, and returns how soon to look again
+// if nothing happens. Its phases are observe, plan, apply, prove and judge.
 func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
-	catalog := l.sets.Current()
-	if catalog == nil {
+	v := l.observe(ctx)
+	if v == nil {
 		return soon, nil
 	}
-	now := l.webhooks.options.Clock.Now()
-	served := l.replicas.any(ctx, now)
-	view := &view{catalog: catalog, programs: catalog.Programs(), served: served, rival: l.webhooks.options.Rivals.Injector(), unproven: map[int]string{}, paced: map[int]bool{}, now: now}
-	l.plan(view)
-	if !view.rival.ClaimsEntries() && !l.webhooks.options.Static {
-		err = l.write(ctx, view)
-		view.problem = err
-		l.tellMissing(view)
-		l.prove(ctx, view)
+	if !v.rival.ClaimsEntries() && !l.webhooks.options.Static {
+		plan, problem := l.plan(ctx, v)
+		if problem == nil {
+			problem = l.apply(ctx, v, plan)
+		}
+		v.problem = problem
+		l.tellMissing(v)
+		l.prove(ctx, v)
 	}
 	next = later
-	if unsettled := l.judge(ctx, view); err != nil || unsettled {
+	if unsettled := l.judge(ctx, v); v.problem != nil || unsettled {
 		next = soon
 	}
-	if view.due > 0 {
-		next = min(next, view.due)
+	if v.due > 0 {
+		next = min(next, v.due)
 	}
-	return next, err
+	return next, v.problem
 }
 
 // view is what one pass knows.
@@ -265,8 +264,18 @@ type view struct {
 	homeless []string       // SidecarSets whose entries stand nowhere, since no object can be written
 }
 
-// plan finds out what each SidecarSet needs, and since when it says so.
-func (l *leader) plan(v *view) {
+// observe finds out what each SidecarSet needs, and since when it says so; nil while
+// there is no snapshot.
+func (l *leader) observe(ctx context.Context) *view {
+	catalog := l.sets.Current()
+	if catalog == nil {
+		return nil
+	}
+	v := &view{
+		catalog: catalog, programs: catalog.Programs(), layout: l.webhooks.store.current(), rival: l.webhooks.options.Rivals.Injector(),
+		unproven: map[int]string{}, paced: map[int]bool{}, now: l.webhooks.options.Clock.Now(),
+	}
+	v.served = l.replicas.any(ctx, v.now)
 	names := make(map[string]bool, len(v.programs))
 	for _, program := range v.programs {
 		name := program.Name()
@@ -287,6 +296,7 @@ func (l *leader) plan(v *view) {
 	l.webhooks.m.entries.Set(float64(len(v.wanted)))
 	maps.DeleteFunc(l.planned, func(name string, _ plannedEntry) bool { return !names[name] })
 	maps.DeleteFunc(l.claims, func(name string, _ claim) bool { return !names[name] })
+	return v
 }
 
 // whyRefused asks the engine why it would refuse every Pod: what it says of one

@@ -2,17 +2,14 @@ package entries
 
 import (
 	"context"
-	"crypto/x509"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/readiness"
 	"github.com/sidecarset/operator/internal/status"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -78,25 +75,27 @@ func (b *Board) replace(next map[string]boardEntry) {
 // AddLeader.
 func (w *Keeper) Readiness() *Board { return w.leader.board }
 
-// judge says of each SidecarSet whether the next Pod will be injected. It
+// judge says of each SidecarSet whether the next Pod will be injected, on the board. It
 // reports whether that may change by time alone.
 func (l *leader) judge(ctx context.Context, v *view) bool {
 	l.calls.ask(l.barrierToAsk())
-	common, blocked := l.commonObstacle(ctx, v)
+	obstacle := l.installation(ctx, v).Obstacle()
 	next := make(map[string]boardEntry, len(v.programs))
-	waiting := v.waiting || blocked
+	waiting := v.waiting || obstacle != nil
 	for _, program := range v.programs {
-		readiness := common
-		if !blocked {
-			readiness = l.readiness(v, program)
+		judged := status.Readiness{}
+		if obstacle != nil {
+			judged = *obstacle
+		} else {
+			judged = readiness.Of(l.facts(v, program))
 		}
-		if readiness.Ready && l.probe != nil {
+		if judged.Ready && l.probe != nil {
 			if problem := l.probe.check(v.catalog, program); problem != nil {
-				readiness = *problem
+				judged = *problem
 			}
 		}
-		waiting = waiting || !readiness.Ready
-		next[program.Name()] = boardEntry{program.Set.UID, program.Set.Generation, readiness}
+		waiting = waiting || !judged.Ready
+		next[program.Name()] = boardEntry{program.Set.UID, program.Set.Generation, judged}
 	}
 	if l.probe != nil {
 		l.probe.forget(v.programs)
@@ -113,29 +112,19 @@ func unsure(reason, message string) status.Readiness {
 	return status.Readiness{Reason: reason, Message: message, Unsure: true}
 }
 
-// commonObstacle is what keeps every SidecarSet from being ready.
-func (l *leader) commonObstacle(ctx context.Context, v *view) (status.Readiness, bool) {
+// installation are the facts that concern every SidecarSet.
+func (l *leader) installation(ctx context.Context, v *view) readiness.Installation {
+	options := &l.webhooks.options
+	i := readiness.Installation{Namespace: options.Settings.Namespace, Served: v.served, Calls: l.calls.problem(options.Settings.Namespace, v.now)}
 	if v.rival != nil {
-		return no(appsv1beta1.ReasonAnotherInjector, v.rival.Message()), true
-	}
-	if !v.served {
-		return no(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+
-			appsv1beta1.AnnotationFailurePolicy+" is Ignore. Look at the operator's Pods in namespace "+l.webhooks.options.Settings.Namespace+"."), true
+		i.Rival = v.rival.Message()
 	}
 	// Where other processes serve the webhooks, a call that was answered proves more
 	// than the certificate of this one.
-	if err := l.webhooks.options.Certificate(ctx); err != nil && (l.webhooks.options.ServesWebhooks || !l.calls.proven(v.now)) {
-		reason := appsv1beta1.ReasonCertificateNotTrusted
-		var invalid x509.CertificateInvalidError
-		if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-			reason = appsv1beta1.ReasonCertificateExpired
-		}
-		return no(reason, "API servers do not accept the certificate of the webhooks: "+err.Error()), true
+	if err := options.Certificate(ctx); options.ServesWebhooks || !l.calls.proven(v.now) {
+		i.Certificate = err
 	}
-	if problem := l.calls.problem(l.webhooks.options.Settings.Namespace, v.now); problem != nil {
-		return *problem, true
-	}
-	return status.Readiness{}, false
+	return i
 }
 
 // barrierToAsk is the configuration by whose barrier API servers are asked whether
@@ -152,30 +141,19 @@ func (l *leader) barrierToAsk() string {
 	return ""
 }
 
-// readiness judges one SidecarSet.
-func (l *leader) readiness(v *view, program *inject.Program) status.Readiness {
-	set := program.Set
-	planned := l.planned[set.Name]
-	if planned.err != nil {
-		return no(appsv1beta1.ReasonEntryRefused, "The selectors make no webhook entry: "+planned.err.Error())
+// facts are those about one SidecarSet.
+func (l *leader) facts(v *view, program *inject.Program) readiness.SidecarSet {
+	planned := l.planned[program.Name()]
+	facts := readiness.SidecarSet{
+		Selectors: planned.err, Refused: l.refused[planned.entry.Name].message, Nothing: planned.nothing,
+		Paused: program.Set.Spec.InjectionStrategy.Paused, Invalid: planned.refuse,
 	}
-	entry := planned.entry.Name
-	if known, refused := l.refused[entry]; refused {
-		return no(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+known.message)
+	if l.webhooks.options.Static {
+		facts.Static = l.staticEntry(v, program)
+	} else {
+		facts.Entry = l.entryFacts(v, program.Name())
 	}
-	if planned.nothing != "" {
-		return no(appsv1beta1.ReasonNothingSelected, planned.nothing+".")
-	}
-	if set.Spec.InjectionStrategy.Paused {
-		return no(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
-	}
-	if planned.refuse != nil {
-		return no(appsv1beta1.ReasonInvalid, "Selected Pods are refused: "+planned.refuse.Error())
-	}
-	if problem := l.inForce(v, program); problem != nil {
-		return *problem
-	}
-	return ready(l.coarse(v, set.Name))
+	return facts
 }
 
 // coarse says whether a SidecarSet has no entry of its own.
@@ -183,52 +161,39 @@ func (l *leader) coarse(v *view, sidecarSet string) bool {
 	return v.overflow != nil && slices.Contains(v.overflow.Members, sidecarSet)
 }
 
-// inForce says why API servers do not call us for the Pods of a SidecarSet; nil
-// if they do. The one entry of static mode is the administrator's: that it is
-// there is all that is looked at.
-func (l *leader) inForce(v *view, program *inject.Program) *status.Readiness {
-	if l.webhooks.options.Static {
-		return l.staticEntry(v, program)
-	}
-	entry := l.entryOf(v, program.Name())
+func (l *leader) entryFacts(v *view, sidecarSet string) readiness.Entry {
+	entry := l.entryOf(v, sidecarSet)
 	placed, ok := l.placed[entry]
 	if !ok || v.layout[placed.configuration] == nil {
-		return new(no(appsv1beta1.ReasonEntryMissing, l.whyMissing(v, entry)))
+		return readiness.Entry{Missing: l.whyMissing(v, entry)}
 	}
+	facts := readiness.Entry{Coarse: l.coarse(v, sidecarSet), Problem: v.unproven[placed.configuration]}
 	name := v.layout[placed.configuration].Name
 	if l.edits[placed.configuration].goOn(v.now) {
-		return new(no(appsv1beta1.ReasonEntryMissing, editedMessage(name)))
+		facts.Fought = name
 	}
-	needs, ok := l.required(v, program.Name())
-	if !ok || !l.webhooks.barrier.passed(name, needs.serial) {
-		message := "The webhook entry is written; not every API server is known to use it yet."
-		if problem := v.unproven[placed.configuration]; problem != "" {
-			message += " " + problem
-		} else if v.problem != nil {
-			message += " " + v.problem.Error()
-		}
-		return new(unsure(appsv1beta1.ReasonNotInForce, message))
+	if needs, ok := l.required(v, sidecarSet); ok {
+		facts.Proven = l.webhooks.barrier.passed(name, needs.serial)
 	}
-	return nil
+	if facts.Problem == "" && v.problem != nil {
+		facts.Problem = v.problem.Error()
+	}
+	return facts
 }
 
-// staticEntry says what is wrong with the one entry that an administrator keeps.
-func (l *leader) staticEntry(v *view, program *inject.Program) *status.Readiness {
-	const missing = "No MutatingWebhookConfiguration has new Pods sent to the operator, and with --pod-webhook=static it keeps none itself. " +
-		"Apply config/overlays/static, or run it with --pod-webhook=exact."
-	switch stands, known := l.webhooks.options.Rivals.StaticEntry(); {
-	case !known:
-		return new(unsure(appsv1beta1.ReasonEntryMissing, "The webhook configurations have not been read yet."))
-	case !stands:
-		return new(no(appsv1beta1.ReasonEntryMissing, missing))
+// staticEntry is about the one entry that an administrator keeps. It is on /pods, where
+// replicas answer from a snapshot that they trust.
+func (l *leader) staticEntry(v *view, program *inject.Program) *readiness.Static {
+	facts := &readiness.Static{}
+	facts.Present, facts.Known = l.webhooks.options.Rivals.StaticEntry()
+	if claim := l.claims[program.Name()]; !claim.known {
+		trust := l.webhooks.options.Trust + l.webhooks.options.Trust/2
+		facts.Trust = max(trust-v.now.Sub(claim.since), 0)
 	}
-	// That entry is on /pods, where replicas answer from a snapshot that they trust.
-	trust := l.webhooks.options.Trust + l.webhooks.options.Trust/2
-	if claim := l.claims[program.Name()]; !claim.known && v.now.Sub(claim.since) < trust {
-		v.wakeAfter(trust - v.now.Sub(claim.since))
-		return new(unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may trust an older snapshot of the SidecarSets for up to %s.", trust)))
+	if facts.Trust > 0 {
+		v.wakeAfter(facts.Trust)
 	}
-	return nil
+	return facts
 }
 
 // whyMissing says why an entry is not what it has to be.
@@ -239,22 +204,22 @@ func (l *leader) whyMissing(v *view, entry string) string {
 	}
 	switch {
 	case stands && (v.paced[i] || l.edits[i].goOn(v.now)):
-		return editedMessage(v.layout[i].Name)
+		return readiness.EditedMessage(v.layout[i].Name)
 	case v.problem != nil:
 		return "The webhook entry for the selected Pods is not written: " + v.problem.Error()
 	}
 	return "The webhook entry for the selected Pods is not written yet."
 }
 
-// edits are how often somebody else has changed what stood in a configuration
-// object.
+// edits are how often another program has changed what the leader wrote into a
+// configuration object.
 type edits struct {
 	count int
 	last  time.Time
 }
 
-// Who changes an object as often as that, with no longer pause, is a program that
-// goes on. What it changes is then not in force, though it stands in between.
+// Ten foreign edits, each within a minute of the last, mean that another program fights
+// the leader. Until it stops, Ready stays False, also while the entry is in place.
 const (
 	editsOfAProgram = 10
 	pauseOfEdits    = time.Minute
@@ -270,19 +235,4 @@ func (e *edits) note(now time.Time) {
 
 func (e *edits) goOn(now time.Time) bool {
 	return e.count >= editsOfAProgram && now.Sub(e.last) < pauseOfEdits
-}
-
-func editedMessage(configuration string) string {
-	return fmt.Sprintf("Somebody edits the webhook entries in MutatingWebhookConfiguration %s again and again, and the operator restores them. "+
-		"See who does (kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml), and have it leave them alone, or use --pod-webhook=static.", configuration)
-}
-
-func ready(coarse bool) status.Readiness {
-	r := status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod that is selected will be injected."}
-	if coarse {
-		r.Reason = appsv1beta1.ReasonCoarseEntry
-		r.Message += fmt.Sprintf(" There is no room for an entry of its own, so that API servers call the operator for all Pods: there are more than %d different selectors, or very large ones. Let SidecarSets share selectors, or shorten theirs.",
-			entryplan.MaxConfigurations*entryplan.MaxEntries-1)
-	}
-	return r
 }

@@ -17,33 +17,34 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// write makes the objects hold what is wanted, and remembers what is refused.
-func (l *leader) write(ctx context.Context, v *view) error {
-	v.layout = l.webhooks.store.current()
-	going, err := l.going(ctx, v)
+// plan says what the objects have to become.
+func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
+	going, err := l.uninstalling(ctx, v)
 	if err != nil {
-		return err
+		return entryplan.Plan{}, err
 	}
-	plan := entryplan.Plan{Changes: entryplan.RemoveAll(v.layout)}
-	if !going {
-		if v.settings == nil {
-			return nil
-		}
-		l.place(v) // what is missing now will have come back later
-		l.expire(ctx, v)
-		state := l.state(v)
-		plan = entryplan.Next(state, v.settings)
-		if plan.Incomplete {
-			if state.Complete = l.knowsAllStored(ctx, v); state.Complete {
-				plan = entryplan.Next(state, v.settings)
-			}
-		}
-		v.overflow, v.homeless = plan.Overflow, plan.Homeless
-		if plan.Again > 0 {
-			v.wakeAfter(plan.Again)
+	if going {
+		return entryplan.Plan{Changes: entryplan.RemoveAll(v.layout)}, nil
+	}
+	l.place(v) // what is missing now will have come back later
+	l.expire(ctx, v)
+	state := l.state(v)
+	plan := entryplan.Next(state, v.settings)
+	if plan.Incomplete {
+		if state.Complete = l.knowsAllStored(ctx, v); state.Complete {
+			plan = entryplan.Next(state, v.settings)
 		}
 	}
-	err = l.carryOut(ctx, v, plan)
+	v.overflow, v.homeless = plan.Overflow, plan.Homeless
+	if plan.Again > 0 {
+		v.wakeAfter(plan.Again)
+	}
+	return plan, nil
+}
+
+// apply makes the objects hold what is planned, and notes where entries are then.
+func (l *leader) apply(ctx context.Context, v *view, plan entryplan.Plan) error {
+	err := l.carryOut(ctx, v, plan)
 	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
 		v.layout = layout
 		l.place(v)
@@ -82,12 +83,12 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 	return errors.Join(errs...)
 }
 
-// going says whether the operator is being uninstalled: its Namespace is being
-// deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its
-// entries would then refuse Pods that nobody can answer for.
-func (l *leader) going(ctx context.Context, v *view) (bool, error) {
+// uninstalling says whether the operator is being uninstalled: its Namespace is being
+// deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its entries
+// would then refuse Pods, and no replica could answer.
+func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 	settings, err := l.webhooks.settings(ctx)
-	if errors.Is(err, errGoing) {
+	if errors.Is(err, errUninstalling) {
 		return true, nil
 	}
 	if err != nil {

@@ -1,0 +1,168 @@
+// Package readiness says whether the next Pod that a SidecarSet selects will be injected,
+// given what the leader knows. It decides the order in which reasons count, and words
+// them. It knows no cluster, and not how the facts were found.
+package readiness
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// Installation are the facts that concern every SidecarSet.
+type Installation struct {
+	// Namespace is the operator's.
+	Namespace string
+	// Rival is the message about another injector; "" if there is none.
+	Rival string
+	// Served is false if no replica can answer.
+	Served bool
+	// Certificate says why API servers would refuse the serving certificate; nil if they
+	// would not, or if calls prove that they do not.
+	Certificate error
+	// Calls says which calls of API servers are not answered; nil if none is known.
+	Calls *status.Readiness
+}
+
+// Obstacle is what keeps every SidecarSet from being ready; nil if nothing does.
+func (i Installation) Obstacle() *status.Readiness {
+	switch {
+	case i.Rival != "":
+		return no(appsv1beta1.ReasonAnotherInjector, i.Rival)
+	case !i.Served:
+		return no(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+
+			appsv1beta1.AnnotationFailurePolicy+" is Ignore. Look at the operator's Pods in namespace "+i.Namespace+".")
+	case i.Certificate != nil:
+		reason := appsv1beta1.ReasonCertificateNotTrusted
+		var invalid x509.CertificateInvalidError
+		if errors.As(i.Certificate, &invalid) && invalid.Reason == x509.Expired {
+			reason = appsv1beta1.ReasonCertificateExpired
+		}
+		return no(reason, "API servers do not accept the certificate of the webhooks: "+i.Certificate.Error())
+	}
+	return i.Calls
+}
+
+// SidecarSet are the facts about one SidecarSet.
+type SidecarSet struct {
+	// Selectors says why they make no webhook entry; nil if they do.
+	Selectors error
+	// Refused is what the API server said of the entry; "" if it takes it.
+	Refused string
+	// Nothing says why no Pod can be selected; "" if one can.
+	Nothing string
+	// Paused is spec.injectionStrategy.paused.
+	Paused bool
+	// Invalid is the error that any Pod would get; nil if there is none.
+	Invalid error
+	// Entry is about the entry that the operator keeps; Static about that of an
+	// administrator, who keeps it instead if Static is not nil.
+	Entry  Entry
+	Static *Static
+}
+
+// Entry are the facts about the webhook entry of a SidecarSet.
+type Entry struct {
+	// Missing says why the entry is not as it has to be in any object; "" if it is.
+	Missing string
+	// Fought is the object that another program edits again and again; "" if none does.
+	Fought string
+	// Proven is true if every API server that can be reached uses the entry, as the leader
+	// wrote it for this content of the SidecarSet. Problem says what is known otherwise.
+	Proven  bool
+	Problem string
+	// Coarse is true if the SidecarSet has no entry of its own.
+	Coarse bool
+}
+
+// Static are the facts about the one entry that an administrator keeps.
+type Static struct {
+	// Known is false until the webhook configurations have been read.
+	Known, Present bool
+	// Trust is for how much longer a replica may trust an older snapshot.
+	Trust time.Duration
+}
+
+// Of says whether the next Pod that is selected will be injected, where nothing keeps
+// every SidecarSet from being ready.
+func Of(s SidecarSet) status.Readiness {
+	var why *status.Readiness
+	switch {
+	case s.Selectors != nil:
+		why = no(appsv1beta1.ReasonEntryRefused, "The selectors make no webhook entry: "+s.Selectors.Error())
+	case s.Refused != "":
+		why = no(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+s.Refused)
+	case s.Nothing != "":
+		why = no(appsv1beta1.ReasonNothingSelected, s.Nothing+".")
+	case s.Paused:
+		why = no(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
+	case s.Invalid != nil:
+		why = no(appsv1beta1.ReasonInvalid, "Selected Pods are refused: "+s.Invalid.Error())
+	case s.Static != nil:
+		why = s.Static.obstacle()
+	default:
+		why = s.Entry.obstacle()
+	}
+	if why != nil {
+		return *why
+	}
+	return ready(s.Static == nil && s.Entry.Coarse)
+}
+
+func (e Entry) obstacle() *status.Readiness {
+	switch {
+	case e.Missing != "":
+		return no(appsv1beta1.ReasonEntryMissing, e.Missing)
+	case e.Fought != "":
+		return no(appsv1beta1.ReasonEntryMissing, EditedMessage(e.Fought))
+	case !e.Proven:
+		message := "The webhook entry is written; not every API server is known to use it yet."
+		if e.Problem != "" {
+			message += " " + e.Problem
+		}
+		return unsure(appsv1beta1.ReasonNotInForce, message)
+	}
+	return nil
+}
+
+func (s Static) obstacle() *status.Readiness {
+	switch {
+	case !s.Known:
+		return unsure(appsv1beta1.ReasonEntryMissing, "The webhook configurations have not been read yet.")
+	case !s.Present:
+		return no(appsv1beta1.ReasonEntryMissing, "No MutatingWebhookConfiguration has new Pods sent to the operator, and with --pod-webhook=static it keeps none itself. "+
+			"Apply config/overlays/static, or run it with --pod-webhook=exact.")
+	case s.Trust > 0:
+		return unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may trust an older snapshot of the SidecarSets for %s more.", s.Trust.Round(time.Second)))
+	}
+	return nil
+}
+
+// EditedMessage says that another program fights the leader over an object.
+func EditedMessage(configuration string) string {
+	return fmt.Sprintf("Another program edits the webhook entries in MutatingWebhookConfiguration %s again and again, and the operator restores them. "+
+		"See which one does (kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml), and make it leave them alone, or use --pod-webhook=static.", configuration)
+}
+
+func no(reason, message string) *status.Readiness {
+	return &status.Readiness{Reason: reason, Message: message}
+}
+
+func unsure(reason, message string) *status.Readiness {
+	return &status.Readiness{Reason: reason, Message: message, Unsure: true}
+}
+
+func ready(coarse bool) status.Readiness {
+	r := status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod that is selected will be injected."}
+	if coarse {
+		r.Reason = appsv1beta1.ReasonCoarseEntry
+		r.Message += fmt.Sprintf(" There is no room for an entry of its own, so that API servers call the operator for all Pods: there are more than %d different selectors, or very large ones. Let SidecarSets share selectors, or shorten theirs.",
+			entryplan.MaxConfigurations*entryplan.MaxEntries-1)
+	}
+	return r
+}

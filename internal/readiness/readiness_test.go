@@ -1,0 +1,77 @@
+package readiness_test
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/readiness"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+func TestObstaclesOfTheInstallation(t *testing.T) {
+	calls := &status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Message: "no answer"}
+	expired := fmt.Errorf("checking: %w", x509.CertificateInvalidError{Reason: x509.Expired})
+	unknown := errors.New("signed by unknown authority")
+	tests := map[string]struct {
+		given        readiness.Installation
+		want, saying string // "" if there is no obstacle
+	}{
+		"nothing":                        {readiness.Installation{Served: true}, "", ""},
+		"another injector":               {readiness.Installation{Rival: "OpenKruise injects as well", Certificate: unknown}, appsv1beta1.ReasonAnotherInjector, "OpenKruise"},
+		"no replica, whatever else":      {readiness.Installation{Namespace: "ours", Certificate: unknown, Calls: calls}, appsv1beta1.ReasonNoReplica, "in namespace ours"},
+		"a certificate":                  {readiness.Installation{Served: true, Certificate: unknown, Calls: calls}, appsv1beta1.ReasonCertificateNotTrusted, "unknown authority"},
+		"a certificate that has expired": {readiness.Installation{Served: true, Certificate: expired}, appsv1beta1.ReasonCertificateExpired, "has expired"},
+		"calls that are not answered":    {readiness.Installation{Served: true, Calls: calls}, appsv1beta1.ReasonNotInForce, "no answer"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := tc.given.Obstacle()
+			if got == nil {
+				got = &status.Readiness{}
+			}
+			if got.Reason != tc.want || !strings.Contains(got.Message, tc.saying) || got.Ready {
+				t.Errorf("got %+v", *got)
+			}
+		})
+	}
+}
+
+func TestReadinessOfASidecarSet(t *testing.T) {
+	const no, unsure, yes = "False", "unsure", "True"
+	proven := readiness.Entry{Proven: true}
+	wrong := errors.New("wrong")
+	tests := map[string]struct {
+		given            readiness.SidecarSet
+		is, want, saying string
+	}{
+		"in force":                         {readiness.SidecarSet{Entry: proven}, yes, appsv1beta1.ReasonReady, "The next Pod"},
+		"by the coarse entry":              {readiness.SidecarSet{Entry: readiness.Entry{Proven: true, Coarse: true}}, yes, appsv1beta1.ReasonCoarseEntry, "more than 1599 different selectors"},
+		"selectors, before all else":       {readiness.SidecarSet{Selectors: wrong, Refused: "no", Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "make no webhook entry: wrong"},
+		"an entry that is refused":         {readiness.SidecarSet{Refused: "too long", Nothing: "nothing", Entry: proven}, no, appsv1beta1.ReasonEntryRefused, "does not take the webhook entry: too long"},
+		"nothing to select":                {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Entry: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
+		"paused":                           {readiness.SidecarSet{Paused: true, Invalid: wrong, Entry: proven}, no, appsv1beta1.ReasonPaused, "paused"},
+		"what no Pod can have":             {readiness.SidecarSet{Invalid: wrong, Entry: readiness.Entry{Missing: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
+		"an entry that is missing":         {readiness.SidecarSet{Entry: readiness.Entry{Missing: "gone", Fought: "sidecarset-pods-3"}}, no, appsv1beta1.ReasonEntryMissing, "gone"},
+		"an object that is fought over":    {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Proven: true}}, no, appsv1beta1.ReasonEntryMissing, "sidecarset-pods-3"},
+		"an entry that is not proven":      {readiness.SidecarSet{Entry: readiness.Entry{Problem: "API server a is silent"}}, unsure, appsv1beta1.ReasonNotInForce, "is silent"},
+		"static, nothing read yet":         {readiness.SidecarSet{Static: &readiness.Static{}}, unsure, appsv1beta1.ReasonEntryMissing, "not been read"},
+		"static, without an entry":         {readiness.SidecarSet{Static: &readiness.Static{Known: true}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
+		"static, while replicas may trust": {readiness.SidecarSet{Static: &readiness.Static{Known: true, Present: true, Trust: 12 * time.Second}}, unsure, appsv1beta1.ReasonNotInForce, "12s more"},
+		"static":                           {readiness.SidecarSet{Static: &readiness.Static{Known: true, Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},
+		"static, and what no Pod can have": {readiness.SidecarSet{Static: &readiness.Static{Known: true, Present: true}, Invalid: wrong}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := readiness.Of(tc.given)
+			is := map[[2]bool]string{{false, false}: no, {false, true}: unsure, {true, false}: yes}[[2]bool{got.Ready, got.Unsure}]
+			if is != tc.is || got.Reason != tc.want || !strings.Contains(got.Message, tc.saying) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+}
