@@ -224,7 +224,7 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 	}
 }
 
-func TestTallyWithoutACatalogCountsNothing(t *testing.T) {
+func TestTallyWithoutASnapshotCountsNothing(t *testing.T) {
 	tl := newTally()
 	tl.Set(&podstate.Record{Namespace: podstate.MakeNamespace("a"), Name: "p", Active: true})
 	if _, ok := tl.Count("s0"); ok || tl.Pods() != 1 {

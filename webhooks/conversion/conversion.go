@@ -14,6 +14,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/internal/conversion"
+	"github.com/sidecarset/operator/internal/jsonread"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -147,19 +148,13 @@ func (r *request) convertOne(converted *sliceWriter, i int, raw jsontext.Value) 
 
 // answer answers the review; the answer holds no objects if it fails.
 func (r *request) answer(w http.ResponseWriter, objects []byte, failed error) {
-	head := appendText([]byte(`{"kind":"`+kind+`","apiVersion":"`+apiVersion+`","response":{"uid":`), r.UID)
+	head := jsonread.AppendText([]byte(`{"kind":"`+kind+`","apiVersion":"`+apiVersion+`","response":{"uid":`), r.UID)
 	if failed != nil {
-		head = appendText(append(head, `,"result":{"status":"Failure","message":`...), failed.Error())
+		head = jsonread.AppendText(append(head, `,"result":{"status":"Failure","message":`...), failed.Error())
 		server.WriteJSON(w, append(head, "}}}"...))
 		return
 	}
 	server.WriteJSON(w, append(head, `,"convertedObjects":`...), objects, []byte(`,"result":{"status":"Success"}}}`))
-}
-
-// appendText appends s as a JSON string. Bytes that are not UTF-8 are replaced.
-func appendText(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // the error only says that bytes were replaced
-	return dst
 }
 
 type sliceWriter []byte

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/defaults"
+	"github.com/sidecarset/operator/internal/jsonread"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -63,7 +63,7 @@ func annotate(object map[string]any, wanted ...annotation) []jsonpatch.Operation
 	}
 	var ops []jsonpatch.Operation
 	for _, a := range wanted {
-		path := "/metadata/annotations/" + strings.ReplaceAll(a.key, "/", "~1")
+		path := "/metadata/annotations/" + jsonread.EscapePointer(a.key)
 		if present, exists := annotations[a.key]; !exists {
 			ops = append(ops, jsonpatch.NewOperation("add", path, a.value))
 		} else if present != a.value {
