@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/conversion"
@@ -44,6 +45,8 @@ type Options struct {
 	ExcludedNamespaces []string
 	// Rival returns another injector that is live; nil if there is none.
 	Rival func() *rival.Injector
+	// Tell writes an Event about a Pod that was refused. It does not wait.
+	Tell func(events.Event)
 	// Widener makes API servers call us for what a SidecarSet selects while it is
 	// being admitted; nil where the leader alone does, after it is stored.
 	Widener sidecarsets.Widener
@@ -73,6 +76,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
+		Tell:               o.Tell,
 		Registry:           metrics.Registry,
 	})
 	s.Register(server.GroupPods, PathPods, injector.Settled)

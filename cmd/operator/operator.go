@@ -188,6 +188,10 @@ func (p *parts) addControllers() error {
 
 func (p *parts) addWebhooks(webhookServer *server.Server) error {
 	o := p.options
+	conflicts := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.ReviewLimits)
+	if err := p.mgr.Add(conflicts); err != nil {
+		return err
+	}
 	setup := webhooks.Options{
 		Catalog:                 p.catalog,
 		Timeline:                p.timeline,
@@ -197,6 +201,7 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
 		Rival:                   p.rivals.Injector,
 		Trust:                   o.podWebhook.trust,
+		Tell:                    conflicts.Tell,
 		AddReadiness:            p.probes.AddReadiness,
 	}
 	// A process that may not write entries leaves them to the leader.

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/review"
@@ -41,12 +43,16 @@ type Options struct {
 	// Rival returns another injector that is live, whose Pods are left alone; nil
 	// if there is none, or the function is nil.
 	Rival func() *rival.Injector
+	// Tell writes an Event about a conflict, at a rate of its own. It does not wait.
+	// No Events are written if it is nil.
+	Tell func(events.Event)
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer
 }
 
 // Injector answers the AdmissionReviews of Pods that are being created. It is safe
-// for concurrent use, has no side effects, and answers every request exactly once.
+// for concurrent use, has no side effects but Events, and answers every request
+// exactly once.
 //
 // It allows a Pod that no SidecarSet selects. Errors are of two kinds. A conflict
 // that the owner of a SidecarSet or of the Pod has to resolve is a denial with a
@@ -62,6 +68,7 @@ type Injector struct {
 	clock      clock.PassiveClock
 	draw       func() float64
 	rival      func() *rival.Injector
+	tell       func(events.Event)
 	metrics    *podMetrics
 }
 
@@ -82,6 +89,9 @@ func NewInjector(options Options) *Injector {
 	if options.Rival == nil {
 		options.Rival = func() *rival.Injector { return nil }
 	}
+	if options.Tell == nil {
+		options.Tell = func(events.Event) {}
+	}
 	if options.Registry == nil {
 		options.Registry = prometheus.NewRegistry()
 	}
@@ -94,6 +104,7 @@ func NewInjector(options Options) *Injector {
 		clock:      options.Clock,
 		draw:       options.Draw,
 		rival:      options.Rival,
+		tell:       options.Tell,
 		metrics:    newPodMetrics(options.Registry),
 	}
 }
@@ -159,6 +170,7 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	})
 	switch {
 	case err != nil:
+		i.tellConflict(&head, selected, document, err)
 		return verdict{result: resultDenied, head: head, err: err}
 	case plan.TakesBack && !live:
 		// An earlier call, to a replica that knows more, may have injected that content.
@@ -167,6 +179,29 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 		return verdict{result: resultUnchanged, head: head, plan: plan}
 	}
 	return verdict{result: resultInjected, head: head, plan: plan}
+}
+
+// dryRun is in the reviews of requests that store nothing, as API servers write
+// them. Quotes in a string of the Pod have a backslash before them.
+var dryRun = []byte(`"dryRun":true`)
+
+// tellConflict has an Event written about the SidecarSets that are in conflict.
+// The review may be forged, so the Event says nothing of the Pod but its namespace,
+// and that only if the Namespace exists.
+func (i *Injector) tellConflict(head *review.Head, selected selection, document []byte, err error) {
+	var conflict *inject.ConflictError
+	if !errors.As(err, &conflict) || bytes.Contains(document, dryRun) {
+		return
+	}
+	namespace := head.Namespace
+	if _, known := selected.snapshot.NamespaceLabels(namespace); !known {
+		namespace = ""
+	}
+	for _, program := range selected.programs {
+		if name := program.Name(); name == conflict.First || name == conflict.Second {
+			i.tell(events.InjectionConflict(events.Of(program.Set), namespace, conflict))
+		}
+	}
 }
 
 // readers are kept for other requests: their state would be most of the garbage of

@@ -1,0 +1,60 @@
+package pods_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sidecarset/operator/internal/events"
+	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks/pods"
+)
+
+func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
+	catalog := catalogOf(t,
+		fixtures.SidecarSet("log").Container("log", "log:v1").Map(),
+		fixtures.SidecarSet("log-too").Container("log", "log:v2").Map(),
+		fixtures.SidecarSet("mesh").Select("app", "meshed").Container("mesh", "mesh:v1").Map(),
+	)
+	both := []string{"log", "log-too"}
+	tests := map[string]struct {
+		pod    *fixtures.PodBuilder
+		change func(request map[string]any)
+		want   []string // SidecarSets
+		says   string
+	}{
+		"of two SidecarSets": {fixtures.Pod("web").Label("app", "web").Container("app", "app:v1"), nil, both, "A Pod in namespace default was refused: SidecarSets"},
+		"with the Pod":       {fixtures.Pod("web").Label("app", "meshed").Container("mesh", "app:v1").Container("app", "app:v1"), nil, []string{"mesh"}, `A Pod in namespace default was refused: SidecarSet "mesh" brings`},
+		"in a namespace that does not exist": {fixtures.Pod("web").Label("app", "web").Container("app", "app:v1"),
+			func(request map[string]any) { request["namespace"] = "forged" }, both, "A Pod was refused: SidecarSets"},
+		"under dry-run": {fixtures.Pod("web").Label("app", "web").Container("app", "app:v1"),
+			func(request map[string]any) { request["dryRun"] = true }, nil, ""},
+		"of a Pod that speaks of dry-run": {fixtures.Pod("web").Label("app", "web").Annotation("a", `"dryRun":true`).Container("app", "app:v1"), nil, both, "A Pod in namespace default"},
+		"that no SidecarSet has":          {fixtures.Pod("web").Label("app", "other").Container("app", "app:v1"), nil, nil, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			handler := pods.NewInjector(pods.Options{
+				Snapshot: func() *match.Snapshot { return catalog },
+				Tell: func(e events.Event) {
+					got = append(got, e.About.Name)
+					if !strings.HasPrefix(e.Note, tc.says) || strings.Contains(e.Note, "web") {
+						t.Errorf("the Event says %q", e.Note)
+					}
+				},
+			})
+			document := request(tc.pod.Obj())
+			if tc.change != nil {
+				tc.change(document["request"].(map[string]any))
+			}
+			answer := fixtures.Review(t, handler, fixtures.Encode(t, document))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Events (-want +got):\n%s\nthe answer is %v", diff, fmt.Sprint(answer.Allowed, answer.Result))
+			}
+		})
+	}
+}
