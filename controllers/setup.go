@@ -55,6 +55,9 @@ const (
 	// writeInterval is the least time between two writes of one SidecarSet's
 	// status, however many Pods change in between.
 	writeInterval = time.Second
+	// entryPatience is how long the first status of a generation waits for its webhook
+	// entry to be in force.
+	entryPatience = 5 * time.Second
 	// A reconcile that failed is retried after firstRetry, then after twice the time
 	// of the last retry, and after lastRetry at most.
 	firstRetry, lastRetry = 5 * time.Millisecond, time.Minute

@@ -244,8 +244,8 @@ func TestAStatusIsWrittenOnceASecond(t *testing.T) {
 func TestASidecarSetThatIsReadySoonIsWrittenOnce(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
-		r.judge("set-1", 1, noReplica)
-		r.pass(100 * time.Millisecond)
+		r.judge("set-1", 1, notYet)
+		r.pass(entryPatience - time.Millisecond)
 		r.wantWrites(t, 0)
 		r.judge("set-1", 1, inForce)
 		r.wantWrites(t, 1)
@@ -258,15 +258,27 @@ func TestASidecarSetThatIsReadySoonIsWrittenOnce(t *testing.T) {
 	})
 }
 
+// Only an entry is waited for so long.
+func TestAnObstacleIsWrittenAfterASecond(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t)
+		r.judge("set-1", 1, notYet)
+		r.pass(writeInterval)
+		r.wantWrites(t, 0)
+		r.judge("set-1", 1, noReplica)
+		r.wantWrites(t, 1)
+	})
+}
+
 func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
-		r.judge("set-1", 1, noReplica)
-		r.pass(writeInterval + 100*time.Millisecond)
+		r.judge("set-1", 1, notYet)
+		r.pass(entryPatience + 100*time.Millisecond)
 		r.wantWrites(t, 1)
 		r.judge("set-1", 1, inForce)
 		r.wantWrites(t, 2)
-		r.wantEvents(t, "log Warning NoReplica", "log Normal InForce")
+		r.wantEvents(t, "log Warning EntryMissing", "log Normal InForce")
 	})
 }
 
@@ -420,12 +432,12 @@ func TestALostAnnouncementLosesNothing(t *testing.T) {
 
 func TestPaceSurvivesAClockThatIsSetBack(t *testing.T) {
 	p, now := newPace(time.Second), time.Unix(1000, 0)
-	p.rest("log", "uid", 1, false, now)
+	p.rest("log", "uid", 1, nil, now)
 	p.wrote("log", false, now)
-	if rest := p.rest("log", "uid", 1, false, now.Add(-time.Hour)); rest != time.Second {
+	if rest := p.rest("log", "uid", 1, nil, now.Add(-time.Hour)); rest != time.Second {
 		t.Errorf("rest = %v, want a second at most", rest)
 	}
-	if rest := p.rest("log", "uid", 1, false, now.Add(time.Second)); rest != 0 {
+	if rest := p.rest("log", "uid", 1, nil, now.Add(time.Second)); rest != 0 {
 		t.Errorf("rest = %v after a second", rest)
 	}
 }

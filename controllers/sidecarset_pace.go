@@ -5,15 +5,19 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/status"
 )
 
 // pace spaces the writes of each SidecarSet's status. It is safe for concurrent
 // use.
 //
-// A new generation is written when it is ready, or else after the interval: most
-// SidecarSets are ready within that time, and one write says it all. From then on
-// there is one write in an interval, whatever changes. Only the first time that a
-// generation is ready is written at once, since a user may wait for it.
+// A new generation is written when it is ready, or else after a patience. Most
+// SidecarSets are ready within that time, and one write says it all; 500 that are
+// created at once take longer, and are not slowed down by statuses that say so.
+// From then on there is one write in an interval, whatever changes. Only the first
+// time that a generation is ready is written at once, since a user may wait for it.
 type pace struct {
 	interval time.Duration
 
@@ -26,17 +30,26 @@ type paced struct {
 	uid        types.UID
 	generation int64
 	from       time.Time // when it was first seen, or last written
-	ready      bool      // a write has said that it is ready
+	written    bool
+	ready      bool // a write has said that it is ready
 }
 
 func newPace(interval time.Duration) *pace {
 	return &pace{interval: interval, known: make(map[string]paced)}
 }
 
-// rest is how long to wait before a status that says ready, or does not, is
-// written for a generation of a SidecarSet. The first call for a generation begins
-// its interval.
-func (p *pace) rest(sidecarSet string, uid types.UID, generation int64, ready bool, now time.Time) time.Duration {
+// patience is how long a generation waits for its first status, given its
+// readiness: longer if it is on its way into force.
+func (p *pace) patience(readiness *status.Readiness) time.Duration {
+	if readiness != nil && (readiness.Unsure || readiness.Reason == appsv1beta1.ReasonEntryMissing) {
+		return entryPatience
+	}
+	return p.interval
+}
+
+// rest is how long to wait before a status with this readiness is written for a
+// generation of a SidecarSet. The first call for a generation begins its patience.
+func (p *pace) rest(sidecarSet string, uid types.UID, generation int64, readiness *status.Readiness, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, ok := p.known[sidecarSet]
@@ -44,16 +57,19 @@ func (p *pace) rest(sidecarSet string, uid types.UID, generation int64, ready bo
 		known = paced{uid: uid, generation: generation, from: now}
 		p.known[sidecarSet] = known
 	}
-	if ready && !known.ready {
+	switch {
+	case readiness != nil && readiness.Ready && !known.ready:
 		return 0
+	case !known.written:
+		return left(known.from, p.patience(readiness), now)
 	}
-	return p.left(known, now)
+	return left(known.from, p.interval, now)
 }
 
-// left is how much of the interval is left. A clock that is set back does not make
-// it longer.
-func (p *pace) left(known paced, now time.Time) time.Duration {
-	return max(0, min(p.interval, known.from.Add(p.interval).Sub(now)))
+// left is how much of a time is left. A clock that is set back does not make it
+// longer.
+func left(from time.Time, whole time.Duration, now time.Time) time.Duration {
+	return max(0, min(whole, from.Add(whole).Sub(now)))
 }
 
 // untilCounted is how long a change of counters can wait: it cannot be written
@@ -65,7 +81,7 @@ func (p *pace) untilCounted(sidecarSet string, now time.Time) time.Duration {
 	if !ok {
 		return 0
 	}
-	return p.left(known, now)
+	return left(known.from, p.interval, now)
 }
 
 // wrote begins the next interval.
@@ -73,7 +89,7 @@ func (p *pace) wrote(sidecarSet string, ready bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[sidecarSet]
-	known.from, known.ready = now, known.ready || ready
+	known.from, known.written, known.ready = now, true, known.ready || ready
 	p.known[sidecarSet] = known
 }
 

@@ -31,7 +31,7 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 		return 0, nil
 	}
 	ready := meta.IsStatusConditionTrue(next.Conditions, appsv1beta1.ConditionReady)
-	if rest := r.pace.rest(p.name, p.object.GetUID(), p.seen.Generation, ready, p.seen.Now); rest > 0 {
+	if rest := r.pace.rest(p.name, p.object.GetUID(), p.seen.Generation, p.seen.Readiness, p.seen.Now); rest > 0 {
 		return rest, nil
 	}
 	patch, err := statusPatch(p.object, next)

@@ -27,18 +27,20 @@ var (
 	cluster  *stand.Cluster
 	operator *deploy.Operator
 	replicas []*deploy.Replica
-	api      client.Client
+	api      client.WithWatch
 
 	watchesBefore int // of Pods, before there was an operator
 
 	identity apiServerIdentity
+
+	conditions conditionRules
 )
 
 // seconds is how long the long tests take.
 var seconds = map[string]int{
 	"TestRightsAreExactlyWhatIsUsed": 60, "TestHostileBodies": 45, "TestHostileInput": 45, "TestUninstallingTakesTheEntries": 26,
 	"TestBusyConnections": 18, "TestDeletedObjectsForEntries": 18, "TestGoldenInjections": 16, "TestALostLeaseFailsNoCall": 16,
-	"TestObjectsThatTheOperatorHasMadeAreAdopted": 15, "TestStatusFollowsPods": 14, "TestReadyIsTriedInTheProbeNamespace": 14,
+	"TestObjectsThatTheOperatorHasMadeAreAdopted": 15, "TestStatusFollowsPods": 14, "TestARepeatedStateIsOneEvent": 12, "TestReadyIsTriedInTheProbeNamespace": 14,
 	"TestObjectsOfOpenKruiseAreTakenOver": 13, "TestAuthorsWithoutRightsAreRefusedWhereEnforced": 13, "TestStaticModeWritesNoEntries": 12,
 	"TestStartsOverObjectsStoredAsV1alpha1": 12, "TestTheReadmesCommandInstallsEverything": 11, "TestApplyingAgainKeepsTheBundle": 11,
 	"TestRolesCanBeSplit": 9, "TestWhatValidationAcceptsTheAPIServerAccepts": 9, "TestTheOperatorCanMakeNoWebhookOfItsOwn": 8,
@@ -64,6 +66,10 @@ func TestMain(m *testing.M) {
 		}
 	})
 	_ = os.RemoveAll(identity.dir)
+	if broken, statuses := conditions.result(); len(broken) > 0 {
+		fmt.Fprintf(os.Stderr, "integration: of %d statuses, these break the rules for conditions:\n%s\n", statuses, strings.Join(broken, "\n"))
+		code = max(code, 1)
+	}
 	os.Exit(code)
 }
 
@@ -82,7 +88,10 @@ func begin(ctx context.Context) error {
 	if replicas, err = operator.StartReplicas(ctx); err != nil {
 		return err
 	}
-	return testkit.UntilCalled(ctx, api)
+	if err := testkit.UntilCalled(ctx, api); err != nil {
+		return err
+	}
+	return conditions.follow(ctx, api)
 }
 
 func create(t *testing.T, object client.Object) {

@@ -101,7 +101,7 @@ func (s *scenario) run(t *testing.T, roles []string) {
 		t.Fatal(err)
 	}
 	testkit.AwaitCalled(t, s.api)
-	for _, step := range []func(*testing.T){s.inject, s.revise, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
+	for _, step := range []func(*testing.T){s.inject, s.conflict, s.revise, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
 		step(t)
 	}
 }
@@ -143,6 +143,29 @@ func (s *scenario) inject(t *testing.T) {
 		status, err := s.status(ctx, "log")
 		if err == nil && (status.MatchedPods == 0 || status.UpdatedPods == 0) {
 			err = fmt.Errorf("the status is %+v", status)
+		}
+		return err
+	})
+}
+
+// conflict has a Pod refused, and waits for the replica to say so in an Event.
+func (s *scenario) conflict(t *testing.T) {
+	t.Helper()
+	p := pod("default", "clash", "app=web")
+	p.Spec.Containers[0].Name = "side"
+	if err := s.api.Create(t.Context(), p); !apierrors.IsInvalid(err) {
+		t.Fatalf("creating a Pod with a container of the sidecar's name: %v", err)
+	}
+	s.awaitEvent(t, appsv1beta1.ReasonInjectionConflict)
+}
+
+// awaitEvent waits for an Event about any SidecarSet.
+func (s *scenario) awaitEvent(t *testing.T, reason string) {
+	t.Helper()
+	await.Eventually(t, "an Event "+reason, func(ctx context.Context) error {
+		text, err := s.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "-o", "name", "--field-selector", "reason="+reason)
+		if err == nil && text == "" {
+			err = errors.New("there is none")
 		}
 		return err
 	})
@@ -240,13 +263,7 @@ func (s *scenario) lose(t *testing.T) {
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
 		t.Fatal(err)
 	}
-	await.Eventually(t, "an event", func(ctx context.Context) error {
-		text, err := s.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "-o", "name", "--field-selector", "reason="+appsv1beta1.ReasonEntryMissing)
-		if err == nil && text == "" {
-			err = errors.New("there is none")
-		}
-		return err
-	})
+	s.awaitEvent(t, appsv1beta1.ReasonEntryMissing)
 	applyObjects(t, s.cluster)
 }
 

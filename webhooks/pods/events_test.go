@@ -11,6 +11,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
 )
 
 func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
@@ -38,7 +39,7 @@ func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			handler := pods.NewInjector(pods.Options{
+			handler := server.Handler(pods.NewInjector(pods.Options{
 				Snapshot: func() *match.Snapshot { return catalog },
 				Tell: func(e events.Event) {
 					got = append(got, e.About.Name)
@@ -46,7 +47,7 @@ func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
 						t.Errorf("the Event says %q", e.Note)
 					}
 				},
-			})
+			}).Settled)
 			document := request(tc.pod.Obj())
 			if tc.change != nil {
 				tc.change(document["request"].(map[string]any))
