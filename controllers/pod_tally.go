@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -29,6 +30,7 @@ type podTally struct {
 	// changed is called with the name of each SidecarSet whose count is not what it
 	// was. It does not wait, and is set before Start.
 	changed func(sidecarSet string)
+	pause   *wait.Backoff // between two attempts of the watch; set before Start
 
 	work    chan func(*tally.Tally)
 	catalog chan struct{} // a new snapshot is there
@@ -80,7 +82,7 @@ func (p *podTally) Start(ctx context.Context) error {
 		events: p.m.podEvents,
 	}
 	reflector := cache.NewReflectorWithOptions(p.source, &corev1.Pod{}, store,
-		cache.ReflectorOptions{Name: "pods", Logger: &logger, Backoff: &watchPause})
+		cache.ReflectorOptions{Name: "pods", Logger: &logger, Backoff: p.pause})
 	reflector.WatchListPageSize = podPageSize
 	// Not waited for: a reflector that backs off takes seconds to see that ctx
 	// ended, and leadership is released only after Start.

@@ -44,6 +44,9 @@ type Options struct {
 	RevisionNamespace string
 	// Tell writes Events. It does not wait. No Events are written if it is nil.
 	Tell func(events.Event)
+	// WatchPause is the time between two attempts of the Pod watch, in which the
+	// counters do not follow the Pods; client-go's own if nil.
+	WatchPause *wait.Backoff
 	// Registry takes the metrics; the manager's if nil.
 	Registry prometheus.Registerer
 }
@@ -62,11 +65,6 @@ const (
 	// of the last retry, and after lastRetry at most.
 	firstRetry, lastRetry = 5 * time.Millisecond, time.Minute
 )
-
-// watchPause is the time between two attempts of a watch that is not the
-// manager's: from a quarter of a second to five seconds, each up to half as long
-// again. In this time the counters do not follow the Pods.
-var watchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
 
 // Setup adds the Pod watch and the SidecarSet controller to a manager. Both wait
 // for leadership.
@@ -97,7 +95,7 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		tell:      o.Tell,
 		m:         m,
 	}
-	pods.changed = r.countsChanged
+	pods.changed, pods.pause = r.countsChanged, o.WatchPause
 	if o.Readiness != nil {
 		o.Readiness.Notify(r.readinessChanged)
 	}

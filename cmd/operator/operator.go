@@ -183,6 +183,7 @@ func (p *parts) addControllers() error {
 		Tell:               states.Tell,
 		Readiness:          p.keeper.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
+		WatchPause:         &snapshot.WatchPause,
 	})
 }
 

@@ -8,14 +8,12 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	admissionregistrationclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
@@ -24,6 +22,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // Whose configurations there are is not known beforehand, so no name restricts
@@ -116,15 +115,11 @@ func (r *Rivals) Notify(changed chan<- struct{}) {
 	r.notify = append(r.notify, changed)
 }
 
-// relistPause is the time between two attempts to watch: from a quarter of a second to
-// five seconds, each up to half as long again.
-var relistPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
-
 // Start watches until ctx ends.
 func (r *Rivals) Start(ctx context.Context) error {
 	store := &rivalStore{rivals: r, ctx: ctx}
 	reflector := cache.NewReflectorWithOptions(r.configurations, &admissionregistrationv1.MutatingWebhookConfiguration{}, store,
-		cache.ReflectorOptions{Name: "other injectors", Backoff: &relistPause})
+		cache.ReflectorOptions{Name: "other injectors", Backoff: &snapshot.WatchPause})
 	reflector.RunWithContext(ctx)
 	return nil
 }

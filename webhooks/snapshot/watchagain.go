@@ -12,17 +12,17 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// watchPause is the time between two attempts: from a quarter of a second to five
+// WatchPause is the time between two attempts: from a quarter of a second to five
 // seconds, each up to half as long again. client-go's own pause grows to a minute.
 // After an outage of the API servers, this replica would refuse Pods for that long,
 // because it could not tell whether a stored SidecarSet selects them.
-var watchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
+var WatchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 5 * time.Second}
 
 // persist calls attempt until it succeeds, ctx ends, or it fails for a reason that
 // the caller has to act on, such as a resourceVersion that is too old. It is for the
 // sources of informers, which offer no choice of pauses. kind is for the log.
 func persist[T any](ctx context.Context, kind string, attempt func() (T, error)) (T, error) {
-	pause := watchPause.DelayFunc()
+	pause := WatchPause.DelayFunc()
 	for failed := false; ; failed = true {
 		result, err := attempt()
 		if err == nil || ctx.Err() != nil || !heals(err) {

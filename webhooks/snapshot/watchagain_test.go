@@ -74,7 +74,7 @@ func TestWatchesAreNeverFarBehind(t *testing.T) {
 			}
 			return 7, nil
 		})
-		if limit := watchPause.Cap * 3 / 2; err != nil || longest > limit {
+		if limit := WatchPause.Cap * 3 / 2; err != nil || longest > limit {
 			t.Errorf("%v between two attempts, want %v at most; %v", longest, limit, err)
 		}
 		if attempts > 1000 {
