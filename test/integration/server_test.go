@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -19,8 +18,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
@@ -52,32 +49,6 @@ func TestEveryReplicaServesACertificateOfTheOneCA(t *testing.T) {
 			t.Errorf("replica %d speaks %s", replica.Number, tls.VersionName(got))
 		}
 	}
-}
-
-func TestAResetBundleIsRestored(t *testing.T) {
-	before, err := operator.Bundle(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	configurations := operator.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	reset := []byte(`[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]`)
-	if _, err := configurations.Patch(t.Context(), deploy.MutatingConfiguration, types.JSONPatchType, reset, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "the bundle", func(ctx context.Context) error {
-		after, err := operator.Bundle(ctx)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(before, after) {
-			return fmt.Errorf("the bundle is %q", after)
-		}
-		return nil
-	})
-	await.Eventually(t, "readiness", replicas[0].Ready)
-	await.Eventually(t, "a Pod", func(ctx context.Context) error {
-		return api.Create(ctx, pod("default", "after-reset"), client.DryRunAll)
-	})
 }
 
 // ask posts body to a replica's path.
