@@ -11,10 +11,10 @@ import (
 // disbelieves says that the SidecarSet is injected whatever the Pod says about it.
 func (t target) disbelieves() bool { return t.enforced && t.skip == "" }
 
-// disbelieve takes out of the Pod what it says are sidecars of enforced
-// SidecarSets, so that all that follows sees a Pod that came without them: their
-// place counts as little as their content. A container of such a name that does
-// not say so stays, and is a conflict.
+// disbelieve removes from the Pod the containers that claim to be sidecars of enforced
+// SidecarSets. All steps that follow see a Pod that came without them, so neither their
+// position nor their content counts. A container of such a name that makes no such
+// claim stays, and is a conflict.
 func (c *computation) disbelieve() {
 	var inits, containers map[string]string // SidecarSets by the names of their sidecars
 	for i := range c.targets {

@@ -43,8 +43,8 @@ const (
 type RevisionError struct{ SidecarSet, Reference string }
 
 func (e *RevisionError) Error() string {
-	return fmt.Sprintf("SidecarSet %q injects its recorded revision of %s, and no usable ControllerRevision is that: "+
-		"correct spec.injectionStrategy.revision, or remove it to inject the current revision", e.SidecarSet, e.Reference)
+	return fmt.Sprintf("SidecarSet %q names %s in spec.injectionStrategy.revision, but no usable ControllerRevision matches: "+
+		"correct the name, or remove it to inject the current revision", e.SidecarSet, e.Reference)
 }
 
 // InvalidError says that what a SidecarSet asks for cannot work in any Pod. It

@@ -141,9 +141,10 @@ func (c Candidate) resolve(pod *PodView, choices podstate.RevisionChoices) targe
 // choose lets chance decide, unless it has done so for this Pod before. The API
 // server may call several times, and each call has a draw of its own.
 //
-// The Pod's author can have written what was chosen before. An enforced SidecarSet
-// takes it over only where either could have been chosen: the author of a Pod that
-// chance decides about can create it again until it has what he wants, too.
+// The Pod's author can have written the earlier choice. An enforced SidecarSet accepts
+// it only if chance could have chosen either revision. This gives away nothing: if
+// chance decides, the author can also create the Pod again until it gets the wanted
+// revision.
 func (c Candidate) choose(before string) string {
 	recorded := "?" // chosen, and missing: no name of a revision
 	if c.History != nil {
@@ -160,9 +161,8 @@ func (c Candidate) choose(before string) string {
 	return podstate.ChoseCurrent
 }
 
-// recordChoices remembers what chance decided for the SidecarSets that are
-// injected now. That of an enforced one about which chance decides nothing is
-// forgotten.
+// recordChoices records what chance decided for the SidecarSets that are injected now.
+// It drops the choice of an enforced SidecarSet for which chance decides nothing.
 func (c *computation) recordChoices() {
 	var choices podstate.RevisionChoices
 	for i := range c.targets {

@@ -119,7 +119,7 @@ func (c *computation) writeRecords(injects bool) {
 }
 
 // recordHotUpgrades says of each pair which container works and which is newer.
-// What other sidecars recorded stays.
+// Records of other sidecars stay.
 func (c *computation) recordHotUpgrades() {
 	var working map[string]string
 	for i := range c.targets {

@@ -185,7 +185,7 @@ func namesOf(requirements labels.Requirements) (names []string, byName bool) {
 	}), byName
 }
 
-// asksForLabel reports whether a requirement keeps namespaces out that say nothing.
+// asksForLabel reports whether a Namespace without the label fails the requirement.
 func asksForLabel(r labels.Requirement) bool {
 	return r.Key() != corev1.LabelMetadataName && (selectors.IsEquality(&r) || r.Operator() == selection.Exists)
 }

@@ -316,9 +316,9 @@ func (t *Tally) setNamespaceLabels(ns *namespace) (moved bool) {
 	return true
 }
 
-// namespaceLabels returns the labels of a namespace as the snapshot knows them.
-// Where it does not know the namespace yet, the name alone is certain; the
-// snapshot that knows it makes the difference good.
+// namespaceLabels returns the labels of a Namespace as the snapshot knows them. If it
+// does not know the Namespace yet, the name is the only certain label; SetSnapshot
+// corrects the counters when the Namespace arrives.
 func namespaceLabels(snapshot *match.Snapshot, namespace string) labels.Set {
 	if snapshot != nil {
 		if set, ok := snapshot.NamespaceLabels(namespace); ok {
