@@ -2,6 +2,7 @@ package entryplan
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -234,8 +235,13 @@ func RemoveAll(l Layout) []Change {
 	return changes
 }
 
-// empty takes out of an object what it holds.
+// empty takes out of an object what it holds. The serial stays: an API server that is
+// behind may use the entries that were there, and the next ones must have a higher
+// serial, whatever the clock of the process shows that writes them.
 func empty(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+	if serial := Serial(c); serial > 0 {
+		annotate(c, annotationSerial, strconv.FormatInt(serial, 10))
+	}
 	c.Webhooks = nil
 	setTouched(c, nil)
 }

@@ -53,6 +53,9 @@ const (
 	// annotationRoom holds how many provisional entries there may be now. The leader
 	// writes it; see RoomOf.
 	annotationRoom = "sidecarset.io/provisional-room"
+	// annotationSerial holds the serial of an object without entries, which has no
+	// barrier entry either.
+	annotationSerial = "sidecarset.io/serial"
 	// format is the newest that this version of the operator can read. Raise it if
 	// an older version would misread what is written, and not otherwise: older ones
 	// touch nothing in an object of a newer format, and rely on nothing there.
@@ -210,13 +213,15 @@ func sameEntry(a, b admissionregistrationv1.MutatingWebhook) bool {
 // Serial is the serial of a configuration object, 0 if it has none. It grows
 // with every write of an entry.
 func Serial(c *admissionregistrationv1.MutatingWebhookConfiguration) int64 {
-	for i := range c.Webhooks {
-		if c.Webhooks[i].Name == c.Name+barrierSuffix {
-			_, serial, _ := ParseBarrierPath(pathOf(&c.Webhooks[i]))
-			return serial
-		}
+	if at := find(c, c.Name+barrierSuffix); at >= 0 {
+		_, serial, _ := ParseBarrierPath(pathOf(&c.Webhooks[at]))
+		return serial
 	}
-	return 0
+	serial, err := strconv.ParseInt(c.Annotations[annotationSerial], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return serial
 }
 
 // Owner is the UID of the Namespace that a configuration object belongs to, ""

@@ -261,6 +261,25 @@ func TestSerialsNeverGoBack(t *testing.T) {
 	}
 }
 
+// An API server that is behind may use the entries that an object held before it was
+// emptied. So what is written next has a higher serial, also by a slower clock.
+func TestSerialsOutliveTheEntries(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	i, c := widened(t, e, settings())
+	l := bare()
+	l[i] = c
+	l[i] = entryplan.RemoveAll(l)[0].Object
+	if len(l[i].Webhooks) != 0 {
+		t.Fatalf("webhooks are left: %v", l[i].Webhooks)
+	}
+	s := settings()
+	s.MinSerial = firstSerial - 500
+	changes, _ := entryplan.Widen(l, []entryplan.Entry{e}, s)
+	if got := entryplan.Serial(changes[0].Object); got != firstSerial+1 {
+		t.Errorf("serial %d follows %d", got, firstSerial)
+	}
+}
+
 // The path of a URL is told from its prefix, whatever that is.
 func TestObjectsByURLAreReadBack(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
