@@ -3,6 +3,7 @@ package certs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -70,11 +71,11 @@ func (b *BundlePublisher) Start(ctx context.Context) error {
 	if !b.refreshSource(ctx) {
 		return nil
 	}
-	missing := ""
+	var missing lastReason
 	for {
 		changed := b.published.Changed()
 		b.publish(ctx)
-		missing = b.reportMissing(ctx, missing)
+		b.reportMissing(ctx, &missing)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -142,19 +143,13 @@ func (b *BundlePublisher) write(ctx context.Context, o *object, stale []clientCo
 }
 
 // reportMissing logs which targets cannot be written because they do not exist, once for each change of that list.
-func (b *BundlePublisher) reportMissing(ctx context.Context, reported string) string {
-	var reasons []string
+func (b *BundlePublisher) reportMissing(ctx context.Context, reported *lastReason) {
 	s := b.published.snapshot()
 	foreignEntries.Set(float64(s.foreign))
-	for _, err := range s.missing {
-		reasons = append(reasons, err.Error())
+	targetsMissing.Set(float64(len(s.missing)))
+	if missing := errors.Join(s.missing...); reported.news(missing) {
+		log.FromContext(ctx).Info("Waiting for objects to publish the CA bundle in", "reason", strings.ReplaceAll(missing.Error(), "\n", "; "))
 	}
-	targetsMissing.Set(float64(len(reasons)))
-	missing := strings.Join(reasons, "; ")
-	if missing != "" && missing != reported {
-		log.FromContext(ctx).Info("Waiting for objects to publish the CA bundle in", "reason", missing)
-	}
-	return missing
 }
 
 func staleClients(o *object, bundle string) []clientConfig {

@@ -87,7 +87,7 @@ func (m *CertManager) report(ctx context.Context, problem error) {
 type watchdog struct {
 	patience time.Duration
 	since    time.Time
-	reported string
+	reported lastReason
 }
 
 func (w *watchdog) overdue(problem error) bool {
@@ -98,11 +98,7 @@ func (w *watchdog) overdue(problem error) bool {
 	case w.since.IsZero():
 		w.since = time.Now()
 	}
-	if time.Since(w.since) < w.patience || problem.Error() == w.reported {
-		return false
-	}
-	w.reported = problem.Error()
-	return true
+	return time.Since(w.since) >= w.patience && w.reported.news(problem)
 }
 
 // Declare applies the issuers and certificates, and reverts changes by other programs. It does not write an object that is as

@@ -165,15 +165,11 @@ func (l *leaves) failed(err error) {
 func (l *leaves) keepCurrent(ctx context.Context, opts Options, refresh func(context.Context) error, look func()) error {
 	logger := log.FromContext(ctx).WithName("certs")
 	ctx = log.IntoContext(ctx, logger)
-	reported := ""
+	var reported lastReason
 	for ctx.Err() == nil {
 		pause := opts.Poll
 		err := refresh(ctx)
-		switch {
-		case err == nil:
-			reported = ""
-		case ctx.Err() == nil && err.Error() != reported:
-			reported = err.Error()
+		if ctx.Err() == nil && reported.news(err) {
 			logger.Error(err, "Could not refresh the serving certificate", "serving", l.served.Load() != nil)
 		}
 		if err != nil && l.served.Load() == nil {

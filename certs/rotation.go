@@ -23,7 +23,7 @@ type Rotator struct {
 	uid     types.UID         // of the Secret, as last read or written here
 	signing *x509.Certificate // the CA that signs, as last read or written here
 
-	postponed string // why a rotation does not begin, as last reported
+	postponed lastReason // why a rotation does not begin, as last reported
 
 	next  *x509.Certificate // the CA that is being published
 	since time.Time         // when it was first seen in every bundle, by the monotonic clock; zero if one lacks it
@@ -39,13 +39,9 @@ func (r *Rotator) NeedLeaderElection() bool { return true }
 func (r *Rotator) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("certs-rotator")
 	ctx = log.IntoContext(ctx, logger)
-	reported := ""
+	var reported lastReason
 	for ctx.Err() == nil {
-		switch err := r.step(ctx); {
-		case err == nil:
-			reported = ""
-		case ctx.Err() == nil && err.Error() != reported: // once, not with every poll
-			reported = err.Error()
+		if err := r.step(ctx); ctx.Err() == nil && reported.news(err) {
 			logger.Error(err, "Could not look after the CA", "Secret", r.source.secretRef())
 			r.warn(err)
 		}
@@ -142,14 +138,9 @@ func (r *Rotator) mayReplace(err error) Replaceable {
 
 // postpone emits an event, once for each change, that says why a rotation does not begin.
 func (r *Rotator) postpone(ctx context.Context, reason error) {
-	before := r.postponed
-	r.postponed = ""
-	if reason == nil {
-		return
-	}
-	if r.postponed = reason.Error(); r.postponed != before {
-		r.source.opts.warn(r.source.secretReference(), ReasonRotationPostponed, "Rotate", r.postponed)
-		log.FromContext(ctx).Info("Postponed the rotation of the CA", "Secret", r.source.secretRef(), "reason", r.postponed)
+	if r.postponed.news(reason) {
+		r.source.opts.warn(r.source.secretReference(), ReasonRotationPostponed, "Rotate", reason.Error())
+		log.FromContext(ctx).Info("Postponed the rotation of the CA", "Secret", r.source.secretRef(), "reason", reason.Error())
 	}
 }
 
