@@ -235,8 +235,8 @@ func (p *parser) peek() byte {
 	return p.here()
 }
 
-// here returns the next byte. No token begins with end, which the text may contain
-// too.
+// here returns the next byte. No token begins with end, which the text may
+// contain too.
 func (p *parser) here() byte {
 	if p.position < len(p.text) {
 		return p.text[p.position]

@@ -59,10 +59,10 @@ func (e *FieldError) Error() string {
 
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// Compile prepares a SidecarSet (v1beta1, as served, packed or not) for injection.
-// It neither keeps nor changes the object. The error holds one FieldError per
-// unusable field. A Program is returned together with an error
-// if only its selectors are unusable; it then selects no Pod.
+// Compile prepares a SidecarSet (v1beta1, as served, packed or not) for
+// injection. It neither keeps nor changes the object. The error holds one
+// FieldError per unusable field. A Program is returned together with an error if
+// only its selectors are unusable; it then selects no Pod.
 func Compile(object map[string]any) (*Program, error) {
 	p, err := compileContent(object)
 	if err != nil {
@@ -106,9 +106,9 @@ func compileContent(object map[string]any) (*Program, error) {
 	return p, nil
 }
 
-// defaulted returns an object that the SidecarSet webhook has defaulted as it is. Of
-// one that was stored without that webhook it returns a defaulted copy: its hash is
-// then the one that the webhook will record at the next write.
+// defaulted returns an object that the SidecarSet webhook has defaulted as it
+// is. Of one that was stored without that webhook it returns a defaulted copy:
+// its hash is then the one that the webhook will record at the next write.
 func defaulted(object map[string]any) (map[string]any, error) {
 	metadata, _ := object["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)

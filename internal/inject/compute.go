@@ -251,9 +251,9 @@ func (c *computation) merge(in, other podList, sidecars []placed) error {
 	return nil
 }
 
-// position finds where the new sidecars go. Those of earlier calls are first and last
-// in the Pod, unless other webhooks have added containers there since. The new ones go
-// between them, in order.
+// position finds where the new sidecars go. Those of earlier calls are first and
+// last in the Pod, unless other webhooks have added containers there since. The
+// new ones go between them, in order.
 func position(containers []ContainerView, sidecars []placed) {
 	isOurs := func(at int, before bool) bool {
 		return slices.ContainsFunc(sidecars, func(s placed) bool { return !s.insert && s.at == at && s.before == before })

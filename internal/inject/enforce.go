@@ -11,10 +11,10 @@ import (
 // disbelieves says that the SidecarSet is injected whatever the Pod says about it.
 func (t target) disbelieves() bool { return t.enforced && t.skip == "" }
 
-// disbelieve removes from the Pod the containers that claim to be sidecars of enforced
-// SidecarSets. All steps that follow see a Pod that came without them, so neither their
-// position nor their content counts. A container of such a name that makes no such
-// claim stays, and is a conflict.
+// disbelieve removes from the Pod the containers that claim to be sidecars of
+// enforced SidecarSets. All steps that follow see a Pod that came without them,
+// so neither their position nor their content counts. A container of such a name
+// that makes no such claim stays, and is a conflict.
 func (c *computation) disbelieve() {
 	var inits, containers map[string]string // SidecarSets by the names of their sidecars
 	for i := range c.targets {
@@ -53,9 +53,9 @@ func (c *computation) remove(list List, all []ContainerView, owners map[string]s
 	return slices.DeleteFunc(slices.Clone(all), claims)
 }
 
-// enforcer returns the enforced SidecarSet whose volume of that name the Pod gets,
-// before the Pod's own and those of other SidecarSets, and the volume; nil if none
-// brings one.
+// enforcer returns the enforced SidecarSet whose volume of that name the Pod
+// gets, before the Pod's own and those of other SidecarSets, and the volume; nil
+// if none brings one.
 func (c *computation) enforcer(volume string) *target {
 	for i := range c.targets {
 		t := &c.targets[i]

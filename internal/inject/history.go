@@ -141,10 +141,10 @@ func (c Candidate) resolve(pod *PodView, choices podstate.RevisionChoices) targe
 // choose lets chance decide, unless it has done so for this Pod before. The API
 // server may call several times, and each call has a draw of its own.
 //
-// The Pod's author can have written the earlier choice. An enforced SidecarSet accepts
-// it only if chance could have chosen either revision. This gives away nothing: if
-// chance decides, the author can also create the Pod again until it gets the wanted
-// revision.
+// The Pod's author can have written the earlier choice. An enforced SidecarSet
+// accepts it only if chance could have chosen either revision. This gives away
+// nothing: if chance decides, the author can also create the Pod again until it
+// gets the wanted revision.
 func (c Candidate) choose(before string) string {
 	recorded := "?" // chosen, and missing: no name of a revision
 	if c.History != nil {
@@ -161,8 +161,9 @@ func (c Candidate) choose(before string) string {
 	return podstate.ChoseCurrent
 }
 
-// recordChoices records what chance decided for the SidecarSets that are injected now.
-// It drops the choice of an enforced SidecarSet for which chance decides nothing.
+// recordChoices records what chance decided for the SidecarSets that are
+// injected now. It drops the choice of an enforced SidecarSet for which chance
+// decides nothing.
 func (c *computation) recordChoices() {
 	var choices podstate.RevisionChoices
 	for i := range c.targets {

@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// Identity identifies what a SidecarSet says about new Pods: two objects with equal
-// Identities compile to Programs that do the same.
+// Identity identifies what a SidecarSet says about new Pods: two objects with
+// equal Identities compile to Programs that do the same.
 type Identity [sha256.Size]byte
 
-// IdentityOf returns the Identity of a SidecarSet (v1beta1, as served, packed or not).
-// Objects are compared in one form: a packed object has another Identity than its
-// unpacked copy.
+// IdentityOf returns the Identity of a SidecarSet (v1beta1, as served, packed or
+// not). Objects are compared in one form: a packed object has another Identity
+// than its unpacked copy.
 //
-// Of the status only the recorded revision counts: counters change with every Pod.
-// The custom version counts: clients of v1alpha1 change it as a label, which begins
-// no new generation. Other labels and managed fields do not count.
+// Of the status only the recorded revision counts: counters change with every
+// Pod. The custom version counts: clients of v1alpha1 change it as a label,
+// which begins no new generation. Other labels and managed fields do not count.
 func IdentityOf(object map[string]any) Identity {
 	metadata, _ := object["metadata"].(map[string]any)
 	status, _ := object["status"].(map[string]any)

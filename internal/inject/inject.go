@@ -94,9 +94,9 @@ type ContainerView struct {
 	Raw *RawParts
 }
 
-// RawParts are members of a container as the JSON in which they were submitted, so
-// that injection hands on the parts of them that this build does not know. A member is
-// nil if it is absent or null, or if no Program needs it.
+// RawParts are members of a container as the JSON in which they were submitted,
+// so that injection hands on the parts of them that this build does not know. A
+// member is nil if it is absent or null, or if no Program needs it.
 type RawParts struct {
 	Env, VolumeMounts, VolumeDevices, Resources json.RawMessage
 	RestartPolicy                               string

@@ -197,9 +197,9 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// checkOneByOne admits the Pod to one SidecarSet after the other, in any order, as
-// several webhook entries and replicas do. What is there in the end is the same,
-// and so is the order of containers, if the Pod came with none of them.
+// checkOneByOne admits the Pod to one SidecarSet after the other, in any order,
+// as several webhook entries and replicas do. What is there in the end is the
+// same, and so is the order of containers, if the Pod came with none of them.
 func checkOneByOne(t *testing.T, w world) {
 	plan, ok := compute(t, w)
 	if !ok || hasCanary(plan) {

@@ -53,8 +53,8 @@ func (c *computation) patchAnnotations(sidecarSet string, rule metadataRule) err
 	return nil
 }
 
-// mergeText merges a JSON text into another (RFC 7386). If the Pod has none yet, it
-// gets the patch as it is, and merging once more changes nothing.
+// mergeText merges a JSON text into another (RFC 7386). If the Pod has none yet,
+// it gets the patch as it is, and merging once more changes nothing.
 func mergeText(document, patch string) (string, *MetadataError) {
 	if document == "" || document == patch {
 		return patch, nil

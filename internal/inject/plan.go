@@ -37,8 +37,8 @@ type Plan struct {
 	Injected []string
 	// Skipped names the other candidates, in name order, with the reason.
 	Skipped []Skip
-	// TakesBack is true if the Pod's records say that it carries one of Injected in another
-	// content. Then this plan is wrong if that content is the newer one.
+	// TakesBack is true if the Pod's records say that it carries one of Injected in
+	// another content. Then this plan is wrong if that content is the newer one.
 	TakesBack bool
 
 	absent       absentLists

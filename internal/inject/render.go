@@ -7,10 +7,11 @@ import (
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
-// AppendPatch appends the plan as a JSON patch document, its operations in the order
-// in which they have to be applied. Each insertion is one "add" at an explicit index,
-// so that members of the user's containers that this build does not know are never
-// rewritten. A list that the Pod lacks is added whole. An empty plan appends nothing.
+// AppendPatch appends the plan as a JSON patch document, its operations in the
+// order in which they have to be applied. Each insertion is one "add" at an
+// explicit index, so that members of the user's containers that this build does
+// not know are never rewritten. A list that the Pod lacks is added whole. An
+// empty plan appends nothing.
 func (p Plan) AppendPatch(dst []byte) []byte {
 	if p.Empty() {
 		return dst

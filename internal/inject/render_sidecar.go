@@ -194,8 +194,9 @@ func (c *computation) containerResources() (all []containerResources, err error)
 	return all, err
 }
 
-// belongsToSidecars reports whether a SidecarSet that takes part has a container of
-// that name, be it the name in its spec or, of a hot-upgrade pair, in the Pod.
+// belongsToSidecars reports whether a SidecarSet that takes part has a container
+// of that name, be it the name in its spec or, of a hot-upgrade pair, in the
+// Pod.
 func (c *computation) belongsToSidecars(name string) bool {
 	named := func(s sidecar) bool { return s.name == name }
 	return slices.ContainsFunc(c.targets, func(t target) bool {

@@ -6,8 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AppendText appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as in
-// encoding/json.
+// AppendText appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD,
+// as in encoding/json.
 func AppendText(dst []byte, s string) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s) // the error only says that bytes were replaced
 	return dst

@@ -41,10 +41,10 @@ type hashRecord struct {
 	raw        string
 }
 
-// ParseHashes reads the value of a hash annotation: the struct form, and the legacy
-// form {"<sidecarset>":"<hash>"}, whose records have a hash and nothing else. Records
-// that cannot be read are left out. A value that is not a JSON object, or is beyond the
-// bounds of this package, gives no records.
+// ParseHashes reads the value of a hash annotation: the struct form, and the
+// legacy form {"<sidecarset>":"<hash>"}, whose records have a hash and nothing
+// else. Records that cannot be read are left out. A value that is not a JSON
+// object, or is beyond the bounds of this package, gives no records.
 func ParseHashes(value string) Hashes {
 	if value == "" || !readable(value) {
 		return Hashes{}

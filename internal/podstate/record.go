@@ -138,11 +138,11 @@ func (r *Record) Working(sidecar Name) (container Name, ok bool) {
 	return 0, false
 }
 
-// Landed reports whether the kubelet runs the image that a container was given, as far
-// as the status shows. If the image is named by digest, the digests are compared,
-// whatever registry they came from. If it is named by tag, the image ID must differ
-// from the one that was recorded before the last in-place update. A name that is not a
-// container of the Pod has landed.
+// Landed reports whether the kubelet runs the image that a container was given,
+// as far as the status shows. If the image is named by digest, the digests are
+// compared, whatever registry they came from. If it is named by tag, the image
+// ID must differ from the one that was recorded before the last in-place update.
+// A name that is not a container of the Pod has landed.
 func (r *Record) Landed(sidecarSet, container Name) bool {
 	for _, c := range r.Containers {
 		if c.Name != container || c.Init {
@@ -159,8 +159,8 @@ func (r *Record) Landed(sidecarSet, container Name) bool {
 	return true
 }
 
-// IsMirror reports whether annotations are those of the API server's copy of a static
-// Pod.
+// IsMirror reports whether annotations are those of the API server's copy of a
+// static Pod.
 func IsMirror(annotations map[string]string) bool {
 	_, mirror := annotations[corev1.MirrorPodAnnotationKey]
 	return mirror

@@ -5,9 +5,10 @@ import (
 	"iter"
 )
 
-// The functions below walk JSON text that is known to be valid, and allocate nothing.
-// With the library's decoder the annotations of one Pod event may cost 1,600
-// allocations, against 100 here: package tally's test of the worst Pods bounds them.
+// The functions below walk JSON text that is known to be valid, and allocate
+// nothing. With the library's decoder the annotations of one Pod event may cost
+// 1,600 allocations, against 100 here: package tally's test of the worst Pods
+// bounds them.
 
 // members yields the members of a JSON object as they are written; the names
 // are unquoted, and one that is present twice is yielded twice.
@@ -89,8 +90,8 @@ func skipScalar(s string, i int) int {
 	return i
 }
 
-// unquote returns the value of a JSON string. If the string has no escapes, the value
-// shares its memory.
+// unquote returns the value of a JSON string. If the string has no escapes, the
+// value shares its memory.
 func unquote(quoted string) string {
 	text := quoted[1 : len(quoted)-1]
 	if isPlain(text) {

@@ -1,11 +1,11 @@
 // Package requester knows which rights the author of a SidecarSet needs. The
-// containers of a SidecarSet run in Pods of other users, so its author must be allowed
-// to run them there: to create Pods in every Namespace that it injects into, to use
-// containers that get out of their Pod or read Secrets, and to update the SidecarSet
-// that a canary replaces.
+// containers of a SidecarSet run in Pods of other users, so its author must be
+// allowed to run them there: to create Pods in every Namespace that it injects
+// into, to use containers that get out of their Pod or read Secrets, and to
+// update the SidecarSet that a canary replaces.
 //
-// The package says what to ask and what the answers mean. It does not know who the
-// requester is, and how an API server is asked.
+// The package says what to ask and what the answers mean. It does not know who
+// the requester is, and how an API server is asked.
 package requester
 
 import (
@@ -78,8 +78,8 @@ func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) De
 }
 
 // WithRevision returns the Demand of a SidecarSet that also injects a recorded
-// revision. The revision is given as the SidecarSet that it restores; it may use what
-// the SidecarSet does not use any more.
+// revision. The revision is given as the SidecarSet that it restores; it may use
+// what the SidecarSet does not use any more.
 func (d Demand) WithRevision(name string, restored map[string]any) Demand {
 	d.uses = slices.Clone(d.uses)
 	for _, path := range Uses(restored) {

@@ -259,8 +259,8 @@ func TestChangedIsAboutWhatChoosesTheRevision(t *testing.T) {
 	}
 }
 
-// Every user who may write SidecarSets has to be free to pause one. What was paused may
-// be more than the user who resumes it could inject.
+// Every user who may write SidecarSets has to be free to pause one. What was
+// paused may be more than the user who resumes it could inject.
 func TestResumingTakesRightsAndPausingDoesNot(t *testing.T) {
 	running, _ := decode(t, agent)
 	paused, _ := decode(t, agent+"injectionStrategy: {paused: true}\n")

@@ -8,9 +8,9 @@ import (
 )
 
 // Uses lists the fields by which a SidecarSet, as v1beta1 JSON, gets at more
-// than a Pod may have under the baseline Pod Security Standard, or at Secrets.
-// A member of a volume's source, a security context or a variable's source that this
-// build does not know counts as well.
+// than a Pod may have under the baseline Pod Security Standard, or at Secrets. A
+// member of a volume's source, a security context or a variable's source that
+// this build does not know counts as well.
 func Uses(object map[string]any) []string {
 	spec, _ := object["spec"].(map[string]any)
 	f := &finder{}
@@ -126,8 +126,8 @@ func oneOf(value any, values ...any) bool {
 	return isEmpty(value) || slices.Contains(values, value)
 }
 
-// isEmpty reports whether a value means what an absent one does. An empty object does
-// not: emptyDir: {} chooses a source.
+// isEmpty reports whether a value means what an absent one does. An empty object
+// does not: emptyDir: {} chooses a source.
 func isEmpty(value any) bool {
 	switch value := value.(type) {
 	case nil:

@@ -68,10 +68,10 @@ func (h History) With(r *appsv1.ControllerRevision) History {
 	return append(next, r)
 }
 
-// Adopts reports whether a revision whose name is taken is the one that would have
-// been created: it records the same, and belongs to no other SidecarSet, not
-// even to a deleted one of the same name, with which it will vanish. Otherwise
-// the name is a collision.
+// Adopts reports whether a revision whose name is taken is the one that would
+// have been created: it records the same, and belongs to no other SidecarSet,
+// not even to a deleted one of the same name, with which it will vanish.
+// Otherwise the name is a collision.
 func Adopts(existing, candidate *appsv1.ControllerRevision, owner Owner) bool {
 	return bytes.Equal(existing.Data.Raw, candidate.Data.Raw) && owner.mayUse(existing) &&
 		existing.Labels[appsv1beta1.LabelSidecarSetName] == owner.Name
@@ -105,9 +105,10 @@ func (ref Reference) String() string {
 	return "customVersion " + ref.CustomVersion
 }
 
-// Choose returns the revision of a SidecarSet that a reference means: that of the
-// name, or the newest of the custom version; nil if there is none. Its label has to
-// name the SidecarSet: the containers of another SidecarSet are not its history.
+// Choose returns the revision of a SidecarSet that a reference means: that of
+// the name, or the newest of the custom version; nil if there is none. Its label
+// has to name the SidecarSet: the containers of another SidecarSet are not its
+// history.
 func Choose(ref Reference, sidecarSet string, revisions []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	var chosen *appsv1.ControllerRevision
 	for _, r := range revisions {

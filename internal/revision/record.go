@@ -26,10 +26,10 @@ type Owner struct {
 }
 
 // New returns the ControllerRevision that records data, in namespace and with
-// that number. It carries the owner's labels and annotations, except the one that
-// kubectl apply keeps for itself: it is as big as the SidecarSet, and kubectl does not
-// read it from a revision. A custom version that is not a label value is left out,
-// because the API server would refuse the revision.
+// that number. It carries the owner's labels and annotations, except the one
+// that kubectl apply keeps for itself: it is as big as the SidecarSet, and
+// kubectl does not read it from a revision. A custom version that is not a label
+// value is left out, because the API server would refuse the revision.
 func New(owner Owner, namespace string, data []byte, collisionCount int32, number int64) *appsv1.ControllerRevision {
 	suffix := Suffix(data, collisionCount)
 	r := &appsv1.ControllerRevision{
@@ -77,8 +77,8 @@ func (o Owner) reference() metav1.OwnerReference {
 	}
 }
 
-// mayUse reports whether a revision is the owner's, or has no owner. The revision of a
-// deleted SidecarSet of the same name is about to be deleted too.
+// mayUse reports whether a revision is the owner's, or has no owner. The
+// revision of a deleted SidecarSet of the same name is about to be deleted too.
 func (o Owner) mayUse(r *appsv1.ControllerRevision) bool {
 	controller := metav1.GetControllerOf(r)
 	return controller == nil || controller.UID == o.UID

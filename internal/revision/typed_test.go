@@ -24,8 +24,9 @@ import (
 // table must not get, as Type.member. They are hashed as unknown members.
 var newerThanTable = []string{}
 
-// An upgrade of k8s.io/api may add members; they are listed above once a developer
-// has understood what that means for hashes. It may not reorder or retype.
+// An upgrade of k8s.io/api may add members; they are listed above once a
+// developer has understood what that means for hashes. It may not reorder or
+// retype.
 func TestTableAgreesWithLibrary(t *testing.T) {
 	for s, typ := range map[*shape]reflect.Type{
 		sidecarContainer: reflect.TypeFor[appsv1beta1.SidecarContainer](),

@@ -1,6 +1,6 @@
 // Package selectors knows what label selectors mean to each other: whether two
-// overlap, and whether one can match at all. It never looks at a Pod or a Namespace;
-// package match does.
+// overlap, and whether one can match at all. It never looks at a Pod or a
+// Namespace; package match does.
 package selectors
 
 import (
@@ -26,9 +26,9 @@ func IsEquality(requirement *labels.Requirement) bool {
 	return false
 }
 
-// Contradiction returns the first label, by its key, of which a selector demands what
-// neither a value nor its absence can meet; "" if there is none. It returns "" for a
-// selector that cannot be compiled.
+// Contradiction returns the first label, by its key, of which a selector demands
+// what neither a value nor its absence can meet; "" if there is none. It returns
+// "" for a selector that cannot be compiled.
 func Contradiction(selector *metav1.LabelSelector) string {
 	wanted := make(map[string]*demand)
 	if !collect(selector, wanted) {
@@ -59,10 +59,10 @@ func Overlap(a, b *metav1.LabelSelector) bool {
 	return true
 }
 
-// IsNarrower reports whether selector a of Namespaces selects fewer than b, of all
-// Namespaces that there may ever be. A selector that names its Namespaces is narrower
-// than one that does not: tenants name Namespaces, and administrators leave some out
-// by labels.
+// IsNarrower reports whether selector a of Namespaces selects fewer than b, of
+// all Namespaces that there may ever be. A selector that names its Namespaces is
+// narrower than one that does not: tenants name Namespaces, and administrators
+// leave some out by labels.
 func IsNarrower(a, b *metav1.LabelSelector) bool {
 	all := &metav1.LabelSelector{}
 	if a == nil {

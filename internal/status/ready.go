@@ -9,8 +9,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Readiness reports whether the next Pod that a SidecarSet selects will be injected
-// as its spec says.
+// Readiness reports whether the next Pod that a SidecarSet selects will be
+// injected as its spec says.
 type Readiness struct {
 	// Ready is the answer; Reason and Message explain it, to users.
 	Ready           bool
@@ -21,7 +21,8 @@ type Readiness struct {
 }
 
 // ready returns the condition that follows from an observation and the previous
-// condition. A SidecarSet that cannot be used is not ready, whatever else is known.
+// condition. A SidecarSet that cannot be used is not ready, whatever else is
+// known.
 func ready(previous []metav1.Condition, o Observation) metav1.Condition {
 	c := metav1.Condition{
 		Type:               appsv1beta1.ConditionReady,

@@ -17,10 +17,10 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// The tally misses in a Pod exactly what admission would have injected: nothing in a
-// Pod that admission has seen or leaves alone, and in one that came past admission
-// every SidecarSet that it would have injected. A paused SidecarSet is left out:
-// it counts the Pods that lack it.
+// The tally misses in a Pod exactly what admission would have injected: nothing
+// in a Pod that admission has seen or leaves alone, and in one that came past
+// admission every SidecarSet that it would have injected. A paused SidecarSet is
+// left out: it counts the Pods that lack it.
 func TestTallyAgreesWithAdmission(t *testing.T) {
 	injected, exempt := 0, 0
 	for seed := range uint64(400) {

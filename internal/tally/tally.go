@@ -316,9 +316,9 @@ func (t *Tally) setNamespaceLabels(ns *namespace) (moved bool) {
 	return true
 }
 
-// namespaceLabels returns the labels of a Namespace as the snapshot knows them. If it
-// does not know the Namespace yet, the name is the only certain label; SetSnapshot
-// corrects the counters when the Namespace arrives.
+// namespaceLabels returns the labels of a Namespace as the snapshot knows them.
+// If it does not know the Namespace yet, the name is the only certain label;
+// SetSnapshot corrects the counters when the Namespace arrives.
 func namespaceLabels(snapshot *match.Snapshot, namespace string) labels.Set {
 	if snapshot != nil {
 		if set, ok := snapshot.NamespaceLabels(namespace); ok {
@@ -399,15 +399,15 @@ func (t *Tally) recount(p *pod) {
 	}
 }
 
-// expected reports whether a Pod that a SidecarSet selects should carry it: not if
-// admission leaves the Pod alone, and not if the Pod carries a canary of the
+// expected reports whether a Pod that a SidecarSet selects should carry it: not
+// if admission leaves the Pod alone, and not if the Pod carries a canary of the
 // SidecarSet instead.
 func (t *Tally) expected(p *pod, s *sidecarSet) bool {
 	return t.excluded.Eligible(p.record.Namespace.Value(), p.record.Mirror) && !p.replaces(s, len(p.shares))
 }
 
-// replaces reports whether the Pod carries a canary of the SidecarSet, or a canary of
-// that. The depth ends the search among canaries of each other.
+// replaces reports whether the Pod carries a canary of the SidecarSet, or a
+// canary of that. The depth ends the search among canaries of each other.
 func (p *pod) replaces(s *sidecarSet, depth int) bool {
 	return depth > 0 && slices.ContainsFunc(p.shares, func(other share) bool {
 		if other.set.base != s.name {

@@ -38,8 +38,8 @@ func validateConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.Sidecar
 	return errs
 }
 
-// Refusing returns the names of the others for whose sake a SidecarSet is refused,
-// in their order. The caller may want to know whether they still exist.
+// Refusing returns the names of the others for whose sake a SidecarSet is
+// refused, in their order. The caller may want to know whether they still exist.
 func Refusing(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
 	var names []string
 	for _, c := range conflicts(set, others) {

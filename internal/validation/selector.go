@@ -27,8 +27,8 @@ func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.Er
 	return errs
 }
 
-// validateTerms checks the labels and expressions of a selector that may be absent
-// or empty.
+// validateTerms checks the labels and expressions of a selector that may be
+// absent or empty.
 func validateTerms(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	errs := sorted(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path))
 	for _, err := range errs {

@@ -15,8 +15,8 @@ import (
 // Environment is what rules need to know besides the SidecarSet. A look-up that
 // failed is the caller's error to report, never a value in here.
 type Environment struct {
-	// Base is the metadata of the SidecarSet that BaseOfCanary names; nil if there is
-	// none of that name.
+	// Base is the metadata of the SidecarSet that BaseOfCanary names; nil if there
+	// is none of that name.
 	Base *metav1.ObjectMeta
 	// Whitelist says which annotations patchPodMetadata may set. It is not read
 	// unless the SidecarSet has some.

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// IsNative reports whether an init container is a native sidecar: one that runs as
-// long as the Pod. It means nothing for an element of spec.containers.
+// IsNative reports whether an init container is a native sidecar: one that runs
+// as long as the Pod. It means nothing for an element of spec.containers.
 func (c *SidecarContainer) IsNative() bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
@@ -18,12 +18,12 @@ func (c *SidecarContainer) IsHotUpgrade() bool {
 	return c.UpgradeStrategy.UpgradeType == SidecarContainerHotUpgrade
 }
 
-// HotUpgradeNames returns the names that the containers of a hot-upgrade sidecar have
-// in a Pod: that of the one that works first, and that of the idle one.
+// HotUpgradeNames returns the names that the containers of a hot-upgrade sidecar
+// have in a Pod: that of the one that works first, and that of the idle one.
 func HotUpgradeNames(sidecar string) (working, idle string) { return sidecar + "-1", sidecar + "-2" }
 
-// PodInitContainerNames returns the names that an element of spec.initContainers has
-// in a Pod: its own, or both of a hot-upgrade pair.
+// PodInitContainerNames returns the names that an element of spec.initContainers
+// has in a Pod: its own, or both of a hot-upgrade pair.
 func (c *SidecarContainer) PodInitContainerNames() []string {
 	if !c.IsNative() {
 		return []string{c.Name}
@@ -41,8 +41,8 @@ func (c *SidecarContainer) PodContainerNames() []string {
 	return []string{working, idle}
 }
 
-// OwnsPodAnnotation reports whether the operator itself keeps this annotation on Pods.
-// A SidecarSet may not set it.
+// OwnsPodAnnotation reports whether the operator itself keeps this annotation on
+// Pods. A SidecarSet may not set it.
 func OwnsPodAnnotation(key string) bool {
 	switch key {
 	case AnnotationHash, AnnotationHashWithoutImage, AnnotationInjectedList,
