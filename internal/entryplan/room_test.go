@@ -72,10 +72,9 @@ func TestRenewalsCostPlaces(t *testing.T) {
 		}
 		return seconds / float64(minutes)
 	}
-	if got := total(1); got > 40 {
-		t.Errorf("%.1f seconds of one entry in the first minute", got)
-	}
-	if got := total(10); got > 10 {
-		t.Errorf("%.1f seconds of one entry in each later minute", got)
+	first, later := total(1), total(10)
+	t.Logf("entry-seconds: %.1f in the first minute, %.1f in each later one", first, later)
+	if first > 40 || later > 10 { // docs/design/0005 has the arithmetic
+		t.Errorf("entry-seconds: %.1f in the first minute, %.1f in each later one", first, later)
 	}
 }

@@ -45,6 +45,10 @@ type rules struct {
 	stall  time.Duration // for so long a watch is silent at most
 	clock  int           // by which a replica measures its trust
 
+	// How harsh the world is.
+	stopInCheck float64 // percent of checks, in an ambush, in the middle of which the replica is stopped
+	setBack     bool    // a machine that was suspended has its wall clock set back by as much
+
 	// Repairs of the design, or of the code.
 	checkReplacements bool // a replica checks before it replaces what an earlier call has injected
 
@@ -68,7 +72,7 @@ type rules struct {
 
 // certifying is the protocol of docs/design/0008.
 func certifying() rules {
-	return rules{trust: entryplan.Trust, window: storageFor + entryplan.Trust*3/2, stall: 250 * time.Second, checkReplacements: true}
+	return rules{trust: entryplan.Trust, window: storageFor + entryplan.Trust*3/2, stall: 250 * time.Second, checkReplacements: true, stopInCheck: 2}
 }
 
 const (
@@ -153,6 +157,9 @@ func (w *world) misfortune() {
 		} else {
 			w.note("the machine of %s is suspended for %v", p.name, d)
 			p.lost += d
+			if w.rules.setBack {
+				p.set -= d
+			}
 		}
 		for range 8 { // about when it goes on
 			w.after(d-min(d, w.upTo(time.Second)), w.anyPod)
@@ -222,15 +229,15 @@ func TestMistakesAreFound(t *testing.T) {
 		seed  uint64 // the first that is tried: those before it find nothing
 		wrong func(*rules)
 	}{
-		"trust counts from the end of the check":                 {901, func(r *rules) { r.trustFromEnd = true }},
+		"trust counts from the end of the check":                 {0, func(r *rules) { r.trustFromEnd, r.stopInCheck = true, 30 }},
 		"a replica trusts by the clock that people set":          {365, func(r *rules) { r.clock = wallOnly }},
 		"a replica trusts by the clock that stops with machines": {333, func(r *rules) { r.clock = monoOnly }},
-		"a replica trusts by the clock that says more":           {33, func(r *rules) { r.clock = largerClock }},
+		"a replica trusts by the clock that says more":           {470, func(r *rules) { r.clock, r.setBack = largerClock, true }},
 		"the leader measures by the clock that people set":       {382, func(r *rules) { r.leaderWall = true }},
 		"a replica never doubts":                                 {55, func(r *rules) { r.neverDoubt = true }},
 		"the window is the trust alone":                          {14, func(r *rules) { r.window = r.trust }},
 		"an entry settles without a window":                      {2, func(r *rules) { r.window = 0 }},
-		"an orphan goes without being closed":                    {0, func(r *rules) { r.noClosing = true }},
+		"an orphan goes without being closed":                    {2529, func(r *rules) { r.noClosing = true }},
 		"an orphan goes at once":                                 {37, func(r *rules) { r.orphanAtOnce = true }},
 		"a provisional entry goes before the real one is there":  {68, func(r *rules) { r.provisionalFirst = true }},
 		"provisional entries go without a live list":             {49, func(r *rules) { r.expireBlindly = true }},
@@ -241,7 +248,7 @@ func TestMistakesAreFound(t *testing.T) {
 		"Ready does not wait for the fresh path":                 {112, func(r *rules) { r.readyWhenPlaced = true }},
 		"what was Ready under another leader counts as known":    {120, func(r *rules) { r.readyIsKnown = true }},
 		"a later call takes back what an earlier one injected":   {474, func(r *rules) { r.checkReplacements = false }},
-		"the window leaves no time for the trust":                {1636, func(r *rules) { r.window = storageFor }},
+		"the window leaves no time for the trust":                {4741, func(r *rules) { r.window = storageFor }},
 		"a leader removes by an old snapshot":                    {492, func(r *rules) { r.noLookUp = true }},
 		"a leader does not claim what it sees stored":            {4, func(r *rules) { r.noClaim = true }},
 	}
@@ -261,6 +268,12 @@ func TestMistakesAreFound(t *testing.T) {
 }
 
 func TestNoPodIsMissedWhileReplicasCertifyThemselves(t *testing.T) { holds(t, certifying()) }
+
+func TestNoPodIsMissedInAHarsherWorld(t *testing.T) {
+	r := certifying()
+	r.stopInCheck, r.setBack = 30, true
+	holds(t, r)
+}
 
 // Without faults, each SidecarSet becomes Ready, entries come to rest on /pods, and API
 // servers call for nothing else.

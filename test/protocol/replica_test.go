@@ -184,7 +184,7 @@ func (p *process) ensure(then func(ok bool)) {
 		for name, s := range p.w.stored.sets {
 			list[name] = s.version
 		}
-		if p.w.temper.ambush && p.paused <= p.w.now && p.w.chance(2) {
+		if p.w.temper.ambush && p.paused <= p.w.now && p.w.chance(p.w.rules.stopInCheck) {
 			p.w.note("%s is stopped in the middle of a check", p.name)
 			p.paused = p.w.now + p.w.between(10*time.Second, 60*time.Second)
 		}
