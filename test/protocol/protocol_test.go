@@ -53,7 +53,6 @@ type rules struct {
 	checkReplacements bool // a replica checks before it replaces what an earlier call has injected
 
 	// What may be wrong.
-	trustFromEnd     bool
 	orphanAtOnce     bool
 	neverDoubt       bool
 	neverWarn        bool
@@ -229,7 +228,6 @@ func TestMistakesAreFound(t *testing.T) {
 		seed  uint64 // the first that is tried: those before it find nothing
 		wrong func(*rules)
 	}{
-		"trust counts from the end of the check":                 {0, func(r *rules) { r.trustFromEnd, r.stopInCheck = true, 30 }},
 		"a replica trusts by the clock that people set":          {365, func(r *rules) { r.clock = wallOnly }},
 		"a replica trusts by the clock that stops with machines": {333, func(r *rules) { r.clock = monoOnly }},
 		"a replica trusts by the clock that says more":           {470, func(r *rules) { r.clock, r.setBack = largerClock, true }},

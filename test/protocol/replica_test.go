@@ -204,9 +204,6 @@ func (p *process) ensure(then func(ok bool)) {
 				}
 			}
 			over = true
-			if p.w.rules.trustFromEnd {
-				began = p.clock()
-			}
 			if p.checked == nil || began.mono > p.checked.mono {
 				p.checked = &began
 			}
