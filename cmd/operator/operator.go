@@ -161,8 +161,14 @@ func (p *parts) addControllers() error {
 	if err := p.serving.SetupLeader(p.mgr); err != nil {
 		return err
 	}
+	states := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.StateLimits)
+	if err := p.mgr.Add(states); err != nil {
+		return err
+	}
+	keeping := o.entries(p.serving, p.rivals)
+	keeping.Tell = states.Tell
 	var err error
-	if p.keeper, err = entries.NewKeeper(p.mgr, o.entries(p.serving, p.rivals)); err != nil {
+	if p.keeper, err = entries.NewKeeper(p.mgr, keeping); err != nil {
 		return err
 	}
 	if err := p.keeper.AddLeader(p.mgr, p.catalog); err != nil {
@@ -172,10 +178,6 @@ func (p *parts) addControllers() error {
 		return err
 	}
 	if err := p.mgr.Add(p.keeper); err != nil {
-		return err
-	}
-	states := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.StateLimits)
-	if err := p.mgr.Add(states); err != nil {
 		return err
 	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{

@@ -23,6 +23,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/events"
 )
 
 // The objects for entries are part of the manifests. Who may make a webhook
@@ -62,6 +63,9 @@ type Options struct {
 	// AdmissionWindow is how long a SidecarSet can be on its way between its
 	// admission and its storage; 90 s if zero.
 	AdmissionWindow time.Duration
+	// Tell writes an Event about an entry that the leader restored. It does not wait.
+	// No Events are written if it is nil.
+	Tell func(events.Event)
 	// Clock is the time; the real one if nil.
 	Clock clock.PassiveClock
 	// Registry takes the metrics; the manager's if nil.
@@ -99,6 +103,9 @@ func NewKeeper(mgr ctrl.Manager, options Options) (*Keeper, error) {
 	}
 	if options.Trust == 0 {
 		options.Trust = entryplan.Trust
+	}
+	if options.Tell == nil {
+		options.Tell = func(events.Event) {}
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}

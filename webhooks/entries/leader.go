@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -59,13 +58,12 @@ type leader struct {
 	claims   map[string]claim        // by SidecarSet
 	windows  entryplan.Windows
 	placed   map[string]placement // by entry
+	lost     map[string]bool      // entries that another program removed or changed
 	refused  map[string]refusal   // by entry
 	paces    [entryplan.MaxConfigurations + 1]flowcontrol.PassiveRateLimiter
 	edits    [entryplan.MaxConfigurations + 1]edits
 
 	provisional entryplan.ProvisionalRoom
-	events      events.EventRecorder // nil if nobody is told
-	missing     string               // why no object can hold entries, as it was told
 }
 
 // plannedEntry is what a Program needs, remembered by its identity and that of
@@ -123,13 +121,13 @@ func (w *Keeper) AddLeader(mgr ctrl.Manager, sets Snapshots) error {
 		live:     mgr.GetAPIReader(),
 		writer:   mgr.GetClient(),
 		board:    newBoard(),
-		events:   mgr.GetEventRecorder("sidecarset-operator"),
 		again:    make(chan struct{}, 1),
 		replicas: replicaWatch{live: mgr.GetAPIReader(), service: w.options.Settings.Service, assumed: w.options.ServesWebhooks || w.options.Settings.URL != ""},
 		planned:  map[string]plannedEntry{},
 		claims:   map[string]claim{},
 		windows:  entryplan.Windows{},
 		placed:   map[string]placement{},
+		lost:     map[string]bool{},
 		refused:  map[string]refusal{},
 	}
 	l.setPaces()
@@ -231,7 +229,6 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 			problem = l.apply(ctx, v, plan)
 		}
 		v.problem = problem
-		l.tellMissing(v)
 		l.prove(ctx, v)
 	}
 	next = later
@@ -261,7 +258,6 @@ type view struct {
 	complete *bool          // a live list showed that programs are all that is stored; nil if not asked
 	waiting  bool           // something changes by time alone
 	due      time.Duration  // something changes after it; 0 if that is not known
-	homeless []string       // SidecarSets whose entries stand nowhere, since no object can be written
 }
 
 // observe finds out what each SidecarSet needs, and since when it says so; nil while

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
@@ -42,6 +44,7 @@ type cluster struct {
 	version        int
 	writes         int
 	replicas       int
+	told           []string                                                    // Events, as "<SidecarSet> <reason>"
 	slicesErr      error                                                       // of lists of endpoints
 	err            error                                                       // of the next writes
 	sets           []metav1.PartialObjectMetadata                              // SidecarSets that are stored, besides log
@@ -151,6 +154,7 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 				Bundle:      func() []byte { return []byte("a CA") },
 				Certificate: func(context.Context) error { return nil },
 				Rivals:      newRivals(nil, "ours"),
+				Tell:        func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
 				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow, Trust: entryplan.Trust,
 			},
 			cached:  c,
@@ -168,7 +172,7 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 			webhooks: w, sets: sets, live: c, writer: c, board: newBoard(), again: make(chan struct{}, 1),
 			replicas: replicaWatch{live: c, service: w.options.Settings.Service},
 			planned:  map[string]plannedEntry{}, claims: map[string]claim{}, windows: entryplan.Windows{},
-			placed: map[string]placement{}, refused: map[string]refusal{},
+			placed: map[string]placement{}, lost: map[string]bool{}, refused: map[string]refusal{},
 		}
 		l.setPaces()
 		w.leader = l
@@ -186,6 +190,25 @@ func (l *leader) judged(t *testing.T) status.Readiness {
 		t.Fatal("the leader says nothing")
 	}
 	return *said
+}
+
+func TestTheLeaderTellsOfAnEntryThatItRestored(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.judged(t)
+		placed := l.placed[l.planned["log"].entry.Name]
+		without := c.configurations[entryplan.ConfigurationName(placed.configuration)].DeepCopy()
+		without.Webhooks = nil
+		c.change(without)
+		if len(c.told) != 0 {
+			t.Errorf("the leader tells of %q before anything was lost", c.told)
+		}
+		for range 3 {
+			l.judged(t)
+		}
+		if want := []string{"log EntryRestored"}; !slices.Equal(c.told, want) {
+			t.Errorf("the leader tells of %q, want %q", c.told, want)
+		}
+	})
 }
 
 func TestTheLeaderSaysWhatKeepsAnEntryFromBeingWritten(t *testing.T) {

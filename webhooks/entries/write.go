@@ -15,6 +15,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/events"
 )
 
 // plan says what the objects have to become.
@@ -35,7 +36,7 @@ func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 			plan = entryplan.Next(state, v.settings)
 		}
 	}
-	v.overflow, v.homeless = plan.Overflow, plan.Homeless
+	v.overflow = plan.Overflow
 	if plan.Again > 0 {
 		v.wakeAfter(plan.Again)
 	}
@@ -187,12 +188,27 @@ func (l *leader) place(v *view) {
 			l.webhooks.m.restored.Inc()
 			edited[before.configuration] = true
 			delete(l.placed, e.Name)
+			l.lost[e.Name] = true
 		case holds && (!was || before.configuration != i):
 			l.placed[e.Name] = placement{i, entryplan.Serial(v.layout[i])}
+			if l.lost[e.Name] {
+				delete(l.lost, e.Name)
+				l.tellRestored(v, e, v.layout[i].Name)
+			}
 		}
 	}
 	for i := range edited {
 		l.edits[i].note(v.now)
 	}
 	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
+	maps.DeleteFunc(l.lost, func(name string, _ bool) bool { return !names[name] })
+}
+
+// tellRestored has an Event written about each SidecarSet that an entry serves.
+func (l *leader) tellRestored(v *view, e entryplan.Entry, configuration string) {
+	for _, member := range e.Members {
+		if program, ok := v.catalog.Get(member); ok {
+			l.webhooks.options.Tell(events.EntryRestored(events.Of(program.Set), configuration))
+		}
+	}
 }
