@@ -1,0 +1,61 @@
+package pods_test
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/server"
+)
+
+// hanging is an API server that accepts questions and never answers.
+type hanging struct{ client.Reader }
+
+func (hanging) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// An API server that waits for one second or for five gets to know which look-up
+// hangs, while it still waits.
+func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
+	snapshot := catalogOf(t, inProd("log", "web"))
+	injector := pods.NewInjector(pods.Options{
+		Snapshot:   func() *match.Snapshot { return snapshot },
+		CatchUp:    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		Namespaces: hanging{},
+	})
+	for _, timeout := range []time.Duration{time.Second, 5 * time.Second} {
+		for path, tc := range map[string]struct {
+			handler server.Handler
+			message string
+		}{
+			"settled": {injector.Settled, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: context deadline exceeded"},
+			"fresh":   {injector.Fresh, "cannot tell which SidecarSets select Pod default/web: context deadline exceeded"},
+		} {
+			t.Run(path+" within "+timeout.String(), func(t *testing.T) {
+				t.Parallel()
+				waits, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				r := httptest.NewRequestWithContext(waits, http.MethodPost, "/?timeout="+timeout.String(), bytes.NewReader(webReview(t, unchanged)))
+				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				tc.handler.ServeHTTP(w, r)
+				if waits.Err() != nil {
+					t.Error("the API server does not wait any more")
+				}
+				if w.Code != http.StatusServiceUnavailable {
+					t.Errorf("code %d", w.Code)
+				}
+				checkStatus(t, w, tc.message)
+			})
+		}
+	}
+}
