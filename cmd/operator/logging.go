@@ -5,12 +5,12 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// mostVerbose is the highest level that can be logged, whatever --zap-log-level
-// says. Above it client-go logs its requests, from 8 on with their bodies, in
-// which Secrets and the environment of containers stand.
+// mostVerbose is the highest level that is logged, even if --zap-log-level is higher.
+// Above it client-go logs its requests, from 8 on with their bodies, which may hold
+// Secrets and the environment of containers.
 const mostVerbose = 5
 
-// filterLog drops what must never be logged.
+// filterLog drops messages that must never be logged.
 func filterLog() zap.Option {
 	return zap.WrapCore(func(core zapcore.Core) zapcore.Core { return logFilter{core} })
 }

@@ -90,28 +90,28 @@ func ParseOptions(args []string, getenv func(string) string) (Options, error) {
 // flags sets the options, and two lists.
 func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags := flag.NewFlagSet("sidecarset-operator", flag.ContinueOnError)
-	flags.StringVar(&o.role, "role", roleAll, "what this process does: `all`, webhook (answers admission) or controller (status, certificates; on the leader)")
-	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` that the operator runs in and keeps its objects in; default is $POD_NAMESPACE")
-	flags.StringVar(&o.revisionNamespace, "revision-namespace", "", "`namespace` that holds the ControllerRevisions and the ConfigMap kruise-configuration; default is the operator's own. After a migration from OpenKruise it is kruise-system")
-	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` that webhooks are served on")
-	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service that the API server calls webhooks through")
-	flags.StringVar(&o.convertService, "conversion-service", "sidecarset-conversion", "`name` of the Service that the API server calls conversions through; it has to reach replicas that are not ready")
-	flags.StringVar(sans, "webhook-san", "", "further DNS `names` or IP addresses for the serving certificate, separated by commas, for webhooks that are called by URL")
-	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 besides 1.3")
-	flags.StringVar(&o.clientCAs, "client-ca-file", "", "`file` with the CAs, in PEM form, of the only clients whose reviews are answered, for clusters whose API servers authenticate to webhooks; conversions are answered to anyone. It may change. Default is any client")
-	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process was asked to stop, so that endpoints are withdrawn first")
+	flags.StringVar(&o.role, "role", roleAll, "what this process does: `all`, webhook (answers admission) or controller (status, certificates and webhook entries, if it leads)")
+	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` where the operator runs and keeps its objects; default is $POD_NAMESPACE")
+	flags.StringVar(&o.revisionNamespace, "revision-namespace", "", "`namespace` of the ControllerRevisions and the ConfigMap kruise-configuration; default is the operator's own. After a migration from OpenKruise use kruise-system")
+	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` on which webhooks are served")
+	flags.StringVar(&o.webhookService, "webhook-service", "sidecarset-webhook", "`name` of the Service through which API servers call webhooks")
+	flags.StringVar(&o.convertService, "conversion-service", "sidecarset-conversion", "`name` of the Service through which API servers call conversions; it must reach replicas that are not ready")
+	flags.StringVar(sans, "webhook-san", "", "more DNS `names` or IP addresses for the serving certificate, separated by commas; needed if API servers call webhooks by URL")
+	flags.BoolVar(&o.tls12, "tls-1.2", false, "accept TLS 1.2 as well as 1.3")
+	flags.StringVar(&o.clientCAs, "client-ca-file", "", "`file` with CAs in PEM form: reviews are answered only to clients with a certificate of one of them. Use it if API servers authenticate to webhooks. Conversions are answered to any client. The file may change. Default is any client")
+	flags.DurationVar(&o.drainGrace, "drain-grace", 5*time.Second, "`time` to go on serving after the process is asked to stop, so that its endpoints are withdrawn first")
 	o.certs.bind(flags)
 	o.podWebhook.bind(flags)
-	flags.StringVar(excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration has to say the same")
-	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "what happens to a SidecarSet whose author may not create Pods where it injects: `off`, warn (tell the author) or enforce (refuse it)")
-	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods where the ConfigMap kruise-configuration has no rule about a SidecarSet, as OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` that metrics are served on, over TLS and to authorized clients only; 0 serves none")
+	flags.StringVar(excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration must exclude the same ones")
+	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "what happens if the author of a SidecarSet may not create Pods where it injects: `off` (nothing), warn (the author gets a warning) or enforce (the SidecarSet is refused)")
+	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods if the ConfigMap kruise-configuration has no rule about the SidecarSet, like OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` on which metrics are served, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
-	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "", "loopback `address`, such as 127.0.0.1:6060, of Go's profiles, which anyone who reaches it may read; empty serves none")
-	flags.BoolVar(&o.leaderElect, "leader-elect", true, "elect a leader, which runs the controllers; needed for more than one replica")
-	flags.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "`time` after which a leader that is gone is replaced")
-	flags.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "`time` in which the leader has to renew its lease")
-	flags.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "`time` between attempts to get or renew the lease")
+	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "", "loopback `address`, such as 127.0.0.1:6060, on which Go's profiles are served to any client that can connect; empty serves none")
+	flags.BoolVar(&o.leaderElect, "leader-elect", true, "elect a leader, which runs the controllers; needed if there is more than one replica")
+	flags.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "`time` after which another replica takes the place of a leader that has stopped")
+	flags.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "`time` in which the leader must renew its Lease")
+	flags.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "`time` between attempts to get or renew the Lease")
 	clientconfig.RegisterFlags(flags)
 	o.logging.BindFlags(flags)
 	return flags
@@ -140,7 +140,8 @@ func (o Options) check(rest []string) error {
 	return errors.Join(errs...)
 }
 
-// isLoopback says whether nobody outside reaches an address; no address is fine.
+// isLoopback reports whether only processes of the same machine can connect to an
+// address. An empty address is fine.
 func isLoopback(address string) bool {
 	if address == "" {
 		return true
@@ -160,7 +161,7 @@ func splitList(list string) []string {
 func (o Options) answersWebhooks() bool { return o.role != roleController }
 func (o Options) runsControllers() bool { return o.role != roleWebhook }
 
-// serverName is what API servers expect in the serving certificate when they
+// serverName is the name that API servers expect in the serving certificate if they
 // call the Service.
 func (o Options) serverName() string { return certs.ServiceName(o.webhookService, o.namespace) }
 
@@ -189,9 +190,9 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 	return options, nil
 }
 
-// manager returns the manager's options. The cache holds SidecarSets as
-// unstructured objects and Namespaces as metadata. Everything else is read
-// live, by name; Pods in particular are never cached.
+// manager returns the manager's options. The cache holds SidecarSets as unstructured
+// objects and Namespaces as metadata. Other objects are read live, by name. Pods are
+// never cached.
 func (o Options) manager(watches *snapshot.WatchHealth) ctrl.Options {
 	cached := snapshot.CacheOptions(watches, o.revisionNamespace)
 	cached.ByObject[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{Label: entryplan.Labelled()}
@@ -216,8 +217,8 @@ func (o Options) manager(watches *snapshot.WatchHealth) ctrl.Options {
 	}
 }
 
-// restConfig has no client-side rate limit: the API server's priority and
-// fairness decides.
+// restConfig sets no rate limit of the client: the API server's priority and fairness
+// decides.
 func restConfig(version string) (*rest.Config, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {

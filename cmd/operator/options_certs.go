@@ -23,16 +23,16 @@ type certificateOptions struct {
 }
 
 func (o *certificateOptions) bind(flags *flag.FlagSet) {
-	flags.StringVar(&o.mode, "cert-mode", string(certs.ModeSelf), "where the serving certificate comes from: `self` (a CA of the operator's own), cert-manager (declared to it) or files (mounted by somebody)")
-	flags.StringVar(&o.secret, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret that holds the CA of the serving certificates, in mode self")
-	flags.StringVar(&o.directory, "cert-dir", "/var/run/sidecarset/certs", "`directory` that holds tls.crt, tls.key and ca.crt, in mode files")
-	flags.BoolVar(&o.publish, "cert-publish-bundle", true, "write the CA bundle into the webhook configurations and the CustomResourceDefinition; false, in mode files, leaves those of the manifests to somebody else, as cert-manager's cainjector")
-	flags.DurationVar(&o.caLifetime, "cert-ca-lifetime", 365*24*time.Hour, "`time` that a CA is valid; it is rotated after two thirds of it. At least three times --cert-leaf-lifetime and --cert-settle together")
-	flags.DurationVar(&o.leafLifetime, "cert-leaf-lifetime", 30*24*time.Hour, "`time` that a serving certificate is valid; it is renewed after two thirds of it")
-	flags.DurationVar(&o.settle, "cert-settle", 10*time.Minute, "`time` that a new CA is published before a certificate of it is served")
-	flags.DurationVar(&o.overlap, "cert-overlap", time.Hour, "`time` that a CA stays published after another one has taken its place, in modes cert-manager and files")
-	flags.DurationVar(&o.poll, "cert-poll", 10*time.Second, "`time` between two looks at the Secret or the files")
-	flags.DurationVar(&o.patience, "cert-manager-timeout", 2*time.Minute, "`time` after which a certificate that cert-manager has not issued is reported as an error")
+	flags.StringVar(&o.mode, "cert-mode", string(certs.ModeSelf), "where the serving certificate comes from: `self` (from a CA of the operator's own), cert-manager (of a Certificate object) or files (which another program mounts)")
+	flags.StringVar(&o.secret, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret with the CA of the serving certificates, in mode self")
+	flags.StringVar(&o.directory, "cert-dir", "/var/run/sidecarset/certs", "`directory` of tls.crt, tls.key and ca.crt, in mode files")
+	flags.BoolVar(&o.publish, "cert-publish-bundle", true, "write the CA bundle into the webhook configurations and the CustomResourceDefinition; false, in mode files only, leaves those of the manifests to another program, such as cert-manager's cainjector")
+	flags.DurationVar(&o.caLifetime, "cert-ca-lifetime", 365*24*time.Hour, "`time` that a CA is valid; it is rotated after two thirds of that. At least three times the sum of --cert-leaf-lifetime and --cert-settle")
+	flags.DurationVar(&o.leafLifetime, "cert-leaf-lifetime", 30*24*time.Hour, "`time` that a serving certificate is valid; it is renewed after two thirds of that")
+	flags.DurationVar(&o.settle, "cert-settle", 10*time.Minute, "`time` that a new CA is published before a certificate from it is served")
+	flags.DurationVar(&o.overlap, "cert-overlap", time.Hour, "`time` that a CA stays published after it was replaced, in modes cert-manager and files")
+	flags.DurationVar(&o.poll, "cert-poll", 10*time.Second, "`time` between two reads of the Secret or the files")
+	flags.DurationVar(&o.patience, "cert-manager-timeout", 2*time.Minute, "`time` after which it is an error that cert-manager has not issued a certificate")
 }
 
 // check says which flags cannot be used.
@@ -52,12 +52,13 @@ func (o certificateOptions) check(all certs.Options) error {
 	return errors.Join(errs...)
 }
 
-// checkURLIsVouchedFor refuses a URL at which API servers would not accept the serving certificate. An entry that calls another host
-// than those is taken for somebody else's.
+// checkURLIsVouchedFor refuses a URL for which API servers would not accept the
+// serving certificate. The operator takes entries that call such a URL for another
+// program's.
 func (o Options) checkURLIsVouchedFor() error {
 	u, err := url.Parse(o.podWebhook.url)
 	if err != nil || u.Host == "" {
-		return nil //nolint:nilerr // there is none, or podWebhookOptions.check reports it
+		return nil //nolint:nilerr // no URL, or one that podWebhookOptions.check reports
 	}
 	subject := o.certificates().Subject
 	if slices.Contains(subject.DNSNames, u.Hostname()) || slices.ContainsFunc(subject.IPs, net.ParseIP(u.Hostname()).Equal) {

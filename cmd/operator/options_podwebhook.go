@@ -21,7 +21,7 @@ const (
 	podWebhookStatic = "static"
 )
 
-// podWebhookOptions are the flags about how API servers come to call us for Pods.
+// podWebhookOptions are the flags of the webhook entries for Pods.
 type podWebhookOptions struct {
 	mode            string
 	reinvocation    string
@@ -32,10 +32,10 @@ type podWebhookOptions struct {
 }
 
 func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
-	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "who keeps the webhook entries for Pods: `exact`, the operator, with entries for just the Pods that SidecarSets select; or static, an administrator, with one entry for all Pods (config/overlays/static)")
-	flags.StringVar(&o.reinvocation, "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded where another webhook adds labels or containers after ours")
-	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs by which API servers reach exact entries, such as https://127.0.0.1:9443; default is the Service")
-	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` to try selected Pods in, under dry-run, before a SidecarSet is said to be ready; the operator needs the right to create Pods there. Default is none")
+	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "who keeps the webhook entries for Pods: `exact`: the operator, with entries for only those Pods that SidecarSets select; static: an administrator, with one entry for all Pods (config/overlays/static)")
+	flags.StringVar(&o.reinvocation, "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded if another webhook adds labels or containers after ours")
+	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs that API servers call for exact entries, such as https://127.0.0.1:9443; default is the Service")
+	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` in which the leader tries selected Pods, under dry-run, before it sets Ready of a SidecarSet; the operator needs the right to create Pods there. Default is none")
 	flags.DurationVar(&o.admissionWindow, "pod-webhook-admission-window", 90*time.Second, "longest `time` between the admission of a SidecarSet and its storage; for this long, and one and a half times --pod-webhook-snapshot-trust, a new entry has replicas read SidecarSets live, and an unused entry is kept")
 	flags.DurationVar(&o.trust, "pod-webhook-snapshot-trust", entryplan.Trust, "`time` for which a replica answers Pods from its snapshot after it compared the snapshot with what is stored; it compares twice in that time. Set the same for all processes")
 }
@@ -65,7 +65,7 @@ func (o *podWebhookOptions) check(excluded []string) error {
 	return errors.Join(errs...)
 }
 
-// podWebhooks are the options of what keeps the entries.
+// podWebhooks are the options of the part that keeps the entries.
 func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entries.Options {
 	return entries.Options{
 		Settings: entryplan.Settings{

@@ -102,10 +102,10 @@ func TestBadFlagsAreNamedWithTheRemedy(t *testing.T) {
 		args []string
 		want string
 	}{
-		"an unknown role":    {[]string{"--role=both"}, "use all, webhook or controller"},
-		"a negative grace":   {[]string{"--drain-grace=-1s"}, "not negative"},
-		"a stray argument":   {[]string{"serve"}, `"serve"`},
-		"a flag of somebody": {[]string{"--enable-everything"}, "enable-everything"},
+		"an unknown role":           {[]string{"--role=both"}, "use all, webhook or controller"},
+		"a negative grace":          {[]string{"--drain-grace=-1s"}, "not negative"},
+		"a stray argument":          {[]string{"serve"}, `"serve"`},
+		"a flag of another program": {[]string{"--enable-everything"}, "enable-everything"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -140,8 +140,8 @@ func TestTheRequesterCheckWarnsUnlessToldOtherwise(t *testing.T) {
 	}
 }
 
-// The table of flags in docs/flags.md is that of --help. Flags of logging
-// stand there by their prefix.
+// The table of flags in docs/flags.md is that of --help. It has flags of logging by
+// their prefix.
 func TestFlagsAreDocumentedWithTheirDefaults(t *testing.T) {
 	documented := documentedFlags(t)
 	excluded, sans := "", ""
@@ -190,8 +190,8 @@ func documentedFlags(t *testing.T) map[string]string {
 	return found
 }
 
-// sameDefault compares what people say with what a flag does. What takes more
-// than a word, nobody compares.
+// sameDefault compares the default in the document with that of the flag. A default that
+// takes more than a word is not compared.
 func sameDefault(said, value string) bool {
 	if d, err := time.ParseDuration(said); err == nil {
 		return d.String() == value

@@ -13,7 +13,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/ports"
 )
 
-// The ports besides that of webhooks. Every process has them, from its start.
+// Bounds of the ports for probes and metrics, which every process has from its start.
 const (
 	probeHeaderBytes   = 4 << 10
 	metricsHeaderBytes = 16 << 10 // a token may have some KiB
@@ -47,7 +47,7 @@ func (o Options) addPorts(ctx context.Context, mgr ctrl.Manager, certificate get
 	return probes, nil
 }
 
-// minTLSVersion is TLS 1.3 unless 1.2 is asked for.
+// minTLSVersion is TLS 1.3, or 1.2 if the flag accepts it.
 func (o Options) minTLSVersion() uint16 {
 	if o.tls12 {
 		return tls.VersionTLS12

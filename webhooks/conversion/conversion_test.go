@@ -94,8 +94,8 @@ func TestConversionAnswers(t *testing.T) {
 	}
 }
 
-// What conversion does not read leaves as the bytes that came in: numbers that
-// no float64 holds, escapes, nulls and members nobody knows yet.
+// The answer has the bytes that came in of all that conversion does not read: numbers
+// that no float64 holds, escapes, nulls and members that this build does not know.
 func TestConversionPassesBytesThrough(t *testing.T) {
 	containers := `[{"name":"c","args":["a<b&c","\u2028"],"invented":{"big":9223372036854775807,"exact":1.10,"e":1E400,"none":null}}]`
 	object := `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"a","generation":9007199254740993},"spec":{"namespace":"n","containers":` + containers + `}}`

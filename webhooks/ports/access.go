@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// allowedFor is how long a yes holds; knownFor is how long its token may then
-	// be asked about whatever strangers do.
+	// allowedFor is how long the right to read holds. For knownFor after that, the API
+	// server may be asked about the token again without the limits for unknown tokens.
 	allowedFor = 30 * time.Second
 	knownFor   = time.Hour
 	maxKnown   = 64
-	// Each unknown token costs the API server a review. A client address may have
-	// one asked about in unknownEvery, all of them together maxUnknown in a second.
+	// Each unknown token costs the API server a review. The API server is asked about one
+	// in unknownEvery for a client address, and about maxUnknown in a second for all.
 	unknownEvery = time.Second
 	maxUnknown   = 5
 	maxStrangers = 1024
@@ -34,8 +34,8 @@ const (
 	reviewTimeout = 5 * time.Second
 )
 
-// Access lets those read a URL whom the API server allows to get it. It asks by
-// TokenReview and SubjectAccessReview. It is safe for concurrent use.
+// Access lets a client read a URL if the API server allows its token to get that. It
+// asks by TokenReview and SubjectAccessReview. It is safe for concurrent use.
 type Access struct {
 	client client.Writer
 	clock  clock.PassiveClock
@@ -82,7 +82,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// allows returns 200, or why not.
+// allows returns 200, or the status of the refusal.
 func (a *Access) allows(ctx context.Context, token, path string, client netip.Addr) int {
 	key := accessKey{sha256.Sum256([]byte(token)), path}
 	allowed, mayAsk := a.recall(key, client)
@@ -102,7 +102,7 @@ func (a *Access) allows(ctx context.Context, token, path string, client netip.Ad
 	return code
 }
 
-// recall says whether key is allowed, and whether the API server may be asked.
+// recall reports whether key is allowed, and whether the API server may be asked.
 func (a *Access) recall(key accessKey, client netip.Addr) (allowed, mayAsk bool) {
 	now := a.clock.Now()
 	a.mu.Lock()
@@ -130,7 +130,7 @@ func (a *Access) recall(key accessKey, client netip.Addr) (allowed, mayAsk bool)
 	return false, true
 }
 
-// remember keeps a yes, and forgets what is one no longer.
+// remember keeps a right to read, and forgets those that have expired.
 func (a *Access) remember(key accessKey, allowed bool, err error) {
 	now := a.clock.Now()
 	a.mu.Lock()
@@ -152,7 +152,7 @@ func (a *Access) remember(key accessKey, allowed bool, err error) {
 	}
 }
 
-// review asks the API server who has the token, and whether they may get path.
+// review asks the API server whose token it is, and whether that user may get path.
 func (a *Access) review(ctx context.Context, token, path string) (int, error) {
 	authentication := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := a.client.Create(ctx, authentication); err != nil {

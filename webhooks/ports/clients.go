@@ -12,11 +12,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// clientsAge is how long the file of ClientCAs is not looked at again.
+// clientsAge is how long after a read the file of ClientCAs is not read again.
 const clientsAge = 5 * time.Second
 
-// ClientCAs are the CAs whose clients may speak to a server, from a PEM file that
-// may change. It is safe for concurrent use.
+// ClientCAs are the CAs of the clients that a server answers, from a PEM file that may
+// change. It is safe for concurrent use.
 type ClientCAs struct {
 	path  string
 	log   logr.Logger
@@ -24,7 +24,7 @@ type ClientCAs struct {
 
 	mu   sync.Mutex
 	read time.Time
-	last []byte // as it was read last, whether it can be used or not
+	last []byte // content of the file at the last read, valid or not
 	pool *x509.CertPool
 }
 
@@ -40,8 +40,8 @@ func NewClientCAs(path string, log logr.Logger, clk clock.PassiveClock) (*Client
 	return c, nil
 }
 
-// Pool returns the CAs of the file as it is now, or was a few seconds ago. If it
-// cannot be used, those from before are returned and the log has the reason.
+// Pool returns the CAs of the file as it is now, or was a few seconds ago. If the file
+// is invalid, Pool returns the CAs from before, and the log has the reason.
 func (c *ClientCAs) Pool() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

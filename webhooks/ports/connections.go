@@ -1,7 +1,7 @@
 // Package ports knows how to listen where any Pod of the cluster can connect.
-// Its servers bound what a client takes before anything is known about it:
-// connections, headers, time and questions to the API server. It knows nothing
-// of webhooks, Pods and SidecarSets.
+// Its servers bound what a client takes before it has proven who it is: connections,
+// headers, time, and questions to the API server. It knows nothing of webhooks, Pods
+// and SidecarSets.
 package ports
 
 import (
@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// Connections bounds the open connections of a server, of all clients together
-// and of each client address. One too many closes another one of the address
-// that has the most, so that a client keeps out nobody but itself: an API server
-// has few.
+// Connections bounds the open connections of a server, of all clients together and of
+// each client address. If there is one too many, one of the address that has the most
+// is closed. So a client keeps out only itself: an API server has few connections.
 //
-// Of an address, those go first that never brought a request into a place, then
-// those that did so the longest ago. A connection whose request has a place is
-// never closed; if all have one the new connection is.
+// Of an address, first the connections are closed whose requests never got a seat, then
+// those whose requests got one the longest ago. A connection whose request has a seat
+// is never closed. If all have one, the new connection is closed.
 type Connections struct {
 	most, perClient int
 	evicted         atomic.Int64
@@ -39,7 +38,7 @@ type Connection struct {
 	of     *Connections
 
 	// Guarded by of.mu.
-	places int  // requests that have one
+	seats  int  // requests that have one
 	served bool // some request had one
 	since  time.Time
 }
@@ -59,8 +58,7 @@ func (c *Connections) Bound(server *http.Server) {
 	}
 }
 
-// Count is how many are open, Evicted how many were closed because there were
-// too many.
+// Count is how many are open.
 func (c *Connections) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,26 +85,25 @@ func (c *Connection) Client() netip.Addr {
 	return c.client
 }
 
-// Enter says that a request of the connection has a place, Leave that it has
-// been answered.
+// Enter says that a request of the connection has a seat.
 func (c *Connection) Enter() {
 	if c == nil {
 		return
 	}
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
-	c.places++
+	c.seats++
 	c.served = true
 }
 
-// Leave ends what Enter began.
+// Leave says that the request has been answered.
 func (c *Connection) Leave() {
 	if c == nil {
 		return
 	}
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
-	c.places--
+	c.seats--
 	c.since = time.Now()
 }
 
@@ -150,7 +147,7 @@ func (c *Connections) forget(connection *Connection) {
 	}
 }
 
-// excess is the connection that is one too many; nil if none is.
+// excess is the connection to close; nil if there are not too many.
 func (c *Connections) excess(newest *Connection) *Connection {
 	client := newest.client
 	switch {
@@ -166,14 +163,14 @@ func (c *Connections) excess(newest *Connection) *Connection {
 	}
 	victim := newest
 	for _, connection := range c.open {
-		if connection.client == client && connection.places == 0 && (victim == newest || connection.before(victim)) {
+		if connection.client == client && connection.seats == 0 && (victim == newest || connection.before(victim)) {
 			victim = connection
 		}
 	}
 	return victim
 }
 
-// before reports whether c is worth less than other.
+// before reports whether c is closed before other.
 func (c *Connection) before(other *Connection) bool {
 	if c.served != other.served {
 		return other.served
@@ -189,7 +186,7 @@ func clientOf(address net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// closeNow does not wait for a peer to take our farewell.
+// closeNow closes without a TLS alert, which the peer might not read.
 func closeNow(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

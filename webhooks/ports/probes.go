@@ -15,29 +15,28 @@ import (
 )
 
 const (
-	// probeAge is how old an answer about readiness may be. A check may cost a
-	// handshake, and whoever reaches the port can ask.
+	// probeAge is how old an answer about readiness may be. A check may cost a handshake,
+	// and any client that can connect can ask.
 	probeAge = time.Second
 	// checkTimeout bounds the checks together.
 	checkTimeout = 4 * time.Second
-	// probePatience is how long a probe waits for checks that it caused; kubelets
-	// wait for a second by default. On a busy machine a handshake takes longer: then
-	// the answer is the one from before, which is at most oldestAnswer old.
+	// probePatience is how long a probe waits for checks that it caused; a kubelet
+	// waits for a second by default. On a busy machine a handshake takes longer. Then
+	// the answer is the one before, which is at most oldestAnswer old.
 	probePatience = 500 * time.Millisecond
 	oldestAnswer  = 15 * time.Second
 )
 
-// Probes answers a kubelet: /healthz says that the process lives, /readyz
-// whether all checks say yes, and /readyz/NAME why one does not. Checks run one
-// after the other, when somebody asks, and at most once a second. It is safe for
-// concurrent use.
+// Probes answers a kubelet: /healthz says that the process lives, /readyz whether all
+// checks succeed, and /readyz/NAME why one does not. Checks run one after the other,
+// when a client asks, and at most once a second. It is safe for concurrent use.
 type Probes struct {
 	log   logr.Logger
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
 	checks  []*readinessCheck // by name
-	checked time.Time         // when the checks ended that err is from; zero: never
+	checked time.Time         // when the checks that gave err ended; zero if none did
 	running chan struct{}     // closed when the checks that run have ended; nil if none do
 }
 
@@ -56,8 +55,8 @@ func NewProbes(log logr.Logger, clk clock.PassiveClock) *Probes {
 	return &Probes{log: log, clock: clk}
 }
 
-// AddReadiness adds a check. Its answer is logged whenever it changes: /readyz
-// itself keeps reasons to itself.
+// AddReadiness adds a check. Its answer is logged whenever it changes, because /readyz
+// does not tell reasons.
 func (p *Probes) AddReadiness(name string, check healthz.Checker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,8 +128,8 @@ func (p *Probes) answerOne(w http.ResponseWriter, r *http.Request, name string) 
 	http.NotFound(w, r)
 }
 
-// refresh has the checks run, unless they ran a moment ago, and waits for them
-// for a while. It returns an error if they have not ended for too long.
+// refresh runs the checks, unless they ran a moment ago, and waits for probePatience.
+// It returns an error if the newest answer is too old.
 func (p *Probes) refresh(r *http.Request) error {
 	p.mu.Lock()
 	age, never := p.clock.Since(p.checked), p.checked.IsZero()
@@ -140,7 +139,7 @@ func (p *Probes) refresh(r *http.Request) error {
 	}
 	if p.running == nil {
 		p.running = make(chan struct{})
-		// The answer is for all who ask, whatever becomes of this one.
+		// The answer is for all clients, so it does not end with this one.
 		go p.run(r.WithContext(context.WithoutCancel(r.Context())))
 	}
 	ended := p.running

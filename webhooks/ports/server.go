@@ -24,14 +24,13 @@ type Options struct {
 	Handler http.Handler
 	// MaxHeaderBytes bounds a request's header. net/http adds 4 KiB.
 	MaxHeaderBytes int
-	// KeepAlive is how long a connection may wait for another request; if zero
-	// there is no other one.
+	// KeepAlive is how long a connection may wait for another request; if zero, the
+	// connection is closed after the first.
 	KeepAlive time.Duration
 	Log       logr.Logger
 }
 
-// The bounds of small servers. A node's kubelet and a few scrapers are all that
-// have business there.
+// The bounds of small servers. Only a node's kubelet and a few scrapers need them.
 const (
 	maxConnections  = 64
 	maxPerClient    = 16
@@ -40,7 +39,7 @@ const (
 	shutdownTimeout = 2 * time.Second
 )
 
-// NewServer listens, and returns what serves when a manager runs it: before the
+// NewServer listens, and returns a part that serves when a manager runs it: before the
 // manager's caches are filled, on every replica.
 func NewServer(ctx context.Context, o Options) (*manager.Server, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Address)
@@ -64,8 +63,8 @@ func NewServer(ctx context.Context, o Options) (*manager.Server, error) {
 	return &manager.Server{Name: o.Name, Server: server, Listener: listener, ShutdownTimeout: new(shutdownTimeout)}, nil
 }
 
-// LineLogger logs what net/http complains about: failed handshakes, mostly of
-// port scanners and probes.
+// LineLogger logs the complaints of net/http: failed handshakes, mostly of port scanners
+// and probes.
 type LineLogger struct{ logr.Logger }
 
 // Write implements io.Writer.

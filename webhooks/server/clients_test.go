@@ -63,7 +63,7 @@ func (ca *clientCA) issue(t *testing.T, usage x509.ExtKeyUsage) tls.Certificate 
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// With CAs for clients, nobody else is answered, but for conversions.
+// With CAs for clients, other clients are answered for conversions only.
 func TestOnlyKnownClientsAreAnswered(t *testing.T) {
 	ours, others := newClientCA(t), newClientCA(t)
 	var pool atomic.Pointer[x509.CertPool]

@@ -164,7 +164,7 @@ func TestStalledBodiesGiveWay(t *testing.T) {
 }
 
 // Handlers that are busy keep no body of the group from being read and answered
-// in its turn, whoever else sends without end.
+// in its turn, while another client sends without end.
 func TestSeatsAreSharedByClient(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()

@@ -8,9 +8,9 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// recoverPanics answers 500 where next panics, so that one request cannot end
-// the connections of others. The log has the stack and the path; a stack holds
-// no content of the body.
+// recoverPanics answers 500 if next panics, so that one request cannot end the
+// connections of others. The log has the path and the stack, which holds no content of
+// the body.
 func recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

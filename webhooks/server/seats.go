@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// seats are a semaphore with a short queue, shared fairly by client address: a
-// seat that becomes free goes to whoever waits and has the fewest, and a full
-// queue loses the last one of the client that has the most in it. So a client
-// that sends without end waits for itself. It is safe for concurrent use.
+// seats are a semaphore with a short queue, shared fairly by client address. A seat that
+// becomes free goes to the waiting client that has the fewest. If the queue is full, the
+// client that has the most in it loses its last request. So a client that sends without
+// end only waits for itself. It is safe for concurrent use.
 type seats struct {
 	most, queue int
 	patience    time.Duration
@@ -22,7 +22,7 @@ type seats struct {
 	waiting []*waiter // the one that came first is first
 }
 
-// waiter is a request that waits; it learns once whether it has a seat.
+// waiter is a request that waits; it is told once whether it has a seat.
 type waiter struct {
 	client netip.Addr
 	told   chan bool // of one
@@ -88,7 +88,7 @@ func (s *seats) enter(client netip.Addr) {
 	s.active[client]++
 }
 
-// join makes a request wait, if need be in the stead of another one.
+// join makes a request wait, if need be in the place of another one.
 func (s *seats) join(client netip.Addr) (*waiter, bool) {
 	if len(s.waiting) >= s.queue {
 		if !s.makeRoom(client) {
@@ -100,8 +100,8 @@ func (s *seats) join(client netip.Addr) (*waiter, bool) {
 	return own, true
 }
 
-// makeRoom sends away the last request of the client that has the most in the
-// queue, unless client would have as many.
+// makeRoom refuses the last request of the client that has the most in the queue,
+// unless client would have as many.
 func (s *seats) makeRoom(client netip.Addr) bool {
 	counts := map[netip.Addr]int{}
 	greediest := client

@@ -42,17 +42,16 @@ const defaultWriteTimeout = 10 * time.Second
 
 // Options configures a Server. Only GetCertificate is required.
 type Options struct {
-	// Address is "host:port" to listen on; ":9443" if empty. Port 0 takes any
-	// free port, which Addr then tells.
+	// Address is "host:port" to listen on; ":9443" if empty. Port 0 takes a free
+	// port, which Addr returns.
 	Address string
 	// GetCertificate returns the serving certificate; it must not block.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// MinTLSVersion is TLS 1.3 if zero. No other value than tls.VersionTLS12
-	// makes it lower.
+	// MinTLSVersion is TLS 1.2 if it is tls.VersionTLS12, and TLS 1.3 otherwise.
 	MinTLSVersion uint16
-	// ClientCAs, if not nil, returns the CAs of those clients that are answered. It
-	// must not block. API servers show no certificate to conversion webhooks, so
-	// that GroupConversions answers anyone.
+	// ClientCAs, if not nil, returns the CAs of the clients that are answered. It must
+	// not block. GroupConversions answers any client, because API servers show no
+	// certificate to conversion webhooks.
 	ClientCAs func() *x509.CertPool
 	// HTTP2 offers HTTP/2. The API server speaks HTTP/1.1 to Services, where it
 	// is cheaper for the server; only webhooks called by URL are affected.
@@ -65,16 +64,16 @@ type Options struct {
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 	// MaxHeaderBytes is 64 KiB if zero.
 	MaxHeaderBytes int
-	// MaxConnections is 512 if zero, MaxPerClient, of one client address, half of
-	// that. An API server opens one for each request that it sends at a time. One
-	// too many closes another one of the address that has the most.
+	// MaxConnections is 512 if zero. MaxPerClient, of one client address, is half of
+	// that. An API server opens a connection for each request that it sends at the same
+	// time. If there is one too many, one of the address that has the most is closed.
 	MaxConnections, MaxPerClient int
-	// Pods, SidecarSets, Conversions and Barriers bound what the requests of a group take
-	// at the same time; the zero value is a default by the number of cores.
+	// Pods, SidecarSets, Conversions and Barriers bound what the requests of a group
+	// take at the same time; the zero value is a default by the number of cores.
 	Pods, SidecarSets, Conversions, Barriers Limits
 
-	// Stopping is closed when the process has been asked to stop; the manager
-	// itself stops the server last, after its controllers. Optional.
+	// Stopping, if not nil, is closed when the process is asked to stop. The manager
+	// stops the server later, after its controllers.
 	Stopping <-chan struct{}
 	// Grace (5 s; negative: none) is how long the server goes on as before
 	// after it has become un-ready, so that endpoints are withdrawn before
@@ -191,13 +190,13 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.drain(ctx, server, served)
 }
 
-// Wait returns once Start has returned, at once if it never ran. A manager that
-// lost its lease ends without waiting for anybody: call this before the process
-// exits, so that requests in flight are answered.
+// Wait returns once Start has returned, and at once if Start never ran. A manager that
+// loses its Lease does not wait for its parts. So call Wait before the process exits,
+// and requests in flight are answered.
 func (s *Server) Wait() { s.running.Wait() }
 
-// stopping is closed as soon as the server may stop, at the latest when ctx
-// ends. Readiness follows it at once.
+// stopping is closed as soon as the server may stop, at the latest when ctx ends. From
+// then on the server is not ready.
 func (s *Server) stopping(ctx context.Context) <-chan struct{} {
 	stop := make(chan struct{})
 	go func() {
@@ -230,7 +229,7 @@ func (s *Server) drain(ctx context.Context, server *http.Server, served <-chan e
 	defer cancel()
 	if err := server.Shutdown(bounded); err != nil {
 		logger.Info("Closing connections that did not end in time", "timeout", s.options.DrainTimeout.String())
-		_ = server.Close() // the listener is closed already; nothing is left to report
+		_ = server.Close() // the listener is closed already, so an error says nothing new
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving webhooks: %w", err)
@@ -260,9 +259,9 @@ func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Serve
 	return server
 }
 
-// tlsConfig asks clients for a certificate if there are CAs for them. A client
-// that shows one of another CA is refused in the handshake, one that shows none
-// by knownClients.
+// tlsConfig asks clients for a certificate if there are CAs for them. The handshake
+// refuses a client with a certificate of another CA; knownClients refuses a client
+// without one.
 func (s *Server) tlsConfig() *tls.Config {
 	config := &tls.Config{GetCertificate: s.options.GetCertificate, MinVersion: s.options.MinTLSVersion}
 	if s.options.ClientCAs == nil {
@@ -279,8 +278,8 @@ func (s *Server) tlsConfig() *tls.Config {
 	return config
 }
 
-// http2Config bounds what a connection takes: bytes that no handler has read yet,
-// and streams, which are requests without a connection of their own.
+// http2Config bounds what a connection takes: bytes that were not read yet, and streams,
+// which are requests without a connection of their own.
 func http2Config() *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          100,
@@ -291,10 +290,9 @@ func http2Config() *http.HTTP2Config {
 	}
 }
 
-// partWhileDraining makes clients open new connections, which lead elsewhere
-// once endpoints are withdrawn. The API server would keep using a connection
-// that it has for as long as it is open, and might send a request in the moment
-// in which we close it.
+// partWhileDraining makes clients open new connections, which lead to other replicas
+// once the endpoint is withdrawn. Otherwise the API server would use its connection for
+// as long as it is open, and might send a request in the moment in which it is closed.
 func (s *Server) partWhileDraining(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.draining.Load() {
@@ -323,10 +321,10 @@ func (s *Server) Ready(*http.Request) error {
 	return nil
 }
 
-// StartedChecker returns a check that succeeds if the listener answers a TLS
-// handshake with the certificate that it should serve at that moment. Who issued
-// it, and whether it is valid now by the clocks of API servers, is checked by
-// others: our own clock may be wrong.
+// StartedChecker returns a check that succeeds if the listener answers a TLS handshake
+// with the certificate that it should serve at that moment. Package certs checks who
+// issued the certificate, and whether it is valid by the clocks of API servers: the
+// clock of this process may be wrong.
 func (s *Server) StartedChecker() healthz.Checker {
 	return func(request *http.Request) error {
 		addr, ok := s.Addr().(*net.TCPAddr)
