@@ -45,7 +45,7 @@ const (
 	// FormerAnnotation has the time at which each former CA is dropped: CERTIFICATE=TIME, separated by commas, where CERTIFICATE is
 	// the beginning of the SHA-256 of the certificate.
 	FormerAnnotation = "sidecarset.io/ca-former"
-	// RotateAnnotation, with any value, makes the leader rotate the CA now. The leader removes it when the rotation has begun.
+	// RotateAnnotation makes the leader rotate the CA now, whatever its value is. The leader removes it when the rotation has begun.
 	RotateAnnotation = "sidecarset.io/ca-rotate"
 	// FormatAnnotation is the version of the Secret's format. A Secret without it was written by a version of the operator that had no
 	// format versions.
