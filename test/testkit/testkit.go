@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
@@ -25,6 +27,7 @@ import (
 // administrator and without a limit. It knows the types of Kubernetes, ours, and
 // those that more adds.
 func NewClient(c *stand.Cluster, more ...func(*runtime.Scheme) error) (client.WithWatch, error) {
+	log.SetLogger(logr.Discard()) // of controller-runtime, which complains in the middle of a test's output otherwise
 	scheme := runtime.NewScheme()
 	for _, add := range append(more, clientgoscheme.AddToScheme, appsv1beta1.AddToScheme) {
 		if err := add(scheme); err != nil {
