@@ -1,6 +1,13 @@
-// Package controllers acts on what is stored. The SidecarSet controller runs on the
-// leader: it watches Pods, hands them to internal/tally, records revisions, and writes
-// what internal/status makes of the counters and of the readiness that it is handed. It
-// reads SidecarSets from the snapshot that admission works with. It does not know webhook
-// entries.
+// Package controllers keeps the status and the revisions of SidecarSets. It runs on
+// the leader.
+//
+// A Pod event goes from the reflector (pod_reflector.go) as a record to the one
+// goroutine that owns the counters (pod_tally.go), which wakes the reconciler
+// (waker.go). The reconciler (sidecarset_controller.go) looks at one SidecarSet:
+// it gathers the counters, the readiness and the revision (sidecarset_revisions.go),
+// and writes what internal/status makes of them (sidecarset_status.go), at a pace
+// (sidecarset_pace.go).
+//
+// SidecarSets come from the snapshot that admission decides by. The package knows
+// neither webhook entries nor how Pods are injected: Readiness is an interface.
 package controllers

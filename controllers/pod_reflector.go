@@ -69,8 +69,8 @@ func (listedRecord) GetObjectKind() schema.ObjectKind { return schema.EmptyObjec
 // DeepCopyObject returns the record itself, which is immutable.
 func (l listedRecord) DeepCopyObject() runtime.Object { return l }
 
-// recordOf reads the record of whatever a reflector may hand over. A record is
-// its own record, so that being transformed twice changes nothing.
+// recordOf returns the record of an object that a reflector passes on. The record of
+// a record is itself, so a second transformation changes nothing.
 func recordOf(obj any) (*podstate.Record, error) {
 	switch o := obj.(type) {
 	case *corev1.Pod:
@@ -121,8 +121,8 @@ func (s *podStore) set(obj any, event string) error {
 	return s.do(func(t *tally.Tally) { t.Set(record) })
 }
 
-// Delete takes a Pod that is gone, or what is known of one whose deletion was
-// missed.
+// Delete takes a Pod that was deleted, or a tombstone if the watch missed the
+// deletion.
 func (s *podStore) Delete(obj any) error {
 	s.events.WithLabelValues("deleted").Inc()
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -146,7 +146,7 @@ func (s *podStore) deleteKey(key string) error {
 	return s.do(func(t *tally.Tally) { t.DeleteNamed(namespace, name) })
 }
 
-// Replace takes all Pods there are. With the first of them the counters are
+// Replace takes a complete list of Pods. With the first list the counters are
 // complete.
 func (s *podStore) Replace(list []any, _ string) error {
 	records := make([]*podstate.Record, len(list))
@@ -164,5 +164,5 @@ func (s *podStore) Replace(list []any, _ string) error {
 	})
 }
 
-// Resync has nothing to do: nobody is owed a repetition.
+// Resync does nothing: the tally has kept every record.
 func (s *podStore) Resync() error { return nil }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,18 +41,32 @@ type rig struct {
 	judged  *judgements
 	objects *announcer // the cache, of SidecarSets and their revisions
 	counts  *announcer // the tally
-	told    []string   // Events, as "<SidecarSet> <type> <reason>"
+
+	mu   sync.Mutex
+	told []string // Events, as "<SidecarSet> <type> <reason>"
+}
+
+func (r *rig) hear(e events.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, fmt.Sprint(e.About.Name, " ", e.Type, " ", e.Reason))
+}
+
+func (r *rig) heard() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.told)
 }
 
 // announcer passes announcements on, unless it is dead.
 type announcer struct {
-	dead bool
-	lost int // announcements while it was dead
+	dead atomic.Bool
+	lost atomic.Int32 // announcements while it was dead
 }
 
 func (a *announcer) announce(to func(string), sidecarSet string) {
-	if a.dead {
-		a.lost++
+	if a.dead.Load() {
+		a.lost.Add(1)
 		return
 	}
 	to(sidecarSet)
@@ -73,7 +89,7 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 		r.SidecarSetReconciler = &SidecarSetReconciler{
 			reader: r.store, status: r.store, sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
 			pace: newPace(writeInterval), wake: &waker{}, m: pods.m,
-			tell: func(e events.Event) { r.told = append(r.told, fmt.Sprint(e.About.Name, " ", e.Type, " ", e.Reason)) },
+			tell: r.hear,
 		}
 		pods.changed = func(name string) { r.counts.announce(r.countsChanged, name) }
 		r.judged.announcer = &announcer{}
@@ -161,7 +177,7 @@ func (r *rig) wantWrites(t *testing.T, want int) {
 
 func (r *rig) wantEvents(t *testing.T, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, r.told); diff != "" {
+	if diff := cmp.Diff(want, r.heard()); diff != "" {
 		t.Errorf("Events (-want +got):\n%s", diff)
 	}
 }

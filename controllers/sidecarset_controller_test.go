@@ -294,8 +294,8 @@ func TestFlappingReadinessIsWrittenSeldom(t *testing.T) {
 		if n := r.store.writes(); n > 11 {
 			t.Errorf("%d writes in ten seconds", n)
 		}
-		if len(r.told) > r.store.writes() {
-			t.Errorf("%d Events, %d writes", len(r.told), r.store.writes())
+		if len(r.heard()) > r.store.writes() {
+			t.Errorf("%d Events, %d writes", len(r.heard()), r.store.writes())
 		}
 	})
 }
@@ -415,10 +415,10 @@ func TestALostAnnouncementLosesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			control(t, 1, func(t *testing.T, r *rig) {
 				dead := tc.dies(r)
-				dead.dead = true
+				dead.dead.Store(true)
 				tc.do(t, r)
-				dead.dead = false
-				if dead.lost == 0 {
+				dead.dead.Store(false)
+				if dead.lost.Load() == 0 {
 					t.Fatal("nothing was announced that could be lost")
 				}
 				r.pass(recheck + writeInterval)

@@ -51,8 +51,8 @@ func (r *SidecarSetReconciler) record(ctx context.Context, p *pass) (*status.Rev
 	return recorded, err
 }
 
-// keep makes the content of a Program, whose spec is given, the newest revision
-// and deletes those beyond the limit that nobody needs.
+// keep makes the content of a Program, whose spec is given, the newest revision. It
+// deletes revisions beyond the limit that no Pod runs and no SidecarSet names.
 func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec map[string]any, collisions int32, inUse []podstate.Name) (*status.Revision, error) {
 	data, err := revision.Data(spec)
 	if err != nil {
@@ -133,9 +133,9 @@ func (k *revisionKeeper) create(ctx context.Context, owner revision.Owner, data 
 	return nil, 0, errors.New("all names tried for a new ControllerRevision are taken by others")
 }
 
-// refresh writes what may change of a revision while its content stays. Its
-// history may have been read from a cache that is behind, or another leader may
-// not know yet that it is none: both lose by the precondition.
+// refresh writes what may change of a revision while its content stays. If the
+// history comes from a cache that is behind, or if this process has lost the lead,
+// the precondition makes the write fail.
 func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevision, owner revision.Owner, number int64) (*appsv1.ControllerRevision, error) {
 	next, differs := revision.Refresh(r, owner, number)
 	if !differs {
@@ -149,8 +149,8 @@ func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevisi
 	return next, nil
 }
 
-// truncate deletes what is too old. That more is left than the limit allows,
-// since all of it is needed, is no failure.
+// truncate deletes old revisions. It is not an error if more are left than the limit
+// allows because all of them are needed.
 func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse []podstate.Name) error {
 	spec := &program.Set.Spec
 	keep := revision.Keep{Limit: spec.RevisionHistoryLimit, Referred: spec.InjectionStrategy.Revision, InUse: make(map[string]bool, len(history))}
@@ -173,6 +173,6 @@ func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, 
 	return errors.Join(errs...)
 }
 
-// isGone says whether the object to delete does not exist any more; another one
-// of its name may.
+// isGone reports whether the object to delete does not exist any more. Another
+// object may have its name.
 func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,8 +29,23 @@ import (
 type revisionAPI struct {
 	client.Client
 
-	fail   error // of writes
-	behind bool  // the cache has not seen any revision
+	behind bool // the cache has not seen any revision
+
+	mu   sync.Mutex
+	fail error // of writes
+}
+
+// failWith makes writes fail from now on; nil makes them succeed.
+func (a *revisionAPI) failWith(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fail = err
+}
+
+func (a *revisionAPI) failure() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fail
 }
 
 func newRevisionAPI(revisions ...client.Object) *revisionAPI {
@@ -38,13 +54,13 @@ func newRevisionAPI(revisions ...client.Object) *revisionAPI {
 	a := &revisionAPI{}
 	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(revisions...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
-			return unless(a.fail, func() error { return c.Create(ctx, object, opts...) })
+			return unless(a.failure(), func() error { return c.Create(ctx, object, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
-			return unless(a.fail, func() error { return c.Patch(ctx, object, patch, opts...) })
+			return unless(a.failure(), func() error { return c.Patch(ctx, object, patch, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
-			return unless(a.fail, func() error { return c.Delete(ctx, object, opts...) })
+			return unless(a.failure(), func() error { return c.Delete(ctx, object, opts...) })
 		},
 	}).Build()
 	return a
@@ -146,14 +162,14 @@ func TestKeepGivesUpAfterTooManyCollisions(t *testing.T) {
 
 func TestAnObservedGenerationIsRecorded(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
-		r.api.fail = errors.New("etcd is full")
+		r.api.failWith(errors.New("etcd is full"))
 		r.feed(t, webPod(1))
 		r.pass(time.Hour)
 		r.wantWrites(t, 0)
-		if want := "log Warning RevisionNotRecorded"; !slices.Contains(r.told, want) || len(slices.Compact(r.told)) != 1 {
-			t.Errorf("Events %q, want %q", r.told, want)
+		if want := "log Warning RevisionNotRecorded"; !slices.Contains(r.heard(), want) || len(slices.Compact(r.heard())) != 1 {
+			t.Errorf("Events %q, want %q", r.heard(), want)
 		}
-		r.api.fail = nil
+		r.api.failWith(nil)
 		r.pass(lastRetry + writeInterval)
 		s := r.written(t)
 		if len(r.api.stored(t)) != 1 || s.LatestRevision != r.api.stored(t)[0].Name || s.CollisionCount == nil || s.ObservedGeneration != 1 {
@@ -173,7 +189,7 @@ func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.api.fail = errors.New("etcd is full")
+		r.api.failWith(errors.New("etcd is full"))
 		r.feed(t, webPod(1))
 		r.pass(writeInterval)
 		if s := r.written(t); s.MatchedPods != 1 {
@@ -184,7 +200,7 @@ func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 
 func TestKeepReportsWhatItCouldNotDelete(t *testing.T) {
 	api := newRevisionAPI(recorded(t, "log:1", 1, 0), recorded(t, "log:2", 2, 0))
-	api.fail = errors.New("refused")
+	api.failWith(errors.New("refused"))
 	program := logProgram("log:2")
 	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
 	got, err := api.keeper().keep(t.Context(), program, specOf("log:2"), 0, nil)
