@@ -37,7 +37,8 @@ func TestEventsAreWrittenAtThePaceOfTheQueue(t *testing.T) {
 		for i := range 3 { // the third is dropped
 			w.Tell(events.InForce(events.SidecarSet{Name: fmt.Sprint("set-", i), UID: "u"}, "InForce", "100%"))
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
+		synctest.Wait() // what Start wrote may be read
 		want := []string{
 			"1s apps.kruise.io/v1beta1/SidecarSet set-0 u Normal InForce PutInForce: 100%",
 			"2s apps.kruise.io/v1beta1/SidecarSet set-1 u Normal InForce PutInForce: 100%",

@@ -15,8 +15,8 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// freshTimeout bounds how long a Pod waits for the snapshot to catch up. It
-// leaves room within the 5 s that the API server waits for us.
+// freshTimeout bounds one attempt to make the snapshot catch up. A request that waits
+// for it ends earlier if its API server does.
 const freshTimeout = 3 * time.Second
 
 // freshness makes sure that the snapshot holds every SidecarSet that is stored:
