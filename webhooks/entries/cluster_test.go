@@ -1,0 +1,186 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/events"
+	"github.com/sidecarset/operator/internal/status"
+)
+
+// cluster is what a leader meets: configuration objects, the operator's
+// Namespace, and the endpoints of replicas.
+type cluster struct {
+	client.Client
+	cache.Cache
+
+	store          *configurationStore
+	configurations map[string]*admissionregistrationv1.MutatingWebhookConfiguration
+	version        int
+	writes         int
+	replicas       int
+	told           []string                                                    // Events, as "<SidecarSet> <reason>"
+	slicesErr      error                                                       // of lists of endpoints
+	err            error                                                       // of the next writes
+	sets           []metav1.PartialObjectMetadata                              // SidecarSets that are stored, besides log
+	listErr        error                                                       // of the next lists of them
+	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // with what was written
+	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
+}
+
+func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	switch into := into.(type) {
+	case *metav1.PartialObjectMetadata:
+		into.Name, into.UID = key.Name, "namespace-1"
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		stored, ok := c.configurations[key.Name]
+		if !ok {
+			return apierrors.NewNotFound(configurationResource, key.Name)
+		}
+		stored.DeepCopyInto(into)
+	default:
+		return fmt.Errorf("reading a %T", into)
+	}
+	return nil
+}
+
+func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	if list, ok := into.(*metav1.PartialObjectMetadataList); ok {
+		list.Items = c.sets
+		return c.listErr
+	}
+	slices := into.(*discoveryv1.EndpointSliceList)
+	slices.Items = []discoveryv1.EndpointSlice{{Endpoints: make([]discoveryv1.Endpoint, c.replicas)}}
+	for i := range slices.Items[0].Endpoints {
+		slices.Items[0].Endpoints[i].Addresses = []string{"10.1.0.1"}
+	}
+	return c.slicesErr
+}
+
+func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.CreateOption) error {
+	if pod, ok := object.(*corev1.Pod); ok {
+		return c.pods(ctx, pod)
+	}
+	return fmt.Errorf("making a %T", object)
+}
+
+func (c *cluster) Update(_ context.Context, object client.Object, options ...client.UpdateOption) error {
+	stored, ok := c.configurations[object.GetName()]
+	if !ok {
+		return apierrors.NewNotFound(configurationResource, object.GetName())
+	}
+	if stored.ResourceVersion != object.GetResourceVersion() {
+		return apierrors.NewConflict(configurationResource, object.GetName(), errors.New("somebody else wrote it"))
+	}
+	if o := (&client.UpdateOptions{}).ApplyOptions(options); len(o.DryRun) > 0 {
+		return c.err
+	}
+	return c.write(object)
+}
+
+func (c *cluster) write(object client.Object) error {
+	written := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
+	if len(written.Webhooks) > 0 {
+		c.writes++
+		if c.err != nil {
+			return c.err
+		}
+	}
+	c.change(written)
+	if c.meddle != nil {
+		edited := written.DeepCopy()
+		c.meddle(edited)
+		c.change(edited)
+	}
+	return nil
+}
+
+func (c *cluster) change(object *admissionregistrationv1.MutatingWebhookConfiguration) {
+	c.version++
+	object.ResourceVersion = strconv.Itoa(c.version)
+	before, ok := c.configurations[object.Name]
+	c.configurations[object.Name] = object.DeepCopy()
+	if !ok {
+		c.store.OnAdd(c.configurations[object.Name], false)
+		return
+	}
+	c.store.OnUpdate(before, c.configurations[object.Name])
+}
+
+// leading runs a test with a leader and SidecarSet log, in a bubble. Its passes
+// are the test's to make. Every API server uses what is written at once.
+func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{replicas: 1, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}}
+		m, err := newRoomMetrics(prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		proven := map[string]int64{}
+		for i := range entryplan.MaxConfigurations + 1 {
+			proven[entryplan.ConfigurationName(i)] = math.MaxInt64
+		}
+		sets := &sidecarSets{}
+		sets.swap(logSet(1))
+		w := &Keeper{
+			options: Options{
+				Settings:    entryplan.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
+				Bundle:      func() []byte { return []byte("a CA") },
+				Certificate: func(context.Context) error { return nil },
+				Rivals:      newRivals(nil, "ours"),
+				Tell:        func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
+				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow, Trust: entryplan.Trust,
+			},
+			cached:  c,
+			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour), clock: clock.RealClock{}},
+			m:       m,
+		}
+		w.store = &configurationStore{live: c, writer: c, notify: w.configurationsChanged}
+		c.store = w.store
+		for i := range entryplan.MaxConfigurations + 1 {
+			c.change(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
+				Name: entryplan.ConfigurationName(i), UID: types.UID(entryplan.ConfigurationName(i)), Labels: map[string]string{entryplan.LabelConfiguration: "true"},
+			}})
+		}
+		l := &leader{
+			webhooks: w, sets: sets, live: c, writer: c, board: newBoard(), again: make(chan struct{}, 1),
+			replicas: replicaWatch{live: c, service: w.options.Settings.Service},
+			planned:  map[string]plannedEntry{}, claims: map[string]claim{}, windows: entryplan.Windows{},
+			placed: map[string]placement{}, lost: map[string]bool{}, refused: map[string]refusal{},
+		}
+		l.setPaces()
+		w.leader = l
+		test(t, l, c)
+	})
+}
+
+// readiness is what the leader says of SidecarSet log after another pass.
+func (l *leader) judged(t *testing.T) status.Readiness {
+	t.Helper()
+	_, _ = l.pass(t.Context()) // what is wrong stands in the answer
+	program, _ := l.sets.Current().Get("log")
+	said := l.board.Of("log", program.Set.UID, 1)
+	if said == nil {
+		t.Fatal("the leader says nothing")
+	}
+	return *said
+}
