@@ -37,7 +37,7 @@ func TestEventsAreWrittenAtThePaceOfTheQueue(t *testing.T) {
 		for i := range 3 { // the third is dropped
 			w.Tell(events.InForce(events.SidecarSet{Name: fmt.Sprint("set-", i), UID: "u"}, "InForce", "100%"))
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait() // what Start wrote may be read
 		want := []string{
 			"1s apps.kruise.io/v1beta1/SidecarSet set-0 u Normal InForce PutInForce: 100%",

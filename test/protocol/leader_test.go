@@ -172,12 +172,6 @@ func (l *leader) note(s *sidecarSet) {
 	l.noted[s.name] = &noted{uid: s.uid, gen: s.gen, entry: s.entry, was: l.noted[s.name] == nil && s.ready == s.gen}
 }
 
-// isPlain says whether an entry is on the path that answers from the snapshot.
-func (l *leader) isPlain(e entryplan.Entry) bool {
-	i, at, ok := l.p.layout.Locate(e.Name)
-	return ok && *l.p.layout[i].Webhooks[at].ClientConfig.Service.Path == "/pods"
-}
-
 // expire finds the provisional entries that no SidecarSet was stored for in time.
 func (l *leader) expire(v *view, then func()) {
 	l.room.Observe(v.layout, v.now)

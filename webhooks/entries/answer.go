@@ -26,9 +26,11 @@ func AnswerBarrier(ctx context.Context, w http.ResponseWriter, r server.Request)
 	configuration, serial, ok := entryplan.ParseBarrierPath(r.Path)
 	return server.Review(func(_ context.Context, request *admissionv1.AdmissionRequest) (answer server.Answer, err error) {
 		var object metav1.PartialObjectMetadata
-		if !ok || request.DryRun == nil || !*request.DryRun || request.Operation != admissionv1.Create || request.Resource.Resource != "configmaps" ||
-			json.Unmarshal(request.Object.Raw, &object) != nil || object.Labels[entryplan.LabelBarrier] != configuration {
+		if !ok || request.DryRun == nil || !*request.DryRun || request.Operation != admissionv1.Create || request.Resource.Resource != "configmaps" {
 			return answer, nil
+		}
+		if err := json.Unmarshal(request.Object.Raw, &object); err != nil || object.Labels[entryplan.LabelBarrier] != configuration {
+			return answer, nil //nolint:nilerr // an object that is not a barrier's is allowed as it is
 		}
 		answer.Patch, err = server.PatchOf(barrierPatch(object.Annotations, serial))
 		return answer, err

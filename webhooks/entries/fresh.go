@@ -19,7 +19,7 @@ import (
 // for it ends earlier if its API server does.
 const freshTimeout = 3 * time.Second
 
-// freshness makes sure that the snapshot holds every SidecarSet that is stored:
+// Freshness makes sure that the snapshot holds every SidecarSet that is stored:
 // it asks the API server for the newest, and waits for the Catalog to have seen
 // it. Requests share the question. A success is a check by which the replica
 // certifies itself: for a time it trusts its snapshot. It is safe for concurrent use.

@@ -286,12 +286,12 @@ func TestTrustLastsFromTheBeginningOfACheck(t *testing.T) {
 			t.Fatal("a replica trusts what it never checked")
 		}
 		done := a.request(t.Context())
-		time.Sleep(freshTimeout / 2) // the API server takes its time
+		<-time.After(freshTimeout / 2) // the API server takes its time
 		a.answer("1")
 		if err := <-done; err != nil || !a.Trusted() {
 			t.Fatalf("after a check, which ended with %v, the replica trusts: %v", err, a.Trusted())
 		}
-		time.Sleep(entryplan.Trust - freshTimeout/2)
+		<-time.After(entryplan.Trust - freshTimeout/2)
 		if !a.Trusted() {
 			t.Error("the replica doubts too early")
 		}
@@ -310,7 +310,7 @@ func TestTrustIsThatOfTheNewestCheck(t *testing.T) {
 		now := time.Now()
 		a.certify(now)
 		a.certify(now.Add(-entryplan.Trust))
-		time.Sleep(entryplan.Trust)
+		<-time.After(entryplan.Trust)
 		if !a.Trusted() {
 			t.Error("an older check counts")
 		}
@@ -325,21 +325,21 @@ func TestReplicasKeepChecking(t *testing.T) {
 		synctest.Wait()
 		a.answer("1")
 		for range 10 {
-			time.Sleep(entryplan.Trust / 2)
+			<-time.After(entryplan.Trust / 2)
 			synctest.Wait()
 			if !a.Trusted() {
 				t.Fatal("the replica doubts between two checks")
 			}
 			a.answer("1")
 		}
-		time.Sleep(entryplan.Trust / 2)
+		<-time.After(entryplan.Trust / 2)
 		synctest.Wait()
 		a.server.answers <- listAnswer{err: errors.New("etcd is away")}
 		synctest.Wait()
-		time.Sleep(checkAgain) // and soon again
+		<-time.After(checkAgain) // and soon again
 		synctest.Wait()
 		a.answer("1")
-		time.Sleep(entryplan.Trust/2 - time.Second)
+		<-time.After(entryplan.Trust/2 - time.Second)
 		if !a.Trusted() {
 			t.Error("the replica doubts after a check that followed one that failed")
 		}

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/readiness"
 	"github.com/sidecarset/operator/internal/status"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Board holds what the leader knows of each SidecarSet's readiness, and tells
@@ -83,7 +84,7 @@ func (l *leader) judge(ctx context.Context, v *view) bool {
 	next := make(map[string]boardEntry, len(v.programs))
 	waiting := v.waiting || obstacle != nil
 	for _, program := range v.programs {
-		judged := status.Readiness{}
+		var judged status.Readiness
 		if obstacle != nil {
 			judged = *obstacle
 		} else {

@@ -162,7 +162,7 @@ func TestInjectorRefusesWhereItCannotLookAgain(t *testing.T) {
 	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "all:v1").Map()
 	for name, sets := range map[string][]map[string]any{"alone": {inProd("log", "web")}, "beside another": {inProd("log", "web"), everywhere}} {
 		t.Run(name, func(t *testing.T) {
-			w := fixtures.Send(injector(catalogOf(t, sets...), &liveNamespaces{err: errors.New("connection refused")}), bytes.NewReader(webReview(t, unchanged)))
+			w := fixtures.Send(t, injector(catalogOf(t, sets...), &liveNamespaces{err: errors.New("connection refused")}), bytes.NewReader(webReview(t, unchanged)))
 			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 				t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 			}
@@ -176,7 +176,7 @@ func TestInjectorRefusesWhatItCannotTell(t *testing.T) {
 	c := behind(t)
 	c.err = errors.New("etcd is away")
 	injector := c.injector()
-	w := fixtures.Send(server.Handler(injector.Fresh), bytes.NewReader(webReview(t, unchanged)))
+	w := fixtures.Send(t, server.Handler(injector.Fresh), bytes.NewReader(webReview(t, unchanged)))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("code %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 	}

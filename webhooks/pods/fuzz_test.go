@@ -76,7 +76,7 @@ func FuzzInjectorWithEveryFeature(f *testing.F) {
 		}).Settled)
 		envelope := request(nil)
 		envelope["request"].(map[string]any)["object"] = json.RawMessage(pod)
-		w := fixtures.Send(handler, bytes.NewReader(fixtures.Encode(t, envelope)))
+		w := fixtures.Send(t, handler, bytes.NewReader(fixtures.Encode(t, envelope)))
 		if w.Code >= 400 && w.Code < 500 {
 			checkStatus(t, w, "sidecarset: ")
 			return

@@ -180,7 +180,7 @@ func TestInjectorReadsUnknownNamespacesLive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			envelope := request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj())
 			envelope["request"].(map[string]any)["namespace"] = "young"
-			w := fixtures.Send(injector(catalogOf(t, tc.set), &tc.live), bytes.NewReader(fixtures.Encode(t, envelope)))
+			w := fixtures.Send(t, injector(catalogOf(t, tc.set), &tc.live), bytes.NewReader(fixtures.Encode(t, envelope)))
 			if w.Code != tc.wantCode || tc.live.reads != tc.reads {
 				t.Fatalf("got %d after %d reads, want %d after %d: %s", w.Code, tc.live.reads, tc.wantCode, tc.reads, w.Body)
 			}
@@ -214,7 +214,7 @@ func checkStatus(t testing.TB, w *httptest.ResponseRecorder, message string) {
 }
 
 func TestInjectorWaitsForTheCatalog(t *testing.T) {
-	w := fixtures.Send(injector(nil, nil), bytes.NewReader(fixtures.Encode(t, request(fixtures.Pod("web").Obj()))))
+	w := fixtures.Send(t, injector(nil, nil), bytes.NewReader(fixtures.Encode(t, request(fixtures.Pod("web").Obj()))))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("got %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 	}
@@ -369,7 +369,7 @@ func FuzzInjector(f *testing.F) {
 	f.Add([]byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":null}`))
 	f.Add([]byte(`[[[[[`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		w := fixtures.Send(handler, bytes.NewReader(body))
+		w := fixtures.Send(t, handler, bytes.NewReader(body))
 		switch {
 		case w.Code == http.StatusOK:
 			answer := fixtures.DecodeReview(t, w)

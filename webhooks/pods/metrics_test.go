@@ -29,19 +29,19 @@ func TestInjectorCountsResults(t *testing.T) {
 	create := func(app, container string) []byte {
 		return fixtures.Encode(t, request(fixtures.Pod("web").Label("app", app).Container(container, "app:v1").Obj()))
 	}
-	fixtures.Send(handler, bytes.NewReader(create("web", "app")))
-	fixtures.Send(handler, bytes.NewReader(create("paused", "app")))
-	fixtures.Send(handler, bytes.NewReader(create("db", "app")))
-	fixtures.Send(handler, bytes.NewReader(create("web", "log"))) // the app's own container of that name
-	fixtures.Send(handler, bytes.NewReader(bytes.Replace(create("web", "app"), []byte("CREATE"), []byte("UPDATE"), 1)))
-	fixtures.Send(handler, strings.NewReader("no review"))
+	fixtures.Send(t, handler, bytes.NewReader(create("web", "app")))
+	fixtures.Send(t, handler, bytes.NewReader(create("paused", "app")))
+	fixtures.Send(t, handler, bytes.NewReader(create("db", "app")))
+	fixtures.Send(t, handler, bytes.NewReader(create("web", "log"))) // the app's own container of that name
+	fixtures.Send(t, handler, bytes.NewReader(bytes.Replace(create("web", "app"), []byte("CREATE"), []byte("UPDATE"), 1)))
+	fixtures.Send(t, handler, strings.NewReader("no review"))
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	r := httptest.NewRequestWithContext(gone, http.MethodPost, "/pods", bytes.NewReader(create("web", "app")))
 	r.Header.Set("Content-Type", "application/json")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
 	current = nil
-	fixtures.Send(handler, bytes.NewReader(create("web", "app")))
+	fixtures.Send(t, handler, bytes.NewReader(create("web", "app")))
 
 	counted, timed := gather(t, registry)
 	want := map[string]float64{

@@ -53,7 +53,7 @@ func TestInjectorGivesARecordedRevision(t *testing.T) {
 				Draw:       func() float64 { return tc.draw },
 			}).Settled)
 			pod := fixtures.Pod("p").Label("app", "a").Container("app", "app:v1").Obj()
-			w := fixtures.Send(handler, strings.NewReader(string(fixtures.Encode(t, request(pod)))))
+			w := fixtures.Send(t, handler, strings.NewReader(string(fixtures.Encode(t, request(pod)))))
 			got := patchOf(t, w.Body.Bytes())
 			if w.Code != http.StatusOK || !strings.Contains(got, tc.want) {
 				t.Errorf("%d, want %s in %s", w.Code, tc.want, got)

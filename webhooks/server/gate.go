@@ -163,9 +163,6 @@ func isJSON(contentType string) bool {
 	return err == nil && mediaType == want
 }
 
-// inFlight is how many requests are being answered.
-func (g *gate) inFlight() int { return g.seats.inUse() }
-
 // check panics if no request could ever pass.
 func (l Limits) check(group Group) {
 	if l.Body <= 0 || l.Active <= 0 || l.Held-l.Held/16 <= l.Body {
