@@ -107,5 +107,5 @@ func (n node) elements(name string) iter.Seq[node] {
 }
 
 func (n node) pointer(name string) string {
-	return n.path + "/" + jsonread.EscapePointer(name)
+	return string(jsonread.AppendPointer([]byte(n.path), name))
 }

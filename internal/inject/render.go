@@ -83,10 +83,11 @@ func (p Plan) appendAnnotations(dst []byte) []byte {
 		}
 		return append(dst, "}}"...)
 	}
+	var path [96]byte // more is rare
 	for _, key := range keys {
 		dst = append(append(dst, `,{"op":"`...), p.verb(key)...)
 		dst = append(dst, `","path":`...)
-		dst = jsonread.AppendText(dst, annotationsPath+"/"+jsonread.EscapePointer(key))
+		dst = jsonread.AppendText(dst, jsonread.AppendPointer(append(path[:0], annotationsPath...), key))
 		dst = append(dst, `,"value":`...)
 		dst = append(jsonread.AppendText(dst, p.Annotations[key]), '}')
 	}

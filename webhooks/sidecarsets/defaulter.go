@@ -63,7 +63,7 @@ func annotate(object map[string]any, wanted ...annotation) []jsonpatch.Operation
 	}
 	var ops []jsonpatch.Operation
 	for _, a := range wanted {
-		path := "/metadata/annotations/" + jsonread.EscapePointer(a.key)
+		path := string(jsonread.AppendPointer([]byte("/metadata/annotations"), a.key))
 		if present, exists := annotations[a.key]; !exists {
 			ops = append(ops, jsonpatch.NewOperation("add", path, a.value))
 		} else if present != a.value {
