@@ -55,7 +55,15 @@ build: ## Build the operator into bin/
 
 .PHONY: test
 test: build stand-build certmanager-build older-build previous-build ## Run every tier that this machine can run, side by side; each prints when it ends
-	@$(MAKE) --no-print-directory -j4 --output-sync=target NICE=nice test-unit test-integration test-cluster test-chaos
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target NICE=nice test-unit test-on-stand
+
+# The unit tests take what processors these leave. test-chaos comes alone: it fails
+# calls where a machine is so busy that the operator's deadlines pass.
+.PHONY: test-on-stand
+test-on-stand:
+	@code=0; \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster || code=1; \
+	$(MAKE) --no-print-directory test-chaos || code=1; exit $$code
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
@@ -95,7 +103,7 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 
 # How many processes share the tests of a package that needs a control plane, each
 # with one of its own. These tests wait more than they compute.
-SHARDS ?= 3
+SHARDS ?= 2
 
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager
