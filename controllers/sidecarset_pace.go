@@ -39,9 +39,10 @@ func newPace(interval time.Duration) *pace {
 }
 
 // patience is how long a generation waits for its first status, given its
-// readiness: longer if it is on its way into force.
+// readiness: longer if it is on its way into force, or if the leader has not looked at
+// it yet.
 func (p *pace) patience(readiness *status.Readiness) time.Duration {
-	if readiness != nil && (readiness.Unsure || readiness.Reason == appsv1beta1.ReasonEntryMissing) {
+	if readiness == nil || readiness.Unsure || readiness.Reason == appsv1beta1.ReasonEntryMissing {
 		return entryPatience
 	}
 	return p.interval

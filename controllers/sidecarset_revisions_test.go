@@ -170,7 +170,7 @@ func TestAnObservedGenerationIsRecorded(t *testing.T) {
 			t.Errorf("Events %q, want %q", r.heard(), want)
 		}
 		r.api.failWith(nil)
-		r.pass(lastRetry + writeInterval)
+		r.pass(lastRetry + entryPatience)
 		s := r.written(t)
 		if len(r.api.stored(t)) != 1 || s.LatestRevision != r.api.stored(t)[0].Name || s.CollisionCount == nil || s.ObservedGeneration != 1 {
 			t.Errorf("status %+v, revisions %v", s, r.api.stored(t))
@@ -183,7 +183,7 @@ func TestAnObservedGenerationIsRecorded(t *testing.T) {
 func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
-		r.pass(writeInterval)
+		r.pass(entryPatience)
 		for _, revision := range r.api.stored(t) {
 			if err := r.api.Delete(t.Context(), &revision); err != nil {
 				t.Fatal(err)
@@ -191,7 +191,7 @@ func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 		}
 		r.api.failWith(errors.New("etcd is full"))
 		r.feed(t, webPod(1))
-		r.pass(writeInterval)
+		r.pass(entryPatience)
 		if s := r.written(t); s.MatchedPods != 1 {
 			t.Errorf("status %+v", s)
 		}
