@@ -239,7 +239,7 @@ func RemoveAll(l Layout) []Change {
 // behind may use the entries that were there, and the next ones must have a higher
 // serial, whatever the clock of the process shows that writes them.
 func empty(c *admissionregistrationv1.MutatingWebhookConfiguration) {
-	if serial := Serial(c); serial > 0 {
+	if serial := lastSerial(c); serial > 0 {
 		annotate(c, annotationSerial, strconv.FormatInt(serial, 10))
 	}
 	c.Webhooks = nil

@@ -311,7 +311,7 @@ func (p *planning) edit(i int) *admissionregistrationv1.MutatingWebhookConfigura
 
 // nextSerial is the serial of an object after its change.
 func (p *planning) nextSerial(i int) int64 {
-	return max(Serial(p.before[i])+1, p.settings.MinSerial)
+	return max(lastSerial(p.before[i])+1, p.settings.MinSerial)
 }
 
 // changes finishes the objects that differ from what they were.

@@ -210,11 +210,20 @@ func sameEntry(a, b admissionregistrationv1.MutatingWebhook) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// Serial is the serial of a configuration object, 0 if it has none. It grows
-// with every write of an entry.
+// Serial is the serial with which API servers call us for a configuration object; 0 if
+// it has no entries. It grows with every write of an entry.
 func Serial(c *admissionregistrationv1.MutatingWebhookConfiguration) int64 {
-	if at := find(c, c.Name+barrierSuffix); at >= 0 {
-		_, serial, _ := ParseBarrierPath(pathOf(&c.Webhooks[at]))
+	at := find(c, c.Name+barrierSuffix)
+	if at < 0 {
+		return 0
+	}
+	_, serial, _ := ParseBarrierPath(pathOf(&c.Webhooks[at]))
+	return serial
+}
+
+// lastSerial is the serial of an object, or the one that it had when it was emptied.
+func lastSerial(c *admissionregistrationv1.MutatingWebhookConfiguration) int64 {
+	if serial := Serial(c); serial > 0 {
 		return serial
 	}
 	serial, err := strconv.ParseInt(c.Annotations[annotationSerial], 10, 64)

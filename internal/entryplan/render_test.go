@@ -274,8 +274,8 @@ func TestSerialsOutliveTheEntries(t *testing.T) {
 	}
 	first, _ := entryplan.Widen(l, []entryplan.Entry{e}, s)
 	before := entryplan.Serial(write(first))
-	if emptied := write(entryplan.RemoveAll(l)); len(emptied.Webhooks) != 0 {
-		t.Fatalf("webhooks are left: %v", emptied.Webhooks)
+	if emptied := write(entryplan.RemoveAll(l)); len(emptied.Webhooks) != 0 || entryplan.Serial(emptied) != 0 {
+		t.Fatalf("serial %d, webhooks %v are left: API servers cannot call us for it", entryplan.Serial(emptied), emptied.Webhooks)
 	}
 	s.MinSerial = before - 500
 	second, _ := entryplan.Widen(l, []entryplan.Entry{e}, s)
