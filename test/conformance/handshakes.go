@@ -73,8 +73,11 @@ type publication struct {
 	until         time.Time // when it was last seen there
 }
 
-// call starts calling until end.
+// call waits until every place holds the bundle of the replicas, and calls them
+// until end.
 func (m *Mode) call(t *testing.T, replicas ...*replica) *callers {
+	t.Helper()
+	m.awaitPublished(t, replicas...)
 	c := &callers{mode: m, replicas: replicas}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -185,4 +186,21 @@ func (m *Mode) awaitReady(t *testing.T, replicas ...*replica) {
 			m.Serve(t, i, r.Serving)
 		}
 	}
+}
+
+// awaitPublished waits until every place holds the bundle of each replica.
+// Ready says less: a replica is ready once one client accepts its leaf.
+func (m *Mode) awaitPublished(t *testing.T, replicas ...*replica) {
+	t.Helper()
+	m.await(t, "the bundle in every place", func() error {
+		bundles, err := m.Bundles(t.Context())
+		for place, bundle := range bundles {
+			for i, r := range replicas {
+				if bundle != string(r.Source.Bundle()) {
+					err = errors.Join(err, fmt.Errorf("%s does not hold the bundle of replica %d", place, i))
+				}
+			}
+		}
+		return err
+	})
 }

@@ -82,20 +82,11 @@ func readyWhenPublished(t *testing.T, m *Mode) {
 	}
 	replicas[0].published.Store(true)
 	m.awaitReady(t, replicas...)
-	var bundles map[string]string
-	m.await(t, "the bundle in every object", func() (err error) { // a replica is ready once the first client accepts its leaf
-		if bundles, err = m.Bundles(t.Context()); err != nil {
-			return err
-		}
-		for place, bundle := range bundles {
-			for i, r := range replicas {
-				if bundle != string(r.Source.Bundle()) {
-					return fmt.Errorf("%s does not hold the bundle of replica %d", place, i)
-				}
-			}
-		}
-		return nil
-	})
+	m.awaitPublished(t, replicas...) // a replica is ready once the first client accepts its leaf
+	bundles, err := m.Bundles(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for place, bundle := range bundles {
 		for i, r := range replicas {
 			if err := r.handshake(t.Context(), bundle); err != nil {
@@ -220,15 +211,7 @@ func bundleComesBack(t *testing.T, m *Mode) {
 func (m *Mode) takeAway(t *testing.T, leader *replica) {
 	t.Helper()
 	m.Reset(t)
-	m.await(t, "the bundle", func() error {
-		bundles, err := m.Bundles(t.Context())
-		for place, bundle := range bundles {
-			if bundle != string(leader.Source.Bundle()) {
-				err = errors.Join(err, fmt.Errorf("%s lacks the bundle", place))
-			}
-		}
-		return err
-	})
+	m.awaitPublished(t, leader)
 }
 
 func unreadyWhenExpired(t *testing.T, m *Mode) {
