@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -38,6 +39,7 @@ type cluster struct {
 	writes         int
 	replicas       int
 	told           []string                                                    // Events, as "<SidecarSet> <reason>"
+	undefined      bool                                                        // SidecarSets have no CustomResourceDefinition
 	slicesErr      error                                                       // of lists of endpoints
 	err            error                                                       // of the next writes
 	sets           []metav1.PartialObjectMetadata                              // SidecarSets that are stored, besides log
@@ -49,6 +51,9 @@ type cluster struct {
 func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	switch into := into.(type) {
 	case *metav1.PartialObjectMetadata:
+		if into.Kind == "CustomResourceDefinition" && c.undefined {
+			return apierrors.NewNotFound(schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}, key.Name)
+		}
 		into.Name, into.UID = key.Name, "namespace-1"
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
 		stored, ok := c.configurations[key.Name]

@@ -64,6 +64,8 @@ type leader struct {
 	edits    [entryplan.MaxConfigurations + 1]edits
 
 	provisional entryplan.ProvisionalRoom
+
+	definitionSeen time.Time // when the CustomResourceDefinition was last there
 }
 
 // plannedEntry is what a Program needs, remembered by its identity and that of
@@ -162,6 +164,9 @@ const (
 	// while nothing is.
 	soon  = 500 * time.Millisecond
 	later = 10 * time.Second
+	// definitionRecheck is how often the CustomResourceDefinition is read while there
+	// are SidecarSets.
+	definitionRecheck = 5 * time.Second
 	// An object is written twice for each of its entries when all of them are new.
 	// Whoever goes on to change what was restored is not followed faster than this.
 	writesAtOnce    = 2 * entryplan.MaxEntries

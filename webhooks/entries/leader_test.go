@@ -45,6 +45,34 @@ func TestTheLeaderTellsOfAnEntryThatItRestored(t *testing.T) {
 	})
 }
 
+// An API server may end the watch of SidecarSets before it has sent the last
+// deletions. Entries that stayed would have every Pod refused for ever.
+func TestEntriesGoWithTheDefinitionWhateverTheSnapshotHolds(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		left := func() (entries int) {
+			for _, object := range c.configurations {
+				entries += len(object.Webhooks)
+			}
+			return entries
+		}
+		l.judged(t)
+		if left() == 0 {
+			t.Fatal("there is no entry to begin with")
+		}
+		c.undefined = true
+		<-time.After(definitionRecheck)
+		for range 3 {
+			if l.judged(t); left() != 0 {
+				t.Fatalf("%d entries are left", left())
+			}
+		}
+		c.undefined = false
+		if l.judged(t); left() == 0 {
+			t.Error("the definition is back with a SidecarSet, which has no entry")
+		}
+	})
+}
+
 func TestTheLeaderSaysWhatKeepsAnEntryFromBeingWritten(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.err = errors.New("a policy forbids it")

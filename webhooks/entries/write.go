@@ -96,7 +96,17 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 		return false, err
 	}
 	v.settings = settings
-	if len(v.programs) > 0 || v.layout.Empty() {
+	if len(v.programs) == 0 && v.layout.Empty() {
+		return false, nil
+	}
+	return l.definitionIsGone(ctx, v)
+}
+
+// definitionIsGone says whether SidecarSets have no CustomResourceDefinition. The
+// snapshot cannot tell: an API server may end the watch of SidecarSets before it has
+// sent all deletions, and the last SidecarSets that the snapshot holds then stay in it.
+func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
+	if len(v.programs) > 0 && v.now.Sub(l.definitionSeen) < definitionRecheck {
 		return false, nil
 	}
 	crd := &metav1.PartialObjectMetadata{}
@@ -107,7 +117,8 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
 	}
-	return crd.DeletionTimestamp != nil, nil
+	l.definitionSeen = v.now
+	return crd.DeletionTimestamp != nil && len(v.programs) == 0, nil
 }
 
 func (l *leader) state(v *view) entryplan.State {
