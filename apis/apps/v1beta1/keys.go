@@ -57,6 +57,12 @@ const AnnotationEnforce = "sidecarset.io/enforce"
 // new Pods say about it is ignored.
 func Enforced(annotations map[string]string) bool { return annotations[AnnotationEnforce] == "true" }
 
+// AnnotationFirstBatch on a SidecarSet is a number of Pods, for example "1". A
+// rolling update then disturbs no more Pods until so many Pods carry the new content
+// and are ready, so that an image that does not work takes down that many Pods only.
+// Absent, or "0", means that maxUnavailable is the only limit.
+const AnnotationFirstBatch = "sidecarset.io/first-batch"
+
 // Annotations, condition and environment variables on Pods.
 const (
 	// AnnotationInjectedList names the SidecarSets injected into a Pod, sorted

@@ -1,0 +1,72 @@
+package rollout
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// Pod is what the queue knows of a matched Pod. It is comparable.
+type Pod struct {
+	UID       types.UID
+	Namespace podstate.Namespace
+	Name      string
+	Labels    podstate.LabelSet
+	// Version is the resourceVersion that these values were read from, as a number.
+	// It tells whether the watch has delivered a write; metadata.generation does
+	// not, because API servers before 1.33 do not count it for Pods.
+	Version uint64
+	// Way is how the Pod can follow; only Pods with Images and Resize are taken.
+	Way inplace.Way
+	// Reason says why a Pod with another Way than these and Current does not follow.
+	Reason inplace.Reason
+	// Ready Pods are available: to disturb one takes a place of the budget.
+	Ready bool
+	// InFlight Pods were disturbed by the operator while they were available, and
+	// are not back, whatever content they carry. A Pod on a dead node is not in
+	// flight.
+	InFlight bool
+	// InTransition Pods wait for the kubelet to act on an earlier change that the
+	// operator has no record of. They are skipped until it has.
+	InTransition bool
+	Rank         Rank
+}
+
+// Rank holds what the default order of updates looks at. Ready is part of the
+// order too.
+type Rank struct {
+	Assigned        bool  // to a node
+	Phase           Phase // Pods in other phases are not matched
+	ReadySince      int64 // seconds; 0 if unknown
+	Restarts        int32 // of the regular container that restarted most
+	SidecarRestarts int32 // of the native sidecar that restarted most
+	Created         int64 // seconds; 0 if unknown
+}
+
+// Phase is the phase of an active Pod, in the order of updates.
+type Phase uint8
+
+// The phases.
+const (
+	Pending Phase = iota
+	Unknown
+	Running
+)
+
+// Take is one Pod that may be written now. Its place is reserved until the taker
+// gives it back with Written, Hold or Retry, exactly one of them, once. It is
+// comparable.
+type Take struct {
+	UID       types.UID
+	Namespace podstate.Namespace
+	Name      string
+	Way       inplace.Way
+	// Charged: a place of the budget is reserved for the Pod, because it is
+	// available or was when the operator disturbed it. A Pod that was taken without a
+	// charge must not be written if it is available by then; give it back with Retry.
+	Charged bool
+
+	slot   int32
+	ticket uint64
+}

@@ -1,0 +1,75 @@
+package rollout
+
+import (
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// Limit is what keeps the next Pod from being taken.
+type Limit string
+
+// The limits. If several apply, the first of this list is reported.
+const (
+	// Unlimited: a Pod can be taken now, or none waits.
+	Unlimited Limit = ""
+	// Invalid: the update strategy or an annotation cannot be understood, so that
+	// nothing is taken. Report.Problem says which.
+	Invalid Limit = "InvalidStrategy"
+	// NotUpdate: updateStrategy.type is NotUpdate.
+	NotUpdate Limit = "NotUpdate"
+	// Paused: updateStrategy.paused is true.
+	Paused Limit = "Paused"
+	// Partition: the Pods that wait are those that partition keeps.
+	Partition Limit = "Partition"
+	// FirstBatch: the Pods of the first batch are not back.
+	FirstBatch Limit = "FirstBatch"
+	// Budget: as many Pods are disturbed as maxUnavailable allows.
+	Budget Limit = "MaxUnavailable"
+)
+
+// Report is what a rollout shows of itself.
+type Report struct {
+	// Outdated Pods do not carry the wanted content, as far as the watch says:
+	// those that wait, are being written, are in transition, are not selected, and
+	// are blocked.
+	Outdated int
+	// Waiting Pods can be taken, now or later; partition keeps Kept of them.
+	Waiting, Kept int
+	// Taken Pods are being written, or were and the watch has not delivered it.
+	Taken int
+	// Used is how many places of the budget are taken, and Allowed how many there
+	// are. Used can be above Allowed: maxUnavailable may have been lowered.
+	Used, Allowed int
+	// InTransition Pods are skipped until the kubelet has acted on an earlier change.
+	InTransition int
+	// Unselected Pods are not selected by updateStrategy.selector.
+	Unselected int
+	// Blocked are Pods that cannot follow or are held, by reason, sorted by reason.
+	Blocked []Group
+	// Limit is why no Pod is taken now.
+	Limit Limit
+	// Problem says what cannot be understood, if the Limit is Invalid.
+	Problem error
+	// Done: no Pod is disturbed or being written, and none will be taken unless
+	// something changes. Pods that are kept, unselected or blocked may be outdated.
+	Done bool
+}
+
+// Group is the Pods that do not follow for one reason.
+type Group struct {
+	Reason inplace.Reason
+	Count  int
+	// Names are the first of them by namespace and name, at most three.
+	Names []Name
+	// Message is that of one Pod that is held for this reason, or empty.
+	Message string
+}
+
+// Name names a Pod.
+type Name struct {
+	Namespace podstate.Namespace
+	Name      string
+}
+
+// Report returns what the queue is about. It costs as much as there are reasons.
+func (q *Queue) Report() Report { return Report{} }

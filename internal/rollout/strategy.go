@@ -1,0 +1,155 @@
+package rollout
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// Strategy is a SidecarSet's update strategy, compiled. It is immutable and may be
+// shared. A Strategy with a Problem gives out no Pod: a rollout whose limits cannot
+// be understood stops, it does not go on without them.
+type Strategy struct {
+	problem        error
+	off            Limit // NotUpdate, Paused or Unlimited
+	selector       labels.Selector
+	partition      share
+	maxUnavailable share
+	firstBatch     int
+	weights        []weight
+	orderedKeys    []string
+	scatter        []appsv1beta1.UpdateScatterTerm
+}
+
+type weight struct {
+	selector labels.Selector
+	weight   int64
+}
+
+// NewStrategy compiles the update strategy and the annotations of a SidecarSet.
+func NewStrategy(set *appsv1beta1.SidecarSet) *Strategy {
+	s, err := compile(&set.Spec.UpdateStrategy, set.Annotations)
+	if err != nil {
+		return &Strategy{problem: err}
+	}
+	return s
+}
+
+// Problem says which part of the strategy cannot be understood, by its path in the
+// SidecarSet, and what to write instead; nil if there is none.
+func (s *Strategy) Problem() error { return s.problem }
+
+func compile(u *appsv1beta1.SidecarSetUpdateStrategy, annotations map[string]string) (*Strategy, error) {
+	s := &Strategy{scatter: u.ScatterStrategy}
+	switch u.Type {
+	case appsv1beta1.RollingUpdateSidecarSetStrategyType, "":
+	case appsv1beta1.NotUpdateSidecarSetStrategyType:
+		return &Strategy{off: NotUpdate}, nil
+	default:
+		return nil, fmt.Errorf("spec.updateStrategy.type %q is not known; write RollingUpdate or NotUpdate", u.Type)
+	}
+	if u.Paused {
+		s.off = Paused
+	}
+	var err error
+	if s.partition, err = shareOf(u.Partition, 0); err != nil {
+		return nil, fmt.Errorf("spec.updateStrategy.partition %w", err)
+	}
+	if s.maxUnavailable, err = shareOf(u.MaxUnavailable, 1); err != nil {
+		return nil, fmt.Errorf("spec.updateStrategy.maxUnavailable %w", err)
+	}
+	if s.firstBatch, err = firstBatchOf(annotations); err != nil {
+		return nil, err
+	}
+	if u.Selector != nil {
+		if s.selector, err = metav1.LabelSelectorAsSelector(u.Selector); err != nil {
+			return nil, fmt.Errorf("spec.updateStrategy.selector cannot be used: %w", err)
+		}
+	}
+	if u.PriorityStrategy == nil {
+		return s, nil
+	}
+	return s, s.setPriority(u.PriorityStrategy)
+}
+
+// setPriority takes over a priority strategy. If it has both lists, which admission
+// refuses, weights win as they do in OpenKruise.
+func (s *Strategy) setPriority(p *appsv1beta1.UpdatePriorityStrategy) error {
+	for i := range p.WeightPriority {
+		term := &p.WeightPriority[i]
+		selector, err := metav1.LabelSelectorAsSelector(&term.MatchSelector)
+		if err != nil {
+			return fmt.Errorf("spec.updateStrategy.priorityStrategy.weightPriority[%d].matchSelector cannot be used: %w", i, err)
+		}
+		s.weights = append(s.weights, weight{selector, int64(term.Weight)})
+	}
+	if len(s.weights) > 0 {
+		return nil
+	}
+	for _, term := range p.OrderPriority {
+		s.orderedKeys = append(s.orderedKeys, term.OrderedKey)
+	}
+	return nil
+}
+
+func firstBatchOf(annotations map[string]string) (int, error) {
+	text, ok := annotations[appsv1beta1.AnnotationFirstBatch]
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("annotation %s %q is not a number of Pods; write a whole number such as 1, or remove it", appsv1beta1.AnnotationFirstBatch, text)
+	}
+	return int(n), nil
+}
+
+// share is a number of Pods, or a percentage of the matched Pods.
+type share struct {
+	value   int64
+	percent bool
+}
+
+func shareOf(v *intstr.IntOrString, absent int64) (share, error) {
+	switch {
+	case v == nil:
+		return share{value: absent}, nil
+	case v.Type == intstr.Int && v.IntVal >= 0:
+		return share{value: int64(v.IntVal)}, nil
+	case v.Type == intstr.String:
+		if digits, ok := strings.CutSuffix(v.StrVal, "%"); ok {
+			if n, err := strconv.ParseUint(digits, 10, 31); err == nil {
+				return share{value: int64(n), percent: true}, nil
+			}
+		}
+	}
+	return share{}, fmt.Errorf("%q is not a number of Pods; write a whole number such as 5, or a percentage such as 10%%", v.String())
+}
+
+// of returns the share of n Pods; percentages are rounded up.
+func (s share) of(n int) int {
+	if !s.percent {
+		return int(min(s.value, math.MaxInt32))
+	}
+	return int((s.value*int64(n) + 99) / 100)
+}
+
+// kept is how many of n matched Pods stay as they are. A percentage below 100
+// keeps at most all but one.
+func (s *Strategy) kept(n int) int {
+	kept := min(s.partition.of(n), n)
+	if s.partition.percent && s.partition.value < 100 && kept == n && n > 1 {
+		return n - 1
+	}
+	return kept
+}
+
+// allowed is how many of n matched Pods may be disturbed at once.
+func (s *Strategy) allowed(n int) int { return s.maxUnavailable.of(n) }
