@@ -31,6 +31,10 @@ const (
 	RevisionUnknown Reason = "RevisionUnknown"
 	// RunToCompletion: restarting the sidecar could end the Pod or fail its Job.
 	RunToCompletion Reason = "RunToCompletion"
+	// RestartRules: a restart rule of the Pod could restart all of its containers.
+	RestartRules Reason = "RestartRules"
+	// MirrorPod: the Pod is the API server's copy of a static Pod.
+	MirrorPod Reason = "MirrorPod"
 	// NodeTooOld: the node's kubelet does not restart native sidecars (before 1.32).
 	NodeTooOld Reason = "NodeTooOld"
 	// NodeNotReady: the node is not ready or gone; it would not act on a change.

@@ -50,7 +50,7 @@ func ParseHashes(value string) Hashes {
 		return Hashes{}
 	}
 	var read []hashRecord // in the order of the value, with records that make no sense
-	for name, raw := range members(value) {
+	for name, raw := range jsonread.Members(value) {
 		if len(read) == maxEntries {
 			return Hashes{}
 		}
@@ -66,11 +66,11 @@ func ParseHashes(value string) Hashes {
 func parseRecord(name, raw string) hashRecord {
 	switch raw[0] {
 	case '"':
-		return newRecord(HashRecord{SidecarSetName: name, Hash: unquote(raw)})
+		return newRecord(HashRecord{SidecarSetName: name, Hash: jsonread.Unquote(raw)})
 	case '{':
 		var hash, revision string
 		readable := true
-		for member, value := range members(raw) { // the last of several counts
+		for member, value := range jsonread.Members(raw) { // the last of several counts
 			switch member {
 			case "controllerRevision":
 				revision, _ = parseString(value)
@@ -90,7 +90,7 @@ func parseString(raw string) (string, bool) {
 	if raw[0] != '"' {
 		return "", raw == "null"
 	}
-	return unquote(raw), true
+	return jsonread.Unquote(raw), true
 }
 
 func newRecord(r HashRecord) hashRecord {
@@ -131,7 +131,7 @@ func (h Hashes) UpdatedAt(sidecarSet string) (at time.Time) {
 	if !ok {
 		return at
 	}
-	for member, value := range members(h.records[i].raw) { // the last of several counts
+	for member, value := range jsonread.Members(h.records[i].raw) { // the last of several counts
 		if member == "updateTimestamp" && json.Unmarshal([]byte(value), &at) != nil {
 			at = time.Time{}
 		}

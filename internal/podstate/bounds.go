@@ -1,8 +1,9 @@
 package podstate
 
 import (
-	"encoding/json"
 	"strings"
+
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // The author of a Pod writes its annotations: up to 3 MiB of them reach
@@ -17,7 +18,7 @@ const (
 
 // readable reports whether a value is within the bounds and is a JSON object.
 func readable(value string) bool {
-	return len(value) <= maxValueBytes && json.Valid([]byte(value)) && value[skipSpace(value, 0)] == '{'
+	return len(value) <= maxValueBytes && jsonread.IsObject(value)
 }
 
 // parseTexts reads a JSON object of strings. A null counts as the empty string.
@@ -26,7 +27,7 @@ func parseTexts(value string) (map[string]string, bool) {
 		return nil, false
 	}
 	texts, count := map[string]string{}, 0
-	for name, raw := range members(value) {
+	for name, raw := range jsonread.Members(value) {
 		text, ok := parseString(raw)
 		if count++; !ok || count > maxEntries {
 			return nil, false

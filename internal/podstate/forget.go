@@ -10,7 +10,7 @@ func ForgetUpdates(value string, forgotten func(sidecarSet string) bool) string 
 		return "{}"
 	}
 	dst := []byte{'{'}
-	for sidecarSet, state := range members(value) {
+	for sidecarSet, state := range jsonread.Members(value) {
 		if forgotten(sidecarSet) {
 			continue
 		}

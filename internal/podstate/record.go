@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
 )
 
 // Record is what the status of SidecarSets needs to know about one Pod, in some
@@ -18,12 +19,20 @@ type Record struct {
 	Name      string
 	Labels    LabelSet
 
+	// Generation is the metadata.generation that the record was read from.
+	Generation int64
+	// Order is what a rollout orders Pods by.
+	Order Order
+	// Facts say how the Pod may be updated in place.
+	Facts inplace.Facts
+
 	// Containers are the Pod's init containers and containers.
 	Containers []Container
 	// Injections has one element per name in the injected list, in name order.
 	Injections []Injection
 
-	update *updateState // nil for Pods that were never updated in place
+	update   *updateState // nil for Pods that were never updated in place
+	progress []progress   // of the operator's own updates
 
 	// Active is false once the Pod is being deleted or has finished; such a Pod
 	// counts nowhere.
@@ -36,6 +45,9 @@ type Record struct {
 	// Mirror is true for the API server's copy of a static Pod, which admission
 	// cannot change.
 	Mirror bool
+	// RecordUnreadable is true if the Pod's record of updates in place cannot be
+	// read. Nothing is known of them, and the Pod must not be written.
+	RecordUnreadable bool
 	// Reported is true if the kubelet has reported on as many containers as the
 	// Pod has.
 	Reported bool
@@ -44,8 +56,10 @@ type Record struct {
 // Container is what is remembered of one container.
 type Container struct {
 	Name, Image Name
-	// Init is true for init containers, native sidecars included.
-	Init bool
+	Kind        inplace.Kind
+	// Ready is what the kubelet reports of the container; false for plain init
+	// containers.
+	Ready bool
 
 	landed landing
 }
@@ -58,6 +72,12 @@ type Injection struct {
 	// Revision names the ControllerRevision that the Pod was given, zero if it
 	// records none.
 	Revision Name
+	// HashWithoutImage is the content hash without images, zero if the Pod records
+	// none.
+	HashWithoutImage Name
+	// Upgradable is what the Pod's condition SidecarSetUpgradable says about the
+	// SidecarSet.
+	Upgradable Upgradable
 }
 
 // landing reports whether a container runs the image that its spec asks for, as
@@ -92,10 +112,14 @@ func FromPod(pod *corev1.Pod) *Record {
 	if len(r.Injections) == 0 {
 		return r
 	}
-	r.Ready = pod.Status.Phase == corev1.PodRunning && conditionTrue(pod, corev1.PodReady)
+	r.Ready = inplace.IsAvailable(pod)
+	r.Generation = pod.Generation
+	r.Facts = inplace.FactsOf(pod)
+	r.Order = orderOf(pod)
 	r.Reported = len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
 	r.Containers = containers(pod)
 	r.update = readUpdateState(pod)
+	r.readMarks(pod)
 	return r
 }
 
@@ -139,13 +163,19 @@ func (r *Record) Working(sidecar Name) (container Name, ok bool) {
 }
 
 // Landed reports whether the kubelet runs the image that a container was given,
-// as far as the status shows. If the image is named by digest, the digests are
-// compared, whatever registry they came from. If it is named by tag, the image
-// ID must differ from the one that was recorded before the last in-place update.
-// A name that is not a container of the Pod has landed.
+// as far as the status shows. For a SidecarSet with a Progress, that is the
+// evidence: all containers of an update land at once.
+//
+// For others, and if the image is named by digest, the digests are compared,
+// whatever registry they came from. If it is named by tag, the image ID must differ
+// from the one that was recorded before the last in-place update. Plain init
+// containers, and a name that is not a container of the Pod, have landed.
 func (r *Record) Landed(sidecarSet, container Name) bool {
+	if p := r.Progress(sidecarSet); p.State() != inplace.Unmarked {
+		return p.Over()
+	}
 	for _, c := range r.Containers {
-		if c.Name != container || c.Init {
+		if c.Name != container || c.Kind == inplace.Plain {
 			continue
 		}
 		switch c.landed {
@@ -172,27 +202,42 @@ func injections(pod *corev1.Pod) []Injection {
 		return nil
 	}
 	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
+	others := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])
+	said := upgradableOf(pod)
 	injections := make([]Injection, len(names))
 	for i, name := range names {
-		injections[i] = Injection{SidecarSet: MakeName(name), Hash: MakeName(hashes.Hash(name)), Revision: MakeName(hashes.Revision(name))}
+		injections[i] = Injection{
+			SidecarSet: MakeName(name), Hash: MakeName(hashes.Hash(name)), Revision: MakeName(hashes.Revision(name)),
+			HashWithoutImage: MakeName(others.Hash(name)), Upgradable: said[name],
+		}
 	}
 	return injections
 }
 
 func containers(pod *corev1.Pod) []Container {
-	all := make([]Container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	all := make([]Container, 0, countContainers(pod))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		all = append(all, Container{Name: MakeName(c.Name), Image: MakeName(c.Image), Init: true})
+		kind := inplace.InitKindOf(c)
+		var status *corev1.ContainerStatus
+		if kind == inplace.Native {
+			status = statusOf(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers), c.Name)
+		}
+		all = append(all, newContainer(c, kind, status))
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		all = append(all, Container{
-			Name: MakeName(c.Name), Image: MakeName(c.Image),
-			landed: landingOf(c.Image, containerStatus(pod, c.Name)),
-		})
+		all = append(all, newContainer(c, inplace.KindOf(pod, c), containerStatus(pod, c.Name)))
 	}
 	return all
+}
+
+func newContainer(c *corev1.Container, kind inplace.Kind, status *corev1.ContainerStatus) Container {
+	return Container{
+		Name: MakeName(c.Name), Image: MakeName(c.Image), Kind: kind,
+		Ready:  status != nil && status.Ready,
+		landed: landingOf(c.Image, status),
+	}
 }
 
 // landingOf compares digests, and only those: the name before a digest is that
@@ -225,22 +270,17 @@ func specImage(pod *corev1.Pod, container string) string {
 	return ""
 }
 
-// containerStatus looks at no more statuses than the Pod has containers: a
-// kubelet reports no others.
 func containerStatus(pod *corev1.Pod, container string) *corev1.ContainerStatus {
-	for i := range min(len(pod.Status.ContainerStatuses), len(pod.Spec.Containers)) {
-		if pod.Status.ContainerStatuses[i].Name == container {
-			return &pod.Status.ContainerStatuses[i]
+	return statusOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers), container)
+}
+
+// statusOf looks at no more statuses than the Pod has containers: a kubelet
+// reports no others.
+func statusOf(statuses []corev1.ContainerStatus, most int, container string) *corev1.ContainerStatus {
+	for i := range min(len(statuses), most) {
+		if statuses[i].Name == container {
+			return &statuses[i]
 		}
 	}
 	return nil
-}
-
-func conditionTrue(pod *corev1.Pod, condition corev1.PodConditionType) bool {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == condition {
-			return pod.Status.Conditions[i].Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }

@@ -120,7 +120,7 @@ func TestFromPodReadsWhatStatusNeeds(t *testing.T) {
 	if !ok || mesh.Hash != 0 {
 		t.Errorf("mesh is recorded as %v, %v; want an entry without a hash", mesh, ok)
 	}
-	if c, ok := r.Container(podstate.MakeName("setup")); !ok || !c.Init {
+	if c, ok := r.Container(podstate.MakeName("setup")); !ok || !c.Kind.Init() {
 		t.Errorf("init container = %v, %v", c, ok)
 	}
 }

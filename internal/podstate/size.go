@@ -15,10 +15,11 @@ const MaxRecordBytes = 3 << 10
 
 // What the parts of a record take.
 const (
-	recordBytes    = 300 // Record, UID, and what package tally takes for a Pod
+	recordBytes    = 400 // Record, UID, and what package tally takes for a Pod
 	containerBytes = 24
-	injectionBytes = 24
+	injectionBytes = 40
 	noteBytes      = 16
+	progressBytes  = 40
 )
 
 // tooLarge reports whether a Pod's record would take more than MaxRecordBytes. It
@@ -30,6 +31,9 @@ func tooLarge(pod *corev1.Pod) bool {
 			return true
 		}
 		size += countNames(list)*injectionBytes + countContainers(pod)*containerBytes
+		if pod.Annotations[appsv1beta1.AnnotationInPlace] != "" {
+			size += countNames(list) * progressBytes
+		}
 		for _, notes := range []string{appsv1beta1.AnnotationInPlaceUpdateState, appsv1beta1.AnnotationWorkingHotUpgradeContainer} {
 			if pod.Annotations[notes] != "" {
 				size += countContainers(pod) * noteBytes
@@ -51,7 +55,7 @@ func countContainers(pod *corev1.Pod) int {
 // Bytes estimates what is kept of the Pod, without its labels, which many Pods
 // share.
 func (r *Record) Bytes() int {
-	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes
+	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes + len(r.progress)*progressBytes
 	if r.update != nil {
 		size += (len(r.update.waiting) + len(r.update.working)) * noteBytes
 	}

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // updateState holds what in-place updates leave on a Pod.
@@ -113,7 +114,7 @@ func (r *imageIDReader) object(raw string, visit func(member, raw string)) {
 	if r.failed || raw == "null" {
 		return
 	}
-	for member, value := range members(raw) {
+	for member, value := range jsonread.Members(raw) {
 		if visit(member, value); r.failed {
 			return
 		}

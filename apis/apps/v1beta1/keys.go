@@ -71,6 +71,10 @@ const (
 	// AnnotationInPlaceUpdateState records, per SidecarSet, the image IDs that
 	// containers had before their last in-place update.
 	AnnotationInPlaceUpdateState = "kruise.io/sidecarset-inplace-update-state"
+	// AnnotationInPlace records, per SidecarSet, the operator's last update of the
+	// Pod in place: when, whether the Pod was available, and what its containers
+	// were. docs/design/0009-running-pods.md has the format.
+	AnnotationInPlace = "sidecarset.io/in-place"
 	// AnnotationWorkingHotUpgradeContainer maps a hot-upgrade sidecar to the one of
 	// its two containers that works.
 	AnnotationWorkingHotUpgradeContainer = "kruise.io/sidecarset-working-hotupgrade-container"
@@ -84,6 +88,10 @@ const (
 	// "Current". It is written if injectionStrategy.revision has the policy
 	// Partial.
 	AnnotationRevisionChoice = "sidecarset.io/revision-choice"
+
+	// PodConditionUpgradable says in its message, by SidecarSet, whether the Pod can
+	// follow in place: {"<SidecarSet>":true|false}.
+	PodConditionUpgradable = "SidecarSetUpgradable"
 
 	// EnvInjected is set to "true" on every injected container.
 	EnvInjected = "IS_INJECTED"

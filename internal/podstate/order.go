@@ -1,0 +1,75 @@
+package podstate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecarset/operator/internal/inplace"
+)
+
+// Order holds what a rollout orders the Pods of a SidecarSet by.
+type Order struct {
+	// ReadySince and Created are in seconds since 1970, 0 if not known.
+	ReadySince, Created int64
+	// Restarts is the restart count of the regular container that restarted most,
+	// NativeRestarts that of the native sidecar.
+	Restarts, NativeRestarts int32
+	// Assigned Pods have a node.
+	Assigned bool
+	Phase    Phase
+}
+
+// Phase is the phase of an active Pod, in the order in which a rollout takes them.
+type Phase uint8
+
+// The phases.
+const (
+	Pending Phase = iota
+	Unknown
+	Running
+)
+
+func orderOf(pod *corev1.Pod) Order {
+	order := Order{Assigned: pod.Spec.NodeName != ""}
+	switch pod.Status.Phase {
+	case corev1.PodRunning:
+		order.Phase = Running
+	case corev1.PodUnknown:
+		order.Phase = Unknown
+	}
+	if at := pod.CreationTimestamp; !at.IsZero() {
+		order.Created = at.Unix()
+	}
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type != corev1.PodReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			order.ReadySince = c.LastTransitionTime.Unix()
+		}
+		break
+	}
+	order.Restarts = mostRestarts(pod.Status.ContainerStatuses, len(pod.Spec.Containers))
+	order.NativeRestarts = nativeRestarts(pod)
+	return order
+}
+
+func mostRestarts(statuses []corev1.ContainerStatus, containers int) (most int32) {
+	for i := range min(len(statuses), containers) {
+		most = max(most, statuses[i].RestartCount)
+	}
+	return most
+}
+
+func nativeRestarts(pod *corev1.Pod) (most int32) {
+	inits := pod.Spec.InitContainers
+	for i := range inits {
+		if inplace.InitKindOf(&inits[i]) != inplace.Native {
+			continue
+		}
+		if status := statusOf(pod.Status.InitContainerStatuses, len(inits), inits[i].Name); status != nil {
+			most = max(most, status.RestartCount)
+		}
+	}
+	return most
+}

@@ -1,0 +1,95 @@
+package podstate
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+)
+
+// progress is how far a Pod is with the last update of one SidecarSet.
+type progress struct {
+	set Name
+	inplace.Progress
+}
+
+// Progress returns how far the Pod is with the last update in place that the
+// operator made for a SidecarSet. Its State is Unmarked for a Pod that was not
+// updated, that another operator updated since, or whose record is unreadable.
+func (r *Record) Progress(sidecarSet Name) inplace.Progress {
+	for _, p := range r.progress {
+		if p.set == sidecarSet {
+			return p.Progress
+		}
+	}
+	return inplace.Progress{}
+}
+
+// Waits reports whether a container waits for the kubelet to act on an earlier
+// image change that the operator has no record of. A container that is not ready
+// never waits, so that a bad image can be replaced.
+func (r *Record) Waits(sidecarSet, container Name) bool {
+	if r.Progress(sidecarSet).State() != inplace.Unmarked {
+		return false
+	}
+	c, ok := r.Container(container)
+	return ok && c.Ready && !r.Landed(sidecarSet, container)
+}
+
+// SettlesAt returns the first time at which the record changes without an event.
+func (r *Record) SettlesAt() (first time.Time, ok bool) {
+	for _, p := range r.progress {
+		if at, settles := p.SettlesAt(); settles && (!ok || at.Before(first)) {
+			first, ok = at, true
+		}
+	}
+	return first, ok
+}
+
+// At returns the record as it is at a time: r itself, or a changed copy if
+// something has settled by then.
+func (r *Record) At(now time.Time) *Record {
+	if at, ok := r.SettlesAt(); !ok || now.Before(at) {
+		return r
+	}
+	settled := *r
+	settled.progress = slices.Clone(r.progress)
+	for i := range settled.progress {
+		settled.progress[i].Progress = settled.progress[i].Settled(now)
+	}
+	return &settled
+}
+
+// MarkOf returns the Mark of a SidecarSet's last update of the Pod, nil if there is
+// none or if another operator has updated the Pod since. OpenKruise writes the time
+// of its update into the hash record, and knows nothing of Marks.
+func MarkOf(marks inplace.Marks, hashes Hashes, sidecarSet string) *inplace.Mark {
+	mark, ok := marks.Of(sidecarSet)
+	if !ok || mark.At.Before(hashes.UpdatedAt(sidecarSet)) {
+		return nil
+	}
+	return &mark
+}
+
+// readMarks keeps progress for SidecarSets in the injected list only.
+func (r *Record) readMarks(pod *corev1.Pod) {
+	marks, err := inplace.MarksOf(pod)
+	r.RecordUnreadable = err != nil
+	var hashes Hashes
+	for set := range marks.All {
+		if hashes.records == nil {
+			hashes = ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
+		}
+		name := MakeName(set)
+		if _, injected := r.Injection(name); !injected {
+			continue
+		}
+		if mark := MarkOf(marks, hashes, set); mark != nil {
+			r.progress = append(r.progress, progress{name, inplace.Observe(pod, *mark)})
+		}
+	}
+	r.progress = slices.Clip(r.progress)
+}

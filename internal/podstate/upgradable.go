@@ -1,0 +1,49 @@
+package podstate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/jsonread"
+)
+
+// Upgradable is what a Pod's condition SidecarSetUpgradable says about a
+// SidecarSet.
+type Upgradable uint8
+
+// What the condition can say.
+const (
+	Unsaid Upgradable = iota
+	IsUpgradable
+	NotUpgradable
+)
+
+// upgradableOf reads the condition's message, {"<SidecarSet>":true|false}. One that
+// cannot be read says nothing.
+func upgradableOf(pod *corev1.Pod) map[string]Upgradable {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == appsv1beta1.PodConditionUpgradable {
+			return parseUpgradable(c.Message)
+		}
+	}
+	return nil
+}
+
+func parseUpgradable(message string) map[string]Upgradable {
+	if message == "" || !readable(message) {
+		return nil
+	}
+	said, count := map[string]Upgradable{}, 0
+	for name, raw := range jsonread.Members(message) {
+		if count++; count > maxEntries {
+			return nil
+		}
+		switch raw {
+		case "true":
+			said[name] = IsUpgradable
+		case "false":
+			said[name] = NotUpgradable
+		}
+	}
+	return said
+}
