@@ -13,10 +13,6 @@ type Pod struct {
 	Namespace podstate.Namespace
 	Name      string
 	Labels    podstate.LabelSet
-	// Version is the resourceVersion that these values were read from, as a number.
-	// It tells whether the watch has delivered a write; metadata.generation does
-	// not, because API servers before 1.33 do not count it for Pods.
-	Version uint64
 	// Way is how the Pod can follow; only Pods with Images and Resize are taken.
 	Way inplace.Way
 	// Reason says why a Pod with another Way than these and Current does not follow.

@@ -32,9 +32,8 @@ func (q *Queue) SetContent(content string) {}
 // percentages are of; the second is what first-batch waits for.
 func (q *Queue) SetCounts(matched, back int) {}
 
-// Set says what the watch says about a matched Pod. The caller calls it at each
-// event of the Pod; the Version never decreases for a UID. A Pod that is current,
-// not in flight and not reserved is not kept.
+// Set says what the watch says about a matched Pod. A Pod that is current, not in
+// flight and not reserved is not kept.
 func (q *Queue) Set(p Pod) {}
 
 // Remove says that a Pod is not matched any more: it is gone, finished, or has
@@ -43,11 +42,15 @@ func (q *Queue) Remove(uid types.UID) {}
 
 // Next reserves up to max Pods that may be written now, and returns them in the
 // order in which they are to be written.
-func (q *Queue) Next(max int) []Take { return nil }
+//
+// The Pod watch has delivered everything up to the resourceVersion watched, and the
+// caller has called Set and Remove for it. The API server delivers the changes of
+// all Pods in the order of their resourceVersions, so that one number tells which
+// writes are part of what Set said.
+func (q *Queue) Next(max int, watched uint64) []Take { return nil }
 
 // Written says that a Pod was written. The version is the resourceVersion that the
-// API server returned; the Pod stays reserved until Set, for this or any other Pod,
-// shows that the watch has come that far. If disturbed is false, the Pod was not
+// API server returned; the Pod stays reserved until the watch has come that far. If disturbed is false, the Pod was not
 // available or its containers were not touched, and its place of the budget is free
 // again.
 func (q *Queue) Written(t Take, version uint64, disturbed bool) {}
