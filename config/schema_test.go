@@ -12,7 +12,7 @@ import (
 
 // additions are the parts of status that the reference API does not have. They
 // may carry whatever keywords they like.
-var additions = []string{"status.conditions", "status.uninjectedPods"}
+var additions = []string{"status.conditions", "status.uninjectedPods", "status.uninjected", "status.blockedPods", "status.revisions"}
 
 // The schema decides which manifests apply, what the API server adds to them and
 // how it merges them. These are all the keywords with such an effect that it may
@@ -149,9 +149,10 @@ func TestDefinition(t *testing.T) {
 	}
 	// The reference's columns, in its order, and ours among them.
 	const columns = "columns=MATCHED integer .status.matchedPods, UPDATED integer .status.updatedPods, READY integer .status.readyPods, " +
-		`IN-FORCE string .status.conditions[?(@.type=="Ready")].status, AGE date .metadata.creationTimestamp, ` +
+		`IN-FORCE string .status.conditions[?(@.type=="Ready")].status, ROLLOUT string .status.conditions[?(@.type=="Progressing")].reason, AGE date .metadata.creationTimestamp, ` +
 		"UNINJECTED integer .status.uninjectedPods priority 1, REVISION string .status.latestRevision priority 1, " +
-		"STRATEGY string .spec.updateStrategy.type priority 1, PAUSED boolean .spec.injectionStrategy.paused priority 1"
+		"STRATEGY string .spec.updateStrategy.type priority 1, PAUSED boolean .spec.injectionStrategy.paused priority 1, " +
+		`DEGRADED string .status.conditions[?(@.type=="Degraded")].status priority 1`
 	want := map[string]any{
 		"group": "apps.kruise.io",
 		"scope": "Cluster",

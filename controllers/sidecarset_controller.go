@@ -133,9 +133,18 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	}
 	if n.Known {
 		r.m.observe(p.name, n.Counters)
+		p.seen.Rollout = rolloutOf(n)
 	}
 	p.complete = true
 	return ctrl.Result{}, nil
+}
+
+// rolloutOf is what is known of the update of running Pods.
+func rolloutOf(n counted) *status.Rollout {
+	if n.Program.Set.Spec.UpdateStrategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType {
+		return &status.Rollout{NotUpdate: true}
+	}
+	return nil
 }
 
 // waitFor ends a pass until another part announces itself.

@@ -87,15 +87,20 @@ func statusOf(object *unstructured.Unstructured) (s appsv1beta1.SidecarSetStatus
 // ownedStatus has the members of a status that this controller writes. All are
 // in each patch, zero or not: the schema requires some of them.
 type ownedStatus struct {
-	ObservedGeneration int64              `json:"observedGeneration"`
-	MatchedPods        int32              `json:"matchedPods"`
-	UpdatedPods        int32              `json:"updatedPods"`
-	ReadyPods          int32              `json:"readyPods"`
-	UpdatedReadyPods   int32              `json:"updatedReadyPods"`
-	UninjectedPods     int32              `json:"uninjectedPods"`
-	Conditions         []metav1.Condition `json:"conditions"`
-	LatestRevision     string             `json:"latestRevision,omitempty"`
-	CollisionCount     *int32             `json:"collisionCount,omitempty"`
+	ObservedGeneration int64 `json:"observedGeneration"`
+	MatchedPods        int32 `json:"matchedPods"`
+	UpdatedPods        int32 `json:"updatedPods"`
+	ReadyPods          int32 `json:"readyPods"`
+	UpdatedReadyPods   int32 `json:"updatedReadyPods"`
+	UninjectedPods     int32 `json:"uninjectedPods"`
+	// A list without elements is null, which removes what was there.
+	Uninjected  []appsv1beta1.SidecarSetPodGroup     `json:"uninjected"`
+	BlockedPods []appsv1beta1.SidecarSetPodGroup     `json:"blockedPods"`
+	Revisions   []appsv1beta1.SidecarSetRevisionPods `json:"revisions"`
+
+	Conditions     []metav1.Condition `json:"conditions"`
+	LatestRevision string             `json:"latestRevision,omitempty"`
+	CollisionCount *int32             `json:"collisionCount,omitempty"`
 }
 
 // statusPatch is a merge patch of our members only, so that others stay, known
@@ -111,6 +116,9 @@ func statusPatch(object *unstructured.Unstructured, s appsv1beta1.SidecarSetStat
 			ReadyPods:          s.ReadyPods,
 			UpdatedReadyPods:   s.UpdatedReadyPods,
 			UninjectedPods:     s.UninjectedPods,
+			Uninjected:         s.Uninjected,
+			BlockedPods:        s.BlockedPods,
+			Revisions:          s.Revisions,
 			Conditions:         s.Conditions,
 			LatestRevision:     s.LatestRevision,
 			CollisionCount:     s.CollisionCount,

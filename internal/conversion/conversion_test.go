@@ -83,10 +83,10 @@ func TestConvert(t *testing.T) {
 		"status, unknown members and nulls are carried over": {
 			from: alpha, in: `{"metadata":{"name":"a","annotations":{"k":"v"},"managedFields":[{"manager":"m"}],"labels":null},
 				"spec":{"containers":[{"name":"c","inventedField":{"deep":[1,2.5,null]}}],"volumes":null,"imagePullSecrets":[]},
-				"status":{"matchedPods":3,"updatedPods":9007199254740993,"readyPods":0,"invented":"x"},"extra":[]}`,
+				"status":{"matchedPods":3,"updatedPods":9007199254740993,"readyPods":0,"revisions":[{"name":"log-1","pods":2,"readyPods":0}],"uninjected":[{"reason":"x","pods":1,"first":["a/b"]}],"blockedPods":[],"invented":"x"},"extra":[]}`,
 			to: beta, want: `{"metadata":{"name":"a","annotations":{"k":"v"},"managedFields":[{"manager":"m"}],"labels":null},
 				"spec":{"containers":[{"name":"c","inventedField":{"deep":[1,2.5,null]}}],"volumes":null,"imagePullSecrets":[]},
-				"status":{"matchedPods":3,"updatedPods":9007199254740993,"readyPods":0,"invented":"x"},"extra":[]}`,
+				"status":{"matchedPods":3,"updatedPods":9007199254740993,"readyPods":0,"revisions":[{"name":"log-1","pods":2,"readyPods":0}],"uninjected":[{"reason":"x","pods":1,"first":["a/b"]}],"blockedPods":[],"invented":"x"},"extra":[]}`,
 		},
 		"an object without spec stays one": {
 			from: alpha, in: `{"metadata":{"name":"a"}}`, to: beta, want: `{"metadata":{"name":"a"}}`,

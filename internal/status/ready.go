@@ -1,8 +1,6 @@
 package status
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,15 +18,13 @@ type Readiness struct {
 	Unsure bool
 }
 
-// ready returns the condition that follows from an observation and the previous
+// ready returns the condition, without its time, that follows from an observation and the previous
 // condition. A SidecarSet that cannot be used is not ready, whatever else is
 // known.
 func ready(previous []metav1.Condition, o Observation) metav1.Condition {
 	c := metav1.Condition{
-		Type:               appsv1beta1.ConditionReady,
-		Status:             metav1.ConditionFalse,
-		ObservedGeneration: o.Generation,
-		LastTransitionTime: metav1.NewTime(o.Now.UTC().Truncate(time.Second)),
+		Type:   appsv1beta1.ConditionReady,
+		Status: metav1.ConditionFalse,
 	}
 	if o.Problem != nil {
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, invalidMessage(o.Problem)

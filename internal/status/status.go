@@ -30,6 +30,13 @@ type Observation struct {
 	// Readiness is what is known of the next Pod; nil if nothing is, so that the
 	// condition stays, unless there is a Problem.
 	Readiness *Readiness
+	// Uninjected and Blocked Pods by reason, and the matched Pods by revision, in any
+	// order. Names are those of the Pods, unbounded.
+	Uninjected, Blocked []appsv1beta1.SidecarSetPodGroup
+	Revisions           []RevisionPods
+	// Rollout is what is known of the update of running Pods; nil if nothing is, so
+	// that the conditions stay.
+	Rollout *Rollout
 	// Now becomes the transition time of a condition that changes.
 	Now time.Time
 }
@@ -55,10 +62,21 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 		next.LatestRevision = o.Revision.Name
 		next.CollisionCount = new(o.Revision.CollisionCount)
 	}
+	shown := detailOf(o)
+	next.Uninjected, next.BlockedPods, next.Revisions = shown.Uninjected, shown.Blocked, shown.Revisions
 	next.Conditions = slices.Clone(previous.Conditions)
-	meta.SetStatusCondition(&next.Conditions, accepted(o))
+	set := func(c metav1.Condition) {
+		c.ObservedGeneration = o.Generation
+		c.LastTransitionTime = metav1.NewTime(o.Now.UTC().Truncate(time.Second)) // what survives JSON
+		meta.SetStatusCondition(&next.Conditions, c)
+	}
+	set(accepted(o))
 	if o.Readiness != nil || o.Problem != nil {
-		meta.SetStatusCondition(&next.Conditions, ready(previous.Conditions, o))
+		set(ready(previous.Conditions, o))
+	}
+	if o.Rollout != nil {
+		set(progressing(o))
+		set(degraded(o))
 	}
 	return next
 }
@@ -70,12 +88,10 @@ func Equal(a, b appsv1beta1.SidecarSetStatus) bool {
 
 func accepted(o Observation) metav1.Condition {
 	c := metav1.Condition{
-		Type:               appsv1beta1.ConditionAccepted,
-		Status:             metav1.ConditionTrue,
-		Reason:             appsv1beta1.ReasonAccepted,
-		Message:            "The operator uses this SidecarSet.",
-		ObservedGeneration: o.Generation,
-		LastTransitionTime: metav1.NewTime(o.Now.UTC().Truncate(time.Second)), // what survives JSON
+		Type:    appsv1beta1.ConditionAccepted,
+		Status:  metav1.ConditionTrue,
+		Reason:  appsv1beta1.ReasonAccepted,
+		Message: "The operator uses this SidecarSet.",
 	}
 	if o.Problem != nil {
 		c.Status = metav1.ConditionFalse

@@ -19,8 +19,8 @@ func TestColumns(t *testing.T) {
 	status := testkit.AwaitObserved(t, api, set.GetName()).Status
 	for _, resource := range []string{"sidecarsets.v1beta1.apps.kruise.io", "sidecarsets.v1alpha1.apps.kruise.io"} {
 		for args, want := range map[string][2]string{
-			"":        {"NAME MATCHED UPDATED READY IN-FORCE AGE", set.GetName() + " 0 0 0 True AGE"},
-			"-o=wide": {"NAME MATCHED UPDATED READY IN-FORCE AGE UNINJECTED REVISION STRATEGY PAUSED", set.GetName() + " 0 0 0 True AGE 1 " + status.LatestRevision + " NotUpdate"},
+			"":        {"NAME MATCHED UPDATED READY IN-FORCE ROLLOUT AGE", set.GetName() + " 0 0 0 True NotUpdate AGE"},
+			"-o=wide": {"NAME MATCHED UPDATED READY IN-FORCE ROLLOUT AGE UNINJECTED REVISION STRATEGY PAUSED DEGRADED", set.GetName() + " 0 0 0 True NotUpdate AGE 1 " + status.LatestRevision + " NotUpdate False"},
 		} {
 			output, err := cluster.Kubectl(t.Context(), "", strings.Fields("get "+resource+" "+set.GetName()+" "+args)...)
 			if err != nil {
@@ -28,7 +28,7 @@ func TestColumns(t *testing.T) {
 			}
 			lines := strings.Split(output, "\n")
 			row := strings.Fields(lines[1])
-			row[5] = "AGE"
+			row[6] = "AGE"
 			if diff := cmp.Diff(want, [2]string{strings.Join(strings.Fields(lines[0]), " "), strings.Join(row, " ")}); diff != "" {
 				t.Errorf("%s %s (-want +got):\n%s", resource, args, diff)
 			}

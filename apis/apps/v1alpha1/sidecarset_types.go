@@ -19,11 +19,13 @@ import (
 // +kubebuilder:printcolumn:name="UPDATED",type="integer",JSONPath=".status.updatedPods",description="Matched Pods that carry the current revision"
 // +kubebuilder:printcolumn:name="READY",type="integer",JSONPath=".status.readyPods",description="Matched Pods that are ready"
 // +kubebuilder:printcolumn:name="IN-FORCE",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The condition Ready: whether the next Pod that is selected will be injected"
+// +kubebuilder:printcolumn:name="ROLLOUT",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="The reason of the condition Progressing: how far running Pods have followed the last change"
 // +kubebuilder:printcolumn:name="AGE",type="date",JSONPath=".metadata.creationTimestamp",description="Time since the SidecarSet was created"
 // +kubebuilder:printcolumn:name="UNINJECTED",type="integer",priority=1,JSONPath=".status.uninjectedPods",description="Pods that are selected and do not carry the sidecars"
 // +kubebuilder:printcolumn:name="REVISION",type="string",priority=1,JSONPath=".status.latestRevision",description="The ControllerRevision that records the current content"
 // +kubebuilder:printcolumn:name="STRATEGY",type="string",priority=1,JSONPath=".spec.updateStrategy.type",description="Whether running Pods follow a change"
 // +kubebuilder:printcolumn:name="PAUSED",type="boolean",priority=1,JSONPath=".spec.injectionStrategy.paused",description="Whether injection into new Pods is paused"
+// +kubebuilder:printcolumn:name="DEGRADED",type="string",priority=1,JSONPath=`.status.conditions[?(@.type=="Degraded")].status`,description="The condition Degraded: whether Pods cannot be updated until a user does something"
 type SidecarSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -161,4 +163,8 @@ type (
 	UpdateScatterTerm = appsv1beta1.UpdateScatterTerm
 	// SidecarSetStatus is what the operator has observed.
 	SidecarSetStatus = appsv1beta1.SidecarSetStatus
+	// SidecarSetPodGroup counts the Pods to which one reason applies.
+	SidecarSetPodGroup = appsv1beta1.SidecarSetPodGroup
+	// SidecarSetRevisionPods counts the matched Pods of one revision.
+	SidecarSetRevisionPods = appsv1beta1.SidecarSetRevisionPods
 )

@@ -156,6 +156,52 @@ const (
 	ReasonProbeFailed = "ProbeFailed"
 	// ReasonAnotherInjector says that another program injects SidecarSets.
 	ReasonAnotherInjector = "AnotherInjector"
+
+	// ConditionProgressing reports whether the operator is updating running Pods. If
+	// it is False, the reason says whether that is because they all follow.
+	ConditionProgressing = "Progressing"
+	// ReasonRollingOut is the reason of a true Progressing condition.
+	ReasonRollingOut = "RollingOut"
+	// ReasonComplete says that every matched Pod is updated and is back.
+	ReasonComplete = "Complete"
+	// ReasonPartitionReached says that the Pods which are not updated are those that
+	// updateStrategy.partition or updateStrategy.selector keeps as they are.
+	// ReasonPaused says that updateStrategy.paused does.
+	ReasonPartitionReached = "PartitionReached"
+	// ReasonNotUpdate says that updateStrategy.type leaves running Pods as they are.
+	ReasonNotUpdate = "NotUpdate"
+	// ReasonBlocked says that the Pods which are not updated cannot follow:
+	// status.blockedPods has the reasons.
+	ReasonBlocked = "PodsBlocked"
+	// ReasonStalled says that Pods are being updated, and that none of them has come
+	// back for a while.
+	ReasonStalled = "Stalled"
+
+	// ConditionDegraded reports whether Pods cannot be updated until a user does
+	// something. Its reasons are ReasonBlocked, ReasonStalled, ReasonFirstBatch and,
+	// if it is False, ReasonAsExpected.
+	ConditionDegraded = "Degraded"
+	// ReasonFirstBatch says that the first Pods which were updated have not come
+	// back, and that the others wait for them.
+	ReasonFirstBatch = "FirstBatchNotBack"
+	// ReasonAsExpected says that nothing needs a user.
+	ReasonAsExpected = "AsExpected"
+)
+
+// Reasons of status.uninjected.
+const (
+	// ReasonOlderThanSidecarSet says that the Pod was created before the SidecarSet.
+	ReasonOlderThanSidecarSet = "OlderThanSidecarSet"
+	// ReasonMissedAtCreation says that the Pod was created after the SidecarSet and
+	// has never been injected: API servers could not call the webhook, the SidecarSet
+	// was paused, or it did not select the Pod then.
+	ReasonMissedAtCreation = "MissedAtCreation"
+	// ReasonSidecarsMissing says that the Pod lists the SidecarSet, and that it was
+	// created without all of its sidecars: another program wrote the record.
+	ReasonSidecarsMissing = "SidecarsMissing"
+	// ReasonRecordRemoved says that the Pod was injected, and that the SidecarSet has
+	// been removed from the list of the Pod.
+	ReasonRecordRemoved = "RecordRemoved"
 )
 
 // Reasons of Events about SidecarSets that are about no condition. An Event about

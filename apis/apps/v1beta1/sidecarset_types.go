@@ -18,11 +18,13 @@ import (
 // +kubebuilder:printcolumn:name="UPDATED",type="integer",JSONPath=".status.updatedPods",description="Matched Pods that carry the current revision"
 // +kubebuilder:printcolumn:name="READY",type="integer",JSONPath=".status.readyPods",description="Matched Pods that are ready"
 // +kubebuilder:printcolumn:name="IN-FORCE",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The condition Ready: whether the next Pod that is selected will be injected"
+// +kubebuilder:printcolumn:name="ROLLOUT",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="The reason of the condition Progressing: how far running Pods have followed the last change"
 // +kubebuilder:printcolumn:name="AGE",type="date",JSONPath=".metadata.creationTimestamp",description="Time since the SidecarSet was created"
 // +kubebuilder:printcolumn:name="UNINJECTED",type="integer",priority=1,JSONPath=".status.uninjectedPods",description="Pods that are selected and do not carry the sidecars"
 // +kubebuilder:printcolumn:name="REVISION",type="string",priority=1,JSONPath=".status.latestRevision",description="The ControllerRevision that records the current content"
 // +kubebuilder:printcolumn:name="STRATEGY",type="string",priority=1,JSONPath=".spec.updateStrategy.type",description="Whether running Pods follow a change"
 // +kubebuilder:printcolumn:name="PAUSED",type="boolean",priority=1,JSONPath=".spec.injectionStrategy.paused",description="Whether injection into new Pods is paused"
+// +kubebuilder:printcolumn:name="DEGRADED",type="string",priority=1,JSONPath=`.status.conditions[?(@.type=="Degraded")].status`,description="The condition Degraded: whether Pods cannot be updated until a user does something"
 type SidecarSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -425,11 +427,47 @@ type SidecarSetStatus struct {
 	// SidecarSet, while it was paused, or while API servers could not call its
 	// webhook.
 	UninjectedPods int32 `json:"uninjectedPods,omitempty"`
+	// uninjected says why uninjectedPods lack sidecars, and names the first of them.
+	Uninjected []SidecarSetPodGroup `json:"uninjected,omitempty"`
+	// blockedPods are the matched Pods that are not updated and cannot follow in
+	// place, by reason. The operator updates the others nevertheless.
+	BlockedPods []SidecarSetPodGroup `json:"blockedPods,omitempty"`
+	// revisions are the matched Pods by the revision that they record, the revision
+	// with most Pods first. There are at most ten with a name.
+	Revisions []SidecarSetRevisionPods `json:"revisions,omitempty"`
 	// conditions describe the state of this SidecarSet for users and for kubectl
 	// wait. Accepted: the operator can use the object. Ready: the next Pod that it
 	// selects gets what the spec says in the generation of the condition's
-	// observedGeneration.
+	// observedGeneration. Progressing: running Pods are being updated. Degraded:
+	// Pods cannot be updated until a user does something.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// SidecarSetPodGroup counts the Pods to which one reason applies, and names the
+// first of them.
+type SidecarSetPodGroup struct {
+	// reason says in one word what is the matter with these Pods.
+	Reason string `json:"reason"`
+	// pods is their number.
+	Pods int32 `json:"pods"`
+	// first are the first of them in alphabetical order, as namespace/name. The
+	// middle of a long name is left out.
+	First []string `json:"first,omitempty"`
+	// message is about the first Pod, if there is more to say than the reason says.
+	Message string `json:"message,omitempty"`
+}
+
+// SidecarSetRevisionPods counts the matched Pods of one revision.
+type SidecarSetRevisionPods struct {
+	// name is that of the ControllerRevision. It is absent for the Pods of all
+	// revisions that are not in the list, together with the Pods that record none.
+	// The middle of a long name is left out.
+	Name string `json:"name,omitempty"`
+	// pods is the number of matched Pods that record this revision.
+	Pods int32 `json:"pods"`
+	// readyPods is how many of them are ready and run the images that they were
+	// given.
+	ReadyPods int32 `json:"readyPods"`
 }

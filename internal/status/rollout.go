@@ -1,0 +1,175 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+)
+
+// Rollout is what is known of the Pods that a SidecarSet's update strategy moves.
+type Rollout struct {
+	// NotUpdate and Paused are what the strategy says.
+	NotUpdate, Paused bool
+	// Waiting Pods may be updated as soon as the budget allows it.
+	Waiting int32
+	// InFlight Pods were disturbed by the operator while they were available, and are
+	// not back.
+	InFlight int32
+	// Keep is how many matched Pods the strategy's partition keeps as they are.
+	Keep int32
+	// Unselected Pods are not updated since the strategy's selector leaves them out.
+	Unselected int32
+	// FirstBatch is true while the first Pods are in flight and the others wait for
+	// them.
+	FirstBatch bool
+	// Failing are Pods in flight whose containers do not start, by the reason that the
+	// kubelet gives. They are among those in InFlight.
+	Failing []appsv1beta1.SidecarSetPodGroup
+	// Stopped says why no further Pod is updated until a user does something; empty if
+	// that is not so.
+	Stopped string
+	// Moved is when the rollout last made progress: see Progress.
+	Moved time.Time
+}
+
+const (
+	// stalledAfter is how long a rollout may stay as it is before it counts as
+	// stalled. It is that of Deployments.
+	stalledAfter = 10 * time.Minute
+	// failedAfter is that time if the kubelet reports of every Pod in flight that a
+	// container does not start.
+	failedAfter = time.Minute
+)
+
+// stalled reports whether Pods in flight have not come back for too long.
+func (r *Rollout) stalled(now time.Time) bool {
+	if r.InFlight == 0 || r.Moved.IsZero() {
+		return false
+	}
+	quiet := now.Sub(r.Moved)
+	return quiet >= stalledAfter || quiet >= failedAfter && sum(r.Failing) >= r.InFlight
+}
+
+// progressing returns the condition Progressing, without its time.
+func progressing(o Observation) metav1.Condition {
+	c := metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse}
+	r, n := o.Rollout, o.Counters
+	outdated := n.Matched - n.Updated
+	blocked := sum(o.Blocked)
+	switch {
+	case o.Problem != nil:
+		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "Running Pods stay as they are until the SidecarSet is corrected."
+	case r.NotUpdate:
+		c.Reason, c.Message = appsv1beta1.ReasonNotUpdate, "updateStrategy.type is NotUpdate: running Pods keep the sidecars that they have."
+	case r.stalled(o.Now):
+		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
+	case outdated == 0 && r.InFlight == 0:
+		c.Reason, c.Message = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
+	case r.Paused:
+		c.Reason, c.Message = appsv1beta1.ReasonPaused, "updateStrategy.paused is true: "+toGo(outdated, r.InFlight)
+	case r.InFlight > 0 || r.Waiting > 0 && r.Stopped == "":
+		c.Status, c.Reason = metav1.ConditionTrue, appsv1beta1.ReasonRollingOut
+		c.Message = fmt.Sprintf("%d of %d matched Pods are updated; ", n.Updated, n.Matched) + toGo(outdated, r.InFlight)
+	case r.Stopped != "":
+		c.Reason, c.Message = appsv1beta1.ReasonStalled, r.Stopped
+	case blocked > 0 && outdated > r.Keep+r.Unselected:
+		c.Reason, c.Message = appsv1beta1.ReasonBlocked, fmt.Sprintf("%d of the %d Pods that are not updated cannot follow: %s.", blocked, outdated, reasons(o.Blocked))
+	default:
+		c.Reason = appsv1beta1.ReasonPartitionReached
+		c.Message = fmt.Sprintf("%d of %d matched Pods are updated; updateStrategy keeps the others as they are.", n.Updated, n.Matched)
+	}
+	c.Message = brief(c.Message)
+	return c
+}
+
+func toGo(outdated, inFlight int32) string {
+	return fmt.Sprintf("%d are not, and %d were restarted and are not back.", outdated, inFlight)
+}
+
+// degraded returns the condition Degraded, without its time.
+func degraded(o Observation) metav1.Condition {
+	c := metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue}
+	r := o.Rollout
+	outdated := o.Counters.Matched - o.Counters.Updated
+	switch {
+	case o.Problem != nil:
+		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "The SidecarSet cannot be used: see the condition Accepted."
+	case r.NotUpdate:
+		c.Status = metav1.ConditionFalse
+	case r.stalled(o.Now) && r.FirstBatch:
+		c.Reason, c.Message = appsv1beta1.ReasonFirstBatch, stalledMessage(r)+" The other Pods wait for them."
+	case r.stalled(o.Now):
+		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
+	case r.Stopped != "":
+		c.Reason, c.Message = appsv1beta1.ReasonStalled, r.Stopped
+	case needsUser(o.Blocked) && outdated > r.Keep+r.Unselected:
+		c.Reason, c.Message = appsv1beta1.ReasonBlocked, blockedMessage(o.Blocked)
+	default:
+		c.Status = metav1.ConditionFalse
+	}
+	if c.Status == metav1.ConditionFalse {
+		c.Reason, c.Message = appsv1beta1.ReasonAsExpected, "No Pod needs a user."
+	}
+	c.Message = brief(c.Message)
+	return c
+}
+
+// needsUser reports whether there is a reason that does not pass by itself.
+func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
+	for i := range blocked {
+		switch inplace.Reason(blocked[i].Reason) {
+		case inplace.RunToCompletion, inplace.NodeNotReady: // the Pod ends, or the Node comes back or goes
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// stalledMessage says which Pods are not back, and why as far as it is known.
+// How long that has been so is not in it: the message would change each minute.
+func stalledMessage(r *Rollout) string {
+	message := fmt.Sprintf("%d Pods were restarted and do not come back", r.InFlight)
+	separator := ": "
+	for _, group := range r.Failing {
+		message += fmt.Sprintf("%s%d %s%s", separator, group.Pods, group.Reason, example(group))
+		separator = "; "
+	}
+	return message + "."
+}
+
+func blockedMessage(blocked []appsv1beta1.SidecarSetPodGroup) string {
+	return fmt.Sprintf("%d Pods cannot be updated: %s. status.blockedPods names the first ones.", sum(blocked), reasons(blocked))
+}
+
+func reasons(groups []appsv1beta1.SidecarSetPodGroup) string {
+	said := make([]string, len(groups))
+	for i, group := range groups {
+		said[i] = fmt.Sprintf("%d %s", group.Pods, group.Reason)
+	}
+	return strings.Join(said, ", ")
+}
+
+func example(group appsv1beta1.SidecarSetPodGroup) string {
+	if len(group.First) == 0 {
+		return ""
+	}
+	return " (" + shortened(group.First[0], maxName) + ")"
+}
+
+func sum(groups []appsv1beta1.SidecarSetPodGroup) (pods int32) {
+	for i := range groups {
+		pods += groups[i].Pods
+	}
+	return pods
+}
+
+// maxBrief bounds the messages of the conditions that are about Pods.
+const maxBrief = 320
+
+func brief(message string) string { return cut(message, maxBrief) }

@@ -1,0 +1,148 @@
+package status_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/status"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+func blocked(reason inplace.Reason, pods int32, first ...string) []appsv1beta1.SidecarSetPodGroup {
+	return []appsv1beta1.SidecarSetPodGroup{{Reason: string(reason), Pods: pods, First: first}}
+}
+
+func TestNextSaysHowFarPodsHaveFollowed(t *testing.T) {
+	of := func(matched, updated int32) tally.Counters { return tally.Counters{Matched: matched, Updated: updated} }
+	failing := []appsv1beta1.SidecarSetPodGroup{{Reason: "ImagePullBackOff", Pods: 2, First: []string{"shop/web-1"}}}
+	ago := func(d time.Duration) time.Time { return start.Add(-d) }
+	tests := map[string]struct {
+		seen                  status.Observation
+		progressing, degraded string // status and reason
+		says                  string // in the message of Progressing, or of a true Degraded
+	}{
+		"no Pods at all": {status.Observation{Rollout: &status.Rollout{}},
+			"False Complete", "False AsExpected", "All 0"},
+		"all Pods are updated": {status.Observation{Counters: of(5, 5), Rollout: &status.Rollout{Keep: 2}},
+			"False Complete", "False AsExpected", "All 5"},
+		"the last Pod is not back": {status.Observation{Counters: of(5, 5), Rollout: &status.Rollout{InFlight: 1, Moved: start}},
+			"True RollingOut", "False AsExpected", "1 were restarted"},
+		"Pods wait for their turn": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{InFlight: 1, Waiting: 3, Moved: ago(5 * time.Minute)}},
+			"True RollingOut", "False AsExpected", "2 of 5"},
+		"Pods wait and the budget is 0": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, Moved: ago(time.Hour)}},
+			"True RollingOut", "False AsExpected", "2 of 5"},
+		"running Pods are left alone": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{NotUpdate: true}, Blocked: blocked(inplace.Refused, 3)},
+			"False NotUpdate", "False AsExpected", "NotUpdate"},
+		"paused": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Paused: true, InFlight: 1, Waiting: 2, Moved: start}},
+			"False Paused", "False AsExpected", "3 are not"},
+		"paused and done": {status.Observation{Counters: of(5, 5), Rollout: &status.Rollout{Paused: true}},
+			"False Complete", "False AsExpected", ""},
+		"the partition keeps the rest": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Keep: 3}},
+			"False PartitionReached", "False AsExpected", "2 of 5"},
+		"the selector leaves out the rest": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Unselected: 3}},
+			"False PartitionReached", "False AsExpected", "2 of 5"},
+		"the partition keeps those that cannot follow": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Keep: 3}, Blocked: blocked(inplace.Refused, 3)},
+			"False PartitionReached", "False AsExpected", ""},
+		"Pods cannot follow": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{}, Blocked: blocked(inplace.ImmutableFieldChanged, 3)},
+			"False PodsBlocked", "True PodsBlocked", "3 ImmutableFieldChanged"},
+		"some cannot, and others are under way": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 2}, Blocked: blocked(inplace.Refused, 1)},
+			"True RollingOut", "True PodsBlocked", "1 Refused"},
+		"what passes by itself needs no user": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{}, Blocked: append(blocked(inplace.RunToCompletion, 2), blocked(inplace.NodeNotReady, 1)...)},
+			"False PodsBlocked", "False AsExpected", "2 RunToCompletion"},
+		"stalled, not known why": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{InFlight: 2, Waiting: 3, Moved: ago(10 * time.Minute)}},
+			"False Stalled", "True Stalled", "2 Pods were restarted"},
+		"not stalled yet": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{InFlight: 3, Waiting: 3, Failing: failing, Moved: ago(9 * time.Minute)}},
+			"True RollingOut", "False AsExpected", ""},
+		"every Pod in flight fails": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{InFlight: 2, Waiting: 3, Failing: failing, Moved: ago(time.Minute)}},
+			"False Stalled", "True Stalled", "2 ImagePullBackOff (shop/web-1)"},
+		"the first batch fails": {status.Observation{Counters: of(5, 0), Rollout: &status.Rollout{InFlight: 2, Waiting: 3, FirstBatch: true, Failing: failing, Moved: ago(time.Minute)}},
+			"False Stalled", "True FirstBatchNotBack", "The other Pods wait"},
+		"stopped": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, Stopped: "Three replacements did not become Ready."}},
+			"False Stalled", "True Stalled", "Three replacements"},
+		"stopped, and some are not back": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, InFlight: 1, Moved: start, Stopped: "Three replacements did not become Ready."}},
+			"True RollingOut", "True Stalled", "Three replacements"},
+		"of no use": {status.Observation{Counters: of(5, 2), Problem: errors.New("x"), Rollout: &status.Rollout{}},
+			"False InvalidSpec", "True InvalidSpec", "Accepted"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tc.seen.Now, tc.seen.Generation = start, 7
+			conditions := status.Next(appsv1beta1.SidecarSetStatus{}, tc.seen).Conditions
+			said := ""
+			for kind, want := range map[string]string{appsv1beta1.ConditionProgressing: tc.progressing, appsv1beta1.ConditionDegraded: tc.degraded} {
+				c := meta.FindStatusCondition(conditions, kind)
+				if got := string(c.Status) + " " + c.Reason; got != want || c.ObservedGeneration != 7 {
+					t.Errorf("%s is %s of generation %d, want %s of 7: %s", kind, got, c.ObservedGeneration, want, c.Message)
+				}
+				if kind == appsv1beta1.ConditionProgressing || c.Status == metav1.ConditionTrue {
+					said += c.Message
+				}
+			}
+			if !strings.Contains(said, tc.says) {
+				t.Errorf("it says %q, want %q in it", said, tc.says)
+			}
+		})
+	}
+}
+
+func TestNextSaysNothingOfARolloutThatIsNotKnown(t *testing.T) {
+	before := []metav1.Condition{{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRollingOut}}
+	after := status.Next(appsv1beta1.SidecarSetStatus{Conditions: before}, status.Observation{Generation: 2, Now: start}).Conditions
+	if got := *meta.FindStatusCondition(after, appsv1beta1.ConditionProgressing); got != before[0] {
+		t.Errorf("Progressing became %+v", got)
+	}
+	if got := meta.FindStatusCondition(after, appsv1beta1.ConditionDegraded); got != nil {
+		t.Errorf("Degraded became %+v", got)
+	}
+}
+
+// Whatever numbers change, the transition time is that of the status.
+func TestTransitionTimesAreThoseOfTheStatus(t *testing.T) {
+	seen := func(updated int32, after time.Duration) status.Observation {
+		return status.Observation{Generation: 1, Counters: tally.Counters{Matched: 3, Updated: updated},
+			Rollout: &status.Rollout{Waiting: 3 - updated}, Now: start.Add(after)}
+	}
+	at := func(s appsv1beta1.SidecarSetStatus) time.Time {
+		return meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionProgressing).LastTransitionTime.Time
+	}
+	first := status.Next(appsv1beta1.SidecarSetStatus{}, seen(0, 0))
+	second := status.Next(first, seen(2, time.Minute))
+	third := status.Next(second, seen(3, time.Hour))
+	if !at(first).Equal(at(second)) {
+		t.Errorf("still RollingOut, and the time moved from %s to %s", at(first), at(second))
+	}
+	if want := start.Add(time.Hour).Truncate(time.Second); !at(third).Equal(want) {
+		t.Errorf("complete at %s, want %s", at(third), want)
+	}
+}
+
+func TestProgressIsWhatMovesARollout(t *testing.T) {
+	seen := func(updated, inFlight, ready int32, minute int) status.Observation {
+		return status.Observation{Generation: 1, Counters: tally.Counters{Updated: updated, Ready: ready},
+			Rollout: &status.Rollout{InFlight: inFlight}, Now: start.Add(time.Duration(minute) * time.Minute)}
+	}
+	var p status.Progress
+	for i, tc := range []struct {
+		seen   status.Observation
+		minute int
+	}{
+		{seen(0, 1, 3, 0), 0},
+		{seen(0, 1, 3, 1), 0},
+		{seen(0, 1, 2, 2), 0}, // readiness is no progress
+		{seen(1, 1, 2, 3), 3},
+		{seen(1, 0, 2, 4), 4},
+		{seen(1, 0, 2, 9), 4},
+		{seen(1, 0, 2, 2), 2}, // the clock was set back
+	} {
+		if got, want := p.Observe(tc.seen), start.Add(time.Duration(tc.minute)*time.Minute); !got.Equal(want) {
+			t.Errorf("step %d: moved at %s, want %s", i, got, want)
+		}
+	}
+}
