@@ -1,0 +1,127 @@
+package inplace
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// HotSidecar is a sidecar with a hot upgrade, as one SidecarSet wants it. A Pod has
+// two containers of it: one works, the other has the empty image. An upgrade gives
+// the idle container the new image, so that both run; a reset then gives the old
+// one the empty image.
+type HotSidecar struct {
+	Name, Image, EmptyImage string
+}
+
+// HotStep is one write of a hot upgrade.
+type HotStep struct {
+	// Container gets Image.
+	Container, Image string
+	// Working is the container that works after the step, "" if that does not change.
+	// It is recorded under the sidecar's name.
+	Working string
+	// Annotations are set on the Pod. The containers' environment reads them.
+	Annotations map[string]string
+}
+
+// idleVersion is the version of a container that has the empty image. Programs in
+// sidecars compare versions as integers.
+const idleVersion = "0"
+
+// Upgrade returns the step that has the new image run beside the old one; false if
+// the sidecar works with the new image already. version is the SidecarSet's
+// resourceVersion, a number that grows from one upgrade to the next. working is the
+// container that the Pod records as the working one. runs says whether a container
+// is ready with the image that it was given last.
+func (h HotSidecar) Upgrade(pod *corev1.Pod, working, version string, runs func(container string) bool) (HotStep, bool) {
+	target := h.target(pod, working, runs)
+	sibling := h.sibling(target)
+	if imageOf(pod, sibling) == h.Image {
+		return HotStep{}, false
+	}
+	return HotStep{
+		Container: target, Image: h.Image, Working: target,
+		Annotations: map[string]string{
+			appsv1beta1.AnnotationVersionPrefix + target:     version,
+			appsv1beta1.AnnotationVersionAltPrefix + target:  pod.Annotations[appsv1beta1.AnnotationVersionPrefix+sibling],
+			appsv1beta1.AnnotationVersionAltPrefix + sibling: version,
+		},
+	}, true
+}
+
+// target is the container that gets the new image: the idle one. In the middle of
+// an upgrade none is idle; then it is the one that fails, if the other does not, and
+// otherwise the one that does not work.
+func (h HotSidecar) target(pod *corev1.Pod, working string, runs func(container string) bool) string {
+	first, second := appsv1beta1.HotUpgradeNames(h.Name)
+	switch {
+	case imageOf(pod, first) == h.EmptyImage:
+		return first
+	case imageOf(pod, second) == h.EmptyImage:
+		return second
+	case runs(first) && !runs(second):
+		return second
+	case runs(second) && !runs(first):
+		return first
+	}
+	return h.other(working)
+}
+
+// Upgrading reports whether an upgrade waits for its reset: the container that does
+// not work has another image than the empty one, and the annotations say that an
+// upgrade gave it up. If only hotUpgradeEmptyImage was changed, the annotations say
+// that none did.
+func (h HotSidecar) Upgrading(pod *corev1.Pod, working string) bool {
+	work := h.sibling(h.other(working))
+	alt, recorded := pod.Annotations[appsv1beta1.AnnotationVersionAltPrefix+work]
+	return recorded && alt != idleVersion && imageOf(pod, h.other(working)) != h.EmptyImage
+}
+
+// Reset returns the step that ends an upgrade; false if there is none to end, or if
+// the working container does not run yet. The app's containers need not be ready.
+func (h HotSidecar) Reset(pod *corev1.Pod, working string, runs func(container string) bool) (HotStep, bool) {
+	other := h.other(working)
+	work := h.sibling(other)
+	if !h.Upgrading(pod, working) || !runs(work) {
+		return HotStep{}, false
+	}
+	return HotStep{
+		Container: other, Image: h.EmptyImage,
+		Annotations: map[string]string{
+			appsv1beta1.AnnotationVersionPrefix + other:   idleVersion,
+			appsv1beta1.AnnotationVersionAltPrefix + work: idleVersion,
+		},
+	}, true
+}
+
+// other is the container that does not work: the first, if what is recorded names
+// none of the two.
+func (h HotSidecar) other(working string) string {
+	first, second := appsv1beta1.HotUpgradeNames(h.Name)
+	if working == first {
+		return second
+	}
+	return first
+}
+
+func (h HotSidecar) sibling(container string) string {
+	first, second := appsv1beta1.HotUpgradeNames(h.Name)
+	if container == first {
+		return second
+	}
+	return first
+}
+
+// imageOf is the image of a container or init container, "" if the Pod has none of
+// that name.
+func imageOf(pod *corev1.Pod, container string) string {
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			if containers[i].Name == container {
+				return containers[i].Image
+			}
+		}
+	}
+	return ""
+}

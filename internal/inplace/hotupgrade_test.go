@@ -1,0 +1,144 @@
+package inplace
+
+import (
+	"maps"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+const (
+	emptyImage = "empty:v1"
+	oldImage   = "proxy:v1"
+	newImage   = "proxy:v2"
+)
+
+var proxy = HotSidecar{Name: "c", Image: newImage, EmptyImage: emptyImage}
+
+// hotPod has both containers of sidecar c, with images and the versions "version/alt".
+func hotPod(first, second string, versions ...string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+			appsv1beta1.AnnotationVersionPrefix + "c-1":    versions[0],
+			appsv1beta1.AnnotationVersionPrefix + "c-2":    versions[1],
+			appsv1beta1.AnnotationVersionAltPrefix + "c-1": versions[2],
+			appsv1beta1.AnnotationVersionAltPrefix + "c-2": versions[3],
+		}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "app", Image: "app:v1"}, {Name: "c-1", Image: first}, {Name: "c-2", Image: second},
+		}},
+	}
+}
+
+// take does what a step says, and returns the container that then works.
+func (s HotStep) take(pod *corev1.Pod, working string) string {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == s.Container {
+			pod.Spec.Containers[i].Image = s.Image
+		}
+	}
+	maps.Copy(pod.Annotations, s.Annotations)
+	if s.Working != "" {
+		return s.Working
+	}
+	return working
+}
+
+func running(names ...string) func(string) bool {
+	return func(name string) bool {
+		for _, n := range names {
+			if n == name {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// The table of OpenKruise's behaviour: injected, upgraded, reset.
+func TestAHotUpgradeGoesThroughTheStatesOfOpenKruise(t *testing.T) {
+	pod, working := hotPod(oldImage, emptyImage, "1", "0", "0", "1"), "c-1"
+	check := func(when string, want *corev1.Pod, wantWorking string) {
+		t.Helper()
+		if !maps.Equal(pod.Annotations, want.Annotations) || working != wantWorking {
+			t.Errorf("%s: %v with %s, want %v with %s", when, pod.Annotations, working, want.Annotations, wantWorking)
+		}
+		for i := range want.Spec.Containers {
+			if pod.Spec.Containers[i].Image != want.Spec.Containers[i].Image {
+				t.Errorf("%s: %s has %s, want %s", when, pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Image, want.Spec.Containers[i].Image)
+			}
+		}
+	}
+	if _, ok := proxy.Reset(pod, working, running("c-1", "c-2")); ok {
+		t.Error("a Pod that was never upgraded is reset")
+	}
+	step, ok := proxy.Upgrade(pod, working, "22", running("c-1"))
+	if !ok {
+		t.Fatal("an old image is not upgraded")
+	}
+	working = step.take(pod, working)
+	check("upgraded", hotPod(oldImage, newImage, "1", "22", "22", "1"), "c-2")
+	if _, again := proxy.Upgrade(pod, working, "23", running("c-1", "c-2")); again {
+		// The comparison is with the sibling of the target, which runs the new image.
+		t.Error("an upgraded Pod is upgraded again")
+	}
+	if _, early := proxy.Reset(pod, working, running("c-1")); early {
+		t.Error("the old container is given up before the new one runs")
+	}
+	// The app need not be ready, nor any other container.
+	step, ok = proxy.Reset(pod, working, running("c-2"))
+	if !ok {
+		t.Fatal("the new container runs, and the old one is kept")
+	}
+	working = step.take(pod, working)
+	check("reset", hotPod(emptyImage, newImage, "0", "22", "22", "0"), "c-2")
+	if _, again := proxy.Reset(pod, working, running("c-1", "c-2")); again {
+		t.Error("a Pod is reset twice")
+	}
+	back := HotSidecar{Name: "c", Image: oldImage, EmptyImage: emptyImage}
+	step, ok = back.Upgrade(pod, working, "40", running("c-1", "c-2"))
+	if !ok {
+		t.Fatal("a second upgrade does not begin")
+	}
+	working = step.take(pod, working)
+	check("upgraded again", hotPod(oldImage, newImage, "40", "22", "22", "40"), "c-1")
+}
+
+func TestWhichContainerAHotUpgradeReplaces(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first, second, working string
+		runs                   []string
+		want                   string
+	}{
+		"the first is idle":                     {emptyImage, oldImage, "c-2", []string{"c-1", "c-2"}, "c-1"},
+		"the second is idle":                    {oldImage, emptyImage, "c-1", []string{"c-1", "c-2"}, "c-2"},
+		"none is idle and the second fails":     {oldImage, "proxy:bad", "c-2", []string{"c-1"}, "c-2"},
+		"none is idle and the first fails":      {"proxy:bad", oldImage, "c-1", []string{"c-2"}, "c-1"},
+		"none is idle and both run":             {oldImage, "proxy:v1.5", "c-2", []string{"c-1", "c-2"}, "c-1"},
+		"none is idle and none runs":            {oldImage, "proxy:bad", "c-2", nil, "c-1"},
+		"none is idle, and no record of any":    {oldImage, "proxy:v1.5", "", []string{"c-1", "c-2"}, "c-1"},
+		"none is idle, and a record of another": {oldImage, "proxy:v1.5", "d-1", []string{"c-1", "c-2"}, "c-1"},
+	} {
+		step, ok := proxy.Upgrade(hotPod(tc.first, tc.second, "1", "22", "22", "1"), tc.working, "30", running(tc.runs...))
+		if !ok || step.Container != tc.want || step.Working != tc.want || step.Image != newImage {
+			t.Errorf("%s: %+v, %v, want %s", name, step, ok, tc.want)
+		}
+	}
+}
+
+// Another hotUpgradeEmptyImage makes the idle image of every Pod the wrong one. No
+// Pod is in the middle of an upgrade for that.
+func TestAnotherEmptyImageResetsNoPod(t *testing.T) {
+	other := HotSidecar{Name: "c", Image: oldImage, EmptyImage: "empty:v2"}
+	for name, pod := range map[string]*corev1.Pod{
+		"injected":           hotPod(oldImage, emptyImage, "1", "0", "0", "1"),
+		"upgraded and reset": hotPod(oldImage, emptyImage, "22", "0", "0", "22"),
+	} {
+		if step, ok := other.Reset(pod, "c-1", running("c-1", "c-2")); ok || other.Upgrading(pod, "c-1") {
+			t.Errorf("%s: %+v, %v", name, step, ok)
+		}
+	}
+}
