@@ -32,6 +32,10 @@ type Before struct {
 	Name string
 	// ID is the containerID that the status reported, "" if it reported none.
 	ID string
+	// Image is the name of the image that it was started from, "" if that is not
+	// known for certain. The kubelet does not replace a container whose image is
+	// changed and changed back before the kubelet acts.
+	Image string
 	// Digest identifies the image that ran, "" if that is not known for certain.
 	Digest string
 }
@@ -140,6 +144,9 @@ func (m Mark) appendJSON(dst []byte) []byte {
 		}
 		dst = jsonread.AppendText(dst, c.Name)
 		dst = jsonread.AppendText(append(dst, `:{"id":`...), c.ID)
+		if c.Image != "" {
+			dst = jsonread.AppendText(append(dst, `,"image":`...), c.Image)
+		}
 		if c.Digest != "" {
 			dst = jsonread.AppendText(append(dst, `,"digest":`...), c.Digest)
 		}

@@ -89,35 +89,61 @@ func Observe(pod *corev1.Pod, mark Mark) Progress {
 		return p
 	}
 	available, since := readyCondition(pod)
-	sure, started, then := true, time.Time{}, Back
+	e := evidence{pod: pod, sure: true, ready: available}
 	for _, before := range mark.Containers {
-		status, has := statusOf(pod, before.Name)
-		if !has {
-			continue
-		}
-		if !replaced(status, before.ID) {
+		if !e.add(before) {
 			return p
 		}
-		sure = sure && before.Digest != "" && differs(status.ImageID, before.Digest)
-		if at := status.State.Running.StartedAt.Time; at.After(started) {
-			started = at
-		}
-		if !isReady(status) {
-			then = Broken
-		}
 	}
-	if !available {
+	then := Back
+	if !e.ready {
 		then = Broken
+		if available || since.IsZero() || !since.After(e.started.Add(breakDelay)) {
+			return p
+		}
 	}
-	if then == Broken && (since.IsZero() || available || !since.After(started.Add(breakDelay))) {
-		return p
-	}
-	if sure {
+	if e.sure {
 		p.state = then
 		return p
 	}
-	p.state, p.then, p.until = Settling, then, settledAt(pod, mark, started)
+	p.state, p.then, p.until = Settling, then, settledAt(pod, mark, e.started)
 	return p
+}
+
+// evidence is what the changed containers say together.
+type evidence struct {
+	pod     *corev1.Pod
+	sure    bool // this cannot be the state before the update
+	ready   bool
+	started time.Time // of the container that started last
+}
+
+// add reports whether a container can be the one that the update asked for.
+func (e *evidence) add(before Before) bool {
+	c, status := containerOf(e.pod, before.Name)
+	switch {
+	case c == nil:
+		return true
+	case status == nil || status.State.Running == nil || status.ContainerID == "":
+		return false
+	case status.ContainerID != before.ID:
+		e.sure = e.sure && before.Digest != "" && differs(status.ImageID, before.Digest)
+	case before.Image == c.Image:
+		// Changed back: the kubelet has nothing to do, unless it acts on what was in
+		// between. A status of this generation says that it does not.
+		observed := e.pod.Status.ObservedGeneration
+		if observed != 0 && observed < e.pod.Generation {
+			return false
+		}
+		e.sure = e.sure && observed != 0
+	default:
+		return false
+	}
+	if at := status.State.Running.StartedAt.Time; at.After(e.started) {
+		e.started = at
+	}
+	e.ready = e.ready && status.Ready && (status.Started == nil || *status.Started)
+	return true
 }
 
 // settledAt is when a state that could be the one before the update has lasted so
@@ -134,15 +160,6 @@ func settledAt(pod *corev1.Pod, mark Mark, started time.Time) int64 {
 	}
 	// One second more, since both times are cut to the second.
 	return from.Unix() + grace*int64(len(mark.Containers)) + int64(settleSlack/time.Second) + 1
-}
-
-// replaced reports whether another container runs than before.
-func replaced(status *corev1.ContainerStatus, before string) bool {
-	return status != nil && status.State.Running != nil && status.ContainerID != "" && status.ContainerID != before
-}
-
-func isReady(status *corev1.ContainerStatus) bool {
-	return status.Ready && (status.Started == nil || *status.Started)
 }
 
 // readyCondition reports whether the Pod is available, and since when it is not;
@@ -187,33 +204,39 @@ func differs(imageID, digest string) bool {
 	return now != "" && now != digest
 }
 
-// statusOf returns the status of a container or init container, nil if the
-// kubelet has not reported it, and whether the Pod has such a container. It looks
-// at no more statuses than the Pod has containers: a kubelet reports no others.
-func statusOf(pod *corev1.Pod, name string) (status *corev1.ContainerStatus, has bool) {
-	if named(pod.Spec.Containers, name) {
-		return find(pod.Status.ContainerStatuses, len(pod.Spec.Containers), name), true
+// containerOf returns a container or init container and its status; nil for a
+// container that the Pod does not have, and for a status that the kubelet has not
+// reported. It looks at no more statuses than the Pod has containers: a kubelet
+// reports no others.
+func containerOf(pod *corev1.Pod, name string) (*corev1.Container, *corev1.ContainerStatus) {
+	if c := find(pod.Spec.Containers, name, nameOf); c != nil {
+		return c, find(firstOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers)), name, nameOfStatus)
 	}
-	if named(pod.Spec.InitContainers, name) {
-		return find(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers), name), true
+	if c := find(pod.Spec.InitContainers, name, nameOf); c != nil {
+		return c, find(firstOf(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers)), name, nameOfStatus)
 	}
-	return nil, false
+	return nil, nil
 }
 
-func named(containers []corev1.Container, name string) bool {
-	for i := range containers {
-		if containers[i].Name == name {
-			return true
-		}
-	}
-	return false
-}
+func nameOf(c *corev1.Container) string             { return c.Name }
+func nameOfStatus(s *corev1.ContainerStatus) string { return s.Name }
 
-func find(statuses []corev1.ContainerStatus, most int, name string) *corev1.ContainerStatus {
-	for i := range min(len(statuses), most) {
-		if statuses[i].Name == name {
-			return &statuses[i]
+func firstOf[T any](all []T, most int) []T { return all[:min(len(all), most)] }
+
+func find[T any](all []T, name string, nameOf func(*T) string) *T {
+	for i := range all {
+		if nameOf(&all[i]) == name {
+			return &all[i]
 		}
 	}
 	return nil
+}
+
+// ImageID returns the image ID that the kubelet reports of a container or init
+// container, "" if it reports none.
+func ImageID(pod *corev1.Pod, container string) string {
+	if _, status := containerOf(pod, container); status != nil {
+		return status.ImageID
+	}
+	return ""
 }

@@ -77,7 +77,7 @@ func (r *reader) mark(raw string) (mark Mark, ok bool) {
 		}
 		ok = ok && err == nil
 	}
-	return mark, ok && mark.Generation > 0 && !mark.At.IsZero()
+	return mark, ok && mark.Generation >= 0 && !mark.At.IsZero()
 }
 
 func (r *reader) containers(raw string) ([]Before, bool) {
@@ -94,6 +94,8 @@ func (r *reader) containers(raw string) ([]Before, bool) {
 			text := &c.ID
 			switch member {
 			case "id":
+			case "image":
+				text = &c.Image
 			case "digest":
 				text = &c.Digest
 			default:

@@ -1,0 +1,259 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// UpdateInput is one Pod that carries a SidecarSet, and what it is to get.
+type UpdateInput struct {
+	// Pod as it was read from the API server, not from a cache. It is not changed.
+	Pod *corev1.Pod
+	// Program is the current content.
+	Program *Program
+	// Previous is the content that the Pod records, nil if it is not known. An image
+	// that is the same in both is left as it is in the Pod: another webhook may have
+	// rewritten it.
+	Previous *Program
+	Node     inplace.Node
+	Now      time.Time
+}
+
+// Update is what brings a Pod to the current content in place.
+type Update struct {
+	Verdict inplace.Verdict
+	// Changes are the containers that get another image, in the order of the Pod,
+	// init containers first.
+	Changes []inplace.Change
+	Mark    inplace.Mark
+	// Patch is a strategic merge patch of the Pod with its resourceVersion as
+	// precondition: images and annotations. It is nil unless the way is Images.
+	Patch []byte
+}
+
+// MissingError says that a Pod lacks a container of a SidecarSet that it carries.
+// Only a new Pod can have it.
+type MissingError struct{ SidecarSet, Container string }
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("the Pod carries SidecarSet %q and has no container %q", e.SidecarSet, e.Container)
+}
+
+// UpdateInPlace decides how one Pod can follow and, if other images bring it to the
+// current content, what to write. The error is a *MissingError, or a
+// *MetadataError for a Pod whose annotations cannot be merged; it is about this
+// Pod only.
+func UpdateInPlace(in UpdateInput) (Update, error) {
+	u := update{UpdateInput: in, set: in.Program.Name()}
+	u.readPod()
+	out := Update{Verdict: u.judge(), Changes: u.changes}
+	if out.Verdict.Way != inplace.Images {
+		return Update{Verdict: out.Verdict}, nil
+	}
+	if err := u.missing(); err != nil {
+		return Update{}, err
+	}
+	out.Mark = inplace.NewMark(inplace.Write{
+		Pod: in.Pod, Previous: u.previous, Changes: u.changes, Uncertain: !u.settled(), Now: in.Now,
+	})
+	annotations, err := u.annotations(out.Mark)
+	if err != nil {
+		return Update{}, err
+	}
+	out.Patch, err = u.patch(annotations)
+	return out, err
+}
+
+// update is one run of UpdateInPlace.
+type update struct {
+	UpdateInput
+	set     string
+	changes []inplace.Change
+
+	record     *podstate.Record
+	hashes     podstate.Hashes
+	marks      inplace.Marks
+	unreadable bool
+	previous   *inplace.Mark
+}
+
+func (u *update) readPod() {
+	u.record = podstate.FromPod(u.Pod)
+	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
+	marks, err := inplace.MarksOf(u.Pod)
+	u.marks, u.unreadable = marks, err != nil
+	u.previous = podstate.MarkOf(u.marks, u.hashes, u.set)
+	u.findChanges()
+}
+
+func (u *update) judge() inplace.Verdict {
+	injection, carries := u.record.Injection(podstate.MakeName(u.set))
+	if !u.record.Active || !carries {
+		return inplace.Verdict{Way: inplace.LeaveAlone}
+	}
+	q := inplace.Question{
+		Facts: inplace.FactsOf(u.Pod), Node: u.Node, RecordUnreadable: u.unreadable,
+		SameHash:         injection.Hash == podstate.MakeName(u.Program.Hash),
+		SameWithoutImage: injection.HashWithoutImage == podstate.MakeName(u.Program.HashWithoutImage),
+		RevisionUnknown:  injection.HashWithoutImage == 0,
+	}
+	for _, c := range u.changes {
+		q.Changed = q.Changed.With(c.Kind)
+	}
+	return inplace.Judge(q)
+}
+
+// settled reports whether the kubelet has acted on what others changed before.
+func (u *update) settled() bool {
+	return !slices.ContainsFunc(u.changes, func(c inplace.Change) bool {
+		return !u.record.Landed(podstate.MakeName(u.set), podstate.MakeName(c.Container))
+	})
+}
+
+// findChanges compares the images of the Pod with those of the Program.
+func (u *update) findChanges() {
+	spec := &u.Program.Set.Spec
+	for i := range u.Pod.Spec.InitContainers {
+		c := &u.Pod.Spec.InitContainers[i]
+		u.compare(c, inplace.InitKindOf(c), findSidecar(spec.InitContainers, c.Name))
+	}
+	for i := range u.Pod.Spec.Containers {
+		c := &u.Pod.Spec.Containers[i]
+		u.compare(c, inplace.KindOf(u.Pod, c), findSidecar(spec.Containers, c.Name))
+	}
+}
+
+// missing looks for a sidecar that the Pod lacks. Plain init containers do not
+// count: they may have been added to the SidecarSet since, and would not run.
+func (u *update) missing() error {
+	spec := &u.Program.Set.Spec
+	for i := range spec.Containers {
+		if name := spec.Containers[i].Name; !hasContainer(u.Pod.Spec.Containers, name) {
+			return &MissingError{u.set, name}
+		}
+	}
+	for i := range spec.InitContainers {
+		if c := &spec.InitContainers[i]; c.IsNative() && !hasContainer(u.Pod.Spec.InitContainers, c.Name) {
+			return &MissingError{u.set, c.Name}
+		}
+	}
+	return nil
+}
+
+func (u *update) compare(c *corev1.Container, kind inplace.Kind, now *appsv1beta1.SidecarContainer) {
+	if now == nil || now.Image == c.Image || u.before(c.Name, kind) == now.Image {
+		return
+	}
+	u.changes = append(u.changes, inplace.Change{Container: c.Name, Kind: kind, From: c.Image, To: now.Image})
+}
+
+// before is the image that the previous content has for a sidecar, "" if that is
+// not known.
+func (u *update) before(name string, kind inplace.Kind) string {
+	if u.Previous == nil {
+		return ""
+	}
+	sidecars := u.Previous.Set.Spec.Containers
+	if kind.Init() {
+		sidecars = u.Previous.Set.Spec.InitContainers
+	}
+	if c := findSidecar(sidecars, name); c != nil {
+		return c.Image
+	}
+	return ""
+}
+
+func findSidecar(sidecars []appsv1beta1.SidecarContainer, name string) *appsv1beta1.SidecarContainer {
+	for i := range sidecars {
+		if sidecars[i].Name == name {
+			return &sidecars[i]
+		}
+	}
+	return nil
+}
+
+func hasContainer(containers []corev1.Container, name string) bool {
+	return slices.ContainsFunc(containers, func(c corev1.Container) bool { return c.Name == name })
+}
+
+// annotations are those that the Pod gets with its images.
+func (u *update) annotations(mark inplace.Mark) (map[string]string, error) {
+	has := u.Pod.Annotations
+	c := computation{pod: &PodView{Annotations: has}}
+	for _, rule := range u.Program.metadata {
+		if err := c.patchAnnotations(u.set, rule); err != nil {
+			return nil, err
+		}
+	}
+	c.annotate(appsv1beta1.AnnotationHash, u.hashes.With(podstate.HashRecord{
+		UpdateTimestamp: mark.At, Hash: u.Program.Hash, SidecarSetName: u.set,
+		SidecarList: u.Program.SidecarList, ControllerRevision: u.Program.recordedAs,
+	}).String())
+	if others := podstate.ParseHashes(has[appsv1beta1.AnnotationHashWithoutImage]); others.Has(u.set) {
+		c.annotate(appsv1beta1.AnnotationHashWithoutImage, others.String()) // changes a legacy form only
+	}
+	c.annotate(appsv1beta1.AnnotationInPlaceUpdateState, podstate.RecordUpdate(has[appsv1beta1.AnnotationInPlaceUpdateState], podstate.UpdateRecord{
+		SidecarSet: u.set, Revision: u.Program.Hash, At: mark.At, ImageIDs: u.imageIDs(),
+	}))
+	listed := podstate.ParseInjectedList(has[appsv1beta1.AnnotationInjectedList])
+	marks := u.marks.Keep(func(set string) bool { return slices.Contains(listed, set) }).With(u.set, mark)
+	c.annotate(appsv1beta1.AnnotationInPlace, marks.Format(u.Pod.UID))
+	return c.plan.Annotations, nil
+}
+
+// imageIDs are what OpenKruise compares with later to find that a container runs
+// another image.
+func (u *update) imageIDs() []podstate.ContainerImageID {
+	var ids []podstate.ContainerImageID
+	for i := range u.changes {
+		if c := &u.changes[i]; c.Kind != inplace.Plain {
+			ids = append(ids, podstate.ContainerImageID{Container: c.Container, ImageID: inplace.ImageID(u.Pod, c.Container)})
+		}
+	}
+	return ids
+}
+
+type (
+	podPatch struct {
+		Metadata metadataPatch `json:"metadata"`
+		Spec     *specPatch    `json:"spec,omitempty"`
+	}
+	metadataPatch struct {
+		ResourceVersion string            `json:"resourceVersion"`
+		Annotations     map[string]string `json:"annotations"`
+	}
+	// specPatch lists containers in the order of the Pod: the API server must not
+	// move any.
+	specPatch struct {
+		InitContainers []imagePatch `json:"initContainers,omitempty"`
+		Containers     []imagePatch `json:"containers,omitempty"`
+	}
+	imagePatch struct {
+		Name  string `json:"name"`
+		Image string `json:"image"`
+	}
+)
+
+func (u *update) patch(annotations map[string]string) ([]byte, error) {
+	p := podPatch{Metadata: metadataPatch{u.Pod.ResourceVersion, annotations}}
+	if len(u.changes) > 0 {
+		p.Spec = &specPatch{}
+	}
+	for i := range u.changes {
+		c := &u.changes[i]
+		list := &p.Spec.Containers
+		if c.Kind.Init() {
+			list = &p.Spec.InitContainers
+		}
+		*list = append(*list, imagePatch{c.Container, c.To})
+	}
+	return json.Marshal(p)
+}

@@ -1,0 +1,94 @@
+package podstate
+
+import (
+	"time"
+
+	"github.com/sidecarset/operator/internal/jsonread"
+)
+
+// UpdateRecord is what one SidecarSet's update in place leaves in the reference's
+// annotation.
+type UpdateRecord struct {
+	SidecarSet string
+	// Revision is the content hash that the Pod gets.
+	Revision string
+	At       time.Time
+	// ImageIDs are those of the containers that get another image, as the kubelet
+	// reports them before the update; "" if it reports none. They are written in
+	// this order.
+	ImageIDs []ContainerImageID
+}
+
+// ContainerImageID is the image ID of one container.
+type ContainerImageID struct{ Container, ImageID string }
+
+// RecordUpdate returns the annotation of in-place updates with this record. What
+// it says of other SidecarSets, of containers that do not change, and of members
+// that this build does not know, stays as it is. Nothing is kept of a value that
+// cannot be read.
+func RecordUpdate(value string, r UpdateRecord) string {
+	dst := []byte{'{'}
+	var before string // what the SidecarSet had
+	if _, ok := parseImageIDs(value); ok && value != "null" {
+		for sidecarSet, state := range jsonread.Members(value) {
+			if sidecarSet == r.SidecarSet {
+				before = state
+				continue
+			}
+			dst = appendMember(dst, sidecarSet, state)
+		}
+	}
+	dst = appendMember(dst, r.SidecarSet, string(r.appendJSON(nil, before)))
+	return string(append(dst, '}'))
+}
+
+func (r *UpdateRecord) appendJSON(dst []byte, before string) []byte {
+	dst = jsonread.AppendText(append(dst, `{"revision":`...), r.Revision)
+	dst = r.At.UTC().AppendFormat(append(dst, `,"updateTimestamp":"`...), time.RFC3339)
+	dst = append(dst, `","lastContainerStatuses":{`...)
+	for _, c := range r.ImageIDs {
+		status := []byte(`{}`)
+		if c.ImageID != "" {
+			status = append(jsonread.AppendText([]byte(`{"imageID":`), c.ImageID), '}')
+		}
+		dst = appendMember(dst, c.Container, string(status))
+	}
+	var others []byte
+	if before != "" && before[0] == '{' {
+		for member, value := range jsonread.Members(before) {
+			switch member {
+			case "revision", "updateTimestamp":
+			case "lastContainerStatuses":
+				dst = r.appendOthers(dst, value)
+			default:
+				others = appendMember(append(others, ','), member, value)
+			}
+		}
+	}
+	return append(append(append(dst, '}'), others...), '}')
+}
+
+// appendOthers appends what was recorded of containers that do not change now.
+func (r *UpdateRecord) appendOthers(dst []byte, statuses string) []byte {
+	if statuses[0] != '{' {
+		return dst
+	}
+next:
+	for container, status := range jsonread.Members(statuses) {
+		for _, c := range r.ImageIDs {
+			if c.Container == container {
+				continue next
+			}
+		}
+		dst = appendMember(dst, container, status)
+	}
+	return dst
+}
+
+// appendMember appends a member to an object whose end is not written.
+func appendMember(dst []byte, name, value string) []byte {
+	if last := len(dst) - 1; last >= 0 && dst[last] != '{' && dst[last] != ',' {
+		dst = append(dst, ',')
+	}
+	return append(append(jsonread.AppendText(dst, name), ':'), value...)
+}
