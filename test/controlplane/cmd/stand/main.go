@@ -342,13 +342,14 @@ func restartCommand(ctx context.Context, args []string) error {
 func netnsCommand(_ context.Context, args []string) error {
 	fs := flag.NewFlagSet("netns", flag.ContinueOnError)
 	optional := fs.Bool("optional", false, "where no namespace can be made, run the command without one and say so in "+netns.Environment)
+	isolated := fs.Bool("isolated", false, "make a mount and a PID namespace too, so that nothing that the command starts or mounts outlives it; needs root")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() == 0 {
 		return errors.New("netns: no command; usage: stand netns [--optional] -- COMMAND [ARGUMENT...]")
 	}
-	err := netns.Run(fs.Args(), *optional)
+	err := netns.Run(fs.Args(), netns.Options{Optional: *optional, Isolated: *isolated})
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return statusOf(exit)

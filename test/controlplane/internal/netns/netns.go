@@ -6,6 +6,10 @@
 // The namespace has one interface, lo, with 127.0.0.1, ::1 and 10.99.0.1 to
 // 10.99.0.20. Nothing outside can be reached from it. It needs neither root nor
 // the program ip: a user namespace, made along with it, gives the rights.
+//
+// An isolated command, which needs root, has a mount and a PID namespace as
+// well. It is process 1: when it ends, the kernel kills every process that it
+// left behind, and removes the mounts and the network devices.
 package netns
 
 import (
@@ -29,26 +33,26 @@ const InitCommand = "netns-init"
 // Addresses is how many addresses lo has: 10.99.0.1 and on.
 const Addresses = 20
 
+// Options say what to do beside making a network namespace.
+type Options struct {
+	Optional bool // run the command without a namespace if none can be made
+	Isolated bool // make a mount and a PID namespace too, and no user namespace; needs root
+}
+
 // Run runs the command in a new namespace, passes signals on to it and returns
 // how it ended. If no namespace can be made, the command is run without one when
 // that is allowed. The command may get a signal twice when a terminal sends it to
 // both.
-func Run(argv []string, optional bool) error {
+func Run(argv []string, o Options) error {
 	// The child is killed when the thread that made it ends; this one waits here.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16) // from now on; those that come early wait
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
-	cmd, err := startInside(argv, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNET)
-	if err != nil && os.Geteuid() == 0 {
-		var second error
-		if cmd, second = startInside(argv, syscall.CLONE_NEWNET); second == nil {
-			err = nil
-		}
-	}
+	cmd, err := start(argv, o)
 	if err != nil {
-		if !optional {
+		if !o.Optional {
 			return fmt.Errorf("making a network namespace: %w", err)
 		}
 		return execve(argv, "none: "+err.Error())
@@ -59,6 +63,20 @@ func Run(argv []string, optional bool) error {
 		}
 	}()
 	return cmd.Wait()
+}
+
+// start chooses the namespaces.
+func start(argv []string, o Options) (*exec.Cmd, error) {
+	if o.Isolated {
+		return startInside(argv, syscall.CLONE_NEWNET|syscall.CLONE_NEWNS|syscall.CLONE_NEWPID)
+	}
+	cmd, err := startInside(argv, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNET)
+	if err != nil && os.Geteuid() == 0 {
+		if cmd, second := startInside(argv, syscall.CLONE_NEWNET); second == nil {
+			return cmd, nil
+		}
+	}
+	return cmd, err
 }
 
 // startInside starts the command, by way of Init, in new namespaces. It returns
@@ -107,12 +125,26 @@ const reportFD = 3
 func Init(argv []string) {
 	syscall.CloseOnExec(reportFD) // the end of the pipe is how Run learns of success
 	err := setUp()
+	if err == nil && os.Getpid() == 1 {
+		err = ownMounts()
+	}
 	if err == nil {
 		err = execve(argv, "made")
 	}
 	report := os.NewFile(reportFD, "report")
 	_, _ = report.WriteString(err.Error())
 	os.Exit(1)
+}
+
+// ownMounts keeps mounts to this namespace, and has /proc show its processes.
+func ownMounts() error {
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("making all mounts private: %w", err)
+	}
+	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mounting /proc: %w", err)
+	}
+	return nil
 }
 
 // execve replaces this process by the command.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // The test binary also plays the launcher, and the commands that it runs.
@@ -23,7 +24,11 @@ func TestMain(m *testing.M) {
 	case InitCommand:
 		Init(os.Args[2:])
 	case "run":
-		os.Exit(code(Run(os.Args[2:], false)))
+		os.Exit(code(Run(os.Args[2:], Options{})))
+	case "run-isolated":
+		os.Exit(code(Run(os.Args[2:], Options{Isolated: true})))
+	case "leave-a-child":
+		os.Exit(code(leaveChild()))
 	case "show-addresses":
 		fmt.Println(os.Getenv(Environment))
 		addrs, err := net.InterfaceAddrs()
@@ -134,5 +139,45 @@ func TestCommandThatIsNotThere(t *testing.T) {
 	cmd.Stderr = &stderr
 	if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), "/no/such/program") {
 		t.Errorf("it ended with %v and said %q", err, stderr.String())
+	}
+}
+
+// leaveChild mounts something, starts a process that waits, and ends before it.
+func leaveChild() error {
+	if err := syscall.Mount("isolated-test", os.Getenv("MOUNT_AT"), "tmpfs", 0, ""); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	child := exec.Command(self, "wait")
+	child.Stdout = os.Stdout
+	return child.Start()
+}
+
+func TestNothingOutlivesAnIsolatedCommand(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIP: an isolated command needs root")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(self, "run-isolated", self, "show-addresses").CombinedOutput(); err != nil {
+		t.Skipf("SKIP: no mount and PID namespace can be made here: %s", out)
+	}
+	cmd := exec.Command(self, "run-isolated", self, "leave-a-child")
+	cmd.Env = append(os.Environ(), "MOUNT_AT="+t.TempDir())
+	cmd.WaitDelay = 10 * time.Second // the child, if it lives, holds standard output open
+	if out, err := cmd.Output(); err != nil {
+		t.Errorf("it left a process behind, or failed: %v: %s", err, out)
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), "isolated-test") {
+		t.Error("a mount of the command is still there")
 	}
 }

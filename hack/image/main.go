@@ -1,0 +1,105 @@
+// Command image builds the operator's container image, and images for tests,
+// without a container tool. It writes OCI layouts and pushes to registries.
+// Equal sources and an equal Go toolchain give an image with an equal digest.
+//
+// It is a module of its own, so that the operator's module does not require what
+// speaks the registry protocol.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+const usage = `usage: image COMMAND [FLAG...]
+
+  operator   build the operator for all platforms and put it into an image
+  program    put a static program into an image, for tests
+  registry   serve a registry in memory on loopback, for tests
+
+image COMMAND --help lists the flags.
+`
+
+var commands = map[string]func(ctx context.Context, args []string) error{
+	"operator": operatorCommand,
+	"program":  programCommand,
+	"registry": registryCommand,
+}
+
+func main() {
+	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := commands[os.Args[1]](ctx, os.Args[2:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "image:", err)
+		os.Exit(1)
+	}
+}
+
+// output says where an image goes.
+type output struct {
+	layout, name string
+	push         bool
+}
+
+func (o *output) register(fs *flag.FlagSet) {
+	fs.StringVar(&o.layout, "layout", "", "`directory` of the OCI layout to write; what is there is replaced")
+	fs.StringVar(&o.name, "name", "", "the image's `name`, as registry.example.com/sidecarset-operator:v1")
+	fs.BoolVar(&o.push, "push", false, "push to the registry of --name, with the credentials of the user's Docker configuration; http on loopback, https elsewhere")
+}
+
+func operatorCommand(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("operator", flag.ContinueOnError)
+	var out output
+	out.register(fs)
+	source := fs.String("source", ".", "`directory` of the operator's module")
+	version := fs.String("version", "dev", "the operator's version")
+	platforms := fs.String("platforms", "linux/amd64,linux/arm64", "`list` of platforms")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	var images []Image
+	for _, platform := range strings.Split(*platforms, ",") {
+		program := filepath.Join(work, strings.ReplaceAll(platform, "/", "-"))
+		if err := compile(ctx, *source, program, platform, *version); err != nil {
+			return err
+		}
+		images = append(images, operatorImage(platform, program, filepath.Join(*source, "NOTICES"), *version))
+	}
+	return write(ctx, images, out)
+}
+
+func programCommand(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("program", flag.ContinueOnError)
+	var out output
+	out.register(fs)
+	image := Image{Platform: "linux/amd64"}
+	fs.StringVar(&image.Platform, "platform", image.Platform, "the `platform` of the program")
+	program := fs.String("program", "", "`file` that becomes the entrypoint")
+	fs.Func("env", "`NAME=VALUE` that the program has in its environment; may be repeated", func(env string) error {
+		image.Env = append(image.Env, env)
+		return nil
+	})
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	image.Entrypoint = "/" + filepath.Base(*program)
+	image.Files = []File{{Path: image.Entrypoint, From: *program, Mode: 0o755}}
+	return write(ctx, []Image{image}, out)
+}
