@@ -1,6 +1,7 @@
 # A static binary and the licences of what it is built from, in an image that
-# holds nothing else: no shell, no package manager, no root. Both bases may be
-# replaced, where images have to begin with one of your own:
+# holds nothing else: no shell, no package manager, no root. `make image` builds
+# the same image without Docker; a test of hack/image compares the two. Both bases
+# may be replaced, where images have to begin with one of your own:
 #   docker build --build-arg BASE=registry.example.com/base:v1 .
 #
 # scratch is no image and has no digest. The other base is named by its tag, which
@@ -23,6 +24,10 @@ RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
     go build -buildvcs=false -trimpath -ldflags="-s -w -X main.version=${VERSION}" -o /sidecarset-operator .
 
 FROM ${BASE}
+ARG VERSION=dev
+LABEL org.opencontainers.image.title="sidecarset-operator"
+LABEL org.opencontainers.image.description="Injects the containers of SidecarSets into Pods and keeps them up to date"
+LABEL org.opencontainers.image.version="${VERSION}"
 COPY NOTICES /NOTICES
 COPY --from=build /sidecarset-operator /sidecarset-operator
 USER 65532:65532

@@ -39,7 +39,7 @@ UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/c
 SHARING_PKGS = $(shell $(GO) list -f '{{.ImportPath}} {{.Imports}} {{.TestImports}} {{.XTestImports}}' $(UNIT_PKGS) | grep -E '[ [](sync|sync/atomic|testing/synctest)[] ]' | cut -d' ' -f1)
 # Of the stand, what does not compile Kubernetes itself.
 STAND_PKGS := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
-MODULES    := . test/controlplane test/controlplane/kwok test/certmanager hack/tools
+MODULES    := . hack/image test/controlplane test/controlplane/kwok test/certmanager hack/tools
 
 export K8S_VERSION STAND GOFLAGS
 
@@ -63,6 +63,7 @@ test: build stand-build certmanager-build older-build previous-build ## Run ever
 test-on-stand:
 	@code=0; \
 	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster || code=1; \
+	$(MAKE) --no-print-directory test-node || code=1; \
 	$(MAKE) --no-print-directory test-chaos || code=1; exit $$code
 
 .PHONY: demo
@@ -75,8 +76,18 @@ demo-down: $(STAND) ## Stop and remove what `make demo` started
 
 ##@ On your cluster, with the current kubeconfig
 
+# Without a container tool, for linux/amd64 and linux/arm64, and the same bytes each
+# time. The layout is for tools that read OCI layouts, such as skopeo.
 .PHONY: image
-image: ## Build the container image IMAGE with CONTAINER_TOOL (docker)
+image: ## Build the image into dist/image, an OCI layout
+	@$(GO) -C hack/image run . operator --source='$(CURDIR)' --version='$(VERSION)' --name='$(IMAGE)' --layout='$(CURDIR)/dist/image'
+
+.PHONY: push
+push: ## Build the image and push it as IMAGE
+	@$(GO) -C hack/image run . operator --source='$(CURDIR)' --version='$(VERSION)' --name='$(IMAGE)' --push
+
+.PHONY: docker-image
+docker-image: ## Build the image IMAGE from the Dockerfile with CONTAINER_TOOL (docker)
 	$(CONTAINER_TOOL) build --build-arg VERSION='$(VERSION)' -t '$(IMAGE)' .
 
 .PHONY: install
@@ -100,6 +111,7 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 	$(NICE) $(GO) test -timeout 30m $(filter-out $(SHARING_PKGS),$(UNIT_PKGS))
 	$(NICE) $(GO) test -run 'Allowance|Allocate|Memory' ./test/bench ./internal/tally ./internal/match ./webhooks/... # the race detector allocates: allocation gates count without it
 	$(NICE) $(GO) -C test/controlplane test $(STAND_PKGS)
+	$(NICE) $(GO) -C hack/image test ./...
 
 # How many processes share the tests of a package that needs a control plane, each
 # with one of its own. These tests wait more than they compute.
@@ -138,6 +150,10 @@ previous-build: ## Build the operator of an earlier commit, out of the repositor
 .PHONY: test-cluster
 test-cluster: build stand-build ## The operator on a whole control plane with simulated nodes
 	SHARDS=$(SHARDS) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 20m ./test/cluster/...
+
+.PHONY: test-node
+test-node: build stand-build ## A real kubelet and containerd, as root; prints SKIP elsewhere
+	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 20m ./test/node/...
 
 # In one process: a second one would take the processors that the operator needs to
 # answer within its deadlines, and calls that fail are what these tests are about.
@@ -229,6 +245,7 @@ fmt: ## Format all Go code
 vet: ## go vet
 	$(GO) vet ./...
 	$(GO) -C test/controlplane vet $(STAND_PKGS)
+	$(GO) -C hack/image vet ./...
 	$(GO) -C test/certmanager vet -trimpath ./... # what the build has compiled is not compiled again
 
 # Not in hack/tools, whose linters need a later golang.org/x/telemetry than it does.

@@ -65,9 +65,13 @@ func operatorCommand(ctx context.Context, args []string) error {
 	out.register(fs)
 	source := fs.String("source", ".", "`directory` of the operator's module")
 	version := fs.String("version", "dev", "the operator's version")
+	program := fs.String("program", "", "an operator that is built already, for the one platform of --platforms")
 	platforms := fs.String("platforms", "linux/amd64,linux/arm64", "`list` of platforms")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *program != "" && strings.Contains(*platforms, ",") {
+		return errors.New("--program is for one platform: name it with --platforms")
 	}
 	work, err := os.MkdirTemp("", "image-")
 	if err != nil {
@@ -76,11 +80,14 @@ func operatorCommand(ctx context.Context, args []string) error {
 	defer os.RemoveAll(work)
 	var images []Image
 	for _, platform := range strings.Split(*platforms, ",") {
-		program := filepath.Join(work, strings.ReplaceAll(platform, "/", "-"))
-		if err := compile(ctx, *source, program, platform, *version); err != nil {
-			return err
+		file := *program
+		if file == "" {
+			file = filepath.Join(work, strings.ReplaceAll(platform, "/", "-"))
+			if err := compile(ctx, *source, file, platform, *version); err != nil {
+				return err
+			}
 		}
-		images = append(images, operatorImage(platform, program, filepath.Join(*source, "NOTICES"), *version))
+		images = append(images, operatorImage(platform, file, filepath.Join(*source, "NOTICES"), *version))
 	}
 	return write(ctx, images, out)
 }

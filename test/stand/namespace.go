@@ -1,8 +1,11 @@
 package stand
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,6 +45,45 @@ func InNamespace(o Options) error {
 	env := append(os.Environ(), "STAND="+path)
 	argv := append([]string{path, "netns", "--optional", "--", self}, os.Args[1:]...)
 	return fmt.Errorf("executing %s: %w", path, syscall.Exec(path, argv, env))
+}
+
+// Isolated runs this test binary again, with the same arguments, as process 1 of
+// a new network, mount and PID namespace, and returns its exit code. Nothing that
+// it starts, mounts or connects there outlives it. It needs root. The addresses
+// are those of InNamespace, and one more: 10.96.0.1, at which Pods look for the
+// API server; nothing listens there yet.
+func Isolated(o Options, env ...string) (int, error) {
+	path, err := launcher()
+	if err != nil {
+		return 1, err
+	}
+	if err := buildControlPlane(path, o.K8sVersion); err != nil {
+		return 1, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 1, err
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	cmd := exec.CommandContext(context.Background(), path, append([]string{"netns", "--isolated", "--", self}, os.Args[1:]...)...)
+	cmd.Env = append(append(os.Environ(), "STAND="+path), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	onLastingThread(func() { err = cmd.Start() })
+	if err != nil {
+		return 1, err
+	}
+	go func() {
+		for sig := range signals {
+			_ = cmd.Process.Signal(sig)
+		}
+	}()
+	if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() < 1 {
+		return 1, err
+	}
+	return cmd.ProcessState.ExitCode(), nil
 }
 
 // Namespace reports whether this test binary runs inside a network namespace

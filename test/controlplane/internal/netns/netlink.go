@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"syscall"
 )
@@ -22,10 +23,13 @@ func setUp() error {
 	if err := request(socket, syscall.RTM_NEWLINK, 0, linkUp(lo.Index)); err != nil {
 		return fmt.Errorf("bringing lo up: %w", err)
 	}
+	prefixes := []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(ServiceAddress), 32)}
 	for i := range Addresses {
-		ip := [4]byte{10, 99, 0, byte(i + 1)}
-		if err := request(socket, syscall.RTM_NEWADDR, syscall.NLM_F_CREATE, address(lo.Index, ip)); err != nil {
-			return fmt.Errorf("adding the address %s: %w", net.IP(ip[:]), err)
+		prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, 0, byte(i + 1)}), 24))
+	}
+	for _, prefix := range prefixes {
+		if err := request(socket, syscall.RTM_NEWADDR, syscall.NLM_F_CREATE, address(lo.Index, prefix)); err != nil {
+			return fmt.Errorf("adding the address %s: %w", prefix, err)
 		}
 	}
 	return nil
@@ -41,11 +45,12 @@ func linkUp(index int) []byte {
 	return binary.NativeEndian.AppendUint32(body, uint32(syscall.IFF_UP)) // which flags change
 }
 
-// address is a struct ifaddrmsg for ip/24, with the address as both the local
+// address is a struct ifaddrmsg for an IPv4 prefix, with its address as both the local
 // and the interface address, as lo wants it.
-func address(index int, ip [4]byte) []byte {
+func address(index int, prefix netip.Prefix) []byte {
+	ip := prefix.Addr().As4()
 	body := make([]byte, 0, syscall.SizeofIfAddrmsg+16)
-	body = append(body, syscall.AF_INET, 24, 0, syscall.RT_SCOPE_UNIVERSE) // family, prefix, flags, scope
+	body = append(body, syscall.AF_INET, byte(prefix.Bits()), 0, syscall.RT_SCOPE_UNIVERSE) // family, prefix, flags, scope
 	body = binary.NativeEndian.AppendUint32(body, uint32(index))
 	for _, kind := range []uint16{syscall.IFA_LOCAL, syscall.IFA_ADDRESS} {
 		body = binary.NativeEndian.AppendUint16(body, 8) // length: this header and four bytes

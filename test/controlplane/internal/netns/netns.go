@@ -3,8 +3,8 @@
 // webhooks behind a Service only at such addresses, and they must not appear on
 // the machine's own interfaces.
 //
-// The namespace has one interface, lo, with 127.0.0.1, ::1 and 10.99.0.1 to
-// 10.99.0.20. Nothing outside can be reached from it. It needs neither root nor
+// The namespace has one interface, lo, with 127.0.0.1, ::1, 10.99.0.1 to
+// 10.99.0.20, and the address of the Service kubernetes. Nothing outside can be reached from it. It needs neither root nor
 // the program ip: a user namespace, made along with it, gives the rights.
 //
 // An isolated command, which needs root, has a mount and a PID namespace as
@@ -29,6 +29,10 @@ const Environment = "STAND_NAMESPACE"
 
 // InitCommand is the sub-command that calls Init. It is for Run's use only.
 const InitCommand = "netns-init"
+
+// ServiceAddress is where Pods look for the API server: the first address of
+// the stand's range for Services.
+const ServiceAddress = "10.96.0.1"
 
 // Addresses is how many addresses lo has: 10.99.0.1 and on.
 const Addresses = 20

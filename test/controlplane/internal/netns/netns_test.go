@@ -78,7 +78,7 @@ func TestAddressesInside(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	got := strings.Fields(string(out))
-	want := []string{"made", "127.0.0.1/8", "::1/128"}
+	want := []string{"made", "127.0.0.1/8", "::1/128", ServiceAddress + "/32"}
 	for i := range Addresses {
 		want = append(want, fmt.Sprintf("10.99.0.%d/24", i+1))
 	}

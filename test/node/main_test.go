@@ -1,0 +1,134 @@
+// Package node tests on a real node: kubelet, containerd and runc run the Pods of
+// a real control plane, and the operator as Pods from its own image. What the
+// design assumes about kubelets is proven here; docs/design/0010 has the list.
+package node
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+)
+
+var (
+	cluster *stand.Cluster
+	clients kubernetes.Interface
+	machine *Machine
+)
+
+// dirVariable is set inside of the namespaces: the directory with what was built
+// outside.
+const dirVariable = "NODE_DIR"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	var code int
+	var err error
+	switch {
+	case flag.Lookup("test.list").Value.String() != "":
+		code = m.Run()
+	case testing.Short():
+		fmt.Println("SKIP: these tests need a node, and -short was given")
+	case os.Getenv(dirVariable) != "":
+		code = inside(m)
+	default:
+		if reason := missing(); reason != "" {
+			fmt.Println("SKIP: the node tier needs", reason)
+			break
+		}
+		if code, err = outside(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "node:", err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// missing says what this machine lacks to be a node.
+func missing() string {
+	if os.Geteuid() != 0 {
+		return "root: kubelet and containerd make mounts, cgroups and network devices"
+	}
+	for _, needed := range []struct{ program, debian string }{
+		{"containerd", "containerd"}, {"runc", "runc"}, {filepath.Join(cniDir, "bridge"), "containernetworking-plugins"},
+	} {
+		if _, err := exec.LookPath(needed.program); err != nil {
+			return fmt.Sprintf("%s (Debian package %s)", needed.program, needed.debian)
+		}
+	}
+	if os.Getenv("KUBEBUILDER_ASSETS") != "" {
+		return "a whole control plane and a kubelet; unset KUBEBUILDER_ASSETS to have them built"
+	}
+	return ""
+}
+
+// outside builds what the tests need, and runs them in namespaces from which
+// nothing can be reached. They leave nothing behind but files and cgroups, which
+// are removed here.
+func outside(ctx context.Context) (code int, err error) {
+	dir, err := os.MkdirTemp("", "sidecarset-node-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() {
+		if failed := os.RemoveAll(dir); failed != nil && err == nil {
+			err = failed
+		}
+	}()
+	if err := build(ctx, dir); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if failed := removeCgroups(filepath.Base(dir)); failed != nil && err == nil {
+			err = failed
+		}
+	}()
+	return stand.Isolated(stand.Options{}, dirVariable+"="+dir)
+}
+
+// inside runs the tests on a control plane with one node.
+func inside(m *testing.M) int {
+	return stand.Main(m, stand.Options{Full: true}, func(c *stand.Cluster) {
+		cluster = c
+		if err := begin(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "node:", err)
+			os.Exit(1) // process 1: everything ends with it
+		}
+	})
+}
+
+func begin(ctx context.Context) error {
+	var err error
+	if clients, err = kubernetes.NewForConfig(cluster.Config()); err != nil {
+		return err
+	}
+	machine, err = StartMachine(ctx, cluster, os.Getenv(dirVariable))
+	return err
+}
+
+// build puts the programs that tests run into dir.
+func build(ctx context.Context, dir string) error {
+	for _, args := range [][]string{
+		{"build", "-C", filepath.Join(deploy.Root(), "hack/image"), "-buildvcs=false", "-o", filepath.Join(dir, "image"), "."},
+		{"build", "-C", deploy.Root(), "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "program"), "./test/node/program"},
+	} {
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+		if said, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("go %v: %w: %s", args, err, said)
+		}
+	}
+	operator, err := deploy.Program(ctx)
+	if err != nil {
+		return err
+	}
+	return os.Symlink(operator, filepath.Join(dir, "operator"))
+}

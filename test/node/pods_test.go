@@ -1,0 +1,251 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/sidecarset/operator/test/await"
+)
+
+// image pushes an image of the test program with the environment, and returns its
+// name. Each test has repositories of its own.
+func image(t *testing.T, name string, env ...string) string {
+	t.Helper()
+	args := []string{"program", "--program=" + machine.file("program")}
+	for _, e := range env {
+		args = append(args, "--env="+e)
+	}
+	if err := machine.push(t.Context(), name, args...); err != nil {
+		t.Fatal(err)
+	}
+	return registry + "/" + name
+}
+
+// startPod creates a Pod from YAML, in which REGISTRY stands for the registry, and
+// waits until it is Ready.
+func startPod(t *testing.T, manifest string) *corev1.Pod {
+	t.Helper()
+	pod := createPod(t, manifest)
+	awaitPod(t, pod.Name, "Ready", isReady)
+	return getPod(t, pod.Name)
+}
+
+func createPod(t *testing.T, manifest string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(manifest, "REGISTRY", registry)), pod); err != nil {
+		t.Fatal(err)
+	}
+	pod.Namespace = "default"
+	pod, err := clients.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			describe(ctx, t, pod.Name)
+		}
+		_ = clients.CoreV1().Pods("default").Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+	})
+	return pod
+}
+
+func describe(ctx context.Context, t *testing.T, name string) {
+	said, _ := cluster.Kubectl(ctx, "", "describe", "pod", name)
+	status, _ := cluster.Kubectl(ctx, "", "get", "pod", name, "-o", "jsonpath={.metadata.generation} {.status}")
+	t.Logf("%s\n%s", said, status)
+}
+
+func getPod(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	pod, err := clients.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// awaitPod waits until check returns nil.
+func awaitPod(t *testing.T, name, what string, check func(*corev1.Pod) error) *corev1.Pod {
+	t.Helper()
+	var last *corev1.Pod
+	await.Within(t, 2*await.Patience, fmt.Sprintf("Pod %s: %s", name, what), func(ctx context.Context) error {
+		pod, err := clients.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		last = pod
+		return check(pod)
+	})
+	return last
+}
+
+func isReady(pod *corev1.Pod) error {
+	if ready(pod).Status != corev1.ConditionTrue {
+		return fmt.Errorf("phase %s, condition %v, containers %v", pod.Status.Phase, ready(pod), pod.Status.ContainerStatuses)
+	}
+	return nil
+}
+
+func isNotReady(pod *corev1.Pod) error {
+	if ready(pod).Status != corev1.ConditionFalse {
+		return fmt.Errorf("Ready is %q", ready(pod).Status)
+	}
+	return nil
+}
+
+func ready(pod *corev1.Pod) corev1.PodCondition {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+// status returns that of a container, native sidecars included.
+func status(pod *corev1.Pod, container string) corev1.ContainerStatus {
+	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, s := range all {
+			if s.Name == container {
+				return s
+			}
+		}
+	}
+	return corev1.ContainerStatus{}
+}
+
+// setImages changes images of a Pod in one write, as the executor does, and
+// returns the Pod as the API server answered.
+func setImages(t *testing.T, name string, images map[string]string) *corev1.Pod {
+	t.Helper()
+	pod := getPod(t, name)
+	var native, plain []string
+	for _, c := range pod.Spec.InitContainers {
+		if images[c.Name] != "" {
+			native = append(native, fmt.Sprintf(`{"name":%q,"image":%q}`, c.Name, images[c.Name]))
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		if images[c.Name] != "" {
+			plain = append(plain, fmt.Sprintf(`{"name":%q,"image":%q}`, c.Name, images[c.Name]))
+		}
+	}
+	patch := fmt.Sprintf(`{"spec":{"initContainers":[%s],"containers":[%s]}}`, strings.Join(native, ","), strings.Join(plain, ","))
+	after, err := clients.CoreV1().Pods("default").Patch(t.Context(), name, "application/strategic-merge-patch+json", []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.Generation != pod.Generation+1 {
+		t.Errorf("generation is %d after the write, and was %d before; the record relies on one more", after.Generation, pod.Generation)
+	}
+	return after
+}
+
+// observed waits for a status that was computed from this generation.
+func observed(generation int64) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		if pod.Status.ObservedGeneration < generation {
+			return fmt.Errorf("observedGeneration is %d, want %d", pod.Status.ObservedGeneration, generation)
+		}
+		return nil
+	}
+}
+
+// runsAnother waits until the container runs and is not the one of before.
+func runsAnother(before *corev1.Pod, container string) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		was, is := status(before, container), status(pod, container)
+		if is.State.Running == nil || is.ContainerID == was.ContainerID || is.ContainerID == "" {
+			return fmt.Errorf("%s is %+v, and was %s", container, is, was.ContainerID)
+		}
+		return nil
+	}
+}
+
+// unchanged fails the test if the container was restarted.
+func unchanged(t *testing.T, before, after *corev1.Pod, container string) {
+	t.Helper()
+	was, is := status(before, container), status(after, container)
+	if is.ContainerID != was.ContainerID || is.RestartCount != was.RestartCount || is.State.Running == nil || was.State.Running == nil ||
+		!is.State.Running.StartedAt.Equal(&was.State.Running.StartedAt) {
+		t.Errorf("%s was to go on as it was:\n%+v\nbut is\n%+v", container, was, is)
+	}
+}
+
+// closeGate keeps images of a repository from being pulled until it is opened, or
+// the test ends.
+func closeGate(t *testing.T, repository string) {
+	t.Helper()
+	if _, err := gate(t.Context(), http.MethodPut, repository); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = gate(context.WithoutCancel(t.Context()), http.MethodDelete, repository) })
+}
+
+func openGate(t *testing.T, repository string) {
+	t.Helper()
+	if _, err := gate(t.Context(), http.MethodDelete, repository); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitPull waits until a pull waits at the gate.
+func awaitPull(t *testing.T, repository string) {
+	t.Helper()
+	await.Within(t, 2*await.Patience, "a pull of "+repository, func(ctx context.Context) error {
+		waiting, err := gate(ctx, http.MethodGet, repository)
+		if err == nil && waiting == "0" {
+			err = fmt.Errorf("no request waits")
+		}
+		return err
+	})
+}
+
+// ask sends a request to a container's program, at the Pod's address.
+func ask(ctx context.Context, pod *corev1.Pod, method string, port int, path string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://%s:%d%s", pod.Status.PodIP, port, path), nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	said, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s", method, path, response.Status)
+	}
+	return string(said), err
+}
+
+// awaitAnswer waits until a GET says what is wanted.
+func awaitAnswer(t *testing.T, pod *corev1.Pod, port int, path, want string) {
+	t.Helper()
+	await.Within(t, 2*await.Patience, fmt.Sprintf("Pod %s says %q at %s", pod.Name, want, path), func(ctx context.Context) error {
+		got, err := ask(ctx, pod, http.MethodGet, port, path)
+		if err == nil && got != want {
+			err = fmt.Errorf("it says %q", got)
+		}
+		return err
+	})
+}
+
+// tell sends a POST.
+func tell(t *testing.T, pod *corev1.Pod, port int, path string) {
+	t.Helper()
+	await.Eventually(t, "POST "+path, func(ctx context.Context) error {
+		_, err := ask(ctx, pod, http.MethodPost, port, path)
+		return err
+	})
+}
