@@ -1,6 +1,9 @@
 package rollout
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
@@ -26,6 +29,9 @@ const (
 	// Budget: as many Pods are disturbed as maxUnavailable allows.
 	Budget Limit = "MaxUnavailable"
 )
+
+// maxNames is how many Pods a Group names.
+const maxNames = 3
 
 // Report is what a rollout shows of itself.
 type Report struct {
@@ -71,5 +77,52 @@ type Name struct {
 	Name      string
 }
 
-// Report returns what the queue is about. It costs as much as there are reasons.
-func (q *Queue) Report() Report { return Report{} }
+// Report returns what the queue is about. It costs as much as there are reasons,
+// times the logarithm of the Pods.
+func (q *Queue) Report() Report {
+	r := Report{
+		Outdated:     q.count.outdated,
+		Waiting:      q.count.places[waiting],
+		Taken:        q.count.places[beingWritten],
+		Used:         q.count.used,
+		Allowed:      q.strategy.allowed(q.total()),
+		InTransition: q.count.places[inTransition],
+		Unselected:   q.count.places[unselected],
+		Limit:        q.limit(),
+		Problem:      q.strategy.problem,
+	}
+	r.Kept = min(q.strategy.kept(q.total()), r.Waiting)
+	r.Done = r.Waiting == r.Kept && r.Taken == 0 && r.Used == 0 && r.InTransition == 0 && r.Limit != Invalid
+	for _, reason := range slices.Sorted(maps.Keys(q.blocked)) {
+		r.Blocked = append(r.Blocked, q.group(reason))
+	}
+	return r
+}
+
+func (q *Queue) group(reason inplace.Reason) Group {
+	from := q.blocked[reason]
+	g := Group{Reason: reason, Count: from.pods.len(q.slab), Message: from.message}
+	from.pods.walk(q.slab, func(slot int32) bool {
+		p := &q.slab[slot].pod
+		g.Names = append(g.Names, Name{p.Namespace, p.Name})
+		return len(g.Names) < maxNames
+	})
+	return g
+}
+
+func (q *Queue) limit() Limit {
+	stops, room := q.strategy.stops(), q.room()
+	switch {
+	case stops != Unlimited:
+		return stops
+	case q.count.places[waiting] == 0:
+		return Unlimited
+	case room <= 0:
+		return Partition
+	case q.pick(q.unscattered(room)) != 0:
+		return Unlimited
+	case q.strategy.firstBatch > q.back && q.count.outstanding >= q.strategy.firstBatch-q.back:
+		return FirstBatch
+	}
+	return Budget
+}

@@ -3,6 +3,8 @@ package rollout
 import (
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,7 +28,13 @@ type Strategy struct {
 	weights        []weight
 	orderedKeys    []string
 	scatter        []appsv1beta1.UpdateScatterTerm
+	scatterKeys    []string // of scatter, each once
+	// source holds the parts of the update strategy that look at labels.
+	source appsv1beta1.SidecarSetUpdateStrategy
 }
+
+// unset is the strategy of a queue that was not given one.
+var unset = &Strategy{off: NotUpdate}
 
 type weight struct {
 	selector labels.Selector
@@ -47,7 +55,9 @@ func NewStrategy(set *appsv1beta1.SidecarSet) *Strategy {
 func (s *Strategy) Problem() error { return s.problem }
 
 func compile(u *appsv1beta1.SidecarSetUpdateStrategy, annotations map[string]string) (*Strategy, error) {
-	s := &Strategy{scatter: u.ScatterStrategy}
+	s := &Strategy{source: appsv1beta1.SidecarSetUpdateStrategy{
+		Selector: u.Selector, PriorityStrategy: u.PriorityStrategy, ScatterStrategy: u.ScatterStrategy,
+	}}
 	switch u.Type {
 	case appsv1beta1.RollingUpdateSidecarSetStrategyType, "":
 	case appsv1beta1.NotUpdateSidecarSetStrategyType:
@@ -73,10 +83,22 @@ func compile(u *appsv1beta1.SidecarSetUpdateStrategy, annotations map[string]str
 			return nil, fmt.Errorf("spec.updateStrategy.selector cannot be used: %w", err)
 		}
 	}
-	if u.PriorityStrategy == nil {
-		return s, nil
+	if u.PriorityStrategy != nil {
+		if err := s.setPriority(u.PriorityStrategy); err != nil {
+			return nil, err
+		}
 	}
-	return s, s.setPriority(u.PriorityStrategy)
+	s.setScatter(u.ScatterStrategy)
+	return s, nil
+}
+
+func (s *Strategy) setScatter(terms []appsv1beta1.UpdateScatterTerm) {
+	s.scatter = terms
+	for _, term := range terms {
+		if !slices.Contains(s.scatterKeys, term.Key) {
+			s.scatterKeys = append(s.scatterKeys, term.Key)
+		}
+	}
 }
 
 // setPriority takes over a priority strategy. If it has both lists, which admission
@@ -110,6 +132,23 @@ func firstBatchOf(annotations map[string]string) (int, error) {
 	}
 	return int(n), nil
 }
+
+// stops returns why the strategy gives out nothing at all.
+func (s *Strategy) stops() Limit {
+	if s.problem != nil {
+		return Invalid
+	}
+	return s.off
+}
+
+func (s *Strategy) scatters() bool { return len(s.scatterKeys) > 0 }
+
+func (s *Strategy) looksAtLabels() bool {
+	return s.selector != nil || len(s.weights) > 0 || len(s.orderedKeys) > 0 || s.scatters()
+}
+
+// looksLike reports whether two strategies make the same of all labels.
+func (s *Strategy) looksLike(other *Strategy) bool { return reflect.DeepEqual(s.source, other.source) }
 
 // share is a number of Pods, or a percentage of the matched Pods.
 type share struct {

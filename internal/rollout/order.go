@@ -1,0 +1,107 @@
+package rollout
+
+import (
+	"math"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// traits is what a Strategy makes of one set of labels. Pods with equal labels share
+// it.
+type traits struct {
+	pods       int // that are matched and kept by the queue
+	unselected bool
+	// major and minor are the Pod's place by priorityStrategy, the least first.
+	major, minor int64
+	values       []string // of Strategy.scatterKeys
+}
+
+func (s *Strategy) traitsOf(set labels.Set) *traits {
+	t := &traits{unselected: s.selector != nil && !s.selector.Matches(set)}
+	switch {
+	case len(s.weights) > 0:
+		for _, w := range s.weights {
+			if w.selector.Matches(set) {
+				t.major -= w.weight
+			}
+		}
+	case len(s.orderedKeys) > 0:
+		t.major, t.minor = ordered(s.orderedKeys, set)
+	}
+	for _, key := range s.scatterKeys {
+		t.values = append(t.values, set[key])
+	}
+	return t
+}
+
+// ordered is the place of a Pod by orderPriority: the first key that it has, and
+// among those the largest number at the end of the value. Pods without any of the
+// keys come first, as in OpenKruise.
+func ordered(keys []string, set labels.Set) (major, minor int64) {
+	for i, key := range keys {
+		if value, ok := set[key]; ok {
+			return int64(i), -trailingNumber(value)
+		}
+	}
+	return -1, 0
+}
+
+func trailingNumber(value string) int64 {
+	start := len(value)
+	for start > 0 && '0' <= value[start-1] && value[start-1] <= '9' {
+		start--
+	}
+	if start == len(value) {
+		return 0
+	}
+	n, err := strconv.ParseInt(value[start:], 10, 64)
+	if err != nil { // too large
+		return math.MaxInt64
+	}
+	return n
+}
+
+// before is the order of updates without scatter: by priority, and then the order in
+// which Kubernetes would rather lose Pods. UIDs make it total.
+func before(a, b *entry) bool {
+	if a.traits != b.traits && a.traits != nil && b.traits != nil {
+		if a.traits.major != b.traits.major {
+			return a.traits.major < b.traits.major
+		}
+		if a.traits.minor != b.traits.minor {
+			return a.traits.minor < b.traits.minor
+		}
+	}
+	x, y := &a.pod.Rank, &b.pod.Rank
+	switch {
+	case x.Assigned != y.Assigned:
+		return !x.Assigned
+	case x.Phase != y.Phase:
+		return x.Phase < y.Phase
+	case a.pod.Ready != b.pod.Ready:
+		return !a.pod.Ready
+	case a.pod.Ready && x.ReadySince != y.ReadySince:
+		return laterOrUnknown(x.ReadySince, y.ReadySince)
+	case x.Restarts != y.Restarts:
+		return x.Restarts > y.Restarts
+	case x.SidecarRestarts != y.SidecarRestarts:
+		return x.SidecarRestarts > y.SidecarRestarts
+	case x.Created != y.Created:
+		return laterOrUnknown(x.Created, y.Created)
+	}
+	return a.pod.UID < b.pod.UID
+}
+
+func laterOrUnknown(a, b int64) bool { return a == 0 || b != 0 && a > b }
+
+// byName is the order in which Pods are named to users.
+func byName(a, b *entry) bool {
+	switch {
+	case a.pod.Namespace != b.pod.Namespace:
+		return a.pod.Namespace.Value() < b.pod.Namespace.Value()
+	case a.pod.Name != b.pod.Name:
+		return a.pod.Name < b.pod.Name
+	}
+	return a.pod.UID < b.pod.UID
+}

@@ -1,0 +1,288 @@
+package rollout_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+// ready returns an outdated Pod that is available. Pods with lower numbers come first
+// in the default order.
+func ready(i int) rollout.Pod {
+	return rollout.Pod{
+		UID: types.UID(fmt.Sprintf("uid-%06d", i)), Namespace: podstate.MakeNamespace("default"), Name: fmt.Sprintf("pod-%06d", i),
+		Way: inplace.Images, Ready: true,
+		Rank: rollout.Rank{Assigned: true, Phase: rollout.Running, ReadySince: int64(2e9 - i), Created: 1e9},
+	}
+}
+
+func broken(i int) rollout.Pod {
+	p := ready(i)
+	p.Ready, p.Rank.ReadySince = false, 0
+	return p
+}
+
+// queue returns a queue of these Pods.
+func queue(s *rollout.Strategy, pods ...rollout.Pod) *rollout.Queue {
+	q := rollout.NewQueue()
+	q.SetStrategy(s)
+	q.SetContent("wanted")
+	q.SetCounts(len(pods), 0)
+	for _, p := range pods {
+		q.Set(p)
+	}
+	return q
+}
+
+// names returns the numbers of the Pods that were taken; free ones are negative.
+func names(takes []rollout.Take) []string {
+	var all []string
+	for _, t := range takes {
+		name := t.Name
+		if !t.Charged {
+			name += " free"
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+func expect(t *testing.T, what string, got []rollout.Take, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, names(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestUnavailablePodsAreFreeAndFirst(t *testing.T) {
+	q := queue(strategy(update{MaxUnavailable: share("2")}), ready(1), ready(2), ready(3), broken(8), broken(9))
+	expect(t, "the first batch", q.Next(10, 0), "pod-000008 free", "pod-000009 free", "pod-000001", "pod-000002")
+	expect(t, "while it is being written", q.Next(10, 0))
+}
+
+// T11: priority that puts an available Pod over budget before a broken one does not
+// make the broken one wait.
+func TestABrokenPodDoesNotWaitForTheBudget(t *testing.T) {
+	first := ready(1)
+	first.Labels = podstate.MakeLabelSet(map[string]string{"rank": "9"})
+	last := broken(2)
+	last.Labels = podstate.MakeLabelSet(map[string]string{"rank": "1"})
+	flying := ready(3)
+	flying.Way, flying.InFlight = inplace.Current, true
+	for name, u := range map[string]update{
+		"priority": {PriorityStrategy: byOrder("rank")},
+		"scatter":  {ScatterStrategy: scatterOver("rank", "1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, "with no budget left", queue(strategy(u), first, last, flying).Next(10, 0), "pod-000002 free")
+		})
+	}
+}
+
+// T10: a Pod that is in flight keeps its place of the budget when the content changes
+// again, and is taken again without another one.
+func TestPodsInFlightOfAnOlderContentCost(t *testing.T) {
+	inFlight := ready(1)
+	inFlight.InFlight = true
+	q := queue(strategy(update{MaxUnavailable: share("1")}), inFlight, ready(2))
+	expect(t, "taken", q.Next(10, 0), "pod-000001")
+	if r := q.Report(); r.Used != 1 || r.Limit != rollout.Budget {
+		t.Errorf("Report() = %+v, want one place used and the limit %s", r, rollout.Budget)
+	}
+}
+
+// T12: Pods that cannot follow are not those that partition keeps.
+func TestPodsThatCannotFollowAreKeptBesidesPartition(t *testing.T) {
+	blocked := ready(1)
+	blocked.Way, blocked.Reason = inplace.Recreate, inplace.ImmutableFieldChanged
+	q := queue(strategy(update{MaxUnavailable: share("10"), Partition: share("1")}), blocked, ready(2), ready(3))
+	expect(t, "taken", q.Next(10, 0), "pod-000002")
+}
+
+func TestPodsInTransitionAreSkipped(t *testing.T) {
+	moving := ready(1)
+	moving.InTransition = true
+	q := queue(strategy(update{}), moving, ready(2))
+	expect(t, "taken", q.Next(10, 0), "pod-000002")
+	if r := q.Report(); r.InTransition != 1 || r.Done {
+		t.Errorf("Report() = %+v, want one Pod in transition, and not done", r)
+	}
+}
+
+func TestAWrittenPodIsReservedUntilTheWatchHasDeliveredIt(t *testing.T) {
+	q := queue(strategy(update{MaxUnavailable: share("1")}), ready(1), ready(2))
+	takes := q.Next(10, 4)
+	expect(t, "first", takes, "pod-000001")
+	q.Written(takes[0], 7, true)
+	expect(t, "before the watch has it", q.Next(10, 6))
+
+	now := ready(1)
+	now.Way, now.InFlight = inplace.Current, true
+	q.Set(now)
+	expect(t, "while it is in flight", q.Next(10, 7))
+	now.InFlight = false
+	q.Set(now)
+	expect(t, "when it is back", q.Next(10, 8), "pod-000002")
+}
+
+func TestAPodThatWasNotDisturbedGivesItsPlaceBack(t *testing.T) {
+	q := queue(strategy(update{MaxUnavailable: share("1")}), ready(1), ready(2))
+	q.Written(q.Next(1, 4)[0], 7, false)
+	expect(t, "next", q.Next(10, 4), "pod-000002")
+}
+
+func TestAPodThatIsGoneHoldsNothingUp(t *testing.T) {
+	for name, ends := range map[string]func(q *rollout.Queue, take rollout.Take){
+		"before it is written":             func(q *rollout.Queue, take rollout.Take) { q.Remove(take.UID); q.Retry(take) },
+		"refused after it is gone":         func(q *rollout.Queue, take rollout.Take) { q.Remove(take.UID); q.Hold(take, inplace.Refused, "gone") },
+		"after it is written":              func(q *rollout.Queue, take rollout.Take) { q.Written(take, 7, true); q.Remove(take.UID) },
+		"written, but the answer was late": func(q *rollout.Queue, take rollout.Take) { q.Remove(take.UID); q.Written(take, 7, true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := queue(strategy(update{MaxUnavailable: share("1")}), ready(1), ready(2))
+			take := q.Next(10, 4)[0]
+			ends(q, take)
+			expect(t, "next", q.Next(10, 8), "pod-000002")
+			if r := q.Report(); len(r.Blocked) != 0 {
+				t.Errorf("blocked are %+v", r.Blocked)
+			}
+		})
+	}
+}
+
+// A Pod that leaves the selector and returns while it is being written is not taken
+// for one that was never touched.
+func TestAPodThatReturnsWhileItIsWrittenIsStillReserved(t *testing.T) {
+	q := queue(strategy(update{MaxUnavailable: share("1")}), ready(1), ready(2))
+	take := q.Next(10, 4)[0]
+	q.Remove(take.UID)
+	q.Written(take, 7, true)
+	expect(t, "while it is away", q.Next(10, 5))
+	q.Set(ready(1))
+	expect(t, "when it has returned", q.Next(10, 6))
+}
+
+func TestAHeldPodBlocksNoOther(t *testing.T) {
+	q := queue(strategy(update{MaxUnavailable: share("1")}), ready(1), ready(2))
+	q.Hold(q.Next(1, 0)[0], inplace.Refused, "violates PodSecurity")
+	want := []rollout.Group{{
+		Reason: inplace.Refused, Count: 1, Message: "violates PodSecurity",
+		Names: []rollout.Name{{Namespace: podstate.MakeNamespace("default"), Name: "pod-000001"}},
+	}}
+	if diff := cmp.Diff(want, q.Report().Blocked, cmp.Comparer(func(a, b podstate.Namespace) bool { return a == b })); diff != "" {
+		t.Errorf("blocked (-want +got):\n%s", diff)
+	}
+	expect(t, "next", q.Next(1, 0), "pod-000002")
+}
+
+func TestAHeldPodIsFreeAgain(t *testing.T) {
+	relabelled, resized, restarted := ready(1), ready(1), ready(1)
+	relabelled.Labels = podstate.MakeLabelSet(map[string]string{"a": "b"})
+	resized.Way = inplace.Resize
+	restarted.Rank.Restarts++
+	for name, tc := range map[string]struct {
+		event func(q *rollout.Queue)
+		free  bool
+	}{
+		"when its labels change":        {func(q *rollout.Queue) { q.Set(relabelled) }, true},
+		"when its way changes":          {func(q *rollout.Queue) { q.Set(resized) }, true},
+		"when it is released":           {func(q *rollout.Queue) { q.Release(ready(1).UID) }, true},
+		"when the content changes":      {func(q *rollout.Queue) { q.SetContent("other") }, true},
+		"not when its status changes":   {func(q *rollout.Queue) { q.Set(restarted) }, false},
+		"not when the content does not": {func(q *rollout.Queue) { q.SetContent("wanted") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := queue(strategy(update{}), ready(1))
+			q.Hold(q.Next(1, 0)[0], inplace.Refused, "no")
+			expect(t, "while it is held", q.Next(1, 0))
+			tc.event(q)
+			if got := len(q.Next(1, 0)) == 1; got != tc.free {
+				t.Errorf("taken: %v, want %v", got, tc.free)
+			}
+			if r := q.Report(); !tc.free && r.Blocked[0].Message != "no" {
+				t.Errorf("the message is %q", r.Blocked[0].Message)
+			}
+		})
+	}
+}
+
+// A refusal of the content before says nothing about the one that is wanted now.
+func TestALateRefusalDoesNotHoldTheNextContent(t *testing.T) {
+	q := queue(strategy(update{}), ready(1))
+	take := q.Next(1, 0)[0]
+	q.SetContent("other")
+	q.Hold(take, inplace.Refused, "bad image")
+	expect(t, "next", q.Next(1, 0), "pod-000001")
+}
+
+func TestATakeCountsOnce(t *testing.T) {
+	q := queue(strategy(update{}), ready(1))
+	old := q.Next(1, 0)[0]
+	q.Retry(old)
+	now := q.Next(1, 0)[0]
+	q.Hold(old, inplace.Refused, "late")
+	q.Written(old, 1, false)
+	expect(t, "while it is taken", q.Next(1, 100))
+	q.Retry(now)
+	expect(t, "once it is given back", q.Next(1, 100), "pod-000001")
+}
+
+func TestGroupsNameTheFirstPods(t *testing.T) {
+	q := queue(strategy(update{}))
+	for _, i := range []int{5, 3, 9, 1, 7} {
+		p := ready(i)
+		p.Way, p.Reason = inplace.LeaveAlone, inplace.NodeTooOld
+		q.Set(p)
+		p.UID, p.Name, p.Reason = p.UID+"x", p.Name+"x", inplace.ImmutableFieldChanged
+		q.Set(p)
+	}
+	q.Remove(ready(1).UID)
+	var got []string
+	for _, g := range q.Report().Blocked {
+		got = append(got, fmt.Sprint(g.Reason, g.Count))
+		for _, n := range g.Names {
+			got = append(got, n.Name)
+		}
+	}
+	want := []string{"ImmutableFieldChanged5", "pod-000001x", "pod-000003x", "pod-000005x", "NodeTooOld4", "pod-000003", "pod-000005", "pod-000007"}
+	if !slices.Equal(got, want) {
+		t.Errorf("groups are %v, want %v", got, want)
+	}
+}
+
+func TestReportSaysWhatLimits(t *testing.T) {
+	current := ready(9)
+	current.Way, current.InFlight = inplace.Current, true
+	for limit, q := range map[rollout.Limit]*rollout.Queue{
+		rollout.Unlimited:  queue(strategy(update{}), ready(1)),
+		rollout.Partition:  queue(strategy(update{Partition: share("1")}), ready(1)),
+		rollout.Budget:     queue(strategy(update{}), ready(1), current),
+		rollout.FirstBatch: queue(firstBatch(update{MaxUnavailable: share("5")}, "1"), ready(1), current),
+	} {
+		if got := q.Report().Limit; got != limit {
+			t.Errorf("the limit is %q, want %q", got, limit)
+		}
+		if took := len(q.Next(1, 0)) > 0; took != (limit == rollout.Unlimited) {
+			t.Errorf("limit %q, but taken: %v", limit, took)
+		}
+	}
+}
+
+func TestOnlySelectedPodsAreTaken(t *testing.T) {
+	in, out := ready(1), ready(2)
+	in.Labels = podstate.MakeLabelSet(map[string]string{"canary": "true"})
+	q := queue(strategy(update{Selector: matching("canary", "true"), MaxUnavailable: share("5")}), in, out)
+	expect(t, "with the selector", q.Next(10, 0), "pod-000001")
+	if r := q.Report(); r.Unselected != 1 || r.Outdated != 2 {
+		t.Errorf("Report() = %+v, want one of two unselected", r)
+	}
+	q.SetStrategy(strategy(update{MaxUnavailable: share("5")}))
+	expect(t, "without", q.Next(10, 0), "pod-000002")
+}

@@ -1,0 +1,166 @@
+package rollout
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// everyValue as the value of a scatter term is every value of its key.
+const everyValue = "*"
+
+// maxSpread bounds how many values are spread, since each costs a pass over the Pods
+// that wait. Values beyond it are those that the fewest of these Pods have.
+const maxSpread = 64
+
+// spread is one value of a label, whose Pods are spread over the order.
+type spread struct {
+	key          int // of Strategy.scatterKeys
+	value        string
+	all, waiting int // Pods that have it
+}
+
+// scattered is line for a scatterStrategy: the order depends on all Pods that wait,
+// and on the labels of all matched Pods.
+func (q *Queue) scattered(room int) func(class) int32 {
+	order := make([]int32, 0, q.waiting.len(q.slab))
+	q.waiting.walk(q.slab, func(slot int32) bool {
+		order = append(order, slot)
+		return true
+	})
+	var lines [classes][]int32
+	for _, slot := range q.scatter(order)[:room] {
+		c := q.slab[slot].class
+		lines[c] = append(lines[c], slot)
+	}
+	return func(c class) int32 {
+		for len(lines[c]) > 0 && q.slab[lines[c][0]].place != waiting {
+			lines[c] = lines[c][1:]
+		}
+		if len(lines[c]) == 0 {
+			return 0
+		}
+		return lines[c][0]
+	}
+}
+
+// scatter applies the terms of the strategy one after another.
+func (q *Queue) scatter(order []int32) []int32 {
+	if len(order) <= 1 {
+		return order
+	}
+	all := 0
+	for _, t := range q.traits {
+		all += t.pods
+	}
+	for _, s := range q.spreads(order) {
+		order = s.apply(order, all, func(slot int32) bool { return q.slab[slot].traits.values[s.key] == s.value })
+	}
+	return order
+}
+
+// spreads returns what the terms ask to spread, in the order in which that is done:
+// the values of most waiting Pods first. OpenKruise leaves the order of values that
+// equally many have to chance; here the terms and the text decide.
+func (q *Queue) spreads(order []int32) []spread {
+	counts := q.countValues(order)
+	var result []spread
+	for _, term := range q.strategy.scatter {
+		key := slices.Index(q.strategy.scatterKeys, term.Key)
+		if s := counts[key][term.Value]; s != nil && term.Value != everyValue {
+			result = append(result, *s)
+			continue
+		}
+		from := len(result)
+		for value, s := range counts[key] {
+			if term.Value == everyValue && value != "" {
+				result = append(result, *s)
+			}
+		}
+		slices.SortFunc(result[from:], func(a, b spread) int { return cmp.Compare(a.value, b.value) })
+	}
+	seen := make(map[spread]bool, len(result))
+	result = slices.DeleteFunc(result, func(s spread) bool {
+		again := seen[s]
+		seen[s] = true
+		return again || s.waiting == 0
+	})
+	slices.SortStableFunc(result, func(a, b spread) int { return cmp.Compare(b.waiting, a.waiting) })
+	return result[:min(len(result), maxSpread)]
+}
+
+// countValues counts Pods by the values of each of the strategy's scatterKeys. A
+// missing label is an empty value.
+func (q *Queue) countValues(order []int32) []map[string]*spread {
+	waits := make(map[*traits]int)
+	for _, slot := range order {
+		waits[q.slab[slot].traits]++
+	}
+	counts := make([]map[string]*spread, len(q.strategy.scatterKeys))
+	for key := range counts {
+		counts[key] = make(map[string]*spread)
+		for _, t := range q.traits {
+			value := t.values[key]
+			s := counts[key][value]
+			if s == nil {
+				s = &spread{key: key, value: value}
+				counts[key][value] = s
+			}
+			s.all += t.pods
+			s.waiting += waits[t]
+		}
+	}
+	return counts
+}
+
+// apply spreads the Pods that match over an order, so that all along it they are as
+// frequent as among all Pods. The last of them goes to the very end, so that the
+// others can be tried first.
+func (s *spread) apply(order []int32, all int, matches func(int32) bool) []int32 {
+	var with, without []int32
+	for _, slot := range order {
+		if matches(slot) {
+			with = append(with, slot)
+		} else {
+			without = append(without, slot)
+		}
+	}
+	if len(with) <= 1 || len(without) <= 1 {
+		return order
+	}
+	last := with[len(with)-1]
+	with = with[:len(with)-1]
+
+	allWith, allWithout := s.all-1, all-s.all
+	m, u := len(with), len(without)
+	groups, perWith, perWithout := groupsOf(m, u)
+	rest := 0
+	if allWithout*m < u*allWith { // fewer without it than there were at the beginning
+		_, perWith, perWithout = groupsOf(allWith, allWithout)
+		groups = min(m/perWith, u/perWithout)
+		rest = u - groups*perWithout
+	}
+
+	result := make([]int32, 0, len(order))
+	move := func(from *[]int32, n int) {
+		n = min(n, len(*from))
+		result = append(result, (*from)[:n]...)
+		*from = (*from)[n:]
+	}
+	move(&without, rest)
+	for range groups {
+		move(&with, perWith)
+		move(&without, perWithout)
+	}
+	move(&with, len(with))
+	move(&without, len(without))
+	return append(result, last)
+}
+
+// groupsOf divides two kinds of Pods into as many groups as there are of the rarer
+// kind, and returns how many of each kind are in a group.
+func groupsOf(m, u int) (groups, perM, perU int) {
+	groups = max(1, min(m, u))
+	round := func(n int) int { return int(math.Round(float64(n) / float64(groups))) }
+	return groups, round(m), round(u)
+}
