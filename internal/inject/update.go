@@ -52,24 +52,20 @@ func (e *MissingError) Error() string {
 // *MetadataError for a Pod whose annotations cannot be merged; it is about this
 // Pod only.
 func UpdateInPlace(in UpdateInput) (Update, error) {
-	u := update{UpdateInput: in, set: in.Program.Name()}
-	u.readPod()
-	out := Update{Verdict: u.judge(), Changes: u.changes}
-	if out.Verdict.Way != inplace.Images {
-		return Update{Verdict: out.Verdict}, nil
+	u := newUpdate(in)
+	u.upgradeHot()
+	u.findChanges()
+	verdict := u.judge()
+	if verdict.Way != inplace.Images {
+		return Update{Verdict: verdict}, nil
 	}
 	if err := u.missing(); err != nil {
 		return Update{}, err
 	}
-	out.Mark = inplace.NewMark(inplace.Write{
-		Pod: in.Pod, Previous: u.previous, Changes: u.changes, Uncertain: !u.settled(), Now: in.Now,
-	})
-	annotations, err := u.annotations(out.Mark)
-	if err != nil {
+	if err := u.writeContent(); err != nil {
 		return Update{}, err
 	}
-	out.Patch, err = u.patch(annotations)
-	return out, err
+	return u.write(verdict)
 }
 
 // update is one run of UpdateInPlace.
@@ -83,15 +79,21 @@ type update struct {
 	marks      inplace.Marks
 	unreadable bool
 	previous   *inplace.Mark
+
+	hot    []hotStep
+	resets bool        // only hot upgrades are ended
+	out    computation // its annotations are written to the Pod
 }
 
-func (u *update) readPod() {
+func newUpdate(in UpdateInput) *update {
+	u := &update{UpdateInput: in, set: in.Program.Name()}
 	u.record = podstate.FromPod(u.Pod)
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
 	marks, err := inplace.MarksOf(u.Pod)
 	u.marks, u.unreadable = marks, err != nil
 	u.previous = podstate.MarkOf(u.marks, u.hashes, u.set)
-	u.findChanges()
+	u.out = computation{pod: &PodView{Annotations: u.Pod.Annotations}}
+	return u
 }
 
 func (u *update) judge() inplace.Verdict {
@@ -136,37 +138,44 @@ func (u *update) findChanges() {
 func (u *update) missing() error {
 	spec := &u.Program.Set.Spec
 	for i := range spec.Containers {
-		if name := spec.Containers[i].Name; !hasContainer(u.Pod.Spec.Containers, name) {
-			return &MissingError{u.set, name}
+		for _, name := range spec.Containers[i].PodContainerNames() {
+			if !hasContainer(u.Pod.Spec.Containers, name) {
+				return &MissingError{u.set, name}
+			}
 		}
 	}
 	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; c.IsNative() && !hasContainer(u.Pod.Spec.InitContainers, c.Name) {
-			return &MissingError{u.set, c.Name}
+		for _, name := range spec.InitContainers[i].PodInitContainerNames() {
+			if spec.InitContainers[i].IsNative() && !hasContainer(u.Pod.Spec.InitContainers, name) {
+				return &MissingError{u.set, name}
+			}
 		}
 	}
 	return nil
 }
 
 func (u *update) compare(c *corev1.Container, kind inplace.Kind, now *appsv1beta1.SidecarContainer) {
-	if now == nil || now.Image == c.Image || u.before(c.Name, kind) == now.Image {
+	if step := u.hotStepOf(c.Name); step != nil {
+		u.changes = append(u.changes, inplace.Change{Container: c.Name, Kind: kind, From: c.Image, To: step.Image})
+		return
+	}
+	if u.resets || now == nil || now.Image == c.Image || u.before(c.Name) == now.Image {
 		return
 	}
 	u.changes = append(u.changes, inplace.Change{Container: c.Name, Kind: kind, From: c.Image, To: now.Image})
 }
 
 // before is the image that the previous content has for a sidecar, "" if that is
-// not known.
-func (u *update) before(name string, kind inplace.Kind) string {
+// not known. No two sidecars of a SidecarSet have the same name.
+func (u *update) before(name string) string {
 	if u.Previous == nil {
 		return ""
 	}
-	sidecars := u.Previous.Set.Spec.Containers
-	if kind.Init() {
-		sidecars = u.Previous.Set.Spec.InitContainers
-	}
-	if c := findSidecar(sidecars, name); c != nil {
-		return c.Image
+	spec := &u.Previous.Set.Spec
+	for _, sidecars := range [][]appsv1beta1.SidecarContainer{spec.InitContainers, spec.Containers} {
+		if c := findSidecar(sidecars, name); c != nil {
+			return c.Image
+		}
 	}
 	return ""
 }
@@ -184,29 +193,38 @@ func hasContainer(containers []corev1.Container, name string) bool {
 	return slices.ContainsFunc(containers, func(c corev1.Container) bool { return c.Name == name })
 }
 
-// annotations are those that the Pod gets with its images.
-func (u *update) annotations(mark inplace.Mark) (map[string]string, error) {
-	has := u.Pod.Annotations
-	c := computation{pod: &PodView{Annotations: has}}
+// writeContent adds the annotations that say which content the Pod has.
+func (u *update) writeContent() error {
 	for _, rule := range u.Program.metadata {
-		if err := c.patchAnnotations(u.set, rule); err != nil {
-			return nil, err
+		if err := u.out.patchAnnotations(u.set, rule); err != nil {
+			return err
 		}
 	}
-	c.annotate(appsv1beta1.AnnotationHash, u.hashes.With(podstate.HashRecord{
-		UpdateTimestamp: mark.At, Hash: u.Program.Hash, SidecarSetName: u.set,
+	u.out.annotate(appsv1beta1.AnnotationHash, u.hashes.With(podstate.HashRecord{
+		UpdateTimestamp: u.Now.UTC().Truncate(time.Second), Hash: u.Program.Hash, SidecarSetName: u.set,
 		SidecarList: u.Program.SidecarList, ControllerRevision: u.Program.recordedAs,
 	}).String())
-	if others := podstate.ParseHashes(has[appsv1beta1.AnnotationHashWithoutImage]); others.Has(u.set) {
-		c.annotate(appsv1beta1.AnnotationHashWithoutImage, others.String()) // changes a legacy form only
+	if others := podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHashWithoutImage]); others.Has(u.set) {
+		u.out.annotate(appsv1beta1.AnnotationHashWithoutImage, others.String()) // changes a legacy form only
 	}
-	c.annotate(appsv1beta1.AnnotationInPlaceUpdateState, podstate.RecordUpdate(has[appsv1beta1.AnnotationInPlaceUpdateState], podstate.UpdateRecord{
+	return nil
+}
+
+// write adds the records of the changes and renders everything.
+func (u *update) write(verdict inplace.Verdict) (Update, error) {
+	mark := inplace.NewMark(inplace.Write{
+		Pod: u.Pod, Previous: u.previous, Changes: u.changes, Uncertain: !u.settled(), Now: u.Now,
+	})
+	has := u.Pod.Annotations
+	u.out.annotate(appsv1beta1.AnnotationInPlaceUpdateState, podstate.RecordUpdate(has[appsv1beta1.AnnotationInPlaceUpdateState], podstate.UpdateRecord{
 		SidecarSet: u.set, Revision: u.Program.Hash, At: mark.At, ImageIDs: u.imageIDs(),
 	}))
 	listed := podstate.ParseInjectedList(has[appsv1beta1.AnnotationInjectedList])
 	marks := u.marks.Keep(func(set string) bool { return slices.Contains(listed, set) }).With(u.set, mark)
-	c.annotate(appsv1beta1.AnnotationInPlace, marks.Format(u.Pod.UID))
-	return c.plan.Annotations, nil
+	u.out.annotate(appsv1beta1.AnnotationInPlace, marks.Format(u.Pod.UID))
+	u.writeHot()
+	patch, err := u.patch(u.out.plan.Annotations)
+	return Update{Verdict: verdict, Changes: u.changes, Mark: mark, Patch: patch}, err
 }
 
 // imageIDs are what OpenKruise compares with later to find that a container runs

@@ -142,7 +142,7 @@ func (e *evidence) add(before Before) bool {
 	if at := status.State.Running.StartedAt.Time; at.After(e.started) {
 		e.started = at
 	}
-	e.ready = e.ready && status.Ready && (status.Started == nil || *status.Started)
+	e.ready = e.ready && isReady(status)
 	return true
 }
 
@@ -171,6 +171,16 @@ func readyCondition(pod *corev1.Pod) (available bool, since time.Time) {
 		}
 	}
 	return false, time.Time{}
+}
+
+// IsReady reports whether a container of the Pod is started and ready.
+func IsReady(pod *corev1.Pod, container string) bool {
+	_, status := containerOf(pod, container)
+	return status != nil && isReady(status)
+}
+
+func isReady(status *corev1.ContainerStatus) bool {
+	return status.Ready && (status.Started == nil || *status.Started)
 }
 
 // IsAvailable reports whether a Pod runs and its Ready condition is true.
