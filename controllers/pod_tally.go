@@ -46,8 +46,9 @@ type podTally struct {
 // counted is what is known of one SidecarSet.
 type counted struct {
 	tally.Count
+	Groups tally.Groups
 	// Revisions are the ControllerRevisions that matched Pods record.
-	Revisions []podstate.Name
+	Revisions map[podstate.Name]tally.RevisionCount
 	// Synced is false as long as Pods may be missing. All SidecarSets are reported
 	// when that is over.
 	Synced bool
@@ -147,7 +148,7 @@ func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error
 	answer := make(chan counted, 1)
 	err := p.do(ctx, func(t *tally.Tally) {
 		n, known := t.Count(sidecarSet)
-		answer <- counted{Count: n, Revisions: t.Revisions(sidecarSet), Known: known, Synced: p.synced}
+		answer <- counted{Count: n, Groups: t.Groups(sidecarSet), Revisions: t.Revisions(sidecarSet), Known: known, Synced: p.synced}
 	})
 	if err != nil {
 		return counted{}, err

@@ -121,7 +121,8 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	}
 	n := p.counted
 	p.seen = status.Observation{
-		Generation: p.object.GetGeneration(), Counters: n.Counters, Problem: r.sets.Problem(p.name), Now: time.Now(),
+		Generation: p.object.GetGeneration(), Counters: n.Counters, Uninjected: n.Groups.Uninjected,
+		Problem: r.sets.Problem(p.name), Now: time.Now(),
 	}
 	switch {
 	case !n.Synced:
@@ -179,6 +180,8 @@ func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) (ctr
 	if p.seen.Revision == nil {
 		r.tell(events.RevisionNotRecorded(events.Of(p.counted.Program.Set), err))
 		p.complete = p.before.ObservedGeneration == p.seen.Generation
+	} else {
+		p.seen.Revisions = status.ByRevision(p.seen.Revision.All, p.counted.Revisions, p.counted.Counters)
 	}
 	return ctrl.Result{}, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/status"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps,resources=controllerrevisions,namespace=sidecarset-system,verbs=get;create;patch;delete
@@ -53,7 +53,7 @@ func (r *SidecarSetReconciler) record(ctx context.Context, p *pass) (*status.Rev
 
 // keep makes the content of a Program, whose spec is given, the newest revision. It
 // deletes revisions beyond the limit that no Pod runs and no SidecarSet names.
-func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec map[string]any, collisions int32, inUse []podstate.Name) (*status.Revision, error) {
+func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec map[string]any, collisions int32, inUse map[podstate.Name]tally.RevisionCount) (*status.Revision, error) {
 	data, err := revision.Data(spec)
 	if err != nil {
 		return nil, err
@@ -67,8 +67,12 @@ func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec
 	if err != nil {
 		return nil, err
 	}
-	err = k.truncate(ctx, program, history.With(latest), inUse)
-	return &status.Revision{Name: latest.Name, CollisionCount: collisions}, err
+	history = history.With(latest)
+	recorded := &status.Revision{Name: latest.Name, CollisionCount: collisions}
+	for _, r := range history {
+		recorded.All = append(recorded.All, r.Name)
+	}
+	return recorded, k.truncate(ctx, program, history, inUse)
 }
 
 func ownerOf(program *inject.Program) revision.Owner {
@@ -151,11 +155,11 @@ func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevisi
 
 // truncate deletes old revisions. It is not an error if more are left than the limit
 // allows because all of them are needed.
-func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse []podstate.Name) error {
+func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse map[podstate.Name]tally.RevisionCount) error {
 	spec := &program.Set.Spec
 	keep := revision.Keep{Limit: spec.RevisionHistoryLimit, Referred: spec.InjectionStrategy.Revision, InUse: make(map[string]bool, len(history))}
 	for _, r := range history {
-		keep.InUse[r.Name] = slices.Contains(inUse, podstate.MakeName(r.Name))
+		_, keep.InUse[r.Name] = inUse[podstate.MakeName(r.Name)]
 	}
 	surplus, tooMany := history.Surplus(program.Name(), keep)
 	var errs []error

@@ -22,6 +22,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // revisionAPI is an API server whose next write can be made to fail, and a cache
@@ -227,7 +228,7 @@ func TestKeepSparesWhatPodsRun(t *testing.T) {
 	api := newRevisionAPI(all...)
 	program := logProgram("log:4")
 	program.Set.Spec.RevisionHistoryLimit = new(int32(1))
-	got, err := api.keeper().keep(t.Context(), program, specOf("log:4"), 0, []podstate.Name{podstate.MakeName(names[1])})
+	got, err := api.keeper().keep(t.Context(), program, specOf("log:4"), 0, map[podstate.Name]tally.RevisionCount{podstate.MakeName(names[1]): {Pods: 1}})
 	if err != nil {
 		t.Fatalf("keep: %v", err)
 	}

@@ -29,15 +29,12 @@ const (
 )
 
 func orderOf(pod *corev1.Pod) Order {
-	order := Order{Assigned: pod.Spec.NodeName != ""}
+	order := Order{Assigned: pod.Spec.NodeName != "", Created: createdAt(pod)}
 	switch pod.Status.Phase {
 	case corev1.PodRunning:
 		order.Phase = Running
 	case corev1.PodUnknown:
 		order.Phase = Unknown
-	}
-	if at := pod.CreationTimestamp; !at.IsZero() {
-		order.Created = at.Unix()
 	}
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -52,6 +49,13 @@ func orderOf(pod *corev1.Pod) Order {
 	order.Restarts = mostRestarts(pod.Status.ContainerStatuses, len(pod.Spec.Containers))
 	order.NativeRestarts = nativeRestarts(pod)
 	return order
+}
+
+func createdAt(pod *corev1.Pod) int64 {
+	if at := pod.CreationTimestamp; !at.IsZero() {
+		return at.Unix()
+	}
+	return 0
 }
 
 func mostRestarts(statuses []corev1.ContainerStatus, containers int) (most int32) {

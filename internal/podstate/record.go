@@ -1,6 +1,8 @@
 package podstate
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,7 +23,8 @@ type Record struct {
 
 	// Generation is the metadata.generation that the record was read from.
 	Generation int64
-	// Order is what a rollout orders Pods by.
+	// Order is what a rollout orders Pods by. Of Pods that no SidecarSet was injected
+	// into, only Created is known.
 	Order Order
 	// Facts say how the Pod may be updated in place.
 	Facts inplace.Facts
@@ -30,6 +33,9 @@ type Record struct {
 	Containers []Container
 	// Injections has one element per name in the injected list, in name order.
 	Injections []Injection
+	// Removed are SidecarSets whose hash the Pod records and that are not in its
+	// injected list: there are at most maxRemoved of them.
+	Removed []Name
 
 	update   *updateState // nil for Pods that were never updated in place
 	progress []progress   // of the operator's own updates
@@ -60,6 +66,8 @@ type Container struct {
 	// Ready is what the kubelet reports of the container; false for plain init
 	// containers.
 	Ready bool
+	// Trouble says why the container does not run.
+	Trouble Trouble
 
 	landed landing
 }
@@ -108,7 +116,8 @@ func FromPod(pod *corev1.Pod) *Record {
 	}
 	r.Labels = MakeLabelSet(pod.Labels)
 	r.Mirror = IsMirror(pod.Annotations)
-	r.Injections = injections(pod)
+	r.Order.Created = createdAt(pod)
+	r.readInjections(pod)
 	if len(r.Injections) == 0 {
 		return r
 	}
@@ -196,22 +205,29 @@ func IsMirror(annotations map[string]string) bool {
 	return mirror
 }
 
-func injections(pod *corev1.Pod) []Injection {
+// maxRemoved bounds Record.Removed. No operator leaves such hashes behind.
+const maxRemoved = 4
+
+func (r *Record) readInjections(pod *corev1.Pod) {
 	names := ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
-	if len(names) == 0 {
-		return nil
-	}
 	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
+	for _, record := range hashes.records {
+		if _, listed := slices.BinarySearch(names, record.name); !listed && len(r.Removed) < maxRemoved {
+			r.Removed = append(r.Removed, MakeName(record.name))
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
 	others := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHashWithoutImage])
 	said := upgradableOf(pod)
-	injections := make([]Injection, len(names))
+	r.Injections = make([]Injection, len(names))
 	for i, name := range names {
-		injections[i] = Injection{
+		r.Injections[i] = Injection{
 			SidecarSet: MakeName(name), Hash: MakeName(hashes.Hash(name)), Revision: MakeName(hashes.Revision(name)),
 			HashWithoutImage: MakeName(others.Hash(name)), Upgradable: said[name],
 		}
 	}
-	return injections
 }
 
 func containers(pod *corev1.Pod) []Container {
@@ -235,8 +251,9 @@ func containers(pod *corev1.Pod) []Container {
 func newContainer(c *corev1.Container, kind inplace.Kind, status *corev1.ContainerStatus) Container {
 	return Container{
 		Name: MakeName(c.Name), Image: MakeName(c.Image), Kind: kind,
-		Ready:  status != nil && status.Ready,
-		landed: landingOf(c.Image, status),
+		Ready:   status != nil && status.Ready,
+		Trouble: troubleOf(status),
+		landed:  landingOf(c.Image, status),
 	}
 }
 

@@ -20,6 +20,7 @@ const (
 	injectionBytes = 40
 	noteBytes      = 16
 	progressBytes  = 40
+	nameBytes      = 8
 )
 
 // tooLarge reports whether a Pod's record would take more than MaxRecordBytes. It
@@ -55,7 +56,7 @@ func countContainers(pod *corev1.Pod) int {
 // Bytes estimates what is kept of the Pod, without its labels, which many Pods
 // share.
 func (r *Record) Bytes() int {
-	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes + len(r.progress)*progressBytes
+	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes + len(r.progress)*progressBytes + len(r.Removed)*nameBytes
 	if r.update != nil {
 		size += (len(r.update.waiting) + len(r.update.working)) * noteBytes
 	}

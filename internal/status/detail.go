@@ -7,9 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // Names of Pods, and what is recorded on Pods, are other users' text. How much of
@@ -17,11 +17,24 @@ import (
 // bytes as JSON, so that the whole status stays below 4 KB.
 const maxDetail = 1900
 
-// Revision counts the matched Pods that record one ControllerRevision; an empty
-// name means that they record none.
+// RevisionPods counts the matched Pods that record one ControllerRevision. An empty
+// name means that they record none, or one that does not exist.
 type RevisionPods struct {
 	Name        string
 	Pods, Ready int32
+}
+
+// ByRevision counts all matched Pods by the ControllerRevisions of that name. What
+// Pods record is users' text, so only names that exist are shown.
+func ByRevision(names []string, recorded map[podstate.Name]tally.RevisionCount, all tally.Counters) []RevisionPods {
+	rest := RevisionPods{Pods: all.Matched, Ready: all.Ready}
+	by := make([]RevisionPods, 0, len(names)+1)
+	for _, name := range names {
+		n := recorded[podstate.MakeName(name)]
+		by = append(by, RevisionPods{name, n.Pods, n.Ready})
+		rest.Pods, rest.Ready = rest.Pods-n.Pods, rest.Ready-n.Ready
+	}
+	return append(by, rest)
 }
 
 // detail is the part of a status that names Pods and revisions.
@@ -90,7 +103,7 @@ func groups(all []appsv1beta1.SidecarSetPodGroup, names int, e extent) []appsv1b
 }
 
 // revisions orders revisions by their size and name, and adds up those that are
-// not shown. A name that no ControllerRevision can have is none.
+// not shown.
 func revisions(all []RevisionPods, e extent) []appsv1beta1.SidecarSetRevisionPods {
 	var named []appsv1beta1.SidecarSetRevisionPods
 	var rest appsv1beta1.SidecarSetRevisionPods
@@ -99,7 +112,10 @@ func revisions(all []RevisionPods, e extent) []appsv1beta1.SidecarSetRevisionPod
 		return cmp.Or(cmp.Compare(b.Pods, a.Pods), cmp.Compare(a.Name, b.Name))
 	})
 	for _, n := range all {
-		if n.Name == "" || len(named) == e.revisions || len(validation.IsDNS1123Subdomain(n.Name)) > 0 {
+		if n.Pods == 0 {
+			continue
+		}
+		if n.Name == "" || len(named) == e.revisions {
 			add(n)
 			continue
 		}

@@ -31,7 +31,8 @@ type Observation struct {
 	// condition stays, unless there is a Problem.
 	Readiness *Readiness
 	// Uninjected and Blocked Pods by reason, and the matched Pods by revision, in any
-	// order. Names are those of the Pods, unbounded.
+	// order. Names are those of the Pods, unbounded. Without a Revision, what the
+	// status says of revisions stays.
 	Uninjected, Blocked []appsv1beta1.SidecarSetPodGroup
 	Revisions           []RevisionPods
 	// Rollout is what is known of the update of running Pods; nil if nothing is, so
@@ -46,6 +47,8 @@ type Revision struct {
 	Name string
 	// CollisionCount is how often a name was taken.
 	CollisionCount int32
+	// All has the names of all revisions, old ones included.
+	All []string
 }
 
 // Next returns the status that an observation makes of the previous one, whose
@@ -61,6 +64,12 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	if o.Revision != nil {
 		next.LatestRevision = o.Revision.Name
 		next.CollisionCount = new(o.Revision.CollisionCount)
+	}
+	if o.Revision == nil {
+		o.Revisions = make([]RevisionPods, len(previous.Revisions))
+		for i, n := range previous.Revisions {
+			o.Revisions[i] = RevisionPods{n.Name, n.Pods, n.ReadyPods}
+		}
 	}
 	shown := detailOf(o)
 	next.Uninjected, next.BlockedPods, next.Revisions = shown.Uninjected, shown.Blocked, shown.Revisions

@@ -100,11 +100,7 @@ func (w *world) records() []*podstate.Record {
 func (w *world) recount(set *appsv1beta1.SidecarSet) tally.Counters {
 	var c tally.Counters
 	for _, pod := range w.pods {
-		if !w.selects(set, pod) || pod.DeletionTimestamp != nil ||
-			pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		if len(pod.Labels) > manyLabels {
+		if !w.counts(set, pod) {
 			continue
 		}
 		if !hasInjected(pod, set.Name) || !contains(pod, set) {
@@ -130,20 +126,66 @@ func (w *world) recount(set *appsv1beta1.SidecarSet) tally.Counters {
 }
 
 // revisions are the ControllerRevisions that matched Pods record.
-func (w *world) revisions(set *appsv1beta1.SidecarSet) []podstate.Name {
-	var names []podstate.Name
+func (w *world) revisions(set *appsv1beta1.SidecarSet) map[podstate.Name]tally.RevisionCount {
+	counts := map[podstate.Name]tally.RevisionCount{}
 	for _, pod := range w.pods {
-		active := pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
-		if !active || len(pod.Labels) > manyLabels || !w.selects(set, pod) || !hasInjected(pod, set.Name) || !contains(pod, set) {
+		if !w.counts(set, pod) || !hasInjected(pod, set.Name) || !contains(pod, set) {
 			continue
 		}
 		var entries map[string]struct{ ControllerRevision string }
 		if json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &entries) == nil && entries[set.Name].ControllerRevision != "" {
-			names = append(names, podstate.MakeName(entries[set.Name].ControllerRevision))
+			name := podstate.MakeName(entries[set.Name].ControllerRevision)
+			n := counts[name]
+			n.Pods++
+			if isPodReady(pod) && isSettled(pod, set) {
+				n.Ready++
+			}
+			counts[name] = n
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return counts
+}
+
+// uninjected are the Pods that Counters.Uninjected counts, by reason.
+func (w *world) uninjected(set *appsv1beta1.SidecarSet) []appsv1beta1.SidecarSetPodGroup {
+	reasons := []string{
+		appsv1beta1.ReasonOlderThanSidecarSet, appsv1beta1.ReasonMissedAtCreation, appsv1beta1.ReasonSidecarsMissing, appsv1beta1.ReasonRecordRemoved,
+	}
+	var groups []appsv1beta1.SidecarSetPodGroup
+	for _, reason := range reasons {
+		var names []string
+		for _, key := range slices.Sorted(maps.Keys(w.pods)) {
+			pod := w.pods[key]
+			lacks := !hasInjected(pod, set.Name) || !contains(pod, set)
+			if w.counts(set, pod) && lacks && w.expected(set, pod) && reasonOf(set, pod) == reason {
+				names = append(names, key)
+			}
+		}
+		if len(names) > 0 {
+			groups = append(groups, appsv1beta1.SidecarSetPodGroup{Reason: reason, Pods: int32(len(names)), First: names[:min(len(names), 5)]})
+		}
+	}
+	return groups
+}
+
+func reasonOf(set *appsv1beta1.SidecarSet, pod *corev1.Pod) string {
+	var hashes map[string]any
+	_ = json.Unmarshal([]byte(pod.Annotations[appsv1beta1.AnnotationHash]), &hashes)
+	switch {
+	case !pod.CreationTimestamp.After(set.CreationTimestamp.Time):
+		return appsv1beta1.ReasonOlderThanSidecarSet
+	case hasInjected(pod, set.Name):
+		return appsv1beta1.ReasonSidecarsMissing
+	case hashes[set.Name] != nil:
+		return appsv1beta1.ReasonRecordRemoved
+	}
+	return appsv1beta1.ReasonMissedAtCreation
+}
+
+// counts reports whether a Pod is selected, active and not too large.
+func (w *world) counts(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
+	return w.selects(set, pod) && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded &&
+		pod.Status.Phase != corev1.PodFailed && len(pod.Labels) <= manyLabels
 }
 
 func (w *world) selects(set *appsv1beta1.SidecarSet, pod *corev1.Pod) bool {
@@ -300,7 +342,8 @@ func (w *world) randomSet(r *rand.Rand) *appsv1beta1.SidecarSet {
 	w.serial++
 	set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{
 		Name: pick(r, "s0", "s1", "s2", "s3"), UID: types.UID(fmt.Sprint("set-", w.serial)), Generation: int64(w.serial),
-		Annotations: map[string]string{appsv1beta1.AnnotationHash: pick(r, "h1", "h2")},
+		CreationTimestamp: metav1.Unix(int64(w.serial), 0),
+		Annotations:       map[string]string{appsv1beta1.AnnotationHash: pick(r, "h1", "h2")},
 	}}
 	if r.IntN(4) == 0 {
 		set.Annotations[appsv1beta1.AnnotationCanary] = pick(r, "true", "True")
@@ -348,7 +391,8 @@ func (w *world) randomPod(r *rand.Rand) *corev1.Pod {
 	w.serial++
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		UID: types.UID(fmt.Sprint("pod-", w.serial)), Namespace: pick(r, "a", "b", "new", excludedNamespace), Name: fmt.Sprint("p", r.IntN(12)),
-		Annotations: map[string]string{},
+		CreationTimestamp: metav1.Unix(int64(w.serial)-r.Int64N(2), 0),
+		Annotations:       map[string]string{},
 	}}
 	w.randomChange(r, pod)
 	return pod

@@ -54,18 +54,28 @@ type sidecarSet struct {
 	terms
 
 	// revisions counts the matched Pods by the ControllerRevision they record.
-	revisions map[podstate.Name]int32
+	revisions map[podstate.Name]RevisionCount
+	groups    [concerns]group // by concern
 
 	counters Counters
-	reported Count
-	touched  bool
-	removed  bool
+	// alterations counts changes that are not in the counters.
+	alterations uint64
+	reported    reported
+	touched     bool
+	removed     bool
+}
+
+// reported is what was last said to have changed.
+type reported struct {
+	Count
+	alterations uint64
 }
 
 // terms are the parts of a Program that a record is judged by.
 type terms struct {
 	hash     podstate.Name
 	base     podstate.Name // of a canary; the zero Name otherwise
+	created  int64         // in seconds
 	sidecars []sidecar
 	// recognisable is false for a SidecarSet that adds no container at all:
 	// admission then leaves no trace that one could miss.
@@ -105,6 +115,7 @@ func termsOf(program *inject.Program) terms {
 	set := program.Set
 	t := terms{
 		hash:         podstate.MakeName(program.Hash),
+		created:      set.CreationTimestamp.Unix(),
 		recognisable: len(set.Spec.Containers)+len(set.Spec.InitContainers) > 0,
 	}
 	if base := appsv1beta1.BaseOfCanary(set.Annotations); base != "" {
@@ -135,7 +146,7 @@ func sidecarOf(c *appsv1beta1.SidecarContainer) sidecar {
 }
 
 func (t terms) equal(other terms) bool {
-	return t.hash == other.hash && t.base == other.base && t.recognisable == other.recognisable &&
+	return t.hash == other.hash && t.base == other.base && t.created == other.created && t.recognisable == other.recognisable &&
 		slices.EqualFunc(t.sidecars, other.sidecars, sidecar.equal)
 }
 
@@ -162,30 +173,6 @@ func (s *sidecarSet) verdictOn(r *podstate.Record) verdict {
 		v |= ready
 	}
 	return v
-}
-
-// revisionOf is the ControllerRevision that a Pod records, zero for none.
-func (s *sidecarSet) revisionOf(r *podstate.Record) podstate.Name {
-	in, _ := r.Injection(s.name)
-	return in.Revision
-}
-
-// swapRevision counts a Pod under another revision; zero is none.
-func (s *sidecarSet) swapRevision(from, to podstate.Name) {
-	if from == to {
-		return
-	}
-	if from != 0 {
-		if s.revisions[from]--; s.revisions[from] == 0 {
-			delete(s.revisions, from)
-		}
-	}
-	if to != 0 {
-		if s.revisions == nil {
-			s.revisions = make(map[podstate.Name]int32)
-		}
-		s.revisions[to]++
-	}
 }
 
 // containedIn reports whether the Pod has a container for each sidecar, and for a

@@ -79,14 +79,17 @@ type pod struct {
 	pass   uint32
 }
 
-const shareBytes = 24
+const shareBytes = 40
 
-// share is what a Pod contributes to a SidecarSet that selects it.
+// share is what a Pod contributes to a SidecarSet that selects it. Others point to
+// it: it stays where it is as long as it is in a group.
 type share struct {
-	set     *sidecarSet
-	verdict verdict
-	// revision is what a matched Pod records; zero for others.
-	revision podstate.Name
+	set      *sidecarSet
+	pod      *pod
+	recorded recorded
+	verdict  verdict
+	concern  concern
+	place    int32 // in the group of that concern
 }
 
 // New returns a Tally without Pods and SidecarSets.
@@ -118,23 +121,13 @@ func (t *Tally) Count(sidecarSet string) (Count, bool) {
 	return Count{Counters: s.counters, Program: s.program}, true
 }
 
-// Revisions returns what matched Pods of a SidecarSet record as the name of their
-// ControllerRevision, in no order.
-func (t *Tally) Revisions(sidecarSet string) []podstate.Name {
-	s, ok := t.sets[sidecarSet]
-	if !ok {
-		return nil
-	}
-	return slices.Collect(maps.Keys(s.revisions))
-}
-
-// Changed calls report with the name of each SidecarSet whose Count is not what
-// it was, or that is gone, since the last call.
+// Changed calls report with the name of each SidecarSet whose Count, Groups or
+// Revisions may not be what they were, or that is gone, since the last call.
 func (t *Tally) Changed(report func(sidecarSet string)) {
 	for i, s := range t.touched {
 		t.touched[i] = nil
 		s.touched = false
-		if now := (Count{s.counters, s.program}); s.removed || now != s.reported {
+		if now := (reported{Count{s.counters, s.program}, s.alterations}); s.removed || now != s.reported {
 			s.reported = now
 			report(s.label)
 		}
@@ -363,9 +356,11 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 
 // assign makes the given SidecarSets those that select a Pod.
 func (t *Tally) assign(p *pod, sets []*sidecarSet) {
-	for _, sh := range p.shares {
+	for i := range p.shares {
+		sh := &p.shares[i]
 		t.move(sh.set, sh.verdict, 0)
-		sh.set.swapRevision(sh.revision, 0)
+		t.swapRevision(sh, recorded{})
+		t.group(sh, none)
 	}
 	t.bytes += (len(sets) - len(p.shares)) * shareBytes
 	p.shares = nil
@@ -374,7 +369,7 @@ func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 	}
 	p.shares = make([]share, len(sets))
 	for i, s := range sets {
-		p.shares[i] = share{set: s}
+		p.shares[i] = share{set: s, pod: p}
 	}
 	t.recount(p)
 }
@@ -390,12 +385,8 @@ func (t *Tally) recount(p *pod) {
 		}
 		t.move(sh.set, sh.verdict, now)
 		sh.verdict = now
-		var revision podstate.Name
-		if now&matched != 0 {
-			revision = sh.set.revisionOf(p.record)
-		}
-		sh.set.swapRevision(sh.revision, revision)
-		sh.revision = revision
+		t.swapRevision(sh, sh.set.recordedBy(p.record, now))
+		t.group(sh, sh.set.concernOf(p.record, now))
 	}
 }
 
@@ -424,6 +415,12 @@ func (t *Tally) move(s *sidecarSet, from, to verdict) {
 	}
 	s.counters.add(from, -1)
 	s.counters.add(to, 1)
+	t.touch(s)
+}
+
+// alter says that something about a SidecarSet changed that is not in its Count.
+func (t *Tally) alter(s *sidecarSet) {
+	s.alterations++
 	t.touch(s)
 }
 

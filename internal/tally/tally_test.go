@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -23,23 +24,26 @@ func newTally() *tally.Tally {
 }
 
 // Whatever happens in whatever order, the counters are those that a count from
-// nothing gives, and exactly the SidecarSets whose numbers moved are reported.
+// nothing gives, and the SidecarSets of which something else is known are reported.
 func TestTallyEqualsARecount(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			w, tl := newWorld(t), newTally()
-			reported := map[string]tally.Count{}
+			before := map[string]said{}
 			for step := range 300 {
 				what := w.randomStep(r, tl)
-				checkReports(t, tl, reported)
+				checkReports(t, w, tl, before)
 				for name, set := range w.sets {
 					got, ok := tl.Count(name)
 					if want := w.recount(set); !ok || got.Counters != want || got.Program != w.programs[name] {
 						t.Fatalf("step %d, %s: SidecarSet %s counts %+v, a recount %+v", step, what, name, got.Counters, want)
 					}
-					if diff := cmp.Diff(w.revisions(set), slices.Sorted(slices.Values(tl.Revisions(name)))); diff != "" {
+					if diff := cmp.Diff(w.revisions(set), tl.Revisions(name)); diff != "" {
 						t.Fatalf("step %d, %s: revisions of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
+					}
+					if diff := cmp.Diff(w.uninjected(set), tl.Groups(name).Uninjected); diff != "" {
+						t.Fatalf("step %d, %s: uninjected Pods of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
 					}
 				}
 				if got, want := tl.Pods(), w.activePods(); got != want {
@@ -51,23 +55,36 @@ func TestTallyEqualsARecount(t *testing.T) {
 	}
 }
 
-// checkReports compares what Changed names with what did change.
-func checkReports(t *testing.T, tl *tally.Tally, reported map[string]tally.Count) {
+// said is all that is known of a SidecarSet.
+type said struct {
+	tally.Count
+	tally.Groups
+	revisions map[podstate.Name]tally.RevisionCount
+}
+
+// checkReports demands that Changed names each SidecarSet of which something else is
+// known than before, and none after events that say nothing new.
+func checkReports(t *testing.T, w *world, tl *tally.Tally, before map[string]said) {
 	t.Helper()
 	named := map[string]bool{}
 	tl.Changed(func(name string) { named[name] = true })
 	for i := range 4 {
 		name := fmt.Sprint("s", i)
-		now, exists := tl.Count(name)
-		before, existed := reported[name]
-		if named[name] != (exists != existed || now != before) {
-			t.Fatalf("SidecarSet %s: reported %v, before %+v, now %+v", name, named[name], before, now)
+		count, exists := tl.Count(name)
+		now := said{count, tl.Groups(name), tl.Revisions(name)}
+		last, existed := before[name]
+		if !named[name] && (exists != existed || !reflect.DeepEqual(now, last)) {
+			t.Fatalf("SidecarSet %s is not reported, before %+v, now %+v", name, last, now)
 		}
-		delete(reported, name)
+		delete(before, name)
 		if exists {
-			reported[name] = now
+			before[name] = now
 		}
 	}
+	for _, r := range w.records() {
+		tl.Set(r)
+	}
+	tl.Changed(func(name string) { t.Fatalf("SidecarSet %s is reported for nothing", name) })
 }
 
 // checkWeight compares Bytes and Uncounted with those of a Tally that has seen

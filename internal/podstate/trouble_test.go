@@ -1,0 +1,71 @@
+package podstate_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+func TestTroubleIsWhatTheKubeletSays(t *testing.T) {
+	waiting := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	}
+	killed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled"}}
+	tests := map[string]struct {
+		status corev1.ContainerStatus
+		want   string
+	}{
+		"image cannot be pulled":        {corev1.ContainerStatus{State: waiting("ErrImagePull")}, "ErrImagePull"},
+		"image cannot be pulled, again": {corev1.ContainerStatus{State: waiting("ImagePullBackOff")}, "ImagePullBackOff"},
+		"crashes":                       {corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error"}}}, "CrashLoopBackOff"},
+		"crashes for lack of memory":    {corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), LastTerminationState: killed}, "OOMKilled"},
+		"runs after a lack of memory":   {corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: killed}, ""},
+		"is being created":              {corev1.ContainerStatus{State: waiting("ContainerCreating")}, ""},
+		"is ready":                      {corev1.ContainerStatus{Ready: true, State: waiting("CrashLoopBackOff")}, ""},
+		"ended":                         {corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{}
+			pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "log"}
+			pod.Spec.Containers = []corev1.Container{{Name: "side"}}
+			tc.status.Name = "side"
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{tc.status}
+			c, _ := podstate.FromPod(pod).Container(podstate.MakeName("side"))
+			if got := c.Trouble.String(); got != tc.want {
+				t.Errorf("the trouble is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestARecordThatWasRemovedLeavesItsHash(t *testing.T) {
+	tests := map[string]struct {
+		list, hashes string
+		want         []string
+	}{
+		"all is recorded":       {"a,b", `{"a":"1","b":"2"}`, nil},
+		"one is removed":        {"a", `{"a":"1","b":"2"}`, []string{"b"}},
+		"the list is removed":   {"", `{"b":"2","a":"1"}`, []string{"a", "b"}},
+		"nothing was there":     {"", "", nil},
+		"no more than are kept": {"", `{"a":"","b":"","c":"","d":"","e":""}`, []string{"a", "b", "c", "d"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{}
+			pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: tc.list, appsv1beta1.AnnotationHash: tc.hashes}
+			got := podstate.FromPod(pod).Removed
+			if len(got) != len(tc.want) {
+				t.Fatalf("%d names were removed, want %v", len(got), tc.want)
+			}
+			for i, name := range tc.want {
+				if got[i] != podstate.MakeName(name) {
+					t.Errorf("name %d is not %s", i, name)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,284 @@
+package tally
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// Groups are the Pods of a SidecarSet that a user may want to look at. The names in
+// a group are the first of all its Pods, whatever the order of events was.
+type Groups struct {
+	// Uninjected are the Pods that Counters.Uninjected counts, by why they are not
+	// injected.
+	Uninjected []appsv1beta1.SidecarSetPodGroup
+	// Failing are Pods that were updated in place while they were available, that are
+	// not back, and of which a sidecar does not start, by what the kubelet says of it.
+	Failing []appsv1beta1.SidecarSetPodGroup
+}
+
+// named is how many Pods of a group are named.
+const named = 5
+
+// Groups returns the groups of a SidecarSet. It costs as much as it returns.
+func (t *Tally) Groups(sidecarSet string) Groups {
+	s, ok := t.sets[sidecarSet]
+	if !ok {
+		return Groups{}
+	}
+	return Groups{
+		Uninjected: s.groupsOf(older, firstTrouble),
+		Failing:    s.groupsOf(firstTrouble, concerns),
+	}
+}
+
+// concern is why a Pod is in a group of its SidecarSet: a reason of uninjected
+// Pods, or the trouble of a sidecar.
+type concern uint8
+
+const (
+	none concern = iota
+	older
+	missed
+	missing
+	removed
+	firstTrouble // the first podstate.Trouble but zero
+
+	concerns = firstTrouble + concern(podstate.Troubles) - 1
+)
+
+func (c concern) String() string {
+	switch c {
+	case older:
+		return appsv1beta1.ReasonOlderThanSidecarSet
+	case missed:
+		return appsv1beta1.ReasonMissedAtCreation
+	case missing:
+		return appsv1beta1.ReasonSidecarsMissing
+	case removed:
+		return appsv1beta1.ReasonRecordRemoved
+	case none:
+		return ""
+	}
+	return podstate.Trouble(c - firstTrouble + 1).String()
+}
+
+// concernOf says in which group a Pod is, given the verdict on it.
+func (s *sidecarSet) concernOf(r *podstate.Record, v verdict) concern {
+	switch {
+	case v&uninjected != 0:
+		return s.whyUninjected(r)
+	case v&matched != 0 && r.Progress(s.name).InFlight():
+		return s.troubleIn(r)
+	}
+	return none
+}
+
+// whyUninjected looks at what has been on the Pod since its creation. A Pod of the
+// second in which the SidecarSet was created is older: it was admitted before the
+// SidecarSet was in force.
+func (s *sidecarSet) whyUninjected(r *podstate.Record) concern {
+	_, listed := r.Injection(s.name)
+	switch {
+	case r.Order.Created <= s.created:
+		return older
+	case listed:
+		return missing
+	case slices.Contains(r.Removed, s.name):
+		return removed
+	}
+	return missed
+}
+
+func (s *sidecarSet) troubleIn(r *podstate.Record) concern {
+	for i := range s.sidecars {
+		for _, name := range s.sidecars[i].containers {
+			if c, ok := r.Container(name); ok && c.Trouble != 0 {
+				return firstTrouble + concern(c.Trouble) - 1
+			}
+		}
+	}
+	return none
+}
+
+// group moves a Pod from one group of a SidecarSet to another.
+func (t *Tally) group(sh *share, now concern) {
+	if sh.concern == now {
+		return
+	}
+	if sh.concern != none {
+		sh.set.groups[sh.concern].remove(sh)
+	}
+	if sh.concern = now; now != none {
+		sh.set.groups[now].add(sh)
+	}
+	t.alter(sh.set)
+}
+
+func (s *sidecarSet) groupsOf(from, to concern) (all []appsv1beta1.SidecarSetPodGroup) {
+	for c := from; c < to; c++ {
+		if g := s.groups[c]; len(g) > 0 {
+			all = append(all, appsv1beta1.SidecarSetPodGroup{Reason: c.String(), Pods: int32(len(g)), First: g.first(named)})
+		}
+	}
+	return all
+}
+
+// group is a heap of shares, the first by namespace and name at the top. Each
+// share knows its place, so that one is added or removed in a logarithm of steps.
+type group []*share
+
+func (g *group) add(sh *share) {
+	*g = append(*g, sh)
+	g.up(len(*g) - 1)
+}
+
+func (g *group) remove(sh *share) {
+	heap, i, last := *g, int(sh.place), len(*g)-1
+	moved := heap[last]
+	heap[last] = nil
+	*g = heap[:last]
+	if i < last {
+		heap[i] = moved
+		g.down(i)
+		g.up(int(moved.place))
+	}
+	if cap(heap) > 64 && last < cap(heap)/4 {
+		*g = slices.Clone(*g) // a group that was large for a while gives its memory back
+	}
+}
+
+// up moves the share at a place towards the top, as far as it belongs.
+func (g group) up(i int) {
+	sh := g[i]
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !sh.before(g[parent]) {
+			break
+		}
+		g.put(i, g[parent])
+		i = parent
+	}
+	g.put(i, sh)
+}
+
+// down moves the share at a place away from the top, as far as it belongs.
+func (g group) down(i int) {
+	sh := g[i]
+	for {
+		child := 2*i + 1
+		if child >= len(g) {
+			break
+		}
+		if child+1 < len(g) && g[child+1].before(g[child]) {
+			child++
+		}
+		if !g[child].before(sh) {
+			break
+		}
+		g.put(i, g[child])
+		i = child
+	}
+	g.put(i, sh)
+}
+
+func (g group) put(i int, sh *share) {
+	g[i], sh.place = sh, int32(i)
+}
+
+// first returns the names of the first Pods in order.
+func (g group) first(most int) []string {
+	var names []string
+	next := []int{0} // places that may have the next one
+	for len(names) < min(most, len(g)) {
+		least := 0
+		for i := range next {
+			if g[next[i]].before(g[next[least]]) {
+				least = i
+			}
+		}
+		place := next[least]
+		next = slices.Delete(next, least, least+1)
+		for child := 2*place + 1; child <= 2*place+2 && child < len(g); child++ {
+			next = append(next, child)
+		}
+		r := g[place].pod.record
+		names = append(names, r.Namespace.Value()+"/"+r.Name)
+	}
+	return names
+}
+
+// before orders shares by the namespace and name of their Pods.
+func (sh *share) before(other *share) bool {
+	a, b := sh.pod.record, other.pod.record
+	if a.Namespace != b.Namespace {
+		return strings.Compare(a.Namespace.Value(), b.Namespace.Value()) < 0
+	}
+	return cmp.Less(a.Name, b.Name)
+}
+
+// RevisionCount counts the matched Pods that record one ControllerRevision.
+type RevisionCount struct{ Pods, Ready int32 }
+
+// Revisions returns what matched Pods of a SidecarSet record as the name of their
+// ControllerRevision, and how many do. Pods that record none are not in it.
+func (t *Tally) Revisions(sidecarSet string) map[podstate.Name]RevisionCount {
+	s, ok := t.sets[sidecarSet]
+	if !ok {
+		return nil
+	}
+	counts := make(map[podstate.Name]RevisionCount, len(s.revisions))
+	for name, n := range s.revisions {
+		counts[name] = n
+	}
+	return counts
+}
+
+// recorded is what a matched Pod records: a ControllerRevision, and whether the
+// Pod is ready. The zero value records none.
+type recorded struct {
+	revision podstate.Name
+	ready    bool
+}
+
+// recordedBy returns what a Pod records, given the verdict on it.
+func (s *sidecarSet) recordedBy(r *podstate.Record, v verdict) recorded {
+	if v&matched == 0 {
+		return recorded{}
+	}
+	in, _ := r.Injection(s.name)
+	return recorded{in.Revision, v&ready != 0}
+}
+
+// swapRevision counts a Pod under what it records now.
+func (t *Tally) swapRevision(sh *share, now recorded) {
+	if sh.recorded == now {
+		return
+	}
+	sh.set.addRevision(sh.recorded, -1)
+	sh.set.addRevision(now, 1)
+	sh.recorded = now
+	t.alter(sh.set)
+}
+
+func (s *sidecarSet) addRevision(r recorded, n int32) {
+	if r.revision == 0 {
+		return
+	}
+	if s.revisions == nil {
+		s.revisions = make(map[podstate.Name]RevisionCount)
+	}
+	count := s.revisions[r.revision]
+	count.Pods += n
+	if r.ready {
+		count.Ready += n
+	}
+	if count.Pods == 0 {
+		delete(s.revisions, r.revision)
+		return
+	}
+	s.revisions[r.revision] = count
+}
