@@ -103,14 +103,23 @@ func TestNativeSidecarRunsAsAnInitContainer(t *testing.T) {
 }
 
 func TestInPlaceImageChangeIsFollowed(t *testing.T) {
-	tests := map[string]struct{ container, path, image, wantImageName string }{
-		"of a native sidecar": {"proxy", "initContainers/1", "registry.test:5000/mesh/proxy:2", "registry.test:5000/mesh/proxy@sha256:"},
-		"of a plain sidecar":  {"log", "containers/1", "log:2", "log@sha256:"},
+	tests := map[string]struct {
+		container, path, image, wantImageName string
+		quiet                                 bool // the status never says that the Pod is not ready
+	}{
+		"of a native sidecar":          {"proxy", "initContainers/1", "registry.test:5000/mesh/proxy:2", "registry.test:5000/mesh/proxy@sha256:", false},
+		"of a plain sidecar":           {"log", "containers/1", "log:2", "log@sha256:", false},
+		"of a native sidecar, quietly": {"proxy", "initContainers/1", "registry.test:5000/mesh/proxy:2", "registry.test:5000/mesh/proxy@sha256:", true},
+		"of a plain sidecar, quietly":  {"log", "containers/1", "log:2", "log@sha256:", true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			ns := freshNamespace(t)
-			createPod(t, ns, meshed())
+			pod := meshed()
+			if tc.quiet {
+				pod.Annotations = map[string]string{"stand.test/restart": "quiet"}
+			}
+			createPod(t, ns, pod)
 			before := awaitPod(t, ns, "meshed", "Ready", isReady)
 			watch, err := api(t, 0).CoreV1().Pods(ns).Watch(t.Context(), metav1.SingleObject(before.ObjectMeta))
 			if err != nil {
@@ -119,12 +128,16 @@ func TestInPlaceImageChangeIsFollowed(t *testing.T) {
 			defer watch.Stop()
 			setImage(t, ns, "meshed", tc.path, tc.image)
 
-			wasUnready := false
+			wasUnready, announced := false, false
 			var after *corev1.Pod
 			for event := range watch.ResultChan() {
 				pod := event.Object.(*corev1.Pod)
 				ready := isReady(pod) == nil
 				wasUnready = wasUnready || !ready
+				if pod.Generation > before.Generation && pod.Status.ObservedGeneration == pod.Generation &&
+					containerStatus(pod, tc.container).ContainerID == containerStatus(before, tc.container).ContainerID && ready {
+					announced = true
+				}
 				if ready && containerStatus(pod, tc.container).Image == tc.image {
 					after = pod
 					break
@@ -133,8 +146,11 @@ func TestInPlaceImageChangeIsFollowed(t *testing.T) {
 			if after == nil {
 				t.Fatal("the watch ended before the new image was Ready")
 			}
-			if !wasUnready {
-				t.Error("the Pod was Ready all the time")
+			if wasUnready == tc.quiet {
+				t.Errorf("the Pod was not ready for a while: %v, want %v", wasUnready, !tc.quiet)
+			}
+			if !announced {
+				t.Error("no status says that the kubelet has seen the change while the old container runs")
 			}
 			was, is := containerStatus(before, tc.container), containerStatus(after, tc.container)
 			if is.RestartCount != 1 || is.ImageID == was.ImageID || is.ContainerID == was.ContainerID {
@@ -150,6 +166,25 @@ func TestInPlaceImageChangeIsFollowed(t *testing.T) {
 				t.Errorf("observedGeneration is %d, generation %d", after.Status.ObservedGeneration, after.Generation)
 			}
 		})
+	}
+}
+
+func TestTagsOfOneImageHaveOneDigest(t *testing.T) {
+	ns := freshNamespace(t)
+	createPod(t, ns, meshed())
+	awaitPod(t, ns, "meshed", "Ready", isReady)
+	statusWith := func(image string) corev1.ContainerStatus {
+		setImage(t, ns, "meshed", "containers/1", image)
+		return containerStatus(awaitPod(t, ns, "meshed", image, func(pod *corev1.Pod) error {
+			if s := containerStatus(pod, "log"); s.Image != image {
+				return fmt.Errorf("it runs %s", s.Image)
+			}
+			return isReady(pod)
+		}), "log")
+	}
+	first, second := statusWith("log:same-1"), statusWith("log:same-2")
+	if first.ImageID != second.ImageID || first.ContainerID == second.ContainerID {
+		t.Errorf("the status went from %+v to %+v; want another container of the same image", first, second)
 	}
 }
 
