@@ -3,8 +3,11 @@ package controllers
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/sidecarset/operator/internal/tally"
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/status"
 )
 
 // collectors are the metrics of the status controller.
@@ -15,7 +18,9 @@ type collectors struct {
 	podEvents     *prometheus.CounterVec
 	statusWrites  *prometheus.CounterVec
 
-	matched, updated, ready, uninjected *prometheus.GaugeVec
+	matched, updated, ready, updatedReady, uninjected *prometheus.GaugeVec
+	waiting, inFlight, degraded                       *prometheus.GaugeVec
+	blocked                                           *prometheus.GaugeVec // by reason too
 }
 
 // newCollectors registers the metrics. It panics if they are registered already.
@@ -39,21 +44,50 @@ func newCollectors(registry prometheus.Registerer) *collectors {
 		matched:       ofSidecarSet("sidecarset_matched_pods", "Active Pods that carry the SidecarSet's sidecars."),
 		updated:       ofSidecarSet("sidecarset_updated_pods", "Matched Pods that carry the current revision."),
 		ready:         ofSidecarSet("sidecarset_ready_pods", "Matched Pods that are ready and run the images they were given."),
+		updatedReady:  ofSidecarSet("sidecarset_updated_ready_pods", "Matched Pods that are both updated and ready."),
 		uninjected:    ofSidecarSet("sidecarset_uninjected_pods", "Active Pods that the SidecarSet selects and that do not carry its sidecars."),
+		waiting:       ofSidecarSet("sidecarset_waiting_pods", "Matched Pods that are not updated and wait for their turn."),
+		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that were updated in place while they were available, and that are not back."),
+		degraded:      ofSidecarSet("sidecarset_degraded", "1 if the condition Degraded is True, or else 0."),
+		blocked: r.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sidecarset_blocked_pods",
+			Help: "Matched Pods that are not updated and cannot follow in place. By sidecarset: its name, and reason.",
+		}, []string{"sidecarset", "reason"}),
 	}
 }
 
 // observe publishes the counters of one SidecarSet.
-func (c *collectors) observe(sidecarSet string, n tally.Counters) {
+func (c *collectors) observe(sidecarSet string, seen status.Observation) {
+	n := seen.Counters
 	c.matched.WithLabelValues(sidecarSet).Set(float64(n.Matched))
 	c.updated.WithLabelValues(sidecarSet).Set(float64(n.Updated))
 	c.ready.WithLabelValues(sidecarSet).Set(float64(n.Ready))
+	c.updatedReady.WithLabelValues(sidecarSet).Set(float64(n.UpdatedReady))
 	c.uninjected.WithLabelValues(sidecarSet).Set(float64(n.Uninjected))
+	c.blocked.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
+	for _, group := range seen.Blocked {
+		c.blocked.WithLabelValues(sidecarSet, group.Reason).Set(float64(group.Pods))
+	}
+	if seen.Rollout != nil {
+		c.waiting.WithLabelValues(sidecarSet).Set(float64(seen.Rollout.Waiting))
+		c.inFlight.WithLabelValues(sidecarSet).Set(float64(seen.Rollout.InFlight))
+	}
+}
+
+// observeConditions publishes the conditions of one SidecarSet.
+func (c *collectors) observeConditions(sidecarSet string, conditions []metav1.Condition) {
+	value := 0.0
+	if meta.IsStatusConditionTrue(conditions, appsv1beta1.ConditionDegraded) {
+		value = 1
+	}
+	c.degraded.WithLabelValues(sidecarSet).Set(value)
 }
 
 // forget removes the gauges of a SidecarSet that is gone.
 func (c *collectors) forget(sidecarSet string) {
-	for _, gauge := range []*prometheus.GaugeVec{c.matched, c.updated, c.ready, c.uninjected} {
-		gauge.DeleteLabelValues(sidecarSet)
+	for _, gauge := range []*prometheus.GaugeVec{
+		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.degraded, c.blocked,
+	} {
+		gauge.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
 	}
 }

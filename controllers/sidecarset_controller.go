@@ -133,8 +133,8 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 		return waitFor(ctx, "the snapshot to hold the SidecarSet")
 	}
 	if n.Known {
-		r.m.observe(p.name, n.Counters)
 		p.seen.Rollout = rolloutOf(n)
+		r.m.observe(p.name, p.seen)
 	}
 	p.complete = true
 	return ctrl.Result{}, nil

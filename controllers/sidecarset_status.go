@@ -27,6 +27,7 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 		return 0, nil
 	}
 	next := status.Next(p.before, p.seen)
+	r.m.observeConditions(p.name, next.Conditions)
 	if status.Equal(p.before, next) {
 		return 0, nil
 	}
@@ -56,6 +57,9 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 	log.FromContext(ctx).V(1).Info("Wrote status", "observedGeneration", next.ObservedGeneration,
 		"matchedPods", next.MatchedPods, "updatedPods", next.UpdatedPods, "readyPods", next.ReadyPods)
 	r.tellReadiness(p, next)
+	for _, e := range events.OfRollout(events.SidecarSet{Name: p.name, UID: p.object.GetUID()}, p.before, next) {
+		r.tell(e)
+	}
 	return 0, nil
 }
 

@@ -216,4 +216,9 @@ const (
 	// ReasonEntryRestored says that another program had removed or changed the
 	// webhook entry, and that the leader wrote it again.
 	ReasonEntryRestored = "EntryRestored"
+	// ReasonNotUpgradable says that Pods cannot be updated in place. The Event is that
+	// of OpenKruise.
+	ReasonNotUpgradable = "NotUpgradablePods"
+	// ReasonPodRefused says that the API server refused to update a Pod.
+	ReasonPodRefused = "PodRefused"
 )

@@ -1,0 +1,111 @@
+package events
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+)
+
+// The actions of Events about running Pods.
+const (
+	ActionRollOut   = "RollOut"
+	ActionSkipPods  = "SkipPods"
+	ActionUpdatePod = "UpdatePod"
+)
+
+// OfRollout returns the Events that follow from one status of a SidecarSet after
+// another: a rollout started, ended, reached its partition, or stalled, Pods cannot
+// follow, and the API server refused to update Pods. There are none if nothing of
+// that changed.
+func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []Event {
+	var told []Event
+	if e := progress(before, after); e.Reason != "" {
+		e.About = about
+		told = append(told, e)
+	}
+	if was, is := blocked(before), blocked(after); is > was {
+		told = append(told, Event{about, corev1.EventTypeNormal, appsv1beta1.ReasonNotUpgradable, ActionSkipPods,
+			// The text is that of OpenKruise.
+			fmt.Sprintf("SidecarSet in-place update detected %d not upgradable pod(s) in this round, will skip them.", is)})
+	}
+	if was, is := refused(before), refused(after); is.Pods > was.Pods {
+		told = append(told, Event{about, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused, ActionUpdatePod, bounded(refusal(is))})
+	}
+	return told
+}
+
+// progress says what became of a rollout; the zero Event if nothing did.
+func progress(before, after appsv1beta1.SidecarSetStatus) Event {
+	was, is := reason(before, appsv1beta1.ConditionProgressing), reason(after, appsv1beta1.ConditionProgressing)
+	changed := was != is
+	// A rollout that takes less than a second is never seen under way.
+	another := before.LatestRevision != "" && before.LatestRevision != after.LatestRevision && after.MatchedPods > 0
+	condition, kind := appsv1beta1.ConditionProgressing, corev1.EventTypeNormal
+	switch is {
+	case appsv1beta1.ReasonRollingOut:
+		if !changed && !another {
+			return Event{}
+		}
+	case appsv1beta1.ReasonComplete:
+		if !underWay[was] && !another {
+			return Event{}
+		}
+	case appsv1beta1.ReasonPartitionReached:
+		if !changed || !underWay[was] && !another {
+			return Event{}
+		}
+	case appsv1beta1.ReasonStalled:
+		condition, kind = appsv1beta1.ConditionDegraded, corev1.EventTypeWarning
+		if was, is = reason(before, condition), reason(after, condition); !changed && was == is {
+			return Event{}
+		}
+	default:
+		return Event{}
+	}
+	c := meta.FindStatusCondition(after.Conditions, condition)
+	return Event{Type: kind, Reason: c.Reason, Action: ActionRollOut, Note: bounded(c.Message)}
+}
+
+// underWay has the reasons of Progressing from which a rollout can become complete.
+var underWay = map[string]bool{
+	appsv1beta1.ReasonRollingOut: true, appsv1beta1.ReasonStalled: true, appsv1beta1.ReasonPaused: true,
+	appsv1beta1.ReasonPartitionReached: true, appsv1beta1.ReasonBlocked: true,
+}
+
+func reason(s appsv1beta1.SidecarSetStatus, condition string) string {
+	if c := meta.FindStatusCondition(s.Conditions, condition); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+func blocked(s appsv1beta1.SidecarSetStatus) (pods int32) {
+	for i := range s.BlockedPods {
+		pods += s.BlockedPods[i].Pods
+	}
+	return pods
+}
+
+func refused(s appsv1beta1.SidecarSetStatus) appsv1beta1.SidecarSetPodGroup {
+	for i := range s.BlockedPods {
+		if s.BlockedPods[i].Reason == string(inplace.Refused) {
+			return s.BlockedPods[i]
+		}
+	}
+	return appsv1beta1.SidecarSetPodGroup{}
+}
+
+func refusal(group appsv1beta1.SidecarSetPodGroup) string {
+	note := fmt.Sprintf("The API server refused to update %d Pods", group.Pods)
+	if len(group.First) > 0 {
+		note += ", the first is " + group.First[0]
+	}
+	if group.Message != "" {
+		note += ": " + group.Message
+	}
+	return note
+}
