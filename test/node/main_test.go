@@ -96,6 +96,9 @@ func outside(ctx context.Context) (code int, err error) {
 
 // inside runs the tests on a control plane with one node.
 func inside(m *testing.M) int {
+	if err := flag.Set("test.parallel", "12"); err != nil { // tests wait for the kubelet, they do not compute
+		panic(err)
+	}
 	return stand.Main(m, stand.Options{Full: true}, func(c *stand.Cluster) {
 		cluster = c
 		if err := begin(context.Background()); err != nil {

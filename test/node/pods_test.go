@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,6 +124,15 @@ func status(pod *corev1.Pod, container string) corev1.ContainerStatus {
 		}
 	}
 	return corev1.ContainerStatus{}
+}
+
+// images gives containers the same image.
+func images(name string, containers ...string) map[string]string {
+	all := map[string]string{}
+	for _, container := range containers {
+		all[container] = registry + "/" + name
+	}
+	return all
 }
 
 // setImages changes images of a Pod in one write, as the executor does, and
@@ -248,4 +259,55 @@ func tell(t *testing.T, pod *corev1.Pod, port int, path string) {
 		_, err := ask(ctx, pod, http.MethodPost, port, path)
 		return err
 	})
+}
+
+// recorder holds every version of a Pod that the API server published.
+type recorder struct {
+	mu   sync.Mutex
+	pods []*corev1.Pod
+}
+
+// record watches a Pod until the test ends, beginning after the version given.
+func record(t *testing.T, pod *corev1.Pod) *recorder {
+	t.Helper()
+	watcher, err := clients.CoreV1().Pods(pod.Namespace).Watch(t.Context(), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + pod.Name, ResourceVersion: pod.ResourceVersion,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{}
+	go func() {
+		for event := range watcher.ResultChan() {
+			if pod, ok := event.Object.(*corev1.Pod); ok {
+				r.mu.Lock()
+				r.pods = append(r.pods, pod)
+				r.mu.Unlock()
+			}
+		}
+	}()
+	return r
+}
+
+// until waits until the watch has delivered this version, and returns all so far.
+func (r *recorder) until(t *testing.T, pod *corev1.Pod) []*corev1.Pod {
+	t.Helper()
+	var all []*corev1.Pod
+	await.That(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		all = slices.Clone(r.pods)
+		return slices.ContainsFunc(all, func(p *corev1.Pod) bool { return p.ResourceVersion == pod.ResourceVersion })
+	}, "the watch is as far as a GET")
+	return all
+}
+
+// letTheKubeletWork returns when the kubelet has run another Pod: whatever it had
+// to say about the first one, it has said by then.
+func letTheKubeletWork(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	startPod(t, fmt.Sprintf(`
+metadata: {name: %s-after}
+spec: {containers: [{name: app, image: "REGISTRY/app:1"}]}
+`, pod.Name))
 }

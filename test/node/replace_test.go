@@ -51,7 +51,7 @@ spec:
   - {name: app, image: "REGISTRY/app:1"}
   - {name: plain, image: "REGISTRY/only:v1"}
 `)
-	setImages(t, before.Name, map[string]string{"native": registry + "/only:v2", "plain": registry + "/only:v2"})
+	setImages(t, before.Name, images("only:v2", "native", "plain"))
 	after := awaitPod(t, before.Name, "both run anew", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod), isReady(pod))
 	})

@@ -4,6 +4,7 @@
 //
 //	PORT      where it listens; without it, it does not listen
 //	DEAF      if set, SIGTERM does not end it
+//	EXIT      its exit code after SIGTERM; 0 without it
 //	HANGING   if set, GET /started fails until POST /start
 //	UNREADY   if set, GET /ready fails until POST /ready
 //	CRASHING  if set, it exits with code 1 at once
@@ -45,7 +46,8 @@ func main() {
 	for range arrived {
 		signals.Add(1)
 		if os.Getenv("DEAF") == "" {
-			return
+			code, _ := strconv.Atoi(os.Getenv("EXIT"))
+			os.Exit(code)
 		}
 	}
 }

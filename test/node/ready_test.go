@@ -1,0 +1,139 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// While sidecars without a readinessProbe are killed and pulled, the status says
+// what it said before: Ready, and that the old containers run.
+func TestReadyStaysTrueThroughASlowPull(t *testing.T) {
+	t.Parallel()
+	image(t, "slow:v1", "PORT=8080")
+	image(t, "slow:v2", "PORT=8080", "VERSION=v2")
+	before := startPod(t, `
+metadata: {name: slow}
+spec:
+  initContainers: [{name: native, image: "REGISTRY/slow:v1", restartPolicy: Always}]
+  containers:
+  - {name: app, image: "REGISTRY/app:1"}
+  - {name: plain, image: "REGISTRY/slow:v1", env: [{name: PORT, value: "8081"}]}
+`)
+	versions := record(t, before)
+	closeGate(t, "slow")
+	written := setImages(t, before.Name, images("slow:v2", "native", "plain"))
+	awaitPull(t, "slow")
+	for _, port := range []int{8080, 8081} {
+		if _, err := ask(t.Context(), before, http.MethodGet, port, "/version"); err == nil {
+			t.Errorf("a sidecar still answers on port %d: it was not killed before the pull", port)
+		}
+	}
+	letTheKubeletWork(t, before)
+	pulling := getPod(t, before.Name)
+	for _, name := range []string{"native", "plain"} {
+		unchanged(t, before, pulling, name) // in the status; the container is gone
+	}
+	if err := errors.Join(isReady(pulling), observed(written.Generation)(pulling)); err != nil {
+		t.Errorf("during the pull: %v", err)
+	}
+	openGate(t, "slow")
+	after := awaitPod(t, before.Name, "both run anew", func(pod *corev1.Pod) error {
+		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod), isReady(pod))
+	})
+	for _, pod := range versions.until(t, after) {
+		if ready(pod).Status != corev1.ConditionTrue {
+			t.Errorf("a status said that the Pod is not Ready:\n%+v", pod.Status)
+		}
+	}
+	if !ready(before).LastTransitionTime.Time.Equal(ready(after).LastTransitionTime.Time) {
+		t.Error("lastTransitionTime of Ready has changed")
+	}
+}
+
+// A readinessProbe notices that the sidecar is gone, and Ready turns False before
+// the new container starts.
+func TestAReadinessProbeNoticesAPull(t *testing.T) {
+	t.Parallel()
+	image(t, "probed:v1", "PORT=8080")
+	image(t, "probed:v2", "PORT=8080", "VERSION=v2")
+	before := startPod(t, `
+metadata: {name: probed}
+spec:
+  initContainers:
+  - {name: native, image: "REGISTRY/probed:v1", restartPolicy: Always, readinessProbe: {httpGet: {port: 8080, path: /ready}, periodSeconds: 1, failureThreshold: 2}}
+  containers: [{name: app, image: "REGISTRY/app:1"}]
+`)
+	closeGate(t, "probed")
+	setImages(t, before.Name, images("probed:v2", "native"))
+	awaitPull(t, "probed")
+	pulling := awaitPod(t, before.Name, "not Ready during the pull", isNotReady)
+	if was, is := status(before, "native"), status(pulling, "native"); is.ContainerID != was.ContainerID || is.State.Running == nil || is.Ready {
+		t.Errorf("during the pull the sidecar is %+v; want the old one, running and not ready", is)
+	}
+	openGate(t, "probed")
+	after := awaitPod(t, before.Name, "Ready", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "native")(pod), isReady(pod)) })
+	unchanged(t, before, after, "app")
+}
+
+// The first status of the new generation still has the old container running and
+// Ready: the kubelet publishes it, and then kills.
+func TestTheGenerationIsObservedBeforeTheKill(t *testing.T) {
+	t.Parallel()
+	image(t, "observed:v1", "PORT=8080", "DEAF=1")
+	image(t, "observed:v2", "PORT=8080", "DEAF=1", "VERSION=v2")
+	before := startPod(t, `
+metadata: {name: observed}
+spec:
+  terminationGracePeriodSeconds: 10
+  initContainers: [{name: native, image: "REGISTRY/observed:v1", restartPolicy: Always}]
+  containers: [{name: app, image: "REGISTRY/app:1"}]
+`)
+	awaitAnswer(t, before, 8080, "/signals", "0")
+	written := setImages(t, before.Name, images("observed:v2", "native"))
+	awaitAnswer(t, before, 8080, "/signals", "1") // it was told to end, and does not
+	killing := awaitPod(t, before.Name, "the generation is observed", observed(written.Generation))
+	if _, err := ask(t.Context(), before, http.MethodGet, 8080, "/signals"); err != nil {
+		t.Fatalf("the old container has ended already: %v", err)
+	}
+	unchanged(t, before, killing, "native")
+	if err := isReady(killing); err != nil {
+		t.Error(err)
+	}
+	awaitPod(t, before.Name, "the new one runs", runsAnother(before, "native"))
+}
+
+// Each container that ignores SIGTERM takes the whole grace period, one after the
+// other.
+func TestGracePeriodsAddUp(t *testing.T) {
+	t.Parallel()
+	image(t, "grace:v1", "DEAF=1", "PORT=8080")
+	image(t, "grace:v2", "VERSION=v2")
+	const seconds = 3
+	before := startPod(t, fmt.Sprintf(`
+metadata: {name: grace}
+spec:
+  terminationGracePeriodSeconds: %d
+  initContainers: [{name: native, image: "REGISTRY/grace:v1", restartPolicy: Always}]
+  containers:
+  - {name: app, image: "REGISTRY/app:1"}
+  - {name: plain, image: "REGISTRY/grace:v1", env: [{name: PORT, value: "8081"}]}
+`, seconds))
+	awaitAnswer(t, before, 8080, "/signals", "0")
+	awaitAnswer(t, before, 8081, "/signals", "0")
+	setImages(t, before.Name, images("grace:v2", "native", "plain"))
+	after := awaitPod(t, before.Name, "both run anew", func(pod *corev1.Pod) error {
+		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod))
+	})
+	native, plain := status(after, "native").LastTerminationState.Terminated, status(after, "plain").LastTerminationState.Terminated
+	if native == nil || plain == nil || native.ExitCode != 137 || plain.ExitCode != 137 {
+		t.Fatalf("they ended as %+v and %+v; want both killed", native, plain)
+	}
+	between := native.FinishedAt.Sub(plain.FinishedAt.Time).Abs()
+	if between.Seconds() < seconds-1 { // times have whole seconds
+		t.Errorf("they ended %s apart; want one grace period of %d s", between, seconds)
+	}
+}

@@ -1,0 +1,170 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// waitsFor waits until the container waits for one of these reasons.
+func waitsFor(container string, reasons ...string) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		is := status(pod, container)
+		for _, reason := range reasons {
+			if is.State.Waiting != nil && is.State.Waiting.Reason == reason {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s is %+v", container, is.State)
+	}
+}
+
+// ended waits until the container has ended and no reason is given.
+func ended(container string) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error {
+		if is := status(pod, container); is.State.Terminated == nil {
+			return fmt.Errorf("%s is %+v", container, is.State)
+		}
+		return nil
+	}
+}
+
+// A bad tag takes sidecars down and the Pod out of Ready; a good one repairs it at
+// once, whatever the back-off of the bad one. The status of a native sidecar that
+// exited with 0 does not tell why it is down.
+func TestAGoodImageRepairsABadOne(t *testing.T) {
+	t.Parallel()
+	image(t, "repair:v1")
+	image(t, "repair:v1-failing", "EXIT=143")
+	image(t, "repair:v3", "VERSION=v3")
+	before := startPod(t, `
+metadata: {name: repair}
+spec:
+  initContainers:
+  - {name: native, image: "REGISTRY/repair:v1", restartPolicy: Always}
+  - {name: native-failing, image: "REGISTRY/repair:v1-failing", restartPolicy: Always}
+  containers:
+  - {name: app, image: "REGISTRY/app:1"}
+  - {name: plain, image: "REGISTRY/repair:v1"}
+`)
+	setImages(t, before.Name, images("repair:missing", "native", "native-failing", "plain"))
+	broken := awaitPod(t, before.Name, "all images back off", func(pod *corev1.Pod) error {
+		return errors.Join(ended("native")(pod), waitsFor("native-failing", "ImagePullBackOff")(pod), waitsFor("plain", "ImagePullBackOff")(pod), isNotReady(pod))
+	})
+	if broken.Status.Phase != corev1.PodRunning {
+		t.Errorf("the Pod is %s", broken.Status.Phase)
+	}
+	unchanged(t, before, broken, "app")
+	setImages(t, before.Name, images("repair:v3", "native", "native-failing", "plain"))
+	after := awaitPod(t, before.Name, "all run", func(pod *corev1.Pod) error {
+		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "native-failing")(pod), runsAnother(before, "plain")(pod), isReady(pod))
+	})
+	unchanged(t, before, after, "app")
+}
+
+// An image name that cannot be one is noticed after the old container was killed.
+func TestAnInvalidImageNameTakesTheSidecarDown(t *testing.T) {
+	t.Parallel()
+	image(t, "invalid:v1")
+	before := startPod(t, `
+metadata: {name: invalid}
+spec:
+  containers:
+  - {name: app, image: "REGISTRY/app:1"}
+  - {name: plain, image: "REGISTRY/invalid:v1"}
+`)
+	setImages(t, before.Name, images("invalid:bad tag", "plain"))
+	awaitPod(t, before.Name, "the name is invalid", waitsFor("plain", "InvalidImageName"))
+	setImages(t, before.Name, images("invalid:v1", "plain"))
+	after := awaitPod(t, before.Name, "it runs", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "plain")(pod), isReady(pod)) })
+	unchanged(t, before, after, "app")
+}
+
+// A rollback that is written while the kubelet still kills for the bad image is
+// taken up when the kill has ended.
+func TestARollbackDuringTheKill(t *testing.T) {
+	t.Parallel()
+	image(t, "killing:v1", "PORT=8080", "DEAF=1")
+	before := startPod(t, `
+metadata: {name: killing}
+spec:
+  terminationGracePeriodSeconds: 5
+  initContainers: [{name: native, image: "REGISTRY/killing:v1", restartPolicy: Always}]
+  containers: [{name: app, image: "REGISTRY/app:1"}]
+`)
+	awaitAnswer(t, before, 8080, "/signals", "0")
+	setImages(t, before.Name, images("killing:missing", "native"))
+	awaitAnswer(t, before, 8080, "/signals", "1")
+	back := setImages(t, before.Name, images("killing:v1", "native"))
+	after := awaitPod(t, before.Name, "it runs", func(pod *corev1.Pod) error {
+		return errors.Join(runsAnother(before, "native")(pod), isReady(pod), observed(back.Generation)(pod))
+	})
+	unchanged(t, before, after, "app")
+	if got := status(after, "native"); got.RestartCount != 1 {
+		t.Errorf("it was restarted %d times, want once: the old image's container was killed for the bad image", got.RestartCount)
+	}
+}
+
+// A rollback that is written during a pull waits for the pull's end: until then
+// the kubelet does not observe its generation.
+func TestARollbackDuringThePull(t *testing.T) {
+	t.Parallel()
+	image(t, "pulling:v1")
+	image(t, "pulling-v2:v2", "VERSION=v2")
+	before := startPod(t, `
+metadata: {name: pulling}
+spec:
+  initContainers: [{name: native, image: "REGISTRY/pulling:v1", restartPolicy: Always}]
+  containers: [{name: app, image: "REGISTRY/app:1"}]
+`)
+	closeGate(t, "pulling-v2")
+	setImages(t, before.Name, images("pulling-v2:v2", "native"))
+	awaitPull(t, "pulling-v2")
+	back := setImages(t, before.Name, images("pulling:v1", "native"))
+	letTheKubeletWork(t, before)
+	if pulling := getPod(t, before.Name); pulling.Status.ObservedGeneration >= back.Generation {
+		t.Errorf("the generation of the rollback is observed during the pull: %+v", pulling.Status)
+	}
+	openGate(t, "pulling-v2")
+	after := awaitPod(t, before.Name, "the old image runs", func(pod *corev1.Pod) error {
+		if status(pod, "native").ImageID != status(before, "native").ImageID {
+			return errors.New("another image runs")
+		}
+		return errors.Join(runsAnother(before, "native")(pod), isReady(pod), observed(back.Generation)(pod))
+	})
+	unchanged(t, before, after, "app")
+}
+
+// A native sidecar whose startupProbe has not passed is not replaced until the
+// probe has failed for good.
+func TestARollbackOfANativeSidecarThatHangsInStartup(t *testing.T) {
+	t.Parallel()
+	image(t, "hanging:v1", "PORT=8080")
+	image(t, "hanging:v2", "PORT=8080", "HANGING=1", "VERSION=v2")
+	image(t, "hanging:v3", "PORT=8080", "VERSION=v3")
+	before := startPod(t, `
+metadata: {name: hanging}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers:
+  - {name: native, image: "REGISTRY/hanging:v1", restartPolicy: Always, startupProbe: {httpGet: {port: 8080, path: /started}, periodSeconds: 1, failureThreshold: 15}}
+  containers: [{name: app, image: "REGISTRY/app:1"}]
+`)
+	setImages(t, before.Name, images("hanging:v2", "native"))
+	hanging := awaitPod(t, before.Name, "the second image hangs", func(pod *corev1.Pod) error {
+		return errors.Join(runsAnother(before, "native")(pod), isNotReady(pod))
+	})
+	if is := status(hanging, "native"); is.Started == nil || *is.Started {
+		t.Errorf("a container whose startupProbe has not passed says started: %v", is.Started)
+	}
+	written := setImages(t, before.Name, images("hanging:v3", "native"))
+	seen := awaitPod(t, before.Name, "the generation is observed", observed(written.Generation))
+	unchanged(t, hanging, seen, "native")
+	after := awaitPod(t, before.Name, "the third image runs", func(pod *corev1.Pod) error {
+		return errors.Join(runsAnother(hanging, "native")(pod), isReady(pod))
+	})
+	awaitAnswer(t, after, 8080, "/version", "v3")
+	unchanged(t, before, after, "app")
+}
