@@ -39,6 +39,9 @@ type Report struct {
 	// those that wait, are being written, are in transition, are not selected, and
 	// are blocked.
 	Outdated int
+	// Partition is how many matched Pods partition keeps as they are. Pods that do
+	// not wait are among them, so that it can be more than Kept.
+	Partition int
 	// Waiting Pods can be taken, now or later; partition keeps Kept of them.
 	Waiting, Kept int
 	// Taken Pods are being written, or were and the watch has not delivered it.
@@ -91,7 +94,8 @@ func (q *Queue) Report() Report {
 		Limit:        q.limit(),
 		Problem:      q.strategy.problem,
 	}
-	r.Kept = min(q.strategy.kept(q.total()), r.Waiting)
+	r.Partition = q.strategy.kept(q.total())
+	r.Kept = min(r.Partition, r.Waiting)
 	r.Done = r.Waiting == r.Kept && r.Taken == 0 && r.Used == 0 && r.InTransition == 0 && r.Limit != Invalid
 	for _, reason := range slices.Sorted(maps.Keys(q.blocked)) {
 		r.Blocked = append(r.Blocked, q.group(reason))

@@ -9,32 +9,68 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/rollout"
 )
 
 // Rollout is what is known of the Pods that a SidecarSet's update strategy moves.
 type Rollout struct {
-	// NotUpdate and Paused are what the strategy says.
+	// NotUpdate and Paused are what the strategy says. Paused is also true if
+	// maxUnavailable allows no Pod to be unavailable.
 	NotUpdate, Paused bool
 	// Waiting Pods may be updated as soon as the budget allows it.
 	Waiting int32
+	// Writing Pods are being written, or wait for the kubelet to act on a change that
+	// another operator made.
+	Writing int32
 	// InFlight Pods were disturbed by the operator while they were available, and are
-	// not back.
+	// not back, or are being written.
 	InFlight int32
 	// Keep is how many matched Pods the strategy's partition keeps as they are.
 	Keep int32
 	// Unselected Pods are not updated since the strategy's selector leaves them out.
 	Unselected int32
-	// FirstBatch is true while the first Pods are in flight and the others wait for
-	// them.
+	// FirstBatch is true while the other Pods wait for those of the first batch.
 	FirstBatch bool
 	// Failing are Pods in flight whose containers do not start, by the reason that the
 	// kubelet gives. They are among those in InFlight.
 	Failing []appsv1beta1.SidecarSetPodGroup
+	// Problem says what cannot be understood of the strategy, so that no Pod is
+	// updated.
+	Problem error
 	// Stopped says why no further Pod is updated until a user does something; empty if
 	// that is not so.
 	Stopped string
 	// Moved is when the rollout last made progress: see Progress.
 	Moved time.Time
+}
+
+// RolloutOf makes of what a queue reports what a status says.
+func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup) *Rollout {
+	return &Rollout{
+		NotUpdate:  r.Limit == rollout.NotUpdate,
+		Paused:     r.Limit == rollout.Paused || r.Limit == rollout.Budget && r.Allowed == 0,
+		Waiting:    int32(r.Waiting - r.Kept),
+		Writing:    int32(r.Taken + r.InTransition),
+		InFlight:   int32(r.Used),
+		Keep:       int32(r.Partition),
+		Unselected: int32(r.Unselected),
+		FirstBatch: r.Limit == rollout.FirstBatch,
+		Failing:    failing,
+		Problem:    r.Problem,
+	}
+}
+
+// BlockedBy makes of what a queue reports what a status says of Pods that cannot
+// follow.
+func BlockedBy(r rollout.Report) []appsv1beta1.SidecarSetPodGroup {
+	groups := make([]appsv1beta1.SidecarSetPodGroup, len(r.Blocked))
+	for i, from := range r.Blocked {
+		groups[i] = appsv1beta1.SidecarSetPodGroup{Reason: string(from.Reason), Pods: int32(from.Count), Message: from.Message}
+		for _, name := range from.Names {
+			groups[i].First = append(groups[i].First, name.Namespace.Value()+"/"+name.Name)
+		}
+	}
+	return groups
 }
 
 const (
@@ -48,11 +84,11 @@ const (
 
 // stalled reports whether Pods in flight have not come back for too long.
 func (r *Rollout) stalled(now time.Time) bool {
-	if r.InFlight == 0 || r.Moved.IsZero() {
+	if r.InFlight == 0 && !r.FirstBatch || r.Moved.IsZero() {
 		return false
 	}
 	quiet := now.Sub(r.Moved)
-	return quiet >= stalledAfter || quiet >= failedAfter && sum(r.Failing) >= r.InFlight
+	return quiet >= stalledAfter || quiet >= failedAfter && r.InFlight > 0 && sum(r.Failing) >= r.InFlight
 }
 
 // progressing returns the condition Progressing, without its time.
@@ -66,13 +102,15 @@ func progressing(o Observation) metav1.Condition {
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "Running Pods stay as they are until the SidecarSet is corrected."
 	case r.NotUpdate:
 		c.Reason, c.Message = appsv1beta1.ReasonNotUpdate, "updateStrategy.type is NotUpdate: running Pods keep the sidecars that they have."
+	case r.Problem != nil:
+		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error()
 	case r.stalled(o.Now):
 		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
 	case outdated == 0 && r.InFlight == 0:
 		c.Reason, c.Message = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
 	case r.Paused:
-		c.Reason, c.Message = appsv1beta1.ReasonPaused, "updateStrategy.paused is true: "+toGo(outdated, r.InFlight)
-	case r.InFlight > 0 || r.Waiting > 0 && r.Stopped == "":
+		c.Reason, c.Message = appsv1beta1.ReasonPaused, "updateStrategy.paused is true, or maxUnavailable is 0: "+toGo(outdated, r.InFlight)
+	case r.InFlight > 0 || r.Writing > 0 || r.Waiting > 0 && r.Stopped == "":
 		c.Status, c.Reason = metav1.ConditionTrue, appsv1beta1.ReasonRollingOut
 		c.Message = fmt.Sprintf("%d of %d matched Pods are updated; ", n.Updated, n.Matched) + toGo(outdated, r.InFlight)
 	case r.Stopped != "":
@@ -101,8 +139,10 @@ func degraded(o Observation) metav1.Condition {
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "The SidecarSet cannot be used: see the condition Accepted."
 	case r.NotUpdate:
 		c.Status = metav1.ConditionFalse
+	case r.Problem != nil:
+		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error()
 	case r.stalled(o.Now) && r.FirstBatch:
-		c.Reason, c.Message = appsv1beta1.ReasonFirstBatch, stalledMessage(r)+" The other Pods wait for them."
+		c.Reason, c.Message = appsv1beta1.ReasonFirstBatch, stalledMessage(r)+" The other Pods wait for the first batch."
 	case r.stalled(o.Now):
 		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
 	case r.Stopped != "":
@@ -134,6 +174,9 @@ func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
 // stalledMessage says which Pods are not back, and why as far as it is known.
 // How long that has been so is not in it: the message would change each minute.
 func stalledMessage(r *Rollout) string {
+	if r.InFlight == 0 {
+		return "The Pods of the first batch are updated and are not ready."
+	}
 	message := fmt.Sprintf("%d Pods were restarted and do not come back", r.InFlight)
 	separator := ": "
 	for _, group := range r.Failing {

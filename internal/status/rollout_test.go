@@ -6,11 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
 	"github.com/sidecarset/operator/internal/tally"
 )
@@ -64,6 +68,12 @@ func TestNextSaysHowFarPodsHaveFollowed(t *testing.T) {
 			"False Stalled", "True Stalled", "2 ImagePullBackOff (shop/web-1)"},
 		"the first batch fails": {status.Observation{Counters: of(5, 0), Rollout: &status.Rollout{InFlight: 2, Waiting: 3, FirstBatch: true, Failing: failing, Moved: ago(time.Minute)}},
 			"False Stalled", "True FirstBatchNotBack", "The other Pods wait"},
+		"the strategy is not understood": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Problem: errors.New("spec.updateStrategy.partition is odd")}},
+			"False InvalidSpec", "True InvalidSpec", "partition is odd"},
+		"the first batch is not ready for another reason": {status.Observation{Counters: of(5, 1), Rollout: &status.Rollout{Waiting: 4, FirstBatch: true, Moved: ago(11 * time.Minute)}},
+			"False Stalled", "True FirstBatchNotBack", "The other Pods wait"},
+		"a Pod is being written": {status.Observation{Counters: of(5, 4), Rollout: &status.Rollout{Writing: 1}},
+			"True RollingOut", "False AsExpected", "4 of 5"},
 		"stopped": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, Stopped: "Three replacements did not become Ready."}},
 			"False Stalled", "True Stalled", "Three replacements"},
 		"stopped, and some are not back": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, InFlight: 1, Moved: start, Stopped: "Three replacements did not become Ready."}},
@@ -144,5 +154,37 @@ func TestProgressIsWhatMovesARollout(t *testing.T) {
 		if got, want := p.Observe(tc.seen), start.Add(time.Duration(tc.minute)*time.Minute); !got.Equal(want) {
 			t.Errorf("step %d: moved at %s, want %s", i, got, want)
 		}
+	}
+}
+
+func TestRolloutOfReadsAReport(t *testing.T) {
+	problem := errors.New("x")
+	failing := []appsv1beta1.SidecarSetPodGroup{{Reason: "ErrImagePull", Pods: 1}}
+	got := status.RolloutOf(rollout.Report{
+		Outdated: 20, Partition: 5, Waiting: 9, Kept: 4, Taken: 2, Used: 3, Allowed: 4, InTransition: 1, Unselected: 7, Limit: rollout.FirstBatch, Problem: problem,
+	}, failing)
+	want := &status.Rollout{Waiting: 5, Writing: 3, InFlight: 3, Keep: 5, Unselected: 7, FirstBatch: true, Failing: failing, Problem: problem}
+	if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
+		t.Errorf("rollout (-want +got):\n%s", diff)
+	}
+	for limit, of := range map[rollout.Limit]func(*status.Rollout) bool{
+		rollout.NotUpdate: func(r *status.Rollout) bool { return r.NotUpdate },
+		rollout.Paused:    func(r *status.Rollout) bool { return r.Paused },
+		rollout.Budget:    func(r *status.Rollout) bool { return r.Paused }, // maxUnavailable is 0
+	} {
+		if !of(status.RolloutOf(rollout.Report{Limit: limit}, nil)) {
+			t.Errorf("the limit %s is not seen", limit)
+		}
+	}
+}
+
+func TestBlockedByNamesThePods(t *testing.T) {
+	shop := podstate.MakeNamespace("shop")
+	got := status.BlockedBy(rollout.Report{Blocked: []rollout.Group{{
+		Reason: inplace.Refused, Count: 4, Names: []rollout.Name{{Namespace: shop, Name: "a"}, {Namespace: shop, Name: "b"}}, Message: "denied",
+	}}})
+	want := []appsv1beta1.SidecarSetPodGroup{{Reason: "Refused", Pods: 4, First: []string{"shop/a", "shop/b"}, Message: "denied"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("blocked Pods (-want +got):\n%s", diff)
 	}
 }
