@@ -223,7 +223,7 @@ generate: ## Generate deep copies of the API types
 manifests: ## Generate the CRD, the operator's roles and dist/
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	sed -i '/x-kubernetes-list-type: atomic$$/d' config/crd/bases/*.yaml
-	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=./cmd/operator paths=./certs paths=./controllers paths=./webhooks/... output:rbac:dir=config/rbac
+	$(TOOL) controller-gen rbac:roleName=sidecarset-operator paths=./cmd/operator paths=./certs paths=./controllers/... paths=./webhooks/... output:rbac:dir=config/rbac
 	$(TOOL) kustomize build config/default >dist/install.yaml
 	$(TOOL) kustomize build config/overlays/hardened >dist/install-hardened.yaml
 

@@ -91,9 +91,14 @@ type podStore struct {
 	do     func(func(*tally.Tally)) error
 	synced func() // run by the owner after the first list
 	events *prometheus.CounterVec
+	// version is how far the watch has come. It is the reflector's.
+	version uint64
 }
 
-var _ cache.TransformingStore = (*podStore)(nil)
+var (
+	_ cache.TransformingStore      = (*podStore)(nil)
+	_ cache.ResourceVersionUpdater = (*podStore)(nil)
+)
 
 // Transformer makes the reflector's own store, where it collects the initial
 // Pods of a WatchList, keep records instead of Pods.
@@ -118,7 +123,32 @@ func (s *podStore) set(obj any, event string) error {
 		return err
 	}
 	s.events.WithLabelValues(event).Inc()
-	return s.do(func(t *tally.Tally) { t.Set(record) })
+	version := s.reached(obj)
+	return s.do(func(t *tally.Tally) {
+		t.Set(record)
+		t.Watched(version)
+	})
+}
+
+// reached is the resourceVersion that the watch has come to with an object, 0 if it
+// does not say.
+func (s *podStore) reached(obj any) uint64 {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return 0
+	}
+	s.version, _ = podstate.ParseVersion(pod.ResourceVersion)
+	return s.version
+}
+
+// UpdateResourceVersion takes how far the watch has come, also without an event.
+func (s *podStore) UpdateResourceVersion(resourceVersion string) {
+	version, ok := podstate.ParseVersion(resourceVersion)
+	if !ok || version == s.version {
+		return // the event has said so
+	}
+	s.version = version
+	_ = s.do(func(t *tally.Tally) { t.Watched(version) }) // it fails when the watch ends
 }
 
 // Delete takes a Pod that was deleted, or a tombstone if the watch missed the
@@ -135,7 +165,11 @@ func (s *podStore) Delete(obj any) error {
 	if err != nil {
 		return err
 	}
-	return s.do(func(t *tally.Tally) { t.Delete(record) })
+	version := s.reached(obj)
+	return s.do(func(t *tally.Tally) {
+		t.Delete(record)
+		t.Watched(version)
+	})
 }
 
 func (s *podStore) deleteKey(key string) error {
@@ -148,7 +182,7 @@ func (s *podStore) deleteKey(key string) error {
 
 // Replace takes a complete list of Pods. With the first list the counters are
 // complete.
-func (s *podStore) Replace(list []any, _ string) error {
+func (s *podStore) Replace(list []any, resourceVersion string) error {
 	records := make([]*podstate.Record, len(list))
 	for i, obj := range list {
 		record, err := recordOf(obj)
@@ -158,8 +192,10 @@ func (s *podStore) Replace(list []any, _ string) error {
 		records[i] = record
 	}
 	s.events.WithLabelValues("listed").Inc()
+	version, _ := podstate.ParseVersion(resourceVersion)
 	return s.do(func(t *tally.Tally) {
 		t.Replace(records)
+		t.Watched(version)
 		s.synced()
 	})
 }

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -19,6 +20,8 @@ const (
 	// reportEvery is how many changes of the tally are reported at once, while more
 	// of them wait.
 	reportEvery = 64
+	// settleEvery is how often the tally looks for Pods that changed without an event.
+	settleEvery = time.Second
 )
 
 // podTally runs the Pod watch, and the one goroutine that owns the tally. All
@@ -30,6 +33,9 @@ type podTally struct {
 	// changed is called with the name of each SidecarSet whose count is not what it
 	// was. It does not wait, and is set before Start.
 	changed func(sidecarSet string)
+	// stirred is called with the name of each SidecarSet of which more Pods may have to
+	// be written. It does not wait, and is set before Start.
+	stirred func(sidecarSet string)
 	pause   *wait.Backoff // between two attempts of the watch; set before Start
 
 	work    chan func(*tally.Tally)
@@ -41,6 +47,7 @@ type podTally struct {
 	// synced is true once every Pod was seen; until then nothing is reported.
 	synced     bool
 	unreported int // changes of the tally since the last report
+	settle     *time.Ticker
 }
 
 // counted is what is known of one SidecarSet.
@@ -65,6 +72,8 @@ func newPodTally(sets SidecarSets, source cache.ListerWatcher, o tally.Options, 
 		work:    make(chan func(*tally.Tally), podQueueLength),
 		catalog: make(chan struct{}, 1),
 		tally:   tally.New(o),
+		changed: func(string) {},
+		stirred: func(string) {},
 	}
 	sets.Notify(p.catalog)
 	return p
@@ -94,6 +103,8 @@ func (p *podTally) Start(ctx context.Context) error {
 
 // own does everything that happens to the tally, until ctx ends.
 func (p *podTally) own(ctx context.Context) {
+	p.settle = time.NewTicker(settleEvery)
+	defer p.settle.Stop()
 	p.takeCatalog()
 	for p.step(ctx) {
 	}
@@ -108,6 +119,8 @@ func (p *podTally) step(ctx context.Context) bool {
 		f(p.tally)
 	case <-p.catalog:
 		p.takeCatalog()
+	case <-p.settle.C:
+		p.tally.Settle(time.Now())
 	}
 	if p.unreported++; p.unreported >= reportEvery || len(p.work) == 0 {
 		p.report()
@@ -120,6 +133,7 @@ func (p *podTally) report() {
 	p.unreported = 0
 	if p.synced {
 		p.tally.Changed(p.changed)
+		p.tally.Stirred(p.stirred)
 	}
 	p.m.trackedPods.Set(float64(p.tally.Pods()))
 	p.m.trackedBytes.Set(float64(p.tally.Bytes()))
@@ -145,18 +159,31 @@ func (p *podTally) do(ctx context.Context, f func(*tally.Tally)) error {
 
 // count returns what is known of a SidecarSet. A later change is reported.
 func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error) {
-	answer := make(chan counted, 1)
-	err := p.do(ctx, func(t *tally.Tally) {
+	var answer counted
+	err := p.ask(ctx, func(t *tally.Tally) {
 		n, known := t.Count(sidecarSet)
-		answer <- counted{Count: n, Groups: t.Groups(sidecarSet), Revisions: t.Revisions(sidecarSet), Known: known, Synced: p.synced}
+		answer = counted{Count: n, Groups: t.Groups(sidecarSet), Revisions: t.Revisions(sidecarSet), Known: known, Synced: p.synced}
 	})
 	if err != nil {
 		return counted{}, err
 	}
+	return answer, nil
+}
+
+// ask has the owner run f, and waits for it.
+func (p *podTally) ask(ctx context.Context, f func(*tally.Tally)) error {
+	done := make(chan struct{})
+	err := p.do(ctx, func(t *tally.Tally) {
+		f(t)
+		close(done)
+	})
+	if err != nil {
+		return err
+	}
 	select {
-	case n := <-answer:
-		return n, nil
+	case <-done:
+		return nil
 	case <-ctx.Done():
-		return counted{}, ctx.Err()
+		return ctx.Err()
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/controllers/executor"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/tally"
@@ -47,6 +48,10 @@ type Options struct {
 	// WatchPause is the time between two attempts of the Pod watch, in which the
 	// counters do not follow the Pods; client-go's own if nil.
 	WatchPause *wait.Backoff
+	// RolloutQPS bounds the requests in a second that update Pods; 0 is no bound.
+	RolloutQPS int
+	// Leadership knows whether this process still leads; nil if it leads alone.
+	Leadership *executor.Leadership
 	// Registry takes the metrics; the manager's if nil.
 	Registry prometheus.Registerer
 }
@@ -101,6 +106,9 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 	}
 	if err := mgr.Add(pods); err != nil {
 		return fmt.Errorf("adding the Pod watch: %w", err)
+	}
+	if err := addExecutor(mgr, pods, o); err != nil {
+		return fmt.Errorf("adding the updates of Pods: %w", err)
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("sidecarset").

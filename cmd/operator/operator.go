@@ -24,6 +24,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/controllers"
+	"github.com/sidecarset/operator/controllers/executor"
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/webhooks"
@@ -75,9 +76,17 @@ func Run(ctx context.Context, version string, o Options) error {
 	}
 	webhookServer := server.New(serverOptions)
 
-	mgr, err := ctrl.NewManager(config, o.manager(watches))
+	managing := o.manager(watches)
+	leadership, err := watchLease(config, &managing)
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(config, managing)
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
+	}
+	if leadership != nil {
+		leadership.Record(mgr.GetEventRecorderFor(eventSource)) //nolint:staticcheck // client-go's lock writes Events of the old API
 	}
 	probes, err := o.addPorts(ctx, mgr, certificate)
 	if err != nil {
@@ -101,7 +110,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err := mgr.Add(rivals); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, timeline: timeline}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, timeline: timeline, leadership: leadership}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -154,6 +163,8 @@ type parts struct {
 	probes   *ports.Probes
 	timeline *snapshot.Timeline
 	keeper   *entries.Keeper // nil where controllers do not run
+	// leadership is nil if there is no election.
+	leadership *executor.Leadership
 }
 
 func (p *parts) addControllers() error {
@@ -186,6 +197,8 @@ func (p *parts) addControllers() error {
 		Readiness:          p.keeper.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
 		WatchPause:         &snapshot.WatchPause,
+		RolloutQPS:         o.rolloutQPS,
+		Leadership:         p.leadership,
 	})
 }
 

@@ -36,6 +36,9 @@ const (
 	roleController = "controller"
 )
 
+// defaultRolloutQPS updates 50 Pods in a second.
+const defaultRolloutQPS = 100
+
 // defaultNamespace is where config/default installs the operator.
 const defaultNamespace = "sidecarset-system"
 
@@ -62,6 +65,8 @@ type Options struct {
 	metricsAddress string
 	probeAddress   string
 	pprofAddress   string
+
+	rolloutQPS int
 
 	leaderElect                               bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
@@ -105,6 +110,7 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags.StringVar(excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration must exclude the same ones")
 	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "what happens if the author of a SidecarSet may not create Pods where it injects: `off` (nothing), warn (the author gets a warning) or enforce (the SidecarSet is refused)")
 	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods if the ConfigMap kruise-configuration has no rule about the SidecarSet, like OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
+	flags.IntVar(&o.rolloutQPS, "rollout-qps", defaultRolloutQPS, "requests in a `second` with which the leader updates running Pods, all SidecarSets together; an update takes two, the first one of a Pod three. 0 is no limit")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` on which metrics are served, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
 	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "", "loopback `address`, such as 127.0.0.1:6060, on which Go's profiles are served to any client that can connect; empty serves none")
@@ -135,6 +141,12 @@ func (o Options) check(rest []string) error {
 	}
 	if o.drainGrace < 0 {
 		errs = append(errs, fmt.Errorf("--drain-grace=%s: use a time that is not negative", o.drainGrace))
+	}
+	if o.rolloutQPS < 0 {
+		errs = append(errs, fmt.Errorf("--rollout-qps=%d: use a number that is not negative", o.rolloutQPS))
+	}
+	if o.leaderElect && o.leaseDuration <= o.renewDeadline {
+		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%s: use more than --leader-elect-renew-deadline, which is %s", o.leaseDuration, o.renewDeadline))
 	}
 	errs = append(errs, o.podWebhook.check(o.excludedNamespaces), o.certs.check(o.certificates()), o.checkURLIsVouchedFor())
 	return errors.Join(errs...)

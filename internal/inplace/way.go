@@ -39,8 +39,12 @@ const (
 	NodeTooOld Reason = "NodeTooOld"
 	// NodeNotReady: the node is not ready or gone; it would not act on a change.
 	NodeNotReady Reason = "NodeNotReady"
+	// HotUpgrade: a hot-upgrade sidecar changed. Running Pods are not upgraded yet.
+	HotUpgrade Reason = "HotUpgrade"
 	// Refused: the API server refused the write for this Pod.
 	Refused Reason = "Refused"
+	// WriteFailed: the API server did not carry out the write. It is tried again.
+	WriteFailed Reason = "WriteFailed"
 	// ResourcesHeldElsewhere: another writer has resized the sidecar.
 	ResourcesHeldElsewhere Reason = "ResourcesHeldElsewhere"
 	// ResizeNotPossible: the kubelet cannot give the sidecar these resources.

@@ -39,6 +39,12 @@ func (r *Record) Waits(sidecarSet, container Name) bool {
 	return ok && c.Ready && !r.Landed(sidecarSet, container)
 }
 
+// UpdatedElsewhere reports whether another operator made the last update in place for
+// a SidecarSet: there is a note of one, and no record of ours.
+func (r *Record) UpdatedElsewhere(sidecarSet Name) bool {
+	return r.update != nil && slices.Contains(r.update.sets, sidecarSet) && r.Progress(sidecarSet).State() == inplace.Unmarked
+}
+
 // SettlesAt returns the first time at which the record changes without an event.
 func (r *Record) SettlesAt() (first time.Time, ok bool) {
 	for _, p := range r.progress {

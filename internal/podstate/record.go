@@ -2,6 +2,7 @@ package podstate
 
 import (
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -300,4 +301,10 @@ func statusOf(statuses []corev1.ContainerStatus, most int, container string) *co
 		}
 	}
 	return nil
+}
+
+// ParseVersion reads a resourceVersion, which is a number in every list of Pods.
+func ParseVersion(resourceVersion string) (uint64, bool) {
+	version, err := strconv.ParseUint(resourceVersion, 10, 64)
+	return version, err == nil
 }

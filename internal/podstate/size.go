@@ -19,8 +19,8 @@ const (
 	containerBytes = 24
 	injectionBytes = 40
 	noteBytes      = 16
-	progressBytes  = 40
 	nameBytes      = 8
+	progressBytes  = 40
 )
 
 // tooLarge reports whether a Pod's record would take more than MaxRecordBytes. It
@@ -37,7 +37,7 @@ func tooLarge(pod *corev1.Pod) bool {
 		}
 		for _, notes := range []string{appsv1beta1.AnnotationInPlaceUpdateState, appsv1beta1.AnnotationWorkingHotUpgradeContainer} {
 			if pod.Annotations[notes] != "" {
-				size += countContainers(pod) * noteBytes
+				size += countContainers(pod) * (noteBytes + nameBytes)
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func countContainers(pod *corev1.Pod) int {
 func (r *Record) Bytes() int {
 	size := recordBytes + len(r.Name) + len(r.Containers)*containerBytes + len(r.Injections)*injectionBytes + len(r.progress)*progressBytes + len(r.Removed)*nameBytes
 	if r.update != nil {
-		size += (len(r.update.waiting) + len(r.update.working)) * noteBytes
+		size += (len(r.update.waiting)+len(r.update.working))*noteBytes + len(r.update.sets)*nameBytes
 	}
 	return size
 }

@@ -15,6 +15,8 @@ type updateState struct {
 	// waiting has the containers that still run the image ID that was recorded
 	// before their last update.
 	waiting []waitingContainer
+	// sets are the SidecarSets that have been updated in place.
+	sets []Name
 	// working has the container that does the work of each hot-upgrade sidecar.
 	working []workingContainer
 }
@@ -55,6 +57,9 @@ func (u *updateState) readWaiting(pod *corev1.Pod, annotation string) {
 	recorded, ok := parseImageIDs(annotation)
 	u.unreadable = !ok
 	for _, last := range recorded {
+		if set := MakeName(last.sidecarSet); len(u.sets) < countContainers(pod) && !slices.Contains(u.sets, set) {
+			u.sets = append(u.sets, set)
+		}
 		status := containerStatus(pod, last.container)
 		if last.imageID == "" || status == nil || status.ImageID != last.imageID ||
 			sameImage(specImage(pod, last.container), status.Image) {

@@ -63,6 +63,8 @@ type sidecarSet struct {
 	reported    reported
 	touched     bool
 	removed     bool
+
+	rollouts
 }
 
 // reported is what was last said to have changed.
@@ -73,10 +75,12 @@ type reported struct {
 
 // terms are the parts of a Program that a record is judged by.
 type terms struct {
-	hash     podstate.Name
-	base     podstate.Name // of a canary; the zero Name otherwise
-	created  int64         // in seconds
-	sidecars []sidecar
+	hash             podstate.Name
+	hashWithoutImage podstate.Name
+	base             podstate.Name // of a canary; the zero Name otherwise
+	created          int64         // in seconds
+	sidecars         []sidecar
+	images           []wanted
 	// recognisable is false for a SidecarSet that adds no container at all:
 	// admission then leaves no trace that one could miss.
 	recognisable bool
@@ -114,9 +118,11 @@ func sameSelection(a, b *inject.Program) bool {
 func termsOf(program *inject.Program) terms {
 	set := program.Set
 	t := terms{
-		hash:         podstate.MakeName(program.Hash),
-		created:      set.CreationTimestamp.Unix(),
-		recognisable: len(set.Spec.Containers)+len(set.Spec.InitContainers) > 0,
+		hash:             podstate.MakeName(program.Hash),
+		hashWithoutImage: podstate.MakeName(program.HashWithoutImage),
+		images:           wantedImages(set),
+		created:          set.CreationTimestamp.Unix(),
+		recognisable:     len(set.Spec.Containers)+len(set.Spec.InitContainers) > 0,
 	}
 	if base := appsv1beta1.BaseOfCanary(set.Annotations); base != "" {
 		t.base = podstate.MakeName(base)
@@ -146,7 +152,8 @@ func sidecarOf(c *appsv1beta1.SidecarContainer) sidecar {
 }
 
 func (t terms) equal(other terms) bool {
-	return t.hash == other.hash && t.base == other.base && t.created == other.created && t.recognisable == other.recognisable &&
+	return t.hash == other.hash && t.hashWithoutImage == other.hashWithoutImage && t.base == other.base && t.created == other.created &&
+		t.recognisable == other.recognisable && slices.Equal(t.images, other.images) &&
 		slices.EqualFunc(t.sidecars, other.sidecars, sidecar.equal)
 }
 
@@ -169,7 +176,7 @@ func (s *sidecarSet) verdictOn(r *podstate.Record) verdict {
 	if injection.Hash == s.hash {
 		v |= updated
 	}
-	if r.Ready && s.settledIn(r) {
+	if r.Ready && s.settledIn(s.name, r) {
 		v |= ready
 	}
 	return v
@@ -195,7 +202,7 @@ func (s *sidecarSet) containedIn(r *podstate.Record) bool {
 
 // settledIn reports whether the kubelet has taken the image of every sidecar, and
 // whether no hot upgrade is under way.
-func (s *sidecarSet) settledIn(r *podstate.Record) bool {
+func (s *terms) settledIn(set podstate.Name, r *podstate.Record) bool {
 	if !r.Reported {
 		return false
 	}
@@ -204,7 +211,7 @@ func (s *sidecarSet) settledIn(r *podstate.Record) bool {
 			continue
 		}
 		for _, name := range s.sidecars[i].containers {
-			if !r.Landed(s.name, name) {
+			if !r.Landed(set, name) {
 				return false
 			}
 		}

@@ -65,6 +65,12 @@ type Tally struct {
 	// pass tells the Pods of the last Replace from those it did not mention.
 	pass    uint32
 	touched []*sidecarSet
+
+	// watched is the resourceVersion that the Pod watch has come to.
+	watched uint64
+	stirred []*sidecarSet
+	// settling Pods will change without an event.
+	settling map[*pod]struct{}
 }
 
 type namespace struct {
@@ -90,6 +96,7 @@ type share struct {
 	verdict  verdict
 	concern  concern
 	place    int32 // in the group of that concern
+	part
 }
 
 // New returns a Tally without Pods and SidecarSets.
@@ -99,6 +106,7 @@ func New(o Options) *Tally {
 		sets:       make(map[string]*sidecarSet),
 		namespaces: make(map[podstate.Namespace]*namespace),
 		labels:     make(map[podstate.LabelSet]int32),
+		settling:   make(map[*pod]struct{}),
 	}
 }
 
@@ -144,6 +152,10 @@ func (t *Tally) Set(r *podstate.Record) {
 	}
 	ns := t.namespace(r.Namespace)
 	p, known := ns.pods[r.Name]
+	if known && p.record.UID != r.UID {
+		t.forget(r.Namespace, r.Name)
+		ns, known = t.namespace(r.Namespace), false
+	}
 	if !known {
 		p = &pod{}
 		ns.pods[r.Name] = p
@@ -152,6 +164,7 @@ func (t *Tally) Set(r *podstate.Record) {
 	before := p.record
 	p.record, p.pass = r, t.pass
 	t.weigh(before, r)
+	t.noteSettling(p)
 	switch {
 	case r.TooLarge:
 		t.assign(p, nil)
@@ -205,6 +218,7 @@ func (t *Tally) forget(namespaceName podstate.Namespace, name string) {
 	}
 	t.assign(p, nil)
 	t.weigh(p.record, nil)
+	delete(t.settling, p)
 	delete(ns.pods, name)
 	t.pods--
 	if len(ns.pods) == 0 {
@@ -288,6 +302,9 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		}
 		if s.program != program {
 			worst = max(worst, s.set(program))
+			if t.setRollout(s, program) {
+				worst = max(worst, comparisonChanged)
+			}
 			t.touch(s)
 		}
 	}
@@ -358,6 +375,10 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 	for i := range p.shares {
 		sh := &p.shares[i]
+		if !slices.Contains(sets, sh.set) {
+			t.unfollow(p, sh)
+		}
+		sh.set.count(p, sh.part, part{})
 		t.move(sh.set, sh.verdict, 0)
 		t.swapRevision(sh, recorded{})
 		t.group(sh, none)
@@ -387,6 +408,7 @@ func (t *Tally) recount(p *pod) {
 		sh.verdict = now
 		t.swapRevision(sh, sh.set.recordedBy(p.record, now))
 		t.group(sh, sh.set.concernOf(p.record, now))
+		t.follow(p, sh)
 	}
 }
 

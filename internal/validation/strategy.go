@@ -3,7 +3,6 @@ package validation
 import (
 	"fmt"
 	"regexp"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -21,7 +20,7 @@ func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path *field.Path) 
 	if s.Type != appsv1beta1.RollingUpdateSidecarSetStrategyType {
 		return nil
 	}
-	errs := validateNoNativeSidecars(spec, path)
+	var errs field.ErrorList
 	if s.Selector != nil {
 		if divides := s.Partition != nil && (s.Partition.Type == intstr.String || s.Partition.IntVal != 0); divides {
 			errs = append(errs, field.Invalid(path.Child("selector"), "", "may not stand beside partition; remove one of them"))
@@ -34,21 +33,6 @@ func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path *field.Path) 
 		errs = append(errs, validatePriority(s.PriorityStrategy, path.Child("priorityStrategy"))...)
 	}
 	return append(errs, validateScatter(s.ScatterStrategy, path.Child("scatterStrategy"))...)
-}
-
-// validateNoNativeSidecars refuses a rolling update that nothing carries out.
-func validateNoNativeSidecars(spec *appsv1beta1.SidecarSetSpec, path *field.Path) field.ErrorList {
-	var native []string
-	for i := range spec.InitContainers {
-		if spec.InitContainers[i].IsNative() {
-			native = append(native, spec.InitContainers[i].Name)
-		}
-	}
-	if len(native) == 0 {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path.Child("type"), spec.UpdateStrategy.Type,
-		"native sidecars (initContainers with restartPolicy Always: "+strings.Join(native, ", ")+") are not updated in place yet; set updateStrategy.type NotUpdate")}
 }
 
 var percentage = regexp.MustCompile(`^[0-9]+%$`)

@@ -191,10 +191,6 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 			manifest: strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1) + "  namespace: a b\n",
 			causes:   map[string]string{"spec.namespaceSelector.matchLabels": "a valid label must be"},
 		},
-		"a native sidecar that would roll": {
-			manifest: strings.Replace(betaManifest, "updateStrategy: {type: NotUpdate}", "initContainers: [{name: native, image: i, restartPolicy: Always}]", 1),
-			causes:   map[string]string{"spec.updateStrategy.type": "not updated in place yet; set updateStrategy.type NotUpdate"},
-		},
 		"a canary of nothing": {
 			manifest: strings.Replace(betaManifest, "{name: log}", canaryManifest, 1),
 			causes:   map[string]string{"metadata.annotations[apps.kruise.io/sidecarset-base]": "create the base first"},

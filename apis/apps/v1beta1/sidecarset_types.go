@@ -59,8 +59,7 @@ type SidecarSetSpec struct {
 	// initContainers are injected into the Pod's initContainers, sorted by name
 	// across all SidecarSets. An init container with restartPolicy Always is a
 	// native sidecar: it starts before the app's containers, and a Job does not
-	// wait for it to end. Native sidecars need updateStrategy.type NotUpdate for
-	// now.
+	// wait for it to end.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
 	InitContainers []SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`

@@ -1,0 +1,122 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods/status,verbs=patch
+
+// The reasons of the condition SidecarSetUpgradable, which are OpenKruise's.
+const (
+	reasonUpgradable    = "AllSidecarsetUpgradable"
+	reasonNotUpgradable = "UpdateImmutableField"
+)
+
+// correct writes the condition SidecarSetUpgradable of a Pod, if it is not what it has
+// to be. It returns how long to wait before the Pod is looked at again.
+func (e *Executor) correct(ctx context.Context, program *inject.Program, name Name) time.Duration {
+	for range attempts {
+		pod, err := e.read(ctx, name.Namespace, name.Name)
+		if err == nil && pod.UID == name.UID {
+			now := tally.Look(program, podstate.FromPod(pod))
+			switch {
+			case !now.Matched:
+				return staleWait
+			case now.Way == inplace.Current:
+				err = e.writeUpgradable(ctx, program, pod, true)
+			case now.Way == inplace.Recreate:
+				err = e.writeUpgradable(ctx, program, pod, false)
+			}
+		}
+		switch {
+		case apierrors.IsConflict(err):
+			continue
+		case err == nil || apierrors.IsNotFound(err):
+			return staleWait
+		}
+		log.FromContext(ctx).V(1).Info("Writing the condition of a Pod failed", "Pod", name.Namespace+"/"+name.Name, "error", err.Error())
+		return refusalWait
+	}
+	return failureWait
+}
+
+// setUpgradable says of a Pod that was updated that it can be.
+func (e *Executor) setUpgradable(ctx context.Context, program *inject.Program, pod *corev1.Pod) {
+	if err := e.writeUpgradable(ctx, program, pod, true); err != nil && !apierrors.IsNotFound(err) {
+		if apierrors.IsConflict(err) {
+			e.correctLater(program, pod)
+			return
+		}
+		log.FromContext(ctx).V(1).Info("Writing the condition of a Pod failed", "Pod", pod.Namespace+"/"+pod.Name, "error", err.Error())
+	}
+}
+
+// writeUpgradable writes the condition if it changes.
+func (e *Executor) writeUpgradable(ctx context.Context, program *inject.Program, pod *corev1.Pod, upgradable bool) error {
+	condition, differs := upgradableCondition(pod, program.Name(), upgradable, time.Now())
+	if !differs {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
+		"status":   map[string]any{"conditions": []corev1.PodCondition{condition}},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding a condition: %w", err)
+	}
+	_, err = e.patch(ctx, pod, body, "status")
+	return err
+}
+
+// upgradableCondition returns the Pod's condition with what it is to say about one
+// SidecarSet, and without SidecarSets that the Pod does not carry.
+func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, now time.Time) (next corev1.PodCondition, differs bool) {
+	next = corev1.PodCondition{Type: appsv1beta1.PodConditionUpgradable}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == next.Type {
+			next = c
+		}
+	}
+	before := next
+	said := map[string]bool{}
+	if json.Unmarshal([]byte(next.Message), &said) != nil {
+		said = map[string]bool{} // it says nothing
+	}
+	carried := podstate.ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
+	for name := range said {
+		if !slices.Contains(carried, name) {
+			delete(said, name)
+		}
+	}
+	said[sidecarSet] = upgradable
+	next.Status, next.Reason = corev1.ConditionTrue, reasonUpgradable
+	for _, is := range said {
+		if !is {
+			next.Status, next.Reason = corev1.ConditionFalse, reasonNotUpgradable
+		}
+	}
+	if next.Status != before.Status {
+		next.LastTransitionTime = metav1.NewTime(now)
+	}
+	message, err := json.Marshal(said)
+	if err != nil { // a map of booleans always marshals
+		return before, false
+	}
+	next.Message = string(message)
+	return next, next != before
+}

@@ -1,0 +1,11 @@
+// Package executor writes the updates of running Pods, on the leader. It takes Pods
+// from the queue of their SidecarSet, which decides about order and budget, and
+// gives each one back with what became of it.
+//
+// A pass (executor.go) takes what may be written now. A write (update.go) reads the
+// Pod live, decides again by what it sees, and sends one patch with a precondition.
+// The condition SidecarSetUpgradable is written by the same workers (condition.go).
+// No write is sent once the leader's Lease is old (leadership.go).
+//
+// The package knows neither order nor budget nor what a SidecarSet puts into a Pod.
+package executor

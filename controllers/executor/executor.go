@@ -1,0 +1,236 @@
+package executor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+const (
+	// writesPerSet is how many Pods of one SidecarSet are written at the same time,
+	// and writesInAll how many of all SidecarSets.
+	writesPerSet, writesInAll = 8, 64
+	// staleWait is how long a Pod rests that was not what its queue believed. The Pod
+	// watch brings the truth, usually within milliseconds.
+	staleWait = time.Second
+	// refusalWait is how long a Pod rests that the API server refused to update: most
+	// refusals are lifted by people. failureWait is that of one whose update failed.
+	refusalWait, failureWait = 5 * time.Minute, 10 * time.Second
+	// nodeWait is how long a Pod rests whose Node cannot act on a change.
+	nodeWait = time.Minute
+)
+
+// Source has the queues of all SidecarSets.
+type Source interface {
+	// Take takes at most n Pods of a SidecarSet that may be written now from its queue,
+	// and as many whose condition may be written.
+	Take(ctx context.Context, sidecarSet string, n int) (Batch, error)
+	// Do has the queue's owner run a function, unless the SidecarSet has no queue. What
+	// may be written then is announced by Wake.
+	Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error
+	// CheckCondition lets a Pod whose condition was taken be taken again.
+	CheckCondition(ctx context.Context, sidecarSet string, pod Name) error
+}
+
+// Batch is what a pass works on.
+type Batch struct {
+	// Program is what the Pods are to follow.
+	Program *inject.Program
+	// Updates are given back to the queue, each once.
+	Updates []rollout.Take
+	// Conditions are Pods whose condition SidecarSetUpgradable is not what it has to be.
+	Conditions []Name
+}
+
+// Name names a Pod.
+type Name struct {
+	UID             types.UID
+	Namespace, Name string
+}
+
+// Executor writes Pods while it runs. It is made by New.
+type Executor struct {
+	Options
+	queue   workqueue.TypedRateLimitingInterface[item]
+	slots   chan struct{}
+	nodes   *nodes
+	limit   flowcontrol.RateLimiter
+	updates *prometheus.CounterVec
+	running sync.WaitGroup
+
+	mu   sync.Mutex
+	busy map[string]int // writes under way, by SidecarSet
+}
+
+// item is a SidecarSet to look at. If it has a Pod, that one has rested.
+type item struct {
+	sidecarSet string
+	take       rollout.Take // to be given back
+	held       types.UID    // to be released
+	condition  Name         // to be looked at again
+	label      Name         // whose condition is to be written
+}
+
+// Options are what an Executor works with.
+type Options struct {
+	Source Source
+	// Current is the latest snapshot.
+	Current func() *match.Snapshot
+	Pods    corev1client.PodsGetter
+	Nodes   corev1client.NodesGetter
+	// QPS bounds the requests for Pods in a second; 0 is no bound.
+	QPS int
+	// Leadership is nil in a process that leads alone.
+	Leadership *Leadership
+	Registry   prometheus.Registerer
+}
+
+// New returns an Executor. It registers its metrics, and panics if they are
+// registered already.
+func New(o Options) *Executor {
+	limit := flowcontrol.NewFakeAlwaysRateLimiter()
+	if o.QPS > 0 {
+		limit = flowcontrol.NewTokenBucketRateLimiter(float32(o.QPS), o.QPS)
+	}
+	return &Executor{
+		Options: o,
+		queue:   workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[item](), workqueue.TypedRateLimitingQueueConfig[item]{Name: "rollout"}),
+		slots:   make(chan struct{}, writesInAll),
+		nodes:   newNodes(o.Nodes),
+		limit:   limit,
+		busy:    map[string]int{},
+		updates: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecarset_pod_updates_total",
+			Help: "Pods that were to be updated in place, by result: written, refused (by the API server or for the node), failed (tried again), stale (not what the watch had said).",
+		}, []string{"result"}),
+	}
+}
+
+// NeedLeaderElection keeps the writes with the leader.
+func (e *Executor) NeedLeaderElection() bool { return true }
+
+// Wake has a SidecarSet looked at. It does not wait, and may be called before Start.
+func (e *Executor) Wake(sidecarSet string) { e.queue.Add(item{sidecarSet: sidecarSet}) }
+
+// Start writes Pods until ctx ends. It returns when no write is under way any more,
+// so that no write of this process comes after its Lease is released.
+func (e *Executor) Start(ctx context.Context) error {
+	context.AfterFunc(ctx, e.queue.ShutDown)
+	for {
+		next, shutdown := e.queue.Get()
+		if shutdown {
+			break
+		}
+		if err := e.look(ctx, next); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "Looking for Pods to update failed", "SidecarSet", next.sidecarSet)
+			e.queue.AddRateLimited(next)
+		}
+		e.queue.Done(next)
+	}
+	e.running.Wait()
+	return nil
+}
+
+// look is one pass over a SidecarSet. It waits for no request to the API server.
+func (e *Executor) look(ctx context.Context, next item) error {
+	switch {
+	case next.held != "":
+		return e.Source.Do(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Release(next.held) })
+	case next.take != (rollout.Take{}):
+		return e.Source.Do(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Retry(next.take) })
+	case next.condition != (Name{}):
+		return e.Source.CheckCondition(ctx, next.sidecarSet, next.condition)
+	case next.label != (Name{}):
+		if program, ok := e.Current().Get(next.sidecarSet); ok {
+			e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.correct(ctx, program, next.label) })
+		}
+		return nil
+	}
+	free := writesPerSet - e.underWay(next.sidecarSet, 0)
+	if free <= 0 {
+		return nil // a write that ends looks again
+	}
+	batch, err := e.Source.Take(ctx, next.sidecarSet, free)
+	if err != nil {
+		return err
+	}
+	for _, take := range batch.Updates {
+		e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.finish(ctx, batch.Program, take, e.update(ctx, batch.Program, take)) })
+	}
+	for _, pod := range batch.Conditions {
+		e.run(ctx, next.sidecarSet, func(ctx context.Context) {
+			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, condition: pod}, e.correct(ctx, batch.Program, pod))
+		})
+	}
+	return nil
+}
+
+// run does work on a Pod of a SidecarSet as soon as there is a slot.
+func (e *Executor) run(ctx context.Context, sidecarSet string, work func(context.Context)) {
+	e.underWay(sidecarSet, 1)
+	e.running.Go(func() {
+		select {
+		case e.slots <- struct{}{}:
+			work(ctx)
+			<-e.slots
+		case <-ctx.Done():
+		}
+		e.underWay(sidecarSet, -1)
+		e.Wake(sidecarSet)
+	})
+}
+
+func (e *Executor) underWay(sidecarSet string, more int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := e.busy[sidecarSet] + more
+	if n == 0 {
+		delete(e.busy, sidecarSet)
+	} else {
+		e.busy[sidecarSet] = n
+	}
+	return n
+}
+
+// finish gives a Pod back.
+func (e *Executor) finish(ctx context.Context, program *inject.Program, take rollout.Take, o outcome) {
+	name := program.Name()
+	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", name, "Pod", take.Namespace.Value()+"/"+take.Name)
+	e.updates.WithLabelValues(string(o.result)).Inc()
+	var give func(*rollout.Queue)
+	switch o.result {
+	case written:
+		logger.V(1).Info("Updated a Pod")
+		give = func(q *rollout.Queue) { q.Written(take, o.version, o.disturbed) }
+	case refused, failed:
+		logger.Info("A Pod is not updated now", "reason", o.reason, "message", o.message, "again", o.wait)
+		give = func(q *rollout.Queue) { q.Hold(take, o.reason, o.message) }
+		e.queue.AddAfter(item{sidecarSet: name, held: take.UID}, o.wait)
+	default:
+		logger.V(1).Info("A Pod is not as its queue has it", "message", o.message)
+		e.queue.AddAfter(item{sidecarSet: name, take: take}, staleWait)
+		return
+	}
+	if err := e.Source.Do(ctx, name, give); err != nil && ctx.Err() == nil {
+		logger.Error(err, "Giving back a Pod failed")
+	}
+}
+
+// correctLater has the condition of a Pod written that another writer was faster at.
+func (e *Executor) correctLater(program *inject.Program, pod *corev1.Pod) {
+	name := Name{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
+	e.queue.AddAfter(item{sidecarSet: program.Name(), label: name}, staleWait)
+}

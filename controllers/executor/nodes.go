@@ -1,0 +1,69 @@
+package executor
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/sidecarset/operator/internal/inplace"
+)
+
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=nodes,verbs=get
+
+const (
+	// nodeAge is how old what is known of a Node may be, and maxNodes how many Nodes
+	// are remembered at most.
+	nodeAge, maxNodes = 10 * time.Second, 10_000
+)
+
+// nodes remembers Nodes for a short time.
+type nodes struct {
+	client corev1client.NodesGetter
+
+	mu    sync.Mutex
+	known map[string]node
+}
+
+type node struct {
+	read time.Time
+	inplace.Node
+}
+
+func newNodes(client corev1client.NodesGetter) *nodes {
+	return &nodes{client: client, known: map[string]node{}}
+}
+
+// get returns what is known of the Node with this name. One that does not exist is
+// not ready.
+func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
+	n.mu.Lock()
+	known, ok := n.known[name]
+	n.mu.Unlock()
+	if ok && time.Since(known.read) < nodeAge {
+		return known.Node, nil
+	}
+	found := node{read: time.Now(), Node: inplace.Node{NotReady: true}}
+	object, err := n.client.Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		found.TooOld = inplace.TooOld(object.Status.NodeInfo.KubeletVersion)
+		found.NotReady = !slices.ContainsFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+	case !apierrors.IsNotFound(err):
+		return inplace.Node{}, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.known) >= maxNodes {
+		clear(n.known)
+	}
+	n.known[name] = found
+	return found.Node, nil
+}

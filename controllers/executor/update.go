@@ -1,0 +1,231 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods,verbs=get;patch
+
+const (
+	// attempts is how often a Pod is read and written again, because another writer
+	// was faster, or because the API server did not say whether it has written.
+	attempts = 4
+	// readTimeout bounds a read.
+	readTimeout = 10 * time.Second
+	// maxMessage bounds what is kept of an answer of the API server.
+	maxMessage = 256
+)
+
+// result is what became of a Pod that was taken.
+type result string
+
+const (
+	written result = "written"
+	refused result = "refused" // by the API server, or by what surrounds the Pod
+	failed  result = "failed"  // nobody knows why
+	stale   result = "stale"   // the Pod is not what its queue has
+)
+
+// outcome is what a write came to.
+type outcome struct {
+	result
+	version   uint64 // the resourceVersion of a written Pod
+	disturbed bool
+
+	reason  inplace.Reason // for which a Pod is held
+	message string
+	wait    time.Duration
+}
+
+func isStale(format string, args ...any) outcome {
+	return outcome{result: stale, message: fmt.Sprintf(format, args...)}
+}
+
+func isRefused(reason inplace.Reason, wait time.Duration, err error) outcome {
+	return outcome{result: refused, reason: reason, message: bounded(err), wait: wait}
+}
+
+func hasFailed(err error) outcome {
+	return outcome{result: failed, reason: inplace.WriteFailed, message: bounded(err), wait: failureWait}
+}
+
+func bounded(err error) string {
+	message := []rune(err.Error())
+	return string(message[:min(len(message), maxMessage)])
+}
+
+// update brings one Pod to a Program, if it still can and has to be.
+func (e *Executor) update(ctx context.Context, program *inject.Program, take rollout.Take) outcome {
+	u := update{Executor: e, program: program, take: take}
+	for range attempts {
+		if o, done := u.attempt(ctx); done {
+			return o
+		}
+		if errors.Is(u.unsure, context.DeadlineExceeded) || ctx.Err() != nil {
+			break
+		}
+	}
+	return u.last(ctx)
+}
+
+// update is one Pod on its way.
+type update struct {
+	*Executor
+	program *inject.Program
+	take    rollout.Take
+	// unsure is why it is not known whether the last write was carried out; nil if
+	// it is known.
+	unsure error
+}
+
+// attempt reads the Pod and writes it. It is not done if the Pod is to be read again.
+func (u *update) attempt(ctx context.Context) (o outcome, done bool) {
+	if current, ok := u.Current().Get(u.program.Name()); !ok || current != u.program {
+		return isStale("the SidecarSet has changed"), true
+	}
+	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return isStale("the Pod is gone"), true
+	case err != nil:
+		return hasFailed(err), true
+	}
+	if o, done := u.judge(pod); done {
+		return o, true
+	}
+	node, err := u.node(ctx, pod)
+	if err != nil {
+		return hasFailed(fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)), true
+	}
+	next, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: u.program, Node: node, Now: time.Now()})
+	switch verdict := next.Verdict; {
+	case err != nil:
+		return isRefused(inplace.WriteFailed, refusalWait, err), true
+	case verdict.Reason != "":
+		return isRefused(verdict.Reason, nodeWait, fmt.Errorf("Node %s", pod.Spec.NodeName)), true
+	case verdict.Way != inplace.Images:
+		return isStale("the Pod does not have to be updated"), true
+	}
+	return u.write(ctx, pod, next)
+}
+
+// judge decides about the Pod as it is now. It is not done if the Pod is to be
+// written.
+func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
+	if pod.UID != u.take.UID {
+		return isStale("another Pod has its name"), true
+	}
+	now := tally.Look(u.program, podstate.FromPod(pod).At(time.Now()))
+	switch {
+	case !now.Matched:
+		return isStale("the Pod is finished, being deleted, or not selected"), true
+	case now.Way == inplace.Current && u.unsure != nil:
+		return outcome{result: written, version: versionOf(pod), disturbed: now.InFlight}, true
+	case now.Way != inplace.Images:
+		return isStale("the Pod does not have to be updated, or cannot be"), true
+	case now.InTransition:
+		return isStale("the kubelet has not acted on an earlier update"), true
+	case now.Ready && !u.take.Charged:
+		return isStale("the Pod has become available"), true
+	}
+	return outcome{}, false
+}
+
+// node is what is known of the node of a Pod. It is looked up only for Pods with
+// native sidecars to update: for others it changes nothing.
+func (u *update) node(ctx context.Context, pod *corev1.Pod) (inplace.Node, error) {
+	now := tally.Look(u.program, podstate.FromPod(pod))
+	if !now.Changed.Has(inplace.Native) || pod.Spec.NodeName == "" {
+		return inplace.Node{}, nil
+	}
+	return u.nodes.get(ctx, pod.Spec.NodeName)
+}
+
+// write sends the patch.
+func (u *update) write(ctx context.Context, pod *corev1.Pod, next inject.Update) (o outcome, done bool) {
+	after, err := u.patch(ctx, pod, next.Patch)
+	switch {
+	case err == nil:
+		u.setUpgradable(ctx, u.program, after)
+		return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
+	case errors.Is(err, errNotLeading):
+		return isStale("%v", err), true
+	case apierrors.IsConflict(err):
+		return outcome{}, false
+	case apierrors.IsNotFound(err):
+		return isStale("the Pod is gone"), true
+	case isRefusal(err):
+		return isRefused(inplace.Refused, refusalWait, err), true
+	}
+	u.unsure = err
+	return outcome{}, false
+}
+
+// last looks at a Pod of which it is not known whether it was written. The write
+// is over: the API server ends a request when its client does.
+func (u *update) last(ctx context.Context) outcome {
+	if u.unsure == nil {
+		return isStale("other writers were faster %d times", attempts)
+	}
+	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name)
+	if err == nil {
+		if o, done := u.judge(pod); done {
+			return o
+		}
+	}
+	return hasFailed(u.unsure)
+}
+
+// isRefusal reports whether the API server has said that it does not accept a write.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err)
+}
+
+// read reads a Pod live.
+func (e *Executor) read(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	if err := e.limit.Wait(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return e.Pods.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// patch writes a Pod, or its status. It does not end with ctx, so that its end is
+// known.
+func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresources ...string) (*corev1.Pod, error) {
+	if err := e.limit.Wait(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel, err := e.Leadership.write(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	return e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
+}
+
+// versionOf is a Pod's resourceVersion, which is a number.
+func versionOf(pod *corev1.Pod) uint64 {
+	version, _ := podstate.ParseVersion(pod.ResourceVersion)
+	return version
+}

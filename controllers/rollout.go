@@ -1,0 +1,62 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/sidecarset/operator/controllers/executor"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// addExecutor adds what updates running Pods to a manager.
+func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
+	config := rest.CopyConfig(mgr.GetConfig())
+	config.QPS = -1 // the executor has a limit of its own
+	client, err := corev1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("making a client for updates of Pods: %w", err)
+	}
+	e := executor.New(executor.Options{
+		Source: rollouts{pods}, Current: pods.sets.Current, Pods: client, Nodes: client,
+		QPS: o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,
+	})
+	pods.stirred = e.Wake
+	return mgr.Add(e)
+}
+
+// rollouts lets the executor ask the tally.
+type rollouts struct{ pods *podTally }
+
+var _ executor.Source = rollouts{}
+
+// Take returns what can be written now. There is nothing until all Pods are known.
+func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.Batch, error) {
+	var batch executor.Batch
+	err := r.pods.ask(ctx, func(t *tally.Tally) {
+		if !r.pods.synced {
+			return
+		}
+		due := t.Due(sidecarSet, n)
+		batch.Program, batch.Updates = due.Program, due.Updates
+		for _, pod := range due.Conditions {
+			batch.Conditions = append(batch.Conditions, executor.Name{UID: pod.UID, Namespace: pod.Namespace.Value(), Name: pod.Name})
+		}
+	})
+	return batch, err
+}
+
+// Do runs a function on the queue of a SidecarSet.
+func (r rollouts) Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.Tend(sidecarSet, f) })
+}
+
+// CheckCondition lets a Pod whose condition was taken be taken again.
+func (r rollouts) CheckCondition(ctx context.Context, sidecarSet string, pod executor.Name) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.CheckCondition(sidecarSet, podstate.MakeNamespace(pod.Namespace), pod.Name) })
+}

@@ -1,0 +1,342 @@
+package tally
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+// rollouts are the parts of a sidecarSet that are about running Pods.
+type rollouts struct {
+	queue *rollout.Queue // nil as long as no Pod ever had to follow
+	// back Pods carry the wanted content, are ready, and are not in flight.
+	back int
+	// mislabelled Pods have another condition SidecarSetUpgradable than they should;
+	// true for those that were given out.
+	mislabelled map[*pod]bool
+	// labelled selects the Pods whose condition may be set to false, nil for none.
+	labelled labels.Selector
+	stirred  bool
+}
+
+// part is what a Pod is to the rollout of a SidecarSet that it counts for.
+type part struct {
+	moves     bool // it is outdated, or in flight
+	back      bool
+	mislabels bool
+}
+
+// Due is what can be written now for a SidecarSet.
+type Due struct {
+	// Program is what the Pods are to follow.
+	Program *inject.Program
+	// Updates are reserved in the queue until they are given back to it.
+	Updates []rollout.Take
+	// Conditions are Pods whose condition SidecarSetUpgradable has to be written. They
+	// are not given out again until CheckCondition.
+	Conditions []*podstate.Record
+}
+
+// Due takes at most max Pods of each kind. There are none for a SidecarSet that the
+// snapshot does not have.
+func (t *Tally) Due(sidecarSet string, max int) Due {
+	s, ok := t.sets[sidecarSet]
+	if !ok || s.queue == nil {
+		return Due{}
+	}
+	s.queue.SetCounts(int(s.counters.Matched), s.back)
+	due := Due{Program: s.program, Updates: s.queue.Next(max, t.watched)}
+	for p, given := range s.mislabelled {
+		if len(due.Conditions) == max {
+			break
+		}
+		if !given {
+			s.mislabelled[p] = true
+			due.Conditions = append(due.Conditions, p.record)
+		}
+	}
+	return due
+}
+
+// Tend runs a function on the queue of a SidecarSet, if it has one. More Pods may be
+// due then.
+func (t *Tally) Tend(sidecarSet string, f func(*rollout.Queue)) {
+	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
+		f(s.queue)
+		t.stir(s)
+	}
+}
+
+// Rollout returns how far the rollout of a SidecarSet is; false if its Pods never had
+// to follow.
+func (t *Tally) Rollout(sidecarSet string) (rollout.Report, bool) {
+	s, ok := t.sets[sidecarSet]
+	if !ok || s.queue == nil {
+		return rollout.Report{}, false
+	}
+	s.queue.SetCounts(int(s.counters.Matched), s.back)
+	return s.queue.Report(), true
+}
+
+// CheckCondition lets the condition of a Pod be given out again, if it still is not
+// what it should be.
+func (t *Tally) CheckCondition(sidecarSet string, namespace podstate.Namespace, name string) {
+	s, ns := t.sets[sidecarSet], t.namespaces[namespace]
+	if s == nil || ns == nil {
+		return
+	}
+	if p, ok := ns.pods[name]; ok {
+		if _, is := s.mislabelled[p]; is {
+			s.mislabelled[p] = false
+			t.stir(s)
+		}
+	}
+}
+
+// Watched says that the Pod watch has delivered everything up to a resourceVersion,
+// and that the Tally knows of it.
+func (t *Tally) Watched(version uint64) { t.watched = max(t.watched, version) }
+
+// Stirred calls report with the name of each SidecarSet that may have more due than at
+// the last call.
+func (t *Tally) Stirred(report func(sidecarSet string)) {
+	for i, s := range t.stirred {
+		t.stirred[i] = nil
+		s.stirred = false
+		if !s.removed {
+			report(s.label)
+		}
+	}
+	t.stirred = t.stirred[:0]
+}
+
+func (t *Tally) stir(s *sidecarSet) {
+	if !s.stirred {
+		s.stirred = true
+		t.stirred = append(t.stirred, s)
+	}
+}
+
+// Settle looks at the Pods that have changed by now without an event.
+func (t *Tally) Settle(now time.Time) {
+	for p := range t.settling {
+		r := p.record.At(now)
+		if r == p.record {
+			continue
+		}
+		p.record = r
+		t.noteSettling(p)
+		t.recount(p)
+	}
+}
+
+// noteSettling remembers whether a Pod will change without an event.
+func (t *Tally) noteSettling(p *pod) {
+	if _, settles := p.record.SettlesAt(); settles {
+		t.settling[p] = struct{}{}
+	} else if len(t.settling) > 0 {
+		delete(t.settling, p)
+	}
+}
+
+// setRollout takes over how running Pods follow a Program. It returns true if all
+// matched Pods are to be looked at again.
+func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) {
+	update := &program.Set.Spec.UpdateStrategy
+	off := update.Type == appsv1beta1.NotUpdateSidecarSetStrategyType
+	labelled := s.labelled
+	switch {
+	case off || update.Paused:
+		s.labelled = nil
+	case update.Selector == nil:
+		s.labelled = labels.Everything()
+	default:
+		s.labelled, _ = metav1.LabelSelectorAsSelector(update.Selector) // nil if it cannot be used
+	}
+	if s.queue == nil {
+		if off {
+			return false
+		}
+		s.queue, again = rollout.NewQueue(), true
+	}
+	again = s.queue.SetStrategy(rollout.NewStrategy(program.Set)) || again
+	s.queue.SetContent(program.Hash)
+	t.stir(s)
+	return again || !reflect.DeepEqual(labelled, s.labelled)
+}
+
+// follow tells a SidecarSet's queue about a Pod that it selects.
+func (t *Tally) follow(p *pod, sh *share) {
+	s, r := sh.set, p.record
+	switch {
+	case s.queue == nil:
+		return
+	case sh.verdict&matched == 0:
+		t.unfollow(p, sh)
+		return
+	}
+	now := s.rolloutPod(s.name, r)
+	s.queue.Set(now)
+	moves := now.Way != inplace.Current || now.InFlight
+	if moves || sh.moves {
+		t.stir(s)
+	}
+	is := part{
+		moves:     moves,
+		back:      !moves && now.Ready && !now.InTransition,
+		mislabels: s.labelled != nil && s.mislabelledIn(r, now),
+	}
+	s.count(p, sh.part, is)
+	sh.part = is
+}
+
+// unfollow takes a Pod from a SidecarSet's queue.
+func (t *Tally) unfollow(p *pod, sh *share) {
+	if sh.set.queue == nil {
+		return
+	}
+	sh.set.queue.Remove(p.record.UID)
+	if sh.moves {
+		t.stir(sh.set)
+	}
+	sh.set.count(p, sh.part, part{})
+	sh.part = part{}
+}
+
+func (s *sidecarSet) count(p *pod, from, to part) {
+	switch {
+	case to.back && !from.back:
+		s.back++
+	case from.back && !to.back:
+		s.back--
+	}
+	switch {
+	case to.mislabels && !from.mislabels:
+		if s.mislabelled == nil {
+			s.mislabelled = make(map[*pod]bool)
+		}
+		s.mislabelled[p] = false
+	case from.mislabels && !to.mislabels:
+		delete(s.mislabelled, p)
+	}
+}
+
+// mislabelledIn reports whether the condition SidecarSetUpgradable of a Pod is to be
+// written. A Pod without one that is current needs none.
+func (s *sidecarSet) mislabelledIn(r *podstate.Record, now rollout.Pod) bool {
+	in, _ := r.Injection(s.name)
+	switch now.Way {
+	case inplace.Current:
+		return in.Upgradable == podstate.NotUpgradable
+	case inplace.Recreate:
+		return in.Upgradable != podstate.NotUpgradable && s.labelled.Matches(r.Labels.Labels())
+	}
+	return false
+}
+
+// rolloutPod says what a matched Pod means to the rollout of a content.
+func (t *terms) rolloutPod(set podstate.Name, r *podstate.Record) rollout.Pod {
+	now, _ := t.outlook(set, r)
+	return now
+}
+
+func (t *terms) outlook(set podstate.Name, r *podstate.Record) (now rollout.Pod, changed inplace.Kinds) {
+	in, _ := r.Injection(set)
+	q := inplace.Question{
+		Facts:            r.Facts,
+		SameHash:         in.Hash == t.hash,
+		SameWithoutImage: in.HashWithoutImage == t.hashWithoutImage,
+		RevisionUnknown:  in.HashWithoutImage == 0,
+		RecordUnreadable: r.RecordUnreadable,
+	}
+	waits, hot := false, false
+	if !q.SameHash {
+		for _, w := range t.images {
+			c, ok := r.Container(w.container)
+			if !ok || c.Image == w.image {
+				continue
+			}
+			q.Changed = q.Changed.With(c.Kind)
+			hot = hot || w.hot
+		}
+		waits = t.waitsIn(set, r)
+	}
+	verdict := inplace.Judge(q)
+	if verdict.Way == inplace.Images && hot {
+		verdict = inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.HotUpgrade}
+	}
+	return rollout.Pod{
+		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
+		Way: verdict.Way, Reason: verdict.Reason,
+		Ready:        r.Ready,
+		InFlight:     r.Progress(set).InFlight() || q.SameHash && t.disturbedElsewhere(set, r),
+		InTransition: waits,
+		Rank: rollout.Rank{
+			Assigned: r.Order.Assigned, Phase: rollout.Phase(r.Order.Phase), ReadySince: r.Order.ReadySince,
+			Restarts: r.Order.Restarts, SidecarRestarts: r.Order.NativeRestarts, Created: r.Order.Created,
+		},
+	}, q.Changed
+}
+
+// waitsIn reports whether the kubelet has not acted on an earlier update, which
+// another operator made.
+func (t *terms) waitsIn(set podstate.Name, r *podstate.Record) bool {
+	return slices.ContainsFunc(t.images, func(w wanted) bool { return r.Waits(set, w.container) })
+}
+
+// disturbedElsewhere reports whether a Pod is not back from an update that another
+// operator made: the rule is that of OpenKruise.
+func (t *terms) disturbedElsewhere(set podstate.Name, r *podstate.Record) bool {
+	return r.UpdatedElsewhere(set) && !(r.Ready && t.settledIn(set, r))
+}
+
+// wanted is the image that a container is to have.
+type wanted struct {
+	container, image podstate.Name
+	hot              bool
+}
+
+func wantedImages(set *appsv1beta1.SidecarSet) []wanted {
+	var all []wanted
+	for _, list := range [][]appsv1beta1.SidecarContainer{set.Spec.Containers, set.Spec.InitContainers} {
+		for i := range list {
+			for _, name := range list[i].PodContainerNames() {
+				all = append(all, wanted{podstate.MakeName(name), podstate.MakeName(list[i].Image), len(list[i].PodContainerNames()) > 1})
+			}
+		}
+	}
+	return all
+}
+
+// Outlook is what a Pod means to the rollout of a Program.
+type Outlook struct {
+	// Matched is false if the Pod is not one of the SidecarSet's. Nothing else is known
+	// of it then.
+	Matched bool
+	rollout.Pod
+	// Changed are the kinds of containers that an update gives another image.
+	Changed inplace.Kinds
+}
+
+// Look says what a Pod, by its record, means to the rollout of a Program. The Tally
+// itself decides by the same rules. Namespaces are not looked at.
+func Look(program *inject.Program, r *podstate.Record) Outlook {
+	if !r.Active || r.TooLarge || !program.Selector.Matches(r.Labels.Labels()) {
+		return Outlook{}
+	}
+	s := sidecarSet{name: podstate.MakeName(program.Name()), terms: termsOf(program)}
+	if s.verdictOn(r)&matched == 0 {
+		return Outlook{}
+	}
+	now, changed := s.outlook(s.name, r)
+	return Outlook{Matched: true, Pod: now, Changed: changed}
+}

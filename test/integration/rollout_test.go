@@ -1,0 +1,299 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+const rolling = `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: RollingUpdate, maxUnavailable: 2}
+containers: [{name: side, image: "example.com/side:v1"}]
+`
+
+// fleet is the Pods of a namespace, run by a test kubelet.
+type fleet struct {
+	namespace string
+	set       *unstructured.Unstructured
+	kubelet   *testkit.Kubelet
+	stop      func() // the kubelet
+}
+
+// newFleet creates a SidecarSet and that many Pods with it, and waits until they run.
+func newFleet(t *testing.T, spec string, pods int, kubelet *testkit.Kubelet) *fleet {
+	t.Helper()
+	f := &fleet{namespace: testkit.Namespace(t, api, nil), kubelet: kubelet}
+	f.set = createSidecarSet(t, f.namespace, spec)
+	awaitInjected(t, f.set, f.namespace, "app=web")
+	f.kubelet.Client, f.kubelet.Namespace = api, f.namespace
+	f.stop = f.kubelet.Start(t)
+	for i := range pods {
+		p := pod(f.namespace, fmt.Sprintf("p-%02d", i), "app=web", fmt.Sprintf("number=%d", i))
+		p.Spec.TerminationGracePeriodSeconds = new(int64(0))
+		create(t, p)
+	}
+	f.awaitCounters(t, pods, pods)
+	return f
+}
+
+// awaitCounters waits until so many Pods are updated and ready, of so many.
+func (f *fleet) awaitCounters(t *testing.T, updated, matched int) {
+	t.Helper()
+	testkit.Await(t, api, f.set.GetName(), "the rollout", func(set *appsv1beta1.SidecarSet) error {
+		s := set.Status
+		if int(s.MatchedPods) != matched || int(s.UpdatedPods) != updated || int(s.UpdatedReadyPods) != updated || s.ObservedGeneration != set.Generation {
+			return fmt.Errorf("generation %d of %d, %+v, want %d of %d Pods updated and ready", s.ObservedGeneration, set.Generation, testkit.CountersOf(set), updated, matched)
+		}
+		return nil
+	})
+}
+
+// update changes the SidecarSet's spec by a merge patch.
+func (f *fleet) update(t *testing.T, spec map[string]any) {
+	t.Helper()
+	set := &unstructured.Unstructured{}
+	set.SetGroupVersionKind(appsv1beta1.Kind)
+	set.SetName(f.set.GetName())
+	patch(t, set, map[string]any{"spec": spec})
+}
+
+// setImage gives the sidecar another image.
+func (f *fleet) setImage(t *testing.T, image string) {
+	t.Helper()
+	f.update(t, map[string]any{"containers": []any{map[string]any{"name": "side", "image": image}}})
+}
+
+func (f *fleet) pods(t *testing.T) []corev1.Pod {
+	t.Helper()
+	list := &corev1.PodList{}
+	if err := api.List(t.Context(), list, client.InNamespace(f.namespace)); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+func (f *fleet) pod(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	p := &corev1.Pod{}
+	if err := api.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: name}, p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// images counts the Pods by the image that their container has to run.
+func (f *fleet) images(t *testing.T, container string) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	for _, p := range f.pods(t) {
+		count[wantedImage(&p, container)]++
+	}
+	return count
+}
+
+func (f *fleet) awaitImages(t *testing.T, container string, want map[string]int) {
+	t.Helper()
+	await.Eventually(t, "the images of "+container, func(context.Context) error {
+		if got := f.images(t, container); !maps.Equal(got, want) {
+			return fmt.Errorf("%v, want %v", got, want)
+		}
+		return nil
+	})
+}
+
+func wantedImage(p *corev1.Pod, container string) string {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if c.Name == container {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// disturbed counts, from a watch of its own, how many Pods are being disturbed at once:
+// their containers are to run something else than they run, or the Pods are not ready.
+type disturbed struct {
+	mu   sync.Mutex
+	now  map[string]bool
+	most int
+	seen map[string]bool // Pods that were disturbed at any time
+}
+
+func (f *fleet) watchDisturbed(t *testing.T) *disturbed {
+	t.Helper()
+	list := &corev1.PodList{}
+	if err := api.List(t.Context(), list, client.InNamespace(f.namespace)); err != nil {
+		t.Fatal(err)
+	}
+	events, err := api.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(f.namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &disturbed{now: map[string]bool{}, seen: map[string]bool{}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for event := range events.ResultChan() {
+			if p, ok := event.Object.(*corev1.Pod); ok {
+				d.see(p, event.Type == watch.Deleted)
+			}
+		}
+	})
+	t.Cleanup(running.Wait)
+	t.Cleanup(events.Stop)
+	return d
+}
+
+func (d *disturbed) see(p *corev1.Pod, gone bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	gone = gone || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	if gone || !isDisturbed(p) {
+		delete(d.now, p.Name)
+		return
+	}
+	d.now[p.Name], d.seen[p.Name] = true, true
+	d.most = max(d.most, len(d.now))
+}
+
+func isDisturbed(p *corev1.Pod) bool {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if image, started := testkit.StartedImage(s); started && (image != wantedImage(p, s.Name) || !s.Ready) {
+			return true
+		}
+	}
+	return !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (d *disturbed) want(t *testing.T, most, pods int) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.most > most {
+		t.Errorf("%d Pods were disturbed at the same time, want %d at most", d.most, most)
+	}
+	if len(d.seen) != pods {
+		t.Errorf("%d Pods were disturbed, want %d", len(d.seen), pods)
+	}
+}
+
+func TestAnImageIsRolledThroughRunningPods(t *testing.T) {
+	const pods = 20
+	f := newFleet(t, rolling, pods, &testkit.Kubelet{
+		Pull:          50 * time.Millisecond,
+		ShowsNotReady: func(p *corev1.Pod) bool { return p.Labels["number"] < "5" }, // the others stay Ready throughout
+	})
+	before := map[string]*corev1.Pod{}
+	for _, p := range f.pods(t) {
+		before[p.Name] = &p
+	}
+	watched := f.watchDisturbed(t)
+	f.setImage(t, "example.com/side:v2")
+	f.awaitCounters(t, pods, pods)
+	watched.want(t, 2, pods)
+
+	set, err := testkit.Get(t.Context(), api, f.set.GetName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range f.pods(t) {
+		wantRolled(t, before[p.Name], &p, set)
+	}
+}
+
+// wantRolled checks everything that an update in place writes to a Pod.
+func wantRolled(t *testing.T, before, p *corev1.Pod, set *appsv1beta1.SidecarSet) {
+	t.Helper()
+	if image := wantedImage(p, "side"); image != "example.com/side:v2" {
+		t.Errorf("%s: the sidecar's image is %s", p.Name, image)
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		if want := map[string]int32{"app": 0, "side": 1}[s.Name]; s.RestartCount != want {
+			t.Errorf("%s: container %s was started again %d times, want %d", p.Name, s.Name, s.RestartCount, want)
+		}
+	}
+	var hashes map[string]struct {
+		UpdateTimestamp, Hash, SidecarSetName, ControllerRevision string
+		SidecarList                                               []string
+	}
+	unmarshal(t, p.Annotations[appsv1beta1.AnnotationHash], &hashes)
+	hash := hashes[set.Name]
+	wantHash := fmt.Sprintf(`{"%s":{"updateTimestamp":"%s","hash":"%s","sidecarSetName":"%[1]s","sidecarList":["side"],"controllerRevision":"%[4]s"}}`,
+		set.Name, hash.UpdateTimestamp, set.Annotations[appsv1beta1.AnnotationHash], set.Status.LatestRevision)
+	wantState := fmt.Sprintf(`{"%s":{"revision":"%s","updateTimestamp":"%s","lastContainerStatuses":{"side":{"imageID":"%s"}}}}`,
+		set.Name, set.Annotations[appsv1beta1.AnnotationHash], hash.UpdateTimestamp, statusOfContainer(t, before, "side").ImageID)
+	_, digest, _ := strings.Cut(statusOfContainer(t, before, "side").ImageID, "@")
+	wantMark := fmt.Sprintf(`{"v":1,"uid":"%s","sets":{"%s":{"generation":%d,"at":"%s","wasReady":true,"containers":{"side":{"id":"%s","image":"example.com/side:v1","digest":"%s"}}}}}`,
+		p.UID, set.Name, before.Generation+1, hash.UpdateTimestamp, statusOfContainer(t, before, "side").ContainerID, digest)
+	for key, want := range map[string]string{
+		appsv1beta1.AnnotationHash:               wantHash,
+		appsv1beta1.AnnotationHashWithoutImage:   before.Annotations[appsv1beta1.AnnotationHashWithoutImage],
+		appsv1beta1.AnnotationInPlaceUpdateState: wantState,
+		appsv1beta1.AnnotationInPlace:            wantMark,
+		appsv1beta1.AnnotationInjectedList:       set.Name,
+	} {
+		if diff := cmp.Diff(want, p.Annotations[key]); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", p.Name, key, diff)
+		}
+	}
+	await.Eventually(t, "the condition of "+p.Name, func(ctx context.Context) error {
+		if err := api.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		return wantUpgradable(p, corev1.ConditionTrue, "AllSidecarsetUpgradable", map[string]bool{set.Name: true})
+	})
+	if before.Generation+1 != p.Generation {
+		t.Errorf("%s: the spec was written %d times, want once", p.Name, p.Generation-before.Generation)
+	}
+}
+
+func wantUpgradable(p *corev1.Pod, status corev1.ConditionStatus, reason string, said map[string]bool) error {
+	message, err := json.Marshal(said)
+	if err != nil {
+		return err
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == appsv1beta1.PodConditionUpgradable && c.Status == status && c.Reason == reason && c.Message == string(message) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the conditions of %s are %+v, want %s %s %s", p.Name, p.Status.Conditions, status, reason, message)
+}
+
+func unmarshal(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("reading %s: %v", text, err)
+	}
+}
+
+func statusOfContainer(t *testing.T, p *corev1.Pod, name string) corev1.ContainerStatus {
+	t.Helper()
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("Pod %s reports nothing of container %s", p.Name, name)
+	return corev1.ContainerStatus{}
+}

@@ -1,0 +1,289 @@
+package testkit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/await"
+)
+
+// Kubelet writes the status of all Pods of a namespace as a kubelet does: it says
+// first that it has seen a change, with the old container still there and the Pod
+// still ready, and a while later that the new container runs. It starts no program.
+type Kubelet struct {
+	Client    client.WithWatch
+	Namespace string
+	// Pull is how long it takes to kill a container and to start another image.
+	Pull time.Duration
+	// Missing says which images cannot be pulled. None if nil.
+	Missing func(image string) bool
+	// ShowsNotReady says for which Pods the status shows that a container is away.
+	// None if nil: a Pod stays Ready while its container is replaced.
+	ShowsNotReady func(pod *corev1.Pod) bool
+	// DigestOf returns the digest of an image. By default each image has its own.
+	DigestOf func(image string) string
+
+	mu      sync.Mutex
+	workers map[types.UID]*podWorker
+	running sync.WaitGroup
+}
+
+// podWorker is the goroutine of one Pod.
+type podWorker struct {
+	latest chan *corev1.Pod // holds the newest version
+	// runs has the image that each container was started with; "" if it was killed
+	// and the new image cannot be pulled.
+	runs     map[string]string
+	restarts map[string]int32
+}
+
+// Start begins to write statuses, until the test ends or stop is called.
+func (k *Kubelet) Start(t testing.TB) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	k.workers = map[types.UID]*podWorker{}
+	list := &corev1.PodList{}
+	if err := k.Client.List(ctx, list, client.InNamespace(k.Namespace)); err != nil {
+		t.Fatalf("listing Pods for a kubelet: %v", err)
+	}
+	events, err := k.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(k.Namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	if err != nil {
+		t.Fatalf("watching Pods for a kubelet: %v", err)
+	}
+	for i := range list.Items {
+		k.see(ctx, &list.Items[i])
+	}
+	k.running.Go(func() {
+		for event := range events.ResultChan() {
+			if pod, ok := event.Object.(*corev1.Pod); ok && event.Type != watch.Deleted {
+				k.see(ctx, pod)
+			}
+		}
+	})
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			events.Stop()
+			k.running.Wait()
+		})
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// see hands a Pod to its worker.
+func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
+	if done := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; done || pod.DeletionTimestamp != nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w, known := k.workers[pod.UID]
+	if !known {
+		w = &podWorker{latest: make(chan *corev1.Pod, 1), runs: map[string]string{}, restarts: map[string]int32{}}
+		k.workers[pod.UID] = w
+		w.adopt(pod)
+		k.running.Go(func() { k.work(ctx, w) })
+	}
+	select { // the older version is of no use
+	case <-w.latest:
+	default:
+	}
+	w.latest <- pod
+}
+
+// adopt takes what an earlier Kubelet, or a test, has written.
+func (w *podWorker) adopt(pod *corev1.Pod) {
+	for _, s := range statuses(pod) {
+		if image, ok := StartedImage(s); ok {
+			w.runs[s.Name], w.restarts[s.Name] = image, s.RestartCount
+		}
+	}
+}
+
+func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
+	return append(pod.Status.InitContainerStatuses[:len(pod.Status.InitContainerStatuses):len(pod.Status.InitContainerStatuses)], pod.Status.ContainerStatuses...)
+}
+
+// work does for one Pod, one after another, what a kubelet does for it. Like a
+// kubelet it sees the next change only when the last one is over.
+func (k *Kubelet) work(ctx context.Context, w *podWorker) {
+	for {
+		var pod *corev1.Pod
+		select {
+		case <-ctx.Done():
+			return
+		case pod = <-w.latest:
+		}
+		changed := w.changed(pod)
+		if len(changed) == 0 && pod.Status.ObservedGeneration == pod.Generation && pod.Status.Phase == corev1.PodRunning {
+			continue
+		}
+		if len(w.runs) > 0 { // a status is written before anything is killed
+			k.write(ctx, w, pod, nil)
+			if len(changed) == 0 {
+				continue
+			}
+			if k.ShowsNotReady != nil && k.ShowsNotReady(pod) {
+				k.write(ctx, w, pod, changed)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(k.Pull):
+			}
+		}
+		for _, c := range changed {
+			w.start(c, k.Missing == nil || !k.Missing(c.Image))
+		}
+		k.write(ctx, w, pod, nil)
+	}
+}
+
+// changed returns the containers that do not run the image that they are to run.
+func (w *podWorker) changed(pod *corev1.Pod) []corev1.Container {
+	var changed []corev1.Container
+	for _, c := range lasting(pod) {
+		if w.runs[c.Name] != c.Image {
+			changed = append(changed, c)
+		}
+	}
+	return changed
+}
+
+// lasting are the containers that run as long as the Pod: those of the app and the
+// native sidecars.
+func lasting(pod *corev1.Pod) []corev1.Container {
+	all := pod.Spec.Containers[:len(pod.Spec.Containers):len(pod.Spec.Containers)]
+	for _, c := range pod.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func (w *podWorker) start(c corev1.Container, pulled bool) {
+	if _, again := w.runs[c.Name]; again {
+		w.restarts[c.Name]++
+	}
+	w.runs[c.Name] = ""
+	if pulled {
+		w.runs[c.Name] = c.Image
+	}
+}
+
+// write writes a status in which the given containers are away.
+func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away []corev1.Container) {
+	now := metav1.Now()
+	status := map[string]any{"phase": corev1.PodRunning, "observedGeneration": pod.Generation}
+	if pod.Status.StartTime == nil {
+		status["startTime"] = now
+	}
+	ready := true
+	for member, containers := range map[string][]corev1.Container{"containerStatuses": pod.Spec.Containers, "initContainerStatuses": pod.Spec.InitContainers} {
+		list := []corev1.ContainerStatus{}
+		for _, c := range containers {
+			gone := false
+			for _, a := range away {
+				gone = gone || a.Name == c.Name
+			}
+			s := k.status(w, pod, c, gone, now)
+			ready = ready && s.Ready
+			list = append(list, s)
+		}
+		status[member] = list
+	}
+	readiness := corev1.ConditionTrue
+	if !ready {
+		readiness = corev1.ConditionFalse
+	}
+	conditions := []corev1.PodCondition{}
+	for _, kind := range []corev1.PodConditionType{corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		is := readiness
+		if kind == corev1.PodInitialized {
+			is = corev1.ConditionTrue
+		}
+		c := corev1.PodCondition{Type: kind, Status: is, LastTransitionTime: now}
+		for _, old := range pod.Status.Conditions {
+			if old.Type == kind && old.Status == is {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+		}
+		conditions = append(conditions, c)
+	}
+	status["conditions"] = conditions
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err != nil {
+		panic(err) // these are plain values
+	}
+	_ = await.Until(ctx, func(ctx context.Context) error {
+		err := k.Client.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, body))
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // another Pod, or none
+			return nil
+		}
+		return err
+	})
+}
+
+func (k *Kubelet) status(w *podWorker, pod *corev1.Pod, c corev1.Container, away bool, now metav1.Time) corev1.ContainerStatus {
+	image, lasts := w.runs[c.Name]
+	s := corev1.ContainerStatus{Name: c.Name, Image: image, RestartCount: w.restarts[c.Name], Started: new(true), Ready: true}
+	switch {
+	case !lasts: // a plain init container
+		s.Image = c.Image
+		s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now, ContainerID: "test://init"}
+		s.ContainerID, s.ImageID, s.Started = "test://init", k.imageID(c.Image), new(false)
+		return s
+	case image == "":
+		s.Image, s.Ready, s.Started = c.Image, false, new(false)
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}
+		return s
+	}
+	s.ImageID = k.imageID(image)
+	s.ContainerID = fmt.Sprintf("test://%s#%s/%d", image, pod.UID, s.RestartCount)
+	if away {
+		s.Ready, s.Started = false, new(false)
+		s.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed", StartedAt: now, FinishedAt: now, ContainerID: s.ContainerID}
+		return s
+	}
+	s.State.Running = &corev1.ContainerStateRunning{StartedAt: now}
+	for _, old := range statuses(pod) {
+		if old.Name == c.Name && old.ContainerID == s.ContainerID && old.State.Running != nil {
+			s.State.Running = old.State.Running
+		}
+	}
+	return s
+}
+
+func (k *Kubelet) imageID(image string) string {
+	repository, _, _ := strings.Cut(image, ":")
+	if k.DigestOf != nil {
+		return repository + "@sha256:" + k.DigestOf(image)
+	}
+	sum := fnv.New128a()
+	sum.Write([]byte(image))
+	return fmt.Sprintf("%s@sha256:%064x", repository, sum.Sum(nil))
+}
+
+// StartedImage returns the image that a container was started with, if a Kubelet
+// has started it.
+func StartedImage(s corev1.ContainerStatus) (string, bool) {
+	rest, ours := strings.CutPrefix(s.ContainerID, "test://")
+	image, _, started := strings.Cut(rest, "#")
+	return image, ours && started
+}
