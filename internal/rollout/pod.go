@@ -7,16 +7,10 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Pod is what the queue knows of a matched Pod. It is comparable.
+// Pod is what the queue knows of a matched Pod. It is comparable. The fields that
+// the order compares come first, since comparing is most of what the queue does.
 type Pod struct {
-	UID       types.UID
-	Namespace podstate.Namespace
-	Name      string
-	Labels    podstate.LabelSet
-	// Way is how the Pod can follow; only Pods with Images and Resize are taken.
-	Way inplace.Way
-	// Reason says why a Pod with another Way than these and Current does not follow.
-	Reason inplace.Reason
+	Rank Rank
 	// Ready Pods are available: to disturb one takes a place of the budget.
 	Ready bool
 	// InFlight Pods were disturbed by the operator while they were available, and
@@ -26,7 +20,15 @@ type Pod struct {
 	// InTransition Pods wait for the kubelet to act on an earlier change that the
 	// operator has no record of. They are skipped until it has.
 	InTransition bool
-	Rank         Rank
+	// Way is how the Pod can follow; only Pods with Images and Resize are taken.
+	Way inplace.Way
+	// Reason says why a Pod with another Way than these and Current does not follow.
+	Reason inplace.Reason
+
+	UID       types.UID
+	Namespace podstate.Namespace
+	Name      string
+	Labels    podstate.LabelSet
 }
 
 // Rank holds what the default order of updates looks at. Ready is part of the
@@ -34,9 +36,9 @@ type Pod struct {
 type Rank struct {
 	Assigned        bool  // to a node
 	Phase           Phase // Pods in other phases are not matched
-	ReadySince      int64 // seconds; 0 if unknown
 	Restarts        int32 // of the regular container that restarted most
 	SidecarRestarts int32 // of the native sidecar that restarted most
+	ReadySince      int64 // seconds; 0 if unknown
 	Created         int64 // seconds; 0 if unknown
 }
 

@@ -42,18 +42,19 @@ type Queue struct {
 // entry is what the queue keeps of one Pod.
 type entry struct {
 	node
-	class    class
-	place    place
-	write    write
-	gone     bool // not matched any more; kept while it is being written
-	charged  bool // of the Take
-	heldFor  inplace.Reason
-	pod      Pod
-	traits   *traits
+	class  class
+	place  place
+	write  write
+	gone   bool // not matched any more; kept while it is being written
+	traits *traits
+	pod    Pod
+
+	charged  bool // of the last Take
+	occupied bool
 	ticket   uint64 // of the last Take
 	epoch    uint64 // of the last Take
 	version  uint64 // of the last write
-	occupied bool
+	heldFor  inplace.Reason
 }
 
 // write is how far the queue's own doing with a Pod is.

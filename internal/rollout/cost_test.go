@@ -1,0 +1,151 @@
+package rollout_test
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+// One changed Pod is one step of a rollout: a Pod is given out, written, seen in
+// flight and seen back. BenchmarkChangedPod does this at several sizes; what it costs
+// grows with the logarithm of the Pods that wait.
+func BenchmarkChangedPod(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("%d Pods", n), func(b *testing.B) { benchmarkSteps(b, update{MaxUnavailable: share("10")}, n) })
+		b.Run(fmt.Sprintf("%d Pods by priority", n), func(b *testing.B) {
+			benchmarkSteps(b, update{MaxUnavailable: share("10"), PriorityStrategy: byOrder("ord")}, n)
+		})
+	}
+}
+
+// With scatterStrategy, a pass costs as much as there are Pods that wait.
+func BenchmarkScatter(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("%d Pods", n), func(b *testing.B) {
+			benchmarkSteps(b, update{MaxUnavailable: share("10"), ScatterStrategy: scatterOver("zone", "*")}, n)
+		})
+	}
+}
+
+func benchmarkSteps(b *testing.B, u update, n int) {
+	pods := manyPods(n)
+	q := queue(strategy(u), pods...)
+	byName := make(map[string]rollout.Pod, n)
+	for _, p := range pods {
+		byName[p.Name] = p
+	}
+	var version uint64
+	b.ReportAllocs()
+	for b.Loop() {
+		takes := q.Next(1, version)
+		if len(takes) == 0 { // all are done: the next content
+			b.StopTimer()
+			for _, p := range pods {
+				q.Set(p)
+			}
+			b.StartTimer()
+			continue
+		}
+		version++
+		q.Written(takes[0], version, true)
+		p := byName[takes[0].Name]
+		p.Way, p.InFlight = inplace.Current, true
+		q.Set(p)
+		p.InFlight = false
+		q.Set(p)
+	}
+}
+
+// The status of a Pod that waits changes: it becomes ready, or restarts.
+func BenchmarkStatusOfAWaitingPod(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("%d Pods", n), func(b *testing.B) {
+			pods := manyPods(n)
+			q := queue(strategy(update{}), pods...)
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				p := &pods[i%n]
+				p.Ready = !p.Ready
+				p.Rank.Restarts++
+				q.Set(*p)
+				q.Next(0, 0)
+				i += 7919
+			}
+		})
+	}
+}
+
+// The content changes, and all Pods wait.
+func BenchmarkEveryPodBecomesOutdated(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("%d Pods", n), func(b *testing.B) {
+			pods := manyPods(n)
+			for b.Loop() {
+				queue(strategy(update{}), pods...)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/Pod")
+		})
+	}
+}
+
+func manyPods(n int) []rollout.Pod {
+	pods := make([]rollout.Pod, n)
+	for i := range pods {
+		pods[i] = ready(i * 7919 % n)
+		pods[i].Labels = podstate.MakeLabelSet(map[string]string{"ord": fmt.Sprint("web-", i%500), "zone": fmt.Sprint(i % 5)})
+	}
+	return pods
+}
+
+// P14 asks for 5 µs; here it is measured in what does not depend on the machine: how
+// often two Pods are compared.
+func TestAStepCostsTheLogarithmOfThePodsThatWait(t *testing.T) {
+	allocations := func(n int) float64 {
+		q := queue(strategy(update{MaxUnavailable: share("10")}), manyPods(n)...)
+		return testing.AllocsPerRun(100, func() {
+			takes := q.Next(1, 0)
+			q.Retry(takes[0])
+			q.Report()
+		})
+	}
+	if small, large := allocations(100), allocations(50_000); large > small {
+		t.Errorf("a step allocates %v times among 50,000 Pods, %v times among 100", large, small)
+	}
+}
+
+// P7: a Pod that waits takes a few hundred bytes, and one that is done none.
+func TestMemoryOfWaitingPods(t *testing.T) {
+	const n = 20_000
+	pods := manyPods(n)
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	q := queue(strategy(update{MaxUnavailable: share("10")}), pods...)
+	perPod := (heap() - before) / n
+	t.Logf("%d bytes for each Pod that waits", perPod)
+	if perPod > 400 {
+		t.Errorf("a Pod that waits takes %d bytes, want at most 400", perPod)
+	}
+	done := slices.Clone(pods)
+	before = heap()
+	for i := range done {
+		done[i].Way = inplace.Current
+		q.Set(done[i])
+	}
+	q.Next(1, 0)
+	if after := heap(); before-after < n*perPod*9/10 {
+		t.Errorf("once all Pods are done, %d bytes of %d are given back", before-after, n*perPod)
+	}
+	runtime.KeepAlive(q)
+	runtime.KeepAlive(pods)
+}
