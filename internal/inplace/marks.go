@@ -36,6 +36,9 @@ type Before struct {
 	// known for certain. The kubelet does not replace a container whose image is
 	// changed and changed back before the kubelet acts.
 	Image string
+	// Since are the images that the container was given after that one. If Image is
+	// not known, it was started from one of these; from any if there is none.
+	Since []string
 	// Digest identifies the image that ran, "" if that is not known for certain.
 	Digest string
 }
@@ -146,6 +149,15 @@ func (m Mark) appendJSON(dst []byte) []byte {
 		dst = jsonread.AppendText(append(dst, `:{"id":`...), c.ID)
 		if c.Image != "" {
 			dst = jsonread.AppendText(append(dst, `,"image":`...), c.Image)
+		}
+		for i, image := range c.Since {
+			if dst = append(dst, ','); i == 0 {
+				dst = append(dst, `"since":[`...)
+			}
+			dst = jsonread.AppendText(dst, image)
+		}
+		if len(c.Since) > 0 {
+			dst = append(dst, ']')
 		}
 		if c.Digest != "" {
 			dst = jsonread.AppendText(append(dst, `,"digest":`...), c.Digest)

@@ -2,6 +2,7 @@ package inplace
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,14 +129,15 @@ func (e *evidence) add(before Before) bool {
 		return false
 	case status.ContainerID != before.ID:
 		e.sure = e.sure && before.Digest != "" && differs(status.ImageID, before.Digest)
-	case before.Image == c.Image:
-		// Changed back: the kubelet has nothing to do, unless it acts on what was in
-		// between. A status of this generation says that it does not.
+	case before.mayRun(c.Image):
+		// The image may have been changed back. The kubelet then has nothing to do,
+		// unless it acts on what was in between. If it is known what the container was
+		// started from, a status of this generation says that it does not.
 		observed := e.pod.Status.ObservedGeneration
 		if observed != 0 && observed < e.pod.Generation {
 			return false
 		}
-		e.sure = e.sure && observed != 0
+		e.sure = e.sure && observed != 0 && before.Image != ""
 	default:
 		return false
 	}
@@ -144,6 +146,14 @@ func (e *evidence) add(before Before) bool {
 	}
 	e.ready = e.ready && isReady(status)
 	return true
+}
+
+// mayRun reports whether the container may have been started from an image.
+func (b *Before) mayRun(image string) bool {
+	if b.Image != "" {
+		return b.Image == image
+	}
+	return len(b.Since) == 0 || slices.Contains(b.Since, image)
 }
 
 // settledAt is when a state that could be the one before the update has lasted so

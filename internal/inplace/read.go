@@ -1,6 +1,7 @@
 package inplace
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,6 +95,11 @@ func (r *reader) containers(raw string) ([]Before, bool) {
 			text := &c.ID
 			switch member {
 			case "id":
+			case "since":
+				if json.Unmarshal([]byte(raw), &c.Since) != nil || len(c.Since) > mostImages {
+					return nil, false
+				}
+				continue
 			case "image":
 				text = &c.Image
 			case "digest":
