@@ -232,7 +232,8 @@ const cniConfig = `{
   }]
 }`
 
-// A pull that waits does not hold up others, and no image is removed.
+// A pull that waits does not hold up others, and no image is removed. The static
+// policy makes resizes of Guaranteed Pods infeasible.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: ADDRESS
@@ -245,6 +246,8 @@ cgroupRoot: /CGROUP
 failCgroupV1: false
 failSwapOn: false
 enforceNodeAllocatable: []
+cpuManagerPolicy: static
+systemReserved: {cpu: 100m}
 evictionHard: {memory.available: 1Mi, nodefs.available: 1Mi, nodefs.inodesFree: "1", imagefs.available: 1Mi}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99

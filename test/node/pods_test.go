@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,9 +19,14 @@ import (
 )
 
 // image pushes an image of the test program with the environment, and returns its
-// name. Each test has repositories of its own.
+// name. Each test has repositories of its own. Images are different, unless their
+// environments are equal and say SAME: an image that has two names changes what
+// the status of all its containers says.
 func image(t *testing.T, name string, env ...string) string {
 	t.Helper()
+	if !strings.Contains(strings.Join(env, ","), "SAME=") {
+		env = append(env, "NAME="+name)
+	}
 	args := []string{"program", "--program=" + machine.file("program")}
 	for _, e := range env {
 		args = append(args, "--env="+e)
@@ -36,8 +42,8 @@ func image(t *testing.T, name string, env ...string) string {
 func startPod(t *testing.T, manifest string) *corev1.Pod {
 	t.Helper()
 	pod := createPod(t, manifest)
-	awaitPod(t, pod.Name, "Ready", isReady)
-	return getPod(t, pod.Name)
+	awaitPod(t, pod, "Ready", isReady)
+	return getPod(t, pod)
 }
 
 func createPod(t *testing.T, manifest string) *corev1.Pod {
@@ -46,30 +52,30 @@ func createPod(t *testing.T, manifest string) *corev1.Pod {
 	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(manifest, "REGISTRY", registry)), pod); err != nil {
 		t.Fatal(err)
 	}
-	pod.Namespace = "default"
-	pod, err := clients.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+	pod.Namespace = cmp.Or(pod.Namespace, "default")
+	pod, err := clients.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if t.Failed() {
-			describe(ctx, t, pod.Name)
+			describe(ctx, t, pod)
 		}
-		_ = clients.CoreV1().Pods("default").Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		_ = clients.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	})
 	return pod
 }
 
-func describe(ctx context.Context, t *testing.T, name string) {
-	said, _ := cluster.Kubectl(ctx, "", "describe", "pod", name)
-	status, _ := cluster.Kubectl(ctx, "", "get", "pod", name, "-o", "jsonpath={.metadata.generation} {.status}")
+func describe(ctx context.Context, t *testing.T, pod *corev1.Pod) {
+	said, _ := cluster.Kubectl(ctx, "", "-n", pod.Namespace, "describe", "pod", pod.Name)
+	status, _ := cluster.Kubectl(ctx, "", "-n", pod.Namespace, "get", "pod", pod.Name, "-o", "jsonpath={.metadata.generation} {.status}")
 	t.Logf("%s\n%s", said, status)
 }
 
-func getPod(t *testing.T, name string) *corev1.Pod {
+func getPod(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	pod, err := clients.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+	pod, err := clients.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,16 +83,16 @@ func getPod(t *testing.T, name string) *corev1.Pod {
 }
 
 // awaitPod waits until check returns nil.
-func awaitPod(t *testing.T, name, what string, check func(*corev1.Pod) error) *corev1.Pod {
+func awaitPod(t *testing.T, pod *corev1.Pod, what string, check func(*corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var last *corev1.Pod
-	await.Within(t, 2*await.Patience, fmt.Sprintf("Pod %s: %s", name, what), func(ctx context.Context) error {
-		pod, err := clients.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+	await.Within(t, 2*await.Patience, fmt.Sprintf("Pod %s: %s", pod.Name, what), func(ctx context.Context) error {
+		now, err := clients.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		last = pod
-		return check(pod)
+		last = now
+		return check(now)
 	})
 	return last
 }
@@ -137,9 +143,9 @@ func images(name string, containers ...string) map[string]string {
 
 // setImages changes images of a Pod in one write, as the executor does, and
 // returns the Pod as the API server answered.
-func setImages(t *testing.T, name string, images map[string]string) *corev1.Pod {
+func setImages(t *testing.T, pod *corev1.Pod, images map[string]string) *corev1.Pod {
 	t.Helper()
-	pod := getPod(t, name)
+	pod = getPod(t, pod)
 	var native, plain []string
 	for _, c := range pod.Spec.InitContainers {
 		if images[c.Name] != "" {
@@ -152,7 +158,7 @@ func setImages(t *testing.T, name string, images map[string]string) *corev1.Pod 
 		}
 	}
 	patch := fmt.Sprintf(`{"spec":{"initContainers":[%s],"containers":[%s]}}`, strings.Join(native, ","), strings.Join(plain, ","))
-	after, err := clients.CoreV1().Pods("default").Patch(t.Context(), name, "application/strategic-merge-patch+json", []byte(patch), metav1.PatchOptions{})
+	after, err := clients.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, "application/strategic-merge-patch+json", []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

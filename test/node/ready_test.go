@@ -25,7 +25,7 @@ spec:
 `)
 	versions := record(t, before)
 	closeGate(t, "slow")
-	written := setImages(t, before.Name, images("slow:v2", "native", "plain"))
+	written := setImages(t, before, images("slow:v2", "native", "plain"))
 	awaitPull(t, "slow")
 	for _, port := range []int{8080, 8081} {
 		if _, err := ask(t.Context(), before, http.MethodGet, port, "/version"); err == nil {
@@ -33,7 +33,7 @@ spec:
 		}
 	}
 	letTheKubeletWork(t, before)
-	pulling := getPod(t, before.Name)
+	pulling := getPod(t, before)
 	for _, name := range []string{"native", "plain"} {
 		unchanged(t, before, pulling, name) // in the status; the container is gone
 	}
@@ -41,7 +41,7 @@ spec:
 		t.Errorf("during the pull: %v", err)
 	}
 	openGate(t, "slow")
-	after := awaitPod(t, before.Name, "both run anew", func(pod *corev1.Pod) error {
+	after := awaitPod(t, before, "both run anew", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod), isReady(pod))
 	})
 	for _, pod := range versions.until(t, after) {
@@ -68,14 +68,14 @@ spec:
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
 	closeGate(t, "probed")
-	setImages(t, before.Name, images("probed:v2", "native"))
+	setImages(t, before, images("probed:v2", "native"))
 	awaitPull(t, "probed")
-	pulling := awaitPod(t, before.Name, "not Ready during the pull", isNotReady)
+	pulling := awaitPod(t, before, "not Ready during the pull", isNotReady)
 	if was, is := status(before, "native"), status(pulling, "native"); is.ContainerID != was.ContainerID || is.State.Running == nil || is.Ready {
 		t.Errorf("during the pull the sidecar is %+v; want the old one, running and not ready", is)
 	}
 	openGate(t, "probed")
-	after := awaitPod(t, before.Name, "Ready", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "native")(pod), isReady(pod)) })
+	after := awaitPod(t, before, "Ready", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "native")(pod), isReady(pod)) })
 	unchanged(t, before, after, "app")
 }
 
@@ -93,9 +93,9 @@ spec:
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
 	awaitAnswer(t, before, 8080, "/signals", "0")
-	written := setImages(t, before.Name, images("observed:v2", "native"))
+	written := setImages(t, before, images("observed:v2", "native"))
 	awaitAnswer(t, before, 8080, "/signals", "1") // it was told to end, and does not
-	killing := awaitPod(t, before.Name, "the generation is observed", observed(written.Generation))
+	killing := awaitPod(t, before, "the generation is observed", observed(written.Generation))
 	if _, err := ask(t.Context(), before, http.MethodGet, 8080, "/signals"); err != nil {
 		t.Fatalf("the old container has ended already: %v", err)
 	}
@@ -103,7 +103,7 @@ spec:
 	if err := isReady(killing); err != nil {
 		t.Error(err)
 	}
-	awaitPod(t, before.Name, "the new one runs", runsAnother(before, "native"))
+	awaitPod(t, before, "the new one runs", runsAnother(before, "native"))
 }
 
 // Each container that ignores SIGTERM takes the whole grace period, one after the
@@ -124,8 +124,8 @@ spec:
 `, seconds))
 	awaitAnswer(t, before, 8080, "/signals", "0")
 	awaitAnswer(t, before, 8081, "/signals", "0")
-	setImages(t, before.Name, images("grace:v2", "native", "plain"))
-	after := awaitPod(t, before.Name, "both run anew", func(pod *corev1.Pod) error {
+	setImages(t, before, images("grace:v2", "native", "plain"))
+	after := awaitPod(t, before, "both run anew", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod))
 	})
 	native, plain := status(after, "native").LastTerminationState.Terminated, status(after, "plain").LastTerminationState.Terminated

@@ -19,7 +19,7 @@ spec:
   - {name: proxy, image: %q, restartPolicy: Always, startupProbe: {httpGet: {port: 8080, path: /started}, periodSeconds: 1, failureThreshold: 120}}
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `, sidecar))
-	pod = awaitPod(t, pod.Name, "the sidecar runs", func(pod *corev1.Pod) error {
+	pod = awaitPod(t, pod, "the sidecar runs", func(pod *corev1.Pod) error {
 		if status(pod, "proxy").State.Running == nil || pod.Status.PodIP == "" {
 			return errors.New("it does not")
 		}
@@ -29,7 +29,7 @@ spec:
 		t.Errorf("the app is %+v while its sidecar has not started", app.State)
 	}
 	tell(t, pod, 8080, "/start")
-	pod = awaitPod(t, pod.Name, "Ready", isReady)
+	pod = awaitPod(t, pod, "Ready", isReady)
 	if app, proxy := status(pod, "app").State.Running, status(pod, "proxy").State.Running; app.StartedAt.Before(&proxy.StartedAt) {
 		t.Errorf("the app started at %s, before its sidecar at %s", app.StartedAt, proxy.StartedAt)
 	}
@@ -51,8 +51,8 @@ spec:
   - {name: app, image: "REGISTRY/app:1"}
   - {name: plain, image: "REGISTRY/only:v1"}
 `)
-	setImages(t, before.Name, images("only:v2", "native", "plain"))
-	after := awaitPod(t, before.Name, "both run anew", func(pod *corev1.Pod) error {
+	setImages(t, before, images("only:v2", "native", "plain"))
+	after := awaitPod(t, before, "both run anew", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod), isReady(pod))
 	})
 	unchanged(t, before, after, "app")

@@ -49,16 +49,16 @@ spec:
   - {name: app, image: "REGISTRY/app:1"}
   - {name: plain, image: "REGISTRY/repair:v1"}
 `)
-	setImages(t, before.Name, images("repair:missing", "native", "native-failing", "plain"))
-	broken := awaitPod(t, before.Name, "all images back off", func(pod *corev1.Pod) error {
+	setImages(t, before, images("repair:missing", "native", "native-failing", "plain"))
+	broken := awaitPod(t, before, "all images back off", func(pod *corev1.Pod) error {
 		return errors.Join(ended("native")(pod), waitsFor("native-failing", "ImagePullBackOff")(pod), waitsFor("plain", "ImagePullBackOff")(pod), isNotReady(pod))
 	})
 	if broken.Status.Phase != corev1.PodRunning {
 		t.Errorf("the Pod is %s", broken.Status.Phase)
 	}
 	unchanged(t, before, broken, "app")
-	setImages(t, before.Name, images("repair:v3", "native", "native-failing", "plain"))
-	after := awaitPod(t, before.Name, "all run", func(pod *corev1.Pod) error {
+	setImages(t, before, images("repair:v3", "native", "native-failing", "plain"))
+	after := awaitPod(t, before, "all run", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "native-failing")(pod), runsAnother(before, "plain")(pod), isReady(pod))
 	})
 	unchanged(t, before, after, "app")
@@ -75,10 +75,10 @@ spec:
   - {name: app, image: "REGISTRY/app:1"}
   - {name: plain, image: "REGISTRY/invalid:v1"}
 `)
-	setImages(t, before.Name, images("invalid:bad tag", "plain"))
-	awaitPod(t, before.Name, "the name is invalid", waitsFor("plain", "InvalidImageName"))
-	setImages(t, before.Name, images("invalid:v1", "plain"))
-	after := awaitPod(t, before.Name, "it runs", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "plain")(pod), isReady(pod)) })
+	setImages(t, before, images("invalid:bad tag", "plain"))
+	awaitPod(t, before, "the name is invalid", waitsFor("plain", "InvalidImageName"))
+	setImages(t, before, images("invalid:v1", "plain"))
+	after := awaitPod(t, before, "it runs", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "plain")(pod), isReady(pod)) })
 	unchanged(t, before, after, "app")
 }
 
@@ -95,10 +95,10 @@ spec:
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
 	awaitAnswer(t, before, 8080, "/signals", "0")
-	setImages(t, before.Name, images("killing:missing", "native"))
+	setImages(t, before, images("killing:missing", "native"))
 	awaitAnswer(t, before, 8080, "/signals", "1")
-	back := setImages(t, before.Name, images("killing:v1", "native"))
-	after := awaitPod(t, before.Name, "it runs", func(pod *corev1.Pod) error {
+	back := setImages(t, before, images("killing:v1", "native"))
+	after := awaitPod(t, before, "it runs", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(before, "native")(pod), isReady(pod), observed(back.Generation)(pod))
 	})
 	unchanged(t, before, after, "app")
@@ -120,15 +120,15 @@ spec:
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
 	closeGate(t, "pulling-v2")
-	setImages(t, before.Name, images("pulling-v2:v2", "native"))
+	setImages(t, before, images("pulling-v2:v2", "native"))
 	awaitPull(t, "pulling-v2")
-	back := setImages(t, before.Name, images("pulling:v1", "native"))
+	back := setImages(t, before, images("pulling:v1", "native"))
 	letTheKubeletWork(t, before)
-	if pulling := getPod(t, before.Name); pulling.Status.ObservedGeneration >= back.Generation {
+	if pulling := getPod(t, before); pulling.Status.ObservedGeneration >= back.Generation {
 		t.Errorf("the generation of the rollback is observed during the pull: %+v", pulling.Status)
 	}
 	openGate(t, "pulling-v2")
-	after := awaitPod(t, before.Name, "the old image runs", func(pod *corev1.Pod) error {
+	after := awaitPod(t, before, "the old image runs", func(pod *corev1.Pod) error {
 		if status(pod, "native").ImageID != status(before, "native").ImageID {
 			return errors.New("another image runs")
 		}
@@ -152,17 +152,17 @@ spec:
   - {name: native, image: "REGISTRY/hanging:v1", restartPolicy: Always, startupProbe: {httpGet: {port: 8080, path: /started}, periodSeconds: 1, failureThreshold: 15}}
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
-	setImages(t, before.Name, images("hanging:v2", "native"))
-	hanging := awaitPod(t, before.Name, "the second image hangs", func(pod *corev1.Pod) error {
+	setImages(t, before, images("hanging:v2", "native"))
+	hanging := awaitPod(t, before, "the second image hangs", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(before, "native")(pod), isNotReady(pod))
 	})
 	if is := status(hanging, "native"); is.Started == nil || *is.Started {
 		t.Errorf("a container whose startupProbe has not passed says started: %v", is.Started)
 	}
-	written := setImages(t, before.Name, images("hanging:v3", "native"))
-	seen := awaitPod(t, before.Name, "the generation is observed", observed(written.Generation))
+	written := setImages(t, before, images("hanging:v3", "native"))
+	seen := awaitPod(t, before, "the generation is observed", observed(written.Generation))
 	unchanged(t, hanging, seen, "native")
-	after := awaitPod(t, before.Name, "the third image runs", func(pod *corev1.Pod) error {
+	after := awaitPod(t, before, "the third image runs", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(hanging, "native")(pod), isReady(pod))
 	})
 	awaitAnswer(t, after, 8080, "/version", "v3")
