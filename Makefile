@@ -32,7 +32,7 @@ GO         ?= go
 GOFLAGS    += -buildvcs=false
 LDFLAGS    := -s -w -X main.version=$(VERSION)
 # Packages whose tests need no control plane.
-UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/chaos -e /test/node -e /test/skew -e /test/stand)
+UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/cluster -e /test/chaos -e /test/node -e /test/scale -e /test/skew -e /test/stand)
 # Of these, the ones in which goroutines share memory: they, or their tests, import
 # sync or synctest. The race detector makes a test four times slower, and finds
 # nothing in the others.
@@ -160,6 +160,13 @@ test-node: build stand-build ## A real kubelet and containerd, as root; prints S
 .PHONY: test-chaos
 test-chaos: build stand-build previous-build ## Short forms of what `make chaos` shows
 	SHARDS=1 OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 40m ./test/chaos
+
+PODS ?= 10000
+SETS ?= 100
+
+.PHONY: scale
+scale: build stand-build ## What PODS Pods under SETS SidecarSets cost: admitted, churned, rolled; prints FIGURES
+	PODS=$(PODS) SETS=$(SETS) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 3h -v ./test/scale
 
 .PHONY: chaos
 chaos: build stand-build previous-build ## What docs/reliability.md claims, in full; prints FIGURES. RUN picks tests

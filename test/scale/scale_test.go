@@ -1,0 +1,411 @@
+// Package scale shows what many Pods cost: how many are admitted and rolled in a
+// second, how old a status is, and what the operator takes of memory, processors
+// and writes. A watch of its own recounts everything. Each phase prints its figures
+// in a line that begins with FIGURES; docs/performance.md quotes them.
+//
+// PODS and SETS say how many there are.
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+const (
+	setLabel    = "scale.test/set"
+	sidecarName = "log"
+	// podsPerNode keeps what kwok does for one node small.
+	podsPerNode = 500
+	// creators create and write Pods at the same time.
+	creators = 32
+	// writers are as many as the operator's for one SidecarSet, for the bare client.
+	writers = 16
+	// limit bounds each phase. It is no claim about speed.
+	limit = 30 * time.Minute
+)
+
+var (
+	cluster *stand.Cluster
+	pods    = number("PODS", 10000)
+	sets    = number("SETS", 100)
+)
+
+func TestMain(m *testing.M) {
+	options := stand.Options{Full: true, Namespace: true, Nodes: (pods + podsPerNode - 1) / podsPerNode}
+	os.Exit(stand.Main(m, options, func(c *stand.Cluster) { cluster = c }))
+}
+
+func number(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+// run is the one scenario of this package.
+type run struct {
+	api        client.WithWatch
+	clients    kubernetes.Interface
+	namespace  string
+	names      []string // of SidecarSets
+	each       int      // Pods of each SidecarSet
+	watching   *observer
+	webhook    *deploy.Replica
+	controller *deploy.Replica
+}
+
+func TestScale(t *testing.T) {
+	api, err := testkit.NewClient(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := kubernetes.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator, err := deploy.Install(t.Context(), cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator.NeedReplicas(t)
+	r := &run{api: api, clients: clients, namespace: testkit.Namespace(t, api, nil), each: pods / sets}
+	r.webhook, r.controller = start(t, operator, 1, "--role=webhook"), start(t, operator, 11, "--role=controller")
+	for _, replica := range []*deploy.Replica{r.webhook, r.controller} {
+		if err := replica.AwaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := operator.AddEndpoint(t.Context(), r.webhook); err != nil {
+		t.Fatal(err)
+	}
+	testkit.AwaitCalled(t, api)
+	r.watching = observe(t, api, r.namespace)
+
+	r.apply(t)
+	r.admit(t)
+	r.churn(t)
+	r.race(t)
+	r.roll(t)
+}
+
+func start(t *testing.T, operator *deploy.Operator, n int, args ...string) *deploy.Replica {
+	t.Helper()
+	replica, err := operator.StartReplicaUnready(t.Context(), n, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		replica.Process.Stop()
+		if t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", replica.Name, replica.Tail(30))
+		}
+	})
+	return replica
+}
+
+// phase runs one part and prints what it took, besides what it says itself.
+func (r *run) phase(t *testing.T, name string, do func(ctx context.Context) string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	before, err := writesSoFar(ctx, r.clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replicas := []*deploy.Replica{r.webhook, r.controller}
+	var spent [2]time.Duration
+	for i, replica := range replicas {
+		replica.ForgetPeak(t)
+		spent[i] = cpu(t, replica)
+	}
+	r.watching.lagging()
+	began := time.Now()
+	says := do(ctx)
+	r.await(ctx, t, "a status that agrees with a recount", func() error { return r.watching.agree(ctx, r.api, r.names) })
+	took := time.Since(began)
+	after, err := writesSoFar(ctx, r.clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := fmt.Sprintf("%s; took=%s", says, took.Round(100*time.Millisecond))
+	if lags := r.watching.lagging(); len(lags) > 0 {
+		figures += fmt.Sprintf("; status writes=%d age p50=%s p99=%s", len(lags),
+			lags[len(lags)/2].Round(time.Millisecond), lags[len(lags)*99/100].Round(time.Millisecond))
+	}
+	for i, replica := range replicas {
+		figures += fmt.Sprintf("; %s cpu=%s peak=%d MiB", []string{"webhook", "controller"}[i],
+			(cpu(t, replica) - spent[i]).Round(10*time.Millisecond), replica.Memory(t, "VmHWM")>>20)
+	}
+	t.Logf("FIGURES %s pods=%d sets=%d: %s; writes: %s", name, pods, sets, figures, after.since(before))
+}
+
+// await repeats a check until it returns nil or ctx ends.
+func (r *run) await(ctx context.Context, t *testing.T, what string, check func() error) {
+	t.Helper()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// apply makes the SidecarSets. Every other one has a native sidecar.
+func (r *run) apply(t *testing.T) {
+	t.Helper()
+	for i := range sets {
+		name := fmt.Sprintf("scale-%d", i)
+		list, container := "containers", map[string]any{"name": sidecarName, "image": image(1)}
+		if i%2 == 1 {
+			list, container["restartPolicy"] = "initContainers", "Always"
+		}
+		set := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": appsv1beta1.GroupVersion.String(), "kind": appsv1beta1.Kind.Kind,
+			"metadata": map[string]any{"name": name},
+			"spec": map[string]any{
+				"selector":          map[string]any{"matchLabels": map[string]any{setLabel: name}},
+				"namespaceSelector": map[string]any{"matchLabels": map[string]any{corev1.LabelMetadataName: r.namespace}},
+				"updateStrategy":    map[string]any{"type": "RollingUpdate", "maxUnavailable": "10%"},
+				list:                []any{container},
+			},
+		}}
+		if err := r.api.Create(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+		r.names = append(r.names, name)
+	}
+	r.watching.want(image(1), r.names...)
+	testkit.AwaitReady(t, r.api, r.names...)
+}
+
+func image(version int) string { return fmt.Sprintf("example.com/log:v%d", version) }
+
+// admit creates all Pods.
+func (r *run) admit(t *testing.T) {
+	t.Helper()
+	r.phase(t, "admit", func(ctx context.Context) string {
+		began := time.Now()
+		r.each32(t, r.each*sets, func(i int) error { return r.create(ctx, i) })
+		took := time.Since(began)
+		r.await(ctx, t, "Pods that run", func() error { return r.watching.complete(r.names, int32(r.each)) })
+		return fmt.Sprintf("admitted %.0f Pods/s", float64(r.each*sets)/took.Seconds())
+	})
+}
+
+// churn deletes a tenth of the Pods and creates them again.
+func (r *run) churn(t *testing.T) {
+	t.Helper()
+	r.phase(t, "churn", func(ctx context.Context) string {
+		n := r.each * sets / 10
+		r.each32(t, n, func(i int) error {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: podName(i * 10)}}
+			if err := r.api.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
+				return err
+			}
+			for {
+				err := r.create(ctx, i*10)
+				if !apierrors.IsAlreadyExists(err) {
+					return err
+				}
+				<-time.After(50 * time.Millisecond)
+			}
+		})
+		r.await(ctx, t, "Pods that run", func() error { return r.watching.complete(r.names, int32(r.each)) })
+		return fmt.Sprintf("%d Pods replaced", n)
+	})
+}
+
+// race compares the operator with a client that makes one GET and one PATCH for
+// each Pod and looks at nothing, in turn: each rolls an image through one half of
+// the SidecarSets, without a budget.
+func (r *run) race(t *testing.T) {
+	t.Helper()
+	var ours, bare []string
+	for i, name := range r.names {
+		if i%4 < 2 {
+			ours = append(ours, name)
+		} else {
+			bare = append(bare, name)
+		}
+	}
+	r.setBudget(t, "100%", ours)
+	var rates [2][]float64
+	for round := 2; round < 5; round++ {
+		r.phase(t, "race/operator", func(ctx context.Context) string {
+			rate := r.rollBy(ctx, t, ours, image(round), func() { r.setImage(t, image(round), ours) })
+			rates[0] = append(rates[0], rate)
+			return fmt.Sprintf("rolled %.0f Pods/s", rate)
+		})
+		r.phase(t, "race/bare", func(ctx context.Context) string {
+			rate := r.rollBy(ctx, t, bare, image(round), func() { r.patchAll(ctx, t, bare, image(round)) })
+			rates[1] = append(rates[1], rate)
+			return fmt.Sprintf("rolled %.0f Pods/s", rate)
+		})
+	}
+	t.Logf("FIGURES race: operator %.0f Pods/s, bare client %.0f Pods/s: %.2f of it", median(rates[0]), median(rates[1]), median(rates[0])/median(rates[1]))
+}
+
+func (r *run) rollBy(ctx context.Context, t *testing.T, names []string, image string, begin func()) float64 {
+	t.Helper()
+	r.watching.want(image, names...)
+	begin()
+	r.await(ctx, t, "a rollout", func() error { return r.watching.complete(names, int32(r.each)) })
+	n, took := r.watching.rolled()
+	return float64(n) / took.Seconds()
+}
+
+// roll rolls an image through all Pods with a budget of a tenth of each SidecarSet.
+func (r *run) roll(t *testing.T) {
+	t.Helper()
+	r.setBudget(t, "10%", r.names)
+	r.phase(t, "roll", func(ctx context.Context) string {
+		rate := r.rollBy(ctx, t, r.names, image(9), func() { r.setImage(t, image(9), r.names) })
+		allowed := (r.each + 9) / 10
+		most := r.watching.mostDisturbed(r.names)
+		if most > allowed {
+			t.Errorf("%d Pods of one SidecarSet were disturbed at once, %d are allowed", most, allowed)
+		}
+		return fmt.Sprintf("rolled %.0f Pods/s, at most %d of %d Pods of a SidecarSet disturbed at once, %d allowed", rate, most, r.each, allowed)
+	})
+}
+
+func (r *run) setImage(t *testing.T, image string, names []string) {
+	t.Helper()
+	r.each32(t, len(names), func(i int) error {
+		n, err := strconv.Atoi(strings.TrimPrefix(names[i], "scale-"))
+		if err != nil {
+			return err
+		}
+		list := "containers"
+		if n%2 == 1 {
+			list = "initContainers"
+		}
+		return r.patchSet(t.Context(), names[i], fmt.Sprintf(`[{"op": "replace", "path": "/spec/%s/0/image", "value": %q}]`, list, image))
+	})
+}
+
+func (r *run) setBudget(t *testing.T, maxUnavailable string, names []string) {
+	t.Helper()
+	for _, name := range names {
+		if err := r.patchSet(t.Context(), name, fmt.Sprintf(`[{"op": "add", "path": "/spec/updateStrategy/maxUnavailable", "value": %q}]`, maxUnavailable)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (r *run) patchSet(ctx context.Context, name, patch string) error {
+	set := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return r.api.Patch(ctx, set, client.RawPatch(types.JSONPatchType, []byte(patch)))
+}
+
+// patchAll is the bare client.
+func (r *run) patchAll(ctx context.Context, t *testing.T, names []string, image string) {
+	t.Helper()
+	wanted := map[string]bool{}
+	for _, name := range names {
+		wanted[name] = true
+	}
+	var numbers []int
+	for i := range r.each * sets {
+		if wanted[r.setOf(i)] {
+			numbers = append(numbers, i)
+		}
+	}
+	parallel(t, writers, len(numbers), func(i int) error {
+		key := client.ObjectKey{Namespace: r.namespace, Name: podName(numbers[i])}
+		for {
+			pod := &corev1.Pod{}
+			if err := r.api.Get(ctx, key, pod); err != nil {
+				return err
+			}
+			list := "containers"
+			if len(pod.Spec.InitContainers) > 0 {
+				list = "initContainers"
+			}
+			patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{%q:[{"name":%q,"image":%q}]}}`, pod.ResourceVersion, list, sidecarName, image)
+			err := r.api.Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, []byte(patch)))
+			if !apierrors.IsConflict(err) {
+				return err
+			}
+		}
+	})
+}
+
+func podName(i int) string { return fmt.Sprintf("pod-%d", i) }
+
+func (r *run) setOf(pod int) string { return r.names[pod%sets] }
+
+// create makes one Pod. The kubelet of every other Pod never shows that a container
+// stops for its new image.
+func (r *run) create(ctx context.Context, i int) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: podName(i), Labels: map[string]string{setLabel: r.setOf(i)}},
+		Spec: corev1.PodSpec{
+			NodeName:   fmt.Sprintf("node-%d", i%((pods+podsPerNode-1)/podsPerNode)),
+			Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}},
+		},
+	}
+	if i/sets%2 == 1 {
+		pod.Annotations = map[string]string{"stand.test/restart": "quiet"}
+	}
+	return r.api.Create(ctx, pod)
+}
+
+func (r *run) each32(t *testing.T, n int, do func(i int) error) {
+	t.Helper()
+	parallel(t, creators, n, do)
+}
+
+// parallel calls do for 0 to n-1, so many at the same time.
+func parallel(t *testing.T, workers, n int, do func(i int) error) {
+	t.Helper()
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, workers)
+	for w := range workers {
+		wg.Go(func() {
+			for errs[w] == nil {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				errs[w] = do(i)
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func median(values []float64) float64 {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
+}

@@ -1,0 +1,90 @@
+package scale
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// sink is a store that keeps keys only, and gives events away.
+type sink struct {
+	event func(object any, gone bool)
+	known map[string]any // the last objects, without what is not needed: see keep
+}
+
+// keep returns what is kept of an object: enough to say that it is gone.
+func keep(object any) any {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		return object
+	}
+	accessor.SetManagedFields(nil)
+	return object
+}
+
+func (s *sink) Add(object any) error    { return s.set(object) }
+func (s *sink) Update(object any) error { return s.set(object) }
+
+func (s *sink) set(object any) error {
+	key, err := cache.MetaNamespaceKeyFunc(object)
+	if err != nil {
+		return err
+	}
+	if s.known == nil {
+		s.known = map[string]any{}
+	}
+	s.known[key] = keep(object)
+	s.event(object, false)
+	return nil
+}
+
+func (s *sink) Delete(object any) error {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object)
+	if err != nil {
+		return err
+	}
+	if last, ok := s.known[key]; ok {
+		delete(s.known, key)
+		s.event(last, true)
+	}
+	return nil
+}
+
+func (s *sink) Replace(objects []any, _ string) error {
+	gone := s.known
+	s.known = map[string]any{}
+	for _, object := range objects {
+		if err := s.set(object); err != nil {
+			return err
+		}
+		key, _ := cache.MetaNamespaceKeyFunc(object)
+		delete(gone, key)
+	}
+	for _, object := range gone {
+		s.event(object, true)
+	}
+	return nil
+}
+
+func (s *sink) Resync() error { return nil }
+
+// listWatch lists and watches objects of one kind.
+func listWatch(ctx context.Context, api client.WithWatch, list client.ObjectList, options ...client.ListOption) cache.ListerWatcher {
+	raw := func(o metav1.ListOptions) []client.ListOption {
+		return append([]client.ListOption{&client.ListOptions{Raw: &o}}, options...)
+	}
+	return &cache.ListWatch{
+		ListFunc: func(o metav1.ListOptions) (runtime.Object, error) {
+			into := list.DeepCopyObject().(client.ObjectList)
+			return into, api.List(ctx, into, raw(o)...)
+		},
+		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
+			return api.Watch(ctx, list.DeepCopyObject().(client.ObjectList), raw(o)...)
+		},
+	}
+}
