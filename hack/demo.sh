@@ -130,6 +130,17 @@ up() {
   title "The Pod without the label: untouched"
   show_pod app=plain
 
+  title "A new image for the running Pods: two Pods at a time, and only the sidecar is restarted"
+  "$KUBECTL" get sidecarset demo --watch --output-watch-events=false >"$STATE/rollout.txt" &
+  local watch=$!
+  run patch sidecarset demo --type=json -p '[{"op":"replace","path":"/spec/containers/0/image","value":"example.com/log-agent:v2"}]'
+  wait_for 120 "the rollout" rolled_out || { kill "$watch"; exit 1; }
+  kill "$watch"
+  printf '$ kubectl get sidecarset demo --watch\n'
+  cat "$STATE/rollout.txt"
+  run get pods -l app=labelled -o 'custom-columns=POD:.metadata.name,IMAGE OF THE SIDECAR:.spec.containers[?(@.name=="log-agent")].image,ITS RESTARTS:.status.containerStatuses[?(@.name=="log-agent")].restartCount,RESTARTS OF THE APP:.status.containerStatuses[?(@.name=="app")].restartCount'
+  echo "(The nodes are simulated; make test-node shows the same on a real kubelet.)"
+
   title "A SidecarSet that cannot work is refused; the message names the field and the remedy"
   if run apply -f hack/demo/broken.yaml; then
     echo "demo: the broken SidecarSet was accepted" >&2
@@ -152,6 +163,11 @@ TXT
 
 counted() {
   [ "$("$KUBECTL" get sidecarset demo -o jsonpath='{.status.matchedPods} {.status.updatedPods} {.status.readyPods}')" = "5 5 5" ]
+}
+
+rolled_out() {
+  counted && [ "$("$KUBECTL" get sidecarset demo -o jsonpath='{.status.conditions[?(@.type=="Progressing")].reason}')" = Complete ] &&
+    [ "$("$KUBECTL" get sidecarset demo -o jsonpath='{.status.observedGeneration}')" = "$("$KUBECTL" get sidecarset demo -o jsonpath='{.metadata.generation}')" ]
 }
 
 show_pod() {
