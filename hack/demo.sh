@@ -166,8 +166,7 @@ counted() {
 }
 
 rolled_out() {
-  counted && [ "$("$KUBECTL" get sidecarset demo -o jsonpath='{.status.conditions[?(@.type=="Progressing")].reason}')" = Complete ] &&
-    [ "$("$KUBECTL" get sidecarset demo -o jsonpath='{.status.observedGeneration}')" = "$("$KUBECTL" get sidecarset demo -o jsonpath='{.metadata.generation}')" ]
+  counted && [ "$("$KUBECTL" get sidecarset demo -o jsonpath='{.status.observedGeneration}')" = "$("$KUBECTL" get sidecarset demo -o jsonpath='{.metadata.generation}')" ]
 }
 
 show_pod() {
