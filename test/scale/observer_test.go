@@ -166,16 +166,18 @@ func (o *observer) setEvent(object any, gone bool) {
 		return
 	}
 	set := object.(*appsv1beta1.SidecarSet)
-	says := counters{set.Status.MatchedPods, set.Status.UpdatedPods, set.Status.ReadyPods}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.set(set.Name)
-	if says == s.counters {
+	// Not by ready Pods: their number goes up and down, and one number can be of
+	// several times.
+	says := func(c counters) bool { return c.matched == set.Status.MatchedPods && c.updated == set.Status.UpdatedPods }
+	if says(s.counters) {
 		s.lags = append(s.lags, 0)
 		return
 	}
 	for i := len(s.past) - 1; i >= 0; i-- {
-		if s.past[i].counters == says {
+		if says(s.past[i].counters) {
 			s.lags = append(s.lags, time.Since(s.past[i].until))
 			return
 		}
