@@ -63,30 +63,30 @@ func (q *Queue) unscattered(room int) func(class) int32 {
 
 // pick returns the next Pod to be taken, or 0.
 //
-// While the first batch is not done, only available Pods tell whether the content
-// works: those that are not available may be broken for another reason. So no more
-// available Pods are disturbed than are missing, and others wait for them, except for
-// Pods that the operator has taken down itself. If no available Pod is left to try,
-// nothing is won by waiting.
+// While the first batch is not done, only Pods that are available, or were when the
+// operator disturbed them, tell whether the content works; others may be broken for
+// another reason. So no more of the former are taken than are missing, and the others
+// wait for them. If none is left to try, nothing is won by waiting.
 //
 // All of it is read from the Pods: how many carry the content and are back (SetCounts),
 // and how many are in flight with it. So a new leader goes on where the last one was.
 func (q *Queue) pick(first func(class) int32) int32 {
-	if slot := first(disturbed); slot != 0 {
-		return slot
-	}
 	missing := q.strategy.firstBatch - q.back
-	if missing <= 0 {
-		if slot := first(unavailable); slot != 0 {
+	trial := missing > 0
+	if !trial || q.count.outstanding < missing {
+		if slot := first(disturbed); slot != 0 {
 			return slot
 		}
-	}
-	if q.count.used < q.strategy.allowed(q.total()) && (missing <= 0 || q.count.outstanding < missing) {
-		if slot := first(available); slot != 0 {
+		if slot := first(unavailable); slot != 0 && !trial {
 			return slot
 		}
+		if q.count.used < q.strategy.allowed(q.total()) {
+			if slot := first(available); slot != 0 {
+				return slot
+			}
+		}
 	}
-	if missing > 0 && q.count.outstanding == 0 {
+	if trial && q.count.outstanding == 0 {
 		return first(unavailable)
 	}
 	return 0

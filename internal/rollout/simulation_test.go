@@ -187,7 +187,7 @@ func (l *leader) plan() {
 		if p := l.pods[take.UID]; p.content == l.wanted && !l.deposed {
 			l.Errorf("Pod %s is taken again for content %d", take.UID, l.wanted)
 		}
-		l.writes = append(l.writes, &simWrite{take: take})
+		l.writes = append(l.writes, &simWrite{take: take, content: l.wanted})
 		l.takes++
 	}
 	if r := l.queue.Report(); len(takes) < size && r.Waiting > 0 && r.Limit == rollout.Unlimited {
@@ -218,12 +218,12 @@ func (l *leader) get(x *simWrite) (answered bool) {
 	switch p := l.pods[x.take.UID]; {
 	case !p.alive || !p.matched || !x.take.Charged && p.ready && !p.disturbed:
 		l.queue.Retry(x.take)
-	case p.content == l.wanted:
+	case p.content == x.content:
 		l.queue.Written(x.take, p.version, p.disturbed)
 	case p.refuses || p.pinned || p.lost:
 		l.queue.Hold(x.take, inplace.Refused, "refused")
 	default:
-		x.read, x.content = p.version, l.wanted
+		x.read = p.version
 		return false
 	}
 	return true
