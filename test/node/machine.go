@@ -36,6 +36,8 @@ const (
 	registry   = "127.0.0.1:5000" // containerd speaks http with loopback addresses
 	cniDir     = "/usr/lib/cni"   // where Debian has the plugins
 	apiService = "10.96.0.1"      // of the Service kubernetes
+
+	operatorImage = "sidecarset-operator:node"
 )
 
 // StartMachine starts a node and returns when it is Ready. dir holds the programs
@@ -289,6 +291,6 @@ func (m *Machine) pushImages(ctx context.Context) error {
 	return errors.Join(
 		m.push(ctx, "pause:1", "program", "--program="+m.file("program")),
 		m.push(ctx, "app:1", "program", "--program="+m.file("program"), "--env=VERSION=app"),
-		m.push(ctx, "sidecarset-operator:node", "operator", "--source="+deploy.Root(), "--program="+m.file("operator"), "--platforms=linux/amd64"),
+		m.push(ctx, operatorImage, "operator", "--source="+deploy.Root(), "--program="+m.file("operator"), "--platforms=linux/amd64"),
 	)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -113,7 +114,28 @@ func begin(ctx context.Context) error {
 	if clients, err = kubernetes.NewForConfig(cluster.Config()); err != nil {
 		return err
 	}
-	machine, err = StartMachine(ctx, cluster, os.Getenv(dirVariable))
+	if machine, err = StartMachine(ctx, cluster, os.Getenv(dirVariable)); err != nil {
+		return err
+	}
+	return install(ctx)
+}
+
+// install applies what `make deploy` applies, with the image that the registry
+// has, and waits until the operator's Pods are Ready.
+func install(ctx context.Context) error {
+	manifests, err := cluster.Kubectl(ctx, "", "kustomize", filepath.Join(deploy.Root(), "config/default"))
+	if err != nil {
+		return err
+	}
+	manifests = regexp.MustCompile(`image: registry\.invalid/.*`).ReplaceAllString(manifests, "image: "+registry+"/"+operatorImage)
+	if _, err := cluster.Kubectl(ctx, manifests, "apply", "--server-side", "-f", "-"); err != nil {
+		return err
+	}
+	if _, err = cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "rollout", "status", "deployment", "--timeout=90s"); err != nil {
+		pods, _ := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "describe", "pods")
+		logs, _ := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "logs", "--tail=20", "-l", "app.kubernetes.io/name=sidecarset-operator")
+		err = fmt.Errorf("%w\n%s\n%s", err, pods, logs)
+	}
 	return err
 }
 

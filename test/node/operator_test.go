@@ -1,0 +1,290 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+// app is a namespace with a SidecarSet and a Deployment that it selects; all three
+// have one name.
+const app = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: NAME, labels: {for: NAME}}
+---
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: NAME}
+spec:
+  selector: {matchLabels: {app: NAME}}
+  namespaceSelector: {matchLabels: {for: NAME}}
+  updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
+  initContainers:
+  - {name: native, image: "REGISTRY/NAME:v1", restartPolicy: Always}
+  containers:
+  - {name: plain, image: "REGISTRY/NAME:v1", podInjectPolicy: AfterAppContainer}
+`
+
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: NAME, namespace: NAME}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec:
+      terminationGracePeriodSeconds: 2
+      containers: [{name: app, image: "REGISTRY/app:1"}]
+`
+
+func apply(t *testing.T, name, manifests string) {
+	t.Helper()
+	testkit.Kubectl(t, cluster, strings.NewReplacer("NAME", name, "REGISTRY", registry).Replace(manifests), "apply", "--server-side", "-f", "-")
+}
+
+// startApp makes the namespace, the SidecarSet and, when it is in force, the
+// workload, and returns the Pods when they are Ready.
+func startApp(t *testing.T, name, sidecarSet, workload string, pods int) []corev1.Pod {
+	t.Helper()
+	apply(t, name, sidecarSet)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			said, _ := cluster.Kubectl(ctx, "", "-n", name, "describe", "sidecarsets/"+name, "pods")
+			logs, _ := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "logs", "--tail=30", "-l", "app.kubernetes.io/name=sidecarset-operator")
+			t.Logf("%s\n%s", said, logs)
+		}
+		_, _ = cluster.Kubectl(ctx, "", "delete", "--wait=false", "sidecarset/"+name, "namespace/"+name)
+	})
+	testkit.Kubectl(t, cluster, "", "wait", "--for=condition=Ready", "--timeout=60s", "sidecarset/"+name)
+	apply(t, name, workload)
+	return awaitPods(t, name, "Ready", pods, isReady)
+}
+
+// awaitPods waits until so many Pods satisfy the check.
+func awaitPods(t *testing.T, namespace, what string, count int, check func(*corev1.Pod) error) []corev1.Pod {
+	t.Helper()
+	var all []corev1.Pod
+	await.Within(t, 2*await.Patience, "Pods of "+namespace+": "+what, func(ctx context.Context) error {
+		list, err := clients.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+		if len(all) != count {
+			return fmt.Errorf("there are %d, want %d", len(all), count)
+		}
+		for i := range all {
+			err = errors.Join(err, check(&all[i]))
+		}
+		return err
+	})
+	return all
+}
+
+// setSidecars gives containers of a SidecarSet another image.
+func setSidecars(t *testing.T, name, native, plain string) {
+	t.Helper()
+	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/image","value":"%[1]s/%[2]s"},{"op":"replace","path":"/spec/containers/0/image","value":"%[1]s/%[3]s"}]`, registry, native, plain)
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p", patch)
+}
+
+// awaitUpdated waits until so many Pods are updated and ready, by the status.
+func awaitUpdated(t *testing.T, name string, count int) {
+	t.Helper()
+	await.Within(t, 2*await.Patience, "the status of SidecarSet "+name, func(ctx context.Context) error {
+		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", name, "-o",
+			"go-template={{eq .metadata.generation .status.observedGeneration}} {{.status.matchedPods}} {{.status.updatedPods}} {{.status.updatedReadyPods}}")
+		if want := fmt.Sprintf("true %[1]d %[1]d %[1]d", count); err == nil && got != want {
+			err = fmt.Errorf("observed, matched, updated, updated and ready: %s, want %s", got, want)
+		}
+		return err
+	})
+}
+
+// The operator runs from its own image, under the image's user, and the API server
+// reaches it through its Service.
+func TestTheOperatorRunsFromItsImage(t *testing.T) {
+	t.Parallel()
+	pods := awaitPods(t, deploy.Namespace, "Ready", 2, isReady)
+	var addresses []string
+	for _, pod := range pods {
+		addresses = append(addresses, pod.Status.PodIP)
+		if s := status(&pod, "operator"); s.RestartCount != 0 || !strings.HasPrefix(s.ImageID, registry+"/sidecarset-operator@sha256:") {
+			t.Errorf("the operator's container is %+v", s)
+		}
+		if nonRoot := pod.Spec.SecurityContext.RunAsNonRoot; nonRoot == nil || !*nonRoot {
+			t.Error("the Pod does not demand a user that is not root; with runAsNonRoot, the kubelet starts no image of root's")
+		}
+	}
+	slices.Sort(addresses)
+	await.Eventually(t, "the Service has both Pods", func(ctx context.Context) error {
+		list, err := clients.DiscoveryV1().EndpointSlices(deploy.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + deploy.Service})
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, slice := range list.Items {
+			for _, endpoint := range slice.Endpoints {
+				got = append(got, endpoint.Addresses...)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, addresses) {
+			return fmt.Errorf("it has %q, want %q", got, addresses)
+		}
+		return nil
+	})
+}
+
+// A SidecarSet's new images reach running Pods one by one; apps go on.
+func TestARolloutReplacesSidecarsOneByOne(t *testing.T) {
+	t.Parallel()
+	image(t, "rollout:v1")
+	image(t, "rollout:v2", "VERSION=v2")
+	before := startApp(t, "rollout", app, deployment, 3)
+	awaitUpdated(t, "rollout", 3)
+	flight := watchFlight(t, "rollout", before)
+	setSidecars(t, "rollout", "rollout:v2", "rollout:v2")
+	awaitUpdated(t, "rollout", 3)
+	after := awaitPods(t, "rollout", "Ready", 3, isReady)
+	for i := range before {
+		same := slices.IndexFunc(after, func(pod corev1.Pod) bool { return pod.UID == before[i].UID })
+		if same < 0 {
+			t.Fatalf("Pod %s is gone", before[i].Name)
+		}
+		unchanged(t, &before[i], &after[same], "app")
+		for _, name := range []string{"native", "plain"} {
+			if err := runsAnother(&before[i], name)(&after[same]); err != nil {
+				t.Error(err)
+			}
+			if s := status(&after[same], name); s.RestartCount != 1 {
+				t.Errorf("%s of %s was restarted %d times, want once", name, after[same].Name, s.RestartCount)
+			}
+		}
+	}
+	if most := flight(); most != 1 {
+		t.Errorf("%d Pods were updated at the same time, want 1 at most", most)
+	}
+}
+
+// watchFlight counts the Pods whose sidecars are to be replaced and are not, and
+// returns what tells the greatest number so far.
+func watchFlight(t *testing.T, namespace string, before []corev1.Pod) func() int {
+	t.Helper()
+	was := map[types.UID]*corev1.Pod{}
+	for i := range before {
+		was[before[i].UID] = &before[i]
+	}
+	list, err := clients.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := clients.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	most := 0
+	go func() {
+		flying := map[types.UID]bool{}
+		for event := range watcher.ResultChan() {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok || was[pod.UID] == nil {
+				continue
+			}
+			asked := pod.Generation != was[pod.UID].Generation
+			flying[pod.UID] = asked && errors.Join(runsAnother(was[pod.UID], "native")(pod), runsAnother(was[pod.UID], "plain")(pod), isReady(pod)) != nil
+			count := 0
+			for _, flies := range flying {
+				if flies {
+					count++
+				}
+			}
+			mu.Lock()
+			most = max(most, count)
+			mu.Unlock()
+		}
+	}()
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return most
+	}
+}
+
+// A tag that cannot be pulled costs one Pod its sidecars; a good tag repairs it and
+// reaches the others.
+func TestABadTagCostsOnePod(t *testing.T) {
+	t.Parallel()
+	image(t, "badtag:v1")
+	image(t, "badtag:v3", "VERSION=v3")
+	before := startApp(t, "badtag", app, deployment, 3)
+	awaitUpdated(t, "badtag", 3)
+	flight := watchFlight(t, "badtag", before)
+	setSidecars(t, "badtag", "badtag:missing", "badtag:missing")
+	await.Within(t, 2*await.Patience, "one Pod is broken", func(ctx context.Context) error {
+		list, err := clients.CoreV1().Pods("badtag").List(ctx, metav1.ListOptions{})
+		for i := range list.Items {
+			if waitsFor("plain", "ImagePullBackOff")(&list.Items[i]) == nil {
+				return err
+			}
+		}
+		return errors.Join(err, errors.New("none is"))
+	})
+	letTheKubeletWork(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "badtag"}})
+	if most := flight(); most != 1 {
+		t.Errorf("%d Pods were taken down, want 1", most)
+	}
+	setSidecars(t, "badtag", "badtag:v3", "badtag:v3")
+	awaitUpdated(t, "badtag", 3)
+	after := awaitPods(t, "badtag", "Ready", 3, isReady)
+	for i := range before {
+		for j := range after {
+			if after[j].UID == before[i].UID {
+				unchanged(t, &before[i], &after[j], "app")
+			}
+		}
+	}
+}
+
+// The next Pod waits for a pull, though the Pod before it says Ready all the time.
+func TestARolloutWaitsForASlowPull(t *testing.T) {
+	t.Parallel()
+	image(t, "slowly:v1")
+	image(t, "slowly:v2", "VERSION=v2")
+	before := startApp(t, "slowly", app, deployment, 3)
+	awaitUpdated(t, "slowly", 3)
+	flight := watchFlight(t, "slowly", before)
+	closeGate(t, "slowly")
+	setSidecars(t, "slowly", "slowly:v2", "slowly:v2")
+	awaitPull(t, "slowly")
+	letTheKubeletWork(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "slowly"}})
+	awaitPods(t, "slowly", "Ready during the pull", 3, isReady)
+	if waiting, err := gate(t.Context(), http.MethodGet, "slowly"); err != nil || waiting == "0" {
+		t.Errorf("the pull waits no longer: %q, %v", waiting, err)
+	}
+	if most := flight(); most != 1 {
+		t.Errorf("%d Pods were updated during the pull, want 1", most)
+	}
+	openGate(t, "slowly")
+	awaitUpdated(t, "slowly", 3)
+	if most := flight(); most != 1 {
+		t.Errorf("%d Pods were updated at the same time, want 1 at most", most)
+	}
+}
