@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -54,6 +55,8 @@ type podTally struct {
 type counted struct {
 	tally.Count
 	Groups tally.Groups
+	// Rollout is what the SidecarSet's queue reports.
+	Rollout rollout.Report
 	// Revisions are the ControllerRevisions that matched Pods record.
 	Revisions map[podstate.Name]tally.RevisionCount
 	// Synced is false as long as Pods may be missing. All SidecarSets are reported
@@ -162,7 +165,10 @@ func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error
 	var answer counted
 	err := p.ask(ctx, func(t *tally.Tally) {
 		n, known := t.Count(sidecarSet)
-		answer = counted{Count: n, Groups: t.Groups(sidecarSet), Revisions: t.Revisions(sidecarSet), Known: known, Synced: p.synced}
+		answer = counted{
+			Count: n, Groups: t.Groups(sidecarSet), Rollout: t.Rollout(sidecarSet), Revisions: t.Revisions(sidecarSet),
+			Known: known, Synced: p.synced,
+		}
 	})
 	if err != nil {
 		return counted{}, err

@@ -88,7 +88,7 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 		r.sets.swap(logSet(generation))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
 			reader: r.store, status: r.store, sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
-			pace: newPace(writeInterval), wake: &waker{}, m: pods.m,
+			pace: newPace(writeInterval), progress: newProgress(), wake: &waker{}, m: pods.m,
 			tell: r.hear,
 		}
 		pods.changed = func(name string) { r.counts.announce(r.countsChanged, name) }

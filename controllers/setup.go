@@ -96,6 +96,7 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		},
 		readiness: o.Readiness,
 		pace:      newPace(writeInterval),
+		progress:  newProgress(),
 		wake:      &waker{},
 		tell:      o.Tell,
 		m:         m,

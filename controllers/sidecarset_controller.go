@@ -32,6 +32,7 @@ type SidecarSetReconciler struct {
 	readiness Readiness // nil if nothing is known of any
 	revisions *revisionKeeper
 	pace      *pace
+	progress  *progress
 	wake      *waker
 	tell      func(events.Event)
 	m         *collectors
@@ -93,7 +94,11 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 		// announce an object that it cannot hold.
 		return ctrl.Result{RequeueAfter: recheckWait}, nil
 	}
-	return ctrl.Result{RequeueAfter: recheck}, nil
+	again := recheck
+	if in, ok := p.seen.Rollout.StallsIn(p.seen.Now); ok {
+		again = min(again, in)
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
 }
 
 // readObject reads the SidecarSet and its status. It forgets one that is gone.
@@ -102,6 +107,7 @@ func (r *SidecarSetReconciler) readObject(ctx context.Context, p *pass) (exists 
 	err = r.reader.Get(ctx, client.ObjectKey{Name: p.name}, p.object, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		r.pace.forget(p.name)
+		r.progress.forget(p.name)
 		r.m.forget(p.name)
 		return false, nil
 	}
@@ -121,7 +127,7 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	}
 	n := p.counted
 	p.seen = status.Observation{
-		Generation: p.object.GetGeneration(), Counters: n.Counters, Uninjected: n.Groups.Uninjected,
+		Generation: p.object.GetGeneration(), Counters: n.Counters, Uninjected: n.Groups.Uninjected, Blocked: status.BlockedBy(n.Rollout),
 		Problem: r.sets.Problem(p.name), Now: time.Now(),
 	}
 	switch {
@@ -132,20 +138,24 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	case !n.Known && p.seen.Problem == nil:
 		return waitFor(ctx, "the snapshot to hold the SidecarSet")
 	}
+	p.seen.Rollout = r.judgeRollout(p)
 	if n.Known {
-		p.seen.Rollout = rolloutOf(n)
 		r.m.observe(p.name, p.seen)
 	}
 	p.complete = true
 	return ctrl.Result{}, nil
 }
 
-// rolloutOf is what is known of the update of running Pods.
-func rolloutOf(n counted) *status.Rollout {
-	if n.Program.Set.Spec.UpdateStrategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType {
-		return &status.Rollout{NotUpdate: true}
+// judgeRollout is what is known of the update of running Pods. Of an object that
+// cannot be used, nothing has to be known.
+func (r *SidecarSetReconciler) judgeRollout(p *pass) *status.Rollout {
+	if !p.counted.Known {
+		return &status.Rollout{}
 	}
-	return nil
+	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing)
+	p.seen.Rollout = seen
+	seen.Moved = r.progress.observe(p.name, p.object.GetUID(), p.seen)
+	return seen
 }
 
 // waitFor ends a pass until another part announces itself.

@@ -30,6 +30,12 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 				"conditions": []any{map[string]any{
 					"type": "Accepted", "status": "True", "reason": "Compiled", "message": "The operator uses this SidecarSet.",
 					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:05Z",
+				}, map[string]any{
+					"type": "Progressing", "status": "False", "reason": "Complete", "message": "All 2 matched Pods are updated.",
+					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:05Z",
+				}, map[string]any{
+					"type": "Degraded", "status": "False", "reason": "AsExpected", "message": "No Pod needs a user.",
+					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:05Z",
 				}},
 			},
 		}}

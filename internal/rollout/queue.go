@@ -135,16 +135,16 @@ func (q *Queue) SetCounts(matched, back int) { q.matched, q.back = matched, back
 func (q *Queue) total() int { return max(q.matched, q.count.outdated) }
 
 // Set says what the watch says about a matched Pod. A Pod that is current, not in
-// flight and not reserved is not kept.
-func (q *Queue) Set(p Pod) {
+// flight and not reserved is not kept. changed is false if it says nothing new.
+func (q *Queue) Set(p Pod) (changed bool) {
 	slot, known := q.slots[p.UID]
 	switch {
 	case !known && !q.keeps(&p):
-		return
+		return false
 	case !known:
 		slot = q.add(p.UID)
 	case q.slab[slot].pod == p && !q.slab[slot].gone:
-		return
+		return false
 	}
 	q.change(slot, func(e *entry) {
 		if e.write == held && (e.pod.Labels != p.Labels || e.pod.Way != p.Way) {
@@ -156,6 +156,7 @@ func (q *Queue) Set(p Pod) {
 		}
 		e.pod, e.gone = p, false
 	})
+	return true
 }
 
 // Remove says that a Pod is not matched any more: it is gone, finished, or has

@@ -61,8 +61,11 @@ func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup) *Roll
 }
 
 // BlockedBy makes of what a queue reports what a status says of Pods that cannot
-// follow.
+// follow: nothing, if they do not have to.
 func BlockedBy(r rollout.Report) []appsv1beta1.SidecarSetPodGroup {
+	if r.Limit == rollout.NotUpdate {
+		return nil
+	}
 	groups := make([]appsv1beta1.SidecarSetPodGroup, len(r.Blocked))
 	for i, from := range r.Blocked {
 		groups[i] = appsv1beta1.SidecarSetPodGroup{Reason: string(from.Reason), Pods: int32(from.Count), Message: from.Message}
@@ -81,6 +84,18 @@ const (
 	// container does not start.
 	failedAfter = time.Minute
 )
+
+// StallsIn returns after which time the rollout counts as stalled if nothing moves;
+// false if it does already, or if time does not matter.
+func (r *Rollout) StallsIn(now time.Time) (time.Duration, bool) {
+	for _, after := range []time.Duration{failedAfter, stalledAfter} {
+		at := r.Moved.Add(after)
+		if !r.stalled(now) && r.stalled(at) {
+			return at.Sub(now), true
+		}
+	}
+	return 0, false
+}
 
 // stalled reports whether Pods in flight have not come back for too long.
 func (r *Rollout) stalled(now time.Time) bool {

@@ -73,18 +73,19 @@ func (t *Tally) Tend(sidecarSet string, f func(*rollout.Queue)) {
 	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
 		f(s.queue)
 		t.stir(s)
+		t.alter(s)
 	}
 }
 
-// Rollout returns how far the rollout of a SidecarSet is; false if its Pods never had
-// to follow.
-func (t *Tally) Rollout(sidecarSet string) (rollout.Report, bool) {
+// Rollout returns how far the rollout of a SidecarSet is. That of a SidecarSet whose
+// Pods never had to follow has the Limit NotUpdate.
+func (t *Tally) Rollout(sidecarSet string) rollout.Report {
 	s, ok := t.sets[sidecarSet]
 	if !ok || s.queue == nil {
-		return rollout.Report{}, false
+		return rollout.Report{Limit: rollout.NotUpdate}
 	}
 	s.queue.SetCounts(int(s.counters.Matched), s.back)
-	return s.queue.Report(), true
+	return s.queue.Report()
 }
 
 // CheckCondition lets the condition of a Pod be given out again, if it still is not
@@ -185,7 +186,9 @@ func (t *Tally) follow(p *pod, sh *share) {
 		return
 	}
 	now := s.rolloutPod(s.name, r)
-	s.queue.Set(now)
+	if s.queue.Set(now) {
+		t.alter(s)
+	}
 	moves := now.Way != inplace.Current || now.InFlight
 	if moves || sh.moves {
 		t.stir(s)
