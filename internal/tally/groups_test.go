@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
@@ -69,6 +70,29 @@ func TestPodsInFlightThatDoNotStartAreNamed(t *testing.T) {
 	}
 	if got := tl.Groups("unknown"); len(got.Failing)+len(got.Uninjected) > 0 {
 		t.Errorf("an unknown SidecarSet has the groups %+v", got)
+	}
+}
+
+// A native sidecar counts as any other: a Pod that is Ready all the time is ready
+// with it once the kubelet runs another container of another image.
+func TestReadyPodsHaveTheirNativeSidecars(t *testing.T) {
+	tl := newTally()
+	set := fixtures.SidecarSet("logging").Select("inject", "yes").Native("log", "log:v2")
+	tl.SetSnapshot(match.Build([]*inject.Program{fixtures.Program(t, set.Map())}, map[string]labels.Set{}))
+	pod := updatedPod("a", true, corev1.ContainerStatus{State: running(), Ready: true, Started: new(true)})
+	pod.Spec.InitContainers, pod.Spec.Containers = pod.Spec.Containers[1:], pod.Spec.Containers[:1]
+	pod.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+	pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses = pod.Status.ContainerStatuses[1:], pod.Status.ContainerStatuses[:1]
+	pod.Status.Conditions[0].Status = corev1.ConditionTrue
+	for _, tc := range []struct {
+		id, image string
+		ready     int32
+	}{{"containerd://old", "log@sha256:old", 0}, {"containerd://new", "log@sha256:new", 1}} {
+		pod.Status.InitContainerStatuses[0].ContainerID, pod.Status.InitContainerStatuses[0].ImageID = tc.id, tc.image
+		tl.Set(podstate.FromPod(pod))
+		if n, _ := tl.Count("logging"); n.Matched != 1 || n.Ready != tc.ready {
+			t.Errorf("with container %s: %+v, want %d ready", tc.id, n.Counters, tc.ready)
+		}
 	}
 }
 

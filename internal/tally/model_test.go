@@ -299,7 +299,7 @@ func isSettled(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
 		unreadable = json.Unmarshal([]byte(text), &state) != nil
 	}
 	names := map[string]bool{}
-	for _, c := range set.Spec.Containers {
+	for _, c := range sidecarsOf(set) {
 		if c.UpgradeStrategy.UpgradeType != appsv1beta1.SidecarContainerHotUpgrade {
 			names[c.Name] = true
 			continue

@@ -89,9 +89,7 @@ type terms struct {
 // sidecar is one of spec.containers, or a native one of spec.initContainers.
 // Other init containers are not looked at: they are gone once the Pod runs.
 type sidecar struct {
-	name podstate.Name
-	// native sidecars are only looked for: the Pod's Ready condition says the rest.
-	native     bool
+	name       podstate.Name
 	containers []podstate.Name // two for a hot-upgrade sidecar
 	emptyImage podstate.Name   // that its idle container must have; zero: any
 }
@@ -132,9 +130,7 @@ func termsOf(program *inject.Program) terms {
 	}
 	for i := range set.Spec.InitContainers {
 		if c := &set.Spec.InitContainers[i]; c.IsNative() {
-			native := sidecarOf(c)
-			native.native = true
-			t.sidecars = append(t.sidecars, native)
+			t.sidecars = append(t.sidecars, sidecarOf(c))
 		}
 	}
 	return t
@@ -158,7 +154,7 @@ func (t terms) equal(other terms) bool {
 }
 
 func (s sidecar) equal(other sidecar) bool {
-	return s.name == other.name && s.native == other.native && s.emptyImage == other.emptyImage && slices.Equal(s.containers, other.containers)
+	return s.name == other.name && s.emptyImage == other.emptyImage && slices.Equal(s.containers, other.containers)
 }
 
 // verdictOn says what a Pod that the SidecarSet selects means to it. What the Pod
@@ -207,9 +203,6 @@ func (s *terms) settledIn(set podstate.Name, r *podstate.Record) bool {
 		return false
 	}
 	for i := range s.sidecars {
-		if s.sidecars[i].native {
-			continue
-		}
 		for _, name := range s.sidecars[i].containers {
 			if !r.Landed(set, name) {
 				return false
