@@ -79,11 +79,11 @@ func TestObserveFollowsTheKubelet(t *testing.T) {
 		// mayBeEarly is the stated residue.
 		mayBeEarly func(*world) bool
 	}{
-		"crashes, writes while the kubelet works, short pulls": {options{observes: true, crashes: true, grace: 5}, never},
-		"the same with probes":                                 {options{observes: true, crashes: true, probes: true, grace: 5}, never},
-		"the same without observedGeneration":                  {options{crashes: true, grace: 5}, never},
-		"the same with a long grace":                           {options{observes: true, crashes: true, grace: 30}, never},
-		"the same without grace":                               {options{crashes: true, observes: true}, never},
+		"crashes, writes while the kubelet works, short pulls": {options{observes: true, crashes: true, grace: 5}, neverEarly},
+		"the same with probes":                                 {options{observes: true, crashes: true, probes: true, grace: 5}, neverEarly},
+		"the same without observedGeneration":                  {options{crashes: true, grace: 5}, neverEarly},
+		"the same with a long grace":                           {options{observes: true, crashes: true, grace: 30}, neverEarly},
+		"the same without grace":                               {options{crashes: true, observes: true}, neverEarly},
 		"long pulls":                                           {options{observes: true, longPulls: true, grace: 30}, uncertain},
 		"long pulls without observedGeneration":                {options{longPulls: true, probes: true, grace: 30}, uncertain},
 		"long pulls and crashes":                               {options{observes: true, longPulls: true, crashes: true, grace: 5}, uncertainOrRaced},
@@ -107,6 +107,6 @@ func (w *world) hasBadTag() bool {
 // story is what happened last.
 func (w *world) story() string { return strings.Join(w.log[max(0, len(w.log)-40):], "\n") }
 
-func never(*world) bool              { return false }
+func neverEarly(*world) bool         { return false }
 func uncertain(w *world) bool        { return w.uncertain() }
 func uncertainOrRaced(w *world) bool { return w.uncertain() || w.raced }

@@ -68,6 +68,7 @@ func (r *reader) mark(raw string) (mark Mark, ok bool) {
 			mark.Generation, err = strconv.ParseInt(raw, 10, 64)
 		case "at":
 			mark.At, err = time.Parse(`"`+time.RFC3339+`"`, raw)
+			mark.At = mark.At.UTC()
 		case "wasReady":
 			mark.WasReady = raw == "true"
 			ok = ok && (mark.WasReady || raw == "false")
@@ -78,7 +79,7 @@ func (r *reader) mark(raw string) (mark Mark, ok bool) {
 		}
 		ok = ok && err == nil
 	}
-	return mark, ok && mark.Generation >= 0 && !mark.At.IsZero()
+	return mark, ok && mark.Generation >= 0 && mark.At.Unix() > 0 && mark.At.Year() <= 9999
 }
 
 func (r *reader) containers(raw string) ([]Before, bool) {
