@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -71,6 +73,22 @@ var worstPods = map[string]func(pod *corev1.Pod, serial string){
 			return fmt.Sprintf(`"%s%d%[4]s":{"lastContainerStatuses":{"c%[3]d":{"imageID":"id"}}},`, serial, i, i%40, strings.Repeat("s", 700))
 		}) + `"x":{}}`
 	},
+	"a long record of the operator's own": func(pod *corev1.Pod, serial string) {
+		var list strings.Builder
+		marks := inplace.Marks{}
+		for i := range 25 {
+			name := fmt.Sprint(serial, i)
+			fmt.Fprintf(&list, "%s,", name)
+			mark := inplace.Mark{At: time.Unix(1, 0)}
+			for j := range 4 {
+				mark.Containers = append(mark.Containers, inplace.Before{Name: fmt.Sprint("c", j), ID: strings.Repeat("i", 250) + serial})
+			}
+			marks = marks.With(name, mark)
+		}
+		addContainers(pod, 4, func(i int) (string, string) { return fmt.Sprint("c", i), fmt.Sprint(serial, i) })
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = list.String()
+		pod.Annotations[appsv1beta1.AnnotationInPlace] = marks.Format(pod.UID)
+	},
 	"values of 64 KiB": func(pod *corev1.Pod, serial string) {
 		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "log" + strings.Repeat(" ", 60<<10)
 		addContainers(pod, 40, func(i int) (string, string) { return fmt.Sprint("c", i), fmt.Sprint(serial, i) })
@@ -78,6 +96,7 @@ var worstPods = map[string]func(pod *corev1.Pod, serial string){
 		pod.Annotations[appsv1beta1.AnnotationHash] = long
 		pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = long
 		pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = "{" + strings.Repeat(" ", 60<<10) + "}"
+		pod.Annotations[appsv1beta1.AnnotationInPlace] = `{"v":1,"uid":"` + string(pod.UID) + `","sets":{"log":{"generation":1,"at":"2026-01-02T03:04:05Z"}}` + strings.Repeat(" ", 60<<10) + "}"
 	},
 }
 
