@@ -90,16 +90,16 @@ func Observe(pod *corev1.Pod, mark Mark) Progress {
 		return p
 	}
 	available, since := readyCondition(pod)
-	e := evidence{pod: pod, sure: true, ready: available}
+	e := evidence{pod: pod, sure: true, ready: true}
 	for _, before := range mark.Containers {
 		if !e.add(before) {
 			return p
 		}
 	}
 	then := Back
-	if !e.ready {
+	if !available || !e.ready {
 		then = Broken
-		if available || since.IsZero() || !since.After(e.started.Add(breakDelay)) {
+		if available || since.IsZero() || !since.After(e.started.Add(breakDelay)) || e.hooked && !e.ready {
 			return p
 		}
 	}
@@ -116,6 +116,7 @@ type evidence struct {
 	pod     *corev1.Pod
 	sure    bool // this cannot be the state before the update
 	ready   bool
+	hooked  bool      // the kubelet waits for a hook before it publishes what a container is
 	started time.Time // of the container that started last
 }
 
@@ -145,6 +146,7 @@ func (e *evidence) add(before Before) bool {
 		e.started = at
 	}
 	e.ready = e.ready && isReady(status)
+	e.hooked = e.hooked || c.Lifecycle != nil && c.Lifecycle.PostStart != nil
 	return true
 }
 
