@@ -51,7 +51,7 @@ func TestStatusFollowsPods(t *testing.T) {
 			set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
-updateStrategy: {type: `+strategy+`}
+updateStrategy: {type: `+strategy+`, paused: true}
 containers: [{name: side, image: "example.com/side:v1"}]
 `)
 			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
