@@ -55,6 +55,9 @@ func (t *Tally) Due(sidecarSet string, max int) Due {
 	}
 	s.queue.SetCounts(int(s.counters.Matched), s.back)
 	due := Due{Program: s.program, Updates: s.queue.Next(max, t.watched)}
+	if len(due.Updates) > 0 {
+		t.alter(s)
+	}
 	for p, given := range s.mislabelled {
 		if len(due.Conditions) == max {
 			break
@@ -197,6 +200,9 @@ func (t *Tally) follow(p *pod, sh *share) {
 		moves:     moves,
 		back:      !moves && now.Ready && !now.InTransition,
 		mislabels: s.labelled != nil && s.mislabelledIn(r, now),
+	}
+	if is != sh.part {
+		t.alter(s)
 	}
 	s.count(p, sh.part, is)
 	sh.part = is

@@ -101,7 +101,7 @@ func (s *scenario) run(t *testing.T, roles []string) {
 		t.Fatal(err)
 	}
 	testkit.AwaitCalled(t, s.api)
-	for _, step := range []func(*testing.T){s.inject, s.conflict, s.revise, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
+	for _, step := range []func(*testing.T){s.inject, s.conflict, s.revise, s.roll, s.askForEverything, s.repair, s.lose, s.scrape, s.uninstall, s.leave} {
 		step(t)
 	}
 }
@@ -127,7 +127,7 @@ func (s *scenario) status(ctx context.Context, name string) (appsv1beta1.Sidecar
 // inject has a Pod injected and counted.
 func (s *scenario) inject(t *testing.T) {
 	t.Helper()
-	s.sidecarSet(t, "log", requesterSpec+inNamespace+"revisionHistoryLimit: 1\n", nil)
+	s.sidecarSet(t, "log", requesterSpec+inNamespace+"revisionHistoryLimit: 1\nupdateStrategy: {type: NotUpdate}\n", nil) // so that the Pod keeps its revision in use
 	await.Eventually(t, "an injected Pod", func(ctx context.Context) error {
 		p := pod("default", "", "app=web")
 		p.GenerateName = "web-"
@@ -194,6 +194,55 @@ func (s *scenario) revise(t *testing.T) {
 			}
 			return err
 		})
+	}
+}
+
+// roll has native sidecars of running Pods updated, one of them on a Node that does not
+// exist.
+func (s *scenario) roll(t *testing.T) {
+	t.Helper()
+	s.sidecarSet(t, "native", `
+selector: {matchLabels: {app: native}}
+`+inNamespace+`
+initContainers: [{name: side, image: "example.com/side:v1", restartPolicy: Always}]
+`, nil)
+	testkit.AwaitReady(t, s.api, "native")
+	lost, free := pod("default", "on-a-lost-node", "app=native"), pod("default", "on-no-node", "app=native")
+	lost.Spec.NodeName = "lost"
+	for _, p := range []*corev1.Pod{lost, free} {
+		if err := s.api.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := &unstructured.Unstructured{}
+	set.SetGroupVersionKind(appsv1beta1.Kind)
+	set.SetName("native")
+	patch := `[{"op": "replace", "path": "/spec/initContainers/0/image", "value": "example.com/side:v2"}]`
+	if err := s.api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	await.Eventually(t, "an update of one Pod", func(ctx context.Context) error {
+		if err := s.api.Get(ctx, client.ObjectKeyFromObject(free), free); err != nil {
+			return err
+		}
+		if image := wantedImage(free, "side"); image != "example.com/side:v2" {
+			return fmt.Errorf("the image is %s", image)
+		}
+		return wantUpgradable(free, corev1.ConditionTrue, "AllSidecarsetUpgradable", map[string]bool{"native": true})
+	})
+	await.Eventually(t, "a look at the Node", func(context.Context) error {
+		for _, q := range requestsOf(t, s.installation) {
+			if q.resource == "nodes" {
+				return nil
+			}
+		}
+		return errors.New("there was none")
+	})
+	if err := s.api.Get(t.Context(), client.ObjectKeyFromObject(lost), lost); err != nil {
+		t.Fatal(err)
+	}
+	if image := wantedImage(lost, "side"); image != "example.com/side:v1" {
+		t.Errorf("the sidecar on a Node that does not exist has got the image %s", image)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -296,4 +297,128 @@ func statusOfContainer(t *testing.T, p *corev1.Pod, name string) corev1.Containe
 	}
 	t.Fatalf("Pod %s reports nothing of container %s", p.Name, name)
 	return corev1.ContainerStatus{}
+}
+
+const rollingNative = `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: RollingUpdate, maxUnavailable: 50%}
+initContainers:
+- {name: setup, image: "example.com/setup:v1"}
+- {name: side, image: "example.com/side:v1", restartPolicy: Always}
+`
+
+// The images of all init containers travel in one patch, in the order of the Pod.
+func TestNativeSidecarsOfRunningPodsAreRolled(t *testing.T) {
+	f := newFleet(t, rollingNative, 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	watched := f.watchDisturbed(t)
+	f.update(t, map[string]any{"initContainers": []any{
+		map[string]any{"name": "setup", "image": "example.com/setup:v2"},
+		map[string]any{"name": "side", "image": "example.com/side:v2", "restartPolicy": "Always"},
+	}})
+	f.awaitCounters(t, 6, 6)
+	watched.want(t, 3, 6)
+	for _, p := range f.pods(t) {
+		if got := strings.Join(testkit.ContainerNames(p.Spec.InitContainers), " "); got != "setup side" {
+			t.Errorf("%s has the init containers %s", p.Name, got)
+		}
+		if setup, side := wantedImage(&p, "setup"), wantedImage(&p, "side"); setup != "example.com/setup:v2" || side != "example.com/side:v2" {
+			t.Errorf("%s has the images %s and %s", p.Name, setup, side)
+		}
+		if p.Generation != 2 {
+			t.Errorf("%s was written %d times, want once", p.Name, p.Generation-1)
+		}
+		if s := statusOfContainer(t, &p, "app"); s.RestartCount != 0 {
+			t.Errorf("the app of %s was started again", p.Name)
+		}
+	}
+}
+
+// A bad image stops at the budget, and a good one repairs it.
+func TestABadImageStopsAtTheBudget(t *testing.T) {
+	f := newFleet(t, rolling, 8, &testkit.Kubelet{
+		Pull:    20 * time.Millisecond,
+		Missing: func(image string) bool { return strings.HasSuffix(image, ":bad") },
+	})
+	watched := f.watchDisturbed(t)
+	f.setImage(t, "example.com/side:bad")
+	await.Eventually(t, "Pods that wait for their image", func(context.Context) error {
+		waiting := 0
+		for _, p := range f.pods(t) {
+			if s := statusOfContainer(t, &p, "side"); s.State.Waiting != nil {
+				waiting++
+			}
+		}
+		if waiting != 2 {
+			return fmt.Errorf("%d do, want 2", waiting)
+		}
+		return nil
+	})
+	f.setImage(t, "example.com/side:good")
+	f.awaitCounters(t, 8, 8)
+	watched.want(t, 2, 8)
+	f.awaitImages(t, "side", map[string]int{"example.com/side:good": 8})
+}
+
+func TestARolloutStopsAtPartitionAndWhilePaused(t *testing.T) {
+	f := newFleet(t, rolling, 8, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	f.update(t, map[string]any{"updateStrategy": map[string]any{"partition": "75%"}})
+	f.setImage(t, "example.com/side:v2")
+	f.awaitCounters(t, 2, 8)
+	f.update(t, map[string]any{"updateStrategy": map[string]any{"partition": 5}})
+	f.awaitCounters(t, 3, 8)
+	f.update(t, map[string]any{"updateStrategy": map[string]any{"partition": 0, "paused": true}})
+	testkit.AwaitObserved(t, api, f.set.GetName())
+	f.awaitCounters(t, 3, 8)
+	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 5, "example.com/side:v2": 3})
+	f.update(t, map[string]any{"updateStrategy": map[string]any{"paused": false}})
+	f.awaitCounters(t, 8, 8)
+}
+
+// T6: Pods that go away in the middle do not hold up the others.
+func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
+	f := newFleet(t, rolling, 9, &testkit.Kubelet{Pull: 50 * time.Millisecond})
+	f.stop() // so that Pods stay in the middle of their update
+	f.setImage(t, "example.com/side:v2")
+	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 7, "example.com/side:v2": 2})
+	left := 9
+	for round := 0; left > 3; round++ {
+		for _, p := range f.pods(t) {
+			if wantedImage(&p, "side") != "example.com/side:v2" || p.Labels["app"] != "web" || p.Status.Phase != corev1.PodRunning {
+				continue
+			}
+			switch left--; left % 3 {
+			case 0:
+				if err := api.Delete(t.Context(), &p, client.GracePeriodSeconds(0)); err != nil {
+					t.Fatal(err)
+				}
+			case 1:
+				relabel(t, &p, map[string]any{"app": "other"})
+			case 2:
+				finish(t, &p)
+			}
+		}
+		await.Eventually(t, "the next Pods", func(context.Context) error {
+			next := 0
+			for _, p := range f.pods(t) {
+				if wantedImage(&p, "side") == "example.com/side:v2" && p.Labels["app"] == "web" && p.Status.Phase == corev1.PodRunning {
+					next++
+				}
+			}
+			if want := min(2, left); next != want {
+				return fmt.Errorf("%d Pods are being updated, want %d", next, want)
+			}
+			return nil
+		})
+	}
+	f.kubelet.Start(t)
+	f.awaitCounters(t, left, left)
+}
+
+// finish writes the status of a Pod that has failed.
+func finish(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	if err := api.Status().Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`))); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -1,0 +1,215 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+// A Pod that the API server refuses to update is shown, and blocks no other.
+func TestARefusedPodBlocksNoOther(t *testing.T) {
+	f := newFleet(t, strings.Replace(rolling, "maxUnavailable: 2", "maxUnavailable: 1", 1), 4, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	refuseUpdates(t, f.namespace, "p-02")
+	f.setImage(t, "example.com/side:v2")
+	f.awaitCounters(t, 3, 4)
+	if image := wantedImage(f.pod(t, "p-02"), "side"); image != "example.com/side:v1" {
+		t.Errorf("the Pod that is refused has the image %s", image)
+	}
+	testkit.Await(t, api, f.set.GetName(), "the blocked Pod", func(set *appsv1beta1.SidecarSet) error {
+		blocked, err := json.Marshal(set.Status.BlockedPods)
+		if err == nil && !(strings.Contains(string(blocked), "Refused") && strings.Contains(string(blocked), "p-02") && strings.Contains(string(blocked), "hands off")) {
+			err = fmt.Errorf("blocked are %s", blocked)
+		}
+		return err
+	})
+}
+
+// refuseUpdates lets nobody but kubelets change the images of one Pod.
+func refuseUpdates(t *testing.T, namespace, pod string) {
+	t.Helper()
+	name := "refuse-" + namespace
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				}}},
+			},
+			Validations: []admissionregistrationv1.Validation{{Expression: fmt.Sprintf("object.metadata.name != %q", pod), Message: "hands off"}},
+		},
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}
+	for _, object := range []client.Object{policy, binding} {
+		create(t, object)
+		t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), object) })
+	}
+	await.Eventually(t, "a refusal", func(ctx context.Context) error {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}}
+		err := api.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)), client.DryRunAll)
+		if err == nil {
+			return errors.New("the Pod can be changed")
+		}
+		return nil
+	})
+}
+
+// Pods whose other fields changed cannot follow. The condition says so, and takes it
+// back once the SidecarSet is what it was.
+func TestTheConditionSaysThatPodsCannotFollow(t *testing.T) {
+	f := newFleet(t, rolling, 3, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	name := f.set.GetName()
+	change := func(env any) {
+		f.update(t, map[string]any{"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v1", "env": env}}})
+	}
+	condition := func(status corev1.ConditionStatus, reason string, upgradable bool) {
+		t.Helper()
+		await.Eventually(t, "the conditions", func(context.Context) error {
+			for _, p := range f.pods(t) {
+				if err := wantUpgradable(&p, status, reason, map[string]bool{name: upgradable}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	change([]any{map[string]any{"name": "A", "value": "1"}})
+	condition(corev1.ConditionFalse, "UpdateImmutableField", false)
+	f.awaitCounters(t, 0, 3)
+	change(nil)
+	condition(corev1.ConditionTrue, "AllSidecarsetUpgradable", true)
+	f.awaitCounters(t, 3, 3)
+	for _, p := range f.pods(t) {
+		if p.Generation != 1 {
+			t.Errorf("the spec of %s was written", p.Name)
+		}
+	}
+}
+
+// Two SidecarSets in one Pod, and another writer that never rests.
+func TestOtherWritersOfAPodLoseNothing(t *testing.T) {
+	f := newFleet(t, rolling, 4, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	second := *f
+	second.set = createSidecarSet(t, f.namespace, strings.NewReplacer("name: side", "name: mesh", "side:v1", "mesh:v1", "app: web", "both: web").Replace(rolling))
+	awaitInjected(t, second.set, f.namespace, "app=web", "both=web")
+	for i := range 4 {
+		create(t, pod(f.namespace, fmt.Sprintf("both-%d", i), "app=web", "both=web"))
+	}
+	f.awaitCounters(t, 8, 8)
+	second.awaitCounters(t, 4, 4)
+
+	ctx, stop := context.WithCancel(t.Context())
+	var writing sync.WaitGroup
+	counts := map[string]int{}
+	writing.Go(func() {
+		for i := 1; ctx.Err() == nil; i++ {
+			name := fmt.Sprintf("both-%d", i%4)
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name}}
+			body := fmt.Sprintf(`{"metadata":{"annotations":{"example.com/count":"%d"}}}`, i)
+			if api.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(body))) == nil {
+				counts[name] = i
+			}
+		}
+	})
+	f.setImage(t, "example.com/side:v2")
+	second.update(t, map[string]any{"containers": []any{map[string]any{"name": "mesh", "image": "example.com/mesh:v2"}}})
+	f.awaitCounters(t, 8, 8)
+	second.awaitCounters(t, 4, 4)
+	stop()
+	writing.Wait()
+	said := map[string]bool{f.set.GetName(): true, second.set.GetName(): true}
+	for i := range 4 {
+		name := fmt.Sprintf("both-%d", i)
+		p := f.pod(t, name)
+		if side, mesh := wantedImage(p, "side"), wantedImage(p, "mesh"); side != "example.com/side:v2" || mesh != "example.com/mesh:v2" {
+			t.Errorf("%s has the images %s and %s", name, side, mesh)
+		}
+		if got, want := p.Annotations["example.com/count"], fmt.Sprint(counts[name]); got < want && len(got) <= len(want) {
+			t.Errorf("%s: the other writer's last value was %s, and %s is left", name, want, got)
+		}
+		await.Eventually(t, "the condition of "+name, func(context.Context) error {
+			return wantUpgradable(f.pod(t, name), corev1.ConditionTrue, "AllSidecarsetUpgradable", said)
+		})
+	}
+}
+
+// Pods that OpenKruise has half rolled are rolled on. Those that are done stay as they
+// are, and those that are in the middle count against the budget.
+func TestARolloutOfOpenKruiseIsAdopted(t *testing.T) {
+	f := newFleet(t, strings.Replace(rolling, "type: RollingUpdate", "type: RollingUpdate, paused: true", 1), 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	f.setImage(t, "example.com/side:v2")
+	set := testkit.AwaitObserved(t, api, f.set.GetName())
+	for _, name := range []string{"p-00", "p-01", "p-02"} { // done
+		f.updateAsOpenKruise(t, name, set)
+	}
+	f.awaitCounters(t, 3, 6)
+	f.stop()
+	f.updateAsOpenKruise(t, "p-03", set) // in the middle
+	before := map[string]string{}
+	for _, p := range f.pods(t) {
+		before[p.Name] = p.ResourceVersion
+	}
+	f.update(t, map[string]any{"updateStrategy": map[string]any{"paused": false, "maxUnavailable": 2}})
+	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 1, "example.com/side:v2": 5})
+	watched := f.watchDisturbed(t)
+	f.kubelet.Start(t)
+	f.awaitCounters(t, 6, 6)
+	watched.mu.Lock()
+	if watched.most > 2 {
+		t.Errorf("%d Pods were disturbed at the same time", watched.most)
+	}
+	watched.mu.Unlock()
+	for _, name := range []string{"p-00", "p-01", "p-02"} {
+		if p := f.pod(t, name); p.ResourceVersion != before[name] {
+			t.Errorf("%s was done, and has been written", name)
+		}
+	}
+	for _, p := range f.pods(t) {
+		if s := statusOfContainer(t, &p, "side"); s.RestartCount != 1 {
+			t.Errorf("the sidecar of %s was started again %d times", p.Name, s.RestartCount)
+		}
+	}
+}
+
+// updateAsOpenKruise writes what OpenKruise 1.9 writes when it updates a Pod in place.
+func (f *fleet) updateAsOpenKruise(t *testing.T, name string, set *appsv1beta1.SidecarSet) {
+	t.Helper()
+	await.Eventually(t, "an update by OpenKruise", func(ctx context.Context) error {
+		p := f.pod(t, name)
+		now := time.Now().UTC().Format(time.RFC3339)
+		hash := set.Annotations[appsv1beta1.AnnotationHash]
+		state := fmt.Sprintf(`{"%s":{"revision":"%s","updateTimestamp":"%s","lastContainerStatuses":{"side":{"imageID":"%s"}}}}`,
+			set.Name, hash, now, statusOfContainer(t, p, "side").ImageID)
+		p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = state
+		p.Annotations[appsv1beta1.AnnotationHash] = fmt.Sprintf(`{"%s":{"updateTimestamp":"%s","hash":"%s","sidecarSetName":"%[1]s","sidecarList":["side"],"controllerRevision":"%[4]s"}}`,
+			set.Name, now, hash, set.Status.LatestRevision)
+		for i := range p.Spec.Containers {
+			if c := &p.Spec.Containers[i]; c.Name == "side" {
+				c.Image = "example.com/side:v2"
+			}
+		}
+		return api.Update(ctx, p)
+	})
+}
