@@ -171,7 +171,9 @@ func (o *observer) setEvent(object any, gone bool) {
 	s := o.set(set.Name)
 	// Not by ready Pods: their number goes up and down, and one number can be of
 	// several times.
-	says := func(c counters) bool { return c.matched == set.Status.MatchedPods && c.updated == set.Status.UpdatedPods }
+	says := func(c counters) bool {
+		return c.matched == set.Status.MatchedPods && c.updated == set.Status.UpdatedPods
+	}
 	if says(s.counters) {
 		s.lags = append(s.lags, 0)
 		return
