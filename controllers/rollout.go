@@ -44,8 +44,8 @@ func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.
 		}
 		due := t.Due(sidecarSet, n)
 		batch.Program, batch.Updates = due.Program, due.Updates
-		for _, pod := range due.Conditions {
-			batch.Conditions = append(batch.Conditions, executor.Name{UID: pod.UID, Namespace: pod.Namespace.Value(), Name: pod.Name})
+		for _, pod := range due.Chores {
+			batch.Chores = append(batch.Chores, executor.Name{UID: pod.UID, Namespace: pod.Namespace.Value(), Name: pod.Name})
 		}
 	})
 	return batch, err
@@ -56,7 +56,7 @@ func (r rollouts) Do(ctx context.Context, sidecarSet string, f func(*rollout.Que
 	return r.pods.do(ctx, func(t *tally.Tally) { t.Tend(sidecarSet, f) })
 }
 
-// CheckCondition lets a Pod whose condition was taken be taken again.
-func (r rollouts) CheckCondition(ctx context.Context, sidecarSet string, pod executor.Name) error {
-	return r.pods.do(ctx, func(t *tally.Tally) { t.CheckCondition(sidecarSet, podstate.MakeNamespace(pod.Namespace), pod.Name) })
+// CheckChore lets a Pod that was taken apart from the queue be taken again.
+func (r rollouts) CheckChore(ctx context.Context, sidecarSet string, pod executor.Name) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.CheckChore(sidecarSet, podstate.MakeNamespace(pod.Namespace), pod.Name) })
 }

@@ -14,9 +14,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/tally"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods/status,verbs=patch
@@ -26,34 +24,6 @@ const (
 	reasonUpgradable    = "AllSidecarsetUpgradable"
 	reasonNotUpgradable = "UpdateImmutableField"
 )
-
-// correct writes the condition SidecarSetUpgradable of a Pod, if it is not what it has
-// to be. It returns how long to wait before the Pod is looked at again.
-func (e *Executor) correct(ctx context.Context, program *inject.Program, name Name) time.Duration {
-	for range attempts {
-		pod, err := e.read(ctx, name.Namespace, name.Name)
-		if err == nil && pod.UID == name.UID {
-			now := tally.Look(program, podstate.FromPod(pod))
-			switch {
-			case !now.Matched:
-				return staleWait
-			case now.Way == inplace.Current:
-				err = e.writeUpgradable(ctx, program, pod, true)
-			case now.Way == inplace.Recreate:
-				err = e.writeUpgradable(ctx, program, pod, false)
-			}
-		}
-		switch {
-		case apierrors.IsConflict(err):
-			continue
-		case err == nil || apierrors.IsNotFound(err):
-			return staleWait
-		}
-		log.FromContext(ctx).V(1).Info("Writing the condition of a Pod failed", "Pod", name.Namespace+"/"+name.Name, "error", err.Error())
-		return refusalWait
-	}
-	return failureWait
-}
 
 // setUpgradable says of a Pod that was updated that it can be.
 func (e *Executor) setUpgradable(ctx context.Context, program *inject.Program, pod *corev1.Pod) {

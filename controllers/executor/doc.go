@@ -4,7 +4,8 @@
 //
 // A pass (executor.go) takes what may be written now. A write (update.go) reads the
 // Pod live, decides again by what it sees, and sends one patch with a precondition.
-// The condition SidecarSetUpgradable is written by the same workers (condition.go).
+// The same workers end hot upgrades (chore.go) and write the condition
+// SidecarSetUpgradable (condition.go).
 // No write is sent once the leader's Lease is old (leadership.go).
 //
 // The package knows neither order nor budget nor what a SidecarSet puts into a Pod.

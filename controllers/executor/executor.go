@@ -36,13 +36,13 @@ const (
 // Source has the queues of all SidecarSets.
 type Source interface {
 	// Take takes at most n Pods of a SidecarSet that may be written now from its queue,
-	// and as many whose condition may be written.
+	// and as many that have a chore.
 	Take(ctx context.Context, sidecarSet string, n int) (Batch, error)
 	// Do has the queue's owner run a function, unless the SidecarSet has no queue. What
 	// may be written then is announced by Wake.
 	Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error
-	// CheckCondition lets a Pod whose condition was taken be taken again.
-	CheckCondition(ctx context.Context, sidecarSet string, pod Name) error
+	// CheckChore lets a Pod that was taken for a chore be taken again.
+	CheckChore(ctx context.Context, sidecarSet string, pod Name) error
 }
 
 // Batch is what a pass works on.
@@ -51,8 +51,9 @@ type Batch struct {
 	Program *inject.Program
 	// Updates are given back to the queue, each once.
 	Updates []rollout.Take
-	// Conditions are Pods whose condition SidecarSetUpgradable is not what it has to be.
-	Conditions []Name
+	// Chores are Pods whose condition SidecarSetUpgradable is not what it has to be, or
+	// whose hot upgrade has to be ended.
+	Chores []Name
 }
 
 // Name names a Pod.
@@ -80,7 +81,7 @@ type item struct {
 	sidecarSet string
 	take       rollout.Take // to be given back
 	held       types.UID    // to be released
-	condition  Name         // to be looked at again
+	chore      Name         // to be looked at again
 	label      Name         // whose condition is to be written
 }
 
@@ -151,11 +152,11 @@ func (e *Executor) look(ctx context.Context, next item) error {
 		return e.Source.Do(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Release(next.held) })
 	case next.take != (rollout.Take{}):
 		return e.Source.Do(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Retry(next.take) })
-	case next.condition != (Name{}):
-		return e.Source.CheckCondition(ctx, next.sidecarSet, next.condition)
+	case next.chore != (Name{}):
+		return e.Source.CheckChore(ctx, next.sidecarSet, next.chore)
 	case next.label != (Name{}):
 		if program, ok := e.Current().Get(next.sidecarSet); ok {
-			e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.correct(ctx, program, next.label) })
+			e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.attend(ctx, program, next.label) })
 		}
 		return nil
 	}
@@ -170,9 +171,9 @@ func (e *Executor) look(ctx context.Context, next item) error {
 	for _, take := range batch.Updates {
 		e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.finish(ctx, batch.Program, take, e.update(ctx, batch.Program, take)) })
 	}
-	for _, pod := range batch.Conditions {
+	for _, pod := range batch.Chores {
 		e.run(ctx, next.sidecarSet, func(ctx context.Context) {
-			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, condition: pod}, e.correct(ctx, batch.Program, pod))
+			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, chore: pod}, e.attend(ctx, batch.Program, pod))
 		})
 	}
 	return nil

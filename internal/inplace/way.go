@@ -39,8 +39,6 @@ const (
 	NodeTooOld Reason = "NodeTooOld"
 	// NodeNotReady: the node is not ready or gone; it would not act on a change.
 	NodeNotReady Reason = "NodeNotReady"
-	// HotUpgrade: a hot-upgrade sidecar changed. Running Pods are not upgraded yet.
-	HotUpgrade Reason = "HotUpgrade"
 	// Refused: the API server refused the write for this Pod.
 	Refused Reason = "Refused"
 	// WriteFailed: the API server did not carry out the write. It is tried again.

@@ -172,6 +172,12 @@ func (r *Record) Working(sidecar Name) (container Name, ok bool) {
 	return 0, false
 }
 
+// HotUpgraded reports whether a hot upgrade of a sidecar is not over: the container
+// that works took over from the other one, which has not been given up yet.
+func (r *Record) HotUpgraded(sidecar Name) bool {
+	return r.update != nil && slices.ContainsFunc(r.update.working, func(w workingContainer) bool { return w.sidecar == sidecar && w.upgraded })
+}
+
 // Landed reports whether the kubelet runs the image that a container was given,
 // as far as the status shows. For a SidecarSet with a Progress, that is the
 // evidence: all containers of an update land at once.

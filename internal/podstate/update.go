@@ -23,7 +23,10 @@ type updateState struct {
 
 type (
 	waitingContainer struct{ sidecarSet, container Name }
-	workingContainer struct{ sidecar, container Name }
+	workingContainer struct {
+		sidecar, container Name
+		upgraded           bool // by a hot upgrade that is not over
+	}
 )
 
 // readUpdateState keeps no more of each kind than the Pod has containers: there
@@ -41,7 +44,8 @@ func readUpdateState(pod *corev1.Pod) *updateState {
 	if texts := ParseWorking(working); len(texts) > 0 && len(texts) <= countContainers(pod) {
 		u.working = make([]workingContainer, 0, len(texts))
 		for sidecar, container := range texts {
-			u.working = append(u.working, workingContainer{MakeName(sidecar), MakeName(container)})
+			alt := pod.Annotations[appsv1beta1.AnnotationVersionAltPrefix+container]
+			u.working = append(u.working, workingContainer{MakeName(sidecar), MakeName(container), alt != "" && alt != "0"})
 		}
 	}
 	return u

@@ -20,19 +20,22 @@ type rollouts struct {
 	queue *rollout.Queue // nil as long as no Pod ever had to follow
 	// back Pods carry the wanted content, are ready, and are not in flight.
 	back int
-	// mislabelled Pods have another condition SidecarSetUpgradable than they should;
-	// true for those that were given out.
-	mislabelled map[*pod]bool
+	// chores are Pods that are to be written apart from the queue: their condition
+	// SidecarSetUpgradable is not what it should be, or a hot upgrade is to be ended.
+	// True for those that were given out.
+	chores map[*pod]bool
 	// labelled selects the Pods whose condition may be set to false, nil for none.
 	labelled labels.Selector
-	stirred  bool
+	// off: running Pods are left as they are.
+	off     bool
+	stirred bool
 }
 
 // part is what a Pod is to the rollout of a SidecarSet that it counts for.
 type part struct {
-	moves     bool // it is outdated, or in flight
-	back      bool
-	mislabels bool
+	moves bool // it is outdated, or in flight
+	back  bool
+	chore bool
 }
 
 // Due is what can be written now for a SidecarSet.
@@ -41,9 +44,9 @@ type Due struct {
 	Program *inject.Program
 	// Updates are reserved in the queue until they are given back to it.
 	Updates []rollout.Take
-	// Conditions are Pods whose condition SidecarSetUpgradable has to be written. They
-	// are not given out again until CheckCondition.
-	Conditions []*podstate.Record
+	// Chores are Pods whose condition SidecarSetUpgradable has to be written, or whose
+	// hot upgrade has to be ended. They are not given out again until CheckChore.
+	Chores []*podstate.Record
 }
 
 // Due takes at most max Pods of each kind. There are none for a SidecarSet that the
@@ -58,13 +61,13 @@ func (t *Tally) Due(sidecarSet string, max int) Due {
 	if len(due.Updates) > 0 {
 		t.alter(s)
 	}
-	for p, given := range s.mislabelled {
-		if len(due.Conditions) == max {
+	for p, given := range s.chores {
+		if len(due.Chores) == max {
 			break
 		}
 		if !given {
-			s.mislabelled[p] = true
-			due.Conditions = append(due.Conditions, p.record)
+			s.chores[p] = true
+			due.Chores = append(due.Chores, p.record)
 		}
 	}
 	return due
@@ -91,16 +94,15 @@ func (t *Tally) Rollout(sidecarSet string) rollout.Report {
 	return s.queue.Report()
 }
 
-// CheckCondition lets the condition of a Pod be given out again, if it still is not
-// what it should be.
-func (t *Tally) CheckCondition(sidecarSet string, namespace podstate.Namespace, name string) {
+// CheckChore lets a Pod be given out again, if there still is something to do.
+func (t *Tally) CheckChore(sidecarSet string, namespace podstate.Namespace, name string) {
 	s, ns := t.sets[sidecarSet], t.namespaces[namespace]
 	if s == nil || ns == nil {
 		return
 	}
 	if p, ok := ns.pods[name]; ok {
-		if _, is := s.mislabelled[p]; is {
-			s.mislabelled[p] = false
+		if _, is := s.chores[p]; is {
+			s.chores[p] = false
 			t.stir(s)
 		}
 	}
@@ -156,8 +158,8 @@ func (t *Tally) noteSettling(p *pod) {
 // matched Pods are to be looked at again.
 func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) {
 	update := &program.Set.Spec.UpdateStrategy
-	off := update.Type == appsv1beta1.NotUpdateSidecarSetStrategyType
-	labelled := s.labelled
+	off, labelled := update.Type == appsv1beta1.NotUpdateSidecarSetStrategyType, s.labelled
+	s.off = off
 	switch {
 	case off || update.Paused:
 		s.labelled = nil
@@ -197,9 +199,9 @@ func (t *Tally) follow(p *pod, sh *share) {
 		t.stir(s)
 	}
 	is := part{
-		moves:     moves,
-		back:      !moves && now.Ready && !now.InTransition,
-		mislabels: s.labelled != nil && s.mislabelledIn(r, now),
+		moves: moves,
+		back:  !moves && now.Ready && !now.InTransition,
+		chore: s.labelled != nil && s.mislabelledIn(r, now) || !s.off && s.handsOver(r),
 	}
 	if is != sh.part {
 		t.alter(s)
@@ -229,13 +231,13 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 		s.back--
 	}
 	switch {
-	case to.mislabels && !from.mislabels:
-		if s.mislabelled == nil {
-			s.mislabelled = make(map[*pod]bool)
+	case to.chore && !from.chore:
+		if s.chores == nil {
+			s.chores = make(map[*pod]bool)
 		}
-		s.mislabelled[p] = false
-	case from.mislabels && !to.mislabels:
-		delete(s.mislabelled, p)
+		s.chores[p] = false
+	case from.chore && !to.chore:
+		delete(s.chores, p)
 	}
 }
 
@@ -267,27 +269,26 @@ func (t *terms) outlook(set podstate.Name, r *podstate.Record) (now rollout.Pod,
 		RevisionUnknown:  in.HashWithoutImage == 0,
 		RecordUnreadable: r.RecordUnreadable,
 	}
-	waits, hot := false, false
+	waits := false
 	if !q.SameHash {
 		for _, w := range t.images {
 			c, ok := r.Container(w.container)
 			if !ok || c.Image == w.image {
 				continue
 			}
+			if working, _ := r.Working(w.hot); w.hot != 0 && working != w.container {
+				continue // the idle container of a pair
+			}
 			q.Changed = q.Changed.With(c.Kind)
-			hot = hot || w.hot
 		}
 		waits = t.waitsIn(set, r)
 	}
 	verdict := inplace.Judge(q)
-	if verdict.Way == inplace.Images && hot {
-		verdict = inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.HotUpgrade}
-	}
 	return rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
 		Way: verdict.Way, Reason: verdict.Reason,
 		Ready:        r.Ready,
-		InFlight:     r.Progress(set).InFlight() || q.SameHash && t.disturbedElsewhere(set, r),
+		InFlight:     r.Progress(set).InFlight() || q.SameHash && t.disturbedElsewhere(set, r) || r.Progress(set).WasReady && t.handsOver(r),
 		InTransition: waits,
 		Rank: rollout.Rank{
 			Assigned: r.Order.Assigned, Phase: rollout.Phase(r.Order.Phase), ReadySince: r.Order.ReadySince,
@@ -308,20 +309,32 @@ func (t *terms) disturbedElsewhere(set podstate.Name, r *podstate.Record) bool {
 	return r.UpdatedElsewhere(set) && !(r.Ready && t.settledIn(set, r))
 }
 
-// wanted is the image that a container is to have.
-type wanted struct {
-	container, image podstate.Name
-	hot              bool
+// handsOver reports whether a hot upgrade is to be ended, once the new container runs.
+func (t *terms) handsOver(r *podstate.Record) bool {
+	return slices.ContainsFunc(t.sidecars, func(s sidecar) bool { return s.upgradingIn(r) && r.HotUpgraded(s.name) })
 }
+
+// wanted is the image that a container is to have. hot is the name of its sidecar if
+// that is one with a hot upgrade.
+type wanted struct{ container, image, hot podstate.Name }
 
 func wantedImages(set *appsv1beta1.SidecarSet) []wanted {
 	var all []wanted
-	for _, list := range [][]appsv1beta1.SidecarContainer{set.Spec.Containers, set.Spec.InitContainers} {
-		for i := range list {
-			for _, name := range list[i].PodContainerNames() {
-				all = append(all, wanted{podstate.MakeName(name), podstate.MakeName(list[i].Image), len(list[i].PodContainerNames()) > 1})
-			}
+	add := func(c *appsv1beta1.SidecarContainer, names []string) {
+		w := wanted{image: podstate.MakeName(c.Image)}
+		if len(names) > 1 {
+			w.hot = podstate.MakeName(c.Name)
 		}
+		for _, name := range names {
+			w.container = podstate.MakeName(name)
+			all = append(all, w)
+		}
+	}
+	for i := range set.Spec.Containers {
+		add(&set.Spec.Containers[i], set.Spec.Containers[i].PodContainerNames())
+	}
+	for i := range set.Spec.InitContainers {
+		add(&set.Spec.InitContainers[i], set.Spec.InitContainers[i].PodInitContainerNames())
 	}
 	return all
 }

@@ -1,0 +1,56 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// attend does what a Pod needs apart from its queue: it ends a hot upgrade whose new
+// container runs, or writes the condition SidecarSetUpgradable. It returns how long
+// to wait before the Pod is looked at again.
+func (e *Executor) attend(ctx context.Context, program *inject.Program, name Name) time.Duration {
+	for range attempts {
+		pod, err := e.read(ctx, name.Namespace, name.Name)
+		if err == nil && pod.UID == name.UID {
+			err = e.doChore(ctx, program, pod)
+		}
+		switch {
+		case apierrors.IsConflict(err):
+			continue
+		case err == nil || apierrors.IsNotFound(err):
+			return staleWait
+		}
+		log.FromContext(ctx).V(1).Info("Writing a Pod failed", "Pod", name.Namespace+"/"+name.Name, "error", err.Error())
+		return refusalWait
+	}
+	return failureWait
+}
+
+func (e *Executor) doChore(ctx context.Context, program *inject.Program, pod *corev1.Pod) error {
+	now := tally.Look(program, podstate.FromPod(pod))
+	if !now.Matched {
+		return nil
+	}
+	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Program: program, Now: time.Now()})
+	switch {
+	case err != nil:
+		return err
+	case reset.Patch != nil:
+		_, err = e.patch(ctx, pod, reset.Patch)
+		return err
+	case now.Way == inplace.Current:
+		return e.writeUpgradable(ctx, program, pod, true)
+	case now.Way == inplace.Recreate:
+		return e.writeUpgradable(ctx, program, pod, false)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+const hotUpgrading = `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: RollingUpdate, maxUnavailable: 2}
+containers:
+- name: side
+  image: "example.com/side:v1"
+  upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: "example.com/empty:v1"}
+`
+
+// Each Pod gets the new image in its idle container, and, once that runs, the empty
+// image in the old one. The app's container and the Pods' order of two at a time are
+// as in any rollout.
+func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
+	const pods = 6
+	f := newFleet(t, hotUpgrading, pods, &testkit.Kubelet{Pull: 50 * time.Millisecond})
+	watched := f.watchDisturbed(t)
+	for round, tc := range []struct{ image, working, idle string }{
+		{"example.com/side:v2", "side-2", "side-1"},
+		{"example.com/side:v3", "side-1", "side-2"},
+	} {
+		f.update(t, map[string]any{"containers": []any{map[string]any{
+			"name": "side", "image": tc.image, "upgradeStrategy": map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "example.com/empty:v1"},
+		}}})
+		await.Eventually(t, "the end of the hot upgrades", func(context.Context) error {
+			for _, p := range f.pods(t) {
+				if got := wantedImage(&p, tc.working); got != tc.image {
+					return fmt.Errorf("%s: %s has %s", p.Name, tc.working, got)
+				}
+				if got := wantedImage(&p, tc.idle); got != "example.com/empty:v1" {
+					return fmt.Errorf("%s: %s has %s", p.Name, tc.idle, got)
+				}
+			}
+			return nil
+		})
+		f.awaitCounters(t, pods, pods)
+		for _, p := range f.pods(t) {
+			if want := fmt.Sprintf(`{"side":%q}`, tc.working); p.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] != want {
+				t.Errorf("%s: the working container is %s, want %s", p.Name, p.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer], want)
+			}
+			version, alt := p.Annotations[appsv1beta1.AnnotationVersionPrefix+tc.working], p.Annotations[appsv1beta1.AnnotationVersionAltPrefix+tc.working]
+			if version == "" || version == "0" || version == "1" || alt != "0" {
+				t.Errorf("%s: %s has version %s and versionalt %s, want a resourceVersion and 0", p.Name, tc.working, version, alt)
+			}
+			if got := p.Annotations[appsv1beta1.AnnotationVersionPrefix+tc.idle]; got != "0" {
+				t.Errorf("%s: %s has version %s, want 0", p.Name, tc.idle, got)
+			}
+			for _, s := range p.Status.ContainerStatuses {
+				want := int32(round + 1) // each round restarts either container once
+				if s.Name == "app" {
+					want = 0
+				}
+				if s.RestartCount != want {
+					t.Errorf("%s: container %s was started again %d times, want %d", p.Name, s.Name, s.RestartCount, want)
+				}
+			}
+		}
+	}
+	watched.want(t, 2, pods)
+}
