@@ -23,8 +23,11 @@ type UpdateInput struct {
 	// that is the same in both is left as it is in the Pod: another webhook may have
 	// rewritten it.
 	Previous *Program
-	Node     inplace.Node
-	Now      time.Time
+	// Difference is what the content that the Pod records and the current one differ
+	// in, nil if that is not known. It counts if that is more than images.
+	Difference *inplace.Difference
+	Node       inplace.Node
+	Now        time.Time
 }
 
 // Update is what brings a Pod to the current content in place.
@@ -34,9 +37,13 @@ type Update struct {
 	// init containers first.
 	Changes []inplace.Change
 	Mark    inplace.Mark
-	// Patch is a strategic merge patch of the Pod with its resourceVersion as
-	// precondition: images and annotations. It is nil unless the way is Images.
+	// Patch is a strategic merge patch with the Pod's resourceVersion as precondition,
+	// nil if nothing is to be written. For the way Images it is a patch of the Pod:
+	// images and annotations. For the way Resize it is one of the subresource resize.
+	// It is nil while the kubelet is at it; after that the way is Images.
 	Patch []byte
+	// Message is what the kubelet says about a resize.
+	Message string
 }
 
 // MissingError says that a Pod lacks a container of a SidecarSet that it carries.
@@ -56,8 +63,12 @@ func UpdateInPlace(in UpdateInput) (Update, error) {
 	u.upgradeHot()
 	u.findChanges()
 	verdict := u.judge()
-	if verdict.Way != inplace.Images {
-		return Update{Verdict: verdict}, nil
+	switch verdict.Way {
+	case inplace.Images:
+	case inplace.Resize:
+		return u.resize(verdict)
+	default:
+		return Update{Verdict: verdict, Message: u.message}, nil
 	}
 	if err := u.missing(); err != nil {
 		return Update{}, err
@@ -79,6 +90,10 @@ type update struct {
 	marks      inplace.Marks
 	unreadable bool
 	previous   *inplace.Mark
+
+	resizes bool // resources are part of the change
+	plan    inplace.Resizing
+	message string
 
 	hot    []hotStep
 	resets bool        // only hot upgrades are ended
@@ -110,7 +125,13 @@ func (u *update) judge() inplace.Verdict {
 	for _, c := range u.changes {
 		q.Changed = q.Changed.With(c.Kind)
 	}
-	return inplace.Judge(q)
+	u.resizes = !q.SameWithoutImage && u.Difference != nil && !u.Difference.Other
+	q.SameWithoutImage = q.SameWithoutImage || u.resizes
+	verdict := inplace.Judge(q)
+	if u.resizes && verdict.Way == inplace.Images {
+		return u.judgeResources()
+	}
+	return verdict
 }
 
 // settled reports whether the kubelet has acted on what others changed before.
@@ -205,7 +226,12 @@ func (u *update) writeContent() error {
 		SidecarList: u.Program.SidecarList, ControllerRevision: u.Program.recordedAs,
 	}).String())
 	if others := podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHashWithoutImage]); others.Has(u.set) {
-		u.out.annotate(appsv1beta1.AnnotationHashWithoutImage, others.String()) // changes a legacy form only
+		if u.resizes { // else only a legacy form changes
+			others = others.With(podstate.HashRecord{
+				UpdateTimestamp: u.Now.UTC().Truncate(time.Second), Hash: u.Program.HashWithoutImage, SidecarSetName: u.set, SidecarList: u.Program.SidecarList,
+			})
+		}
+		u.out.annotate(appsv1beta1.AnnotationHashWithoutImage, others.String())
 	}
 	return nil
 }

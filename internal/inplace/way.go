@@ -47,6 +47,9 @@ const (
 	ResourcesHeldElsewhere Reason = "ResourcesHeldElsewhere"
 	// ResizeNotPossible: the kubelet cannot give the sidecar these resources.
 	ResizeNotPossible Reason = "ResizeNotPossible"
+	// ResizeRestarts: the sidecar's resizePolicy asks for a restart, which could not
+	// be told from others.
+	ResizeRestarts Reason = "ResizeRestarts"
 	// RecordUnreadable: a record on the Pod cannot be read, so the Pod is not written.
 	RecordUnreadable Reason = "RecordUnreadable"
 )

@@ -1,0 +1,140 @@
+package inplace
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Difference is what the hashed parts of two contents of a SidecarSet differ in.
+type Difference struct {
+	// Resources are the sidecars whose cpu or memory differs, in the order of the
+	// spec, containers first.
+	Resources []ResourceChange
+	// Other: they differ in more than images, cpu and memory, which no running Pod
+	// can get.
+	Other bool
+}
+
+// ResourceChange is one sidecar with other resources.
+type ResourceChange struct {
+	Container string
+	Init      bool
+	Old, New  corev1.ResourceRequirements
+}
+
+// Compare compares two specs of SidecarSets, both defaulted, as JSON values. They
+// may have members that this build does not know. It changes neither.
+func Compare(old, now map[string]any) Difference {
+	var d Difference
+	d.compare(list(old, "containers"), list(now, "containers"), false)
+	before, after := list(old, "initContainers"), list(now, "initContainers")
+	if hasNative(before) || hasNative(after) { // only then the hash covers them
+		d.compare(before, after, true)
+	}
+	if d.Other {
+		return Difference{Other: true}
+	}
+	return d
+}
+
+func list(spec map[string]any, name string) []any {
+	all, _ := spec[name].([]any)
+	return all
+}
+
+func hasNative(containers []any) bool {
+	for _, c := range containers {
+		if isNative(c) {
+			return true
+		}
+	}
+	return false
+}
+
+func isNative(container any) bool {
+	c, _ := container.(map[string]any)
+	return c["restartPolicy"] == string(corev1.ContainerRestartPolicyAlways)
+}
+
+func (d *Difference) compare(old, now []any, init bool) {
+	if len(old) != len(now) {
+		d.Other = true
+		return
+	}
+	for i := range old {
+		before, isObject := old[i].(map[string]any)
+		after, areObjects := now[i].(map[string]any)
+		if !isObject || !areObjects || !reflect.DeepEqual(others(before), others(after)) {
+			d.Other = true
+			return
+		}
+		if reflect.DeepEqual(before["resources"], after["resources"]) {
+			continue
+		}
+		change := ResourceChange{Init: init}
+		change.Container, _ = after["name"].(string)
+		// With a resourcesPolicy the Pod's own containers decide. The resources of a
+		// plain init container cannot be changed once it has run.
+		if !decode(before["resources"], &change.Old) || !decode(after["resources"], &change.New) ||
+			after["resourcesPolicy"] != nil || init && !isNative(after) || !change.resizable() {
+			d.Other = true
+			return
+		}
+		d.Resources = append(d.Resources, change)
+	}
+}
+
+// others is a container without what a running Pod can get.
+func others(container map[string]any) map[string]any {
+	out := maps.Clone(container)
+	delete(out, "image")
+	delete(out, "resources")
+	return out
+}
+
+func decode(resources any, into *corev1.ResourceRequirements) bool {
+	text, err := json.Marshal(resources)
+	return err == nil && json.Unmarshal(text, into) == nil
+}
+
+// resizable reports whether Kubernetes allows the change: of cpu and memory only,
+// and without removing a value.
+func (c *ResourceChange) resizable() bool {
+	if !reflect.DeepEqual(c.Old.Claims, c.New.Claims) {
+		return false
+	}
+	complete(&c.Old)
+	complete(&c.New)
+	return resizableList(c.Old.Requests, c.New.Requests) && resizableList(c.Old.Limits, c.New.Limits)
+}
+
+// complete adds the requests that API servers add to Pods: the limit, where there
+// is no request.
+func complete(r *corev1.ResourceRequirements) {
+	for name, limit := range r.Limits {
+		if _, ok := r.Requests[name]; !ok {
+			if r.Requests == nil {
+				r.Requests = corev1.ResourceList{}
+			}
+			r.Requests[name] = limit
+		}
+	}
+}
+
+func resizableList(old, now corev1.ResourceList) bool {
+	for name := range old {
+		if _, kept := now[name]; !kept {
+			return false
+		}
+	}
+	for name, value := range now {
+		before, had := old[name]
+		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && (!had || before.Cmp(value) != 0) {
+			return false
+		}
+	}
+	return true
+}
