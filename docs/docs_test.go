@@ -16,7 +16,7 @@ import (
 
 const module = ".." // from this directory; documents have their paths from there
 
-// row is one rule, section or trap in a table of validation.md.
+// row is one rule, section or trap in a table of validation.md or controller.md.
 type row struct {
 	number, verdict string
 	code, proof     []string // paths
@@ -27,7 +27,7 @@ var quoted = regexp.MustCompile("`([^`]+)`")
 func rows(t *testing.T) []row {
 	t.Helper()
 	var all []row
-	for line := range strings.Lines(read(t, "docs/validation.md")) {
+	for line := range strings.Lines(read(t, "docs/validation.md") + read(t, "docs/controller.md")) {
 		cells := strings.Split(strings.TrimSpace(line), " |")
 		number := strings.TrimPrefix(cells[0], "| ")
 		if len(cells) < 6 || number == "#" {
@@ -60,6 +60,9 @@ func numbers() map[string]int {
 	}
 	count("T%d", 41)
 	count("C%d", 41)
+	for _, section := range strings.Fields("1 2 3 4.1 4.2 4.3 4.4 5 6.1 6.2 6.3 6.4 6.5 7 8 9.1 9.2 9.3 9.4 9.5 10 10.1 10.2 11 12 13 14 15 16 18 19") {
+		all["§"+section] = 1 // 17 has the traps
+	}
 	return all
 }
 
@@ -94,7 +97,35 @@ func TestEveryRowHasAProof(t *testing.T) {
 }
 
 func isProof(path string) bool {
-	return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "golden/")
+	return strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "golden/") || testName.MatchString(path)
+}
+
+var testName = regexp.MustCompile("^Test[A-Z][A-Za-z0-9]*$")
+
+// A quoted name of a test is that of a function of a test file.
+func TestNamedTestsExist(t *testing.T) {
+	known := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)
+	err := filepath.WalkDir(module, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range function.FindAllSubmatch(text, -1) {
+			known[string(match[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range documents(t) {
+		for _, quote := range quotes(text) {
+			if testName.MatchString(quote) && !known[quote] {
+				t.Errorf("%s names %s, which no file has", name, quote)
+			}
+		}
+	}
 }
 
 // A quoted path exists, from the top or from the document; "golden/x" is a
