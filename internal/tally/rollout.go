@@ -49,20 +49,20 @@ type Due struct {
 	Chores []*podstate.Record
 }
 
-// Due takes at most max Pods of each kind. There are none for a SidecarSet that the
+// Due takes at most so many Pods of each kind. There are none for a SidecarSet that the
 // snapshot does not have.
-func (t *Tally) Due(sidecarSet string, max int) Due {
+func (t *Tally) Due(sidecarSet string, most int) Due {
 	s, ok := t.sets[sidecarSet]
 	if !ok || s.queue == nil {
 		return Due{}
 	}
 	s.queue.SetCounts(int(s.counters.Matched), s.back)
-	due := Due{Program: s.program, Updates: s.queue.Next(max, t.watched)}
+	due := Due{Program: s.program, Updates: s.queue.Next(most, t.watched)}
 	if len(due.Updates) > 0 {
 		t.alter(s)
 	}
 	for p, given := range s.chores {
-		if len(due.Chores) == max {
+		if len(due.Chores) == most {
 			break
 		}
 		if !given {

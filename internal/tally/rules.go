@@ -198,17 +198,17 @@ func (s *sidecarSet) containedIn(r *podstate.Record) bool {
 
 // settledIn reports whether the kubelet has taken the image of every sidecar, and
 // whether no hot upgrade is under way.
-func (s *terms) settledIn(set podstate.Name, r *podstate.Record) bool {
+func (t *terms) settledIn(set podstate.Name, r *podstate.Record) bool {
 	if !r.Reported {
 		return false
 	}
-	for i := range s.sidecars {
-		for _, name := range s.sidecars[i].containers {
+	for i := range t.sidecars {
+		for _, name := range t.sidecars[i].containers {
 			if !r.Landed(set, name) {
 				return false
 			}
 		}
-		if s.sidecars[i].upgradingIn(r) {
+		if t.sidecars[i].upgradingIn(r) {
 			return false
 		}
 	}

@@ -131,7 +131,7 @@ func TestStatusSaysWhyPodsAreNotInjected(t *testing.T) {
 	create(t, pod(namespace, "older", "app=web"))
 	set := createSidecarSet(t, namespace, strings.Replace(oneSidecar, "containers:", "injectionStrategy: {paused: true}\ncontainers:", 1))
 	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
-	time.Sleep(1100 * time.Millisecond) // API servers keep times to the second
+	<-time.After(1100 * time.Millisecond) // API servers keep times to the second
 	create(t, pod(namespace, "missed", "app=web"))
 	faked := pod(namespace, "faked", "app=web")
 	faked.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: set.GetName()}

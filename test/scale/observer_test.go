@@ -69,7 +69,7 @@ func observe(t *testing.T, api client.WithWatch, namespace string) *observer {
 		{&corev1.PodList{}, &corev1.Pod{}, []client.ListOption{client.InNamespace(namespace)}, o.podEvent},
 		{&appsv1beta1.SidecarSetList{}, &appsv1beta1.SidecarSet{}, nil, o.setEvent},
 	} {
-		reflector := cache.NewReflectorWithOptions(listWatch(ctx, api, watched.list, watched.options...), watched.example,
+		reflector := cache.NewReflectorWithOptions(listWatch(api, watched.list, watched.options...), watched.example,
 			&sink{event: watched.event}, cache.ReflectorOptions{})
 		wg.Go(func() { reflector.RunWithContext(ctx) })
 	}

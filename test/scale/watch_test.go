@@ -74,16 +74,16 @@ func (s *sink) Replace(objects []any, _ string) error {
 func (s *sink) Resync() error { return nil }
 
 // listWatch lists and watches objects of one kind.
-func listWatch(ctx context.Context, api client.WithWatch, list client.ObjectList, options ...client.ListOption) cache.ListerWatcher {
+func listWatch(api client.WithWatch, list client.ObjectList, options ...client.ListOption) cache.ListerWatcher {
 	raw := func(o metav1.ListOptions) []client.ListOption {
 		return append([]client.ListOption{&client.ListOptions{Raw: &o}}, options...)
 	}
 	return &cache.ListWatch{
-		ListFunc: func(o metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			into := list.DeepCopyObject().(client.ObjectList)
 			return into, api.List(ctx, into, raw(o)...)
 		},
-		WatchFunc: func(o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return api.Watch(ctx, list.DeepCopyObject().(client.ObjectList), raw(o)...)
 		},
 	}
