@@ -10,7 +10,8 @@ import (
 
 // Next reserves up to max Pods that may be written now, and returns them in the
 // order in which they are to be written: first those that the operator has disturbed
-// before, then others that are not available, then available ones.
+// before, then others that are not available, then available ones, and then those
+// that are to be evicted.
 //
 // The Pod watch has delivered everything up to the resourceVersion watched, and the
 // caller has called Set and Remove for it. The API server delivers the changes of
@@ -73,29 +74,42 @@ func (q *Queue) unscattered(room int) func(class) int32 {
 func (q *Queue) pick(first func(class) int32) int32 {
 	missing := q.strategy.firstBatch - q.back
 	trial := missing > 0
-	if !trial || q.count.outstanding < missing {
-		if slot := first(disturbed); slot != 0 {
+	outstanding := q.count.outstanding + q.replaced.Missing
+	if !trial || outstanding < missing {
+		if slot := first(disturbed); slot != 0 && q.may(slot) {
 			return slot
 		}
 		if slot := first(unavailable); slot != 0 && !trial {
 			return slot
 		}
-		if q.count.used < q.strategy.allowed(q.total()) {
+		if q.used() < q.strategy.allowed(q.total()) {
 			if slot := first(available); slot != 0 {
+				return slot
+			}
+			if slot := first(evicted); slot != 0 && q.may(slot) {
 				return slot
 			}
 		}
 	}
-	if trial && q.count.outstanding == 0 {
+	if trial && outstanding == 0 {
 		return first(unavailable)
 	}
 	return 0
 }
 
+// may reports whether a Pod is to be written, or may be evicted.
+func (q *Queue) may(slot int32) bool {
+	return q.slab[slot].pod.Way != inplace.Recreate || q.replaced.Missing+q.count.evicting < q.replaced.Allowed
+}
+
+// used is how many places of the budget are taken.
+func (q *Queue) used() int { return q.count.used + q.replaced.Missing }
+
 func (q *Queue) take(slot int32) Take {
 	q.change(slot, func(e *entry) {
 		q.serial++
 		e.write, e.charged, e.ticket, e.epoch = taken, e.class != unavailable, q.serial, q.epoch
+		e.evicting = e.pod.Way == inplace.Recreate
 	})
 	e := &q.slab[slot]
 	return Take{

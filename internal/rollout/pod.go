@@ -20,8 +20,12 @@ type Pod struct {
 	// InTransition Pods wait for the kubelet to act on an earlier change that the
 	// operator has no record of. They are skipped until it has.
 	InTransition bool
-	// Way is how the Pod can follow; only Pods with Images and Resize are taken.
+	// Way is how the Pod can follow; only Pods with Images and Resize are taken, and
+	// with Recreate if they are Evictable.
 	Way inplace.Way
+	// Evictable Pods may be evicted, so that their controller makes new ones. Without
+	// it, a Pod with the way Recreate is blocked.
+	Evictable bool
 	// Reason says why a Pod with another Way than these and Current does not follow.
 	Reason inplace.Reason
 
@@ -52,7 +56,7 @@ const (
 	Running
 )
 
-// Take is one Pod that may be written now, with the content that was wanted when Next
+// Take is one Pod that may be written now, or evicted if its Way is Recreate, with the content that was wanted when Next
 // returned it: a later one might need a first batch of its own. Its place is reserved until the taker
 // gives it back with Written, Hold or Retry, exactly one of them, once. It is
 // comparable.

@@ -20,6 +20,7 @@ type Queue struct {
 	epoch    uint64 // counts contents
 	matched  int
 	back     int
+	replaced Replacements
 
 	slots  map[types.UID]int32
 	slab   []entry // slot 0 is the empty subtree of every tree
@@ -36,6 +37,7 @@ type Queue struct {
 		outdated    int
 		used        int // places of the budget
 		outstanding int // disturbed for the wanted content, or about to be
+		evicting    int // given out to be evicted
 	}
 }
 
@@ -50,6 +52,7 @@ type entry struct {
 	pod    Pod
 
 	charged  bool // of the last Take
+	evicting bool // the last Take is to be evicted
 	occupied bool
 	ticket   uint64 // of the last Take
 	epoch    uint64 // of the last Take
@@ -129,6 +132,28 @@ func (q *Queue) SetContent(content string) {
 // the wanted content, are ready and are not in flight. The first is what
 // percentages are of; the second is what first-batch waits for.
 func (q *Queue) SetCounts(matched, back int) { q.matched, q.back = matched, back }
+
+// Replacements is what is known of Pods that were evicted to be replaced.
+type Replacements struct {
+	// Missing is how many of them have no replacement that is back. Each takes a place
+	// of the budget.
+	Missing int
+	// Allowed is how many may be missing at once, beside the budget. If it is 0, as
+	// it is in a queue that was told nothing, no Pod is evicted, and Evictable Pods
+	// are blocked.
+	Allowed int
+}
+
+// SetReplacements says what is known of the Pods that were evicted.
+func (q *Queue) SetReplacements(r Replacements) {
+	again := (r.Allowed > 0) != (q.replaced.Allowed > 0)
+	q.replaced = r
+	for i := range q.slab {
+		if e := &q.slab[i]; again && e.occupied && e.pod.Evictable {
+			q.change(int32(i), func(*entry) {})
+		}
+	}
+}
 
 // total is how many Pods percentages are of: not less than the queue knows of, should
 // SetCounts be late.
@@ -253,7 +278,7 @@ func (q *Queue) placeOf(e *entry) place {
 		return current
 	case e.traits != nil && e.traits.unselected:
 		return unselected
-	case e.write == held || way != inplace.Images && way != inplace.Resize:
+	case e.write == held || way == inplace.LeaveAlone || way == inplace.Recreate && (!e.pod.Evictable || q.replaced.Allowed == 0):
 		return blocked
 	case e.pod.InTransition:
 		return inTransition
@@ -265,6 +290,8 @@ func classOf(p *Pod) class {
 	switch {
 	case p.InFlight:
 		return disturbed
+	case p.Way == inplace.Recreate:
+		return evicted
 	case !p.Ready:
 		return unavailable
 	}
@@ -277,6 +304,9 @@ func (q *Queue) tally(e *entry, n int) {
 		return
 	}
 	q.count.places[e.place] += n
+	if e.place == beingWritten && e.evicting {
+		q.count.evicting += n
+	}
 	if e.pod.Way != inplace.Current && !e.gone {
 		q.count.outdated += n
 	}
@@ -363,7 +393,7 @@ func (q *Queue) reset(room int) {
 	q.waiting = tree{before: before}
 	q.blocked = make(map[inplace.Reason]*group)
 	q.count.places = [places]int{}
-	q.count.outdated, q.count.used, q.count.outstanding = 0, 0, 0
+	q.count.outdated, q.count.used, q.count.outstanding, q.count.evicting = 0, 0, 0, 0
 }
 
 // rebuild puts all entries into new memory, and where they belong by the strategy.

@@ -87,7 +87,7 @@ func (q *Queue) Report() Report {
 		Outdated:     q.count.outdated,
 		Waiting:      q.count.places[waiting],
 		Taken:        q.count.places[beingWritten],
-		Used:         q.count.used,
+		Used:         q.used(),
 		Allowed:      q.strategy.allowed(q.total()),
 		InTransition: q.count.places[inTransition],
 		Unselected:   q.count.places[unselected],
@@ -125,7 +125,7 @@ func (q *Queue) limit() Limit {
 		return Partition
 	case q.pick(q.unscattered(room)) != 0:
 		return Unlimited
-	case q.strategy.firstBatch > q.back && q.count.outstanding >= q.strategy.firstBatch-q.back:
+	case q.strategy.firstBatch > q.back && q.count.outstanding+q.replaced.Missing >= q.strategy.firstBatch-q.back:
 		return FirstBatch
 	}
 	return Budget

@@ -7,6 +7,7 @@ const (
 	disturbed   class = iota // in flight and outdated again: it has its place of the budget
 	unavailable              // not ready: free
 	available                // takes a place of the budget
+	evicted                  // the same, until its replacement is back
 	classes
 )
 

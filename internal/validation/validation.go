@@ -48,6 +48,7 @@ func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	errs = append(errs, validateCanary(set, env.Base)...)
 	errs = append(errs, validateCall(set.Annotations)...)
 	errs = append(errs, validateEnforce(set.Annotations)...)
+	errs = append(errs, validateFirstBatch(set.Annotations)...)
 	errs = append(errs, withoutGuesses(validateSpec(&set.Spec, env.Recorded, field.NewPath("spec")), env.Object)...)
 	errs = append(errs, validateSize(env.Object, env.Replaced)...)
 	errs = append(errs, validateNulls(env.Object)...)

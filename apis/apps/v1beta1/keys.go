@@ -63,6 +63,23 @@ func Enforced(annotations map[string]string) bool { return annotations[Annotatio
 // Absent, or "0", means that maxUnavailable is the only limit.
 const AnnotationFirstBatch = "sidecarset.io/first-batch"
 
+// AnnotationRecreate on a SidecarSet lets the operator evict running Pods, so that
+// their controllers create Pods with the current content. The leader does not carry
+// it out yet.
+const AnnotationRecreate = "sidecarset.io/recreate"
+
+// The values of AnnotationRecreate.
+const (
+	// RecreateNever evicts no Pods. It is the default.
+	RecreateNever = "Never"
+	// RecreateOutdated evicts Pods that cannot follow in place.
+	RecreateOutdated = "Outdated"
+	// RecreateUninjected evicts Pods that were not injected.
+	RecreateUninjected = "Uninjected"
+	// RecreateAll evicts both.
+	RecreateAll = "All"
+)
+
 // Annotations, condition and environment variables on Pods.
 const (
 	// AnnotationInjectedList names the SidecarSets injected into a Pod, sorted

@@ -1,0 +1,234 @@
+package recreate
+
+import (
+	"math"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+// maxFailures is how many replacements in a row may not become ready before nothing
+// more is evicted, and how many Pods are evicted before the first replacement is
+// ready.
+const maxFailures = 3
+
+const (
+	// patience is how long, in seconds, a replacement may take to become ready before
+	// it counts as one that does not.
+	patience = 10 * 60
+	// absence is how long after a Pod is gone its replacement may take to be created.
+	// Then its controller does not want one any more: it was scaled down.
+	absence = 60
+)
+
+// Ledger knows which Pods of one SidecarSet were evicted, and what became of their
+// replacements. It belongs to one goroutine. It forgets an eviction when its
+// replacement is back, so that it holds about as many as the budget has places. The
+// times it is given are seconds of one clock.
+//
+// A new leader starts with an empty Ledger, and with Adopt takes over replacements
+// that are not back. Evictions whose replacements do not exist yet are not known to
+// it; PodDisruptionBudgets know them.
+type Ledger struct {
+	content   string
+	open      []eviction
+	failures  int // in a row, of this content
+	successes int // of this content
+}
+
+// eviction is one Pod that is evicted and whose replacement is not back.
+type eviction struct {
+	controller  types.UID
+	victim      types.UID // empty if it is not known
+	replacement types.UID // empty as long as none exists
+	accepted    bool      // by the API server
+	gone        bool      // the victim, or a replacement that was not back
+	back        bool
+	failed      bool  // it is counted among the failures
+	since       int64 // when the last of these happened
+}
+
+// Replacement is what the watch says about a Pod that a controller has made.
+type Replacement struct {
+	UID        types.UID
+	Controller types.UID
+	// Back: the Pod carries the current content and is ready.
+	Back bool
+}
+
+// SetContent says which content is current. A new one makes a new attempt: what
+// failed before does not count any more.
+func (l *Ledger) SetContent(content string) {
+	if content == l.content {
+		return
+	}
+	l.content, l.failures, l.successes = content, 0, 0
+	for i := range l.open {
+		l.open[i].failed = false
+	}
+}
+
+// Begin says that the API server is about to be asked to evict a Pod. From now on, a
+// new Pod of the controller may be its replacement.
+func (l *Ledger) Begin(victim, controller types.UID) {
+	l.open = append(l.open, eviction{controller: controller, victim: victim})
+}
+
+// Accepted says that the API server has accepted the eviction. The caller gives the
+// Take back with Hold in the same turn: the Pod must not be taken again, and the
+// Ledger now counts its place of the budget.
+func (l *Ledger) Accepted(victim types.UID, now int64) {
+	for i := range l.open {
+		if e := &l.open[i]; e.victim == victim {
+			e.accepted, e.since = true, now
+		}
+	}
+	l.settle()
+}
+
+// Cancel says that the API server has not accepted the eviction. A Pod that was taken
+// for its replacement is another one's.
+func (l *Ledger) Cancel(victim types.UID) {
+	i := slices.IndexFunc(l.open, func(e eviction) bool { return e.victim == victim && !e.accepted })
+	if i < 0 {
+		return
+	}
+	e := l.open[i]
+	l.open = slices.Delete(l.open, i, i+1)
+	if e.replacement != "" {
+		l.Added(Replacement{UID: e.replacement, Controller: e.controller, Back: e.back}, e.since)
+	}
+}
+
+// Adopt says, to the Ledger of a new leader, that a Pod is newer than the current
+// content and not back: it may replace a Pod that the last leader evicted.
+func (l *Ledger) Adopt(r Replacement, now int64) {
+	if !r.Back && l.find(r.UID) < 0 {
+		l.open = append(l.open, eviction{controller: r.Controller, replacement: r.UID, accepted: true, since: now})
+	}
+}
+
+// Added says that the watch shows a Pod for the first time. It replaces a Pod of its
+// controller that was evicted and has no replacement: if possible one that is gone,
+// and else one whose eviction was accepted.
+func (l *Ledger) Added(r Replacement, now int64) {
+	best := -1
+	for i := range l.open {
+		e := &l.open[i]
+		if e.replacement == "" && e.controller == r.Controller && e.victim != r.UID && (best < 0 || e.progress() > l.open[best].progress()) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		l.open[best].replacement, l.open[best].since = r.UID, now
+		l.Changed(r)
+	}
+}
+
+// progress is how far an eviction is, as a number to compare.
+func (e *eviction) progress() int {
+	switch {
+	case e.gone:
+		return 2
+	case e.accepted:
+		return 1
+	}
+	return 0
+}
+
+// Changed says what the watch says about a Pod that it has shown before.
+func (l *Ledger) Changed(r Replacement) {
+	if i := l.find(r.UID); i >= 0 {
+		l.open[i].back = r.Back
+		l.settle()
+	}
+}
+
+// Gone says that a Pod does not exist any more, or has finished. If it was a
+// replacement that was not back, its own replacement is waited for.
+func (l *Ledger) Gone(uid types.UID, now int64) {
+	for i := range l.open {
+		switch e := &l.open[i]; uid {
+		case e.victim:
+			if e.gone = true; e.replacement == "" {
+				e.since = now
+			}
+		case e.replacement:
+			e.replacement, e.back, e.failed, e.gone, e.since = "", false, false, true, now
+		}
+	}
+}
+
+// settle forgets the evictions whose replacements are back.
+func (l *Ledger) settle() {
+	l.open = slices.DeleteFunc(l.open, func(e eviction) bool {
+		if e.accepted && e.back {
+			l.failures = 0
+			l.successes++
+		}
+		return e.accepted && e.back
+	})
+}
+
+func (l *Ledger) find(replacement types.UID) int {
+	return slices.IndexFunc(l.open, func(e eviction) bool { return e.replacement == replacement })
+}
+
+// Failures is how many replacements in a row have not become ready in time. From three
+// on, nothing more is evicted.
+func (l *Ledger) Failures() int { return l.failures }
+
+// Replacements is what package rollout has to know. Time passes without events, so
+// the caller asks again from time to time; next is when something may have changed
+// without one, 0 if never.
+//
+// Until a replacement is back, at most three Pods are evicted. A replacement that does
+// not become ready in time counts as a failure, and goes on taking its place of the
+// budget. After three failures in a row, nothing more is evicted until one of them
+// becomes ready or the content changes.
+func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
+	l.open = slices.DeleteFunc(l.open, func(e eviction) bool { return e.unwanted(now) })
+	for i := range l.open {
+		e := &l.open[i]
+		if e.accepted {
+			r.Missing++
+		}
+		due := e.due()
+		switch {
+		case due == 0:
+		case now < due:
+			if next == 0 || due < next {
+				next = due
+			}
+		case !e.failed:
+			e.failed = true
+			l.failures++
+		}
+	}
+	switch {
+	case l.failures >= maxFailures:
+	case l.successes == 0:
+		r.Allowed = maxFailures
+	default:
+		r.Allowed = math.MaxInt32
+	}
+	return r, next
+}
+
+// unwanted reports whether a Pod is not replaced at all.
+func (e *eviction) unwanted(now int64) bool {
+	return e.accepted && e.replacement == "" && e.gone && now >= e.since+absence
+}
+
+// due is when an eviction changes without an event; 0 if it does not.
+func (e *eviction) due() int64 {
+	switch {
+	case e.replacement != "":
+		return e.since + patience
+	case e.accepted && e.gone:
+		return e.since + absence
+	}
+	return 0
+}

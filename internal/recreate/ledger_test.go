@@ -1,0 +1,349 @@
+package recreate_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+func replacement(uid string, back bool) recreate.Replacement {
+	return recreate.Replacement{UID: types.UID(uid), Controller: "rs", Back: back}
+}
+
+// evicted returns a Ledger of Pods "old-0", "old-1", ... that were evicted at second 0.
+func evicted(n int) *recreate.Ledger {
+	l := &recreate.Ledger{}
+	for i := range n {
+		uid := types.UID(fmt.Sprint("old-", i))
+		l.Begin(uid, "rs")
+		l.Accepted(uid, 0)
+	}
+	return l
+}
+
+func expect(t *testing.T, what string, l *recreate.Ledger, now int64, missing, allowed int) {
+	t.Helper()
+	got, _ := l.Replacements(now)
+	if want := (rollout.Replacements{Missing: missing, Allowed: allowed}); got != want {
+		t.Errorf("%s: %+v, want %+v", what, got, want)
+	}
+}
+
+func TestAnEvictedPodCostsUntilItsReplacementIsBack(t *testing.T) {
+	l := evicted(1)
+	expect(t, "evicted", l, 1, 1, 3)
+	l.Added(replacement("new", false), 2)
+	l.Gone("old-0", 3)
+	expect(t, "replaced", l, 100, 1, 3)
+	l.Changed(replacement("other", true))
+	expect(t, "another Pod is ready", l, 100, 1, 3)
+	l.Changed(replacement("new", true))
+	expect(t, "back", l, 100, 0, math.MaxInt32)
+}
+
+func TestAReplacementMayBeFasterThanTheAnswer(t *testing.T) {
+	l := &recreate.Ledger{}
+	l.Begin("old", "rs")
+	expect(t, "begun", l, 0, 0, 3)
+	l.Added(replacement("new", true), 1)
+	l.Accepted("old", 2)
+	expect(t, "accepted", l, 2, 0, math.MaxInt32)
+}
+
+func TestARefusedEvictionCostsNothing(t *testing.T) {
+	l := &recreate.Ledger{}
+	l.Begin("old", "rs")
+	l.Cancel("old")
+	expect(t, "refused", l, 1, 0, 3)
+}
+
+func TestPodsOfOtherControllersReplaceNothing(t *testing.T) {
+	l := evicted(1)
+	l.Added(recreate.Replacement{UID: "new", Controller: "other", Back: true}, 1)
+	expect(t, "after a Pod of another controller", l, 1, 1, 3)
+}
+
+func TestAControllerThatWasScaledDownHoldsNothingUp(t *testing.T) {
+	l := evicted(1)
+	expect(t, "while the Pod ends", l, 100_000, 1, 3)
+	l.Gone("old-0", 100_000)
+	_, next := l.Replacements(100_001)
+	expect(t, "shortly after it is gone", l, 100_001, 1, 3)
+	expect(t, "when that was long ago", l, next, 0, 3)
+}
+
+func TestAReplacementThatIsGoneIsReplacedToo(t *testing.T) {
+	l := evicted(1)
+	l.Gone("old-0", 1)
+	l.Added(replacement("new", false), 1)
+	l.Gone("new", 2)
+	l.Added(replacement("newer", false), 3)
+	expect(t, "replaced again", l, 4, 1, 3)
+	l.Changed(replacement("newer", true))
+	expect(t, "back", l, 5, 0, math.MaxInt32)
+}
+
+func TestNothingMoreIsEvictedAfterThreeFailures(t *testing.T) {
+	l := evicted(3)
+	for i := range 3 {
+		l.Added(replacement(fmt.Sprint("new-", i), false), int64(i))
+	}
+	expect(t, "while they start", l, 10, 3, 3)
+	_, next := l.Replacements(10)
+	expect(t, "when they do not become ready", l, next+10, 3, 0)
+	if l.Failures() != 3 {
+		t.Errorf("%d failures, want 3", l.Failures())
+	}
+	l.Changed(replacement("new-1", true))
+	expect(t, "when one does", l, next+20, 2, math.MaxInt32)
+}
+
+func TestANewContentIsANewAttempt(t *testing.T) {
+	l := evicted(3)
+	for i := range 3 {
+		l.Added(replacement(fmt.Sprint("new-", i), false), 0)
+	}
+	expect(t, "failed", l, 10_000, 3, 0)
+	l.SetContent("repaired")
+	for i := range 3 { // which takes other Pods
+		l.Gone(types.UID(fmt.Sprint("new-", i)), 10_000)
+		l.Added(replacement(fmt.Sprint("newer-", i), i > 0), 10_000)
+	}
+	expect(t, "with another content", l, 10_001, 1, math.MaxInt32)
+}
+
+func TestANewLeaderAdoptsReplacements(t *testing.T) {
+	l := &recreate.Ledger{}
+	l.Adopt(replacement("new", false), 0)
+	l.Adopt(replacement("new", false), 0)
+	l.Adopt(replacement("ready", true), 0)
+	expect(t, "adopted", l, 1, 1, 3)
+	l.Changed(replacement("new", true))
+	expect(t, "back", l, 2, 0, math.MaxInt32)
+}
+
+// A cluster of controllers whose Pods are evicted through queue and Ledger, with a
+// watch that lags. Never are more Pods away than maxUnavailable says, no Pod is
+// evicted that was created with the current content, a content that does not start
+// costs three Pods, and one that does reaches all of them.
+func TestRecreationKeepsItsLimitsAndEnds(t *testing.T) {
+	for seed := range uint64(500) {
+		c := newCluster(t, seed)
+		for range 3000 {
+			c.step()
+		}
+		c.drain()
+		if t.Failed() {
+			t.Fatalf("seed %d, maxUnavailable %d, broken content %v", seed, c.limit, c.bad)
+		}
+	}
+}
+
+type cluster struct {
+	*testing.T
+	*rand.Rand
+	limit   int
+	bad     bool
+	now     int64
+	pods    map[types.UID]*member
+	events  []member
+	queue   *rollout.Queue
+	ledger  recreate.Ledger
+	known   map[types.UID]bool
+	matched map[types.UID]bool
+	writes  []*request
+	evicted int
+	names   int
+}
+
+type member struct {
+	uid, controller   types.UID
+	current           bool
+	ready, gone, ends bool
+}
+
+type request struct {
+	take rollout.Take
+	sent bool
+}
+
+func newCluster(t *testing.T, seed uint64) *cluster {
+	c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 3)), pods: map[types.UID]*member{}, known: map[types.UID]bool{}, matched: map[types.UID]bool{}}
+	c.limit, c.bad = 1+c.IntN(6), seed%4 == 0
+	c.queue = rollout.NewQueue()
+	most := intstr.FromInt(c.limit)
+	set := &appsv1beta1.SidecarSet{}
+	set.Spec.UpdateStrategy.MaxUnavailable = &most
+	c.queue.SetStrategy(rollout.NewStrategy(set))
+	for range 3 + c.IntN(12) {
+		c.create(types.UID(fmt.Sprint("rs-", c.IntN(3))), false, true)
+	}
+	for len(c.events) > 0 { // the list
+		c.watch()
+	}
+	return c
+}
+
+func (c *cluster) create(controller types.UID, current, ready bool) {
+	c.names++
+	m := &member{uid: types.UID(fmt.Sprint("pod-", c.names)), controller: controller, current: current, ready: ready}
+	c.pods[m.uid] = m
+	c.events = append(c.events, *m)
+}
+
+func (c *cluster) watch() {
+	if len(c.events) == 0 {
+		return
+	}
+	m := c.events[0]
+	c.events = c.events[1:]
+	r := recreate.Replacement{UID: m.uid, Controller: m.controller, Back: m.current && m.ready && !m.ends && !m.gone}
+	switch {
+	case m.gone:
+		c.ledger.Gone(m.uid, c.now)
+	case !c.known[m.uid]:
+		c.ledger.Added(r, c.now)
+	default:
+		c.ledger.Changed(r)
+	}
+	c.known[m.uid] = true
+	if m.gone || m.ends {
+		delete(c.matched, m.uid)
+		c.queue.Remove(m.uid)
+		return
+	}
+	c.matched[m.uid] = true
+	p := rollout.Pod{UID: m.uid, Namespace: podstate.MakeNamespace("default"), Name: string(m.uid), Ready: m.ready}
+	if !m.current {
+		p.Way, p.Evictable, p.Reason = inplace.Recreate, true, inplace.ImmutableFieldChanged
+	}
+	c.queue.Set(p)
+}
+
+func (c *cluster) plan() {
+	r, _ := c.ledger.Replacements(c.now)
+	c.queue.SetReplacements(r)
+	c.queue.SetCounts(len(c.matched), 0)
+	for _, take := range c.queue.Next(1+c.IntN(10), 0) {
+		c.writes = append(c.writes, &request{take: take})
+	}
+}
+
+func (c *cluster) write() {
+	if len(c.writes) == 0 {
+		return
+	}
+	i := c.IntN(len(c.writes))
+	w := c.writes[i]
+	m := c.pods[w.take.UID]
+	if !w.sent {
+		w.sent = true
+		c.ledger.Begin(m.uid, m.controller)
+		if c.IntN(5) == 0 { // a PodDisruptionBudget
+			c.ledger.Cancel(m.uid)
+			c.queue.Retry(w.take)
+			c.writes = append(c.writes[:i], c.writes[i+1:]...)
+			return
+		}
+		if m.current || m.ends {
+			c.Errorf("%+v is evicted", *m)
+		}
+		c.evicted++
+		m.ends = true
+		c.events = append(c.events, *m)
+		c.check()
+		return
+	}
+	c.ledger.Accepted(m.uid, c.now)
+	c.queue.Hold(w.take, "Evicted", "")
+	c.writes = append(c.writes[:i], c.writes[i+1:]...)
+}
+
+func (c *cluster) check() {
+	all, ready := 0, 0
+	for _, m := range c.pods {
+		if !m.gone {
+			all++
+		}
+		if m.ready && !m.ends && !m.gone {
+			ready++
+		}
+	}
+	if c.bad && c.evicted > 3 {
+		c.Errorf("%d Pods are evicted for a content that does not start", c.evicted)
+	}
+	// Each Pod that ends has been replaced by another, or not yet.
+	wanted := 0
+	for _, m := range c.pods {
+		if !m.current {
+			wanted++
+		}
+	}
+	if wanted-ready > c.limit {
+		c.Errorf("%d of %d Pods are away, maxUnavailable is %d", wanted-ready, wanted, c.limit)
+	}
+}
+
+// workloads let Pods end, make new ones, and let them become ready.
+func (c *cluster) workloads() {
+	for uid, m := range c.pods {
+		switch {
+		case c.IntN(4) > 0 || m.gone:
+			continue
+		case m.ends:
+			m.gone, m.ready = true, false
+			c.events = append(c.events, *m)
+			c.create(m.controller, true, false)
+			return
+		case m.current && !m.ready && !c.bad:
+			m.ready = true
+		default:
+			continue
+		}
+		c.events = append(c.events, *c.pods[uid])
+		return
+	}
+}
+
+func (c *cluster) step() {
+	c.now++
+	switch c.IntN(4) {
+	case 0:
+		c.watch()
+	case 1:
+		c.plan()
+	case 2:
+		c.write()
+	default:
+		c.workloads()
+	}
+}
+
+func (c *cluster) drain() {
+	for range 200 {
+		c.now += 10
+		c.plan()
+		for range 10 {
+			c.write()
+			c.workloads()
+			c.watch()
+			c.watch()
+		}
+	}
+	for _, m := range c.pods {
+		if !c.bad && !m.gone && !m.current {
+			c.Errorf("%+v is never replaced", *m)
+			return
+		}
+	}
+}

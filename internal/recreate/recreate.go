@@ -1,0 +1,147 @@
+// Package recreate decides which running Pods may be evicted, so that their
+// controllers make new ones that get the current content of a SidecarSet, and keeps
+// count of the replacements. Order and budget are those of package rollout. It does
+// not know how Pods are evicted, and what time it is.
+package recreate
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// Mode says which Pods of a SidecarSet are to be recreated.
+type Mode uint8
+
+// The modes.
+const (
+	// Never: none.
+	Never Mode = 0
+	// Outdated: Pods that carry the SidecarSet, and cannot follow in place.
+	Outdated Mode = 1 << 0
+	// Uninjected: selected Pods that do not carry the SidecarSet.
+	Uninjected Mode = 1 << 1
+	// All: both.
+	All = Outdated | Uninjected
+)
+
+// ModeOf reads the annotation of a SidecarSet. With an error, the mode is Never.
+func ModeOf(annotations map[string]string) (Mode, error) {
+	switch text := annotations[appsv1beta1.AnnotationRecreate]; text {
+	case "", appsv1beta1.RecreateNever:
+		return Never, nil
+	case appsv1beta1.RecreateOutdated:
+		return Outdated, nil
+	case appsv1beta1.RecreateUninjected:
+		return Uninjected, nil
+	case appsv1beta1.RecreateAll:
+		return All, nil
+	default:
+		return Never, fmt.Errorf("annotation %s %q is not known; write %s, %s, %s or %s", appsv1beta1.AnnotationRecreate, text,
+			appsv1beta1.RecreateNever, appsv1beta1.RecreateOutdated, appsv1beta1.RecreateUninjected, appsv1beta1.RecreateAll)
+	}
+}
+
+// Annotations by which the author of a Pod forbids to evict it.
+const (
+	annotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	annotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+)
+
+// Traits is what is known of a Pod by itself. It is comparable.
+type Traits struct {
+	Mirror bool
+	// Job: a Job controls the Pod.
+	Job bool
+	// Controlled: some controller will replace the Pod.
+	Controlled bool
+	// Protected: the Pod's author forbids to evict it.
+	Protected bool
+	Created   int64 // seconds; 0 if unknown
+}
+
+// TraitsOf reads a Pod.
+func TraitsOf(pod *corev1.Pod) Traits {
+	t := Traits{
+		Mirror: podstate.IsMirror(pod.Annotations),
+		// Karpenter also takes a duration: the Pod is then protected for that long.
+		Protected: pod.Annotations[annotationSafeToEvict] == "false" ||
+			pod.Annotations[annotationDoNotDisrupt] != "" && pod.Annotations[annotationDoNotDisrupt] != "false",
+	}
+	if !pod.CreationTimestamp.IsZero() {
+		t.Created = pod.CreationTimestamp.Unix()
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		t.Controlled, t.Job = true, owner.Kind == "Job"
+	}
+	return t
+}
+
+// Question is what Judge looks at: one Pod, and one SidecarSet that selects it.
+type Question struct {
+	Mode Mode
+	Pod  Traits
+	// Injected: the Pod carries the SidecarSet. Way is how it can follow.
+	Injected bool
+	Way      inplace.Way
+	// Since is when the current content became the current one, in seconds; 0 if that
+	// is not known. It must not be earlier than that; for a content that was current
+	// before, it is when it became current again.
+	Since int64
+	// ReplacementCurrent: admission would give the Pod, if it were created now, the
+	// current content of the SidecarSet.
+	ReplacementCurrent bool
+}
+
+// Reasons why a Pod that is to be recreated is not evicted.
+const (
+	// NoController: nothing would replace the Pod.
+	NoController inplace.Reason = "NoController"
+	// ControlledByJob: the Job would count the Pod as failed.
+	ControlledByJob inplace.Reason = "ControlledByJob"
+	// EvictionForbidden: an annotation of the Pod forbids it.
+	EvictionForbidden inplace.Reason = "EvictionForbidden"
+	// ReplacedInVain: the Pod is newer than the content and does not carry it, so that
+	// its replacement would not carry it either.
+	ReplacedInVain inplace.Reason = "ReplacedInVain"
+	// ReplacementOutdated: the replacement would not get the current content.
+	ReplacementOutdated inplace.Reason = "ReplacementOutdated"
+)
+
+// Judge decides whether a Pod may be evicted, and why not; the reason is empty if the
+// mode is not about the Pod.
+//
+// No Pod is evicted in a loop: its replacement is newer than the current content, and
+// such a Pod is never evicted, whatever it carries.
+func Judge(q Question) (evictable bool, reason inplace.Reason) {
+	if !q.asked() {
+		return false, ""
+	}
+	switch {
+	case q.Pod.Mirror:
+		return false, inplace.MirrorPod
+	case !q.Pod.Controlled:
+		return false, NoController
+	case q.Pod.Job:
+		return false, ControlledByJob
+	case q.Pod.Protected:
+		return false, EvictionForbidden
+	case q.Since == 0 || q.Pod.Created == 0 || q.Pod.Created >= q.Since:
+		return false, ReplacedInVain
+	case !q.ReplacementCurrent:
+		return false, ReplacementOutdated
+	}
+	return true, ""
+}
+
+func (q *Question) asked() bool {
+	if !q.Injected {
+		return q.Mode&Uninjected != 0
+	}
+	return q.Mode&Outdated != 0 && q.Way == inplace.Recreate
+}

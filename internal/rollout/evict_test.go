@@ -1,0 +1,69 @@
+package rollout_test
+
+import (
+	"testing"
+
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/rollout"
+)
+
+func evictable(i int) rollout.Pod {
+	p := ready(i)
+	p.Way, p.Reason, p.Evictable = inplace.Recreate, inplace.ImmutableFieldChanged, true
+	return p
+}
+
+func TestPodsAreEvictedAfterOthersAreUpdatedInPlace(t *testing.T) {
+	q := queue(strategy(update{MaxUnavailable: share("2")}), evictable(1), evictable(2), ready(3), broken(4))
+	q.SetReplacements(rollout.Replacements{Allowed: 10})
+	expect(t, "taken", q.Next(10, 0), "pod-000004 free", "pod-000003", "pod-000001")
+}
+
+func TestEvictedPodsCostUntilTheyAreReplaced(t *testing.T) {
+	q := queue(strategy(update{MaxUnavailable: share("2")}), evictable(1), evictable(2), evictable(3))
+	q.SetReplacements(rollout.Replacements{Allowed: 10, Missing: 1})
+	expect(t, "while one is missing", q.Next(10, 0), "pod-000001")
+	if r := q.Report(); r.Used != 2 || r.Limit != rollout.Budget {
+		t.Errorf("Report() = %+v, want two places used and the limit %s", r, rollout.Budget)
+	}
+	q.SetReplacements(rollout.Replacements{Allowed: 10})
+	expect(t, "when it is back", q.Next(10, 0), "pod-000002")
+}
+
+// A Pod that is not ready costs as well: its replacement is not there at once.
+func TestAnUnavailablePodIsNotEvictedFree(t *testing.T) {
+	down := evictable(1)
+	down.Ready = false
+	q := queue(strategy(update{MaxUnavailable: share("0")}), down)
+	q.SetReplacements(rollout.Replacements{Allowed: 10})
+	expect(t, "without a budget", q.Next(10, 0))
+}
+
+func TestNoMorePodsAreEvictedThanAllowed(t *testing.T) {
+	q := queue(strategy(update{MaxUnavailable: share("9")}), evictable(1), evictable(2), evictable(3), evictable(4))
+	q.SetReplacements(rollout.Replacements{Allowed: 3, Missing: 1})
+	expect(t, "taken", q.Next(10, 0), "pod-000001", "pod-000002")
+}
+
+func TestAPodInFlightThatIsToBeEvictedHasItsPlace(t *testing.T) {
+	down := evictable(2)
+	down.InFlight = true
+	q := queue(strategy(update{MaxUnavailable: share("1")}), evictable(1), down)
+	q.SetReplacements(rollout.Replacements{Allowed: 10})
+	expect(t, "taken", q.Next(10, 0), "pod-000002")
+}
+
+func TestEvictablePodsAreBlockedUnlessEvictionIsOn(t *testing.T) {
+	q := queue(strategy(update{}), evictable(1))
+	for _, on := range []bool{false, true, false} {
+		r := rollout.Replacements{}
+		if on {
+			r.Allowed = 1
+		}
+		q.SetReplacements(r)
+		if got := q.Report(); (len(got.Blocked) == 0) != on || (got.Waiting == 1) != on {
+			t.Errorf("with eviction on: %v, Report() = %+v", on, got)
+		}
+	}
+	expect(t, "taken", q.Next(10, 0))
+}
