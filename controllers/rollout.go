@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/controllers/executor"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -24,10 +26,19 @@ func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 	}
 	e := executor.New(executor.Options{
 		Source: rollouts{pods}, Current: pods.sets.Current, Pods: client, Nodes: client,
-		QPS: o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,
+		Revision: revisionReader(mgr.GetCache(), o.RevisionNamespace),
+		QPS:      o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,
 	})
 	pods.stirred = e.Wake
 	return mgr.Add(e)
+}
+
+// revisionReader reads ControllerRevisions of a namespace.
+func revisionReader(cached client.Reader, namespace string) func(context.Context, string) (*appsv1.ControllerRevision, error) {
+	return func(ctx context.Context, name string) (*appsv1.ControllerRevision, error) {
+		recorded := &appsv1.ControllerRevision{}
+		return recorded, cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, recorded)
+	}
 }
 
 // rollouts lets the executor ask the tally.

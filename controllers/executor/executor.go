@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -68,6 +69,7 @@ type Executor struct {
 	queue   workqueue.TypedRateLimitingInterface[item]
 	slots   chan struct{}
 	nodes   *nodes
+	known   *revisions
 	limit   flowcontrol.RateLimiter
 	updates *prometheus.CounterVec
 	running sync.WaitGroup
@@ -92,6 +94,9 @@ type Options struct {
 	Current func() *match.Snapshot
 	Pods    corev1client.PodsGetter
 	Nodes   corev1client.NodesGetter
+	// Revision reads a ControllerRevision, or says that it is not found. It is asked
+	// for each Pod, so it should read from a cache. May be nil.
+	Revision func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
 	// QPS bounds the requests for Pods in a second; 0 is no bound.
 	QPS int
 	// Leadership is nil in a process that leads alone.
@@ -111,6 +116,7 @@ func New(o Options) *Executor {
 		queue:   workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[item](), workqueue.TypedRateLimitingQueueConfig[item]{Name: "rollout"}),
 		slots:   make(chan struct{}, writesInAll),
 		nodes:   newNodes(o.Nodes),
+		known:   newRevisions(o.Revision),
 		limit:   limit,
 		busy:    map[string]int{},
 		updates: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{

@@ -111,7 +111,11 @@ func (u *update) attempt(ctx context.Context) (o outcome, done bool) {
 	if err != nil {
 		return hasFailed(fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)), true
 	}
-	next, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: u.program, Node: node, Now: time.Now()})
+	previous, err := u.known.previous(ctx, u.program, pod)
+	if err != nil {
+		return hasFailed(err), true
+	}
+	next, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: u.program, Previous: previous, Node: node, Now: time.Now()})
 	switch verdict := next.Verdict; {
 	case err != nil:
 		return isRefused(inplace.WriteFailed, refusalWait, err), true

@@ -1,0 +1,70 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/podstate"
+)
+
+// maxRevisions is how many contents are remembered at most: a rollout moves Pods of
+// a few revisions.
+const maxRevisions = 100
+
+// revisions knows the contents that Pods record.
+type revisions struct {
+	// read returns the ControllerRevision of that name, or that it is not found.
+	read func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
+
+	mu    sync.Mutex
+	known map[types.UID]*inject.Program
+}
+
+func newRevisions(read func(context.Context, string) (*appsv1.ControllerRevision, error)) *revisions {
+	return &revisions{read: read, known: map[types.UID]*inject.Program{}}
+}
+
+// previous returns the content that a Pod records, nil if it is not known: the Pod
+// records none, it is no longer kept, or it cannot be read. A Pod's author may have
+// named a revision of another SidecarSet; that counts as none.
+func (r *revisions) previous(ctx context.Context, current *inject.Program, pod *corev1.Pod) (*inject.Program, error) {
+	name := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash]).Revision(current.Name())
+	if name == "" || r.read == nil {
+		return nil, nil
+	}
+	recorded, err := r.read(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading ControllerRevision %s: %w", name, err)
+	case !metav1.IsControlledBy(recorded, current.Set):
+		return nil, nil
+	}
+	r.mu.Lock()
+	program, ok := r.known[recorded.UID]
+	r.mu.Unlock()
+	if ok {
+		return program, nil
+	}
+	program, err = inject.CompileRevision(current, recorded)
+	if err != nil {
+		program = nil // for good: the data of a ControllerRevision never change
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.known) >= maxRevisions {
+		clear(r.known)
+	}
+	r.known[recorded.UID] = program
+	return program, nil
+}
