@@ -247,6 +247,19 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
+func TestReasonsOfBlockedPodsAreDocumented(t *testing.T) {
+	page := read(t, "docs/rollouts.md")
+	all := regexp.MustCompile(`(?m)^\t(\w+) Reason = "(\w+)"`).FindAllStringSubmatch(read(t, "internal/inplace/way.go"), -1)
+	if len(all) == 0 {
+		t.Fatal("internal/inplace/way.go has no reasons")
+	}
+	for _, match := range all {
+		if !strings.Contains(page, "| `"+match[2]+"` |") {
+			t.Errorf("rollouts.md does not have the reason %s", match[2])
+		}
+	}
+}
+
 // documents returns the text of every document by its path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()

@@ -22,6 +22,7 @@ var (
 	blockedReasons = []inplace.Reason{
 		inplace.ImmutableFieldChanged, inplace.RevisionUnknown, inplace.RunToCompletion, inplace.NodeTooOld, inplace.NodeNotReady,
 		inplace.Refused, inplace.ResourcesHeldElsewhere, inplace.ResizeNotPossible, inplace.RecordUnreadable,
+		inplace.RestartRules, inplace.MirrorPod, inplace.WriteFailed, inplace.ResizeRestarts,
 	}
 	uninjectedReasons = []string{
 		appsv1beta1.ReasonOlderThanSidecarSet, appsv1beta1.ReasonMissedAtCreation, appsv1beta1.ReasonSidecarsMissing, appsv1beta1.ReasonRecordRemoved,
@@ -166,4 +167,23 @@ func TestRevisionsStayWithoutARevision(t *testing.T) {
 	if diff := cmp.Diff(before.Revisions, after.Revisions); diff != "" {
 		t.Errorf("revisions (-before +after):\n%s", diff)
 	}
+}
+
+// Whatever a message consists of, what is shown of it is valid and no longer as JSON
+// than allowed, and what fits is shown as it is.
+func FuzzMessagesAreCut(f *testing.F) {
+	for _, text := range []string{"", "a", strings.Repeat("<", 50), strings.Repeat("ü", 200), "\xff\xfe", strings.Repeat("x", 199) + "ü", "\u2028\x00\"\\"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		group := appsv1beta1.SidecarSetPodGroup{Reason: "Refused", Pods: 1, Message: text}
+		got := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Now: start, Blocked: []appsv1beta1.SidecarSetPodGroup{group}}).BlockedPods[0].Message
+		asJSON, err := json.Marshal(got)
+		if err != nil || len(asJSON) > 200+len(`""`) || !utf8.ValidString(got) {
+			t.Errorf("%q is shown as %q, %d bytes, error %v", text, got, len(asJSON), err)
+		}
+		if whole, _ := json.Marshal(text); len(whole) <= 200 && utf8.ValidString(text) && got != text {
+			t.Errorf("%q fits, and is shown as %q", text, got)
+		}
+	})
 }

@@ -178,7 +178,10 @@ func degraded(o Observation) metav1.Condition {
 func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
 	for i := range blocked {
 		switch inplace.Reason(blocked[i].Reason) {
-		case inplace.RunToCompletion, inplace.NodeNotReady: // the Pod ends, or the Node comes back or goes
+		case inplace.RunToCompletion: // the Pod ends
+		case inplace.NodeNotReady: // the node comes back, or the Pod goes
+		case inplace.WriteFailed: // is tried again
+		case inplace.MirrorPod: // follows its static Pod
 		default:
 			return true
 		}

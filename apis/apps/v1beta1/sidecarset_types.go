@@ -79,8 +79,7 @@ type SidecarSetSpec struct {
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
 	// updateStrategy reports whether and how the sidecars of running Pods follow a
-	// change of this SidecarSet. For now the operator stores and checks it, and
-	// running Pods stay as they are. Only injectionStrategy.revision uses it.
+	// change of this SidecarSet. injectionStrategy.revision uses it too.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
 	// injectionStrategy says what new Pods receive.
 	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
