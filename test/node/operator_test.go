@@ -66,9 +66,10 @@ func startApp(t *testing.T, name, sidecarSet, workload string, pods int) []corev
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		if t.Failed() {
-			said, _ := cluster.Kubectl(ctx, "", "-n", name, "describe", "sidecarsets/"+name, "pods")
+			said, _ := cluster.Kubectl(ctx, "", "-n", name, "get", "sidecarset/"+name, "-o", "yaml")
+			pods, _ := cluster.Kubectl(ctx, "", "-n", name, "describe", "pods")
 			logs, _ := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "logs", "--tail=30", "-l", "app.kubernetes.io/name=sidecarset-operator")
-			t.Logf("%s\n%s", said, logs)
+			t.Logf("%s\n%s\n%s", said, pods, logs)
 		}
 		_, _ = cluster.Kubectl(ctx, "", "delete", "--wait=false", "sidecarset/"+name, "namespace/"+name)
 	})
@@ -287,4 +288,56 @@ func TestARolloutWaitsForASlowPull(t *testing.T) {
 	if most := flight(); most != 1 {
 		t.Errorf("%d Pods were updated at the same time, want 1 at most", most)
 	}
+}
+
+const job = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: NAME, namespace: NAME}
+spec:
+  backoffLimit: 0
+  template:
+    metadata: {labels: {app: NAME}}
+    spec:
+      restartPolicy: OnFailure
+      containers: [{name: app, image: "REGISTRY/NAME-app:v1"}]
+`
+
+const nativeOnly = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: NAME, labels: {for: NAME}}
+---
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: NAME}
+spec:
+  selector: {matchLabels: {app: NAME}}
+  namespaceSelector: {matchLabels: {for: NAME}}
+  updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
+  initContainers:
+  - {name: native, image: "REGISTRY/NAME:v1", restartPolicy: Always}
+`
+
+// A rollout leaves a Pod alone whose Job counts restarts, and the Job completes
+// beside the injected sidecar.
+func TestARolloutSparesAJob(t *testing.T) {
+	t.Parallel()
+	image(t, "spared:v1")
+	image(t, "spared:v2", "VERSION=v2")
+	image(t, "spared-app:v1", "PORT=8090")
+	before := startApp(t, "spared", nativeOnly, job, 1)
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", "spared", "--type=json", "-p",
+		fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/image","value":"%s/spared:v2"}]`, registry))
+	await.Within(t, 2*await.Patience, "the status tells why the Pod does not follow", func(ctx context.Context) error {
+		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", "spared", "-o", "jsonpath={.status.updatedPods} {.status.blockedPods[*].reason}")
+		if want := "0 RunToCompletion"; err == nil && got != want {
+			err = fmt.Errorf("it says %q, want %q", got, want)
+		}
+		return err
+	})
+	pods := awaitPods(t, "spared", "Ready", 1, isReady)
+	unchanged(t, &before[0], &pods[0], "native")
+	finish(t, &pods[0], 8090)
+	testkit.Kubectl(t, cluster, "", "-n", "spared", "wait", "--for=condition=Complete", "--timeout=60s", "job/spared")
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -228,13 +229,17 @@ func awaitPull(t *testing.T, repository string) {
 	})
 }
 
+// programs talks to the programs in containers. Addresses of Pods are used again, so
+// connections are not.
+var programs = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
 // ask sends a request to a container's program, at the Pod's address.
 func ask(ctx context.Context, pod *corev1.Pod, method string, port int, path string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://%s:%d%s", pod.Status.PodIP, port, path), nil)
 	if err != nil {
 		return "", err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := programs.Do(request)
 	if err != nil {
 		return "", err
 	}
@@ -316,4 +321,16 @@ func letTheKubeletWork(t *testing.T, pod *corev1.Pod) {
 metadata: {name: %s-after}
 spec: {containers: [{name: app, image: "REGISTRY/app:1"}]}
 `, pod.Name))
+}
+
+// finish has the program of the container app exit with 0. No answer comes.
+func finish(t *testing.T, pod *corev1.Pod, port int) {
+	t.Helper()
+	awaitPod(t, pod, "the app has ended", func(now *corev1.Pod) error {
+		if status(now, "app").State.Terminated == nil {
+			_, err := ask(t.Context(), pod, http.MethodPost, port, "/exit?code=0")
+			return fmt.Errorf("it goes on: %w", err)
+		}
+		return nil
+	})
 }

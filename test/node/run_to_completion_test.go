@@ -170,7 +170,7 @@ spec:
 	setImages(t, before, images("job:v2", "native"))
 	after := awaitPod(t, before, "it is replaced", runsAnother(before, "native"))
 	unchanged(t, before, after, "app")
-	_, _ = ask(t.Context(), after, "POST", 8090, "/exit?code=0") // no answer comes
+	finish(t, after, 8090)
 	awaitJob(t, job, batchv1.JobComplete)
 }
 
