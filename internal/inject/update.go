@@ -134,9 +134,10 @@ func (u *update) judge() inplace.Verdict {
 	return verdict
 }
 
-// settled reports whether the kubelet has acted on what others changed before.
+// settled reports whether the kubelet has acted on what others changed before. What
+// the operator changed before is in its record.
 func (u *update) settled() bool {
-	return !slices.ContainsFunc(u.changes, func(c inplace.Change) bool {
+	return u.previous != nil || !slices.ContainsFunc(u.changes, func(c inplace.Change) bool {
 		return !u.record.Landed(podstate.MakeName(u.set), podstate.MakeName(c.Container))
 	})
 }

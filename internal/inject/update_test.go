@@ -243,3 +243,79 @@ func TestUpdateInPlaceMergesPatchPodMetadata(t *testing.T) {
 		t.Errorf("error %v, want a MetadataError", err)
 	}
 }
+
+// A Pod in the middle of an update by OpenKruise: what it runs is not certain, so
+// no image of before proves anything later.
+func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
+	for name, tc := range map[string]struct {
+		imageID string // that OpenKruise recorded
+		want    inplace.Before
+	}{
+		"that run what they were given": {"docker.io/library/log@sha256:before", inplace.Before{Name: "log", ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"}},
+		"that may not":                  {"docker.io/library/log@sha256:log:1", inplace.Before{Name: "log", ID: "containerd://log-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := running(t, meshSet("1"))
+			state := `{"mesh":{"revision":"frozen","updateTimestamp":"2025-01-02T03:04:05Z","lastContainerStatuses":{"log":{"imageID":"` + tc.imageID + `"},"gone":{"imageID":"x"}}},"zoo":{"lastContainerStatuses":{}}}`
+			pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = state
+			for i := range pod.Status.ContainerStatuses {
+				pod.Status.ContainerStatuses[i].Image = "sha256:config" // as some runtimes report it
+			}
+			next := fixtures.SidecarSet("mesh").Container("log", "log:2").Native("proxy", "proxy:1").InitContainer("setup", "setup:1")
+			program := fixtures.Program(t, next.Map())
+			u, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: program, Now: updatedAt})
+			if err != nil || u.Verdict.Way != inplace.Images {
+				t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
+			}
+			if diff := cmp.Diff([]inplace.Before{tc.want}, u.Mark.Containers); diff != "" {
+				t.Errorf("recorded (-want +got):\n%s", diff)
+			}
+			want := `{"zoo":{"lastContainerStatuses":{}},"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
+				`"lastContainerStatuses":{"log":{"imageID":"docker.io/library/log@sha256:log:1"},"gone":{"imageID":"x"}}}}`
+			if diff := cmp.Diff(want, patched(t, pod, u.Patch).Annotations[appsv1beta1.AnnotationInPlaceUpdateState]); diff != "" {
+				t.Errorf("state (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A second update while a bad image of one sidecar is pulled: what the other one
+// runs is certain, and what waits goes on to be waited for.
+func TestUpdateInPlaceOfAPodThatIsNotBack(t *testing.T) {
+	pod := running(t, meshSet("1"))
+	set := func(log, proxy string) *fixtures.SidecarSetBuilder {
+		return fixtures.SidecarSet("mesh").Container("log", log).Native("proxy", proxy).InitContainer("setup", "setup:1")
+	}
+	u, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, set("log:1", "proxy:bad").Map()), Now: updatedAt})
+	if err != nil || u.Patch == nil {
+		t.Fatalf("UpdateInPlace = %+v, %v", u, err)
+	}
+	pod = patched(t, pod, u.Patch)
+	pod.Generation = 2
+	pod.Status.Conditions[0].Status = corev1.ConditionFalse
+	u, err = inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, set("log:2", "proxy:bad").Map()), Now: updatedAt.Add(time.Minute)})
+	if err != nil || u.Patch == nil {
+		t.Fatalf("UpdateInPlace = %+v, %v", u, err)
+	}
+	want := inplace.Mark{Generation: 3, At: updatedAt.Add(time.Minute), WasReady: true, Containers: []inplace.Before{
+		{Name: "log", ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"},
+		{Name: "proxy", ID: "containerd://proxy-1", Image: "proxy:1", Digest: "sha256:proxy:1"},
+	}}
+	if diff := cmp.Diff(want, u.Mark); diff != "" {
+		t.Errorf("mark (-want +got):\n%s", diff)
+	}
+	// The bad image is taken back; the kubelet may have stopped the sidecar.
+	pod = patched(t, pod, u.Patch)
+	pod.Generation = 3
+	u, err = inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, set("log:2", "proxy:1").Map()), Now: updatedAt.Add(2 * time.Minute)})
+	if err != nil || u.Patch == nil {
+		t.Fatalf("UpdateInPlace = %+v, %v", u, err)
+	}
+	want = inplace.Mark{Generation: 4, At: updatedAt.Add(2 * time.Minute), WasReady: true, Containers: []inplace.Before{
+		{Name: "log", ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"},
+		{Name: "proxy", ID: "containerd://proxy-1", Image: "proxy:1", Since: []string{"proxy:bad"}},
+	}}
+	if diff := cmp.Diff(want, u.Mark); diff != "" {
+		t.Errorf("mark (-want +got):\n%s", diff)
+	}
+}
