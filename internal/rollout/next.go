@@ -8,7 +8,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// Next reserves up to max Pods that may be written now, and returns them in the
+// Next reserves up to most Pods that may be written now, and returns them in the
 // order in which they are to be written: first those that the operator has disturbed
 // before, then others that are not available, then available ones, and then those
 // that are to be evicted.
@@ -17,16 +17,16 @@ import (
 // caller has called Set and Remove for it. The API server delivers the changes of
 // all Pods in the order of their resourceVersions, so that one number tells which
 // writes are part of what Set said.
-func (q *Queue) Next(max int, watched uint64) []Take {
+func (q *Queue) Next(most int, watched uint64) []Take {
 	q.deliver(watched)
 	q.shrink()
 	room := q.room()
-	if max <= 0 || room <= 0 || q.strategy.stops() != Unlimited {
+	if most <= 0 || room <= 0 || q.strategy.stops() != Unlimited {
 		return nil
 	}
 	var takes []Take
 	first := q.line(room)
-	for len(takes) < max {
+	for len(takes) < most {
 		slot := q.pick(first)
 		if slot == 0 {
 			break

@@ -70,6 +70,5 @@ type Take struct {
 	// charge must not be written if it is available by then; give it back with Retry.
 	Charged bool
 
-	slot   int32
 	ticket uint64
 }

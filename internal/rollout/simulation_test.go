@@ -351,7 +351,7 @@ func (w *world) step(deposed *leader) {
 // it may, and the rollout ends.
 func TestARolloutKeepsItsLimitsAndEnds(t *testing.T) {
 	takes, disturbed := 0, 0
-	for seed := range uint64(3000) {
+	for seed := range uint64(2000) {
 		w := newWorld(t, seed)
 		for range 600 {
 			switch n := w.IntN(100); {
