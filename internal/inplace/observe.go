@@ -86,7 +86,9 @@ const breakDelay = 5 * time.Second
 // records. A container that the Pod does not have is left out.
 func Observe(pod *corev1.Pod, mark Mark) Progress {
 	p := Progress{Generation: mark.Generation, WasReady: mark.WasReady, state: Moving}
-	if observed := pod.Status.ObservedGeneration; observed != 0 && observed < mark.Generation {
+	// The Pod has an older generation than was expected if a webhook took all images
+	// back out of the write.
+	if observed := pod.Status.ObservedGeneration; observed != 0 && observed < min(mark.Generation, pod.Generation) {
 		return p
 	}
 	available, since := readyCondition(pod)

@@ -105,6 +105,12 @@ func TestObserve(t *testing.T) {
 		"changed back before it ran": {edit: func(p *corev1.Pod) {
 			p.Spec.Containers[1].Image, p.Status.ContainerStatuses[1].ContainerID = "log:1", "log-1"
 		}, want: inplace.Back},
+		"a webhook took the image back out of the write": {
+			edit: func(p *corev1.Pod) {
+				p.Generation, p.Status.ObservedGeneration = 1, 1
+				p.Spec.Containers[1].Image, p.Status.ContainerStatuses[1].ContainerID = "log:1", "log-1"
+			}, want: inplace.Back,
+		},
 		"changed back by another, and the kubelet does not know": {
 			edit: func(p *corev1.Pod) {
 				p.Generation, p.Spec.Containers[1].Image, p.Status.ContainerStatuses[1].ContainerID = 3, "log:1", "log-1"
