@@ -204,6 +204,7 @@ func TestRevisionsBeyondTheLimitAreDeletedUnlessPodsRunThem(t *testing.T) {
 selector: {matchLabels: {app: kept}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
 revisionHistoryLimit: 2
+updateStrategy: {type: NotUpdate}
 containers: [{name: agent, image: "example.com/agent:v1"}]
 `)
 	awaitInjected(t, set, namespace, "app=kept")
