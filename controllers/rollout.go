@@ -56,7 +56,7 @@ func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.
 		due := t.Due(sidecarSet, n)
 		batch.Program, batch.Updates = due.Program, due.Updates
 		for _, pod := range due.Chores {
-			batch.Chores = append(batch.Chores, executor.Name{UID: pod.UID, Namespace: pod.Namespace.Value(), Name: pod.Name})
+			batch.Chores = append(batch.Chores, nameOf(pod))
 		}
 	})
 	return batch, err
@@ -70,4 +70,24 @@ func (r rollouts) Do(ctx context.Context, sidecarSet string, f func(*rollout.Que
 // CheckChore lets a Pod that was taken apart from the queue be taken again.
 func (r rollouts) CheckChore(ctx context.Context, sidecarSet string, pod executor.Name) error {
 	return r.pods.do(ctx, func(t *tally.Tally) { t.CheckChore(sidecarSet, podstate.MakeNamespace(pod.Namespace), pod.Name) })
+}
+
+// Overdue returns Pods that are in flight and have not been ready for some time.
+func (r rollouts) Overdue(ctx context.Context, sidecarSet string, n int) ([]executor.Name, error) {
+	var overdue []executor.Name
+	err := r.pods.ask(ctx, func(t *tally.Tally) {
+		for _, pod := range t.Overdue(sidecarSet, n) {
+			overdue = append(overdue, nameOf(pod))
+		}
+	})
+	return overdue, err
+}
+
+// Lost says that the Node of a Pod is not ready or gone.
+func (r rollouts) Lost(ctx context.Context, pod executor.Name) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.Lost(podstate.MakeNamespace(pod.Namespace), pod.Name, pod.UID) })
+}
+
+func nameOf(r *podstate.Record) executor.Name {
+	return executor.Name{UID: r.UID, Namespace: r.Namespace.Value(), Name: r.Name}
 }

@@ -44,6 +44,11 @@ type Source interface {
 	Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error
 	// CheckChore lets a Pod that was taken for a chore be taken again.
 	CheckChore(ctx context.Context, sidecarSet string, pod Name) error
+	// Overdue returns at most n Pods that are in flight and not ready, and were so at the
+	// last call.
+	Overdue(ctx context.Context, sidecarSet string, n int) ([]Name, error)
+	// Lost says that the Node of a Pod is not ready or gone.
+	Lost(ctx context.Context, pod Name) error
 }
 
 // Batch is what a pass works on.
@@ -85,6 +90,7 @@ type item struct {
 	held       types.UID    // to be released
 	chore      Name         // to be looked at again
 	label      Name         // whose condition is to be written
+	overdue    bool         // the Nodes of Pods that do not come back are to be looked at
 }
 
 // Options are what an Executor works with.
@@ -136,6 +142,7 @@ func (e *Executor) Wake(sidecarSet string) { e.queue.Add(item{sidecarSet: sideca
 // so that no write of this process comes after its Lease is released.
 func (e *Executor) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, e.queue.ShutDown)
+	e.running.Go(func() { e.watchOverdue(ctx) })
 	for {
 		next, shutdown := e.queue.Get()
 		if shutdown {
@@ -160,6 +167,8 @@ func (e *Executor) look(ctx context.Context, next item) error {
 		return e.Source.Do(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Retry(next.take) })
 	case next.chore != (Name{}):
 		return e.Source.CheckChore(ctx, next.sidecarSet, next.chore)
+	case next.overdue:
+		return e.lookAtNodes(ctx, next.sidecarSet)
 	case next.label != (Name{}):
 		if program, ok := e.Current().Get(next.sidecarSet); ok {
 			e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.attend(ctx, program, next.label) })

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/internal/inplace"
 )
@@ -20,6 +21,8 @@ const (
 	// nodeAge is how old what is known of a Node may be, and maxNodes how many Nodes
 	// are remembered at most.
 	nodeAge, maxNodes = 10 * time.Second, 10_000
+	// overdueEvery is how often the Nodes of Pods that do not come back are looked at.
+	overdueEvery = 30 * time.Second
 )
 
 // nodes remembers Nodes for a short time.
@@ -66,4 +69,51 @@ func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
 	}
 	n.known[name] = found
 	return found.Node, nil
+}
+
+// watchOverdue has all SidecarSets looked at for Pods that do not come back.
+func (e *Executor) watchOverdue(ctx context.Context) {
+	ticker := time.NewTicker(overdueEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if snapshot := e.Current(); snapshot != nil {
+			for _, program := range snapshot.Programs() {
+				e.queue.Add(item{sidecarSet: program.Name(), overdue: true})
+			}
+		}
+	}
+}
+
+// lookAtNodes finds Pods in flight whose Node is lost, so that they do not hold up the
+// others.
+func (e *Executor) lookAtNodes(ctx context.Context, sidecarSet string) error {
+	overdue, err := e.Source.Overdue(ctx, sidecarSet, writesInAll)
+	if err != nil {
+		return err
+	}
+	for _, name := range overdue {
+		e.run(ctx, sidecarSet, func(ctx context.Context) {
+			if err := e.lookAtNode(ctx, name); err != nil && ctx.Err() == nil {
+				log.FromContext(ctx).V(1).Info("Looking at the Node of a Pod failed", "Pod", name.Namespace+"/"+name.Name, "error", err.Error())
+			}
+		})
+	}
+	return nil
+}
+
+func (e *Executor) lookAtNode(ctx context.Context, name Name) error {
+	pod, err := e.read(ctx, name.Namespace, name.Name)
+	if err != nil || pod.UID != name.UID || pod.Spec.NodeName == "" {
+		return err
+	}
+	node, err := e.nodes.get(ctx, pod.Spec.NodeName)
+	if err != nil || !node.NotReady {
+		return err
+	}
+	return e.Source.Lost(ctx, name)
 }

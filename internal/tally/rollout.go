@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
@@ -24,6 +25,9 @@ type rollouts struct {
 	// SidecarSetUpgradable is not what it should be, or a hot upgrade is to be ended.
 	// True for those that were given out.
 	chores map[*pod]bool
+	// down Pods are in flight and not ready; true for those that were when Overdue
+	// was asked the last time.
+	down map[*pod]bool
 	// labelled selects the Pods whose condition may be set to false, nil for none.
 	labelled labels.Selector
 	// off: running Pods are left as they are.
@@ -36,6 +40,7 @@ type part struct {
 	moves bool // it is outdated, or in flight
 	back  bool
 	chore bool
+	down  bool // in flight, and not ready
 }
 
 // Due is what can be written now for a SidecarSet.
@@ -105,6 +110,36 @@ func (t *Tally) CheckChore(sidecarSet string, namespace podstate.Namespace, name
 			s.chores[p] = false
 			t.stir(s)
 		}
+	}
+}
+
+// Overdue returns at most max Pods that are in flight and not ready, and were so when
+// it was called the last time. Their Nodes may be lost.
+func (t *Tally) Overdue(sidecarSet string, max int) []*podstate.Record {
+	s, ok := t.sets[sidecarSet]
+	if !ok {
+		return nil
+	}
+	var overdue []*podstate.Record
+	for p, before := range s.down {
+		if before && len(overdue) < max {
+			overdue = append(overdue, p.record)
+		}
+		s.down[p] = true
+	}
+	return overdue
+}
+
+// Lost says that the Node of a Pod is not ready or gone. Until the next event of the
+// Pod it takes no place of a budget.
+func (t *Tally) Lost(namespace podstate.Namespace, name string, uid types.UID) {
+	ns := t.namespaces[namespace]
+	if ns == nil {
+		return
+	}
+	if p, ok := ns.pods[name]; ok && p.record.UID == uid && !p.lost {
+		p.lost = true
+		t.recount(p)
 	}
 }
 
@@ -191,6 +226,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 		return
 	}
 	now := s.rolloutPod(s.name, r)
+	now.InFlight = now.InFlight && !p.lost
 	if s.queue.Set(now) {
 		t.alter(s)
 	}
@@ -202,6 +238,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 		moves: moves,
 		back:  !moves && now.Ready && !now.InTransition,
 		chore: s.labelled != nil && s.mislabelledIn(r, now) || !s.off && s.handsOver(r),
+		down:  now.InFlight && !now.Ready,
 	}
 	if is != sh.part {
 		t.alter(s)
@@ -229,6 +266,15 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 		s.back++
 	case from.back && !to.back:
 		s.back--
+	}
+	switch {
+	case to.down && !from.down:
+		if s.down == nil {
+			s.down = make(map[*pod]bool)
+		}
+		s.down[p] = false
+	case from.down && !to.down:
+		delete(s.down, p)
 	}
 	switch {
 	case to.chore && !from.chore:

@@ -83,6 +83,7 @@ type pod struct {
 	record *podstate.Record
 	shares []share
 	pass   uint32
+	lost   bool // with its Node
 }
 
 const shareBytes = 40
@@ -162,7 +163,7 @@ func (t *Tally) Set(r *podstate.Record) {
 		t.pods++
 	}
 	before := p.record
-	p.record, p.pass = r, t.pass
+	p.record, p.pass, p.lost = r, t.pass, false
 	t.weigh(before, r)
 	t.noteSettling(p)
 	switch {

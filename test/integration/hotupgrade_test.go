@@ -27,7 +27,7 @@ containers:
 func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
 	const pods = 6
 	f := newFleet(t, hotUpgrading, pods, &testkit.Kubelet{Pull: 50 * time.Millisecond})
-	watched := f.watchDisturbed(t)
+	watched := testkit.WatchDisturbed(t, api, f.namespace)
 	for round, tc := range []struct{ image, working, idle string }{
 		{"example.com/side:v2", "side-2", "side-1"},
 		{"example.com/side:v3", "side-1", "side-2"},
@@ -37,10 +37,10 @@ func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
 		}}})
 		await.Eventually(t, "the end of the hot upgrades", func(context.Context) error {
 			for _, p := range f.pods(t) {
-				if got := wantedImage(&p, tc.working); got != tc.image {
+				if got := testkit.WantedImage(&p, tc.working); got != tc.image {
 					return fmt.Errorf("%s: %s has %s", p.Name, tc.working, got)
 				}
-				if got := wantedImage(&p, tc.idle); got != "example.com/empty:v1" {
+				if got := testkit.WantedImage(&p, tc.idle); got != "example.com/empty:v1" {
 					return fmt.Errorf("%s: %s has %s", p.Name, tc.idle, got)
 				}
 			}
@@ -69,5 +69,5 @@ func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
 			}
 		}
 	}
-	watched.want(t, 2, pods)
+	watched.Want(t, 2, pods)
 }

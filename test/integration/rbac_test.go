@@ -225,7 +225,7 @@ initContainers: [{name: side, image: "example.com/side:v1", restartPolicy: Alway
 		if err := s.api.Get(ctx, client.ObjectKeyFromObject(free), free); err != nil {
 			return err
 		}
-		if image := wantedImage(free, "side"); image != "example.com/side:v2" {
+		if image := testkit.WantedImage(free, "side"); image != "example.com/side:v2" {
 			return fmt.Errorf("the image is %s", image)
 		}
 		return wantUpgradable(free, corev1.ConditionTrue, "AllSidecarsetUpgradable", map[string]bool{"native": true})
@@ -241,7 +241,7 @@ initContainers: [{name: side, image: "example.com/side:v1", restartPolicy: Alway
 	if err := s.api.Get(t.Context(), client.ObjectKeyFromObject(lost), lost); err != nil {
 		t.Fatal(err)
 	}
-	if image := wantedImage(lost, "side"); image != "example.com/side:v1" {
+	if image := testkit.WantedImage(lost, "side"); image != "example.com/side:v1" {
 		t.Errorf("the sidecar on a Node that does not exist has got the image %s", image)
 	}
 }

@@ -27,7 +27,7 @@ func TestARefusedPodBlocksNoOther(t *testing.T) {
 	refuseUpdates(t, f.namespace, "p-02")
 	f.setImage(t, "example.com/side:v2")
 	f.awaitCounters(t, 3, 4)
-	if image := wantedImage(f.pod(t, "p-02"), "side"); image != "example.com/side:v1" {
+	if image := testkit.WantedImage(f.pod(t, "p-02"), "side"); image != "example.com/side:v1" {
 		t.Errorf("the Pod that is refused has the image %s", image)
 	}
 	testkit.Await(t, api, f.set.GetName(), "the blocked Pod", func(set *appsv1beta1.SidecarSet) error {
@@ -143,7 +143,7 @@ func TestOtherWritersOfAPodLoseNothing(t *testing.T) {
 	for i := range 4 {
 		name := fmt.Sprintf("both-%d", i)
 		p := f.pod(t, name)
-		if side, mesh := wantedImage(p, "side"), wantedImage(p, "mesh"); side != "example.com/side:v2" || mesh != "example.com/mesh:v2" {
+		if side, mesh := testkit.WantedImage(p, "side"), testkit.WantedImage(p, "mesh"); side != "example.com/side:v2" || mesh != "example.com/mesh:v2" {
 			t.Errorf("%s has the images %s and %s", name, side, mesh)
 		}
 		if got, want := p.Annotations["example.com/count"], fmt.Sprint(counts[name]); got < want && len(got) <= len(want) {
@@ -173,14 +173,12 @@ func TestARolloutOfOpenKruiseIsAdopted(t *testing.T) {
 	}
 	f.update(t, map[string]any{"updateStrategy": map[string]any{"paused": false, "maxUnavailable": 2}})
 	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 1, "example.com/side:v2": 5})
-	watched := f.watchDisturbed(t)
+	watched := testkit.WatchDisturbed(t, api, f.namespace)
 	f.kubelet.Start(t)
 	f.awaitCounters(t, 6, 6)
-	watched.mu.Lock()
-	if watched.most > 2 {
-		t.Errorf("%d Pods were disturbed at the same time", watched.most)
+	if most, _ := watched.Count(); most > 2 {
+		t.Errorf("%d Pods were disturbed at the same time", most)
 	}
-	watched.mu.Unlock()
 	for _, name := range []string{"p-00", "p-01", "p-02"} {
 		if p := f.pod(t, name); p.ResourceVersion != before[name] {
 			t.Errorf("%s was done, and has been written", name)

@@ -35,7 +35,7 @@ func TestRewrittenImagesThatDoNotChangeStay(t *testing.T) {
 	restarts := map[string]int32{}
 	await.Eventually(t, "the rewritten images", func(context.Context) error {
 		for _, p := range f.pods(t) {
-			if isDisturbed(&p) || len(p.Status.ContainerStatuses) == 0 {
+			if testkit.IsDisturbed(&p) || len(p.Status.ContainerStatuses) == 0 {
 				return fmt.Errorf("%s does not run them", p.Name)
 			}
 			restarts[p.Name] = statusOfContainer(t, &p, "other").RestartCount

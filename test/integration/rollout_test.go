@@ -7,16 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -106,7 +103,7 @@ func (f *fleet) images(t *testing.T, container string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
 	for _, p := range f.pods(t) {
-		count[wantedImage(&p, container)]++
+		count[testkit.WantedImage(&p, container)]++
 	}
 	return count
 }
@@ -121,83 +118,6 @@ func (f *fleet) awaitImages(t *testing.T, container string, want map[string]int)
 	})
 }
 
-func wantedImage(p *corev1.Pod, container string) string {
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		if c.Name == container {
-			return c.Image
-		}
-	}
-	return ""
-}
-
-// disturbed counts, from a watch of its own, how many Pods are being disturbed at once:
-// their containers are to run something else than they run, or the Pods are not ready.
-type disturbed struct {
-	mu   sync.Mutex
-	now  map[string]bool
-	most int
-	seen map[string]bool // Pods that were disturbed at any time
-}
-
-func (f *fleet) watchDisturbed(t *testing.T) *disturbed {
-	t.Helper()
-	list := &corev1.PodList{}
-	if err := api.List(t.Context(), list, client.InNamespace(f.namespace)); err != nil {
-		t.Fatal(err)
-	}
-	events, err := api.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(f.namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &disturbed{now: map[string]bool{}, seen: map[string]bool{}}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for event := range events.ResultChan() {
-			if p, ok := event.Object.(*corev1.Pod); ok {
-				d.see(p, event.Type == watch.Deleted)
-			}
-		}
-	})
-	t.Cleanup(running.Wait)
-	t.Cleanup(events.Stop)
-	return d
-}
-
-func (d *disturbed) see(p *corev1.Pod, gone bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	gone = gone || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	if gone || !isDisturbed(p) {
-		delete(d.now, p.Name)
-		return
-	}
-	d.now[p.Name], d.seen[p.Name] = true, true
-	d.most = max(d.most, len(d.now))
-}
-
-func isDisturbed(p *corev1.Pod) bool {
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		if image, started := testkit.StartedImage(s); started && (image != wantedImage(p, s.Name) || !s.Ready) {
-			return true
-		}
-	}
-	return !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-func (d *disturbed) want(t *testing.T, most, pods int) {
-	t.Helper()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.most > most {
-		t.Errorf("%d Pods were disturbed at the same time, want %d at most", d.most, most)
-	}
-	if len(d.seen) != pods {
-		t.Errorf("%d Pods were disturbed, want %d", len(d.seen), pods)
-	}
-}
-
 func TestAnImageIsRolledThroughRunningPods(t *testing.T) {
 	const pods = 20
 	f := newFleet(t, rolling, pods, &testkit.Kubelet{
@@ -208,10 +128,10 @@ func TestAnImageIsRolledThroughRunningPods(t *testing.T) {
 	for _, p := range f.pods(t) {
 		before[p.Name] = &p
 	}
-	watched := f.watchDisturbed(t)
+	watched := testkit.WatchDisturbed(t, api, f.namespace)
 	f.setImage(t, "example.com/side:v2")
 	f.awaitCounters(t, pods, pods)
-	watched.want(t, 2, pods)
+	watched.Want(t, 2, pods)
 
 	set, err := testkit.Get(t.Context(), api, f.set.GetName())
 	if err != nil {
@@ -225,7 +145,7 @@ func TestAnImageIsRolledThroughRunningPods(t *testing.T) {
 // wantRolled checks everything that an update in place writes to a Pod.
 func wantRolled(t *testing.T, before, p *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	t.Helper()
-	if image := wantedImage(p, "side"); image != "example.com/side:v2" {
+	if image := testkit.WantedImage(p, "side"); image != "example.com/side:v2" {
 		t.Errorf("%s: the sidecar's image is %s", p.Name, image)
 	}
 	for _, s := range p.Status.ContainerStatuses {
@@ -311,18 +231,18 @@ initContainers:
 // The images of all init containers travel in one patch, in the order of the Pod.
 func TestNativeSidecarsOfRunningPodsAreRolled(t *testing.T) {
 	f := newFleet(t, rollingNative, 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
-	watched := f.watchDisturbed(t)
+	watched := testkit.WatchDisturbed(t, api, f.namespace)
 	f.update(t, map[string]any{"initContainers": []any{
 		map[string]any{"name": "setup", "image": "example.com/setup:v2"},
 		map[string]any{"name": "side", "image": "example.com/side:v2", "restartPolicy": "Always"},
 	}})
 	f.awaitCounters(t, 6, 6)
-	watched.want(t, 3, 6)
+	watched.Want(t, 3, 6)
 	for _, p := range f.pods(t) {
 		if got := strings.Join(testkit.ContainerNames(p.Spec.InitContainers), " "); got != "setup side" {
 			t.Errorf("%s has the init containers %s", p.Name, got)
 		}
-		if setup, side := wantedImage(&p, "setup"), wantedImage(&p, "side"); setup != "example.com/setup:v2" || side != "example.com/side:v2" {
+		if setup, side := testkit.WantedImage(&p, "setup"), testkit.WantedImage(&p, "side"); setup != "example.com/setup:v2" || side != "example.com/side:v2" {
 			t.Errorf("%s has the images %s and %s", p.Name, setup, side)
 		}
 		if p.Generation != 2 {
@@ -340,7 +260,7 @@ func TestABadImageStopsAtTheBudget(t *testing.T) {
 		Pull:    20 * time.Millisecond,
 		Missing: func(image string) bool { return strings.HasSuffix(image, ":bad") },
 	})
-	watched := f.watchDisturbed(t)
+	watched := testkit.WatchDisturbed(t, api, f.namespace)
 	f.setImage(t, "example.com/side:bad")
 	await.Eventually(t, "Pods that wait for their image", func(context.Context) error {
 		waiting := 0
@@ -356,7 +276,7 @@ func TestABadImageStopsAtTheBudget(t *testing.T) {
 	})
 	f.setImage(t, "example.com/side:good")
 	f.awaitCounters(t, 8, 8)
-	watched.want(t, 2, 8)
+	watched.Want(t, 2, 8)
 	f.awaitImages(t, "side", map[string]int{"example.com/side:good": 8})
 }
 
@@ -384,7 +304,7 @@ func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 	left := 9
 	for round := 0; left > 3; round++ {
 		for _, p := range f.pods(t) {
-			if wantedImage(&p, "side") != "example.com/side:v2" || p.Labels["app"] != "web" || p.Status.Phase != corev1.PodRunning {
+			if testkit.WantedImage(&p, "side") != "example.com/side:v2" || p.Labels["app"] != "web" || p.Status.Phase != corev1.PodRunning {
 				continue
 			}
 			switch left--; left % 3 {
@@ -401,7 +321,7 @@ func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 		await.Eventually(t, "the next Pods", func(context.Context) error {
 			next := 0
 			for _, p := range f.pods(t) {
-				if wantedImage(&p, "side") == "example.com/side:v2" && p.Labels["app"] == "web" && p.Status.Phase == corev1.PodRunning {
+				if testkit.WantedImage(&p, "side") == "example.com/side:v2" && p.Labels["app"] == "web" && p.Status.Phase == corev1.PodRunning {
 					next++
 				}
 			}

@@ -233,8 +233,14 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 	}
 	_ = await.Until(ctx, func(ctx context.Context) error {
 		err := k.Client.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, body))
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // another Pod, or none
+		if apierrors.IsNotFound(err) {
 			return nil
+		}
+		if apierrors.IsConflict(err) { // with another writer, or the name is another Pod's
+			now := &corev1.Pod{}
+			if gone := k.Client.Get(ctx, client.ObjectKeyFromObject(pod), now); apierrors.IsNotFound(gone) || gone == nil && now.UID != pod.UID {
+				return nil
+			}
 		}
 		return err
 	})

@@ -1,0 +1,106 @@
+package testkit
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Disturbed counts, from a watch of its own, how many Pods of a Kubelet are being
+// disturbed at the same time: a container is to run something else than it runs, or
+// the Pod is not ready.
+type Disturbed struct {
+	mu   sync.Mutex
+	now  map[string]bool
+	most int
+	seen map[string]bool
+}
+
+// WatchDisturbed counts Pods of a namespace until the test ends.
+func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string) *Disturbed {
+	t.Helper()
+	list := &corev1.PodList{}
+	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	events, err := c.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Disturbed{now: map[string]bool{}, seen: map[string]bool{}}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for event := range events.ResultChan() {
+			if p, ok := event.Object.(*corev1.Pod); ok {
+				d.see(p, event.Type == watch.Deleted)
+			} else if t.Context().Err() == nil {
+				t.Errorf("the watch of disturbed Pods ended: %+v", event.Object)
+			}
+		}
+	})
+	t.Cleanup(running.Wait)
+	t.Cleanup(events.Stop)
+	return d
+}
+
+func (d *Disturbed) see(p *corev1.Pod, gone bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	gone = gone || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	if gone || !IsDisturbed(p) {
+		delete(d.now, p.Name)
+		return
+	}
+	d.now[p.Name], d.seen[p.Name] = true, true
+	d.most = max(d.most, len(d.now))
+}
+
+// IsDisturbed reports whether a container of a Pod is to run something else than it
+// runs, or the Pod is not ready.
+func IsDisturbed(p *corev1.Pod) bool {
+	for _, s := range statuses(p) {
+		if image, started := StartedImage(s); started && (image != WantedImage(p, s.Name) || !s.Ready) {
+			return true
+		}
+	}
+	return !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Count returns how many Pods were disturbed at the same time, at most, and how many at
+// any time.
+func (d *Disturbed) Count() (most, pods int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.most, len(d.seen)
+}
+
+// Want fails the test if more Pods were disturbed at the same time than most, or not
+// exactly so many Pods at any time.
+func (d *Disturbed) Want(t testing.TB, most, pods int) {
+	t.Helper()
+	gotMost, gotPods := d.Count()
+	if gotMost > most {
+		t.Errorf("%d Pods were disturbed at the same time, want %d at most", gotMost, most)
+	}
+	if gotPods != pods {
+		t.Errorf("%d Pods were disturbed, want %d", gotPods, pods)
+	}
+}
+
+// WantedImage is the image that a container has to run, "" if the Pod has none of that
+// name.
+func WantedImage(p *corev1.Pod, container string) string {
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if c.Name == container {
+			return c.Image
+		}
+	}
+	return ""
+}
