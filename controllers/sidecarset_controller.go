@@ -154,7 +154,7 @@ func (r *SidecarSetReconciler) judgeRollout(p *pass) *status.Rollout {
 	}
 	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing)
 	p.seen.Rollout = seen
-	seen.Moved = r.progress.observe(p.name, p.object.GetUID(), p.seen)
+	seen.Moved = r.progress.observe(p.name, p.object.GetUID(), p.seen, p.before)
 	return seen
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/status"
 )
 
@@ -23,15 +24,16 @@ type moving struct {
 
 func newProgress() *progress { return &progress{known: make(map[string]moving)} }
 
-// observe returns when a rollout last moved, given what is seen of it now.
-func (p *progress) observe(sidecarSet string, uid types.UID, seen status.Observation) time.Time {
+// observe returns when a rollout last moved, given what is seen of it now and the
+// stored status.
+func (p *progress) observe(sidecarSet string, uid types.UID, seen status.Observation, before appsv1beta1.SidecarSetStatus) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	m := p.known[sidecarSet]
 	if m.uid != uid {
 		m = moving{uid: uid}
 	}
-	moved := m.Observe(seen)
+	moved := m.Observe(seen, before)
 	p.known[sidecarSet] = m
 	return moved
 }

@@ -151,7 +151,7 @@ func TestProgressIsWhatMovesARollout(t *testing.T) {
 		{seen(1, 0, 2, 9), 4},
 		{seen(1, 0, 2, 2), 2}, // the clock was set back
 	} {
-		if got, want := p.Observe(tc.seen), start.Add(time.Duration(tc.minute)*time.Minute); !got.Equal(want) {
+		if got, want := p.Observe(tc.seen, appsv1beta1.SidecarSetStatus{}), start.Add(time.Duration(tc.minute)*time.Minute); !got.Equal(want) {
 			t.Errorf("step %d: moved at %s, want %s", i, got, want)
 		}
 	}
@@ -186,5 +186,36 @@ func TestBlockedByNamesThePods(t *testing.T) {
 	want := []appsv1beta1.SidecarSetPodGroup{{Reason: "Refused", Pods: 4, First: []string{"shop/a", "shop/b"}, Message: "denied"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("blocked Pods (-want +got):\n%s", diff)
+	}
+}
+
+// A new leader takes over that a rollout is stalled, unless it has moved meanwhile.
+func TestAStalledRolloutStaysStalledUnderANewLeader(t *testing.T) {
+	seen := status.Observation{Generation: 2, Now: start, Counters: tally.Counters{Matched: 5, Updated: 2}, Rollout: &status.Rollout{InFlight: 1, Waiting: 3}}
+	stored := func(generation int64, updated int32, reason string) appsv1beta1.SidecarSetStatus {
+		return appsv1beta1.SidecarSetStatus{UpdatedPods: updated, Conditions: []metav1.Condition{{
+			Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: generation,
+		}}}
+	}
+	for name, tc := range map[string]struct {
+		stored appsv1beta1.SidecarSetStatus
+		want   string
+	}{
+		"it was stalled":                {stored(2, 2, appsv1beta1.ReasonStalled), appsv1beta1.ReasonStalled},
+		"it was stalled, and moved":     {stored(2, 1, appsv1beta1.ReasonStalled), appsv1beta1.ReasonRollingOut},
+		"another one was stalled":       {stored(1, 2, appsv1beta1.ReasonStalled), appsv1beta1.ReasonRollingOut},
+		"it was under way":              {stored(2, 2, appsv1beta1.ReasonRollingOut), appsv1beta1.ReasonRollingOut},
+		"nothing was said of it so far": {appsv1beta1.SidecarSetStatus{}, appsv1beta1.ReasonRollingOut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var p status.Progress
+			o, rollout := seen, *seen.Rollout
+			rollout.Moved = p.Observe(o, tc.stored)
+			o.Rollout = &rollout
+			c := meta.FindStatusCondition(status.Next(tc.stored, o).Conditions, appsv1beta1.ConditionProgressing)
+			if c.Reason != tc.want {
+				t.Errorf("Progressing is %s, want %s", c.Reason, tc.want)
+			}
+		})
 	}
 }
