@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -75,7 +76,10 @@ func missing() string {
 // nothing can be reached. They leave nothing behind but files and cgroups, which
 // are removed here.
 func outside(ctx context.Context) (code int, err error) {
-	dir, err := os.MkdirTemp("", "sidecarset-node-")
+	if err := removeStale(); err != nil {
+		return 1, err
+	}
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", prefix, os.Getpid()))
 	if err != nil {
 		return 1, err
 	}
@@ -93,6 +97,32 @@ func outside(ctx context.Context) (code int, err error) {
 		}
 	}()
 	return stand.Isolated(stand.Options{}, dirVariable+"="+dir)
+}
+
+// prefix begins the name of the directory, and that of the cgroups. The process id
+// of their owner follows.
+const prefix = "sidecarset-node-"
+
+// removeStale removes what was left behind by owners that were killed.
+func removeStale() error {
+	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		pid, _, _ := strings.Cut(strings.TrimPrefix(name, prefix), "-")
+		if _, err := os.Stat(filepath.Join("/proc", pid)); err == nil {
+			continue
+		}
+		if err := removeCgroups(name); err != nil {
+			return err // and keep dir, by which the next run finds them
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inside runs the tests on a control plane with one node.

@@ -133,6 +133,9 @@ func Init(argv []string) {
 		err = ownMounts()
 	}
 	if err == nil {
+		err = dieWithParent()
+	}
+	if err == nil {
 		err = execve(argv, "made")
 	}
 	report := os.NewFile(reportFD, "report")
@@ -147,6 +150,17 @@ func ownMounts() error {
 	}
 	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mounting /proc: %w", err)
+	}
+	return nil
+}
+
+// dieWithParent has the kernel kill this process when Run's ends. Run has asked
+// for that, but the kernel keeps it with the thread that asked, and the thread
+// that executes the command need not be the one that was forked.
+func dieWithParent() error {
+	runtime.LockOSThread() // for good: this thread executes the command
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0); errno != 0 {
+		return fmt.Errorf("asking to be killed with the parent: %w", errno)
 	}
 	return nil
 }

@@ -156,7 +156,9 @@ func leaveChild() error {
 	return child.Start()
 }
 
-func TestNothingOutlivesAnIsolatedCommand(t *testing.T) {
+// isolated returns a command that runs this binary as process 1.
+func isolated(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIP: an isolated command needs root")
 	}
@@ -167,7 +169,45 @@ func TestNothingOutlivesAnIsolatedCommand(t *testing.T) {
 	if out, err := exec.Command(self, "run-isolated", self, "show-addresses").CombinedOutput(); err != nil {
 		t.Skipf("SKIP: no mount and PID namespace can be made here: %s", out)
 	}
-	cmd := exec.Command(self, "run-isolated", self, "leave-a-child")
+	return exec.Command(self, append([]string{"run-isolated", self}, args...)...)
+}
+
+// A killed launcher takes the command with it, in either kind of namespace.
+func TestACommandDiesWithItsLauncher(t *testing.T) {
+	for name, command := range map[string]func(*testing.T, ...string) *exec.Cmd{"inside": inside, "isolated": isolated} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command(t, "wait")
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			reader := bufio.NewReader(stdout)
+			if _, err := reader.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+			ended := make(chan struct{}) // the command holds standard output open as long as it lives
+			go func() {
+				defer close(ended)
+				_, _ = reader.ReadString('\n')
+			}()
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Error("the command outlives its launcher")
+			}
+			_ = cmd.Wait()
+		})
+	}
+}
+
+func TestNothingOutlivesAnIsolatedCommand(t *testing.T) {
+	cmd := isolated(t, "leave-a-child")
 	cmd.Env = append(os.Environ(), "MOUNT_AT="+t.TempDir())
 	cmd.WaitDelay = 10 * time.Second // the child, if it lives, holds standard output open
 	if out, err := cmd.Output(); err != nil {
