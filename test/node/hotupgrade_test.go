@@ -3,6 +3,8 @@ package node
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // hot is one of the pair of containers that injection makes of a sidecar with a hot
@@ -93,4 +96,60 @@ spec:
 
 func hotContainer(name, image, port string) string {
 	return strings.NewReplacer("NAME", name, "IMAGE", image, "PORTNUMBER", port).Replace(hot)
+}
+
+const hotSidecarSet = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: NAME, labels: {for: NAME}}
+---
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: NAME}
+spec:
+  selector: {matchLabels: {app: NAME}}
+  namespaceSelector: {matchLabels: {for: NAME}}
+  updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
+  containers:
+  - name: mesh
+    image: "REGISTRY/NAME:v1"
+    podInjectPolicy: AfterAppContainer
+    upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: "REGISTRY/NAME:empty"}
+`
+
+// The operator gives the idle container the new image, and the old one the empty
+// image when the new one runs. The app goes on.
+func TestTheOperatorUpgradesHot(t *testing.T) {
+	t.Parallel()
+	image(t, "hotset:empty")
+	image(t, "hotset:v1")
+	image(t, "hotset:v2", "RELEASE=v2")
+	before := startApp(t, "hotset", hotSidecarSet, deployment, 3)
+	awaitUpdated(t, "hotset", 3)
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", "hotset", "--type=json", "-p",
+		fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"%s/hotset:v2"}]`, registry))
+	after := awaitPods(t, "hotset", "reset", 3, func(pod *corev1.Pod) error {
+		for _, c := range pod.Spec.Containers {
+			if want := map[string]string{"mesh-1": "hotset:empty", "mesh-2": "hotset:v2"}[c.Name]; want != "" && c.Image != registry+"/"+want {
+				return fmt.Errorf("%s has the image %s, want %s", c.Name, c.Image, want)
+			}
+		}
+		return errors.Join(isReady(pod), observed(pod.Generation)(pod))
+	})
+	awaitUpdated(t, "hotset", 3)
+	for i := range before {
+		same := slices.IndexFunc(after, func(pod corev1.Pod) bool { return pod.UID == before[i].UID })
+		if same < 0 {
+			t.Fatalf("Pod %s is gone", before[i].Name)
+		}
+		unchanged(t, &before[i], &after[same], "app")
+		done := awaitPod(t, &before[i], "both containers were replaced", func(pod *corev1.Pod) error {
+			return errors.Join(runsAnother(&before[i], "mesh-1")(pod), runsAnother(&before[i], "mesh-2")(pod))
+		})
+		for _, name := range []string{"mesh-1", "mesh-2"} {
+			if s := status(done, name); s.RestartCount != 1 {
+				t.Errorf("%s of %s was restarted %d times, want once", name, done.Name, s.RestartCount)
+			}
+		}
+	}
 }
