@@ -287,6 +287,9 @@ func (w *world) hand(s corev1.PodStatus) {
 			at = c.LastTransitionTime
 		}
 	}
+	if is == corev1.ConditionTrue && w.done() { // even if the API server does not learn it
+		w.owed = false
+	}
 	s.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is, LastTransitionTime: at}}
 	if w.pending == nil {
 		w.age = 0

@@ -26,9 +26,6 @@ func (w *world) run(t *testing.T, seconds int, mayBeEarly func(*world) bool) {
 		if p.At(w.now) == inplace.Back && !w.done() && !mayBeEarly(w) {
 			t.Fatalf("said to be back early, with %+v\n%s", p, w.story())
 		}
-		if w.done() && !w.stale() && inplace.IsAvailable(w.pod) {
-			w.owed = false
-		}
 		if p = p.Settled(w.now); w.owed && !p.Over() && !p.InFlight() && !mayBeEarly(w) {
 			t.Fatalf("takes no place of the budget, with %+v\n%s", p, w.story())
 		}
