@@ -113,16 +113,16 @@ func (t *Tally) CheckChore(sidecarSet string, namespace podstate.Namespace, name
 	}
 }
 
-// Overdue returns at most max Pods that are in flight and not ready, and were so when
+// Overdue returns at most so many Pods that are in flight and not ready, and were so when
 // it was called the last time. Their Nodes may be lost.
-func (t *Tally) Overdue(sidecarSet string, max int) []*podstate.Record {
+func (t *Tally) Overdue(sidecarSet string, most int) []*podstate.Record {
 	s, ok := t.sets[sidecarSet]
 	if !ok {
 		return nil
 	}
 	var overdue []*podstate.Record
 	for p, before := range s.down {
-		if before && len(overdue) < max {
+		if before && len(overdue) < most {
 			overdue = append(overdue, p.record)
 		}
 		s.down[p] = true
