@@ -1,12 +1,18 @@
 package node
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // Pod Security judges the whole Pod when an image changes: a Pod that is older
@@ -40,4 +46,46 @@ spec:
 	if err := patch(`{"metadata":{"annotations":{"a":"b"}}}`); err != nil {
 		t.Errorf("an annotation is refused: %v", err)
 	}
+}
+
+const tightened = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: NAME-open, labels: {for: NAME}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: NAME, namespace: NAME-open}
+spec:
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec:
+      containers: [{name: app, image: "REGISTRY/app:1"}]
+---
+`
+
+// A Pod whose update is refused is named in the status, holds no place of the
+// budget, and keeps its sidecar; others are updated.
+func TestARefusedPodHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	image(t, "refused:v1")
+	image(t, "refused:v2", "VERSION=v2")
+	t.Cleanup(func() {
+		_, _ = cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "--wait=false", "namespace/refused-open")
+	})
+	before := startApp(t, "refused", nativeOnly, tightened+strings.Replace(deployment, "replicas: 3", "replicas: 1", 1), 1)
+	open := awaitPods(t, "refused-open", "Ready", 1, isReady)
+	testkit.Kubectl(t, cluster, "", "label", "namespace", "refused", "pod-security.kubernetes.io/enforce=restricted")
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", "refused", "--type=json", "-p",
+		fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/image","value":"%s/refused:v2"}]`, registry))
+	awaitPods(t, "refused-open", "updated", 1, func(pod *corev1.Pod) error { return errors.Join(runsAnother(&open[0], "native")(pod), isReady(pod)) })
+	await.Within(t, 2*await.Patience, "the status names the Pod", func(ctx context.Context) error {
+		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", "refused", "-o", "jsonpath={.status.updatedReadyPods} {.status.blockedPods[*].reason} {.status.blockedPods[*].first[*]} {.status.blockedPods[*].message}")
+		if want := "1 Refused refused/" + before[0].Name; err == nil && (!strings.HasPrefix(got, want) || !strings.Contains(got, "violates PodSecurity")) {
+			err = fmt.Errorf("it says %q, want %q and the reason", got, want)
+		}
+		return err
+	})
+	unchanged(t, &before[0], getPod(t, &before[0]), "native")
 }
