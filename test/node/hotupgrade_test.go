@@ -98,18 +98,7 @@ func hotContainer(name, image, port string) string {
 	return strings.NewReplacer("NAME", name, "IMAGE", image, "PORTNUMBER", port).Replace(hot)
 }
 
-const hotSidecarSet = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: NAME, labels: {for: NAME}}
----
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: NAME}
-spec:
-  selector: {matchLabels: {app: NAME}}
-  namespaceSelector: {matchLabels: {for: NAME}}
-  updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
+const hotSidecarSet = setHead + `
   containers:
   - name: mesh
     image: "REGISTRY/NAME:v1"

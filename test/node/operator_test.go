@@ -19,9 +19,9 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// app is a namespace with a SidecarSet and a Deployment that it selects; all three
-// have one name.
-const app = `
+// setHead begins a namespace with a SidecarSet; both have one name. The containers
+// follow.
+const setHead = `
 apiVersion: v1
 kind: Namespace
 metadata: {name: NAME, labels: {for: NAME}}
@@ -33,6 +33,10 @@ spec:
   selector: {matchLabels: {app: NAME}}
   namespaceSelector: {matchLabels: {for: NAME}}
   updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
+`
+
+// app is a namespace with a SidecarSet of two sidecars.
+const app = setHead + `
   initContainers:
   - {name: native, image: "REGISTRY/NAME:v1", restartPolicy: Always}
   containers:
@@ -303,18 +307,7 @@ spec:
       containers: [{name: app, image: "REGISTRY/NAME-app:v1"}]
 `
 
-const nativeOnly = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: NAME, labels: {for: NAME}}
----
-apiVersion: apps.kruise.io/v1beta1
-kind: SidecarSet
-metadata: {name: NAME}
-spec:
-  selector: {matchLabels: {app: NAME}}
-  namespaceSelector: {matchLabels: {for: NAME}}
-  updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
+const nativeOnly = setHead + `
   initContainers:
   - {name: native, image: "REGISTRY/NAME:v1", restartPolicy: Always}
 `
