@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -135,8 +136,8 @@ func (f *Freshness) list(ctx context.Context, _ struct{}) (snapshot.Versions, er
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
 	newest := f.timeline.Newest()
-	list := snapshot.SidecarSetMetadata()
-	if err := f.live.List(ctx, list); err != nil {
+	list, err := listSidecarSets(ctx, f.live)
+	if err != nil {
 		return nil, err
 	}
 	if err := f.timeline.Check(newest, list.ResourceVersion); err != nil {
@@ -157,4 +158,22 @@ func (f *Freshness) list(ctx context.Context, _ struct{}) (snapshot.Versions, er
 		}
 	}
 	return stored, nil
+}
+
+// mostListed is more SidecarSets than etcd can hold.
+const mostListed = 1_000_000
+
+// listSidecarSets returns the metadata of all SidecarSets as they are stored now. The
+// list has a limit because of an API server that builds its cache anew, for instance
+// after a write of the CustomResourceDefinition: it answers a list without a limit with
+// 429 and "try again in a second", and one with a limit from etcd.
+func listSidecarSets(ctx context.Context, live client.Reader) (*metav1.PartialObjectMetadataList, error) {
+	list := snapshot.SidecarSetMetadata()
+	if err := live.List(ctx, list, client.Limit(mostListed)); err != nil {
+		return nil, err
+	}
+	if list.Continue != "" {
+		return nil, fmt.Errorf("more than %d SidecarSets are stored", mostListed)
+	}
+	return list, nil
 }

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 )
 
@@ -54,9 +52,8 @@ func (l *leader) knowsAllStored(ctx context.Context, v *view) bool {
 func (l *leader) missesNothing(ctx context.Context, v *view) error {
 	ctx, cancel := context.WithTimeout(ctx, storedTimeout)
 	defer cancel()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
-	if err := l.live.List(ctx, list); err != nil {
+	list, err := listSidecarSets(ctx, l.live)
+	if err != nil {
 		return fmt.Errorf("listing SidecarSets: %w", err)
 	}
 	known := make(map[string]*inject.Program, len(v.programs))

@@ -1,0 +1,78 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/webhooks/entries"
+	"github.com/sidecarset/operator/webhooks/snapshot"
+)
+
+// An API server builds its cache of SidecarSets anew after each write of the
+// CustomResourceDefinition, for instance for a new CA bundle. A look-up of that moment
+// is answered from etcd. It is not told to come back after a second, since then the
+// API server would create the Pod without its sidecars.
+func TestALookUpDoesNotWaitForTheCacheOfAnAPIServer(t *testing.T) {
+	config := cluster.Config()
+	var refused atomic.Int64
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return answered(func(r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err == nil && response.StatusCode == http.StatusTooManyRequests {
+				refused.Add(1)
+			}
+			return response, err
+		})
+	})
+	live, err := client.New(config, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	freshness := entries.NewFreshness(live, knowsEverything{}, snapshot.NewTimeline(), 20*time.Second, clock.RealClock{})
+	before, err := cluster.Kubectl(t.Context(), "", "get", "crd", deploy.CRD, "-o", "jsonpath={.spec.versions[0].schema.openAPIV3Schema.description}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	describe := func(ctx context.Context, text string) {
+		patch := fmt.Sprintf(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":%q}]`, text)
+		if _, err := cluster.Kubectl(ctx, "", "patch", "crd", deploy.CRD, "--type=json", "-p", patch); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() { describe(context.WithoutCancel(t.Context()), before) })
+	for round := range 10 {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			describe(t.Context(), fmt.Sprintf("%s (%d)", before, round))
+		}()
+		for began := time.Now(); time.Since(began) < 500*time.Millisecond; {
+			if err := freshness.CatchUp(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		<-done
+	}
+	if refused.Load() > 0 {
+		t.Errorf("the API server refused %d look-ups", refused.Load())
+	}
+}
+
+type answered func(*http.Request) (*http.Response, error)
+
+func (a answered) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
+
+// knowsEverything is a snapshot that is never behind.
+type knowsEverything struct{}
+
+func (knowsEverything) WaitFor(context.Context, snapshot.Versions) error { return nil }
+
+func (knowsEverything) Ahead(snapshot.Versions, uint64) (string, uint64) { return "", 0 }
