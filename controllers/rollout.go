@@ -55,8 +55,8 @@ func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.
 		}
 		due := t.Due(sidecarSet, n)
 		batch.Program, batch.Updates = due.Program, due.Updates
-		for _, pod := range due.Chores {
-			batch.Chores = append(batch.Chores, nameOf(pod))
+		for _, chore := range due.Chores {
+			batch.Chores = append(batch.Chores, executor.Chore{Name: nameOf(chore.Pod), FirstWord: chore.FirstWord})
 		}
 	})
 	return batch, err

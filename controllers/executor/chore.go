@@ -17,22 +17,31 @@ import (
 // attend does what a Pod needs apart from its queue: it ends a hot upgrade whose new
 // container runs, or writes the condition SidecarSetUpgradable. It returns how long
 // to wait before the Pod is looked at again.
-func (e *Executor) attend(ctx context.Context, program *inject.Program, name Name) time.Duration {
+func (e *Executor) attend(ctx context.Context, program *inject.Program, chore Chore) time.Duration {
 	for range attempts {
-		pod, err := e.read(ctx, name.Namespace, name.Name)
-		if err == nil && pod.UID == name.UID {
-			err = e.doChore(ctx, program, pod)
-		}
+		err := e.tryChore(ctx, program, chore)
 		switch {
 		case apierrors.IsConflict(err):
+			chore.FirstWord = false
 			continue
 		case err == nil || apierrors.IsNotFound(err):
 			return staleWait
 		}
-		log.FromContext(ctx).V(1).Info("Writing a Pod failed", "Pod", name.Namespace+"/"+name.Name, "error", err.Error())
+		log.FromContext(ctx).V(1).Info("Writing a Pod failed", "Pod", chore.Namespace+"/"+chore.Name.Name, "error", err.Error())
 		return refusalWait
 	}
 	return failureWait
+}
+
+func (e *Executor) tryChore(ctx context.Context, program *inject.Program, chore Chore) error {
+	if chore.FirstWord {
+		return e.sayUpgradable(ctx, program, chore.Name)
+	}
+	pod, err := e.read(ctx, chore.Namespace, chore.Name.Name)
+	if err != nil || pod.UID != chore.UID {
+		return err
+	}
+	return e.doChore(ctx, program, pod)
 }
 
 func (e *Executor) doChore(ctx context.Context, program *inject.Program, pod *corev1.Pod) error {

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
@@ -25,15 +23,13 @@ const (
 	reasonNotUpgradable = "UpdateImmutableField"
 )
 
-// setUpgradable says of a Pod that was updated that it can be.
-func (e *Executor) setUpgradable(ctx context.Context, program *inject.Program, pod *corev1.Pod) {
-	if err := e.writeUpgradable(ctx, program, pod, true); err != nil && !apierrors.IsNotFound(err) {
-		if apierrors.IsConflict(err) {
-			e.correctLater(program, pod)
-			return
-		}
-		log.FromContext(ctx).V(1).Info("Writing the condition of a Pod failed", "Pod", pod.Namespace+"/"+pod.Name, "error", err.Error())
-	}
+// sayUpgradable says of a Pod without the condition that it can be updated. There is
+// nothing in the condition that has to be read first. If another writer has made it
+// meanwhile, what it says of other SidecarSets is lost, and the Pod watch shows that.
+func (e *Executor) sayUpgradable(ctx context.Context, program *inject.Program, name Name) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: name.UID}}
+	condition, _ := upgradableCondition(pod, program.Name(), true, time.Now())
+	return e.patchCondition(ctx, pod, condition)
 }
 
 // writeUpgradable writes the condition if it changes.
@@ -42,8 +38,18 @@ func (e *Executor) writeUpgradable(ctx context.Context, program *inject.Program,
 	if !differs {
 		return nil
 	}
+	return e.patchCondition(ctx, pod, condition)
+}
+
+// patchCondition writes a condition of the Pod with this UID, in the version that was
+// read if it was read.
+func (e *Executor) patchCondition(ctx context.Context, pod *corev1.Pod, condition corev1.PodCondition) error {
+	metadata := map[string]any{"uid": pod.UID}
+	if pod.ResourceVersion != "" {
+		metadata["resourceVersion"] = pod.ResourceVersion
+	}
 	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
+		"metadata": metadata,
 		"status":   map[string]any{"conditions": []corev1.PodCondition{condition}},
 	})
 	if err != nil {

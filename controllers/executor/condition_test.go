@@ -1,14 +1,22 @@
 package executor
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
 )
 
 func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
@@ -48,6 +56,67 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 			}
 			if differs == tc.same {
 				t.Errorf("it is written: %t", differs)
+			}
+		})
+	}
+}
+
+// The first word about a Pod costs one request. If it is not the first, the Pod is read.
+func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
+	conflict := apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("another Pod has its name"))
+	for name, tc := range map[string]struct {
+		chore     Chore
+		conflicts bool
+		said      []corev1.PodCondition
+		want      string // verbs
+		message   string
+	}{
+		"the first word":              {Chore{FirstWord: true}, false, nil, "patch", `{"log":true}`},
+		"another Pod has its name":    {Chore{Name: Name{UID: "other"}, FirstWord: true}, true, nil, "patch get", ""},
+		"not the first":               {Chore{}, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"mesh":true}`}}, "get patch", `{"log":true,"mesh":true}`},
+		"nothing new":                 {Chore{}, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`}}, "get", `{"log":true}`},
+		"the first word, in conflict": {Chore{FirstWord: true}, true, nil, "patch get patch", `{"log":true}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := outdated(t, "p")
+			p.Annotations["kruise.io/sidecarset-injected-list"] = "log,mesh"
+			p.Status.Conditions = append(p.Status.Conditions, tc.said...)
+			r := newRig(t, p)
+			current := match.Build([]*inject.Program{program(t, "side:v1")}, map[string]labels.Set{"a": {}})
+			following, _ := current.Get("log")
+			conflicts := tc.conflicts
+			r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				failed := conflicts
+				conflicts = false
+				return failed, nil, conflict
+			})
+			uid := p.UID
+			if tc.chore.UID != "" {
+				uid = tc.chore.UID
+			}
+			tc.chore.Name = Name{UID: uid, Namespace: p.Namespace, Name: p.Name}
+			if wait := r.attend(t.Context(), following, tc.chore); wait != staleWait {
+				t.Errorf("the Pod is looked at after %s, want %s", wait, staleWait)
+			}
+			var verbs []string
+			for _, action := range r.client.Actions() {
+				verbs = append(verbs, action.GetVerb())
+			}
+			if got := strings.Join(verbs, " "); got != tc.want {
+				t.Errorf("requests are %q, want %q", got, tc.want)
+			}
+			after, err := r.client.CoreV1().Pods("a").Get(t.Context(), "p", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			message := ""
+			for _, c := range after.Status.Conditions {
+				if c.Type == "SidecarSetUpgradable" {
+					message = c.Message
+				}
+			}
+			if message != tc.message {
+				t.Errorf("the condition says %s, want %s", message, tc.message)
 			}
 		})
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
@@ -57,9 +56,17 @@ type Batch struct {
 	Program *inject.Program
 	// Updates are given back to the queue, each once.
 	Updates []rollout.Take
-	// Chores are Pods whose condition SidecarSetUpgradable is not what it has to be, or
-	// whose hot upgrade has to be ended.
-	Chores []Name
+	// Chores are Pods whose hot upgrade has to be ended, or whose condition
+	// SidecarSetUpgradable is not what it has to be.
+	Chores []Chore
+}
+
+// Chore is a Pod that is written apart from its queue.
+type Chore struct {
+	Name
+	// FirstWord: the condition SidecarSetUpgradable of the Pod says nothing yet, and is
+	// to say that the Pod can be updated.
+	FirstWord bool
 }
 
 // Name names a Pod.
@@ -89,7 +96,6 @@ type item struct {
 	take       rollout.Take // to be given back
 	held       types.UID    // to be released
 	chore      Name         // to be looked at again
-	label      Name         // whose condition is to be written
 	overdue    bool         // the Nodes of Pods that do not come back are to be looked at
 }
 
@@ -169,11 +175,6 @@ func (e *Executor) look(ctx context.Context, next item) error {
 		return e.Source.CheckChore(ctx, next.sidecarSet, next.chore)
 	case next.overdue:
 		return e.lookAtNodes(ctx, next.sidecarSet)
-	case next.label != (Name{}):
-		if program, ok := e.Current().Get(next.sidecarSet); ok {
-			e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.attend(ctx, program, next.label) })
-		}
-		return nil
 	}
 	free := writesPerSet - e.underWay(next.sidecarSet, 0)
 	if free <= 0 {
@@ -186,9 +187,9 @@ func (e *Executor) look(ctx context.Context, next item) error {
 	for _, take := range batch.Updates {
 		e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.finish(ctx, batch.Program, take, e.update(ctx, batch.Program, take)) })
 	}
-	for _, pod := range batch.Chores {
+	for _, chore := range batch.Chores {
 		e.run(ctx, next.sidecarSet, func(ctx context.Context) {
-			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, chore: pod}, e.attend(ctx, batch.Program, pod))
+			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, chore: chore.Name}, e.attend(ctx, batch.Program, chore))
 		})
 	}
 	return nil
@@ -243,10 +244,4 @@ func (e *Executor) finish(ctx context.Context, program *inject.Program, take rol
 	if err := e.Source.Do(ctx, name, give); err != nil && ctx.Err() == nil {
 		logger.Error(err, "Giving back a Pod failed")
 	}
-}
-
-// correctLater has the condition of a Pod written that another writer was faster at.
-func (e *Executor) correctLater(program *inject.Program, pod *corev1.Pod) {
-	name := Name{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}
-	e.queue.AddAfter(item{sidecarSet: program.Name(), label: name}, staleWait)
 }

@@ -164,7 +164,6 @@ func (u *update) write(ctx context.Context, pod *corev1.Pod, next inject.Update)
 	after, err := u.patch(ctx, pod, next.Patch)
 	switch {
 	case err == nil:
-		u.setUpgradable(ctx, u.program, after)
 		return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
 	case errors.Is(err, errNotLeading):
 		return isStale("%v", err), true

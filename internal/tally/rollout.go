@@ -21,10 +21,9 @@ type rollouts struct {
 	queue *rollout.Queue // nil as long as no Pod ever had to follow
 	// back Pods carry the wanted content, are ready, and are not in flight.
 	back int
-	// chores are Pods that are to be written apart from the queue: their condition
-	// SidecarSetUpgradable is not what it should be, or a hot upgrade is to be ended.
-	// True for those that were given out.
-	chores map[*pod]bool
+	// resets are Pods whose hot upgrade is to be ended, and labels those whose condition
+	// SidecarSetUpgradable is not what it should be.
+	resets, labels chores
 	// down Pods are in flight and not ready; true for those that were when Overdue
 	// was asked the last time.
 	down map[*pod]bool
@@ -39,7 +38,8 @@ type rollouts struct {
 type part struct {
 	moves bool // it is outdated, or in flight
 	back  bool
-	chore bool
+	reset bool // its hot upgrade is to be ended
+	label bool // its condition is to be written
 	down  bool // in flight, and not ready
 }
 
@@ -49,9 +49,9 @@ type Due struct {
 	Program *inject.Program
 	// Updates are reserved in the queue until they are given back to it.
 	Updates []rollout.Take
-	// Chores are Pods whose condition SidecarSetUpgradable has to be written, or whose
-	// hot upgrade has to be ended. They are not given out again until CheckChore.
-	Chores []*podstate.Record
+	// Chores are Pods whose hot upgrade has to be ended, or whose condition
+	// SidecarSetUpgradable has to be written.
+	Chores []Chore
 }
 
 // Due takes at most so many Pods of each kind. There are none for a SidecarSet that the
@@ -66,15 +66,7 @@ func (t *Tally) Due(sidecarSet string, most int) Due {
 	if len(due.Updates) > 0 {
 		t.alter(s)
 	}
-	for p, given := range s.chores {
-		if len(due.Chores) == most {
-			break
-		}
-		if !given {
-			s.chores[p] = true
-			due.Chores = append(due.Chores, p.record)
-		}
-	}
+	due.Chores = s.takeChores(most, len(due.Updates) > 0)
 	return due
 }
 
@@ -97,20 +89,6 @@ func (t *Tally) Rollout(sidecarSet string) rollout.Report {
 	}
 	s.queue.SetCounts(int(s.counters.Matched), s.back)
 	return s.queue.Report()
-}
-
-// CheckChore lets a Pod be given out again, if there still is something to do.
-func (t *Tally) CheckChore(sidecarSet string, namespace podstate.Namespace, name string) {
-	s, ns := t.sets[sidecarSet], t.namespaces[namespace]
-	if s == nil || ns == nil {
-		return
-	}
-	if p, ok := ns.pods[name]; ok {
-		if _, is := s.chores[p]; is {
-			s.chores[p] = false
-			t.stir(s)
-		}
-	}
 }
 
 // Overdue returns at most so many Pods that are in flight and not ready, and were so when
@@ -237,7 +215,8 @@ func (t *Tally) follow(p *pod, sh *share) {
 	is := part{
 		moves: moves,
 		back:  !moves && now.Ready && !now.InTransition,
-		chore: s.labelled != nil && s.mislabelledIn(r, now) || !s.off && s.handsOver(r),
+		reset: !s.off && s.handsOver(r),
+		label: s.labelled != nil && s.mislabelledIn(r, now),
 		down:  now.InFlight && !now.Ready,
 	}
 	if is != sh.part {
@@ -276,28 +255,12 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 	case from.down && !to.down:
 		delete(s.down, p)
 	}
-	switch {
-	case to.chore && !from.chore:
-		if s.chores == nil {
-			s.chores = make(map[*pod]bool)
-		}
-		s.chores[p] = false
-	case from.chore && !to.chore:
-		delete(s.chores, p)
+	if to.reset != from.reset {
+		s.resets.set(p, to.reset)
 	}
-}
-
-// mislabelledIn reports whether the condition SidecarSetUpgradable of a Pod is to be
-// written. A Pod without one that is current needs none.
-func (s *sidecarSet) mislabelledIn(r *podstate.Record, now rollout.Pod) bool {
-	in, _ := r.Injection(s.name)
-	switch now.Way {
-	case inplace.Current:
-		return in.Upgradable == podstate.NotUpgradable
-	case inplace.Recreate:
-		return in.Upgradable != podstate.NotUpgradable && s.labelled.Matches(r.Labels.Labels())
+	if to.label != from.label {
+		s.labels.set(p, to.label)
 	}
-	return false
 }
 
 // rolloutPod says what a matched Pod means to the rollout of a content.
