@@ -2,7 +2,6 @@ package validation
 
 import (
 	"reflect"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,9 +12,8 @@ import (
 // validateTemplateMetadata refuses what only an object of its own can have.
 func validateTemplateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	value := reflect.ValueOf(*meta)
-	for _, f := range reflect.VisibleFields(value.Type()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	value := reflect.ValueOf(meta).Elem()
+	for name, f := range fieldsOf(value.Type()) {
 		if name != "labels" && name != "annotations" && !value.FieldByIndex(f.Index).IsZero() {
 			errs = append(errs, field.Forbidden(path.Child(name), "a template has labels and annotations only; remove it"))
 		}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -23,8 +22,6 @@ type conflict struct {
 	with    string // the other SidecarSet
 	refused bool   // others are warnings
 }
-
-func (c conflict) String() string { return fmt.Sprintf("%s: %q %s", c.path, c.value, c.detail) }
 
 // validateConflicts refuses what clashes with other SidecarSets.
 func validateConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) field.ErrorList {
@@ -53,7 +50,7 @@ func warnAboutConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.Sideca
 	var warnings []string
 	for _, c := range conflicts(set, others) {
 		if !c.refused {
-			warnings = append(warnings, c.String())
+			warnings = append(warnings, fmt.Sprintf("%s: %q %s", c.path, c.value, c.detail))
 		}
 	}
 	return warnings
@@ -141,20 +138,6 @@ func (p pairing) conflict(path *field.Path, value string, kind kindOfConflict, r
 	return conflict{path, value, detail, p.with, refused}
 }
 
-func (p pairing) containerConflict() kindOfConflict {
-	return kindOfConflict{"a container of", "a Pod that both select is refused, all others get this one"}
-}
-
-// SidecarSets are processed in the order of their names: the first one brings a
-// volume, the last one has the last say about an annotation.
-func (p pairing) volumeConflict() kindOfConflict {
-	return kindOfConflict{"another volume of", "a Pod that both select gets the volume of " + min(p.name, p.with)}
-}
-
-func (p pairing) annotationConflict() kindOfConflict {
-	return kindOfConflict{"an annotation of", "in a Pod that both select, " + max(p.name, p.with) + " writes it last"}
-}
-
 // podNames returns the names that a sidecar of one list has in Pods.
 type podNames func(*appsv1beta1.SidecarContainer) []string
 
@@ -162,6 +145,8 @@ var (
 	inInitContainers podNames = (*appsv1beta1.SidecarContainer).PodInitContainerNames
 	inContainers     podNames = (*appsv1beta1.SidecarContainer).PodContainerNames
 )
+
+var containerConflict = kindOfConflict{"a container of", "a Pod that both select is refused, all others get this one"}
 
 func (p pairing) containers() []conflict {
 	inits, apps := namesOf(p.theirs.InitContainers, inInitContainers), namesOf(p.theirs.Containers, inContainers)
@@ -177,12 +162,12 @@ func (p pairing) inList(mine []appsv1beta1.SidecarContainer, inPods podNames, sa
 	for i := range mine {
 		c, at := &mine[i], path.Index(i).Child("name")
 		if same.written.Has(c.Name) {
-			found = append(found, p.conflict(at, c.Name, p.containerConflict(), p.refused))
+			found = append(found, p.conflict(at, c.Name, containerConflict, p.refused))
 			continue
 		}
 		for _, name := range inPods(c) {
 			if same.inPods.Has(name) || other.inPods.Has(name) {
-				found = append(found, p.conflict(at, name, p.containerConflict(), false))
+				found = append(found, p.conflict(at, name, containerConflict, false))
 			}
 		}
 	}
@@ -202,22 +187,25 @@ func namesOf(containers []appsv1beta1.SidecarContainer, inPods podNames) contain
 	return names
 }
 
+// volumes compares by name. SidecarSets are processed in the order of their names:
+// the first one brings the volume.
 func (p pairing) volumes() []conflict {
+	kind := kindOfConflict{"another volume of", "a Pod that both select gets the volume of " + min(p.name, p.with)}
 	theirs := volumesByName(p.theirs.Volumes)
 	var found []conflict
 	for i := range p.mine.Volumes {
 		mine := &p.mine.Volumes[i]
-		if other := theirs[mine.Name]; other != nil && !sameVolume(mine, other) {
-			found = append(found, p.conflict(field.NewPath("spec", "volumes").Index(i).Child("name"), mine.Name, p.volumeConflict(), p.refused))
+		if other := theirs[mine.Name]; other != nil && !apiequality.Semantic.DeepEqual(mine, other) {
+			found = append(found, p.conflict(field.NewPath("spec", "volumes").Index(i).Child("name"), mine.Name, kind, p.refused))
 		}
 	}
 	return found
 }
 
-func sameVolume(a, b *corev1.Volume) bool { return apiequality.Semantic.DeepEqual(a, b) }
-
-// annotations finds those that both write and at least one of them overwrites.
+// annotations finds those that both write and at least one of them overwrites. The
+// last SidecarSet in the order of names has the last say.
 func (p pairing) annotations() []conflict {
+	kind := kindOfConflict{"an annotation of", "in a Pod that both select, " + max(p.name, p.with) + " writes it last"}
 	theirs := writtenAnnotations(p.theirs.PatchPodMetadata)
 	var found []conflict
 	for i, entry := range p.mine.PatchPodMetadata {
@@ -227,7 +215,7 @@ func (p pairing) annotations() []conflict {
 				continue
 			}
 			if entry.PatchPolicy == appsv1beta1.SidecarSetOverwritePatchPolicy || policies.Has(appsv1beta1.SidecarSetOverwritePatchPolicy) {
-				found = append(found, p.conflict(field.NewPath("spec", "patchPodMetadata").Index(i).Child("annotations").Key(key), key, p.annotationConflict(), p.refused))
+				found = append(found, p.conflict(field.NewPath("spec", "patchPodMetadata").Index(i).Child("annotations").Key(key), key, kind, p.refused))
 			}
 		}
 	}

@@ -69,14 +69,9 @@ func validateInitContainer(c *appsv1beta1.SidecarContainer, path *field.Path) fi
 	if c.RestartPolicy != nil {
 		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), *c.RestartPolicy, []corev1.ContainerRestartPolicy{corev1.ContainerRestartPolicyAlways}))
 	}
-	for _, member := range []struct {
-		name string
-		set  bool
-	}{
-		{"livenessProbe", c.LivenessProbe != nil},
-		{"readinessProbe", c.ReadinessProbe != nil},
-		{"startupProbe", c.StartupProbe != nil},
-		{"lifecycle", c.Lifecycle != nil},
+	for _, member := range []member{
+		{"livenessProbe", c.LivenessProbe != nil}, {"readinessProbe", c.ReadinessProbe != nil},
+		{"startupProbe", c.StartupProbe != nil}, {"lifecycle", c.Lifecycle != nil},
 	} {
 		if member.set {
 			errs = append(errs, field.Forbidden(path.Child(member.name), "an init container that ends has none; remove it, or set restartPolicy Always"))
@@ -118,10 +113,7 @@ func validateUniqueName(name string, names sets.Set[string], path *field.Path) f
 	if name == "" {
 		return field.ErrorList{field.Required(path, "give it a name that is unique in this SidecarSet")}
 	}
-	var errs field.ErrorList
-	for _, problem := range validation.IsDNS1123Label(name) {
-		errs = append(errs, field.Invalid(path, name, problem))
-	}
+	errs := invalid(path, name, validation.IsDNS1123Label(name))
 	if names.Has(name) {
 		errs = append(errs, duplicate(path, name, "names are unique across containers and initContainers, and among volumes; rename one"))
 	}
@@ -140,19 +132,11 @@ func validateImage(image string, path *field.Path) field.ErrorList {
 }
 
 func validatePodInjectPolicy(policy appsv1beta1.PodInjectPolicyType, path *field.Path) field.ErrorList {
-	switch policy {
-	case appsv1beta1.BeforeAppContainer, appsv1beta1.AfterAppContainer:
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, policy, []appsv1beta1.PodInjectPolicyType{appsv1beta1.BeforeAppContainer, appsv1beta1.AfterAppContainer})}
+	return validateChoice(policy, path, appsv1beta1.BeforeAppContainer, appsv1beta1.AfterAppContainer)
 }
 
 func validateShareVolumePolicy(policy appsv1beta1.ShareVolumePolicyType, path *field.Path) field.ErrorList {
-	switch policy {
-	case appsv1beta1.ShareVolumePolicyEnabled, appsv1beta1.ShareVolumePolicyDisabled:
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, policy, []appsv1beta1.ShareVolumePolicyType{appsv1beta1.ShareVolumePolicyEnabled, appsv1beta1.ShareVolumePolicyDisabled})}
+	return validateChoice(policy, path, appsv1beta1.ShareVolumePolicyEnabled, appsv1beta1.ShareVolumePolicyDisabled)
 }
 
 // validateContainersUpdate lets containers be removed and changed, but neither

@@ -1,8 +1,11 @@
 package validation_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/sidecarset/operator/internal/validation"
 )
@@ -186,6 +189,19 @@ func TestRule34RefusesVolumes(t *testing.T) {
 }
 
 // What a Pod may have is accepted, whatever else it needs.
+// A source that a later Kubernetes adds fails here: table sources has to have it.
+func TestEverySourceOfAVolumeIsKnown(t *testing.T) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[corev1.VolumeSource]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		tc := validationCase{spec: "volumes: [{name: v, " + name + ": {}}]"}
+		for _, err := range validation.Create(tc.set(t), validation.Environment{}) {
+			if err.Field == "spec.volumes[0]" {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 func TestRule34Accepts(t *testing.T) {
 	tests := map[string]string{
 		"T5: a startup probe that says little":    `containers: [{name: a, image: b, startupProbe: {httpGet: {port: web}}}]`,

@@ -31,13 +31,7 @@ func validateEnv(env []corev1.EnvVar, path *field.Path) field.ErrorList {
 }
 
 func validateEnvSource(source *corev1.EnvVarSource, path *field.Path) field.ErrorList {
-	errs := validateOneOf(path,
-		member{"fieldRef", source.FieldRef != nil},
-		member{"resourceFieldRef", source.ResourceFieldRef != nil},
-		member{"configMapKeyRef", source.ConfigMapKeyRef != nil},
-		member{"secretKeyRef", source.SecretKeyRef != nil},
-		member{"fileKeyRef", source.FileKeyRef != nil},
-	)
+	errs := validateOneOf(path, alternatives(source)...)
 	if ref := source.FieldRef; ref != nil {
 		errs = append(errs, validateFieldRef(ref, envFieldPaths, path.Child("fieldRef"))...)
 	}
@@ -84,7 +78,7 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		if source.Prefix != "" {
 			errs = append(errs, invalid(at.Child("prefix"), source.Prefix, validation.IsRelaxedEnvVarName(source.Prefix))...)
 		}
-		errs = append(errs, validateOneOf(at, member{"configMapRef", source.ConfigMapRef != nil}, member{"secretRef", source.SecretRef != nil})...)
+		errs = append(errs, validateOneOf(at, alternatives(source)...)...)
 		if ref := source.ConfigMapRef; ref != nil {
 			errs = append(errs, validateObjectName(ref.Name, at.Child("configMapRef", "name"), "name the ConfigMap")...)
 		}

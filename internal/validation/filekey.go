@@ -3,7 +3,6 @@ package validation
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -26,7 +25,7 @@ func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) 
 				switch volume := volumes[name]; {
 				case volume == nil:
 					errs = append(errs, field.Invalid(at, name, "is no volume of this SidecarSet; declare it in spec.volumes, and mount it in the container that writes the file"))
-				case isNoEmptyDir(volume):
+				case volume.EmptyDir == nil && hasSource(&volume.VolumeSource):
 					errs = append(errs, field.Invalid(at, name, "is no emptyDir, and variables are read from files in volumes of that kind only; name another volume"))
 				case !used[name]:
 					errs = append(errs, field.Invalid(at, name, "is mounted by no container of this SidecarSet, so that it is not added to Pods; mount it in the container that writes the file"))
@@ -37,12 +36,6 @@ func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) 
 	check(spec.InitContainers, path.Child("initContainers"))
 	check(spec.Containers, path.Child("containers"))
 	return errs
-}
-
-// isNoEmptyDir reports whether a volume has a source that we know and that is
-// another one.
-func isNoEmptyDir(v *corev1.Volume) bool {
-	return v.EmptyDir == nil && slices.ContainsFunc(sourcesOf(&v.VolumeSource), func(m member) bool { return m.set })
 }
 
 // usedVolumes are the names of the volumes that are added to Pods: what a

@@ -61,7 +61,7 @@ func validateVolumeDevices(c *corev1.Container, volumes map[string]*corev1.Volum
 	for i := range c.VolumeDevices {
 		d, at := &c.VolumeDevices[i], path.Index(i)
 		errs = append(errs, validateVolumeReference(d.Name, volumes, at.Child("name"))...)
-		if v := volumes[d.Name]; v != nil && isNoDevice(v) {
+		if v := volumes[d.Name]; v != nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil && hasSource(&v.VolumeSource) {
 			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "is no block device; only volumes of persistentVolumeClaim or ephemeral can be, mount this one with volumeMounts"))
 		}
 		if names.Has(d.Name) {
@@ -97,12 +97,6 @@ func validateVolumeReference(name string, volumes map[string]*corev1.Volume, pat
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, name, "is no volume of this SidecarSet; declare it in spec.volumes")}
-}
-
-// isNoDevice reports whether a volume has a source that we know and that cannot
-// be a block device.
-func isNoDevice(v *corev1.Volume) bool {
-	return v.PersistentVolumeClaim == nil && v.Ephemeral == nil && slices.ContainsFunc(sourcesOf(&v.VolumeSource), func(m member) bool { return m.set })
 }
 
 func isPrivileged(c *corev1.Container) bool {

@@ -26,8 +26,11 @@ func SelectsNothing(spec *appsv1beta1.SidecarSetSpec, excludedNamespaces []strin
 	named := spec.NamespaceSelector.DeepCopy()
 	named.MatchExpressions = append(named.MatchExpressions, metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpExists})
 	if key := selectors.Contradiction(named); key != "" {
-		return fmt.Sprintf("spec.namespaceSelector: no Namespace can be selected, because what it asks of label %s contradicts itself%s; correct it",
-			key, everyNamespaceHasIt(key))
+		itself := "itself"
+		if key == corev1.LabelMetadataName {
+			itself += " or the fact that every Namespace has it"
+		}
+		return fmt.Sprintf("spec.namespaceSelector: no Namespace can be selected, because what it asks of label %s contradicts %s; correct it", key, itself)
 	}
 	if len(excludedNamespaces) == 0 {
 		return ""
@@ -38,13 +41,6 @@ func SelectsNothing(spec *appsv1beta1.SidecarSetSpec, excludedNamespaces []strin
 	if selectors.Contradiction(named) != "" {
 		return fmt.Sprintf("spec.namespaceSelector: selects no other Namespaces than those whose Pods are never injected (%s); "+
 			"name others, or have the operator's administrator change the excluded namespaces", strings.Join(slices.Sorted(slices.Values(excludedNamespaces)), ", "))
-	}
-	return ""
-}
-
-func everyNamespaceHasIt(key string) string {
-	if key == corev1.LabelMetadataName {
-		return " or the fact that every Namespace has it"
 	}
 	return ""
 }

@@ -34,9 +34,7 @@ func validatePatchAnnotations(annotations map[string]string, seen sets.Set[strin
 			errs = append(errs, field.Forbidden(path.Key(key), "the operator itself writes this annotation on Pods; use another key"))
 		}
 		if seen.Has(key) {
-			duplicate := field.Duplicate(path.Key(key), key)
-			duplicate.Detail = "another entry sets this annotation too; remove it from one of them"
-			errs = append(errs, duplicate)
+			errs = append(errs, duplicate(path.Key(key), key, "another entry sets this annotation too; remove it from one of them"))
 		}
 		seen.Insert(key)
 	}

@@ -28,10 +28,7 @@ func validateProbe(p *corev1.Probe, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := validateOneOf(path,
-		member{"exec", p.Exec != nil}, member{"httpGet", p.HTTPGet != nil},
-		member{"tcpSocket", p.TCPSocket != nil}, member{"grpc", p.GRPC != nil},
-	)
+	errs := validateOneOf(path, alternatives(p.ProbeHandler)...)
 	errs = append(errs, validateExec(p.Exec, path.Child("exec"))...)
 	errs = append(errs, validateHTTPGet(p.HTTPGet, path.Child("httpGet"))...)
 	errs = append(errs, validateTCPSocket(p.TCPSocket, path.Child("tcpSocket"))...)
@@ -61,10 +58,7 @@ func validateHook(h *corev1.LifecycleHandler, path *field.Path) field.ErrorList 
 	if h == nil {
 		return nil
 	}
-	errs := validateOneOf(path,
-		member{"exec", h.Exec != nil}, member{"httpGet", h.HTTPGet != nil},
-		member{"tcpSocket", h.TCPSocket != nil}, member{"sleep", h.Sleep != nil},
-	)
+	errs := validateOneOf(path, alternatives(h)...)
 	errs = append(errs, validateExec(h.Exec, path.Child("exec"))...)
 	errs = append(errs, validateHTTPGet(h.HTTPGet, path.Child("httpGet"))...)
 	errs = append(errs, validateTCPSocket(h.TCPSocket, path.Child("tcpSocket"))...)

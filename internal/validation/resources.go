@@ -118,10 +118,8 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, path *field.P
 			errs = append(errs, duplicate(at.Child("resourceName"), p.ResourceName, "this resource has a policy already; remove one"))
 		}
 		seen.Insert(p.ResourceName)
-		errs = append(errs, requireText(string(p.ResourceName), at.Child("resourceName"), "use cpu or memory")...)
-		errs = append(errs, validateValue(p.ResourceName, at.Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)...)
-		errs = append(errs, requireText(string(p.RestartPolicy), at.Child("restartPolicy"), "use NotRequired or RestartContainer")...)
-		errs = append(errs, validateValue(p.RestartPolicy, at.Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)...)
+		errs = append(errs, requireValue(p.ResourceName, at.Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, requireValue(p.RestartPolicy, at.Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)...)
 	}
 	return errs
 }

@@ -28,15 +28,13 @@ func validateRestartRules(rules []corev1.ContainerRestartRule, native bool, path
 	}
 	for i := range rules {
 		rule, at := &rules[i], path.Index(i)
-		errs = append(errs, requireText(string(rule.Action), at.Child("action"), "use Restart or RestartAllContainers")...)
-		errs = append(errs, validateValue(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		errs = append(errs, requireValue(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		codes := rule.ExitCodes
 		if codes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "say for which exit codes the rule is, for example {operator: In, values: [42]}"))
 			continue
 		}
-		errs = append(errs, requireText(string(codes.Operator), at.Child("exitCodes", "operator"), "use In or NotIn")...)
-		errs = append(errs, validateValue(codes.Operator, at.Child("exitCodes", "operator"), corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
+		errs = append(errs, requireValue(codes.Operator, at.Child("exitCodes", "operator"), corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
 		if len(codes.Values) > maxExitCodes {
 			errs = append(errs, tooMany(at.Child("exitCodes", "values"), len(codes.Values), maxExitCodes))
 		}

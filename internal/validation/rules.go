@@ -1,6 +1,8 @@
 package validation
 
 import (
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -11,7 +13,28 @@ import (
 // validateValue refuses a value that is none of those supported. An empty one
 // is absent, for the API server to fill in.
 func validateValue[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
-	if value == "" || slices.Contains(supported, value) {
+	if value == "" {
+		return nil
+	}
+	return validateChoice(value, path, supported...)
+}
+
+// requireValue is validateValue of a value that the API server does not fill in.
+func requireValue[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
+	if value == "" {
+		last := len(supported) - 1
+		names := make([]string, len(supported))
+		for i, name := range supported {
+			names[i] = string(name)
+		}
+		return field.ErrorList{field.Required(path, "use "+strings.Join(names[:last], ", ")+" or "+names[last])}
+	}
+	return validateChoice(value, path, supported...)
+}
+
+// validateChoice refuses a value, an empty one too, that is none of those supported.
+func validateChoice[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
+	if slices.Contains(supported, value) {
 		return nil
 	}
 	return field.ErrorList{field.NotSupported(path, value, supported)}
@@ -23,13 +46,24 @@ type member struct {
 	set  bool
 }
 
+// alternatives are the members of an object that are objects themselves.
+func alternatives(object any) (list []member) {
+	v := reflect.Indirect(reflect.ValueOf(object))
+	for name, f := range fieldsOf(v.Type()) {
+		if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct {
+			list = append(list, member{name, !v.FieldByIndex(f.Index).IsNil()})
+		}
+	}
+	return list
+}
+
 // validateOneOf wants exactly one of the members of the value at path. That none
 // is set is reported as Required at path itself, see withoutGuesses.
-func validateOneOf(path *field.Path, members ...member) field.ErrorList {
+func validateOneOf(path *field.Path, among ...member) field.ErrorList {
 	var errs field.ErrorList
 	var names []string
 	first := ""
-	for _, m := range members {
+	for _, m := range among {
 		names = append(names, m.name)
 		switch {
 		case m.set && first == "":
@@ -75,9 +109,17 @@ func validateNotNegative(value int64, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, value, "must be 0 or more; correct or remove it")}
 }
 
+// validateByte checks a number for which the API server has one byte.
+func validateByte(value int32, path *field.Path) field.ErrorList {
+	if value >= 0 && value <= math.MaxUint8 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, value, "must be from 0 to 255; correct it")}
+}
+
 // validateMode checks the permission bits of a file.
 func validateMode(mode *int32, path *field.Path) field.ErrorList {
-	if mode == nil || *mode >= 0 && *mode <= maxFileMode {
+	if mode == nil || *mode >= 0 && *mode <= 0o777 {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, *mode, "must be permission bits, such as 0644 in YAML or 420 in JSON; correct or remove it")}

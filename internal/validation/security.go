@@ -28,7 +28,7 @@ func validateSecurityContext(sc *corev1.SecurityContext, path *field.Path) field
 	errs = append(errs, validateWindowsOptions(sc.WindowsOptions, path.Child("windowsOptions"))...)
 	if p := sc.SeccompProfile; p != nil {
 		at := path.Child("seccompProfile")
-		errs = append(errs, validateProfileType(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)...)
+		errs = append(errs, requireValue(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)...)
 		errs = append(errs, validateLocalhostProfile(p.LocalhostProfile, p.Type == corev1.SeccompProfileTypeLocalhost, at.Child("localhostProfile"))...)
 		if p.LocalhostProfile != nil {
 			errs = append(errs, validateDescendingPath(*p.LocalhostProfile, at.Child("localhostProfile"))...)
@@ -36,7 +36,7 @@ func validateSecurityContext(sc *corev1.SecurityContext, path *field.Path) field
 	}
 	if p := sc.AppArmorProfile; p != nil {
 		at := path.Child("appArmorProfile")
-		errs = append(errs, validateProfileType(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)...)
+		errs = append(errs, requireValue(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)...)
 		errs = append(errs, validateLocalhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost, at.Child("localhostProfile"))...)
 		if name := p.LocalhostProfile; name != nil && (*name == "" || strings.TrimSpace(*name) != *name || len(*name) > maxProfileName) {
 			errs = append(errs, field.Invalid(at.Child("localhostProfile"), *name, "must be the name of a profile of the node, without white space around it; correct it"))
@@ -61,13 +61,6 @@ func validatePrivileges(sc *corev1.SecurityContext, path *field.Path) field.Erro
 		errs = append(errs, field.Invalid(at, false, "may not be false with capability CAP_SYS_ADMIN; remove one of them"))
 	}
 	return errs
-}
-
-func validateProfileType[T ~string](value T, path *field.Path, supported ...T) field.ErrorList {
-	if value == "" {
-		return field.ErrorList{field.Required(path, "use Localhost, RuntimeDefault or Unconfined")}
-	}
-	return validateValue(value, path, supported...)
 }
 
 func validateLocalhostProfile(name *string, localhost bool, path *field.Path) field.ErrorList {

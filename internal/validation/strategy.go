@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -63,16 +62,13 @@ func validatePriority(p *appsv1beta1.UpdatePriorityStrategy, path *field.Path) f
 		if term.Weight < 0 || term.Weight > 100 {
 			errs = append(errs, field.Invalid(at.Child("weight"), term.Weight, "must be from 0 to 100; correct it"))
 		}
-		errs = append(errs, validateMatchSelector(&term.MatchSelector, at.Child("matchSelector"))...)
+		if selectors.IsEmpty(&term.MatchSelector) {
+			errs = append(errs, field.Required(at.Child("matchSelector"), "say which Pods the weight is about; add matchLabels or matchExpressions"))
+		} else {
+			errs = append(errs, validateSelector(&term.MatchSelector, at.Child("matchSelector"))...)
+		}
 	}
 	return errs
-}
-
-func validateMatchSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	if selectors.IsEmpty(selector) {
-		return field.ErrorList{field.Required(path, "say which Pods the weight is about; add matchLabels or matchExpressions")}
-	}
-	return validateSelector(selector, path)
 }
 
 func validateScatter(terms []appsv1beta1.UpdateScatterTerm, path *field.Path) field.ErrorList {

@@ -2,6 +2,7 @@ package validation
 
 import (
 	"encoding/json"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -33,12 +34,14 @@ type found func(path *field.Path, name string, known map[string]reflect.Type)
 func findUnknown(object map[string]any, report found) {
 	spec, path := specOf(object), field.NewPath("spec")
 	for _, list := range []string{"initContainers", "containers"} {
-		findUnknownIn(spec[list], reflect.TypeFor[[]appsv1beta1.SidecarContainer](), path.Child(list), report)
+		findUnknownIn(spec[list], reflect.TypeFor[[]appsv1beta1.SidecarContainer](), path.Child(list), false, report)
 	}
-	findUnknownIn(spec["volumes"], reflect.TypeFor[[]corev1.Volume](), path.Child("volumes"), report)
+	findUnknownIn(spec["volumes"], reflect.TypeFor[[]corev1.Volume](), path.Child("volumes"), false, report)
 }
 
-func findUnknownIn(value any, t reflect.Type, path *field.Path, report found) {
+// findUnknownIn looks through a value for what a reader of the type does not find.
+// With anyCase the reader is encoding/json, which compares names without case.
+func findUnknownIn(value any, t reflect.Type, path *field.Path, anyCase bool, report found) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -46,7 +49,7 @@ func findUnknownIn(value any, t reflect.Type, path *field.Path, report found) {
 	case []any:
 		if t.Kind() == reflect.Slice {
 			for i, elem := range value {
-				findUnknownIn(elem, t.Elem(), path.Index(i), report)
+				findUnknownIn(elem, t.Elem(), path.Index(i), anyCase, report)
 			}
 		}
 	case map[string]any:
@@ -55,8 +58,16 @@ func findUnknownIn(value any, t reflect.Type, path *field.Path, report found) {
 		}
 		members := membersOf(t)
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			if known, ok := members[name]; ok {
-				findUnknownIn(value[name], known, path.Child(name), report)
+			known, ok := members[name]
+			if !ok && anyCase {
+				for candidate, t := range members {
+					if strings.EqualFold(candidate, name) {
+						known, ok = t, true
+					}
+				}
+			}
+			if ok {
+				findUnknownIn(value[name], known, path.Child(name), anyCase, report)
 			} else if value[name] != nil {
 				report(path, name, members)
 			}
@@ -70,14 +81,33 @@ func hasMembers(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
-// membersOf are the types of a struct's members by their name in JSON.
-func membersOf(t reflect.Type) map[string]reflect.Type {
-	members := make(map[string]reflect.Type, t.NumField())
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			members[name] = f.Type
+// fieldsOf are the fields of a struct type by their name in JSON, in the order of
+// their declaration.
+func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
+	return func(yield func(string, reflect.StructField) bool) {
+		for _, f := range reflect.VisibleFields(t) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !yield(name, f) {
+				return
+			}
 		}
 	}
-	return members
+}
+
+// membersOf are the types of a struct's members.
+func membersOf(t reflect.Type) map[string]reflect.Type {
+	types := make(map[string]reflect.Type, t.NumField())
+	for name, f := range fieldsOf(t) {
+		types[name] = f.Type
+	}
+	return types
+}
+
+// valuesOf are the values of the members of what a pointer to a struct points to.
+func valuesOf(object any) map[string]reflect.Value {
+	v := reflect.ValueOf(object).Elem()
+	values := make(map[string]reflect.Value, v.NumField())
+	for name, f := range fieldsOf(v.Type()) {
+		values[name] = v.FieldByIndex(f.Index)
+	}
+	return values
 }

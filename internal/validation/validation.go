@@ -46,9 +46,7 @@ type Environment struct {
 func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	errs := validateMetadata(&set.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateCanary(set, env.Base)...)
-	errs = append(errs, validateCall(set.Annotations)...)
-	errs = append(errs, validateEnforce(set.Annotations)...)
-	errs = append(errs, validateFirstBatch(set.Annotations)...)
+	errs = append(errs, validateAnnotations(set.Annotations)...)
 	errs = append(errs, withoutGuesses(validateSpec(&set.Spec, env.Recorded, field.NewPath("spec")), env.Object)...)
 	errs = append(errs, validateSize(env.Object, env.Replaced)...)
 	errs = append(errs, validateNulls(env.Object)...)

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,48 +10,90 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxFileMode holds the permission bits of a file in a volume.
-const maxFileMode = 0o777
-
 func validateVolumes(volumes []corev1.Volume, path *field.Path) field.ErrorList {
 	names := sets.New[string]()
 	var errs field.ErrorList
 	for i := range volumes {
 		v, at := &volumes[i], path.Index(i)
 		errs = append(errs, validateUniqueName(v.Name, names, at.Child("name"))...)
-		if sources := sourcesOf(&v.VolumeSource); v.Name != "" || hasSource(sources) {
-			errs = append(errs, validateOneOf(at, sources...)...)
+		if v.Name != "" || hasSource(&v.VolumeSource) {
+			errs = append(errs, validateOneOf(at, sourcesOf(&v.VolumeSource)...)...)
 		}
 		errs = append(errs, validateSource(&v.VolumeSource, at)...)
-		errs = append(errs, validateRequiredText(&v.VolumeSource, at)...)
+		errs = append(errs, validateNeeds(&v.VolumeSource, at)...)
 	}
 	return errs
 }
 
-// sourcesOf lists the sources that we know, in the order of their popularity.
-func sourcesOf(s *corev1.VolumeSource) []member {
-	return []member{
-		{"emptyDir", s.EmptyDir != nil}, {"configMap", s.ConfigMap != nil}, {"secret", s.Secret != nil},
-		{"projected", s.Projected != nil}, {"downwardAPI", s.DownwardAPI != nil}, {"hostPath", s.HostPath != nil},
-		{"persistentVolumeClaim", s.PersistentVolumeClaim != nil}, {"ephemeral", s.Ephemeral != nil},
-		{"csi", s.CSI != nil}, {"image", s.Image != nil}, {"nfs", s.NFS != nil}, {"iscsi", s.ISCSI != nil},
-		{"fc", s.FC != nil}, {"rbd", s.RBD != nil}, {"cephfs", s.CephFS != nil}, {"glusterfs", s.Glusterfs != nil},
-		{"cinder", s.Cinder != nil}, {"flocker", s.Flocker != nil}, {"flexVolume", s.FlexVolume != nil},
-		{"gitRepo", s.GitRepo != nil}, {"gcePersistentDisk", s.GCEPersistentDisk != nil},
-		{"awsElasticBlockStore", s.AWSElasticBlockStore != nil}, {"azureFile", s.AzureFile != nil},
-		{"azureDisk", s.AzureDisk != nil}, {"vsphereVolume", s.VsphereVolume != nil},
-		{"photonPersistentDisk", s.PhotonPersistentDisk != nil}, {"quobyte", s.Quobyte != nil},
-		{"portworxVolume", s.PortworxVolume != nil}, {"scaleIO", s.ScaleIO != nil}, {"storageos", s.StorageOS != nil},
-	}
+// sources are the sources of volumes that we know, in the order of their
+// popularity, each with the members without which it means nothing.
+var sources = []struct {
+	name  string
+	needs []string
+}{
+	{"emptyDir", nil},
+	{"configMap", []string{"name"}},
+	{"secret", []string{"secretName"}},
+	{"projected", nil},
+	{"downwardAPI", nil},
+	{"hostPath", []string{"path"}},
+	{"persistentVolumeClaim", []string{"claimName"}},
+	{"ephemeral", nil},
+	{"csi", []string{"driver"}},
+	{"image", []string{"reference"}},
+	{"nfs", []string{"server", "path"}},
+	{"iscsi", []string{"targetPortal", "iqn"}},
+	{"fc", nil},
+	{"rbd", []string{"monitors", "image"}},
+	{"cephfs", []string{"monitors"}},
+	{"glusterfs", []string{"endpoints", "path"}},
+	{"cinder", []string{"volumeID"}},
+	{"flocker", nil},
+	{"flexVolume", []string{"driver"}},
+	{"gitRepo", []string{"repository"}},
+	{"gcePersistentDisk", []string{"pdName"}},
+	{"awsElasticBlockStore", []string{"volumeID"}},
+	{"azureFile", []string{"secretName", "shareName"}},
+	{"azureDisk", []string{"diskName", "diskURI"}},
+	{"vsphereVolume", []string{"volumePath"}},
+	{"photonPersistentDisk", []string{"pdID"}},
+	{"quobyte", nil},
+	{"portworxVolume", []string{"volumeID"}},
+	{"scaleIO", []string{"gateway", "system", "volumeName"}},
+	{"storageos", nil},
 }
 
-func hasSource(sources []member) bool {
-	for _, s := range sources {
-		if s.set {
-			return true
+// sourcesOf says of each known source whether a volume has it.
+func sourcesOf(s *corev1.VolumeSource) []member {
+	given := valuesOf(s)
+	list := make([]member, len(sources))
+	for i, source := range sources {
+		list[i] = member{source.name, !given[source.name].IsNil()}
+	}
+	return list
+}
+
+// hasSource reports whether a volume has a source that we know.
+func hasSource(s *corev1.VolumeSource) bool {
+	return slices.ContainsFunc(sourcesOf(s), func(m member) bool { return m.set })
+}
+
+// validateNeeds refuses sources that lack what they need most.
+func validateNeeds(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	given := valuesOf(s)
+	for _, source := range sources {
+		if given[source.name].IsNil() {
+			continue
+		}
+		members := valuesOf(given[source.name].Interface())
+		for _, name := range source.needs {
+			if members[name].Len() == 0 { // a text or a list
+				errs = append(errs, field.Required(path.Child(source.name, name), "the volume needs it; set it"))
+			}
 		}
 	}
-	return false
+	return errs
 }
 
 // validateSource checks the sources that have rules beyond required members.

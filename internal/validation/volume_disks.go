@@ -51,18 +51,8 @@ func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, path *field.
 	return errs
 }
 
-// maxLUN is the largest number of a unit behind one target.
-const maxLUN = 255
-
-func validateLUN(lun int32, path *field.Path) field.ErrorList {
-	if lun >= 0 && lun <= maxLUN {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, lun, "must be from 0 to 255; correct it")}
-}
-
 func validateISCSI(v *corev1.ISCSIVolumeSource, path *field.Path) field.ErrorList {
-	errs := validateLUN(v.Lun, path.Child("lun"))
+	errs := validateByte(v.Lun, path.Child("lun"))
 	if v.IQN != "" {
 		errs = append(errs, validateInitiator(v.IQN, path.Child("iqn"))...)
 	}
@@ -91,7 +81,7 @@ func validateFC(v *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
 	case len(v.TargetWWNs) > 0 && v.Lun == nil:
 		errs = append(errs, field.Required(path.Child("lun"), "targetWWNs need the number of a unit; set it"))
 	case len(v.TargetWWNs) > 0:
-		errs = append(errs, validateLUN(*v.Lun, path.Child("lun"))...)
+		errs = append(errs, validateByte(*v.Lun, path.Child("lun"))...)
 	}
 	return errs
 }

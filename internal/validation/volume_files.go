@@ -34,7 +34,7 @@ func validateDownwardFiles(items []corev1.DownwardAPIVolumeFile, path *field.Pat
 	for i := range items {
 		item, at := &items[i], path.Index(i)
 		errs = append(errs, validateFilePath(item.Path, at.Child("path"))...)
-		errs = append(errs, validateOneOf(at, member{"fieldRef", item.FieldRef != nil}, member{"resourceFieldRef", item.ResourceFieldRef != nil})...)
+		errs = append(errs, validateOneOf(at, alternatives(item)...)...)
 		if item.FieldRef != nil {
 			errs = append(errs, validateFieldRef(item.FieldRef, fileFieldPaths, at.Child("fieldRef"))...)
 		}
@@ -66,11 +66,7 @@ func validateProjected(v *corev1.ProjectedVolumeSource, path *field.Path) field.
 }
 
 func validateProjection(s *corev1.VolumeProjection, path *field.Path) field.ErrorList {
-	errs := validateOneOf(path,
-		member{"secret", s.Secret != nil}, member{"configMap", s.ConfigMap != nil}, member{"downwardAPI", s.DownwardAPI != nil},
-		member{"serviceAccountToken", s.ServiceAccountToken != nil}, member{"clusterTrustBundle", s.ClusterTrustBundle != nil},
-		member{"podCertificate", s.PodCertificate != nil},
-	)
+	errs := validateOneOf(path, alternatives(s)...)
 	if len(errs) > 0 && errs[0].Type == field.ErrorTypeRequired {
 		return nil // the API server takes one without source
 	}
@@ -193,105 +189,4 @@ func projectedPaths(s *corev1.VolumeProjection) []string {
 		paths = append(paths, v.CredentialBundlePath, v.KeyPath, v.CertificateChainPath)
 	}
 	return paths
-}
-
-// requirement is a member without which a source means nothing.
-type requirement struct {
-	source, member string
-	set            bool
-}
-
-// validateRequiredText refuses sources that lack what they need most.
-func validateRequiredText(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, r := range requirements(s) {
-		if !r.set {
-			errs = append(errs, field.Required(path.Child(r.source, r.member), "the volume needs it; set it"))
-		}
-	}
-	return errs
-}
-
-func requirements(s *corev1.VolumeSource) (list []requirement) {
-	need := func(source, member string, set bool) { list = append(list, requirement{source, member, set}) }
-	if v := s.HostPath; v != nil {
-		need("hostPath", "path", v.Path != "")
-	}
-	if v := s.Secret; v != nil {
-		need("secret", "secretName", v.SecretName != "")
-	}
-	if v := s.ConfigMap; v != nil {
-		need("configMap", "name", v.Name != "")
-	}
-	if v := s.PersistentVolumeClaim; v != nil {
-		need("persistentVolumeClaim", "claimName", v.ClaimName != "")
-	}
-	if v := s.CSI; v != nil {
-		need("csi", "driver", v.Driver != "")
-	}
-	if v := s.Image; v != nil {
-		need("image", "reference", v.Reference != "")
-	}
-	if v := s.NFS; v != nil {
-		need("nfs", "server", v.Server != "")
-		need("nfs", "path", v.Path != "")
-	}
-	if v := s.ISCSI; v != nil {
-		need("iscsi", "targetPortal", v.TargetPortal != "")
-		need("iscsi", "iqn", v.IQN != "")
-	}
-	if v := s.RBD; v != nil {
-		need("rbd", "monitors", len(v.CephMonitors) > 0)
-		need("rbd", "image", v.RBDImage != "")
-	}
-	if v := s.CephFS; v != nil {
-		need("cephfs", "monitors", len(v.Monitors) > 0)
-	}
-	if v := s.Glusterfs; v != nil {
-		need("glusterfs", "endpoints", v.EndpointsName != "")
-		need("glusterfs", "path", v.Path != "")
-	}
-	return append(list, requirementsOfClouds(s)...)
-}
-
-func requirementsOfClouds(s *corev1.VolumeSource) (list []requirement) {
-	need := func(source, member string, set bool) { list = append(list, requirement{source, member, set}) }
-	if v := s.Cinder; v != nil {
-		need("cinder", "volumeID", v.VolumeID != "")
-	}
-	if v := s.FlexVolume; v != nil {
-		need("flexVolume", "driver", v.Driver != "")
-	}
-	if v := s.GitRepo; v != nil {
-		need("gitRepo", "repository", v.Repository != "")
-	}
-	if v := s.GCEPersistentDisk; v != nil {
-		need("gcePersistentDisk", "pdName", v.PDName != "")
-	}
-	if v := s.AWSElasticBlockStore; v != nil {
-		need("awsElasticBlockStore", "volumeID", v.VolumeID != "")
-	}
-	if v := s.AzureFile; v != nil {
-		need("azureFile", "secretName", v.SecretName != "")
-		need("azureFile", "shareName", v.ShareName != "")
-	}
-	if v := s.AzureDisk; v != nil {
-		need("azureDisk", "diskName", v.DiskName != "")
-		need("azureDisk", "diskURI", v.DataDiskURI != "")
-	}
-	if v := s.VsphereVolume; v != nil {
-		need("vsphereVolume", "volumePath", v.VolumePath != "")
-	}
-	if v := s.PhotonPersistentDisk; v != nil {
-		need("photonPersistentDisk", "pdID", v.PdID != "")
-	}
-	if v := s.PortworxVolume; v != nil {
-		need("portworxVolume", "volumeID", v.VolumeID != "")
-	}
-	if v := s.ScaleIO; v != nil {
-		need("scaleIO", "gateway", v.Gateway != "")
-		need("scaleIO", "system", v.System != "")
-		need("scaleIO", "volumeName", v.VolumeName != "")
-	}
-	return list
 }

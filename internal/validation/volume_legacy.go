@@ -25,10 +25,10 @@ func validateLegacySource(s *corev1.VolumeSource, path *field.Path) field.ErrorL
 		errs = append(errs, validateFlocker(v, path.Child("flocker"))...)
 	}
 	if v := s.GCEPersistentDisk; v != nil {
-		errs = append(errs, validatePartition(v.Partition, path.Child("gcePersistentDisk", "partition"))...)
+		errs = append(errs, validateByte(v.Partition, path.Child("gcePersistentDisk", "partition"))...)
 	}
 	if v := s.AWSElasticBlockStore; v != nil {
-		errs = append(errs, validatePartition(v.Partition, path.Child("awsElasticBlockStore", "partition"))...)
+		errs = append(errs, validateByte(v.Partition, path.Child("awsElasticBlockStore", "partition"))...)
 	}
 	if v := s.Cinder; v != nil {
 		errs = append(errs, validateSecretReference(v.SecretRef, path.Child("cinder", "secretRef"))...)
@@ -75,16 +75,6 @@ func validateFlocker(v *corev1.FlockerVolumeSource, path *field.Path) field.Erro
 		errs = append(errs, field.Invalid(path.Child("datasetName"), v.DatasetName, "must not contain '/'; correct it"))
 	}
 	return errs
-}
-
-// maxPartition is the largest number of a disk's partition.
-const maxPartition = 255
-
-func validatePartition(partition int32, path *field.Path) field.ErrorList {
-	if partition >= 0 && partition <= maxPartition {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, partition, "must be from 0 to 255; correct or remove it")}
 }
 
 func validateSecretReference(ref *corev1.LocalObjectReference, path *field.Path) field.ErrorList {

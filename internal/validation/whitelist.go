@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -34,12 +33,10 @@ type Whitelist struct {
 }
 
 type whitelistRules struct {
-	Rules []whitelistRule `json:"rules"`
-}
-
-type whitelistRule struct {
-	Selector                  *metav1.LabelSelector `json:"selector"`
-	AllowedAnnotationKeyExprs []string              `json:"allowedAnnotationKeyExprs"`
+	Rules []struct {
+		Selector                  *metav1.LabelSelector `json:"selector"`
+		AllowedAnnotationKeyExprs []string              `json:"allowedAnnotationKeyExprs"`
+	} `json:"rules"`
 }
 
 // validateWhitelisted checks patchPodMetadata against the administrator's rules.
@@ -108,51 +105,18 @@ func (w Whitelist) remedy() string {
 	if json.Unmarshal([]byte(w.Content), &document) != nil {
 		return text
 	}
-	for _, mistake := range misspelt(document, reflect.TypeFor[whitelistRules](), nil) {
-		text += "; " + mistake
-	}
-	return text
-}
-
-// misspelt names the members that are not read, at most a few.
-func misspelt(value any, t reflect.Type, path *field.Path) (mistakes []string) {
 	const most = 5
-	switch value := value.(type) {
-	case []any:
-		if t.Kind() == reflect.Slice {
-			for i, elem := range value {
-				mistakes = append(mistakes, misspelt(elem, t.Elem(), path.Index(i))...)
-			}
+	count := 0
+	findUnknownIn(document, reflect.TypeFor[whitelistRules](), nil, true, func(path *field.Path, name string, known map[string]reflect.Type) {
+		if count++; count > most {
+			return
 		}
-	case map[string]any:
-		if !hasMembers(t) {
-			return nil
+		text += "; " + path.Child(name).String() + " is not known"
+		if meant := nearest(name, known); meant != "" {
+			text += ", " + meant + " may be meant"
 		}
-		members := membersOf(t)
-		for _, name := range slices.Sorted(maps.Keys(value)) {
-			known, ok := memberOfAnyCase(members, name)
-			if ok {
-				mistakes = append(mistakes, misspelt(value[name], known, path.Child(name))...)
-				continue
-			}
-			mistake := path.Child(name).String() + " is not known"
-			if meant := nearest(name, members); meant != "" {
-				mistake += ", " + meant + " may be meant"
-			}
-			mistakes = append(mistakes, mistake)
-		}
-	}
-	return mistakes[:min(len(mistakes), most)]
-}
-
-// memberOfAnyCase finds a member as encoding/json does.
-func memberOfAnyCase(members map[string]reflect.Type, name string) (reflect.Type, bool) {
-	for candidate, t := range members {
-		if strings.EqualFold(candidate, name) {
-			return t, true
-		}
-	}
-	return nil, false
+	})
+	return text
 }
 
 func (w Whitelist) place() string {

@@ -1,0 +1,35 @@
+package validation
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+)
+
+// validateAnnotations refuses values of our annotations that would be read as if
+// the annotation was not there, or that would stop every rollout.
+func validateAnnotations(annotations map[string]string) field.ErrorList {
+	var errs field.ErrorList
+	choice := func(key string, supported ...string) {
+		if text, ok := annotations[key]; ok {
+			errs = append(errs, validateChoice(text, annotationPath(key), supported...)...)
+		}
+	}
+	number := func(key string, least, most int64, problem string) {
+		text, ok := annotations[key]
+		if n, err := strconv.ParseInt(text, 10, 32); ok && (err != nil || n < least || n > most) {
+			errs = append(errs, field.Invalid(annotationPath(key), text, problem))
+		}
+	}
+	choice(appsv1beta1.AnnotationFailurePolicy, string(admissionregistrationv1.Fail), string(admissionregistrationv1.Ignore))
+	number(appsv1beta1.AnnotationTimeoutSeconds, 1, appsv1beta1.MaxTimeoutSeconds,
+		fmt.Sprintf("must be a whole number of seconds from 1 to %d", appsv1beta1.MaxTimeoutSeconds))
+	choice(appsv1beta1.AnnotationEnforce, "true", "false")
+	number(appsv1beta1.AnnotationFirstBatch, 0, math.MaxInt32, `must be a whole number of Pods; write for example "1", or remove it`)
+	return errs
+}
