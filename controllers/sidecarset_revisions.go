@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,7 +69,7 @@ func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec
 		return nil, err
 	}
 	history = history.With(latest)
-	recorded := &status.Revision{Name: latest.Name, CollisionCount: collisions}
+	recorded := &status.Revision{Name: latest.Name, CollisionCount: collisions, Since: revision.CurrentSince(latest)}
 	for _, r := range history {
 		recorded.All = append(recorded.All, r.Name)
 	}
@@ -79,7 +80,7 @@ func ownerOf(program *inject.Program) revision.Owner {
 	set := program.Set
 	return revision.Owner{
 		Name: set.Name, UID: set.UID, Labels: set.Labels, Annotations: set.Annotations,
-		CustomVersion: set.Spec.CustomVersion, Hash: program.Hash, HashWithoutImage: program.HashWithoutImage,
+		CustomVersion: set.Spec.CustomVersion, Hash: program.Hash, HashWithoutImage: program.HashWithoutImage, Now: time.Now(),
 	}
 }
 

@@ -41,9 +41,21 @@ type Record struct {
 	update   *updateState // nil for Pods that were never updated in place
 	progress []progress   // of the operator's own updates
 
+	// Controller is the UID of the Pod's controller, zero if it has none.
+	Controller Name
+
 	// Active is false once the Pod is being deleted or has finished; such a Pod
 	// counts nowhere.
 	Active bool
+	// Finished is true for a Pod that has succeeded or failed.
+	Finished bool
+	// Evicted is true for a Pod that is being deleted since it was evicted. Its Labels
+	// and its Controller are known.
+	Evicted bool
+	// ByJob is true if the Pod's controller is a Job.
+	ByJob bool
+	// Protected is true if an annotation of the Pod forbids to evict it.
+	Protected bool
 	// TooLarge is true for an active Pod of which no more is remembered than that
 	// it exists: the record would take more than MaxRecordBytes.
 	TooLarge bool
@@ -106,16 +118,18 @@ func FromPod(pod *corev1.Pod) *Record {
 		UID:       pod.UID,
 		Namespace: MakeNamespace(pod.Namespace),
 		Name:      pod.Name,
-		Active: pod.DeletionTimestamp == nil &&
-			pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed,
+		Finished:  pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 	}
+	r.Active = pod.DeletionTimestamp == nil && !r.Finished
 	if !r.Active {
+		r.readEviction(pod)
 		return r
 	}
 	if r.TooLarge = tooLarge(pod); r.TooLarge {
 		return r
 	}
 	r.Labels = MakeLabelSet(pod.Labels)
+	r.readOwner(pod)
 	r.Mirror = IsMirror(pod.Annotations)
 	r.Order.Created = createdAt(pod)
 	r.readInjections(pod)

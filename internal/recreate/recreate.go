@@ -7,9 +7,6 @@ package recreate
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -47,12 +44,6 @@ func ModeOf(annotations map[string]string) (Mode, error) {
 	}
 }
 
-// Annotations by which the author of a Pod forbids to evict it.
-const (
-	annotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-	annotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
-)
-
 // Traits is what is known of a Pod by itself. It is comparable.
 type Traits struct {
 	Mirror bool
@@ -65,21 +56,9 @@ type Traits struct {
 	Created   int64 // seconds; 0 if unknown
 }
 
-// TraitsOf reads a Pod.
-func TraitsOf(pod *corev1.Pod) Traits {
-	t := Traits{
-		Mirror: podstate.IsMirror(pod.Annotations),
-		// Karpenter also takes a duration: the Pod is then protected for that long.
-		Protected: pod.Annotations[annotationSafeToEvict] == "false" ||
-			pod.Annotations[annotationDoNotDisrupt] != "" && pod.Annotations[annotationDoNotDisrupt] != "false",
-	}
-	if !pod.CreationTimestamp.IsZero() {
-		t.Created = pod.CreationTimestamp.Unix()
-	}
-	if owner := metav1.GetControllerOf(pod); owner != nil {
-		t.Controlled, t.Job = true, owner.Kind == "Job"
-	}
-	return t
+// TraitsOf reads the record of an active Pod.
+func TraitsOf(r *podstate.Record) Traits {
+	return Traits{Mirror: r.Mirror, Job: r.ByJob, Controlled: r.Controller != 0, Protected: r.Protected, Created: r.Order.Created}
 }
 
 // Question is what Judge looks at: one Pod, and one SidecarSet that selects it.

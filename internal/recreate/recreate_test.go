@@ -9,6 +9,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/recreate"
 )
 
@@ -36,7 +37,7 @@ func pod(change func(*corev1.Pod)) recreate.Traits {
 		Annotations:       map[string]string{},
 	}}
 	change(p)
-	return recreate.TraitsOf(p)
+	return recreate.TraitsOf(podstate.FromPod(p))
 }
 
 func TestJudge(t *testing.T) {

@@ -3,6 +3,7 @@ package revision
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -331,5 +332,27 @@ status: {matchedPods: 3, latestRevision: log-b}
 		if _, err := Restore(object, r); err == nil {
 			t.Errorf("data %q is restored", bad)
 		}
+	}
+}
+
+// A content that comes back is current since it came back, whatever is left of an
+// earlier time.
+func TestCurrentSince(t *testing.T) {
+	created, back := time.Unix(1000, 0), time.Unix(5000, 0)
+	owner := logOwner
+	owner.Annotations = map[string]string{appsv1beta1.AnnotationCurrentSince: "2099-01-01T00:00:00Z"} // its author's
+	owner.Now = back
+	first := New(owner, "system", []byte(`{}`), 0, 1)
+	first.CreationTimestamp = metav1.NewTime(created)
+	if got := CurrentSince(first); !got.Equal(created) {
+		t.Errorf("a new content is current since %s, want %s", got, created)
+	}
+	same, _ := Refresh(first, owner, 1)
+	if got := CurrentSince(same); !got.Equal(created) {
+		t.Errorf("a content that stayed is current since %s, want %s", got, created)
+	}
+	again, _ := Refresh(first, owner, 3)
+	if got := CurrentSince(again); !got.Equal(back) {
+		t.Errorf("a content that came back is current since %s, want %s", got, back)
 	}
 }

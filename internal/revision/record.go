@@ -3,6 +3,7 @@ package revision
 import (
 	"fmt"
 	"maps"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,9 @@ type Owner struct {
 	CustomVersion string
 	// Hash and HashWithoutImage are those of the recorded content.
 	Hash, HashWithoutImage string
+	// Now is noted as the time since which a content that was current before is the
+	// current one again.
+	Now time.Time
 }
 
 // New returns the ControllerRevision that records data, in namespace and with
@@ -48,6 +52,7 @@ func New(owner Owner, namespace string, data []byte, collisionCount int32, numbe
 	r.Labels[appsv1beta1.LabelSidecarSetName] = owner.Name
 	maps.Copy(r.Annotations, owner.Annotations)
 	delete(r.Annotations, corev1.LastAppliedConfigAnnotation)
+	delete(r.Annotations, appsv1beta1.AnnotationCurrentSince)
 	owner.mark(r)
 	return r
 }
@@ -89,8 +94,10 @@ func (o Owner) mayUse(r *appsv1.ControllerRevision) bool {
 // copies before it changes.
 func Refresh(r *appsv1.ControllerRevision, owner Owner, number int64) (*appsv1.ControllerRevision, bool) {
 	next := r.DeepCopy()
-	next.Revision = number
 	owner.mark(next)
+	if next.Revision = number; number != r.Revision {
+		next.Annotations[appsv1beta1.AnnotationCurrentSince] = owner.Now.UTC().Format(time.RFC3339)
+	}
 	orphan := metav1.GetControllerOf(r) == nil
 	if orphan {
 		next.OwnerReferences = append(next.OwnerReferences, owner.reference())
@@ -98,6 +105,15 @@ func Refresh(r *appsv1.ControllerRevision, owner Owner, number int64) (*appsv1.C
 	differs := orphan || next.Revision != r.Revision ||
 		!maps.Equal(next.Labels, r.Labels) || !maps.Equal(next.Annotations, r.Annotations)
 	return next, differs
+}
+
+// CurrentSince returns when the newest revision became that, to the second: when it
+// was created, or when its content became the current one again.
+func CurrentSince(r *appsv1.ControllerRevision) time.Time {
+	if again, err := time.Parse(time.RFC3339, r.Annotations[appsv1beta1.AnnotationCurrentSince]); err == nil && again.After(r.CreationTimestamp.Time) {
+		return again
+	}
+	return r.CreationTimestamp.Time
 }
 
 // Restore returns the SidecarSet (v1beta1) as it was when the revision was

@@ -47,6 +47,8 @@ type Revision struct {
 	Name string
 	// CollisionCount is how often a name was taken.
 	CollisionCount int32
+	// Since is when the content became the current one.
+	Since time.Time
 	// All has the names of all revisions, old ones included.
 	All []string
 }

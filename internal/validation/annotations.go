@@ -30,6 +30,7 @@ func validateAnnotations(annotations map[string]string) field.ErrorList {
 	number(appsv1beta1.AnnotationTimeoutSeconds, 1, appsv1beta1.MaxTimeoutSeconds,
 		fmt.Sprintf("must be a whole number of seconds from 1 to %d", appsv1beta1.MaxTimeoutSeconds))
 	choice(appsv1beta1.AnnotationEnforce, "true", "false")
+	choice(appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateNever, appsv1beta1.RecreateOutdated, appsv1beta1.RecreateUninjected, appsv1beta1.RecreateAll)
 	number(appsv1beta1.AnnotationFirstBatch, 0, math.MaxInt32, `must be a whole number of Pods; write for example "1", or remove it`)
 	return errs
 }

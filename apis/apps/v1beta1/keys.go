@@ -64,8 +64,7 @@ func Enforced(annotations map[string]string) bool { return annotations[Annotatio
 const AnnotationFirstBatch = "sidecarset.io/first-batch"
 
 // AnnotationRecreate on a SidecarSet lets the operator evict running Pods, so that
-// their controllers create Pods with the current content. The leader does not carry
-// it out yet.
+// their controllers create Pods with the current content. The value says which Pods.
 const AnnotationRecreate = "sidecarset.io/recreate"
 
 // The values of AnnotationRecreate.
@@ -79,6 +78,11 @@ const (
 	// RecreateAll evicts both.
 	RecreateAll = "All"
 )
+
+// AnnotationCurrentSince on a ControllerRevision is when its content became the
+// current one again after another one. Without it, that is when the ControllerRevision
+// was created.
+const AnnotationCurrentSince = "sidecarset.io/current-since"
 
 // Annotations, condition and environment variables on Pods.
 const (

@@ -1,0 +1,30 @@
+package inject
+
+import "errors"
+
+// Renews reports whether it is certain that admission gives a new Pod with these
+// labels the current content of a SidecarSet. programs are all that select the Pod.
+// It is not certain if the SidecarSet is paused, replaced by a canary, or pinned to a
+// recorded revision, also if chance decides about that, and if admission would
+// refuse the Pod, as far as that depends on the SidecarSets alone.
+func Renews(programs []*Program, sidecarSet string, labels map[string]string) bool {
+	pod := PodView{Labels: labels}
+	in := Input{Pod: pod, Candidates: make([]Candidate, len(programs))}
+	for i, program := range programs {
+		in.Candidates[i].Current = program // no History: where that is to be injected, there is a problem
+		pod.Parts |= program.Needs
+	}
+	c := computation{pod: &pod, targets: choose(&in)}
+	carries := false
+	for i := range c.targets {
+		t := &c.targets[i]
+		_, missing := errors.AsType[*RevisionError](t.problem)
+		switch {
+		case t.Name() == sidecarSet:
+			carries = t.skip == ""
+		case missing:
+			t.problem = nil // of another SidecarSet, whose revision is there as far as is known
+		}
+	}
+	return carries && c.checkTargets() == nil
+}

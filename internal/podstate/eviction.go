@@ -1,0 +1,45 @@
+package podstate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Annotations by which the author of a Pod forbids to evict it.
+const (
+	annotationSafeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	annotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
+)
+
+// readOwner reads who would replace the Pod, and whether it may be evicted.
+func (r *Record) readOwner(pod *corev1.Pod) {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		r.Controller, r.ByJob = MakeName(string(owner.UID)), owner.Kind == "Job"
+	}
+	// Karpenter also takes a duration: the Pod is then protected for that long.
+	disrupt := pod.Annotations[annotationDoNotDisrupt]
+	r.Protected = pod.Annotations[annotationSafeToEvict] == "false" || disrupt != "" && disrupt != "false"
+}
+
+// evictedByAPI is the reason of the condition DisruptionTarget of a Pod that was
+// evicted through the Eviction API.
+const evictedByAPI = "EvictionByEvictionAPI"
+
+// readEviction reads of a Pod that is not active whether it is being evicted.
+func (r *Record) readEviction(pod *corev1.Pod) {
+	if r.Finished || !isEvicted(pod.Status.Conditions) || tooLarge(pod) {
+		return
+	}
+	r.Evicted = true
+	r.Labels = MakeLabelSet(pod.Labels)
+	r.readOwner(pod)
+}
+
+func isEvicted(conditions []corev1.PodCondition) bool {
+	for i := range conditions {
+		if c := &conditions[i]; c.Type == corev1.DisruptionTarget {
+			return c.Status == corev1.ConditionTrue && c.Reason == evictedByAPI
+		}
+	}
+	return false
+}
