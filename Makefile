@@ -183,8 +183,8 @@ fuzz: ## Run every fuzz target for FUZZTIME
 	FUZZTIME=$(FUZZTIME) hack/fuzz.sh
 
 .PHONY: bench-admission
-bench-admission: build stand-build ## What SidecarSets add to a Pod's creation, through a real API server
-	CHAOS=long OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 60m -v -run AddedLatency ./test/chaos
+bench-admission: build stand-build ## What SidecarSets add to creations, through a real API server
+	CHAOS=long OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 60m -v -run 'AddedLatency|BesideNone' ./test/chaos
 
 .PHONY: bench
 bench: ## Ratios of an admission against the comparator, in memory and over HTTPS, in interleaved rounds

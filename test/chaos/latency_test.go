@@ -42,6 +42,7 @@ type arm struct {
 //
 // This is a report. That the Pods are what they have to be is all it asserts.
 func TestAddedLatencyOfACreation(t *testing.T) {
+	skipReport(t)
 	f := startReplicas(t, 2, steadyLeases...)
 	namespace := testkit.Namespace(t, api, nil)
 	var all []*unstructured.Unstructured
@@ -82,12 +83,7 @@ func timeArms(t *testing.T, namespace string, arms map[string]*arm, concurrency 
 	names := slices.Sorted(maps.Keys(arms))
 	for round := range scaled(3, 40) + 1 {
 		for i := range names {
-			a := arms[names[(i+round)%len(names)]]
-			times := a.create(t, namespace, concurrency, scaled(16, 80))
-			if round > 0 { // the first warms up
-				a.times = append(a.times, times...)
-				a.medians = append(a.medians, quantile(times, 0.5))
-			}
+			arms[names[(i+round)%len(names)]].createRound(t, namespace, concurrency, round)
 		}
 		emptyNamespace(t, namespace)
 	}
@@ -198,6 +194,16 @@ func addInline(pod *corev1.Pod, name string) {
 		Env:          []corev1.EnvVar{{Name: "LEVEL", Value: "info"}, {Name: "IS_INJECTED", Value: "true"}},
 		VolumeMounts: []corev1.VolumeMount{{Name: name, MountPath: "/var/log/sidecar"}},
 	})
+}
+
+// createRound creates the Pods of a round. The first warms up.
+func (a *arm) createRound(t *testing.T, namespace string, concurrency, round int) {
+	t.Helper()
+	times := a.create(t, namespace, concurrency, scaled(16, 80))
+	if round > 0 {
+		a.times = append(a.times, times...)
+		a.medians = append(a.medians, quantile(times, 0.5))
+	}
 }
 
 // create makes Pods, so many at the same time, and returns how long each took.
