@@ -88,9 +88,8 @@ func (b *BundlePublisher) Start(ctx context.Context) error {
 // refreshSource makes the source read its material again before the leader publishes anything, so that a new leader does not revert
 // what the last one wrote. It returns false if ctx ended meanwhile.
 func (b *BundlePublisher) refreshSource(ctx context.Context) bool {
-	source, ok := b.source.(refresher)
-	for ok && ctx.Err() == nil {
-		err := source.Refresh(ctx)
+	for ctx.Err() == nil {
+		err := b.source.Refresh(ctx)
 		if err == nil {
 			return true
 		}
@@ -100,7 +99,7 @@ func (b *BundlePublisher) refreshSource(ctx context.Context) bool {
 		case <-time.After(retryAfter):
 		}
 	}
-	return ctx.Err() == nil
+	return false
 }
 
 // publish writes every object that lacks the bundle and may be written now.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
@@ -33,8 +33,7 @@ type CertManager struct {
 	client client.Client
 	opts   Options
 
-	mu        sync.Mutex
-	undeclare error // why the last attempt to declare failed
+	undeclared atomic.Pointer[error] // why the last attempt to declare failed
 }
 
 // NewCertManager returns a Source whose certificates cert-manager makes, and the leader's part of the work. The client must not
@@ -57,7 +56,8 @@ func (m *CertManager) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("cert-manager"))
 	waiting := watchdog{patience: m.opts.Patience}
 	for ctx.Err() == nil {
-		m.setDeclared(m.Declare(ctx))
+		err := m.Declare(ctx)
+		m.undeclared.Store(&err)
 		problem := m.problem(ctx)
 		pause := declareEvery
 		if problem != nil {
@@ -115,18 +115,6 @@ func (m *CertManager) Declare(ctx context.Context) error {
 	return nil
 }
 
-func (m *CertManager) setDeclared(err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.undeclare = err
-}
-
-func (m *CertManager) declareError() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.undeclare
-}
-
 func (m *CertManager) String() string {
 	return fmt.Sprintf("Secret %s/%s of cert-manager", m.opts.Namespace, servingCertificateName)
 }
@@ -159,8 +147,8 @@ func (m *CertManager) why(ctx context.Context) error {
 
 // problem returns the first object of the chain that is missing or not ready, or nil.
 func (m *CertManager) problem(ctx context.Context) error {
-	if err := m.declareError(); err != nil {
-		return err
+	if err := m.undeclared.Load(); err != nil && *err != nil {
+		return *err
 	}
 	for _, d := range m.opts.declarations() {
 		status, err := m.status(ctx, d)

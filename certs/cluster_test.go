@@ -216,7 +216,9 @@ func newReplica(t *testing.T, server client.WithWatch, opts certs.Options, targe
 		if r.cutOff {
 			return errCutOff
 		}
-		opts.ServerClock.Answered(time.Now(), 0)
+		if opts.ServerClock != nil {
+			opts.ServerClock.Answered(time.Now(), 0)
+		}
 		return nil
 	}
 	r.client = interceptor.NewClient(server, interceptor.Funcs{

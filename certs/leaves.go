@@ -21,15 +21,19 @@ type servingLeaf struct {
 
 // leaves holds the leaf that is served and, during a change of CA, the leaf that waits. It is safe for concurrent use.
 //
+// It does what the Sources have in common: it looks for new material, and answers handshakes.
+//
 // Durations are measured with time.Now, whose monotonic reading does not change when the clock is set. Times that are passed as
 // arguments are compared with certificates only.
 type leaves struct {
+	opts      Options
 	published *Published
-	served    atomic.Pointer[servingLeaf]
-	failure   atomic.Pointer[error] // why the last attempt to get a new leaf failed
+	origin    fmt.Stringer                // where certificates come from, for messages
+	refresh   func(context.Context) error // looks for new material
+	look      func()                      // if not nil, called whenever what is published may have changed
 
-	// settle is how long all clients must have trusted the CA of the next leaf. poll is the longest time between two checks.
-	settle, poll time.Duration
+	served  atomic.Pointer[servingLeaf]
+	failure atomic.Pointer[error] // why the last attempt to get a new leaf failed
 
 	mu           sync.Mutex
 	next         *servingLeaf // not served yet because a client would refuse it
@@ -64,7 +68,7 @@ func (l *leaves) hold(ctx context.Context, err error) {
 	}
 	held := time.Since(l.heldSince)
 	heldBack.Set(held.Seconds())
-	if held > heldTooLong+l.settle && !l.heldReported {
+	if held > heldTooLong+l.opts.Settle && !l.heldReported {
 		l.heldReported = true
 		log.FromContext(ctx).Error(err, "The new serving certificate has been held back for long, and the old one expires",
 			"since", l.heldSince, "notAfter", l.served.Load().Leaf.NotAfter)
@@ -111,8 +115,8 @@ func (l *leaves) obstacle(now time.Time) error {
 	if l.coming != nil && l.coming.Equal(l.next.issuer) && !l.carriedSince.IsZero() && l.carriedSince.Before(since) {
 		since = l.carriedSince
 	}
-	lasts := now.Round(0).Add(2 * l.poll).Before(current.Leaf.NotAfter) // an expired leaf fails every call; a leaf that is early fails few
-	if lasts && time.Since(since) < l.settle && l.published.accepts(current.Certificate, now) {
+	lasts := now.Round(0).Add(2 * l.opts.Poll).Before(current.Leaf.NotAfter) // an expired leaf fails every call; a leaf that is early fails few
+	if lasts && time.Since(since) < l.opts.Settle && l.published.accepts(current.Certificate, now) {
 		return errors.New("API servers may not have noticed yet that the CA of the next one is published")
 	}
 	return nil
@@ -128,31 +132,43 @@ func (l *leaves) expect(coming *KeyPair) {
 	}
 }
 
-// lookOut records when every API server first had the coming CA.
-func (l *leaves) lookOut() {
+// isComing reports whether the CA was the last one that was expected to sign next.
+func (l *leaves) isComing(ca *x509.Certificate) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.coming == nil:
-	case l.published.carries(l.coming) != nil:
-		l.carriedSince = time.Time{}
-	case l.carriedSince.IsZero():
-		l.carriedSince = time.Now()
-	}
+	return l.coming != nil && l.coming.Equal(ca)
 }
 
-// get answers a TLS handshake. The argument from names the origin of certificates, for the error.
-func (l *leaves) get(from string) (*tls.Certificate, error) {
+// lookOut records when every API server first had the coming CA, and returns for how long all have had it.
+func (l *leaves) lookOut(ctx context.Context) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.coming == nil {
+		return 0
+	}
+	if err := l.published.carries(l.coming); err != nil {
+		log.FromContext(ctx).V(1).Info("Not every API server has the next CA", "reason", err.Error())
+		l.carriedSince = time.Time{}
+		return 0
+	}
+	if l.carriedSince.IsZero() {
+		l.carriedSince = time.Now()
+	}
+	return time.Since(l.carriedSince)
+}
+
+// GetCertificate returns the served leaf, even if it has expired: the client decides whether to accept it.
+func (l *leaves) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if leaf := l.served.Load(); leaf != nil {
 		return leaf.Certificate, nil
 	}
 	if err := l.failure.Load(); err != nil && *err != nil {
 		return nil, fmt.Errorf("loading the serving certificate: %w", *err)
 	}
-	return nil, fmt.Errorf("loading the serving certificate: %s has not been read yet", from)
+	return nil, fmt.Errorf("loading the serving certificate: %s has not been read yet", l.origin)
 }
 
-// failed records how the last attempt to refresh ended. Until there is a certificate, get returns it.
+// failed records how the last attempt to refresh ended. Until there is a certificate, GetCertificate returns it.
 func (l *leaves) failed(err error) {
 	l.failure.Store(&err)
 	if err != nil {
@@ -160,36 +176,40 @@ func (l *leaves) failed(err error) {
 	}
 }
 
-// keepCurrent calls refresh periodically until ctx ends, and serves the offered leaf as soon as it may be served. If look is not
-// nil, keepCurrent calls it whenever what is published may have changed. It logs a failure once, not at every attempt.
-func (l *leaves) keepCurrent(ctx context.Context, opts Options, refresh func(context.Context) error, look func()) error {
+// NeedLeaderElection has a manager start the Source on every replica.
+func (l *leaves) NeedLeaderElection() bool { return false }
+
+// Start looks for new material periodically until ctx ends, and serves a new leaf as soon as it may be served. It logs a failure
+// once, and tries again.
+func (l *leaves) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("certs")
 	ctx = log.IntoContext(ctx, logger)
 	var reported lastReason
 	for ctx.Err() == nil {
-		pause := opts.Poll
-		err := refresh(ctx)
+		pause := l.opts.Poll
+		err := l.refresh(ctx)
 		if ctx.Err() == nil && reported.news(err) {
 			logger.Error(err, "Could not refresh the serving certificate", "serving", l.served.Load() != nil)
 		}
 		if err != nil && l.served.Load() == nil {
 			pause = min(pause, retryAfter)
 		}
-		opts.ServerClock.report(logger)
-		l.adoptUntil(ctx, time.After(pause), opts.now, look)
+		l.opts.ServerClock.report(logger)
+		l.adoptUntil(ctx, time.After(pause))
 	}
 	return nil
 }
 
-// adoptUntil waits. Meanwhile it serves a leaf that was held back as soon as no client refuses it.
-func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time, now func() time.Time, look func()) {
+// adoptUntil waits. Meanwhile it serves a leaf that was held back as soon as no client refuses it, and notices if a client loses the
+// coming CA.
+func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time) {
 	for {
 		changed := l.published.Changed()
-		if look != nil {
-			look()
+		if l.look != nil {
+			l.look()
 		}
-		l.lookOut()
-		l.adopt(ctx, now())
+		l.lookOut(ctx)
+		l.adopt(ctx, l.opts.now())
 		select {
 		case <-ctx.Done():
 			return

@@ -62,7 +62,7 @@ type Options struct {
 	// Clock shows the time that certificates are compared with; the real time if nil. Durations are measured with the process's
 	// monotonic clock, which does not change when the clock is set.
 	Clock clock.PassiveClock
-	// ServerClock knows how wrong Clock is. If it is nil, Clock counts as correct. Setup makes one.
+	// ServerClock knows how wrong Clock is. If it is nil, Clock counts as correct, except that Setup makes one.
 	ServerClock *ServerClock
 }
 
@@ -77,6 +77,9 @@ func (o Options) complete() (Options, error) {
 	o.Patience = cmp.Or(o.Patience, 2*time.Minute)
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.ServerClock == nil {
+		o.ServerClock = NewServerClock(o.Clock)
 	}
 	return o, o.validate()
 }

@@ -28,6 +28,9 @@ func NewReadiness(source Source, published *Published, serverName string, clk cl
 	if clk == nil {
 		clk = clock.RealClock{}
 	}
+	if servers == nil {
+		servers = NewServerClock(clk)
+	}
 	return &Readiness{source: source, published: published, serverName: serverName, clock: clk, servers: servers}
 }
 

@@ -24,9 +24,6 @@ type Rotator struct {
 	signing *x509.Certificate // the CA that signs, as last read or written here
 
 	postponed lastReason // why a rotation does not begin, as last reported
-
-	next  *x509.Certificate // the CA that is being published
-	since time.Time         // when it was first seen in every bundle, by the monotonic clock; zero if one lacks it
 }
 
 // Rotator returns the leader's part of the work. Add it to the manager beside the SelfManaged itself.
@@ -45,7 +42,7 @@ func (r *Rotator) Start(ctx context.Context) error {
 			logger.Error(err, "Could not look after the CA", "Secret", r.source.secretRef())
 			r.warn(err)
 		}
-		r.watchUntil(ctx, time.After(r.source.opts.Poll))
+		r.source.adoptUntil(ctx, time.After(r.source.opts.Poll))
 	}
 	return nil
 }
@@ -57,21 +54,6 @@ func (r *Rotator) warn(err error) {
 		opts.warn(about, ReasonClockDiffers, "Rotate", err.Error())
 	} else if _, ok := errors.AsType[*SecretError](err); ok {
 		opts.warn(about, ReasonCAUnusable, "Rotate", err.Error())
-	}
-}
-
-// watchUntil waits until done. Meanwhile it notices if a client loses the next CA.
-func (r *Rotator) watchUntil(ctx context.Context, done <-chan time.Time) {
-	for {
-		changed := r.source.published.Changed()
-		r.settled(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-done:
-			return
-		case <-changed:
-		}
 	}
 }
 
@@ -105,9 +87,9 @@ func (r *Rotator) step(ctx context.Context) error {
 	r.notice(ctx, secret.UID, stored.Signing.Certificate)
 	kept, left := r.found(secret, stored)
 	stored = s.keepTrusted(stored, now)
-	r.follow(stored.Next)
+	s.expect(stored.Next)
 	r.postpone(ctx, stored.Postponed(now))
-	due, step, err := stored.Advance(now, s.opts.policy(), r.settled(ctx))
+	due, step, err := stored.Advance(now, s.opts.policy(), s.lookOut(ctx) >= s.opts.Settle)
 	if err != nil {
 		return fmt.Errorf("rotating the CA in Secret %s: %w", s.secretRef(), err)
 	}
@@ -217,7 +199,7 @@ func (r *Rotator) store(ctx context.Context, secret *corev1.Secret, authority Au
 // may decide.
 func (r *Rotator) notice(ctx context.Context, uid types.UID, signing *x509.Certificate) {
 	first := r.signing == nil
-	ours := first || r.signing.Equal(signing) || r.next != nil && r.next.Equal(signing)
+	ours := first || r.signing.Equal(signing) || r.source.isComing(signing)
 	restored := !first && ours && r.uid != uid
 	r.uid, r.signing = uid, signing
 
@@ -235,31 +217,4 @@ func (r *Rotator) notice(ctx context.Context, uid types.UID, signing *x509.Certi
 		s.opts.warn(s.secretReference(), ReasonForeignCA, "Rotate", "Another program has put another CA into the Secret; leaves are signed by it from now on")
 		logger.Info("Another program has replaced the CA")
 	}
-}
-
-// follow records which CA is being published.
-func (r *Rotator) follow(next *KeyPair) {
-	switch {
-	case next == nil:
-		r.next, r.since = nil, time.Time{}
-	case r.next == nil || !r.next.Equal(next.Certificate):
-		r.next, r.since = next.Certificate, time.Time{}
-	}
-}
-
-// settled reports whether every API server has had the next CA for long enough. A new leader cannot know since when, so it waits
-// again.
-func (r *Rotator) settled(ctx context.Context) bool {
-	if r.next == nil {
-		return false
-	}
-	if err := r.source.published.carries(r.next); err != nil {
-		log.FromContext(ctx).V(1).Info("Holding back the next CA", "reason", err.Error())
-		r.since = time.Time{}
-		return false
-	}
-	if r.since.IsZero() {
-		r.since = time.Now()
-	}
-	return time.Since(r.since) >= r.source.opts.Settle
 }

@@ -3,7 +3,6 @@ package certs
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"slices"
 	"sync"
@@ -29,14 +28,13 @@ const (
 const FieldOwner = "sidecarset-operator-certs"
 
 // SelfManaged is a Source that keeps its CA in a Secret. Each replica issues its own leaves, with keys that never leave the
-// process. It is also a manager.Runnable that needs no leader. Its methods are safe for concurrent use.
+// process. Its methods are safe for concurrent use.
 //
 // Any replica creates the Secret if there is none; replicas that lose the race read the winner's. A replica reads that Secret and
 // no other, by name and with a GET, so that a Role can grant exactly that.
 type SelfManaged struct {
 	leaves
 	client client.Client
-	opts   Options
 
 	syncing   sync.Mutex // one read of the Secret at a time, so that an older one does not overwrite a newer one
 	authority atomic.Pointer[authorityRead]
@@ -58,24 +56,12 @@ func NewSelfManaged(c client.Client, published *Published, opts Options) (*SelfM
 	if err != nil {
 		return nil, err
 	}
-	return &SelfManaged{leaves: leaves{published: published, settle: opts.Settle, poll: opts.Poll}, client: c, opts: opts}, nil
+	s := &SelfManaged{client: c}
+	s.leaves = leaves{opts: opts, published: published, origin: s, refresh: s.Refresh}
+	return s, nil
 }
 
-// NeedLeaderElection has a manager start it on every replica.
-func (s *SelfManaged) NeedLeaderElection() bool { return false }
-
-// Start is Run, for a manager.
-func (s *SelfManaged) Start(ctx context.Context) error { return s.Run(ctx) }
-
-// Run reads the Secret periodically and renews the leaf until ctx ends. It logs a failure and tries again.
-func (s *SelfManaged) Run(ctx context.Context) error {
-	return s.keepCurrent(ctx, s.opts, s.Refresh, nil)
-}
-
-// GetCertificate returns the served leaf, even if it has expired: the client decides whether to accept it.
-func (s *SelfManaged) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return s.get(fmt.Sprintf("Secret %s", s.secretRef()))
-}
+func (s *SelfManaged) String() string { return "Secret " + s.secretRef().String() }
 
 // Bundle returns what clients must trust according to the Secret, or nil before the first read.
 func (s *SelfManaged) Bundle() []byte {

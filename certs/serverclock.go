@@ -22,7 +22,7 @@ const answersKept = 5
 //
 // An answer's time is kept as a point of the monotonic clock, which does not change when the wall clock is set. So ServerClock
 // knows at once, before the next answer, that the wall clock was set to a wrong or to the right time. The methods are safe for
-// concurrent use. Those of a nil ServerClock find no difference.
+// concurrent use. Before the first answer they find no difference.
 type ServerClock struct {
 	local clock.PassiveClock
 
@@ -75,9 +75,6 @@ func (d *datedTransport) WrappedRoundTripper() http.RoundTripper { return d.next
 
 // Answered records an answer that came just now, with the duration of its request and its Date.
 func (c *ServerClock) Answered(date time.Time, took time.Duration) {
-	if c == nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answers = append(c.answers, answer{date.Truncate(time.Second), took, time.Now()})
@@ -96,9 +93,6 @@ func ReadClock(local clock.PassiveClock) Reading { return Reading{local.Now(), t
 // Ahead returns by how much the local clock is at least ahead of the API servers' clocks. It is negative if the local clock is
 // behind, and zero before the first answer.
 func (c *ServerClock) Ahead() time.Duration {
-	if c == nil {
-		return 0
-	}
 	return c.aheadAt(ReadClock(c.local))
 }
 
@@ -122,9 +116,6 @@ func (c *ServerClock) aheadAt(r Reading) time.Duration {
 
 // Differs returns a *ClockError while the clocks differ by more than API servers' and replicas' clocks may.
 func (c *ServerClock) Differs() error {
-	if c == nil {
-		return nil
-	}
 	_, err := c.At(ReadClock(c.local))
 	return err
 }
@@ -134,9 +125,6 @@ func (c *ServerClock) Differs() error {
 // time that was read from a wrong clock never counts as correct. The result has no monotonic reading, which would be wrong after
 // the correction.
 func (c *ServerClock) At(r Reading) (time.Time, error) {
-	if c == nil {
-		return r.shown.Round(0), nil
-	}
 	if ahead := c.aheadAt(r); ahead.Abs() > maxSkew {
 		return r.shown.Round(0).Add(-ahead), &ClockError{ahead}
 	}
@@ -145,9 +133,6 @@ func (c *ServerClock) At(r Reading) (time.Time, error) {
 
 // heard reports whether there was an answer with a time.
 func (c *ServerClock) heard() bool {
-	if c == nil {
-		return false
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.answers) > 0
@@ -155,9 +140,6 @@ func (c *ServerClock) heard() bool {
 
 // report logs when the clocks begin to differ, and when they agree again, and sets the metric.
 func (c *ServerClock) report(logger logr.Logger) {
-	if c == nil {
-		return
-	}
 	clockAhead.Set(c.Ahead().Seconds())
 	err := c.Differs()
 	c.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
@@ -19,12 +18,6 @@ type Serving struct {
 	Readiness *Readiness
 
 	leader []manager.Runnable
-}
-
-// everyReplica runs a Source on every replica of a manager.
-type everyReplica interface {
-	Source
-	manager.Runnable
 }
 
 // AddToScheme adds the types that the clients of this package read as Go structs.
@@ -77,9 +70,6 @@ func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Targ
 // Assemble is Setup without a manager. The caller starts Serving.Published and the returned Source, and on one replica what Leader
 // returns. The client must not read from a cache, and its scheme needs what AddToScheme adds.
 func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Target) (*Serving, manager.Runnable, error) {
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
 	published := NewPublished(c, opts.Subject, targets...)
 	source, leader, err := newSource(c, published, serverName, opts)
 	if err != nil {
@@ -96,7 +86,7 @@ func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Ta
 }
 
 // newSource returns the Source of a mode, and what the leader does in that mode besides publishing.
-func newSource(c client.WithWatch, published *Published, serverName string, opts Options) (everyReplica, []manager.Runnable, error) {
+func newSource(c client.WithWatch, published *Published, serverName string, opts Options) (Source, []manager.Runnable, error) {
 	switch opts.Mode {
 	case ModeCertManager:
 		source, declarer, err := NewCertManager(c, published, serverName, opts)

@@ -29,18 +29,15 @@ import (
 // Source supplies the serving certificate and the CA bundle that clients must trust. There is an implementation for each mode:
 // self-managed, cert-manager, and mounted files.
 type Source interface {
-	// Run keeps the certificate and the bundle current until ctx ends. Then it returns nil.
-	Run(ctx context.Context) error
+	// Start keeps the certificate and the bundle current until ctx ends. Then it returns nil. A manager runs it on every replica.
+	Start(ctx context.Context) error
+	// Refresh reads the material again. A new leader does that before it publishes anything, so that it does not replace the bundle
+	// of its predecessor by an older one.
+	Refresh(ctx context.Context) error
 	// GetCertificate answers TLS handshakes. It never blocks on I/O. Until there is a certificate, it returns an error that says why.
 	// The result is shared; callers must not change it.
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Bundle returns the PEM bundle to publish, or nil while there is none. During a rotation it has the old and the new CA, so that
 	// no handshake fails between the two writes. Equal bundles are equal bytes. The result is shared; callers must not change it.
 	Bundle() []byte
-}
-
-// refresher is a Source that can read its material again on request. A new leader requests that before it publishes anything, so
-// that it does not replace the bundle of its predecessor by an older one.
-type refresher interface {
-	Refresh(ctx context.Context) error
 }

@@ -28,15 +28,13 @@ type supply interface {
 type material struct{ cert, key, ca []byte }
 
 // Supplied is a Source of certificates that another program makes: cert-manager, or the program that mounts files. It serves what
-// it finds; if what it found before is better, it continues to serve that. It is also a manager.Runnable that needs no leader. Its
-// methods are safe for concurrent use.
+// it finds; if what it found before is better, it continues to serve that. Its methods are safe for concurrent use.
 //
 // Its bundle has the supplied CAs. It also has, for Options.Overlap, the CAs that were supplied or published before.
 type Supplied struct {
 	leaves
 	from       supply
 	serverName string
-	opts       Options
 	roots      roots
 
 	loading sync.Mutex // one at a time, so that an older reading does not replace a newer one
@@ -45,26 +43,9 @@ type Supplied struct {
 var _ Source = &Supplied{}
 
 func newSupplied(from supply, published *Published, serverName string, opts Options) *Supplied {
-	return &Supplied{
-		leaves: leaves{published: published, settle: opts.Settle, poll: opts.Poll}, from: from, serverName: serverName, opts: opts,
-		roots: roots{overlap: opts.Overlap},
-	}
-}
-
-// NeedLeaderElection has a manager start it on every replica.
-func (s *Supplied) NeedLeaderElection() bool { return false }
-
-// Start is Run, for a manager.
-func (s *Supplied) Start(ctx context.Context) error { return s.Run(ctx) }
-
-// Run looks for new material until ctx ends. It logs a failure and tries again.
-func (s *Supplied) Run(ctx context.Context) error {
-	return s.keepCurrent(ctx, s.opts, s.Refresh, s.lookAtPublished)
-}
-
-// GetCertificate returns the served leaf, even if it has expired: the client decides whether to accept it.
-func (s *Supplied) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return s.get(s.from.String())
+	s := &Supplied{from: from, serverName: serverName, roots: roots{overlap: opts.Overlap}}
+	s.leaves = leaves{opts: opts, published: published, origin: from, refresh: s.Refresh, look: s.lookAtPublished}
+	return s
 }
 
 // Bundle returns what clients must trust. It is nil until there is material and the published bundles have been observed.
@@ -76,13 +57,13 @@ func (s *Supplied) Bundle() []byte {
 func (s *Supplied) Refresh(ctx context.Context) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	err := s.refresh(ctx)
+	err := s.load(ctx)
 	s.failed(err)
 	s.lookAtPublished()
 	return err
 }
 
-func (s *Supplied) refresh(ctx context.Context) error {
+func (s *Supplied) load(ctx context.Context) error {
 	loaded, err := s.from.load(ctx)
 	if err != nil {
 		return err
