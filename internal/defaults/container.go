@@ -18,69 +18,39 @@ func defaultContainer(c node) {
 		port.unset("protocol", "TCP")
 	}
 	for env := range c.elements("env") {
-		if source, ok := env.child("valueFrom"); ok {
-			defaultFieldRef(source)
-		}
+		defaultFieldRef(env.child("valueFrom"))
 	}
-	if resources, ok := c.child("resources"); ok {
-		roundUp(resources, "limits")
-		roundUp(resources, "requests")
+	roundUp(c.child("resources").child("limits"))
+	roundUp(c.child("resources").child("requests"))
+	// The service of a gRPC probe is not defaulted.
+	for _, probe := range []node{c.child("livenessProbe"), c.child("readinessProbe")} {
+		defaultHTTPGet(probe)
+		probe.unset("timeoutSeconds", int64(1))
+		probe.unset("periodSeconds", int64(10))
+		probe.unset("successThreshold", int64(1))
+		probe.unset("failureThreshold", int64(3))
 	}
-	for _, name := range []string{"livenessProbe", "readinessProbe"} {
-		if probe, ok := c.child(name); ok {
-			defaultProbe(probe)
-		}
-	}
-	if probe, ok := c.child("startupProbe"); ok {
-		defaultStartupProbe(probe)
-	}
-	if lifecycle, ok := c.child("lifecycle"); ok {
-		for _, name := range []string{"postStart", "preStop"} {
-			if handler, ok := lifecycle.child(name); ok {
-				defaultHTTPGet(handler)
-			}
-		}
-	}
+	defaultStartupProbe(c.child("startupProbe"))
+	defaultHTTPGet(c.child("lifecycle").child("postStart"))
+	defaultHTTPGet(c.child("lifecycle").child("preStop"))
 }
 
 // defaultSidecar fills in what a SidecarSet adds to a container.
 // shareVolumeDevicePolicy stays absent: it is newer than hashes that count.
 func defaultSidecar(c node) {
-	if upgrade, ok := c.ensure("upgradeStrategy"); ok {
-		upgrade.unset("upgradeType", "ColdUpgrade")
-	}
-	if share, ok := c.ensure("shareVolumePolicy"); ok {
-		share.unset("type", "disabled")
-	}
+	c.ensure("upgradeStrategy").unset("upgradeType", "ColdUpgrade")
+	c.ensure("shareVolumePolicy").unset("type", "disabled")
 	for transfer := range c.elements("transferEnv") {
-		if source, ok := transfer.child("sourceContainerNameFrom"); ok {
-			defaultFieldRef(source)
-			if ref, ok := source.child("fieldRef"); ok {
-				ref.absent("fieldPath", "") // required by the schema, checked later
-			}
-		}
+		source := transfer.child("sourceContainerNameFrom")
+		defaultFieldRef(source)
+		source.child("fieldRef").absent("fieldPath", "") // required by the schema, checked later
 	}
-	if policy, ok := c.child("resourcesPolicy"); ok {
-		policy.unset("targetContainersNameRegex", ".*")
-		policy.ensure("resourcesExpr")
-	}
+	policy := c.child("resourcesPolicy")
+	policy.unset("targetContainersNameRegex", ".*")
+	policy.ensure("resourcesExpr")
 }
 
-func defaultFieldRef(source node) {
-	if ref, ok := source.child("fieldRef"); ok {
-		ref.unset("apiVersion", "v1")
-	}
-}
-
-// defaultProbe is for liveness and readiness probes. The service of a gRPC
-// probe is not defaulted.
-func defaultProbe(probe node) {
-	defaultHTTPGet(probe)
-	probe.unset("timeoutSeconds", int64(1))
-	probe.unset("periodSeconds", int64(10))
-	probe.unset("successThreshold", int64(1))
-	probe.unset("failureThreshold", int64(3))
-}
+func defaultFieldRef(source node) { source.child("fieldRef").unset("apiVersion", "v1") }
 
 // defaultStartupProbe fills in what validation demands, and no more. The
 // reference defaults nothing in startup probes, so SidecarSets that it stored
@@ -93,19 +63,14 @@ func defaultStartupProbe(probe node) {
 }
 
 func defaultHTTPGet(handler node) {
-	if get, ok := handler.child("httpGet"); ok {
-		get.unset("path", "/")
-		get.unset("scheme", "HTTP")
-	}
+	get := handler.child("httpGet")
+	get.unset("path", "/")
+	get.unset("scheme", "HTTP")
 }
 
 // roundUp rounds quantities up to the milli, the finest that Pods are stored
 // with. A quantity that needs no rounding stays as the user wrote it.
-func roundUp(resources node, list string) {
-	quantities, ok := resources.child(list)
-	if !ok {
-		return
-	}
+func roundUp(quantities node) {
 	for _, name := range slices.Sorted(maps.Keys(quantities.members)) {
 		q, err := resource.ParseQuantity(quantityText(quantities.members[name]))
 		if err != nil {

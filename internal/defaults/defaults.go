@@ -29,18 +29,17 @@ func Apply(object map[string]any) []jsonpatch.Operation {
 	}
 	e := &edits{}
 	root := node{members: object, edits: e}
-	if spec, ok := root.ensure("spec"); ok {
-		defaultSpec(spec)
-	}
-	if status, ok := root.child("status"); ok {
-		requireCounters(status)
+	defaultSpec(root.ensure("spec"))
+	status := root.child("status")
+	for _, counter := range []string{"matchedPods", "updatedPods", "readyPods"} {
+		status.absent(counter, int64(0)) // the CRD's schema requires it
 	}
 	return e.operations
 }
 
 func defaultSpec(spec node) {
-	requireSelector(spec, "selector")
-	requireSelector(spec, "namespaceSelector")
+	requireSelector(spec.child("selector"))
+	requireSelector(spec.child("namespaceSelector"))
 	for c := range spec.elements("initContainers") {
 		c.unset("podInjectPolicy", "AfterAppContainer")
 		defaultContainer(c)
@@ -52,14 +51,8 @@ func defaultSpec(spec node) {
 	for v := range spec.elements("volumes") {
 		defaultVolume(v)
 	}
-	if strategy, ok := spec.ensure("updateStrategy"); ok {
-		defaultUpdateStrategy(strategy)
-	}
-	if strategy, ok := spec.child("injectionStrategy"); ok {
-		if revision, ok := strategy.child("revision"); ok {
-			revision.unset("policy", "Always")
-		}
-	}
+	defaultUpdateStrategy(spec.ensure("updateStrategy"))
+	spec.child("injectionStrategy").child("revision").unset("policy", "Always")
 	spec.absent("revisionHistoryLimit", int64(10))
 	for entry := range spec.elements("patchPodMetadata") {
 		entry.unset("patchPolicy", "Retain")
@@ -68,12 +61,10 @@ func defaultSpec(spec node) {
 
 func defaultUpdateStrategy(strategy node) {
 	strategy.unset("type", "RollingUpdate")
-	requireSelector(strategy, "selector")
+	requireSelector(strategy.child("selector"))
 	strategy.absent("partition", int64(0))
 	strategy.absent("maxUnavailable", int64(1))
-	if priority, ok := strategy.child("priorityStrategy"); ok {
-		requirePriority(priority)
-	}
+	requirePriority(strategy.child("priorityStrategy"))
 	for term := range strategy.elements("scatterStrategy") {
 		term.absent("key", "")
 		term.absent("value", "")
@@ -90,25 +81,13 @@ func requirePriority(priority node) {
 	}
 	for term := range priority.elements("weightPriority") {
 		term.absent("weight", int64(0))
-		if _, ok := term.ensure("matchSelector"); ok {
-			requireSelector(term, "matchSelector")
-		}
+		requireSelector(term.ensure("matchSelector"))
 	}
 }
 
-func requireSelector(parent node, name string) {
-	selector, ok := parent.child(name)
-	if !ok {
-		return
-	}
+func requireSelector(selector node) {
 	for expression := range selector.elements("matchExpressions") {
 		expression.absent("key", "")
 		expression.absent("operator", "")
 	}
-}
-
-func requireCounters(status node) {
-	status.absent("matchedPods", int64(0))
-	status.absent("updatedPods", int64(0))
-	status.absent("readyPods", int64(0))
 }

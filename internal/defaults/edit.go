@@ -12,27 +12,25 @@ import (
 // edits collects what was changed.
 type edits struct{ operations []jsonpatch.Operation }
 
-func (e *edits) add(operation jsonpatch.Operation) {
-	if len(e.operations) <= MaxOperations {
-		e.operations = append(e.operations, operation)
-	}
-}
-
-// node is an object inside the object that is being defaulted.
+// node is an object inside the object that is being defaulted. In one that is
+// absent, or whose member has another type, nothing is set.
 type node struct {
-	members map[string]any
-	path    string // JSON pointer
-	edits   *edits // nil inside an object that was itself added: it is added whole
+	members map[string]any // nil: absent
+	path    string         // JSON pointer
+	edits   *edits         // nil inside an object that was itself added: it is added whole
 }
 
 // set writes a member, whatever was there.
 func (n node) set(name string, value any) {
-	if n.edits != nil {
+	if n.members == nil {
+		return
+	}
+	if n.edits != nil && len(n.edits.operations) <= MaxOperations {
 		op := "add"
 		if _, exists := n.members[name]; exists {
 			op = "replace"
 		}
-		n.edits.add(jsonpatch.NewOperation(op, n.pointer(name), value))
+		n.edits.operations = append(n.edits.operations, jsonpatch.NewOperation(op, n.pointer(name), value))
 	}
 	n.members[name] = value
 }
@@ -71,23 +69,22 @@ func (n node) text(name string) string {
 }
 
 // child is a member that is an object.
-func (n node) child(name string) (node, bool) {
-	members, ok := n.members[name].(map[string]any)
+func (n node) child(name string) node {
+	members, _ := n.members[name].(map[string]any)
 	if members == nil {
-		return node{}, false
+		return node{}
 	}
-	return node{members, n.pointer(name), n.edits}, ok
+	return node{members, n.pointer(name), n.edits}
 }
 
-// ensure is child, adding the object where it is absent. It fails on a member
-// of another type.
-func (n node) ensure(name string) (node, bool) {
-	if n.members[name] != nil {
+// ensure is child, adding the object where it is absent from an object.
+func (n node) ensure(name string) node {
+	if n.members == nil || n.members[name] != nil {
 		return n.child(name)
 	}
 	added := map[string]any{}
 	n.set(name, added)
-	return node{members: added}, true
+	return node{members: added}
 }
 
 // elements are those elements of a list that are objects.

@@ -5,21 +5,14 @@ func defaultVolume(v node) {
 		v.set("emptyDir", map[string]any{})
 		return
 	}
-	if hostPath, ok := v.child("hostPath"); ok {
-		hostPath.absent("type", "")
-	}
+	v.child("hostPath").absent("type", "")
 	for _, name := range []string{"secret", "configMap", "downwardAPI", "projected"} {
-		if source, ok := v.child(name); ok {
-			source.absent("defaultMode", int64(0o644))
-		}
+		v.child(name).absent("defaultMode", int64(0o644))
 	}
-	if downward, ok := v.child("downwardAPI"); ok {
-		defaultItems(downward)
-	}
-	if projected, ok := v.child("projected"); ok {
-		for source := range projected.elements("sources") {
-			defaultProjection(source)
-		}
+	defaultItems(v.child("downwardAPI"))
+	for source := range v.child("projected").elements("sources") {
+		defaultItems(source.child("downwardAPI"))
+		source.child("serviceAccountToken").absent("expirationSeconds", int64(60*60))
 	}
 }
 
@@ -32,15 +25,6 @@ func hasSource(v node) bool {
 		}
 	}
 	return false
-}
-
-func defaultProjection(source node) {
-	if downward, ok := source.child("downwardAPI"); ok {
-		defaultItems(downward)
-	}
-	if token, ok := source.child("serviceAccountToken"); ok {
-		token.absent("expirationSeconds", int64(60*60))
-	}
 }
 
 func defaultItems(downward node) {
