@@ -77,11 +77,7 @@ func conversionTo(from any, to string) (func(map[string]any) (map[string]any, er
 // replaces what it finds, and the custom-version label into
 // spec.customVersion.
 func alphaToBeta(object map[string]any) (map[string]any, error) {
-	metadata, labels, err := copyLabels(object)
-	if err != nil {
-		return nil, err
-	}
-	spec, err := copyMember(object, "spec", "spec")
+	metadata, labels, spec, err := copyEdited(object)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +115,7 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 // object every list of SidecarSets as v1alpha1. spec.namespace is not
 // reconstructed: a namespaceSelector stays what it is.
 func betaToAlpha(object map[string]any) (map[string]any, error) {
-	metadata, labels, err := copyLabels(object)
-	if err != nil {
-		return nil, err
-	}
-	spec, err := copyMember(object, "spec", "spec")
+	metadata, labels, spec, err := copyEdited(object)
 	if err != nil {
 		return nil, err
 	}
@@ -157,13 +149,17 @@ func assemble(object map[string]any, apiVersion string, metadata, spec map[strin
 	return converted
 }
 
-// copyLabels returns copies of metadata and of its labels, to be edited.
-func copyLabels(object map[string]any) (metadata, labels map[string]any, err error) {
+// copyEdited returns copies of what conversion edits: metadata, its labels, and the
+// spec; nil where one is absent.
+func copyEdited(object map[string]any) (metadata, labels, spec map[string]any, err error) {
 	if metadata, err = copyMember(object, "metadata", "metadata"); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	labels, err = copyMember(metadata, "labels", "metadata.labels")
-	return metadata, labels, err
+	if labels, err = copyMember(metadata, "labels", "metadata.labels"); err != nil {
+		return nil, nil, nil, err
+	}
+	spec, err = copyMember(object, "spec", "spec")
+	return metadata, labels, spec, err
 }
 
 // setLabels puts edited labels into metadata; empty ones are left out, as Go's

@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/sidecarset/operator/internal/jsonread"
@@ -35,6 +36,12 @@ func parseTexts(value string) (map[string]string, bool) {
 		texts[name] = text
 	}
 	return texts, true
+}
+
+// formatTexts writes what parseTexts reads, names sorted.
+func formatTexts(texts map[string]string) string {
+	text, _ := json.Marshal(texts) // a map of strings always marshals
+	return string(text)
 }
 
 // tooManyNames reports whether a list joined by commas has more names than are read.

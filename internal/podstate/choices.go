@@ -1,7 +1,5 @@
 package podstate
 
-import "encoding/json"
-
 // ChoseCurrent is the choice of the current content over a recorded revision.
 // No ControllerRevision can have that name.
 const ChoseCurrent = "Current"
@@ -19,10 +17,4 @@ func ParseRevisionChoices(value string) RevisionChoices {
 }
 
 // String renders the annotation's value, names sorted.
-func (c RevisionChoices) String() string {
-	text, err := json.Marshal(c)
-	if err != nil { // a map of strings always marshals
-		return "{}"
-	}
-	return string(text)
-}
+func (c RevisionChoices) String() string { return formatTexts(c) }

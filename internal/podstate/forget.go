@@ -11,13 +11,9 @@ func ForgetUpdates(value string, forgotten func(sidecarSet string) bool) string 
 	}
 	dst := []byte{'{'}
 	for sidecarSet, state := range jsonread.Members(value) {
-		if forgotten(sidecarSet) {
-			continue
+		if !forgotten(sidecarSet) {
+			dst = appendMember(dst, sidecarSet, state)
 		}
-		if len(dst) > 1 {
-			dst = append(dst, ',')
-		}
-		dst = append(append(jsonread.AppendText(dst, sidecarSet), ':'), state...)
 	}
 	return string(append(dst, '}'))
 }

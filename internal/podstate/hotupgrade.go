@@ -1,7 +1,5 @@
 package podstate
 
-import "encoding/json"
-
 // ParseWorking reads the annotation that maps each hot-upgrade sidecar to the
 // one of its two containers that does the work. It returns an empty map, never
 // nil, for a value that cannot be read.
@@ -13,10 +11,4 @@ func ParseWorking(value string) map[string]string {
 }
 
 // FormatWorking renders the annotation that ParseWorking reads, sidecars sorted.
-func FormatWorking(working map[string]string) string {
-	text, err := json.Marshal(working)
-	if err != nil { // a map of strings always marshals
-		return "{}"
-	}
-	return string(text)
-}
+func FormatWorking(working map[string]string) string { return formatTexts(working) }

@@ -99,7 +99,7 @@ func (r *request) convert(ctx context.Context) ([]byte, error) {
 	if err := conversion.CheckDesired(r.Desired); err != nil {
 		return nil, err
 	}
-	converted := sliceWriter(append(make([]byte, 0, len(r.Objects)+len(r.Objects)/8+2), '['))
+	converted := bytes.NewBuffer(append(make([]byte, 0, len(r.Objects)+len(r.Objects)/8+2), '['))
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(r.Objects))
 	if jsontext.Value(r.Objects).Kind() == '[' {
 		if _, err := decoder.ReadToken(); err != nil {
@@ -113,22 +113,23 @@ func (r *request) convert(ctx context.Context) ([]byte, error) {
 				return nil, fmt.Errorf("request.objects has more than %d objects; list them in parts, as with limit=500", maxObjects)
 			}
 			if i > 0 {
-				converted = append(converted, ',')
+				converted.WriteByte(',')
 			}
 			raw, err := decoder.ReadValue()
 			if err != nil {
 				return nil, err
 			}
-			if err := r.convertOne(&converted, i, raw); err != nil {
+			if err := r.convertOne(converted, i, raw); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return append(converted, ']'), nil
+	converted.WriteByte(']')
+	return converted.Bytes(), nil
 }
 
 // convertOne appends one converted object.
-func (r *request) convertOne(converted *sliceWriter, i int, raw jsontext.Value) error {
+func (r *request) convertOne(converted *bytes.Buffer, i int, raw jsontext.Value) error {
 	if len(raw) > maxObjectBytes {
 		return fmt.Errorf("request.objects[%d] is longer than %d bytes", i, maxObjectBytes)
 	}
@@ -155,14 +156,6 @@ func (r *request) answer(w http.ResponseWriter, objects []byte, failed error) {
 		return
 	}
 	server.WriteJSON(w, append(head, `,"convertedObjects":`...), objects, []byte(`,"result":{"status":"Success"}}}`))
-}
-
-type sliceWriter []byte
-
-// Write implements io.Writer.
-func (s *sliceWriter) Write(p []byte) (int, error) {
-	*s = append(*s, p...)
-	return len(p), nil
 }
 
 // conversionReads are the objects that conversion reads, by path. Everything else
