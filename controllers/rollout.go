@@ -27,6 +27,7 @@ func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 	e := executor.New(executor.Options{
 		Source: rollouts{pods}, Current: pods.sets.Current, Pods: client, Nodes: client,
 		Revision: revisionReader(mgr.GetCache(), o.RevisionNamespace),
+		Tell:     o.TellOfPod,
 		QPS:      o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,
 	})
 	pods.stirred = e.Wake

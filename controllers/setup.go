@@ -45,6 +45,8 @@ type Options struct {
 	RevisionNamespace string
 	// Tell writes Events. It does not wait. No Events are written if it is nil.
 	Tell func(events.Event)
+	// TellOfPod is Tell for Events about Pods.
+	TellOfPod func(events.Event)
 	// WatchPause is the time between two attempts of the Pod watch, in which the
 	// counters do not follow the Pods; client-go's own if nil.
 	WatchPause *wait.Backoff
@@ -76,6 +78,9 @@ const (
 func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 	if o.Tell == nil {
 		o.Tell = func(events.Event) {}
+	}
+	if o.TellOfPod == nil {
+		o.TellOfPod = func(events.Event) {}
 	}
 	if o.Registry == nil {
 		o.Registry = metrics.Registry

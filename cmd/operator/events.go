@@ -15,8 +15,10 @@ import (
 
 // Events about SidecarSets, which have no namespace, are in namespace default. The
 // leader writes what it knows of a SidecarSet, and counts repetitions in the same
-// Event. A replica writes what it refuses, too seldom for a repetition.
+// Event. A replica writes what it refuses, too seldom for a repetition. Events about
+// Pods are in the namespaces of the Pods, and are not repeated.
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=events.k8s.io,resources=events,namespace=default,verbs=create;patch
+// +kubebuilder:rbac:roleName=sidecarset-controller,groups=events.k8s.io,resources=events,verbs=create
 // +kubebuilder:rbac:roleName=sidecarset-webhook,groups=events.k8s.io,resources=events,namespace=default,verbs=create
 
 // eventSource is the reportingController of the Events about SidecarSets.
@@ -84,7 +86,7 @@ func (w *eventWriter) write() time.Duration {
 		w.mu.Unlock()
 		switch {
 		case ok:
-			w.recorder.Eventf(regarding(e.About), nil, e.Type, e.Reason, e.Action, "%s", e.Note)
+			w.recorder.Eventf(regarding(e), nil, e.Type, e.Reason, e.Action, "%s", e.Note)
 		case wait > 0:
 			return wait
 		default:
@@ -93,9 +95,16 @@ func (w *eventWriter) write() time.Duration {
 	}
 }
 
-// regarding has no resourceVersion, so that a repetition is recognized.
-func regarding(set events.SidecarSet) *corev1.ObjectReference {
+// regarding has no resourceVersion if the Event is about a SidecarSet, so that a
+// repetition is recognized. One about a Pod has that of the write it tells of, so that
+// there is none.
+func regarding(e events.Event) *corev1.ObjectReference {
+	if pod := e.Pod; pod != (events.Pod{}) {
+		return &corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.Version,
+		}
+	}
 	return &corev1.ObjectReference{
-		APIVersion: appsv1beta1.GroupVersion.String(), Kind: appsv1beta1.Kind.Kind, Name: set.Name, UID: set.UID,
+		APIVersion: appsv1beta1.GroupVersion.String(), Kind: appsv1beta1.Kind.Kind, Name: e.About.Name, UID: e.About.UID,
 	}
 }

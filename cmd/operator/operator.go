@@ -176,6 +176,10 @@ func (p *parts) addControllers() error {
 	if err := p.mgr.Add(states); err != nil {
 		return err
 	}
+	podEvents := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.PodLimits)
+	if err := p.mgr.Add(podEvents); err != nil {
+		return err
+	}
 	keeping := o.entries(p.serving, p.rivals)
 	keeping.Tell = states.Tell
 	var err error
@@ -194,6 +198,7 @@ func (p *parts) addControllers() error {
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
 		Tell:               states.Tell,
+		TellOfPod:          podEvents.Tell,
 		Readiness:          p.keeper.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
 		WatchPause:         &snapshot.WatchPause,

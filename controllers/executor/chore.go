@@ -2,12 +2,14 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -54,12 +56,26 @@ func (e *Executor) doChore(ctx context.Context, program *inject.Program, pod *co
 	case err != nil:
 		return err
 	case reset.Patch != nil:
-		_, err = e.patch(ctx, pod, reset.Patch)
-		return err
+		return e.reset(ctx, program, pod, reset.Patch)
 	case now.Way == inplace.Current:
 		return e.writeUpgradable(ctx, program, pod, true)
 	case now.Way == inplace.Recreate:
 		return e.writeUpgradable(ctx, program, pod, false)
 	}
 	return nil
+}
+
+// reset ends a hot upgrade, and tells what came of it. A conflict is tried again at
+// once.
+func (e *Executor) reset(ctx context.Context, program *inject.Program, pod *corev1.Pod, patch []byte) error {
+	about, told := events.Of(program.Set), events.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	after, err := e.patch(ctx, pod, patch)
+	switch {
+	case err == nil:
+		told.Version = after.ResourceVersion
+		e.Tell(events.ContainerReset(about, told))
+	case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, errNotLeading):
+		e.Tell(events.ContainerNotReset(about, told, err))
+	}
+	return err
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rollout"
@@ -109,6 +110,8 @@ type Options struct {
 	// Revision reads a ControllerRevision, or says that it is not found. It is asked
 	// for each Pod, so it should read from a cache. May be nil.
 	Revision func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
+	// Tell writes Events about Pods. It does not wait.
+	Tell func(events.Event)
 	// QPS bounds the requests for Pods in a second; 0 is no bound.
 	QPS int
 	// Leadership is nil in a process that leads alone.

@@ -1,5 +1,5 @@
-// Package events knows which Events the operator writes about SidecarSets, what
-// each says, and how many are written. It refuses to know how an Event reaches the
+// Package events knows which Events the operator writes about SidecarSets and their
+// Pods, what each says, and how many are written. It refuses to know how an Event reaches the
 // API server, and what time it is.
 package events
 
@@ -24,16 +24,18 @@ func Of(set *appsv1beta1.SidecarSet) SidecarSet {
 	return SidecarSet{set.Name, set.UID}
 }
 
-// Event is one thing that a user wants to be told about a SidecarSet. The zero
-// Event says nothing.
+// Event is one thing that a user wants to be told about a SidecarSet, or about one of
+// its Pods. The zero Event says nothing.
 type Event struct {
 	About SidecarSet
+	// Pod is the Pod that the Event is about; zero if it is about the SidecarSet.
+	Pod Pod
 	// Type is corev1.EventTypeNormal or corev1.EventTypeWarning.
 	Type string
 	// Reason is that of the condition, where the Event is about one.
 	Reason string
 	// Action is what the operator did or tried. A later Event with the same Action
-	// about the same SidecarSet takes the place of one that is not written yet.
+	// about the same object takes the place of one that is not written yet.
 	Action string
 	// Note is the message, no longer than the API allows.
 	Note string
@@ -50,7 +52,7 @@ const (
 // InForce says that the next selected Pod will be injected. Reason and message are
 // those of the condition Ready.
 func InForce(about SidecarSet, reason, message string) Event {
-	return Event{about, corev1.EventTypeNormal, reason, ActionPutInForce, bounded(message)}
+	return Event{about, Pod{}, corev1.EventTypeNormal, reason, ActionPutInForce, bounded(message)}
 }
 
 // NotInForce says that the next selected Pod will not be injected, and why. Reason
@@ -61,13 +63,13 @@ func NotInForce(about SidecarSet, reason, message string) Event {
 	if reason == appsv1beta1.ReasonPaused {
 		kind = corev1.EventTypeNormal
 	}
-	return Event{about, kind, reason, ActionPutInForce, bounded(message)}
+	return Event{about, Pod{}, kind, reason, ActionPutInForce, bounded(message)}
 }
 
 // RevisionNotRecorded says that the content of a SidecarSet could not be recorded
 // in a ControllerRevision, so that its status does not move on.
 func RevisionNotRecorded(about SidecarSet, err error) Event {
-	return Event{about, corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, ActionRecordRevision,
+	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, ActionRecordRevision,
 		bounded("status.observedGeneration stays behind until the content is recorded: " + err.Error())}
 }
 
@@ -79,14 +81,14 @@ func InjectionConflict(about SidecarSet, namespace string, conflict error) Event
 	if namespace != "" {
 		where = " in namespace " + namespace
 	}
-	return Event{about, corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, ActionInject,
+	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonInjectionConflict, ActionInject,
 		bounded("A Pod" + where + " was refused: " + conflict.Error())}
 }
 
 // EntryRestored says that another program had removed or changed the webhook entry
 // of a SidecarSet, and that the leader wrote it again.
 func EntryRestored(about SidecarSet, configuration string) Event {
-	return Event{about, corev1.EventTypeWarning, appsv1beta1.ReasonEntryRestored, ActionRestoreEntry,
+	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonEntryRestored, ActionRestoreEntry,
 		bounded("The webhook entry in MutatingWebhookConfiguration " + configuration + " had been removed or changed by another program; the operator restored it. " +
 			"Pods that were created in between may lack the sidecars: status.uninjectedPods counts them.")}
 }

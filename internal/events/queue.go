@@ -12,7 +12,7 @@ type Limits struct {
 	// meanwhile, the first is not written: a state that does not last is not told.
 	Settle time.Duration
 	// Again is the shortest time between two Events with the same Action about the
-	// same SidecarSet. In this time, one with the Reason of the last is dropped: a
+	// same object. In this time, one with the Reason of the last is dropped: a
 	// state that is left for a moment is not told again.
 	Again time.Duration
 	// Between is the shortest time between any two Events.
@@ -21,8 +21,8 @@ type Limits struct {
 	Waiting int
 }
 
-// The limits of the two Queues of a process. Both write less than an API server
-// notices, and keep less than a megabyte.
+// The limits of the Queues of a process. Each writes less than an API server notices,
+// and keeps less than a megabyte.
 var (
 	// StateLimits are for what the leader knows of SidecarSets: 500 that come into
 	// force at once are told within a minute.
@@ -31,6 +31,9 @@ var (
 	// client on the network: 12 Events a minute for the whole process, and one for a
 	// SidecarSet in 10 minutes.
 	ReviewLimits = Limits{Again: 10 * time.Minute, Between: 5 * time.Second, Waiting: 100}
+	// PodLimits are for what the leader did to single Pods: five a second. Of a rollout
+	// through thousands of Pods some are not told.
+	PodLimits = Limits{Again: 10 * time.Minute, Between: 200 * time.Millisecond, Waiting: 1000}
 )
 
 // Queue decides when Events are written, and which are not. It is not safe for
@@ -45,8 +48,11 @@ type Queue struct {
 // subject is what Events are about that take each other's place.
 type subject struct {
 	about  SidecarSet
+	pod    Pod
 	action string
 }
+
+func subjectOf(e Event) subject { return subject{e.About, e.Pod, e.Action} }
 
 type waiting struct {
 	event Event
@@ -63,12 +69,12 @@ func NewQueue(limits Limits) *Queue {
 	return &Queue{limits: limits, told: map[subject]told{}}
 }
 
-// Add has an Event wait. It replaces one with the same Action about the same
-// SidecarSet, and is due when that one was. It returns false if the Event is
+// Add has an Event wait. It replaces one with the same Action about the same object,
+// and is due when that one was. It returns false if the Event is
 // dropped.
 func (q *Queue) Add(e Event, now time.Time) bool {
-	key := subject{e.About, e.Action}
-	i := slices.IndexFunc(q.waiting, func(w waiting) bool { return w.event.Action == e.Action && w.event.About == e.About })
+	key := subjectOf(e)
+	i := slices.IndexFunc(q.waiting, func(w waiting) bool { return subjectOf(w.event) == key })
 	last, again := q.told[key]
 	again = again && now.Sub(last.at) < q.limits.Again
 	switch {
@@ -111,7 +117,7 @@ func (q *Queue) Next(now time.Time) (e Event, wait time.Duration, ok bool) {
 	q.waiting = slices.Delete(q.waiting, first, first+1)
 	q.last = now
 	maps.DeleteFunc(q.told, func(_ subject, t told) bool { return now.Sub(t.at) >= q.limits.Again })
-	q.told[subject{e.About, e.Action}] = told{e.Reason, now}
+	q.told[subjectOf(e)] = told{e.Reason, now}
 	return e, 0, true
 }
 

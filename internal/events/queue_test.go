@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func TestActionsAndObjectsAreToldApart(t *testing.T) {
 	q := events.NewQueue(limit)
 	again := events.SidecarSet{Name: "a", UID: "another"}
 	for _, e := range []events.Event{
-		events.InForce(about("a"), "InForce", ""), events.EntryRestored(about("a"), "sidecarset-pods-0"), events.InForce(again, "InForce", ""),
+		events.EntryRestored(about("a"), "sidecarset-pods-0"), events.InForce(again, "InForce", ""), events.ContainerReset(about("a"), events.Pod{Name: "p"}),
 	} {
 		if !q.Add(e, start) {
 			t.Errorf("%+v is dropped", e)
@@ -126,5 +127,27 @@ func TestFiveHundredSidecarSetsAreToldWithinAMinute(t *testing.T) {
 	}
 	if got := written(t, events.StateLimits, all); len(got) != 500 {
 		t.Errorf("%d Events are written in a minute, want 500", len(got))
+	}
+}
+
+// A failure that repeats is told once; each write of a Pod is told.
+func TestPodsAreToldOnce(t *testing.T) {
+	q, first := events.NewQueue(events.PodLimits), events.Pod{Namespace: "a", Name: "p"}
+	second := first
+	second.Version = "8"
+	for i, tc := range []struct {
+		event events.Event
+		told  bool
+	}{
+		{events.ContainerNotReset(about("a"), first, errors.New("no")), true},
+		{events.ContainerNotReset(about("a"), first, errors.New("still no")), false},
+		{events.ContainerReset(about("a"), second), true},
+		{events.ContainerNotReset(about("a"), first, errors.New("no again")), false},
+	} {
+		now := start.Add(time.Duration(i) * time.Minute)
+		if added := q.Add(tc.event, now); added != tc.told {
+			t.Errorf("%d: told: %t", i, added)
+		}
+		q.Next(now)
 	}
 }

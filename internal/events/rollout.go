@@ -28,12 +28,12 @@ func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []E
 		told = append(told, e)
 	}
 	if was, is := blocked(before), blocked(after); is > was {
-		told = append(told, Event{about, corev1.EventTypeNormal, appsv1beta1.ReasonNotUpgradable, ActionSkipPods,
+		told = append(told, Event{about, Pod{}, corev1.EventTypeNormal, appsv1beta1.ReasonNotUpgradable, ActionSkipPods,
 			// The text is that of OpenKruise.
 			fmt.Sprintf("SidecarSet in-place update detected %d not upgradable pod(s) in this round, will skip them.", is)})
 	}
 	if was, is := refused(before), refused(after); is.Pods > was.Pods {
-		told = append(told, Event{about, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused, ActionUpdatePod, bounded(refusal(is))})
+		told = append(told, Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused, ActionUpdatePod, bounded(refusal(is))})
 	}
 	return told
 }

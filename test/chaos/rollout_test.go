@@ -2,8 +2,10 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,92 +21,172 @@ import (
 // rolloutPatience is for one image through all Pods, with a change of leaders.
 const rolloutPatience = 3 * time.Minute
 
-// The leader is killed at a random moment of each rollout: the next one goes on from
-// what the Pods say, and at no time are more Pods disturbed than the budget allows.
-func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
-	const pods, budget = 500, 25
-	controllers := startControllers(t, 2, "--rollout-qps=400",
-		"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=2500ms", "--leader-elect-retry-period=500ms")
+// takeoverLeases have a leader that is gone replaced after four seconds.
+var takeoverLeases = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=2500ms", "--leader-elect-retry-period=500ms"}
+
+// rolled is a SidecarSet with Pods that a test kubelet runs, and two controllers that
+// roll its images.
+type rolled struct {
+	name, namespace string
+	pods, budget    int
+	controllers     *fleet
+	watching        client.WithWatch // of the second API server, which the operator does not use
+	disturbed       *testkit.Disturbed
+	rounds          int
+}
+
+// newRolled returns when the Pods run.
+func newRolled(t *testing.T, pods, budget int) *rolled {
+	t.Helper()
+	r := &rolled{name: "rolled", pods: pods, budget: budget, namespace: testkit.Namespace(t, api, nil)}
+	r.controllers = startControllers(t, 2, append([]string{"--rollout-qps=400"}, takeoverLeases...)...)
 	webhooks := startReplicas(t, 1, "--role=webhook")
-	namespace, name := testkit.Namespace(t, api, nil), "rolled"
-	set := newSet(name, namespace, podLabels(name))
+	set := newSet(r.name, r.namespace, podLabels(r.name))
 	set.Object["spec"].(map[string]any)["updateStrategy"] = map[string]any{"type": "RollingUpdate", "maxUnavailable": int64(budget)}
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
 	createSets(t, []*unstructured.Unstructured{set})
-	awaitInjection(t, webhooks, namespace, name, 1)
+	awaitInjection(t, webhooks, r.namespace, r.name, 1)
 
-	watching, err := testkit.NewClient(cluster)
-	if err != nil {
+	var err error
+	if r.watching, err = testkit.NewClientFor(cluster.ConfigFor(1)); err != nil {
 		t.Fatal(err)
 	}
 	kubelet := &testkit.Kubelet{
-		Client: watching, Namespace: namespace, Pull: 300 * time.Millisecond,
+		Client: r.watching, Namespace: r.namespace, Pull: 300 * time.Millisecond,
 		ShowsNotReady: func(p *corev1.Pod) bool { return p.UID[0]%2 == 0 },
 	}
 	kubelet.Start(t)
 	all := make([]*corev1.Pod, pods)
 	for i := range all {
-		all[i] = NewPod(podLabels(name))
-		all[i].Namespace, all[i].Spec.TerminationGracePeriodSeconds = namespace, new(int64(0))
+		all[i] = NewPod(podLabels(r.name))
+		all[i].Namespace, all[i].Spec.TerminationGracePeriodSeconds = r.namespace, new(int64(0))
 	}
 	if err := each(all, 16, func(p *corev1.Pod) error { return api.Create(t.Context(), p) }); err != nil {
 		t.Fatal(err)
 	}
-	awaitRolled(t, name, pods)
-	disturbed := testkit.WatchDisturbed(t, watching, namespace)
+	r.await(t)
+	r.disturbed = testkit.WatchDisturbed(t, r.watching, r.namespace, client.MatchingLabels(podLabels(r.name)))
+	return r
+}
 
+// begin has another image rolled, and returns it.
+func (r *rolled) begin(t *testing.T) (image string) {
+	t.Helper()
+	image = fmt.Sprintf("example.com/sidecar:round-%d", r.rounds)
+	r.rounds++
+	if err := changeImage(t.Context(), r.name, image); err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+// end waits until all Pods have the image, and run it.
+func (r *rolled) end(t *testing.T, image string) {
+	t.Helper()
+	r.await(t)
+	r.wantPods(t, image)
+}
+
+// The leader is killed at a random moment of each rollout: the next one goes on from
+// what the Pods say, and at no time are more Pods disturbed than the budget allows.
+func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
+	r := newRolled(t, 500, 25)
 	rounds := scaled(5, 50)
-	for round := range rounds {
-		image := fmt.Sprintf("example.com/sidecar:round-%d", round)
-		if err := changeImage(t.Context(), name, image); err != nil {
-			t.Fatal(err)
-		}
-		leader := controllers.replicas[controllers.awaitLeader(t)]
+	for range rounds {
+		image := r.begin(t)
+		leader := r.controllers.replicas[r.controllers.awaitLeader(t)]
 		<-time.After(rand.N(8 * time.Second))
 		leader.Kill()
-		controllers.revive(t)
-		awaitRolled(t, name, pods)
-		wantImage(t, namespace, name, image)
+		r.controllers.revive(t)
+		r.end(t, image)
 		if t.Failed() {
 			return
 		}
 	}
-	most, _ := disturbed.Count()
-	report(t, "pods=%d budget=%d kills=%d most disturbed at once=%d", pods, budget, rounds, most)
-	disturbed.Want(t, budget, pods)
+	r.report(t, "kills")
 }
 
-// awaitRolled waits until the status says that all Pods are updated and ready.
-func awaitRolled(t *testing.T, name string, pods int) {
+// report holds the test to the budget.
+func (r *rolled) report(t *testing.T, faults string) {
 	t.Helper()
-	await.Within(t, rolloutPatience, "the rollout of "+name, func(ctx context.Context) error {
-		set, err := testkit.Get(ctx, api, name)
+	most, _ := r.disturbed.Count()
+	report(t, "pods=%d budget=%d %s=%d most disturbed at once=%d", r.pods, r.budget, faults, r.rounds, most)
+	r.disturbed.Want(t, r.budget, r.pods)
+}
+
+// await waits until the status says that all Pods that are left are updated and ready.
+// Controllers that have ended are started again.
+func (r *rolled) await(t *testing.T) {
+	t.Helper()
+	await.Within(t, rolloutPatience, "the rollout", func(ctx context.Context) error {
+		r.controllers.revive(t)
+		set, err := testkit.Get(ctx, api, r.name)
 		if err != nil {
 			return err
 		}
-		want := testkit.Counters{Matched: int32(pods), Updated: int32(pods), Ready: int32(pods), UpdatedReady: int32(pods)}
+		n := int32(len(r.list(t)))
+		want := testkit.Counters{Matched: n, Updated: n, Ready: n, UpdatedReady: n}
 		if got := testkit.CountersOf(set); got != want || set.Status.ObservedGeneration != set.Generation {
-			return fmt.Errorf("generation %d of %d: %+v, conditions %+v", set.Status.ObservedGeneration, set.Generation, got, set.Status.Conditions)
+			return fmt.Errorf("generation %d of %d: %+v, want %+v; conditions %+v", set.Status.ObservedGeneration, set.Generation, got, want, set.Status.Conditions)
 		}
 		return nil
 	})
 }
 
-// wantImage holds the status against the Pods themselves.
-func wantImage(t *testing.T, namespace, container, image string) {
+// list returns the Pods that are selected, and are neither finished nor on their way
+// out.
+func (r *rolled) list(t *testing.T) []corev1.Pod {
 	t.Helper()
 	list := &corev1.PodList{}
-	if err := api.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+	if err := r.watching.List(t.Context(), list, client.InNamespace(r.namespace), client.MatchingLabels(podLabels(r.name))); err != nil {
 		t.Fatal(err)
 	}
-	for i := range list.Items {
-		p := &list.Items[i]
-		if got := testkit.WantedImage(p, container); got != image {
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+	})
+}
+
+// with counts the Pods whose sidecar is to have an image.
+func (r *rolled) with(t *testing.T, image string) (n int) {
+	t.Helper()
+	for _, p := range r.list(t) {
+		if testkit.WantedImage(&p, r.name) == image {
+			n++
+		}
+	}
+	return n
+}
+
+// awaitBegun waits until a Pod has the image.
+func (r *rolled) awaitBegun(t *testing.T, image string) {
+	t.Helper()
+	await.Eventually(t, "the first Pod with "+image, func(context.Context) error {
+		if r.with(t, image) == 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+}
+
+// wantPods holds the status against the Pods themselves: each round has written each
+// once, and has started its sidecar once and nothing else.
+func (r *rolled) wantPods(t *testing.T, image string) {
+	t.Helper()
+	pods := r.list(t)
+	if len(pods) != r.pods {
+		t.Errorf("there are %d Pods, want %d", len(pods), r.pods)
+	}
+	for i := range pods {
+		p := &pods[i]
+		if got := testkit.WantedImage(p, r.name); got != image {
 			t.Errorf("Pod %s is to run %s, want %s", p.Name, got, image)
 		}
+		if want := int64(1 + r.rounds); p.Generation != want {
+			t.Errorf("Pod %s has generation %d, want %d", p.Name, p.Generation, want)
+		}
 		for _, s := range p.Status.ContainerStatuses {
-			if s.Name == "app" && s.RestartCount != 0 {
-				t.Errorf("the app of Pod %s was started again", p.Name)
+			if want := map[string]int32{r.name: int32(r.rounds)}[s.Name]; s.RestartCount != want {
+				t.Errorf("container %s of Pod %s was started again %d times, want %d", s.Name, p.Name, s.RestartCount, want)
 			}
 		}
 	}

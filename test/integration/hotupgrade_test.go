@@ -3,8 +3,13 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
@@ -70,4 +75,23 @@ func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
 		}
 	}
 	watched.Want(t, 2, pods)
+	for _, p := range f.pods(t) {
+		awaitPodEvents(t, &p, slices.Repeat([]string{"Normal ResetContainerSucceed: reset sidecar container image empty successfully"}, 2))
+	}
+}
+
+// awaitPodEvents waits for these Events about a Pod, as kubectl describe finds them.
+func awaitPodEvents(t *testing.T, p *corev1.Pod, want []string) {
+	t.Helper()
+	await.Eventually(t, "the Events about "+p.Name, func(ctx context.Context) error {
+		var list corev1.EventList
+		about := fields.Set{"involvedObject.kind": "Pod", "involvedObject.name": p.Name, "involvedObject.uid": string(p.UID)}
+		if err := api.List(ctx, &list, client.InNamespace(p.Namespace), client.MatchingFieldsSelector{Selector: about.AsSelector()}); err != nil {
+			return err
+		}
+		if got := reasons(list.Items); !slices.Equal(got, want) {
+			return fmt.Errorf("they are %q, want %q", got, want)
+		}
+		return nil
+	})
 }

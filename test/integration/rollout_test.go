@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -297,17 +298,17 @@ func TestARolloutStopsAtPartitionAndWhilePaused(t *testing.T) {
 
 // T6: Pods that go away in the middle do not hold up the others.
 func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
-	f := newFleet(t, rolling, 9, &testkit.Kubelet{Pull: 50 * time.Millisecond})
+	f := newFleet(t, rolling, 11, &testkit.Kubelet{Pull: 50 * time.Millisecond})
 	f.stop() // so that Pods stay in the middle of their update
 	f.setImage(t, "example.com/side:v2")
-	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 7, "example.com/side:v2": 2})
-	left := 9
+	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 9, "example.com/side:v2": 2})
+	left := 11
 	for round := 0; left > 3; round++ {
 		for _, p := range f.pods(t) {
 			if testkit.WantedImage(&p, "side") != "example.com/side:v2" || p.Labels["app"] != "web" || p.Status.Phase != corev1.PodRunning {
 				continue
 			}
-			switch left--; left % 3 {
+			switch left--; left % 4 {
 			case 0:
 				if err := api.Delete(t.Context(), &p, client.GracePeriodSeconds(0)); err != nil {
 					t.Fatal(err)
@@ -316,6 +317,10 @@ func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 				relabel(t, &p, map[string]any{"app": "other"})
 			case 2:
 				finish(t, &p)
+			case 3:
+				if err := api.SubResource("eviction").Create(t.Context(), &p, &policyv1.Eviction{}); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		await.Eventually(t, "the next Pods", func(context.Context) error {

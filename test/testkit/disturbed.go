@@ -21,14 +21,17 @@ type Disturbed struct {
 	seen map[string]bool
 }
 
-// WatchDisturbed counts Pods of a namespace until the test ends.
-func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string) *Disturbed {
+// WatchDisturbed counts Pods of a namespace until the test ends. A Pod that an option
+// leaves out does not count any more.
+func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options ...client.ListOption) *Disturbed {
 	t.Helper()
 	list := &corev1.PodList{}
-	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+	options = append(options, client.InNamespace(namespace))
+	if err := c.List(t.Context(), list, options...); err != nil {
 		t.Fatal(err)
 	}
-	events, err := c.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}}
+	events, err := c.Watch(t.Context(), &corev1.PodList{}, append([]client.ListOption{from}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -27,6 +28,11 @@ import (
 // administrator and without a limit. It knows the types of Kubernetes, ours, and
 // those that more adds.
 func NewClient(c *stand.Cluster, more ...func(*runtime.Scheme) error) (client.WithWatch, error) {
+	return NewClientFor(c.Config(), more...)
+}
+
+// NewClientFor is NewClient with this configuration.
+func NewClientFor(config *rest.Config, more ...func(*runtime.Scheme) error) (client.WithWatch, error) {
 	log.SetLogger(logr.Discard()) // of controller-runtime, which complains in the middle of a test's output otherwise
 	scheme := runtime.NewScheme()
 	for _, add := range append(more, clientgoscheme.AddToScheme, appsv1beta1.AddToScheme) {
@@ -34,7 +40,7 @@ func NewClient(c *stand.Cluster, more ...func(*runtime.Scheme) error) (client.Wi
 			return nil, err
 		}
 	}
-	return client.NewWithWatch(c.Config(), client.Options{Scheme: scheme})
+	return client.NewWithWatch(config, client.Options{Scheme: scheme})
 }
 
 // Namespace makes a namespace of the test's own, with labels if given, and

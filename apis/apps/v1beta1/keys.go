@@ -242,4 +242,8 @@ const (
 	ReasonNotUpgradable = "NotUpgradablePods"
 	// ReasonPodRefused says that the API server refused to update a Pod.
 	ReasonPodRefused = "PodRefused"
+	// ReasonContainerReset and ReasonContainerNotReset say of a Pod whether its hot upgrade
+	// was ended. The Events are those of OpenKruise.
+	ReasonContainerReset    = "ResetContainerSucceed"
+	ReasonContainerNotReset = "ResetContainerFailed"
 )

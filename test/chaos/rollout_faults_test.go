@@ -1,0 +1,162 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+// The API server that the operator uses is killed in the middle of a rollout, for so
+// long that leaders may lose their Lease.
+func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
+	r := newRolled(t, 300, 15)
+	for range scaled(2, 10) {
+		image := r.begin(t)
+		r.awaitBegun(t, image)
+		<-time.After(rand.N(3 * time.Second))
+		if err := cluster.Kill(t.Context(), "kube-apiserver-1"); err != nil {
+			t.Error(err)
+		}
+		if done := r.with(t, image); done >= r.pods {
+			t.Errorf("%d of %d Pods had their image when the API server was killed", done, r.pods)
+		}
+		<-time.After(rand.N(6 * time.Second))
+		if err := cluster.Restart(t.Context(), "kube-apiserver-1"); err != nil {
+			t.Fatal(err)
+		}
+		r.end(t, image)
+		if t.Failed() {
+			return
+		}
+	}
+	r.report(t, "restarts")
+}
+
+// A leader is stopped in the middle of a rollout until another one leads, and goes on
+// then: for a moment there are two. The old one writes nothing more, and ends.
+func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {
+	r := newRolled(t, 300, 15)
+	for range scaled(2, 20) {
+		old := r.controllers.replicas[r.controllers.awaitLeader(t)]
+		image := r.begin(t)
+		r.awaitBegun(t, image)
+		<-time.After(rand.N(2 * time.Second))
+		if err := old.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if done := r.with(t, image); done >= r.pods {
+			t.Errorf("%d of %d Pods had their image when the leader was stopped", done, r.pods)
+		}
+		r.awaitAnotherLeader(t, old)
+		if err := old.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		await.Eventually(t, "the end of the old leader", func(context.Context) error {
+			if old.Running() {
+				return errors.New(old.Name + " runs")
+			}
+			return nil
+		})
+		if !strings.Contains(old.Log(), "leader election lost") {
+			t.Errorf("%s does not say that it has lost its Lease:\n%s", old.Name, old.Tail(10))
+		}
+		r.end(t, image)
+		if t.Failed() {
+			return
+		}
+	}
+	r.report(t, "pauses")
+}
+
+// awaitAnotherLeader waits until a controller leads that is not this one.
+func (r *rolled) awaitAnotherLeader(t *testing.T, old *deploy.Replica) {
+	t.Helper()
+	await.Eventually(t, "another leader", func(context.Context) error {
+		for _, replica := range r.controllers.replicas {
+			if replica != old && replica.Running() && strings.Contains(replica.Log(), "Successfully acquired lease") {
+				return nil
+			}
+		}
+		return errors.New("no other controller says that it leads")
+	})
+}
+
+// T6: Pods are evicted, deleted, relabelled and finished while they are updated. The
+// rollout ends, and what is left is as the status says.
+func TestPodsMayLeaveInARollout(t *testing.T) {
+	const leaving = 0.3
+	r := newRolled(t, 300, 15)
+	left := map[string]int{}
+	leave := []struct {
+		how string
+		do  func(context.Context, *corev1.Pod) error
+	}{
+		{"evicted", func(ctx context.Context, p *corev1.Pod) error {
+			return api.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{})
+		}},
+		{"deleted", func(ctx context.Context, p *corev1.Pod) error { return api.Delete(ctx, p) }},
+		{"relabelled", func(ctx context.Context, p *corev1.Pod) error {
+			return api.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"other"}}}`)))
+		}},
+		{"finished", func(ctx context.Context, p *corev1.Pod) error {
+			return api.Status().Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`)))
+		}},
+	}
+	for range scaled(2, 10) {
+		image := r.begin(t)
+		r.awaitBegun(t, image)
+		for most := int(leaving * float64(r.pods)); most > 0; {
+			under := r.updating(t, image)
+			if len(under) == 0 && r.with(t, image) == len(r.list(t)) {
+				break
+			}
+			for i := range under[:min(len(under), most, 3)] {
+				how := leave[rand.IntN(len(leave))]
+				if err := how.do(t.Context(), &under[i]); client.IgnoreNotFound(err) != nil {
+					t.Fatalf("a Pod is to be %s: %v", how.how, err)
+				}
+				left[how.how]++
+				most--
+			}
+			<-time.After(50 * time.Millisecond)
+		}
+		r.await(t)
+		r.pods = len(r.list(t))
+		r.end(t, image)
+		if t.Failed() {
+			return
+		}
+	}
+	most, _ := r.disturbed.Count()
+	report(t, "pods left=%d budget=%d most disturbed at once=%d, in the middle were %v", r.pods, r.budget, most, left)
+	if most > r.budget {
+		t.Errorf("%d Pods were disturbed at the same time, want %d at most", most, r.budget)
+	}
+	for _, how := range leave {
+		if left[how.how] == 0 {
+			t.Errorf("no Pod was %s", how.how)
+		}
+	}
+}
+
+// updating returns the Pods that are to have an image, and are disturbed.
+func (r *rolled) updating(t *testing.T, image string) []corev1.Pod {
+	t.Helper()
+	return slices.DeleteFunc(r.list(t), func(p corev1.Pod) bool {
+		return testkit.WantedImage(&p, r.name) != image || !testkit.IsDisturbed(&p)
+	})
+}
