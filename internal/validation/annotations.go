@@ -6,24 +6,22 @@ import (
 	"strconv"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // validateAnnotations refuses values of our annotations that would be read as if
 // the annotation was not there, or that would stop every rollout.
-func validateAnnotations(annotations map[string]string) field.ErrorList {
-	var errs field.ErrorList
+func validateAnnotations(annotations map[string]string, metadata place) {
 	choice := func(key string, supported ...string) {
 		if text, ok := annotations[key]; ok {
-			errs = append(errs, validateChoice(text, annotationPath(key), supported...)...)
+			validateChoice(text, annotationOf(metadata, key), supported...)
 		}
 	}
 	number := func(key string, least, most int64, problem string) {
 		text, ok := annotations[key]
 		if n, err := strconv.ParseInt(text, 10, 32); ok && (err != nil || n < least || n > most) {
-			errs = append(errs, field.Invalid(annotationPath(key), text, problem))
+			annotationOf(metadata, key).invalid(text, problem)
 		}
 	}
 	choice(appsv1beta1.AnnotationFailurePolicy, string(admissionregistrationv1.Fail), string(admissionregistrationv1.Ignore))
@@ -32,5 +30,6 @@ func validateAnnotations(annotations map[string]string) field.ErrorList {
 	choice(appsv1beta1.AnnotationEnforce, "true", "false")
 	choice(appsv1beta1.AnnotationRecreate, appsv1beta1.RecreateNever, appsv1beta1.RecreateOutdated, appsv1beta1.RecreateUninjected, appsv1beta1.RecreateAll)
 	number(appsv1beta1.AnnotationFirstBatch, 0, math.MaxInt32, `must be a whole number of Pods; write for example "1", or remove it`)
-	return errs
 }
+
+func annotationOf(metadata place, key string) place { return metadata.Child("annotations").Key(key) }

@@ -24,14 +24,12 @@ type conflict struct {
 }
 
 // validateConflicts refuses what clashes with other SidecarSets.
-func validateConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) field.ErrorList {
-	var errs field.ErrorList
+func validateConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet, spec place) {
 	for _, c := range conflicts(set, others) {
 		if c.refused {
-			errs = append(errs, field.Invalid(c.path, c.value, c.detail))
+			spec.add(field.Invalid(c.path, c.value, c.detail))
 		}
 	}
-	return errs
 }
 
 // Refusing returns the names of the others for whose sake a SidecarSet is

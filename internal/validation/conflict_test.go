@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
@@ -90,7 +91,7 @@ func TestRules42To45Conflicts(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			set := conflicting("set", tc.set)
-			errs := validateConflicts(&set, []appsv1beta1.SidecarSet{conflicting("other", tc.other), conflicting("set", tc.set)})
+			errs := refusals(&set, []appsv1beta1.SidecarSet{conflicting("other", tc.other), conflicting("set", tc.set)})
 			if tc.want == "" {
 				if len(errs) > 0 {
 					t.Errorf("refused: %v", errs)
@@ -113,7 +114,7 @@ func TestT8OverlapThroughExistsIsAWarning(t *testing.T) {
 		s.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpExists}}}
 	})
 	others := []appsv1beta1.SidecarSet{conflicting("other", func(s *appsv1beta1.SidecarSet) { s.Spec.Containers = container })}
-	if errs := validateConflicts(&set, others); len(errs) > 0 {
+	if errs := refusals(&set, others); len(errs) > 0 {
 		t.Errorf("refused: %v", errs)
 	}
 	if warnings := warnAboutConflicts(&set, others); len(warnings) != 1 || !strings.Contains(warnings[0], "other") {
@@ -144,7 +145,7 @@ func TestNamesThatMeetOnlyInPodsAreWarnings(t *testing.T) {
 			tc.set.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 			tc.other.Selector = tc.set.Selector
 			set, others := &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: "set"}, Spec: tc.set}, []appsv1beta1.SidecarSet{{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: tc.other}}
-			if errs := validateConflicts(set, others); len(errs) > 0 {
+			if errs := refusals(set, others); len(errs) > 0 {
 				t.Errorf("refused: %v", errs)
 			}
 			if warnings := warnAboutConflicts(set, others); len(warnings) != 1 || !strings.Contains(warnings[0], "SidecarSet other") {
@@ -167,7 +168,7 @@ func TestASidecarSetOfFewerNamespacesIsAWarningForTheWiderOne(t *testing.T) {
 	}
 	mesh, squat := conflicting("mesh", full("")), conflicting("squat", full("Memory"))
 	squat.Spec.NamespaceSelector = inA
-	if errs := validateConflicts(&mesh, []appsv1beta1.SidecarSet{squat}); len(errs) > 0 {
+	if errs := refusals(&mesh, []appsv1beta1.SidecarSet{squat}); len(errs) > 0 {
 		t.Errorf("the wider one is refused: %v", errs)
 	}
 	said := warnAboutConflicts(&mesh, []appsv1beta1.SidecarSet{squat})
@@ -181,7 +182,7 @@ func TestASidecarSetOfFewerNamespacesIsAWarningForTheWiderOne(t *testing.T) {
 			t.Errorf("warnings are\n%s\nwant among them\n%s", strings.Join(said, "\n"), consequence)
 		}
 	}
-	if errs := validateConflicts(&squat, []appsv1beta1.SidecarSet{mesh}); len(errs) != 3 {
+	if errs := refusals(&squat, []appsv1beta1.SidecarSet{mesh}); len(errs) != 3 {
 		t.Errorf("the narrower one beside the wider one: %v, want three refusals", errs)
 	}
 	if refusing := Refusing(&squat, []appsv1beta1.SidecarSet{mesh}); len(refusing) != 1 || refusing[0] != "mesh" {
@@ -190,4 +191,9 @@ func TestASidecarSetOfFewerNamespacesIsAWarningForTheWiderOne(t *testing.T) {
 	if refusing := Refusing(&mesh, []appsv1beta1.SidecarSet{squat}); len(refusing) > 0 {
 		t.Errorf("refused because of %v", refusing)
 	}
+}
+
+func refusals(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) (errs field.ErrorList) {
+	validateConflicts(set, others, place{errs: &errs})
+	return errs
 }

@@ -10,83 +10,65 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func validateEnv(env []corev1.EnvVar, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateEnv(env []corev1.EnvVar, path place) {
 	for i := range env {
 		e, at := &env[i], path.Index(i)
-		if e.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), "name the variable"))
-		} else {
-			errs = append(errs, invalid(at.Child("name"), e.Name, validation.IsRelaxedEnvVarName(e.Name))...)
-		}
+		requireText(e.Name, at.Child("name"), "name the variable", validation.IsRelaxedEnvVarName)
 		if e.ValueFrom == nil {
 			continue
 		}
 		if e.Value != "" {
-			errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "may not stand beside value; remove one of them"))
+			at.Child("valueFrom").invalid("", "may not stand beside value; remove one of them")
 		}
-		errs = append(errs, validateEnvSource(e.ValueFrom, at.Child("valueFrom"))...)
+		validateEnvSource(e.ValueFrom, at.Child("valueFrom"))
 	}
-	return errs
 }
 
-func validateEnvSource(source *corev1.EnvVarSource, path *field.Path) field.ErrorList {
-	errs := validateOneOf(path, alternatives(source)...)
+func validateEnvSource(source *corev1.EnvVarSource, path place) {
+	validateOneOf(path, alternatives(source)...)
 	if ref := source.FieldRef; ref != nil {
-		errs = append(errs, validateFieldRef(ref, envFieldPaths, path.Child("fieldRef"))...)
+		validateFieldRef(ref, envFieldPaths, path.Child("fieldRef"))
 	}
 	if ref := source.ResourceFieldRef; ref != nil {
-		errs = append(errs, validateResourceFieldRef(ref, path.Child("resourceFieldRef"))...)
+		validateResourceFieldRef(ref, path.Child("resourceFieldRef"))
 	}
 	if ref := source.ConfigMapKeyRef; ref != nil {
-		errs = append(errs, validateKeyRef(ref.Name, ref.Key, "ConfigMap", path.Child("configMapKeyRef"))...)
+		validateKeyRef(ref.Name, ref.Key, "ConfigMap", path.Child("configMapKeyRef"))
 	}
 	if ref := source.SecretKeyRef; ref != nil {
-		errs = append(errs, validateKeyRef(ref.Name, ref.Key, "Secret", path.Child("secretKeyRef"))...)
+		validateKeyRef(ref.Name, ref.Key, "Secret", path.Child("secretKeyRef"))
 	}
 	if ref := source.FileKeyRef; ref != nil {
-		errs = append(errs, validateFileKeyRef(ref, path.Child("fileKeyRef"))...)
+		validateFileKeyRef(ref, path.Child("fileKeyRef"))
 	}
-	return errs
 }
 
-func validateKeyRef(name, key, kind string, path *field.Path) field.ErrorList {
-	errs := validateObjectName(name, path.Child("name"), "name the "+kind)
-	if key == "" {
-		return append(errs, field.Required(path.Child("key"), "name a key of the "+kind))
-	}
-	return append(errs, invalid(path.Child("key"), key, validation.IsConfigMapKey(key))...)
+func validateKeyRef(name, key, kind string, path place) {
+	validateObjectName(name, path.Child("name"), "name the "+kind)
+	requireText(key, path.Child("key"), "name a key of the "+kind, validation.IsConfigMapKey)
 }
 
-func validateFileKeyRef(ref *corev1.FileKeySelector, path *field.Path) field.ErrorList {
-	errs := requireText(ref.VolumeName, path.Child("volumeName"), "name the volume that holds the file")
-	if ref.VolumeName != "" {
-		errs = append(errs, invalid(path.Child("volumeName"), ref.VolumeName, validation.IsDNS1123Label(ref.VolumeName))...)
-	}
-	errs = append(errs, requireText(ref.Path, path.Child("path"), "say where in the volume the file is")...)
-	errs = append(errs, validateDescendingPath(ref.Path, path.Child("path"))...)
-	if ref.Key == "" {
-		return append(errs, field.Required(path.Child("key"), "name a variable of the file"))
-	}
-	return append(errs, invalid(path.Child("key"), ref.Key, validation.IsRelaxedEnvVarName(ref.Key))...)
+func validateFileKeyRef(ref *corev1.FileKeySelector, path place) {
+	requireText(ref.VolumeName, path.Child("volumeName"), "name the volume that holds the file", validation.IsDNS1123Label)
+	requireText(ref.Path, path.Child("path"), "say where in the volume the file is")
+	validateDescendingPath(ref.Path, path.Child("path"))
+	requireText(ref.Key, path.Child("key"), "name a variable of the file", validation.IsRelaxedEnvVarName)
 }
 
-func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateEnvFrom(sources []corev1.EnvFromSource, path place) {
 	for i := range sources {
 		source, at := &sources[i], path.Index(i)
 		if source.Prefix != "" {
-			errs = append(errs, invalid(at.Child("prefix"), source.Prefix, validation.IsRelaxedEnvVarName(source.Prefix))...)
+			at.Child("prefix").invalidBy(source.Prefix, validation.IsRelaxedEnvVarName(source.Prefix))
 		}
-		errs = append(errs, validateOneOf(at, alternatives(source)...)...)
+		validateOneOf(at, alternatives(source)...)
 		if ref := source.ConfigMapRef; ref != nil {
-			errs = append(errs, validateObjectName(ref.Name, at.Child("configMapRef", "name"), "name the ConfigMap")...)
+			validateObjectName(ref.Name, at.Child("configMapRef", "name"), "name the ConfigMap")
 		}
 		if ref := source.SecretRef; ref != nil {
-			errs = append(errs, validateObjectName(ref.Name, at.Child("secretRef", "name"), "name the Secret")...)
+			validateObjectName(ref.Name, at.Child("secretRef", "name"), "name the Secret")
 		}
 	}
-	return errs
 }
 
 // The fields of a Pod that variables and files may show, beside single labels
@@ -99,36 +81,39 @@ var (
 	fileFieldPaths = []string{"metadata.name", "metadata.namespace", "metadata.labels", "metadata.annotations", "metadata.uid"}
 )
 
-func validateFieldRef(ref *corev1.ObjectFieldSelector, supported []string, path *field.Path) field.ErrorList {
+func validateFieldRef(ref *corev1.ObjectFieldSelector, supported []string, path place) {
 	at := path.Child("fieldPath")
 	if ref.FieldPath == "" {
-		return field.ErrorList{field.Required(at, "name a field of the Pod, for example metadata.name")}
+		at.required("name a field of the Pod, for example metadata.name")
+		return
 	}
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
-		return field.ErrorList{field.Invalid(path.Child("apiVersion"), ref.APIVersion, "must be v1; correct or remove it")}
+		path.Child("apiVersion").invalid(ref.APIVersion, "must be v1; correct or remove it")
+		return
 	}
-	if errs, subscripted := validateSubscript(ref.FieldPath, at); subscripted {
-		return errs
+	if !validateSubscript(ref.FieldPath, at) {
+		validateValue(ref.FieldPath, at, supported...)
 	}
-	return validateValue(ref.FieldPath, at, supported...)
 }
 
 // validateSubscript checks a path that names one label or annotation, and says
 // whether it is such a path at all.
-func validateSubscript(path string, at *field.Path) (errs field.ErrorList, subscripted bool) {
+func validateSubscript(path string, at place) (subscripted bool) {
 	parent, key, found := strings.Cut(path, "['")
 	key, closed := strings.CutSuffix(key, "']")
 	if !found || !closed {
-		return nil, false
+		return false
 	}
 	switch parent {
 	case "metadata.annotations":
 		key = strings.ToLower(key)
 	case "metadata.labels":
 	default:
-		return field.ErrorList{field.Invalid(at, path, "only metadata.labels and metadata.annotations have keys; correct it")}, true
+		at.invalid(path, "only metadata.labels and metadata.annotations have keys; correct it")
+		return true
 	}
-	return invalid(at, path, validation.IsQualifiedName(key)), true
+	at.invalidBy(path, validation.IsQualifiedName(key))
+	return true
 }
 
 var containerResources = sets.New(
@@ -136,20 +121,19 @@ var containerResources = sets.New(
 	"requests.cpu", "requests.memory", "requests.ephemeral-storage",
 )
 
-func validateResourceFieldRef(ref *corev1.ResourceFieldSelector, path *field.Path) field.ErrorList {
+func validateResourceFieldRef(ref *corev1.ResourceFieldSelector, path place) {
 	at := path.Child("resource")
 	if ref.Resource == "" {
-		return field.ErrorList{field.Required(at, "name a resource, for example limits.cpu")}
+		at.required("name a resource, for example limits.cpu")
+		return
 	}
-	var errs field.ErrorList
 	huge := strings.HasPrefix(ref.Resource, "limits.hugepages-") || strings.HasPrefix(ref.Resource, "requests.hugepages-")
 	if !containerResources.Has(ref.Resource) && !huge {
-		errs = append(errs, field.NotSupported(at, ref.Resource, sets.List(containerResources)))
+		at.add(field.NotSupported(at.Path, ref.Resource, sets.List(containerResources)))
 	}
 	if !divides(ref.Resource, ref.Divisor) {
-		errs = append(errs, field.Invalid(path.Child("divisor"), ref.Divisor.String(), "must be 1 or, for cpu, 1m, or for all others 1 with a unit such as 1k or 1Mi; correct or remove it"))
+		path.Child("divisor").invalid(ref.Divisor.String(), "must be 1 or, for cpu, 1m, or for all others 1 with a unit such as 1k or 1Mi; correct or remove it")
 	}
-	return errs
 }
 
 var byteUnits = sets.New("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")

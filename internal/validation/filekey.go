@@ -3,18 +3,15 @@ package validation
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // validateFileKeyVolumes checks that the file which a variable comes from can be
 // there: Pods get the volumes that a container of the SidecarSet mounts, and the
 // kubelet reads variables from volumes of kind emptyDir only.
-func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) field.ErrorList {
+func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path place) {
 	volumes, used := volumesByName(spec.Volumes), usedVolumes(spec)
-	var errs field.ErrorList
-	check := func(containers []appsv1beta1.SidecarContainer, path *field.Path) {
+	check := func(containers []appsv1beta1.SidecarContainer, path place) {
 		for i := range containers {
 			for j := range containers[i].Env {
 				source := containers[i].Env[j].ValueFrom
@@ -24,18 +21,17 @@ func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) 
 				name, at := source.FileKeyRef.VolumeName, path.Index(i).Child("env").Index(j).Child("valueFrom", "fileKeyRef", "volumeName")
 				switch volume := volumes[name]; {
 				case volume == nil:
-					errs = append(errs, field.Invalid(at, name, "is no volume of this SidecarSet; declare it in spec.volumes, and mount it in the container that writes the file"))
+					at.invalid(name, "is no volume of this SidecarSet; declare it in spec.volumes, and mount it in the container that writes the file")
 				case volume.EmptyDir == nil && hasSource(&volume.VolumeSource):
-					errs = append(errs, field.Invalid(at, name, "is no emptyDir, and variables are read from files in volumes of that kind only; name another volume"))
+					at.invalid(name, "is no emptyDir, and variables are read from files in volumes of that kind only; name another volume")
 				case !used[name]:
-					errs = append(errs, field.Invalid(at, name, "is mounted by no container of this SidecarSet, so that it is not added to Pods; mount it in the container that writes the file"))
+					at.invalid(name, "is mounted by no container of this SidecarSet, so that it is not added to Pods; mount it in the container that writes the file")
 				}
 			}
 		}
 	}
 	check(spec.InitContainers, path.Child("initContainers"))
 	check(spec.Containers, path.Child("containers"))
-	return errs
 }
 
 // usedVolumes are the names of the volumes that are added to Pods: what a

@@ -17,14 +17,13 @@ var nameFormat = regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
 // as a label value.
 const maxNameLength = 63
 
-func validateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	errs := sorted(apivalidation.ValidateObjectMeta(meta, false, validateName, path))
-	for _, err := range errs {
+func validateMetadata(meta *metav1.ObjectMeta, path place) {
+	for _, err := range sorted(apivalidation.ValidateObjectMeta(meta, false, validateName, path.Path)) {
 		if err.Type == field.ErrorTypeForbidden {
 			err.Detail += "; remove it"
 		}
+		path.add(err)
 	}
-	return errs
 }
 
 // validateName says what is wrong with a name, or with the prefix of one that
@@ -39,35 +38,29 @@ func validateName(name string, _ bool) (problems []string) {
 	return problems
 }
 
-func validateCanary(set *appsv1beta1.SidecarSet, base *metav1.ObjectMeta) field.ErrorList {
+func validateCanary(set *appsv1beta1.SidecarSet, base *metav1.ObjectMeta, metadata, spec place) {
 	name := appsv1beta1.BaseOfCanary(set.Annotations)
 	if name == "" {
-		return nil
+		return
 	}
-	var errs field.ErrorList
-	path := annotationPath(appsv1beta1.AnnotationBase)
+	at := annotationOf(metadata, appsv1beta1.AnnotationBase)
 	switch {
 	case name == set.Name:
-		errs = append(errs, field.Invalid(path, name, "a canary cannot be its own base; name the SidecarSet that it replaces"))
+		at.invalid(name, "a canary cannot be its own base; name the SidecarSet that it replaces")
 	case base == nil:
-		errs = append(errs, field.Invalid(path, name, "no SidecarSet of this name exists; create the base first or correct the name"))
+		at.invalid(name, "no SidecarSet of this name exists; create the base first or correct the name")
 	case appsv1beta1.BaseOfCanary(base.Annotations) != "":
-		errs = append(errs, field.Invalid(path, name, fmt.Sprintf("is itself a canary, of %s; name a SidecarSet that is none", appsv1beta1.BaseOfCanary(base.Annotations))))
+		at.invalid(name, fmt.Sprintf("is itself a canary, of %s; name a SidecarSet that is none", appsv1beta1.BaseOfCanary(base.Annotations)))
 	}
 	if set.Spec.UpdateStrategy.Type != appsv1beta1.NotUpdateSidecarSetStrategyType {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "updateStrategy", "type"), set.Spec.UpdateStrategy.Type,
-			"a canary does not update running Pods; set updateStrategy.type NotUpdate"))
+		spec.Child("updateStrategy", "type").invalid(set.Spec.UpdateStrategy.Type, "a canary does not update running Pods; set updateStrategy.type NotUpdate")
 	}
-	return errs
 }
 
-func validateCanaryUpdate(set, old *appsv1beta1.SidecarSet) field.ErrorList {
+func validateCanaryUpdate(set, old *appsv1beta1.SidecarSet, metadata place) {
 	name, before := appsv1beta1.BaseOfCanary(set.Annotations), old.Annotations[appsv1beta1.AnnotationBase]
-	if name == "" || name == before {
-		return nil
+	if name != "" && name != before {
+		annotationOf(metadata, appsv1beta1.AnnotationBase).invalid(name,
+			fmt.Sprintf("a canary's base is immutable (it was %q); delete the SidecarSet and create it with its new base", before))
 	}
-	return field.ErrorList{field.Invalid(annotationPath(appsv1beta1.AnnotationBase), name,
-		fmt.Sprintf("a canary's base is immutable (it was %q); delete the SidecarSet and create it with its new base", before))}
 }
-
-func annotationPath(key string) *field.Path { return field.NewPath("metadata", "annotations").Key(key) }

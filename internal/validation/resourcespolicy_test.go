@@ -43,7 +43,8 @@ func TestResourcesPolicy(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(tc.container), &c); err != nil {
 				t.Fatal(err)
 			}
-			errs := validateResourcesPolicy(&c, field.NewPath("containers").Index(0))
+			var errs field.ErrorList
+			validateResourcesPolicy(&c, place{field.NewPath("containers").Index(0), &errs})
 			if len(errs) != len(tc.want) {
 				t.Fatalf("errors: %v\nwant %q", errs, tc.want)
 			}

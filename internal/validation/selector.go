@@ -13,33 +13,34 @@ import (
 
 // validateSelector refuses an absent selector, one that says nothing, and one
 // that cannot be compiled.
-func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+func validateSelector(selector *metav1.LabelSelector, path place) {
 	if selector == nil {
-		return field.ErrorList{field.Required(path, "say which Pods to inject, for example matchLabels: {app: web}")}
+		path.required("say which Pods to inject, for example matchLabels: {app: web}")
+		return
 	}
 	if selectors.IsEmpty(selector) {
-		return field.ErrorList{field.Invalid(path, selector, "empty selector is not valid; add matchLabels or matchExpressions")}
+		path.invalid(selector, "empty selector is not valid; add matchLabels or matchExpressions")
+		return
 	}
-	errs := validateTerms(selector, path)
-	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil && len(errs) == 0 {
-		errs = append(errs, field.Invalid(path, selector, "cannot be compiled, correct it: "+err.Error()))
+	before := len(*path.errs)
+	validateTerms(selector, path)
+	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil && len(*path.errs) == before {
+		path.invalid(selector, "cannot be compiled, correct it: "+err.Error())
 	}
-	return errs
 }
 
 // validateTerms checks the labels and expressions of a selector that may be
 // absent or empty.
-func validateTerms(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
-	errs := sorted(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path))
-	for _, err := range errs {
+func validateTerms(selector *metav1.LabelSelector, path place) {
+	for _, err := range sorted(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path.Path)) {
 		switch {
 		case err.Detail == "not a valid selector operator":
 			err.Detail += "; use In, NotIn, Exists or DoesNotExist"
 		case err.Type == field.ErrorTypeForbidden:
 			err.Detail += "; remove it"
 		}
+		path.add(err)
 	}
-	return errs
 }
 
 // sorted gives errors that stem from a map an order.

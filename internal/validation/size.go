@@ -3,8 +3,6 @@ package validation
 import (
 	"encoding/json"
 	"fmt"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // maxSpecBytes bounds the spec of a SidecarSet as JSON, since every replica of
@@ -15,13 +13,10 @@ const maxSpecBytes = 256 << 10
 // validateSize refuses a spec that is too long. One that is stored already may
 // stay as long as it is: it was stored before there was this rule, or without our
 // webhook, and its other members have to be editable.
-func validateSize(object, replaced map[string]any) field.ErrorList {
-	size := sizeOf(object)
-	if size <= maxSpecBytes || size <= sizeOf(replaced) {
-		return nil
+func validateSize(object, replaced map[string]any, spec place) {
+	if size := sizeOf(object); size > maxSpecBytes && size > sizeOf(replaced) {
+		spec.forbidden(fmt.Sprintf("has %d bytes as JSON, and may have %d, since every replica of the operator keeps it in memory; move long values into ConfigMaps, or split the SidecarSet", size, maxSpecBytes))
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec"), fmt.Sprintf(
-		"has %d bytes as JSON, and may have %d, since every replica of the operator keeps it in memory; move long values into ConfigMaps, or split the SidecarSet", size, maxSpecBytes))}
 }
 
 // sizeOf is the length of a spec as JSON, 0 if there is none.

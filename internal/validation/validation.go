@@ -43,32 +43,37 @@ type Environment struct {
 }
 
 // Create returns what is wrong with a SidecarSet that is about to be created.
-func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
-	errs := validateMetadata(&set.ObjectMeta, field.NewPath("metadata"))
-	errs = append(errs, validateCanary(set, env.Base)...)
-	errs = append(errs, validateAnnotations(set.Annotations)...)
-	errs = append(errs, withoutGuesses(validateSpec(&set.Spec, env.Recorded, field.NewPath("spec")), env.Object)...)
-	errs = append(errs, validateSize(env.Object, env.Replaced)...)
-	errs = append(errs, validateNulls(env.Object)...)
-	errs = append(errs, validateWhitelisted(set, env.Whitelist)...)
-	return append(errs, validateConflicts(set, env.Others)...)
+func Create(set *appsv1beta1.SidecarSet, env Environment) (errs field.ErrorList) {
+	metadata, spec := place{field.NewPath("metadata"), &errs}, place{field.NewPath("spec"), &errs}
+	validateMetadata(&set.ObjectMeta, metadata)
+	validateCanary(set, env.Base, metadata, spec)
+	validateAnnotations(set.Annotations, metadata)
+	var ofSpec field.ErrorList
+	validateSpec(&set.Spec, env.Recorded, place{spec.Path, &ofSpec})
+	spec.add(withoutGuesses(ofSpec, env.Object)...)
+	validateSize(env.Object, env.Replaced, spec)
+	validateNulls(env.Object, spec.Child("imagePullSecrets"))
+	validateWhitelisted(set, env.Whitelist, spec.Child("patchPodMetadata"))
+	validateConflicts(set, env.Others, spec)
+	return errs
 }
 
 // Update returns what is wrong with replacing old by set.
 func Update(set, old *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	errs := Create(set, env)
-	errs = append(errs, validateCanaryUpdate(set, old)...)
-	return append(errs, validateContainersUpdate(set.Spec.Containers, old.Spec.Containers, field.NewPath("spec", "containers"))...)
+	validateCanaryUpdate(set, old, place{field.NewPath("metadata"), &errs})
+	validateContainersUpdate(set.Spec.Containers, old.Spec.Containers, place{field.NewPath("spec", "containers"), &errs})
+	return errs
 }
 
-func validateSpec(spec *appsv1beta1.SidecarSetSpec, recorded bool, path *field.Path) field.ErrorList {
-	errs := validateSelector(spec.Selector, path.Child("selector"))
+func validateSpec(spec *appsv1beta1.SidecarSetSpec, recorded bool, path place) {
+	validateSelector(spec.Selector, path.Child("selector"))
 	if spec.NamespaceSelector != nil {
-		errs = append(errs, validateSelector(spec.NamespaceSelector, path.Child("namespaceSelector"))...)
+		validateSelector(spec.NamespaceSelector, path.Child("namespaceSelector"))
 	}
-	errs = append(errs, validateContainers(spec, path)...)
-	errs = append(errs, validateVolumes(spec.Volumes, path.Child("volumes"))...)
-	errs = append(errs, validateUpdateStrategy(spec, path.Child("updateStrategy"))...)
-	errs = append(errs, validateRevision(spec.InjectionStrategy.Revision, recorded, path.Child("injectionStrategy", "revision"))...)
-	return append(errs, validatePatchPodMetadata(spec.PatchPodMetadata, path.Child("patchPodMetadata"))...)
+	validateContainers(spec, path)
+	validateVolumes(spec.Volumes, path.Child("volumes"))
+	validateUpdateStrategy(spec, path.Child("updateStrategy"))
+	validateRevision(spec.InjectionStrategy.Revision, recorded, path.Child("injectionStrategy", "revision"))
+	validatePatchPodMetadata(spec.PatchPodMetadata, path.Child("patchPodMetadata"))
 }

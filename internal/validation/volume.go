@@ -10,19 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func validateVolumes(volumes []corev1.Volume, path *field.Path) field.ErrorList {
+func validateVolumes(volumes []corev1.Volume, path place) {
 	names := sets.New[string]()
-	var errs field.ErrorList
 	for i := range volumes {
 		v, at := &volumes[i], path.Index(i)
-		errs = append(errs, validateUniqueName(v.Name, names, at.Child("name"))...)
+		validateUniqueName(v.Name, names, at.Child("name"))
 		if v.Name != "" || hasSource(&v.VolumeSource) {
-			errs = append(errs, validateOneOf(at, sourcesOf(&v.VolumeSource)...)...)
+			validateOneOf(at, sourcesOf(&v.VolumeSource)...)
 		}
-		errs = append(errs, validateSource(&v.VolumeSource, at)...)
-		errs = append(errs, validateNeeds(&v.VolumeSource, at)...)
+		validateSource(&v.VolumeSource, at)
+		validateNeeds(&v.VolumeSource, at)
 	}
-	return errs
 }
 
 // sources are the sources of volumes that we know, in the order of their
@@ -79,8 +77,7 @@ func hasSource(s *corev1.VolumeSource) bool {
 }
 
 // validateNeeds refuses sources that lack what they need most.
-func validateNeeds(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateNeeds(s *corev1.VolumeSource, path place) {
 	given := valuesOf(s)
 	for _, source := range sources {
 		if given[source.name].IsNil() {
@@ -89,63 +86,61 @@ func validateNeeds(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
 		members := valuesOf(given[source.name].Interface())
 		for _, name := range source.needs {
 			if members[name].Len() == 0 { // a text or a list
-				errs = append(errs, field.Required(path.Child(source.name, name), "the volume needs it; set it"))
+				path.Child(source.name, name).required("the volume needs it; set it")
 			}
 		}
 	}
-	return errs
 }
 
 // validateSource checks the sources that have rules beyond required members.
-func validateSource(s *corev1.VolumeSource, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateSource(s *corev1.VolumeSource, path place) {
 	if v := s.EmptyDir; v != nil && v.SizeLimit != nil && v.SizeLimit.Sign() < 0 {
-		errs = append(errs, field.Invalid(path.Child("emptyDir", "sizeLimit"), v.SizeLimit.String(), "must be 0 or more; correct or remove it"))
+		path.Child("emptyDir", "sizeLimit").invalid(v.SizeLimit.String(), "must be 0 or more; correct or remove it")
 	}
 	if v := s.HostPath; v != nil {
-		errs = append(errs, validateNoBacksteps(v.Path, path.Child("hostPath", "path"))...)
+		validateNoBacksteps(v.Path, path.Child("hostPath", "path"))
 		if v.Type != nil {
-			errs = append(errs, validateValue(*v.Type, path.Child("hostPath", "type"), hostPathTypes...)...)
+			validateValue(*v.Type, path.Child("hostPath", "type"), hostPathTypes...)
 		}
 	}
 	if v := s.Secret; v != nil {
-		errs = append(errs, validateFiles(v.Items, v.DefaultMode, path.Child("secret"))...)
+		validateFiles(v.Items, v.DefaultMode, path.Child("secret"))
 	}
 	if v := s.ConfigMap; v != nil {
-		errs = append(errs, validateFiles(v.Items, v.DefaultMode, path.Child("configMap"))...)
+		validateFiles(v.Items, v.DefaultMode, path.Child("configMap"))
 	}
 	if v := s.DownwardAPI; v != nil {
-		errs = append(errs, validateMode(v.DefaultMode, path.Child("downwardAPI", "defaultMode"))...)
-		errs = append(errs, validateDownwardFiles(v.Items, path.Child("downwardAPI", "items"))...)
+		validateMode(v.DefaultMode, path.Child("downwardAPI", "defaultMode"))
+		validateDownwardFiles(v.Items, path.Child("downwardAPI", "items"))
 	}
 	if v := s.Projected; v != nil {
-		errs = append(errs, validateProjected(v, path.Child("projected"))...)
+		validateProjected(v, path.Child("projected"))
 	}
 	if v := s.NFS; v != nil && v.Path != "" && !strings.HasPrefix(v.Path, "/") {
-		errs = append(errs, field.Invalid(path.Child("nfs", "path"), v.Path, "must be an absolute path; begin it with '/'"))
+		path.Child("nfs", "path").invalid(v.Path, "must be an absolute path; begin it with '/'")
 	}
 	if v := s.CSI; v != nil {
-		errs = append(errs, validateCSI(v, path.Child("csi"))...)
+		validateCSI(v, path.Child("csi"))
 	}
 	if v := s.GitRepo; v != nil {
-		errs = append(errs, validateDescendingPath(v.Directory, path.Child("gitRepo", "directory"))...)
+		validateDescendingPath(v.Directory, path.Child("gitRepo", "directory"))
 	}
 	if v := s.Image; v != nil {
-		errs = append(errs, validateValue(v.PullPolicy, path.Child("image", "pullPolicy"), pullPolicies...)...)
+		validateValue(v.PullPolicy, path.Child("image", "pullPolicy"), pullPolicies...)
 	}
 	if v := s.ISCSI; v != nil {
-		errs = append(errs, validateISCSI(v, path.Child("iscsi"))...)
+		validateISCSI(v, path.Child("iscsi"))
 	}
 	if v := s.FC; v != nil {
-		errs = append(errs, validateFC(v, path.Child("fc"))...)
+		validateFC(v, path.Child("fc"))
 	}
 	if v := s.AzureDisk; v != nil {
-		errs = append(errs, validateAzureDisk(v, path.Child("azureDisk"))...)
+		validateAzureDisk(v, path.Child("azureDisk"))
 	}
 	if v := s.Ephemeral; v != nil {
-		errs = append(errs, validateClaimTemplate(v.VolumeClaimTemplate, path.Child("ephemeral", "volumeClaimTemplate"))...)
+		validateClaimTemplate(v.VolumeClaimTemplate, path.Child("ephemeral", "volumeClaimTemplate"))
 	}
-	return append(errs, validateLegacySource(s, path)...)
+	validateLegacySource(s, path)
 }
 
 var hostPathTypes = []corev1.HostPathType{
@@ -153,18 +148,16 @@ var hostPathTypes = []corev1.HostPathType{
 	corev1.HostPathSocket, corev1.HostPathCharDev, corev1.HostPathBlockDev,
 }
 
-func validateCSI(v *corev1.CSIVolumeSource, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateCSI(v *corev1.CSIVolumeSource, path place) {
 	if v.Driver != "" {
-		errs = invalid(path.Child("driver"), v.Driver, validation.IsDNS1123Subdomain(strings.ToLower(v.Driver)))
+		path.Child("driver").invalidBy(v.Driver, validation.IsDNS1123Subdomain(strings.ToLower(v.Driver)))
 		if len(v.Driver) > maxNameLength {
-			errs = append(errs, field.TooLong(path.Child("driver"), v.Driver, maxNameLength))
+			path.add(field.TooLong(path.Path.Child("driver"), v.Driver, maxNameLength))
 		}
 	}
 	if ref := v.NodePublishSecretRef; ref != nil {
-		errs = append(errs, validateObjectName(ref.Name, path.Child("nodePublishSecretRef", "name"), "name the Secret")...)
+		validateObjectName(ref.Name, path.Child("nodePublishSecretRef", "name"), "name the Secret")
 	}
-	return errs
 }
 
 func volumesByName(volumes []corev1.Volume) map[string]*corev1.Volume {

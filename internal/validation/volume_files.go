@@ -9,117 +9,111 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // validateFiles checks the files that a Secret's or ConfigMap's keys become.
-func validateFiles(items []corev1.KeyToPath, mode *int32, path *field.Path) field.ErrorList {
-	errs := validateMode(mode, path.Child("defaultMode"))
-	return append(errs, validateKeys(items, path.Child("items"))...)
+func validateFiles(items []corev1.KeyToPath, mode *int32, path place) {
+	validateMode(mode, path.Child("defaultMode"))
+	validateKeys(items, path.Child("items"))
 }
 
-func validateKeys(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateKeys(items []corev1.KeyToPath, path place) {
 	for i := range items {
 		item, at := &items[i], path.Index(i)
-		errs = append(errs, requireText(item.Key, at.Child("key"), "name a key")...)
-		errs = append(errs, validateFilePath(item.Path, at.Child("path"))...)
-		errs = append(errs, validateMode(item.Mode, at.Child("mode"))...)
+		requireText(item.Key, at.Child("key"), "name a key")
+		validateFilePath(item.Path, at.Child("path"))
+		validateMode(item.Mode, at.Child("mode"))
 	}
-	return errs
 }
 
-func validateDownwardFiles(items []corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateDownwardFiles(items []corev1.DownwardAPIVolumeFile, path place) {
 	for i := range items {
 		item, at := &items[i], path.Index(i)
-		errs = append(errs, validateFilePath(item.Path, at.Child("path"))...)
-		errs = append(errs, validateOneOf(at, alternatives(item)...)...)
+		validateFilePath(item.Path, at.Child("path"))
+		validateOneOf(at, alternatives(item)...)
 		if item.FieldRef != nil {
-			errs = append(errs, validateFieldRef(item.FieldRef, fileFieldPaths, at.Child("fieldRef"))...)
+			validateFieldRef(item.FieldRef, fileFieldPaths, at.Child("fieldRef"))
 		}
 		if ref := item.ResourceFieldRef; ref != nil {
-			errs = append(errs, requireText(ref.ContainerName, at.Child("resourceFieldRef", "containerName"), "name the container")...)
-			errs = append(errs, validateResourceFieldRef(ref, at.Child("resourceFieldRef"))...)
+			requireText(ref.ContainerName, at.Child("resourceFieldRef", "containerName"), "name the container")
+			validateResourceFieldRef(ref, at.Child("resourceFieldRef"))
 		}
-		errs = append(errs, validateMode(item.Mode, at.Child("mode"))...)
+		validateMode(item.Mode, at.Child("mode"))
 	}
-	return errs
 }
 
 // validateProjected checks a volume that joins several sources. Their files
 // share one directory, so that no two may have one path.
-func validateProjected(v *corev1.ProjectedVolumeSource, path *field.Path) field.ErrorList {
-	errs := validateMode(v.DefaultMode, path.Child("defaultMode"))
+func validateProjected(v *corev1.ProjectedVolumeSource, path place) {
+	validateMode(v.DefaultMode, path.Child("defaultMode"))
 	taken := sets.New[string]()
 	for i := range v.Sources {
 		source, at := &v.Sources[i], path.Child("sources").Index(i)
-		errs = append(errs, validateProjection(source, at)...)
+		validateProjection(source, at)
 		for _, file := range projectedPaths(source) {
 			if file != "" && taken.Has(file) {
-				errs = append(errs, field.Invalid(at, file, "another source has a file of this path; change one of them"))
+				at.invalid(file, "another source has a file of this path; change one of them")
 			}
 			taken.Insert(file)
 		}
 	}
-	return errs
 }
 
-func validateProjection(s *corev1.VolumeProjection, path *field.Path) field.ErrorList {
-	errs := validateOneOf(path, alternatives(s)...)
-	if len(errs) > 0 && errs[0].Type == field.ErrorTypeRequired {
-		return nil // the API server takes one without source
+func validateProjection(s *corev1.VolumeProjection, path place) {
+	sources := alternatives(s)
+	if !slices.ContainsFunc(sources, func(m member) bool { return m.set }) {
+		return // the API server takes one without source
 	}
+	validateOneOf(path, sources...)
 	if v := s.Secret; v != nil {
-		errs = append(errs, requireText(v.Name, path.Child("secret", "name"), "name the Secret")...)
-		errs = append(errs, validateKeys(v.Items, path.Child("secret", "items"))...)
+		requireText(v.Name, path.Child("secret", "name"), "name the Secret")
+		validateKeys(v.Items, path.Child("secret", "items"))
 	}
 	if v := s.ConfigMap; v != nil {
-		errs = append(errs, requireText(v.Name, path.Child("configMap", "name"), "name the ConfigMap")...)
-		errs = append(errs, validateKeys(v.Items, path.Child("configMap", "items"))...)
+		requireText(v.Name, path.Child("configMap", "name"), "name the ConfigMap")
+		validateKeys(v.Items, path.Child("configMap", "items"))
 	}
 	if v := s.DownwardAPI; v != nil {
-		errs = append(errs, validateDownwardFiles(v.Items, path.Child("downwardAPI", "items"))...)
+		validateDownwardFiles(v.Items, path.Child("downwardAPI", "items"))
 	}
 	if v := s.ServiceAccountToken; v != nil {
-		errs = append(errs, validateToken(v, path.Child("serviceAccountToken"))...)
+		validateToken(v, path.Child("serviceAccountToken"))
 	}
 	if v := s.ClusterTrustBundle; v != nil {
-		errs = append(errs, validateTrustBundle(v, path.Child("clusterTrustBundle"))...)
+		validateTrustBundle(v, path.Child("clusterTrustBundle"))
 	}
 	if v := s.PodCertificate; v != nil {
-		errs = append(errs, validateCertificate(v, path.Child("podCertificate"))...)
+		validateCertificate(v, path.Child("podCertificate"))
 	}
-	return errs
 }
 
-func validateCertificate(v *corev1.PodCertificateProjection, path *field.Path) field.ErrorList {
-	errs := validateSignerName(v.SignerName, path.Child("signerName"))
-	errs = append(errs, requireText(v.KeyType, path.Child("keyType"), "name the type of key, for example ED25519")...)
-	errs = append(errs, validateValue(v.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+func validateCertificate(v *corev1.PodCertificateProjection, path place) {
+	validateSignerName(v.SignerName, path.Child("signerName"))
+	requireText(v.KeyType, path.Child("keyType"), "name the type of key, for example ED25519")
+	validateValue(v.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
 	most := int32(maxCertificateSeconds)
 	if strings.HasPrefix(v.SignerName, "kubernetes.io/") {
 		most = maxClusterCertificateSeconds
 	}
 	if life := v.MaxExpirationSeconds; life != nil && (*life < minCertificateSeconds || *life > most) {
-		errs = append(errs, field.Invalid(path.Child("maxExpirationSeconds"), *life, fmt.Sprintf("must be from 3600 (one hour) to %d for this signer; correct or remove it", most)))
+		path.Child("maxExpirationSeconds").invalid(*life, fmt.Sprintf("must be from 3600 (one hour) to %d for this signer; correct or remove it", most))
 	}
 	for _, key := range slices.Sorted(maps.Keys(v.UserAnnotations)) {
-		for _, problem := range validation.IsDomainPrefixedKey(path.Child("userAnnotations").Key(key), strings.ToLower(key)) {
-			errs = append(errs, field.Invalid(path.Child("userAnnotations").Key(key), key, "must be a domain and a name, such as example.com/key: "+problem.Detail+"; correct it"))
+		for _, problem := range validation.IsDomainPrefixedKey(path.Path, strings.ToLower(key)) {
+			path.Child("userAnnotations").Key(key).invalid(key, "must be a domain and a name, such as example.com/key: "+problem.Detail+"; correct it")
 		}
 	}
 	if v.CredentialBundlePath+v.KeyPath+v.CertificateChainPath == "" {
-		return append(errs, field.Required(path.Child("credentialBundlePath"), "say where in the volume the file goes, here, in keyPath or in certificateChainPath"))
+		path.Child("credentialBundlePath").required("say where in the volume the file goes, here, in keyPath or in certificateChainPath")
+		return
 	}
 	for _, file := range []struct{ member, path string }{
 		{"credentialBundlePath", v.CredentialBundlePath}, {"keyPath", v.KeyPath}, {"certificateChainPath", v.CertificateChainPath},
 	} {
 		if file.path != "" {
-			errs = append(errs, validateFilePath(file.path, path.Child(file.member))...)
+			validateFilePath(file.path, path.Child(file.member))
 		}
 	}
-	return errs
 }
 
 // The bounds of the life of a Pod's certificate, in seconds: an hour, 91 days,
@@ -136,31 +130,29 @@ const (
 	maxTokenSeconds = 1 << 32
 )
 
-func validateToken(v *corev1.ServiceAccountTokenProjection, path *field.Path) field.ErrorList {
-	errs := validateFilePath(v.Path, path.Child("path"))
+func validateToken(v *corev1.ServiceAccountTokenProjection, path place) {
+	validateFilePath(v.Path, path.Child("path"))
 	if life := v.ExpirationSeconds; life != nil && (*life < minTokenSeconds || *life > maxTokenSeconds) {
-		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *life, "must be from 600 (ten minutes) to 4294967296; correct or remove it"))
+		path.Child("expirationSeconds").invalid(*life, "must be from 600 (ten minutes) to 4294967296; correct or remove it")
 	}
-	return errs
 }
 
-func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path *field.Path) field.ErrorList {
-	errs := validateFilePath(v.Path, path.Child("path"))
-	errs = append(errs, validateOneOf(path, member{"name", v.Name != nil}, member{"signerName", v.SignerName != nil})...)
+func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path place) {
+	validateFilePath(v.Path, path.Child("path"))
+	validateOneOf(path, member{"name", v.Name != nil}, member{"signerName", v.SignerName != nil})
 	if v.Name != nil {
-		errs = append(errs, requireText(*v.Name, path.Child("name"), "name the ClusterTrustBundle")...)
+		requireText(*v.Name, path.Child("name"), "name the ClusterTrustBundle")
 		if *v.Name != "" && !strings.Contains(*v.Name, ":") { // one with a colon belongs to a signer
-			errs = append(errs, invalid(path.Child("name"), *v.Name, validation.IsDNS1123Subdomain(*v.Name))...)
+			path.Child("name").invalidBy(*v.Name, validation.IsDNS1123Subdomain(*v.Name))
 		}
 		if v.LabelSelector != nil {
-			errs = append(errs, field.Invalid(path.Child("labelSelector"), "", "may not stand beside name; remove one of them"))
+			path.Child("labelSelector").invalid("", "may not stand beside name; remove one of them")
 		}
 	}
 	if v.SignerName != nil {
-		errs = append(errs, validateSignerName(*v.SignerName, path.Child("signerName"))...)
-		errs = append(errs, validateTerms(v.LabelSelector, path.Child("labelSelector"))...)
+		validateSignerName(*v.SignerName, path.Child("signerName"))
+		validateTerms(v.LabelSelector, path.Child("labelSelector"))
 	}
-	return errs
 }
 
 // projectedPaths are the files of one source of a projected volume. A token's is

@@ -80,10 +80,10 @@ func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 
 // container is about what both lists have in common.
 func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
-	if t := c.UpgradeStrategy.UpgradeType; len(validateValue(t, path, appsv1beta1.SidecarContainerColdUpgrade, appsv1beta1.SidecarContainerHotUpgrade)) > 0 {
+	if t := c.UpgradeStrategy.UpgradeType; t != "" && t != appsv1beta1.SidecarContainerColdUpgrade && t != appsv1beta1.SidecarContainerHotUpgrade {
 		w.add(path.Child("upgradeStrategy", "upgradeType"), "%q is unknown and means ColdUpgrade; use ColdUpgrade or HotUpgrade", t)
 	}
-	if share := c.ShareVolumeDevicePolicy; share != nil && len(validateShareVolumePolicy(share.Type, path)) > 0 {
+	if share := c.ShareVolumeDevicePolicy; share != nil && !slices.Contains(sharePolicies, share.Type) {
 		w.add(path.Child("shareVolumeDevicePolicy", "type"), "%q is unknown and means disabled; use enabled or disabled", share.Type)
 	}
 	if c.ShareVolumePolicy.Type == appsv1beta1.ShareVolumePolicyEnabled && !isPrivileged(&c.Container) && w.propagates {
@@ -113,13 +113,15 @@ func propagatesMounts(c appsv1beta1.SidecarContainer) bool {
 
 func (w *warner) initContainer(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	w.container(c, path)
-	if len(validatePodInjectPolicy(c.PodInjectPolicy, path)) > 0 {
+	if !slices.Contains(injectPolicies, c.PodInjectPolicy) {
 		w.add(path.Child("podInjectPolicy"), "%q is unknown and means AfterAppContainer; use BeforeAppContainer or AfterAppContainer", c.PodInjectPolicy)
 	}
-	if len(validateShareVolumePolicy(c.ShareVolumePolicy.Type, path)) > 0 {
+	if !slices.Contains(sharePolicies, c.ShareVolumePolicy.Type) {
 		w.add(path.Child("shareVolumePolicy", "type"), "%q is unknown and means disabled; use enabled or disabled", c.ShareVolumePolicy.Type)
 	}
-	for _, err := range validateTransferEnv(c.TransferEnv, path.Child("transferEnv")) {
+	var errs field.ErrorList
+	validateTransferEnv(c.TransferEnv, place{path.Child("transferEnv"), &errs})
+	for _, err := range errs {
 		w.list = append(w.list, err.Error())
 	}
 	switch native := c.IsNative(); {
@@ -188,7 +190,7 @@ func (w *warner) injectionStrategy(spec *appsv1beta1.SidecarSetSpec, path *field
 // refused, all others are stored.
 func (w *warner) choice(s *appsv1beta1.SidecarSetUpdateStrategy) {
 	path := field.NewPath("spec", "updateStrategy")
-	if s.Partition != nil && s.Partition.Type == intstr.String && len(validateShare(s.Partition, path)) > 0 {
+	if s.Partition != nil && s.Partition.Type == intstr.String && !percentage.MatchString(s.Partition.StrVal) {
 		w.add(path.Child("partition"), "%q is neither a number nor a percentage, so that Partial refuses Pods; correct it, for example 50%%", s.Partition.StrVal)
 	}
 	if _, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {

@@ -40,32 +40,29 @@ type whitelistRules struct {
 }
 
 // validateWhitelisted checks patchPodMetadata against the administrator's rules.
-func validateWhitelisted(set *appsv1beta1.SidecarSet, whitelist Whitelist) field.ErrorList {
-	path := field.NewPath("spec", "patchPodMetadata")
+func validateWhitelisted(set *appsv1beta1.SidecarSet, whitelist Whitelist, path place) {
 	if len(set.Spec.PatchPodMetadata) == 0 {
-		return nil
+		return
 	}
 	expressions, err := whitelist.expressions(labels.Set(set.Labels))
 	if err != nil {
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("the whitelist cannot be used: %v; an administrator has to correct %s", err, whitelist.place()))}
+		path.forbidden(fmt.Sprintf("the whitelist cannot be used: %v; an administrator has to correct %s", err, whitelist.place()))
+		return
 	}
 	if len(expressions) == 0 {
-		if whitelist.AllowedByDefault {
-			return nil
+		if !whitelist.AllowedByDefault {
+			path.forbidden("whitelist not found: no rule is about this SidecarSet; " + whitelist.remedy())
 		}
-		return field.ErrorList{field.Forbidden(path, "whitelist not found: no rule is about this SidecarSet; "+whitelist.remedy())}
+		return
 	}
-	var errs field.ErrorList
 	for i := range set.Spec.PatchPodMetadata {
 		for _, key := range slices.Sorted(maps.Keys(set.Spec.PatchPodMetadata[i].Annotations)) {
 			matches := func(e *regexp.Regexp) bool { return e.MatchString(key) }
 			if !slices.ContainsFunc(expressions, matches) {
-				errs = append(errs, field.Forbidden(path.Index(i).Child("annotations").Key(key),
-					"no rule of the whitelist allows this annotation; "+whitelist.remedy()))
+				path.Index(i).Child("annotations").Key(key).forbidden("no rule of the whitelist allows this annotation; " + whitelist.remedy())
 			}
 		}
 	}
-	return errs
 }
 
 // expressions are those of all rules that are about a SidecarSet with these labels.

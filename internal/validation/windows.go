@@ -25,28 +25,26 @@ var (
 	onlyDotsAndSpaces = regexp.MustCompile(`^[\. ]+$`)
 )
 
-func validateWindowsOptions(w *corev1.WindowsSecurityContextOptions, path *field.Path) field.ErrorList {
+func validateWindowsOptions(w *corev1.WindowsSecurityContextOptions, path place) {
 	if w == nil {
-		return nil
+		return
 	}
-	var errs field.ErrorList
 	if w.GMSACredentialSpecName != nil {
-		errs = append(errs, invalid(path.Child("gmsaCredentialSpecName"), *w.GMSACredentialSpecName, validation.IsDNS1123Subdomain(*w.GMSACredentialSpecName))...)
+		path.Child("gmsaCredentialSpecName").invalidBy(*w.GMSACredentialSpecName, validation.IsDNS1123Subdomain(*w.GMSACredentialSpecName))
 	}
 	if spec := w.GMSACredentialSpec; spec != nil && (*spec == "" || len(*spec) > maxCredentialSpec) {
-		errs = append(errs, field.Invalid(path.Child("gmsaCredentialSpec"), field.OmitValueType{}, "must have 1 to 65536 bytes; correct or remove it"))
+		path.Child("gmsaCredentialSpec").invalid(field.OmitValueType{}, "must have 1 to 65536 bytes; correct or remove it")
 	}
 	if w.RunAsUserName != nil {
-		errs = append(errs, validateWindowsUser(*w.RunAsUserName, path.Child("runAsUserName"))...)
+		validateWindowsUser(*w.RunAsUserName, path.Child("runAsUserName"))
 	}
 	if w.HostProcess != nil && *w.HostProcess {
-		errs = append(errs, field.Invalid(path.Child("hostProcess"), true, "a Pod has it for all of its containers and with hostNetwork, or is refused, and a sidecar cannot see to that; remove it"))
+		path.Child("hostProcess").invalid(true, "a Pod has it for all of its containers and with hostNetwork, or is refused, and a sidecar cannot see to that; remove it")
 	}
-	return errs
 }
 
 // validateWindowsUser checks a name such as DOMAIN\user.
-func validateWindowsUser(name string, path *field.Path) field.ErrorList {
+func validateWindowsUser(name string, path place) {
 	domain, user, hasDomain := strings.Cut(name, `\`)
 	if !hasDomain {
 		domain, user = "", name
@@ -54,7 +52,8 @@ func validateWindowsUser(name string, path *field.Path) field.ErrorList {
 	var problem string
 	switch {
 	case name == "":
-		return field.ErrorList{field.Invalid(path, name, `must not be empty; name a user such as ContainerUser, or remove it`)}
+		path.invalid(name, `must not be empty; name a user such as ContainerUser, or remove it`)
+		return
 	case controlCharacters.MatchString(name):
 		problem = "must not contain control characters"
 	case len(domain) > maxWindowsUserDomain, hasDomain && !netBIOSName.MatchString(domain) && !windowsDNSDomain.MatchString(domain):
@@ -66,7 +65,7 @@ func validateWindowsUser(name string, path *field.Path) field.ErrorList {
 	case notInWindowsUser.MatchString(user):
 		problem = `must have a user without any of "/\:;|=,+*?<>@[]`
 	default:
-		return nil
+		return
 	}
-	return field.ErrorList{field.Invalid(path, name, problem+"; correct it")}
+	path.invalid(name, problem+"; correct it")
 }
