@@ -425,9 +425,16 @@ func TestALostNodeDoesNotHoldUpOthers(t *testing.T) {
 			if used := r.report().Used; used != tc.want {
 				t.Errorf("%d places are used, want %d", used, tc.want)
 			}
-			r.see(t, "p", func(*corev1.Pod) {}) // the kubelet is heard again
+			r.see(t, "p", func(*corev1.Pod) {}) // the kubelet may be back
 			if used := r.report().Used; used != 1 {
 				t.Errorf("%d places are used after an event, want 1", used)
+			}
+			if err := r.lookAtNodes(t.Context(), "log"); err != nil {
+				t.Fatal(err)
+			}
+			r.running.Wait()
+			if used := r.report().Used; used != tc.want {
+				t.Errorf("%d places are used after another look, want %d", used, tc.want)
 			}
 		})
 	}

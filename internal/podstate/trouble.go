@@ -11,13 +11,15 @@ import (
 type Trouble uint8
 
 // Troubles is how many values of Trouble there are.
-const Troubles Trouble = 9
+const Troubles Trouble = 11
 
 // kubeletReasons are the reasons of state.waiting that do not pass in the usual
-// course of things, and, last, one of lastState.terminated.
+// course of things, then those of state.terminated, and, last, one of
+// lastState.terminated. A native sidecar that exited with code 0, and whose image cannot
+// be pulled, is terminated; the kubelet says no more.
 var kubeletReasons = [Troubles]string{
 	"", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError",
-	"RunContainerError", "CrashLoopBackOff", "OOMKilled",
+	"RunContainerError", "CrashLoopBackOff", "Completed", "Error", "OOMKilled",
 }
 
 // String returns the kubelet's word, "" for none.
@@ -30,8 +32,12 @@ func troubleOf(status *corev1.ContainerStatus) Trouble {
 	if last := status.LastTerminationState.Terminated; last != nil && status.State.Running == nil && last.Reason == kubeletReasons[Troubles-1] {
 		return Troubles - 1
 	}
-	if status.State.Waiting == nil {
-		return 0
+	reason := ""
+	switch state := status.State; {
+	case state.Waiting != nil:
+		reason = state.Waiting.Reason
+	case state.Terminated != nil:
+		reason = state.Terminated.Reason
 	}
-	return Trouble(max(0, slices.Index(kubeletReasons[:Troubles-1], status.State.Waiting.Reason)))
+	return Trouble(max(0, slices.Index(kubeletReasons[:], reason)))
 }

@@ -25,6 +25,9 @@ func TestTroubleIsWhatTheKubeletSays(t *testing.T) {
 		"runs after a lack of memory":   {corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: killed}, ""},
 		"is being created":              {corev1.ContainerStatus{State: waiting("ContainerCreating")}, ""},
 		"is ready":                      {corev1.ContainerStatus{Ready: true, State: waiting("CrashLoopBackOff")}, ""},
+		"ended, with another image":     {corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}}, "Completed"},
+		"failed":                        {corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error"}}}, "Error"},
+		"was killed for memory":         {corev1.ContainerStatus{State: killed}, "OOMKilled"},
 		"ended":                         {corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}, ""},
 	}
 	for name, tc := range tests {

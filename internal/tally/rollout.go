@@ -92,7 +92,7 @@ func (t *Tally) Rollout(sidecarSet string) rollout.Report {
 }
 
 // Overdue returns at most so many Pods that are in flight and not ready, and were so when
-// it was called the last time. Their Nodes may be lost.
+// it was called the last time, or have been lost already. Their Nodes may be lost.
 func (t *Tally) Overdue(sidecarSet string, most int) []*podstate.Record {
 	s, ok := t.sets[sidecarSet]
 	if !ok {
@@ -116,7 +116,7 @@ func (t *Tally) Lost(namespace podstate.Namespace, name string, uid types.UID) {
 		return
 	}
 	if p, ok := ns.pods[name]; ok && p.record.UID == uid && !p.lost {
-		p.lost = true
+		p.lost, p.suspect = true, true
 		t.recount(p)
 	}
 }
@@ -251,7 +251,7 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 		if s.down == nil {
 			s.down = make(map[*pod]bool)
 		}
-		s.down[p] = false
+		s.down[p] = p.suspect
 	case from.down && !to.down:
 		delete(s.down, p)
 	}

@@ -83,7 +83,9 @@ type pod struct {
 	record *podstate.Record
 	shares []share
 	pass   uint32
-	lost   bool // with its Node
+	// lost: with its Node, of which there was no event since. suspect: it was lost since
+	// it was ready.
+	lost, suspect bool
 }
 
 const shareBytes = 40
@@ -163,7 +165,7 @@ func (t *Tally) Set(r *podstate.Record) {
 		t.pods++
 	}
 	before := p.record
-	p.record, p.pass, p.lost = r, t.pass, false
+	p.record, p.pass, p.lost, p.suspect = r, t.pass, false, p.suspect && !r.Ready
 	t.weigh(before, r)
 	t.noteSettling(p)
 	switch {
