@@ -404,8 +404,9 @@ func TestForeignEntriesAreCounted(t *testing.T) {
 // A leaf that waits for API servers to trust it is no error, but one that waits for long is.
 func TestLeafHeldBackForLongIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newAPIServer(t, manifests()...)
-		r := newReplica(t, server, options(), targets()...)
+		server, opts := newAPIServer(t, manifests()...), options()
+		opts.Poll = time.Minute
+		r := newReplica(t, server, opts, targets()...)
 		var logged strings.Builder
 		ctx, cancel := context.WithCancel(log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged.WriteString(args + "\n") }, funcr.Options{})))
 		var done sync.WaitGroup
