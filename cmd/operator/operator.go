@@ -19,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -92,13 +93,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(snapshot.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil)); err != nil {
-		return err
-	}
 	catalog := snapshot.NewCatalog(mgr.GetCache(), snapshot.CatalogOptions{Registry: metrics.Registry})
-	if err := mgr.Add(catalog); err != nil {
-		return err
-	}
 	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets()...)
 	if err != nil {
 		return err
@@ -107,7 +102,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(rivals); err != nil {
+	if err := addAll(mgr, snapshot.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil), catalog, rivals, onEveryReplica(boundGarbage)); err != nil {
 		return err
 	}
 	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, timeline: timeline, leadership: leadership}
@@ -123,9 +118,6 @@ func Run(ctx context.Context, version string, o Options) error {
 	}
 	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "watches": watches.Ready} {
 		probes.AddReadiness(name, check)
-	}
-	if err := mgr.Add(onEveryReplica(boundGarbage)); err != nil {
-		return err
 	}
 	running := ctx
 	if o.answersWebhooks() {
@@ -173,11 +165,8 @@ func (p *parts) addControllers() error {
 		return err
 	}
 	states := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.StateLimits)
-	if err := p.mgr.Add(states); err != nil {
-		return err
-	}
 	podEvents := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.PodLimits)
-	if err := p.mgr.Add(podEvents); err != nil {
+	if err := addAll(p.mgr, states, podEvents); err != nil {
 		return err
 	}
 	keeping := o.entries(p.serving, p.rivals)
@@ -236,6 +225,15 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 	return nil
 }
 
+func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
+	for _, r := range runnables {
+		if err := mgr.Add(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // bundleTargets are the objects that hold CA bundles for API servers. Those of the
 // Pod webhook count only while they hold entries.
 func bundleTargets() []certs.Target {
@@ -243,14 +241,11 @@ func bundleTargets() []certs.Target {
 		certs.MutatingWebhooks(mutatingConfiguration),
 		certs.ValidatingWebhooks(validatingConfiguration),
 		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
-		certs.MutatingWebhooksLabelled(entryplan.Labelled(), isPodConfiguration).Optional(),
+		certs.MutatingWebhooksLabelled(entryplan.Labelled(), func(name string) bool {
+			_, ok := entryplan.Index(name)
+			return ok
+		}).Optional(),
 	}
-}
-
-// isPodConfiguration reports whether an object of that name may hold entries for Pods.
-func isPodConfiguration(name string) bool {
-	_, ok := entryplan.Index(name)
-	return ok
 }
 
 // onEveryReplica is a part that runs on leaders and other replicas alike.

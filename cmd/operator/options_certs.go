@@ -14,33 +14,29 @@ import (
 
 // certificateOptions are the flags that say where the serving certificate comes from.
 type certificateOptions struct {
-	mode      string
-	secret    string
-	directory string
-	publish   bool
-
-	caLifetime, leafLifetime, settle, overlap, poll, patience time.Duration
+	certs.Options
+	publish bool
 }
 
 func (o *certificateOptions) bind(flags *flag.FlagSet) {
-	flags.StringVar(&o.mode, "cert-mode", string(certs.ModeSelf), "where the serving certificate comes from: `self` (from a CA of the operator's own), cert-manager (of a Certificate object) or files (which another program mounts)")
-	flags.StringVar(&o.secret, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret with the CA of the serving certificates, in mode self")
-	flags.StringVar(&o.directory, "cert-dir", "/var/run/sidecarset/certs", "`directory` of tls.crt, tls.key and ca.crt, in mode files")
+	flags.StringVar((*string)(&o.Mode), "cert-mode", string(certs.ModeSelf), "where the serving certificate comes from: `self` (from a CA of the operator's own), cert-manager (of a Certificate object) or files (which another program mounts)")
+	flags.StringVar(&o.SecretName, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret with the CA of the serving certificates, in mode self")
+	flags.StringVar(&o.Directory, "cert-dir", "/var/run/sidecarset/certs", "`directory` of tls.crt, tls.key and ca.crt, in mode files")
 	flags.BoolVar(&o.publish, "cert-publish-bundle", true, "write the CA bundle into the webhook configurations and the CustomResourceDefinition; false, in mode files only, leaves those of the manifests to another program, such as cert-manager's cainjector")
-	flags.DurationVar(&o.caLifetime, "cert-ca-lifetime", 365*24*time.Hour, "`time` that a CA is valid; it is rotated after two thirds of that. At least three times the sum of --cert-leaf-lifetime and --cert-settle")
-	flags.DurationVar(&o.leafLifetime, "cert-leaf-lifetime", 30*24*time.Hour, "`time` that a serving certificate is valid; it is renewed after two thirds of that")
-	flags.DurationVar(&o.settle, "cert-settle", 10*time.Minute, "`time` that a new CA is published before a certificate from it is served")
-	flags.DurationVar(&o.overlap, "cert-overlap", time.Hour, "`time` that a CA stays published after it was replaced, in modes cert-manager and files")
-	flags.DurationVar(&o.poll, "cert-poll", 10*time.Second, "`time` between two reads of the Secret or the files")
-	flags.DurationVar(&o.patience, "cert-manager-timeout", 2*time.Minute, "`time` after which it is an error that cert-manager has not issued a certificate")
+	flags.DurationVar(&o.CALifetime, "cert-ca-lifetime", 365*24*time.Hour, "`time` that a CA is valid; it is rotated after two thirds of that. At least three times the sum of --cert-leaf-lifetime and --cert-settle")
+	flags.DurationVar(&o.LeafLifetime, "cert-leaf-lifetime", 30*24*time.Hour, "`time` that a serving certificate is valid; it is renewed after two thirds of that")
+	flags.DurationVar(&o.Settle, "cert-settle", 10*time.Minute, "`time` that a new CA is published before a certificate from it is served")
+	flags.DurationVar(&o.Overlap, "cert-overlap", time.Hour, "`time` that a CA stays published after it was replaced, in modes cert-manager and files")
+	flags.DurationVar(&o.Poll, "cert-poll", 10*time.Second, "`time` between two reads of the Secret or the files")
+	flags.DurationVar(&o.Patience, "cert-manager-timeout", 2*time.Minute, "`time` after which it is an error that cert-manager has not issued a certificate")
 }
 
 // check says which flags cannot be used.
 func (o certificateOptions) check(all certs.Options) error {
 	var errs []error
 	for name, value := range map[string]time.Duration{
-		"cert-ca-lifetime": o.caLifetime, "cert-leaf-lifetime": o.leafLifetime, "cert-settle": o.settle,
-		"cert-overlap": o.overlap, "cert-poll": o.poll, "cert-manager-timeout": o.patience,
+		"cert-ca-lifetime": o.CALifetime, "cert-leaf-lifetime": o.LeafLifetime, "cert-settle": o.Settle,
+		"cert-overlap": o.Overlap, "cert-poll": o.Poll, "cert-manager-timeout": o.Patience,
 	} {
 		if value <= 0 {
 			errs = append(errs, fmt.Errorf("--%s=%s: use a time that is positive", name, value))
@@ -77,18 +73,7 @@ func (o Options) certificates() certs.Options {
 			subject.DNSNames = append(subject.DNSNames, san)
 		}
 	}
-	return certs.Options{
-		Mode:               certs.Mode(o.certs.mode),
-		Namespace:          o.namespace,
-		SecretName:         o.certs.secret,
-		Directory:          o.certs.directory,
-		Subject:            subject,
-		CALifetime:         o.certs.caLifetime,
-		LeafLifetime:       o.certs.leafLifetime,
-		Settle:             o.certs.settle,
-		Overlap:            o.certs.overlap,
-		Poll:               o.certs.poll,
-		Patience:           o.certs.patience,
-		PublishedElsewhere: !o.certs.publish,
-	}
+	options := o.certs.Options
+	options.Namespace, options.Subject, options.PublishedElsewhere = o.namespace, subject, !o.certs.publish
+	return options
 }
