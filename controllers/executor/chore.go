@@ -39,7 +39,7 @@ func (e *Executor) tryChore(ctx context.Context, program *inject.Program, chore 
 	if chore.FirstWord {
 		return e.sayUpgradable(ctx, program, chore.Name)
 	}
-	pod, err := e.read(ctx, chore.Namespace, chore.Name.Name)
+	pod, err := e.read(ctx, chore.Namespace, chore.Name.Name, true)
 	if err != nil || pod.UID != chore.UID {
 		return err
 	}

@@ -107,7 +107,7 @@ func (e *Executor) lookAtNodes(ctx context.Context, sidecarSet string) error {
 }
 
 func (e *Executor) lookAtNode(ctx context.Context, name Name) error {
-	pod, err := e.read(ctx, name.Namespace, name.Name)
+	pod, err := e.read(ctx, name.Namespace, name.Name, true)
 	if err != nil || pod.UID != name.UID || pod.Spec.NodeName == "" {
 		return err
 	}

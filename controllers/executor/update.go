@@ -71,8 +71,8 @@ func bounded(err error) string {
 // update brings one Pod to a Program, if it still can and has to be.
 func (e *Executor) update(ctx context.Context, program *inject.Program, take rollout.Take) outcome {
 	u := update{Executor: e, program: program, take: take}
-	for range attempts {
-		if o, done := u.attempt(ctx); done {
+	for i := range attempts {
+		if o, done := u.attempt(ctx, i > 0); done {
 			return o
 		}
 		if errors.Is(u.unsure, context.DeadlineExceeded) || ctx.Err() != nil {
@@ -93,19 +93,22 @@ type update struct {
 }
 
 // attempt reads the Pod and writes it. It is not done if the Pod is to be read again.
-func (u *update) attempt(ctx context.Context) (o outcome, done bool) {
+//
+// The first read is not live: the API server answers it from memory. If that is old, the
+// write fails for its precondition, and nothing but a write follows from it.
+func (u *update) attempt(ctx context.Context, live bool) (o outcome, done bool) {
 	if current, ok := u.Current().Get(u.program.Name()); !ok || current != u.program {
 		return isStale("the SidecarSet has changed"), true
 	}
-	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name)
+	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name, live)
 	switch {
 	case apierrors.IsNotFound(err):
-		return isStale("the Pod is gone"), true
+		return isStale("the Pod is gone"), live
 	case err != nil:
 		return hasFailed(err), true
 	}
 	if o, done := u.judge(pod); done {
-		return o, true
+		return o, live
 	}
 	node, err := u.node(ctx, pod)
 	if err != nil {
@@ -184,7 +187,7 @@ func (u *update) last(ctx context.Context) outcome {
 	if u.unsure == nil {
 		return isStale("other writers were faster %d times", attempts)
 	}
-	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name)
+	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name, true)
 	if err == nil {
 		if o, done := u.judge(pod); done {
 			return o
@@ -203,14 +206,18 @@ func isRefusal(err error) bool {
 	return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err)
 }
 
-// read reads a Pod live.
-func (e *Executor) read(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+// read reads a Pod, as it is now or as the API server remembers it.
+func (e *Executor) read(ctx context.Context, namespace, name string, live bool) (*corev1.Pod, error) {
 	if err := e.limit.Wait(ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	return e.Pods.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	options := metav1.GetOptions{}
+	if !live {
+		options.ResourceVersion = "0"
+	}
+	return e.Pods.Pods(namespace).Get(ctx, name, options)
 }
 
 // patch writes a Pod, or its status. It does not end with ctx, so that its end is

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -128,6 +129,17 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 // kubeconfig is the file with the credentials of a ServiceAccount.
 func (o *Operator) kubeconfig(account string) string {
 	return filepath.Join(o.Cluster.Dir, account+".kubeconfig")
+}
+
+// ConfigOf returns the credentials of the process with a --role, without a limit of
+// requests: what it may do, and what API servers do before it may.
+func (o *Operator) ConfigOf(role string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig(o.layout.account([]string{"--role=" + role})))
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	return config, nil
 }
 
 // writeKubeconfig makes a kubeconfig with a token of a ServiceAccount.

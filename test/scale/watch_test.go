@@ -3,27 +3,30 @@ package scale
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // sink is a store that keeps keys only, and gives events away.
 type sink struct {
 	event func(object any, gone bool)
-	known map[string]any // the last objects, without what is not needed: see keep
+	known map[string]any // by key, what keep left of the objects
 }
 
 // keep returns what is kept of an object: enough to say that it is gone.
 func keep(object any) any {
-	accessor, err := meta.Accessor(object)
-	if err != nil {
-		return object
+	switch o := object.(type) {
+	case *corev1.Pod:
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
+	case *appsv1beta1.SidecarSet:
+		return &appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
 	}
-	accessor.SetManagedFields(nil)
 	return object
 }
 
