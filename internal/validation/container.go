@@ -54,7 +54,7 @@ func validateContainer(c *corev1.Container, volumes map[string]*corev1.Volume, p
 	validateValue(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
 	validateValue(c.ImagePullPolicy, path.Child("imagePullPolicy"), pullPolicies...)
-	validateSecurityContext(c.SecurityContext, path.Child("securityContext"))
+	ifSet(c.SecurityContext, path.Child("securityContext"), validateSecurityContext)
 }
 
 var pullPolicies = []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}

@@ -29,18 +29,14 @@ func validateEnvSource(source *corev1.EnvVarSource, path place) {
 	if ref := source.FieldRef; ref != nil {
 		validateFieldRef(ref, envFieldPaths, path.Child("fieldRef"))
 	}
-	if ref := source.ResourceFieldRef; ref != nil {
-		validateResourceFieldRef(ref, path.Child("resourceFieldRef"))
-	}
+	ifSet(source.ResourceFieldRef, path.Child("resourceFieldRef"), validateResourceFieldRef)
 	if ref := source.ConfigMapKeyRef; ref != nil {
 		validateKeyRef(ref.Name, ref.Key, "ConfigMap", path.Child("configMapKeyRef"))
 	}
 	if ref := source.SecretKeyRef; ref != nil {
 		validateKeyRef(ref.Name, ref.Key, "Secret", path.Child("secretKeyRef"))
 	}
-	if ref := source.FileKeyRef; ref != nil {
-		validateFileKeyRef(ref, path.Child("fileKeyRef"))
-	}
+	ifSet(source.FileKeyRef, path.Child("fileKeyRef"), validateFileKeyRef)
 }
 
 func validateKeyRef(name, key, kind string, path place) {

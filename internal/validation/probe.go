@@ -8,28 +8,25 @@ import (
 
 // validateProbes checks the probes and hooks of a container that stays.
 func validateProbes(c *corev1.Container, path place) {
-	validateProbe(c.LivenessProbe, path.Child("livenessProbe"))
+	ifSet(c.LivenessProbe, path.Child("livenessProbe"), validateProbe)
 	validateSuccessOnce(c.LivenessProbe, path.Child("livenessProbe"))
-	validateProbe(c.ReadinessProbe, path.Child("readinessProbe"))
+	ifSet(c.ReadinessProbe, path.Child("readinessProbe"), validateProbe)
 	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
 		path.Child("readinessProbe", "terminationGracePeriodSeconds").invalid(*p.TerminationGracePeriodSeconds, "a readiness probe ends no container; remove it")
 	}
-	validateProbe(c.StartupProbe, path.Child("startupProbe"))
+	ifSet(c.StartupProbe, path.Child("startupProbe"), validateProbe)
 	validateSuccessOnce(c.StartupProbe, path.Child("startupProbe"))
 	if c.Lifecycle == nil {
 		return
 	}
-	validateHook(c.Lifecycle.PostStart, path.Child("lifecycle", "postStart"))
-	validateHook(c.Lifecycle.PreStop, path.Child("lifecycle", "preStop"))
+	ifSet(c.Lifecycle.PostStart, path.Child("lifecycle", "postStart"), validateHook)
+	ifSet(c.Lifecycle.PreStop, path.Child("lifecycle", "preStop"), validateHook)
 }
 
 func validateProbe(p *corev1.Probe, path place) {
-	if p == nil {
-		return
-	}
 	validateOneOf(path, alternatives(p.ProbeHandler)...)
 	validateExec(p.Exec, path.Child("exec"))
-	validateHTTPGet(p.HTTPGet, path.Child("httpGet"))
+	ifSet(p.HTTPGet, path.Child("httpGet"), validateHTTPGet)
 	validateTCPSocket(p.TCPSocket, path.Child("tcpSocket"))
 	if p.GRPC != nil {
 		validatePort(intstr.FromInt32(p.GRPC.Port), path.Child("grpc", "port"))
@@ -52,12 +49,9 @@ func validateSuccessOnce(p *corev1.Probe, path place) {
 }
 
 func validateHook(h *corev1.LifecycleHandler, path place) {
-	if h == nil {
-		return
-	}
 	validateOneOf(path, alternatives(h)...)
 	validateExec(h.Exec, path.Child("exec"))
-	validateHTTPGet(h.HTTPGet, path.Child("httpGet"))
+	ifSet(h.HTTPGet, path.Child("httpGet"), validateHTTPGet)
 	validateTCPSocket(h.TCPSocket, path.Child("tcpSocket"))
 	if h.Sleep != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > gracePeriodSeconds) {
 		path.Child("sleep", "seconds").invalid(h.Sleep.Seconds, "must be from 0 to 30, the time that a Pod has to end unless it says otherwise; correct it, or sleep by exec")
@@ -75,9 +69,6 @@ func validateExec(exec *corev1.ExecAction, path place) {
 }
 
 func validateHTTPGet(get *corev1.HTTPGetAction, path place) {
-	if get == nil {
-		return
-	}
 	validatePort(get.Port, path.Child("port"))
 	validateValue(get.Scheme, path.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 	for i, header := range get.HTTPHeaders {

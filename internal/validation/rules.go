@@ -10,6 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// ifSet applies a rule to a value that may be absent.
+func ifSet[T any](value *T, path place, rule func(*T, place)) {
+	if value != nil {
+		rule(value, path)
+	}
+}
+
 // validateValue refuses a value that is none of those supported. An empty one
 // is absent, for the API server to fill in.
 func validateValue[T ~string](value T, path place, supported ...T) {

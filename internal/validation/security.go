@@ -11,9 +11,6 @@ import (
 // validateSecurityContext refuses what no Pod may have. Whether a namespace
 // admits a privileged container is for the namespace to say.
 func validateSecurityContext(sc *corev1.SecurityContext, path place) {
-	if sc == nil {
-		return
-	}
 	validatePrivileges(sc, path)
 	if sc.RunAsUser != nil {
 		path.Child("runAsUser").invalidBy(*sc.RunAsUser, validation.IsValidUserID(*sc.RunAsUser))
@@ -24,7 +21,7 @@ func validateSecurityContext(sc *corev1.SecurityContext, path place) {
 	if sc.ProcMount != nil {
 		validateValue(*sc.ProcMount, path.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 	}
-	validateWindowsOptions(sc.WindowsOptions, path.Child("windowsOptions"))
+	ifSet(sc.WindowsOptions, path.Child("windowsOptions"), validateWindowsOptions)
 	if p := sc.SeccompProfile; p != nil {
 		at := path.Child("seccompProfile")
 		requireValue(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)

@@ -113,30 +113,20 @@ func validateSource(s *corev1.VolumeSource, path place) {
 		validateMode(v.DefaultMode, path.Child("downwardAPI", "defaultMode"))
 		validateDownwardFiles(v.Items, path.Child("downwardAPI", "items"))
 	}
-	if v := s.Projected; v != nil {
-		validateProjected(v, path.Child("projected"))
-	}
+	ifSet(s.Projected, path.Child("projected"), validateProjected)
 	if v := s.NFS; v != nil && v.Path != "" && !strings.HasPrefix(v.Path, "/") {
 		path.Child("nfs", "path").invalid(v.Path, "must be an absolute path; begin it with '/'")
 	}
-	if v := s.CSI; v != nil {
-		validateCSI(v, path.Child("csi"))
-	}
+	ifSet(s.CSI, path.Child("csi"), validateCSI)
 	if v := s.GitRepo; v != nil {
 		validateDescendingPath(v.Directory, path.Child("gitRepo", "directory"))
 	}
 	if v := s.Image; v != nil {
 		validateValue(v.PullPolicy, path.Child("image", "pullPolicy"), pullPolicies...)
 	}
-	if v := s.ISCSI; v != nil {
-		validateISCSI(v, path.Child("iscsi"))
-	}
-	if v := s.FC; v != nil {
-		validateFC(v, path.Child("fc"))
-	}
-	if v := s.AzureDisk; v != nil {
-		validateAzureDisk(v, path.Child("azureDisk"))
-	}
+	ifSet(s.ISCSI, path.Child("iscsi"), validateISCSI)
+	ifSet(s.FC, path.Child("fc"), validateFC)
+	ifSet(s.AzureDisk, path.Child("azureDisk"), validateAzureDisk)
 	if v := s.Ephemeral; v != nil {
 		validateClaimTemplate(v.VolumeClaimTemplate, path.Child("ephemeral", "volumeClaimTemplate"))
 	}

@@ -76,15 +76,9 @@ func validateProjection(s *corev1.VolumeProjection, path place) {
 	if v := s.DownwardAPI; v != nil {
 		validateDownwardFiles(v.Items, path.Child("downwardAPI", "items"))
 	}
-	if v := s.ServiceAccountToken; v != nil {
-		validateToken(v, path.Child("serviceAccountToken"))
-	}
-	if v := s.ClusterTrustBundle; v != nil {
-		validateTrustBundle(v, path.Child("clusterTrustBundle"))
-	}
-	if v := s.PodCertificate; v != nil {
-		validateCertificate(v, path.Child("podCertificate"))
-	}
+	ifSet(s.ServiceAccountToken, path.Child("serviceAccountToken"), validateToken)
+	ifSet(s.ClusterTrustBundle, path.Child("clusterTrustBundle"), validateTrustBundle)
+	ifSet(s.PodCertificate, path.Child("podCertificate"), validateCertificate)
 }
 
 func validateCertificate(v *corev1.PodCertificateProjection, path place) {

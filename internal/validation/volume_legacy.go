@@ -13,15 +13,9 @@ import (
 // validateLegacySource checks the sources of which drivers have left Kubernetes.
 // API servers go on checking what they hold.
 func validateLegacySource(s *corev1.VolumeSource, path place) {
-	if v := s.Quobyte; v != nil {
-		validateQuobyte(v, path.Child("quobyte"))
-	}
-	if v := s.StorageOS; v != nil {
-		validateStorageOS(v, path.Child("storageos"))
-	}
-	if v := s.Flocker; v != nil {
-		validateFlocker(v, path.Child("flocker"))
-	}
+	ifSet(s.Quobyte, path.Child("quobyte"), validateQuobyte)
+	ifSet(s.StorageOS, path.Child("storageos"), validateStorageOS)
+	ifSet(s.Flocker, path.Child("flocker"), validateFlocker)
 	if v := s.GCEPersistentDisk; v != nil {
 		validateByte(v.Partition, path.Child("gcePersistentDisk", "partition"))
 	}

@@ -26,9 +26,6 @@ var (
 )
 
 func validateWindowsOptions(w *corev1.WindowsSecurityContextOptions, path place) {
-	if w == nil {
-		return
-	}
 	if w.GMSACredentialSpecName != nil {
 		path.Child("gmsaCredentialSpecName").invalidBy(*w.GMSACredentialSpecName, validation.IsDNS1123Subdomain(*w.GMSACredentialSpecName))
 	}
