@@ -30,11 +30,9 @@ func (p *Program) compileBodies(spec map[string]any) error {
 	if p.pullSecrets, err = p.named(spec, "imagePullSecrets"); err != nil {
 		return err
 	}
-	slices.SortStableFunc(p.initContainers, byName)
+	slices.SortStableFunc(p.initContainers, func(a, b sidecar) int { return strings.Compare(a.name, b.name) })
 	return nil
 }
-
-func byName(a, b sidecar) int { return strings.Compare(a.name, b.name) }
 
 // named serialises a list of objects that have names.
 func (p *Program) named(spec map[string]any, list string) ([]part, error) {

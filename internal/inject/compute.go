@@ -157,8 +157,8 @@ func (c *computation) inject() error {
 	}
 	injects := len(c.plan.Removals)+len(c.plan.Insertions)+len(c.plan.Replacements) > 0
 	if injects {
-		c.addVolumes()
-		c.addPullSecrets()
+		c.addNamed(Volumes, c.pod.Volumes, func(t *target) []part { return t.volumes })
+		c.addNamed(ImagePullSecrets, c.pod.ImagePullSecrets, func(t *target) []part { return t.pullSecrets })
 	}
 	c.writeRecords(injects)
 	return nil
@@ -242,12 +242,11 @@ func (c *computation) merge(in, other podList, sidecars []placed) error {
 				if err != nil {
 					return err
 				}
-				c.insert(s.target, in.list, s.at+added, part{s.name, body})
+				c.insert(s.target, in.list, len(in.containers), s.at+added, part{s.name, body})
 				added++
 			}
 		}
 	}
-	c.plan.absent.mark(in.list, len(in.containers) == 0)
 	return nil
 }
 
@@ -334,59 +333,36 @@ func indexOf(containers []ContainerView, name string) int {
 	return -1
 }
 
-func (c *computation) insert(t *target, list List, index int, p part) {
+// insert plans an insertion into a list that has so many elements.
+func (c *computation) insert(t *target, list List, length, index int, p part) {
 	c.plan.Insertions = append(c.plan.Insertions,
-		Edit{SidecarSet: t.Name(), List: list, Index: index, Name: p.name, Body: p.body})
+		Edit{SidecarSet: t.Name(), List: list, Index: index, Name: p.name, Body: p.body, whole: length == 0})
 }
 
-// addVolumes appends the volumes that the sidecars refer to. A name that the
-// Pod or an earlier SidecarSet has already is taken to be the same volume.
-func (c *computation) addVolumes() {
-	c.plan.absent.volumes = len(c.pod.Volumes) == 0
-	next, start := len(c.pod.Volumes), len(c.plan.Insertions)
+// addNamed appends what the SidecarSets bring to a list in which names are unique.
+// A name that the Pod or an earlier SidecarSet has already is taken to be the same
+// thing, unless it is a volume of an enforced SidecarSet.
+func (c *computation) addNamed(list List, has []string, of func(*target) []part) {
+	next, start := len(has), len(c.plan.Insertions)
 	for i := range c.targets {
 		t := &c.targets[i]
 		if t.skip != "" {
 			continue
 		}
-		for _, v := range t.volumes {
-			if owner := c.enforcer(v.name); owner != nil && owner != t {
-				continue
-			}
-			if at := slices.Index(c.pod.Volumes, v.name); at >= 0 {
-				if t.enforced {
-					c.plan.Replacements = append(c.plan.Replacements, Edit{SidecarSet: t.Name(), List: Volumes, Index: at, Name: v.name, Body: v.body})
+		for _, p := range of(t) {
+			if list == Volumes {
+				if owner := c.enforcer(p.name); owner != nil && owner != t {
+					continue
 				}
-				continue
 			}
-			if inserts(c.plan.Insertions[start:], v.name) {
-				continue
+			at := slices.Index(has, p.name)
+			switch {
+			case at >= 0 && t.enforced && list == Volumes:
+				c.plan.Replacements = append(c.plan.Replacements, Edit{SidecarSet: t.Name(), List: list, Index: at, Name: p.name, Body: p.body})
+			case at < 0 && !slices.ContainsFunc(c.plan.Insertions[start:], func(e Edit) bool { return e.Name == p.name }):
+				c.insert(t, list, len(has), next, p)
+				next++
 			}
-			c.insert(t, Volumes, next, v)
-			next++
-		}
-	}
-}
-
-func inserts(edits []Edit, name string) bool {
-	return slices.ContainsFunc(edits, func(e Edit) bool { return e.Name == name })
-}
-
-// addPullSecrets appends the SidecarSets' imagePullSecrets that the Pod lacks.
-func (c *computation) addPullSecrets() {
-	c.plan.absent.imagePullSecrets = len(c.pod.ImagePullSecrets) == 0
-	next, start := len(c.pod.ImagePullSecrets), len(c.plan.Insertions)
-	for i := range c.targets {
-		t := &c.targets[i]
-		if t.skip != "" {
-			continue
-		}
-		for _, s := range t.pullSecrets {
-			if slices.Contains(c.pod.ImagePullSecrets, s.name) || inserts(c.plan.Insertions[start:], s.name) {
-				continue
-			}
-			c.insert(t, ImagePullSecrets, next, s)
-			next++
 		}
 	}
 }

@@ -16,7 +16,7 @@ func (e *ConflictError) Error() string {
 	case "":
 		return fmt.Sprintf("SidecarSet %q brings the %s %q, and the Pod has %s of its own with that name: "+
 			"rename one of them, or change the SidecarSet's selector so that it leaves this Pod out",
-			e.First, e.Kind, e.Name, article(e.PodKind))
+			e.First, e.Kind, e.Name, map[string]string{kindInit: "an ", kindContainer: "a "}[e.PodKind]+e.PodKind)
 	case e.First:
 		return fmt.Sprintf("SidecarSet %q brings two containers named %q: rename one of them", e.First, e.Name)
 	default:
@@ -24,13 +24,6 @@ func (e *ConflictError) Error() string {
 			"rename it in one of them, or change their selectors so that only one selects this Pod",
 			e.First, e.Second, e.Name)
 	}
-}
-
-func article(kind string) string {
-	if kind == kindInit {
-		return "an " + kind
-	}
-	return "a " + kind
 }
 
 const (

@@ -41,14 +41,9 @@ type Plan struct {
 	// another content. Then this plan is wrong if that content is the newer one.
 	TakesBack bool
 
-	absent       absentLists
 	podHas       map[string]string // the Pod's annotations as submitted
 	noAnnotation bool              // the Pod has no annotations member to add to
 }
-
-// absentLists says which lists the Pod lacks (or has empty), so that they are
-// added whole.
-type absentLists struct{ initContainers, containers, volumes, imagePullSecrets bool }
 
 // Edit puts one object into a list of the Pod's spec.
 type Edit struct {
@@ -57,6 +52,8 @@ type Edit struct {
 	Index      int
 	Name       string
 	Body       json.RawMessage
+
+	whole bool // the Pod lacks the list or has it empty, so that it is added whole
 }
 
 // SkipReason says why a SidecarSet that selects a Pod leaves it alone. The
@@ -110,26 +107,5 @@ func insertionGroups(edits []Edit) func(yield func([]Edit) bool) {
 			}
 			start = end
 		}
-	}
-}
-
-func (a absentLists) has(list List) bool {
-	switch list {
-	case InitContainers:
-		return a.initContainers
-	case Containers:
-		return a.containers
-	case Volumes:
-		return a.volumes
-	default:
-		return a.imagePullSecrets
-	}
-}
-
-func (a *absentLists) mark(list List, absent bool) {
-	if list == InitContainers {
-		a.initContainers = absent
-	} else {
-		a.containers = absent
 	}
 }

@@ -51,17 +51,14 @@ func carries(containers []ContainerView, sidecars []sidecar) bool {
 		if at < 0 || !containers[at].Injected {
 			return false
 		}
-		if image := containers[at].Image; image != s.image && !(s.sibling != "" && image == s.siblingImage && hasImage(containers, s.sibling, s.image)) {
-			return false
+		if image := containers[at].Image; image != s.image {
+			other := indexOf(containers, s.sibling) // swapped by a hot upgrade
+			if s.sibling == "" || image != s.siblingImage || other < 0 || containers[other].Image != s.image {
+				return false
+			}
 		}
 	}
 	return true
-}
-
-// hasImage reports whether the other container of a hot-upgrade pair has this image.
-func hasImage(containers []ContainerView, name, image string) bool {
-	at := indexOf(containers, name)
-	return at >= 0 && containers[at].Image == image
 }
 
 // isComplete says that nothing is left to do: every target is skipped, and

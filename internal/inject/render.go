@@ -28,7 +28,7 @@ func (p Plan) AppendPatch(dst []byte) []byte {
 		dst = append(append(dst, e.Body...), '}')
 	}
 	for group := range insertionGroups(p.Insertions) {
-		if p.absent.has(group[0].List) {
+		if group[0].whole {
 			dst = appendWhole(dst, group)
 			continue
 		}
