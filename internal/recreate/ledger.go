@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
@@ -18,9 +19,11 @@ const (
 	// patience is how long, in seconds, a replacement may take to become ready before
 	// it counts as one that does not.
 	patience = 10 * 60
-	// absence is how long after a Pod is gone its replacement may take to be created.
-	// Then its controller does not want one any more: it was scaled down.
-	absence = 60
+	// Absence is how long, in seconds, after a Pod is gone its replacement may take to
+	// be created. Then its controller was scaled down, or cannot create it. A new leader
+	// waits that long before it evicts, so that replacements of Pods that the last leader
+	// evicted are there.
+	Absence = 30
 )
 
 // Ledger knows which Pods of one SidecarSet were evicted, and what became of their
@@ -28,32 +31,35 @@ const (
 // replacement is back, so that it holds about as many as the budget has places. The
 // times it is given are seconds of one clock.
 //
-// A new leader starts with an empty Ledger, and with Adopt takes over replacements
-// that are not back. Evictions whose replacements do not exist yet are not known to
-// it; PodDisruptionBudgets know them.
+// A new leader starts with an empty Ledger. When it has led for Absence, it adopts the
+// Pods that are being deleted and the replacements that are not back. A Pod that was
+// evicted, is gone, and has no replacement by then is one that the Ledger of the last
+// leader would have forgotten as well.
 type Ledger struct {
 	content   string
 	open      []eviction
 	failures  int // in a row, of this content
+	lost      int // those of them that had no replacement at all
 	successes int // of this content
 }
 
 // eviction is one Pod that is evicted and whose replacement is not back.
 type eviction struct {
-	controller  types.UID
+	controller  podstate.Name
 	victim      types.UID // empty if it is not known
 	replacement types.UID // empty as long as none exists
 	accepted    bool      // by the API server
 	gone        bool      // the victim, or a replacement that was not back
 	back        bool
 	failed      bool  // it is counted among the failures
+	adopted     bool  // it may be none of the operator's
 	since       int64 // when the last of these happened
 }
 
 // Replacement is what the watch says about a Pod that a controller has made.
 type Replacement struct {
 	UID        types.UID
-	Controller types.UID
+	Controller podstate.Name
 	// Back: the Pod carries the current content and is ready.
 	Back bool
 }
@@ -64,7 +70,7 @@ func (l *Ledger) SetContent(content string) {
 	if content == l.content {
 		return
 	}
-	l.content, l.failures, l.successes = content, 0, 0
+	l.content, l.failures, l.lost, l.successes = content, 0, 0, 0
 	for i := range l.open {
 		l.open[i].failed = false
 	}
@@ -72,7 +78,7 @@ func (l *Ledger) SetContent(content string) {
 
 // Begin says that the API server is about to be asked to evict a Pod. From now on, a
 // new Pod of the controller may be its replacement.
-func (l *Ledger) Begin(victim, controller types.UID) {
+func (l *Ledger) Begin(victim types.UID, controller podstate.Name) {
 	l.open = append(l.open, eviction{controller: controller, victim: victim})
 }
 
@@ -103,17 +109,44 @@ func (l *Ledger) Cancel(victim types.UID) {
 }
 
 // Adopt says, to the Ledger of a new leader, that a Pod is newer than the current
-// content and not back: it may replace a Pod that the last leader evicted.
-func (l *Ledger) Adopt(r Replacement, now int64) {
-	if !r.Back && l.find(r.UID) < 0 {
-		l.open = append(l.open, eviction{controller: r.Controller, replacement: r.UID, accepted: true, since: now})
+// content and not back: it may replace a Pod that the last leader evicted. It takes a
+// place of the budget until it is back. It may also be broken for another reason, so
+// that it says nothing about the content.
+func (l *Ledger) Adopt(r Replacement) {
+	if r.Back || l.find(r.UID) >= 0 {
+		return
+	}
+	if i := l.missing(r); i >= 0 {
+		l.open[i].replacement = r.UID
+		return
+	}
+	l.open = append(l.open, eviction{controller: r.Controller, replacement: r.UID, accepted: true, adopted: true})
+}
+
+// AdoptVictim says, to the Ledger of a new leader, that a Pod is being deleted since it
+// was evicted, perhaps by the last leader.
+func (l *Ledger) AdoptVictim(victim types.UID, controller podstate.Name) {
+	if !slices.ContainsFunc(l.open, func(e eviction) bool { return e.victim == victim }) {
+		l.open = append(l.open, eviction{controller: controller, victim: victim, accepted: true, adopted: true})
 	}
 }
+
+// Stop says, to the Ledger of a new leader, that the last leader has stopped evicting
+// since replacements failed.
+func (l *Ledger) Stop() { l.failures = maxFailures }
 
 // Added says that the watch shows a Pod for the first time. It replaces a Pod of its
 // controller that was evicted and has no replacement: if possible one that is gone,
 // and else one whose eviction was accepted.
 func (l *Ledger) Added(r Replacement, now int64) {
+	if i := l.missing(r); i >= 0 {
+		l.open[i].replacement, l.open[i].since = r.UID, now
+		l.Changed(r)
+	}
+}
+
+// missing returns the eviction that a Pod is the replacement of; -1 if there is none.
+func (l *Ledger) missing(r Replacement) int {
 	best := -1
 	for i := range l.open {
 		e := &l.open[i]
@@ -121,10 +154,7 @@ func (l *Ledger) Added(r Replacement, now int64) {
 			best = i
 		}
 	}
-	if best >= 0 {
-		l.open[best].replacement, l.open[best].since = r.UID, now
-		l.Changed(r)
-	}
+	return best
 }
 
 // progress is how far an eviction is, as a number to compare.
@@ -164,8 +194,8 @@ func (l *Ledger) Gone(uid types.UID, now int64) {
 // settle forgets the evictions whose replacements are back.
 func (l *Ledger) settle() {
 	l.open = slices.DeleteFunc(l.open, func(e eviction) bool {
-		if e.accepted && e.back {
-			l.failures = 0
+		if e.accepted && e.back && !e.adopted {
+			l.failures, l.lost = 0, 0
 			l.successes++
 		}
 		return e.accepted && e.back
@@ -180,16 +210,37 @@ func (l *Ledger) find(replacement types.UID) int {
 // on, nothing more is evicted.
 func (l *Ledger) Failures() int { return l.failures }
 
+// Stopped reports whether nothing more is evicted until a replacement becomes ready
+// after all or the content changes.
+func (l *Ledger) Stopped() bool { return l.failures >= maxFailures }
+
+// Failed is how many replacements exist that have not become ready in time.
+func (l *Ledger) Failed() (n int) {
+	for i := range l.open {
+		if l.open[i].failed {
+			n++
+		}
+	}
+	return n
+}
+
 // Replacements is what package rollout has to know. Time passes without events, so
 // the caller asks again from time to time; next is when something may have changed
 // without one, 0 if never.
 //
 // Until a replacement is back, at most three Pods are evicted. A replacement that does
 // not become ready in time counts as a failure, and goes on taking its place of the
-// budget. After three failures in a row, nothing more is evicted until one of them
-// becomes ready or the content changes.
+// budget. One that is not created in time counts as a failure too, and takes no place
+// any more: the controller may have been scaled down. After three failures in a row,
+// nothing more is evicted until one of them becomes ready or the content changes.
 func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
-	l.open = slices.DeleteFunc(l.open, func(e eviction) bool { return e.unwanted(now) })
+	l.open = slices.DeleteFunc(l.open, func(e eviction) bool {
+		if e.unwanted(now) && !e.adopted {
+			l.failures++
+			l.lost++
+		}
+		return e.unwanted(now)
+	})
 	for i := range l.open {
 		e := &l.open[i]
 		if e.accepted {
@@ -208,9 +259,9 @@ func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 		}
 	}
 	switch {
-	case l.failures >= maxFailures:
+	case l.Stopped():
 	case l.successes == 0:
-		r.Allowed = maxFailures
+		r.Allowed = maxFailures - l.lost
 	default:
 		r.Allowed = math.MaxInt32
 	}
@@ -219,16 +270,16 @@ func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 
 // unwanted reports whether a Pod is not replaced at all.
 func (e *eviction) unwanted(now int64) bool {
-	return e.accepted && e.replacement == "" && e.gone && now >= e.since+absence
+	return e.accepted && e.replacement == "" && e.gone && now >= e.since+Absence
 }
 
 // due is when an eviction changes without an event; 0 if it does not.
 func (e *eviction) due() int64 {
 	switch {
-	case e.replacement != "":
+	case e.replacement != "" && !e.adopted:
 		return e.since + patience
 	case e.accepted && e.gone:
-		return e.since + absence
+		return e.since + Absence
 	}
 	return 0
 }

@@ -16,8 +16,10 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
+var rs = podstate.MakeName("rs")
+
 func replacement(uid string, back bool) recreate.Replacement {
-	return recreate.Replacement{UID: types.UID(uid), Controller: "rs", Back: back}
+	return recreate.Replacement{UID: types.UID(uid), Controller: rs, Back: back}
 }
 
 // evicted returns a Ledger of Pods "old-0", "old-1", ... that were evicted at second 0.
@@ -25,7 +27,7 @@ func evicted(n int) *recreate.Ledger {
 	l := &recreate.Ledger{}
 	for i := range n {
 		uid := types.UID(fmt.Sprint("old-", i))
-		l.Begin(uid, "rs")
+		l.Begin(uid, rs)
 		l.Accepted(uid, 0)
 	}
 	return l
@@ -53,7 +55,7 @@ func TestAnEvictedPodCostsUntilItsReplacementIsBack(t *testing.T) {
 
 func TestAReplacementMayBeFasterThanTheAnswer(t *testing.T) {
 	l := &recreate.Ledger{}
-	l.Begin("old", "rs")
+	l.Begin("old", rs)
 	expect(t, "begun", l, 0, 0, 3)
 	l.Added(replacement("new", true), 1)
 	l.Accepted("old", 2)
@@ -62,14 +64,14 @@ func TestAReplacementMayBeFasterThanTheAnswer(t *testing.T) {
 
 func TestARefusedEvictionCostsNothing(t *testing.T) {
 	l := &recreate.Ledger{}
-	l.Begin("old", "rs")
+	l.Begin("old", rs)
 	l.Cancel("old")
 	expect(t, "refused", l, 1, 0, 3)
 }
 
 func TestPodsOfOtherControllersReplaceNothing(t *testing.T) {
 	l := evicted(1)
-	l.Added(recreate.Replacement{UID: "new", Controller: "other", Back: true}, 1)
+	l.Added(recreate.Replacement{UID: "new", Controller: podstate.MakeName("other"), Back: true}, 1)
 	expect(t, "after a Pod of another controller", l, 1, 1, 3)
 }
 
@@ -79,7 +81,24 @@ func TestAControllerThatWasScaledDownHoldsNothingUp(t *testing.T) {
 	l.Gone("old-0", 100_000)
 	_, next := l.Replacements(100_001)
 	expect(t, "shortly after it is gone", l, 100_001, 1, 3)
-	expect(t, "when that was long ago", l, next, 0, 3)
+	expect(t, "when that was long ago", l, next, 0, 2)
+}
+
+// A quota or another webhook may refuse all new Pods.
+func TestReplacementsThatAreNeverCreatedAreFailures(t *testing.T) {
+	l, evicted := &recreate.Ledger{}, 0
+	for now := int64(0); now < 10_000; now += 100 {
+		for r, _ := l.Replacements(now); r.Missing < min(2, r.Allowed); r, _ = l.Replacements(now) {
+			uid := types.UID(fmt.Sprint("old-", evicted))
+			l.Begin(uid, rs)
+			l.Accepted(uid, now)
+			l.Gone(uid, now+1)
+			evicted++
+		}
+	}
+	if evicted != 3 || !l.Stopped() {
+		t.Errorf("%d Pods are evicted, and that has stopped: %v; want 3", evicted, l.Stopped())
+	}
 }
 
 func TestAReplacementThatIsGoneIsReplacedToo(t *testing.T) {
@@ -124,18 +143,40 @@ func TestANewContentIsANewAttempt(t *testing.T) {
 
 func TestANewLeaderAdoptsReplacements(t *testing.T) {
 	l := &recreate.Ledger{}
-	l.Adopt(replacement("new", false), 0)
-	l.Adopt(replacement("new", false), 0)
-	l.Adopt(replacement("ready", true), 0)
+	l.Adopt(replacement("new", false))
+	l.Adopt(replacement("new", false))
+	l.Adopt(replacement("ready", true))
 	expect(t, "adopted", l, 1, 1, 3)
+	expect(t, "it may be broken for another reason", l, 1_000_000, 1, 3)
 	l.Changed(replacement("new", true))
-	expect(t, "back", l, 2, 0, math.MaxInt32)
+	expect(t, "back, which says nothing about others", l, 2, 0, 3)
+}
+
+func TestANewLeaderAdoptsPodsThatAreBeingEvicted(t *testing.T) {
+	l := &recreate.Ledger{}
+	l.AdoptVictim("old", rs)
+	l.AdoptVictim("old", rs)
+	expect(t, "being evicted", l, 1_000_000, 1, 3)
+	l.Adopt(replacement("new", false)) // a ReplicaSet does not wait for the end
+	expect(t, "with a replacement", l, 1_000_000, 1, 3)
+	l.Gone("old", 1_000_000)
+	l.Changed(replacement("new", true))
+	expect(t, "back", l, 1_000_001, 0, 3)
+}
+
+func TestANewLeaderDoesNotGoOnWhereTheLastOneStopped(t *testing.T) {
+	l := &recreate.Ledger{}
+	l.SetContent("broken")
+	l.Stop()
+	expect(t, "stopped", l, 0, 0, 0)
+	l.SetContent("repaired")
+	expect(t, "with another content", l, 0, 0, 3)
 }
 
 // A cluster of controllers whose Pods are evicted through queue and Ledger, with a
 // watch that lags. Never are more Pods away than maxUnavailable says, no Pod is
 // evicted that was created with the current content, a content that does not start
-// costs three Pods, and one that does reaches all of them.
+// costs three Pods, and one that does reaches all of them, whenever the leader changes.
 func TestRecreationKeepsItsLimitsAndEnds(t *testing.T) {
 	for seed := range uint64(500) {
 		c := newCluster(t, seed)
@@ -164,10 +205,13 @@ type cluster struct {
 	writes  []*request
 	evicted int
 	names   int
+	leads   int64 // since when
+	adopts  bool
 }
 
 type member struct {
-	uid, controller   types.UID
+	uid               types.UID
+	controller        podstate.Name
 	current           bool
 	ready, gone, ends bool
 }
@@ -180,13 +224,9 @@ type request struct {
 func newCluster(t *testing.T, seed uint64) *cluster {
 	c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 3)), pods: map[types.UID]*member{}, known: map[types.UID]bool{}, matched: map[types.UID]bool{}}
 	c.limit, c.bad = 1+c.IntN(6), seed%4 == 0
-	c.queue = rollout.NewQueue()
-	most := intstr.FromInt(c.limit)
-	set := &appsv1beta1.SidecarSet{}
-	set.Spec.UpdateStrategy.MaxUnavailable = &most
-	c.queue.SetStrategy(rollout.NewStrategy(set))
+	c.lead()
 	for range 3 + c.IntN(12) {
-		c.create(types.UID(fmt.Sprint("rs-", c.IntN(3))), false, true)
+		c.create(podstate.MakeName(fmt.Sprint("rs-", c.IntN(3))), false, true)
 	}
 	for len(c.events) > 0 { // the list
 		c.watch()
@@ -194,7 +234,16 @@ func newCluster(t *testing.T, seed uint64) *cluster {
 	return c
 }
 
-func (c *cluster) create(controller types.UID, current, ready bool) {
+// lead gives the leader an empty queue.
+func (c *cluster) lead() {
+	c.queue = rollout.NewQueue()
+	most := intstr.FromInt(c.limit)
+	set := &appsv1beta1.SidecarSet{}
+	set.Spec.UpdateStrategy.MaxUnavailable = &most
+	c.queue.SetStrategy(rollout.NewStrategy(set))
+}
+
+func (c *cluster) create(controller podstate.Name, current, ready bool) {
 	c.names++
 	m := &member{uid: types.UID(fmt.Sprint("pod-", c.names)), controller: controller, current: current, ready: ready}
 	c.pods[m.uid] = m
@@ -230,8 +279,52 @@ func (c *cluster) watch() {
 	c.queue.Set(p)
 }
 
+// change makes another process the leader, which knows what it can list.
+func (c *cluster) change() {
+	stopped := c.ledger.Stopped() // which is in the status
+	c.lead()
+	c.ledger = recreate.Ledger{}
+	if stopped {
+		c.ledger.Stop()
+	}
+	c.leads, c.adopts = c.now, true
+	c.events, c.writes = nil, nil
+	clear(c.known)
+	clear(c.matched)
+	for _, m := range c.pods {
+		if !m.gone {
+			c.events = append(c.events, *m)
+		}
+	}
+	for len(c.events) > 0 {
+		c.watch()
+	}
+}
+
+// adopt is what a leader does when it has led for long enough.
+func (c *cluster) adopt() {
+	for _, m := range c.pods {
+		switch {
+		case !c.known[m.uid] || m.gone:
+		case m.ends:
+			c.ledger.AdoptVictim(m.uid, m.controller)
+		}
+	}
+	for uid := range c.matched {
+		if m := c.pods[uid]; m.current && !m.ready && !m.gone && !m.ends {
+			c.ledger.Adopt(recreate.Replacement{UID: uid, Controller: m.controller})
+		}
+	}
+	c.adopts = false
+}
+
 func (c *cluster) plan() {
+	wait := c.adopts && c.now < c.leads+recreate.Absence
+	if c.adopts && !wait && len(c.events) == 0 {
+		c.adopt()
+	}
 	r, _ := c.ledger.Replacements(c.now)
+	r.Wait = c.adopts
 	c.queue.SetReplacements(r)
 	c.queue.SetCounts(len(c.matched), 0)
 	for _, take := range c.queue.Next(1+c.IntN(10), 0) {
@@ -317,6 +410,9 @@ func (c *cluster) workloads() {
 
 func (c *cluster) step() {
 	c.now++
+	if c.IntN(500) == 0 {
+		c.change()
+	}
 	switch c.IntN(4) {
 	case 0:
 		c.watch()

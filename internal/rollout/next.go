@@ -99,7 +99,7 @@ func (q *Queue) pick(first func(class) int32) int32 {
 
 // may reports whether a Pod is to be written, or may be evicted.
 func (q *Queue) may(slot int32) bool {
-	return q.slab[slot].pod.Way != inplace.Recreate || q.replaced.Missing+q.count.evicting < q.replaced.Allowed
+	return q.slab[slot].pod.Way != inplace.Recreate || !q.replaced.Wait && q.replaced.Missing+q.count.evicting < q.replaced.Allowed
 }
 
 // used is how many places of the budget are taken.

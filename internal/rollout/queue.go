@@ -142,6 +142,8 @@ type Replacements struct {
 	// it is in a queue that was told nothing, no Pod is evicted, and Evictable Pods
 	// are blocked.
 	Allowed int
+	// Wait: no Pod is evicted now; Evictable Pods wait.
+	Wait bool
 }
 
 // SetReplacements says what is known of the Pods that were evicted.
