@@ -57,6 +57,8 @@ type counted struct {
 	Groups tally.Groups
 	// Rollout is what the SidecarSet's queue reports.
 	Rollout rollout.Report
+	// Recreation is how far the recreation of Pods is.
+	Recreation tally.Recreation
 	// Revisions are the ControllerRevisions that matched Pods record.
 	Revisions map[podstate.Name]tally.RevisionCount
 	// Synced is false as long as Pods may be missing. All SidecarSets are reported
@@ -166,7 +168,7 @@ func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error
 	err := p.ask(ctx, func(t *tally.Tally) {
 		n, known := t.Count(sidecarSet)
 		answer = counted{
-			Count: n, Groups: t.Groups(sidecarSet), Rollout: t.Rollout(sidecarSet), Revisions: t.Revisions(sidecarSet),
+			Count: n, Groups: t.Groups(sidecarSet), Rollout: t.Rollout(sidecarSet), Recreation: t.Recreation(sidecarSet), Revisions: t.Revisions(sidecarSet),
 			Known: known, Synced: p.synced,
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -55,7 +56,7 @@ func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.
 			return
 		}
 		due := t.Due(sidecarSet, n)
-		batch.Program, batch.Updates = due.Program, due.Updates
+		batch.Program, batch.Since, batch.Updates = due.Program, due.Since, due.Updates
 		for _, chore := range due.Chores {
 			batch.Chores = append(batch.Chores, executor.Chore{Name: nameOf(chore.Pod), FirstWord: chore.FirstWord})
 		}
@@ -66,6 +67,21 @@ func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.
 // Do runs a function on the queue of a SidecarSet.
 func (r rollouts) Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error {
 	return r.pods.do(ctx, func(t *tally.Tally) { t.Tend(sidecarSet, f) })
+}
+
+// Evicted gives back a Pod that was evicted.
+func (r rollouts) Evicted(ctx context.Context, sidecarSet string, take rollout.Take) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.Evicted(sidecarSet, take) })
+}
+
+// NotEvicted says that a Pod was not evicted.
+func (r rollouts) NotEvicted(ctx context.Context, sidecarSet string, uid types.UID) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.NotEvicted(sidecarSet, uid) })
+}
+
+// SetTooOld says whether the kubelet of a Pod's Node is too old.
+func (r rollouts) SetTooOld(ctx context.Context, pod executor.Name, tooOld bool) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.SetTooOld(podstate.MakeNamespace(pod.Namespace), pod.Name, pod.UID, tooOld) })
 }
 
 // CheckChore lets a Pod that was taken apart from the queue be taken again.

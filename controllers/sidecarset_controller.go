@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/status"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps.kruise.io,resources=sidecarsets/status,verbs=patch
@@ -152,7 +154,7 @@ func (r *SidecarSetReconciler) judgeRollout(p *pass) *status.Rollout {
 	if !p.counted.Known {
 		return &status.Rollout{}
 	}
-	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing)
+	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing, p.counted.Recreation)
 	p.seen.Rollout = seen
 	seen.Moved = r.progress.observe(p.name, p.object.GetUID(), p.seen, p.before)
 	return seen
@@ -192,6 +194,21 @@ func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) (ctr
 		p.complete = p.before.ObservedGeneration == p.seen.Generation
 	} else {
 		p.seen.Revisions = status.ByRevision(p.seen.Revision.All, p.counted.Revisions, p.counted.Counters)
+		err = errors.Join(err, r.allowRecreation(ctx, p))
 	}
 	return ctrl.Result{}, err
+}
+
+// allowRecreation tells the tally what it has to know before Pods are evicted.
+func (r *SidecarSetReconciler) allowRecreation(ctx context.Context, p *pass) error {
+	if !tally.Recreates(p.counted.Program) {
+		return nil
+	}
+	stopped := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionDegraded)
+	current := tally.Current{
+		Program: p.counted.Program, Since: p.seen.Revision.Since,
+		InForce: p.seen.Readiness == nil || p.seen.Readiness.Ready || p.seen.Readiness.Unsure,
+		Stopped: stopped != nil && stopped.Reason == appsv1beta1.ReasonRecreationStopped && stopped.ObservedGeneration == p.seen.Generation,
+	}
+	return r.pods.do(ctx, func(t *tally.Tally) { t.SetCurrent(p.name, current) })
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rollout"
 )
@@ -42,6 +43,14 @@ type Source interface {
 	// Do has the queue's owner run a function, unless the SidecarSet has no queue. What
 	// may be written then is announced by Wake.
 	Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error
+	// Evicted gives back a Pod that was taken to be evicted, and was.
+	Evicted(ctx context.Context, sidecarSet string, take rollout.Take) error
+	// NotEvicted says that a Pod was not evicted that was taken for that. It is given
+	// back by Do.
+	NotEvicted(ctx context.Context, sidecarSet string, pod types.UID) error
+	// SetTooOld says whether the kubelet of a Pod's Node is too old to restart native
+	// sidecars.
+	SetTooOld(ctx context.Context, pod Name, tooOld bool) error
 	// CheckChore lets a Pod that was taken for a chore be taken again.
 	CheckChore(ctx context.Context, sidecarSet string, pod Name) error
 	// Overdue returns at most n Pods that are in flight and not ready, and were so at the
@@ -55,6 +64,8 @@ type Source interface {
 type Batch struct {
 	// Program is what the Pods are to follow.
 	Program *inject.Program
+	// Since is for tally.MayEvict.
+	Since int64
 	// Updates are given back to the queue, each once.
 	Updates []rollout.Take
 	// Chores are Pods whose hot upgrade has to be ended, or whose condition
@@ -85,7 +96,10 @@ type Executor struct {
 	known   *revisions
 	limit   flowcontrol.RateLimiter
 	updates *prometheus.CounterVec
-	running sync.WaitGroup
+	// evictions and patience are about Pods that are evicted.
+	evictions *prometheus.CounterVec
+	patience  *patience
+	running   sync.WaitGroup
 
 	mu   sync.Mutex
 	busy map[string]int // writes under way, by SidecarSet
@@ -127,13 +141,18 @@ func New(o Options) *Executor {
 		limit = flowcontrol.NewTokenBucketRateLimiter(float32(o.QPS), o.QPS)
 	}
 	return &Executor{
-		Options: o,
-		queue:   workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[item](), workqueue.TypedRateLimitingQueueConfig[item]{Name: "rollout"}),
-		slots:   make(chan struct{}, writesInAll),
-		nodes:   newNodes(o.Nodes),
-		known:   newRevisions(o.Revision),
-		limit:   limit,
-		busy:    map[string]int{},
+		Options:  o,
+		queue:    workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[item](), workqueue.TypedRateLimitingQueueConfig[item]{Name: "rollout"}),
+		slots:    make(chan struct{}, writesInAll),
+		nodes:    newNodes(o.Nodes),
+		known:    newRevisions(o.Revision),
+		limit:    limit,
+		patience: newPatience(),
+		evictions: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
+			Name: "sidecarset_pod_evictions_total",
+			Help: "Pods that were to be evicted, by result: evicted, protected (by a PodDisruptionBudget), refused (by the API server), failed (tried again), stale (not what the watch had said).",
+		}, []string{"result"}),
+		busy: map[string]int{},
 		updates: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_updates_total",
 			Help: "Pods that were to be updated in place, by result: written, refused (by the API server or for the node), failed (tried again), stale (not what the watch had said).",
@@ -188,7 +207,7 @@ func (e *Executor) look(ctx context.Context, next item) error {
 		return err
 	}
 	for _, take := range batch.Updates {
-		e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.finish(ctx, batch.Program, take, e.update(ctx, batch.Program, take)) })
+		e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.finish(ctx, batch.Program, take, e.carryOut(ctx, batch, take)) })
 	}
 	for _, chore := range batch.Chores {
 		e.run(ctx, next.sidecarSet, func(ctx context.Context) {
@@ -196,6 +215,13 @@ func (e *Executor) look(ctx context.Context, next item) error {
 		})
 	}
 	return nil
+}
+
+func (e *Executor) carryOut(ctx context.Context, batch Batch, take rollout.Take) outcome {
+	if take.Way == inplace.Recreate {
+		return e.evict(ctx, batch, take)
+	}
+	return e.update(ctx, batch.Program, take)
 }
 
 // run does work on a Pod of a SidecarSet as soon as there is a slot.
@@ -229,13 +255,22 @@ func (e *Executor) underWay(sidecarSet string, more int) int {
 func (e *Executor) finish(ctx context.Context, program *inject.Program, take rollout.Take, o outcome) {
 	name := program.Name()
 	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", name, "Pod", take.Namespace.Value()+"/"+take.Name)
-	e.updates.WithLabelValues(string(o.result)).Inc()
+	if take.Way == inplace.Recreate {
+		if err := e.giveBackEvicted(ctx, name, take, o); err != nil && ctx.Err() == nil {
+			logger.Error(err, "Giving back a Pod failed")
+		}
+	} else {
+		e.updates.WithLabelValues(string(o.result)).Inc()
+	}
 	var give func(*rollout.Queue)
 	switch o.result {
+	case evicted:
+		logger.Info("Evicted a Pod")
+		return
 	case written:
 		logger.V(1).Info("Updated a Pod")
 		give = func(q *rollout.Queue) { q.Written(take, o.version, o.disturbed) }
-	case refused, failed:
+	case refused, failed, protected:
 		logger.Info("A Pod is not updated now", "reason", o.reason, "message", o.message, "again", o.wait)
 		give = func(q *rollout.Queue) { q.Hold(take, o.reason, o.message) }
 		e.queue.AddAfter(item{sidecarSet: name, held: take.UID}, o.wait)
@@ -246,5 +281,8 @@ func (e *Executor) finish(ctx context.Context, program *inject.Program, take rol
 	}
 	if err := e.Source.Do(ctx, name, give); err != nil && ctx.Err() == nil {
 		logger.Error(err, "Giving back a Pod failed")
+	}
+	if o.isTooOld() { // after Hold: the Pod is to be evicted perhaps
+		_ = e.Source.SetTooOld(ctx, nameOf(take), true) // it fails when ctx ends
 	}
 }

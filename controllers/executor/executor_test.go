@@ -62,7 +62,28 @@ func (r *rig) Take(_ context.Context, sidecarSet string, n int) (Batch, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	due := r.tally.Due(sidecarSet, n)
-	return Batch{Program: due.Program, Updates: due.Updates}, nil
+	return Batch{Program: due.Program, Since: due.Since, Updates: due.Updates}, nil
+}
+
+func (r *rig) Evicted(_ context.Context, sidecarSet string, take rollout.Take) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally.Evicted(sidecarSet, take)
+	return nil
+}
+
+func (r *rig) NotEvicted(_ context.Context, sidecarSet string, pod types.UID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally.NotEvicted(sidecarSet, pod)
+	return nil
+}
+
+func (r *rig) SetTooOld(_ context.Context, pod Name, tooOld bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally.SetTooOld(podstate.MakeNamespace(pod.Namespace), pod.Name, pod.UID, tooOld)
+	return nil
 }
 
 func (r *rig) Do(_ context.Context, sidecarSet string, f func(*rollout.Queue)) error {

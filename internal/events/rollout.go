@@ -8,6 +8,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/recreate"
 )
 
 // The actions of Events about running Pods.
@@ -85,14 +86,17 @@ func reason(s appsv1beta1.SidecarSetStatus, condition string) string {
 
 func blocked(s appsv1beta1.SidecarSetStatus) (pods int32) {
 	for i := range s.BlockedPods {
-		pods += s.BlockedPods[i].Pods
+		if s.BlockedPods[i].Reason != string(recreate.DisruptionBudget) { // which blocks for seconds, again and again
+			pods += s.BlockedPods[i].Pods
+		}
 	}
 	return pods
 }
 
 func refused(s appsv1beta1.SidecarSetStatus) appsv1beta1.SidecarSetPodGroup {
 	for i := range s.BlockedPods {
-		if s.BlockedPods[i].Reason == string(inplace.Refused) {
+		switch inplace.Reason(s.BlockedPods[i].Reason) {
+		case inplace.Refused, recreate.EvictionRefused:
 			return s.BlockedPods[i]
 		}
 	}
@@ -100,7 +104,11 @@ func refused(s appsv1beta1.SidecarSetStatus) appsv1beta1.SidecarSetPodGroup {
 }
 
 func refusal(group appsv1beta1.SidecarSetPodGroup) string {
-	note := fmt.Sprintf("The API server refused to update %d Pods", group.Pods)
+	verb := "update"
+	if group.Reason == string(recreate.EvictionRefused) {
+		verb = "evict"
+	}
+	note := fmt.Sprintf("The API server refused to %s %d Pods", verb, group.Pods)
 	if len(group.First) > 0 {
 		note += ", the first is " + group.First[0]
 	}

@@ -177,8 +177,9 @@ func (l *Ledger) Changed(r Replacement) {
 }
 
 // Gone says that a Pod does not exist any more, or has finished. If it was a
-// replacement that was not back, its own replacement is waited for.
-func (l *Ledger) Gone(uid types.UID, now int64) {
+// replacement that was not back, its own replacement is waited for. known is false if
+// the Ledger does not wait for the Pod.
+func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 	for i := range l.open {
 		switch e := &l.open[i]; uid {
 		case e.victim:
@@ -187,8 +188,12 @@ func (l *Ledger) Gone(uid types.UID, now int64) {
 			}
 		case e.replacement:
 			e.replacement, e.back, e.failed, e.gone, e.since = "", false, false, true, now
+		default:
+			continue
 		}
+		known = true
 	}
+	return known
 }
 
 // settle forgets the evictions whose replacements are back.
@@ -204,6 +209,22 @@ func (l *Ledger) settle() {
 
 func (l *Ledger) find(replacement types.UID) int {
 	return slices.IndexFunc(l.open, func(e eviction) bool { return e.replacement == replacement })
+}
+
+// Empty reports whether no eviction is under way.
+func (l *Ledger) Empty() bool { return len(l.open) == 0 }
+
+// Pods are those that the Ledger waits for: victims, and replacements.
+func (l *Ledger) Pods() (uids []types.UID) {
+	for i := range l.open {
+		if e := &l.open[i]; e.victim != "" && !e.gone {
+			uids = append(uids, e.victim)
+		}
+		if e := &l.open[i]; e.replacement != "" {
+			uids = append(uids, e.replacement)
+		}
+	}
+	return uids
 }
 
 // Failures is how many replacements in a row have not become ready in time. From three

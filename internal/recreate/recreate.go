@@ -92,6 +92,18 @@ const (
 	ReplacementOutdated inplace.Reason = "ReplacementOutdated"
 )
 
+// Reasons of Pods that are to be evicted.
+const (
+	// NotInjected: the Pod does not carry the SidecarSet.
+	NotInjected inplace.Reason = "NotInjected"
+	// Evicted: the API server has evicted the Pod.
+	Evicted inplace.Reason = "Evicted"
+	// DisruptionBudget: a PodDisruptionBudget does not allow it now.
+	DisruptionBudget inplace.Reason = "DisruptionBudget"
+	// EvictionRefused: the API server does not evict the Pod.
+	EvictionRefused inplace.Reason = "EvictionRefused"
+)
+
 // Judge decides whether a Pod may be evicted, and why not; the reason is empty if the
 // mode is not about the Pod.
 //

@@ -9,7 +9,9 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // Rollout is what is known of the Pods that a SidecarSet's update strategy moves.
@@ -45,13 +47,18 @@ type Rollout struct {
 }
 
 // RolloutOf makes of what a queue reports what a status says.
-func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup) *Rollout {
+func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup, recreation tally.Recreation) *Rollout {
+	stopped := ""
+	if recreation.Stopped {
+		stopped = recreationStopped
+	}
 	return &Rollout{
+		Stopped:    stopped,
 		NotUpdate:  r.Limit == rollout.NotUpdate,
 		Paused:     r.Limit == rollout.Paused || r.Limit == rollout.Budget && r.Allowed == 0,
-		Waiting:    int32(r.Waiting - r.Kept),
+		Waiting:    int32(r.Waiting-r.Kept) + protected(r),
 		Writing:    int32(r.Taken + r.InTransition),
-		InFlight:   int32(r.Used),
+		InFlight:   int32(r.Used - recreation.Failed),
 		Keep:       int32(r.Partition),
 		Unselected: int32(r.Unselected),
 		FirstBatch: r.Limit == rollout.FirstBatch,
@@ -60,18 +67,35 @@ func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup) *Roll
 	}
 }
 
+const recreationStopped = "Three replacements of evicted Pods in a row did not become ready. No further Pod is evicted until one of them does, " +
+	"or the SidecarSet's content or its annotation " + appsv1beta1.AnnotationRecreate + " changes."
+
+// protected is how many Pods wait for a PodDisruptionBudget.
+func protected(r rollout.Report) (pods int32) {
+	for _, group := range r.Blocked {
+		if group.Reason == recreate.DisruptionBudget {
+			pods += int32(group.Count)
+		}
+	}
+	return pods
+}
+
 // BlockedBy makes of what a queue reports what a status says of Pods that cannot
 // follow: nothing, if they do not have to.
 func BlockedBy(r rollout.Report) []appsv1beta1.SidecarSetPodGroup {
 	if r.Limit == rollout.NotUpdate {
 		return nil
 	}
-	groups := make([]appsv1beta1.SidecarSetPodGroup, len(r.Blocked))
-	for i, from := range r.Blocked {
-		groups[i] = appsv1beta1.SidecarSetPodGroup{Reason: string(from.Reason), Pods: int32(from.Count), Message: from.Message}
-		for _, name := range from.Names {
-			groups[i].First = append(groups[i].First, name.Namespace.Value()+"/"+name.Name)
+	groups := make([]appsv1beta1.SidecarSetPodGroup, 0, len(r.Blocked))
+	for _, from := range r.Blocked {
+		if from.Reason == recreate.Evicted {
+			continue // the watch is about to say that it is gone
 		}
+		group := appsv1beta1.SidecarSetPodGroup{Reason: string(from.Reason), Pods: int32(from.Count), Message: from.Message}
+		for _, name := range from.Names {
+			group.First = append(group.First, name.Namespace.Value()+"/"+name.Name)
+		}
+		groups = append(groups, group)
 	}
 	return groups
 }
@@ -121,7 +145,7 @@ func progressing(o Observation) metav1.Condition {
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error()
 	case r.stalled(o.Now):
 		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
-	case outdated == 0 && r.InFlight == 0:
+	case outdated == 0 && r.InFlight == 0 && r.Waiting == 0 && r.Stopped == "":
 		c.Reason, c.Message = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
 	case r.Paused:
 		c.Reason, c.Message = appsv1beta1.ReasonPaused, "updateStrategy.paused is true, or maxUnavailable is 0: "+toGo(outdated, r.InFlight)
@@ -156,12 +180,12 @@ func degraded(o Observation) metav1.Condition {
 		c.Status = metav1.ConditionFalse
 	case r.Problem != nil:
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error()
+	case r.Stopped != "":
+		c.Reason, c.Message = appsv1beta1.ReasonRecreationStopped, r.Stopped
 	case r.stalled(o.Now) && r.FirstBatch:
 		c.Reason, c.Message = appsv1beta1.ReasonFirstBatch, stalledMessage(r)+" The other Pods wait for the first batch."
 	case r.stalled(o.Now):
 		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
-	case r.Stopped != "":
-		c.Reason, c.Message = appsv1beta1.ReasonStalled, r.Stopped
 	case needsUser(o.Blocked) && outdated > r.Keep+r.Unselected:
 		c.Reason, c.Message = appsv1beta1.ReasonBlocked, blockedMessage(o.Blocked)
 	default:
@@ -182,6 +206,7 @@ func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
 		case inplace.NodeNotReady: // the node comes back, or the Pod goes
 		case inplace.WriteFailed: // is tried again
 		case inplace.MirrorPod: // follows its static Pod
+		case recreate.DisruptionBudget: // allows it later
 		default:
 			return true
 		}

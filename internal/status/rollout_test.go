@@ -14,6 +14,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
 	"github.com/sidecarset/operator/internal/tally"
@@ -75,9 +76,9 @@ func TestNextSaysHowFarPodsHaveFollowed(t *testing.T) {
 		"a Pod is being written": {status.Observation{Counters: of(5, 4), Rollout: &status.Rollout{Writing: 1}},
 			"True RollingOut", "False AsExpected", "4 of 5"},
 		"stopped": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, Stopped: "Three replacements did not become Ready."}},
-			"False Stalled", "True Stalled", "Three replacements"},
+			"False Stalled", "True RecreationStopped", "Three replacements"},
 		"stopped, and some are not back": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, InFlight: 1, Moved: start, Stopped: "Three replacements did not become Ready."}},
-			"True RollingOut", "True Stalled", "Three replacements"},
+			"True RollingOut", "True RecreationStopped", "Three replacements"},
 		"of no use": {status.Observation{Counters: of(5, 2), Problem: errors.New("x"), Rollout: &status.Rollout{}},
 			"False InvalidSpec", "True InvalidSpec", "Accepted"},
 	}
@@ -162,8 +163,9 @@ func TestRolloutOfReadsAReport(t *testing.T) {
 	failing := []appsv1beta1.SidecarSetPodGroup{{Reason: "ErrImagePull", Pods: 1}}
 	got := status.RolloutOf(rollout.Report{
 		Outdated: 20, Partition: 5, Waiting: 9, Kept: 4, Taken: 2, Used: 3, Allowed: 4, InTransition: 1, Unselected: 7, Limit: rollout.FirstBatch, Problem: problem,
-	}, failing)
-	want := &status.Rollout{Waiting: 5, Writing: 3, InFlight: 3, Keep: 5, Unselected: 7, FirstBatch: true, Failing: failing, Problem: problem}
+		Blocked: []rollout.Group{{Reason: recreate.DisruptionBudget, Count: 2}, {Reason: recreate.Evicted, Count: 1}, {Reason: "Other", Count: 1}},
+	}, failing, tally.Recreation{Failed: 1})
+	want := &status.Rollout{Waiting: 7, Writing: 3, InFlight: 2, Keep: 5, Unselected: 7, FirstBatch: true, Failing: failing, Problem: problem}
 	if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
 		t.Errorf("rollout (-want +got):\n%s", diff)
 	}
@@ -172,7 +174,7 @@ func TestRolloutOfReadsAReport(t *testing.T) {
 		rollout.Paused:    func(r *status.Rollout) bool { return r.Paused },
 		rollout.Budget:    func(r *status.Rollout) bool { return r.Paused }, // maxUnavailable is 0
 	} {
-		if !of(status.RolloutOf(rollout.Report{Limit: limit}, nil)) {
+		if !of(status.RolloutOf(rollout.Report{Limit: limit}, nil, tally.Recreation{})) {
 			t.Errorf("the limit %s is not seen", limit)
 		}
 	}

@@ -1,6 +1,7 @@
 package tally
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
@@ -30,7 +32,8 @@ type rollouts struct {
 	// labelled selects the Pods whose condition may be set to false, nil for none.
 	labelled labels.Selector
 	// off: running Pods are left as they are.
-	off     bool
+	off bool
+	recreation
 	stirred bool
 }
 
@@ -41,13 +44,17 @@ type part struct {
 	reset bool // its hot upgrade is to be ended
 	label bool // its condition is to be written
 	down  bool // in flight, and not ready
+	stray bool // it is in the queue, and does not carry the SidecarSet
 }
 
 // Due is what can be written now for a SidecarSet.
 type Due struct {
 	// Program is what the Pods are to follow.
 	Program *inject.Program
-	// Updates are reserved in the queue until they are given back to it.
+	// Since is what MayEvict asks for.
+	Since int64
+	// Updates are reserved in the queue until they are given back to it. Those to be
+	// evicted are announced with Evicted or NotEvicted as well.
 	Updates []rollout.Take
 	// Chores are Pods whose hot upgrade has to be ended, or whose condition
 	// SidecarSetUpgradable has to be written.
@@ -61,8 +68,9 @@ func (t *Tally) Due(sidecarSet string, most int) Due {
 	if !ok || s.queue == nil {
 		return Due{}
 	}
-	s.queue.SetCounts(int(s.counters.Matched), s.back)
-	due := Due{Program: s.program, Updates: s.queue.Next(most, t.watched)}
+	s.queue.SetCounts(int(s.counters.Matched)+s.strays, s.back)
+	due := Due{Program: s.program, Since: s.since, Updates: s.queue.Next(most, t.watched)}
+	t.begin(s, due.Updates)
 	if len(due.Updates) > 0 {
 		t.alter(s)
 	}
@@ -87,7 +95,7 @@ func (t *Tally) Rollout(sidecarSet string) rollout.Report {
 	if !ok || s.queue == nil {
 		return rollout.Report{Limit: rollout.NotUpdate}
 	}
-	s.queue.SetCounts(int(s.counters.Matched), s.back)
+	s.queue.SetCounts(int(s.counters.Matched)+s.strays, s.back)
 	return s.queue.Report()
 }
 
@@ -147,6 +155,7 @@ func (t *Tally) stir(s *sidecarSet) {
 
 // Settle looks at the Pods that have changed by now without an event.
 func (t *Tally) Settle(now time.Time) {
+	t.tick(now)
 	for p := range t.settling {
 		r := p.record.At(now)
 		if r == p.record {
@@ -189,6 +198,7 @@ func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) 
 	}
 	again = s.queue.SetStrategy(rollout.NewStrategy(program.Set)) || again
 	s.queue.SetContent(program.Hash)
+	again = t.setRecreation(s, program) || again
 	t.stir(s)
 	return again || !reflect.DeepEqual(labelled, s.labelled)
 }
@@ -200,11 +210,20 @@ func (t *Tally) follow(p *pod, sh *share) {
 	case s.queue == nil:
 		return
 	case sh.verdict&matched == 0:
-		t.unfollow(p, sh)
+		t.observe(p, s, false)
+		t.followStray(p, sh)
 		return
 	}
-	now := s.rolloutPod(s.name, r)
+	now, changed := s.outlook(s.name, r)
 	now.InFlight = now.InFlight && !p.lost
+	label := s.labelled != nil && s.mislabelledIn(r, now)
+	if s.mode != recreate.Never {
+		if p.tooOld && now.Way == inplace.Images && changed.Has(inplace.Native) {
+			now.Way, now.Reason = inplace.Recreate, inplace.NodeTooOld
+		}
+		evictable, reason := t.mayEvict(p, s, true, now.Way)
+		now.Evictable, now.Reason = evictable, cmp.Or(reason, now.Reason)
+	}
 	if s.queue.Set(now) {
 		t.alter(s)
 	}
@@ -216,13 +235,30 @@ func (t *Tally) follow(p *pod, sh *share) {
 		moves: moves,
 		back:  !moves && now.Ready && !now.InTransition,
 		reset: !s.off && s.handsOver(r),
-		label: s.labelled != nil && s.mislabelledIn(r, now),
+		label: label,
 		down:  now.InFlight && !now.Ready,
 	}
 	if is != sh.part {
 		t.alter(s)
 	}
 	s.count(p, sh.part, is)
+	sh.part = is
+	t.observe(p, s, is.back)
+}
+
+// followStray tells a SidecarSet's queue about a Pod that does not carry it.
+func (t *Tally) followStray(p *pod, sh *share) {
+	now, follows := t.stray(p, sh)
+	if !follows {
+		t.unfollow(p, sh)
+		return
+	}
+	if sh.set.queue.Set(now) {
+		t.alter(sh.set)
+	}
+	t.stir(sh.set)
+	is := part{moves: true, stray: true}
+	sh.set.count(p, sh.part, is)
 	sh.part = is
 }
 
@@ -245,6 +281,12 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 		s.back++
 	case from.back && !to.back:
 		s.back--
+	}
+	switch {
+	case to.stray && !from.stray:
+		s.strays++
+	case from.stray && !to.stray:
+		s.strays--
 	}
 	switch {
 	case to.down && !from.down:

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
@@ -71,6 +72,13 @@ type Tally struct {
 	stirred []*sidecarSet
 	// settling Pods will change without an event.
 	settling map[*pod]struct{}
+
+	// now and began, the first now, are seconds.
+	now, began int64
+	// recreating have Pods to evict, or wait for replacements.
+	recreating map[*sidecarSet]struct{}
+	// leaving are Pods that were evicted before this Tally decided about evictions.
+	leaving map[types.UID]*podstate.Record
 }
 
 type namespace struct {
@@ -86,6 +94,8 @@ type pod struct {
 	// lost: with its Node, of which there was no event since. suspect: it was lost since
 	// it was ready.
 	lost, suspect bool
+	tooOld        bool // its Node's kubelet does not restart native sidecars
+	fresh         bool // while its first record is taken over
 }
 
 const shareBytes = 40
@@ -110,6 +120,8 @@ func New(o Options) *Tally {
 		namespaces: make(map[podstate.Namespace]*namespace),
 		labels:     make(map[podstate.LabelSet]int32),
 		settling:   make(map[*pod]struct{}),
+		recreating: make(map[*sidecarSet]struct{}),
+		leaving:    make(map[types.UID]*podstate.Record),
 	}
 }
 
@@ -151,6 +163,7 @@ func (t *Tally) Changed(report func(sidecarSet string)) {
 func (t *Tally) Set(r *podstate.Record) {
 	if !r.Active {
 		t.forget(r.Namespace, r.Name)
+		t.leave(r)
 		return
 	}
 	ns := t.namespace(r.Namespace)
@@ -166,6 +179,7 @@ func (t *Tally) Set(r *podstate.Record) {
 	}
 	before := p.record
 	p.record, p.pass, p.lost, p.suspect = r, t.pass, false, p.suspect && !r.Ready
+	p.fresh = !known
 	t.weigh(before, r)
 	t.noteSettling(p)
 	switch {
@@ -176,11 +190,13 @@ func (t *Tally) Set(r *podstate.Record) {
 	default:
 		t.recount(p)
 	}
+	p.fresh = false
 }
 
 // Delete removes a Pod. If its name has meanwhile been taken by a Pod with
 // another UID, that one stays.
 func (t *Tally) Delete(r *podstate.Record) {
+	defer t.gone(r.UID)
 	ns := t.namespaces[r.Namespace]
 	if ns == nil {
 		return
@@ -208,6 +224,7 @@ func (t *Tally) Replace(records []*podstate.Record) {
 			}
 		}
 	}
+	t.keep(records)
 }
 
 func (t *Tally) forget(namespaceName podstate.Namespace, name string) {

@@ -197,6 +197,9 @@ const (
 	// ReasonStalled says that Pods are being updated, and that none of them has come
 	// back for a while.
 	ReasonStalled = "Stalled"
+	// ReasonRecreationStopped says that replacements of evicted Pods do not become
+	// ready, so that no further Pod is evicted.
+	ReasonRecreationStopped = "RecreationStopped"
 
 	// ConditionDegraded reports whether Pods cannot be updated until a user does
 	// something. Its reasons are ReasonBlocked, ReasonStalled, ReasonFirstBatch and,

@@ -1,0 +1,192 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
+	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// The right to create pods/eviction is not in the roles that markers make: the
+// administrator grants it with config/recreate.
+
+const (
+	// budgetWait is how long a Pod rests that a PodDisruptionBudget protects. It doubles
+	// with each attempt, to maxBudgetWait.
+	budgetWait, maxBudgetWait = 2 * time.Second, 5 * time.Minute
+	// maxProtected is how many such Pods are remembered at most.
+	maxProtected = 10_000
+)
+
+const (
+	evicted   result = "evicted"
+	protected result = "protected" // by a PodDisruptionBudget
+)
+
+// evict has the API server evict one Pod, if it still may be evicted.
+func (e *Executor) evict(ctx context.Context, batch Batch, take rollout.Take) outcome {
+	v := eviction{Executor: e, program: batch.Program, since: batch.Since, take: take}
+	for range attempts {
+		if o, done := v.attempt(ctx); done {
+			return o
+		}
+		if v.unsure != nil {
+			return v.last(ctx)
+		}
+	}
+	return isStale("other writers were faster %d times", attempts)
+}
+
+// eviction is one Pod on its way out.
+type eviction struct {
+	*Executor
+	program *inject.Program
+	since   int64
+	take    rollout.Take
+	unsure  error // why it is not known whether the Pod is evicted
+}
+
+// attempt reads the Pod and evicts it. It is not done if that is not known, or if the
+// Pod is to be read again.
+func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
+	if current, ok := v.Current().Get(v.program.Name()); !ok || current != v.program {
+		return isStale("the SidecarSet has changed"), true
+	}
+	pod, err := v.read(ctx, v.take.Namespace.Value(), v.take.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return isStale("the Pod is gone"), true
+	case err != nil:
+		return hasFailed(err), true
+	case pod.UID != v.take.UID:
+		return isStale("another Pod has its name"), true
+	}
+	may, err := v.judge(ctx, pod)
+	switch {
+	case err != nil:
+		return hasFailed(err), true
+	case !may:
+		return isStale("the Pod does not have to be evicted, or must not be"), true
+	}
+	err = v.send(ctx, pod)
+	switch {
+	case err == nil:
+		return outcome{result: evicted}, true
+	case errors.Is(err, errNotLeading):
+		return isStale("%v", err), true
+	case apierrors.IsConflict(err):
+		return outcome{}, false
+	case apierrors.IsNotFound(err):
+		return isStale("the Pod is gone"), true
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
+		return outcome{result: protected, reason: recreate.DisruptionBudget, message: bounded(err), wait: v.patience.next(pod.UID)}, true
+	case apierrors.IsForbidden(err):
+		return isRefused(recreate.EvictionRefused, refusalWait, fmt.Errorf("without config/recreate, the operator may not evict Pods: %w", err)), true
+	case isRefusal(err), apierrors.IsInternalError(err): // such as two PodDisruptionBudgets for one Pod
+		return isRefused(recreate.EvictionRefused, refusalWait, err), true
+	}
+	v.unsure = err
+	return outcome{}, false
+}
+
+// judge decides about the Pod as it is now.
+func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err error) {
+	u := update{Executor: v.Executor, program: v.program, take: v.take}
+	node, err := u.node(ctx, pod)
+	if err != nil {
+		return false, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
+	}
+	if may = tally.MayEvict(v.program, v.since, podstate.FromPod(pod), node); !may && !node.TooOld {
+		err = v.Source.SetTooOld(ctx, nameOf(v.take), false)
+	}
+	return may, err
+}
+
+// send asks the API server to evict the Pod as it was read. Like patch, it does not end
+// with ctx.
+func (v *eviction) send(ctx context.Context, pod *corev1.Pod) error {
+	if err := v.limit.Wait(ctx); err != nil {
+		return err
+	}
+	ctx, cancel, err := v.Leadership.write(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return v.Pods.Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+		},
+	})
+}
+
+// last looks at a Pod of which it is not known whether it was evicted. If it is gone or
+// going, it does not matter who has done it.
+func (v *eviction) last(ctx context.Context) outcome {
+	pod, err := v.read(ctx, v.take.Namespace.Value(), v.take.Name)
+	if apierrors.IsNotFound(err) || err == nil && (pod.UID != v.take.UID || pod.DeletionTimestamp != nil) {
+		return outcome{result: evicted}
+	}
+	return hasFailed(v.unsure)
+}
+
+// giveBackEvicted gives back a Pod that was taken to be evicted.
+func (e *Executor) giveBackEvicted(ctx context.Context, sidecarSet string, take rollout.Take, o outcome) error {
+	e.evictions.WithLabelValues(string(o.result)).Inc()
+	if o.result != protected {
+		e.patience.forget(take.UID)
+	}
+	if o.result == evicted {
+		return e.Source.Evicted(ctx, sidecarSet, take)
+	}
+	return e.Source.NotEvicted(ctx, sidecarSet, take.UID)
+}
+
+func nameOf(take rollout.Take) Name {
+	return Name{UID: take.UID, Namespace: take.Namespace.Value(), Name: take.Name}
+}
+
+// patience remembers how often Pods were protected in a row. It is safe for concurrent
+// use.
+type patience struct {
+	mu    sync.Mutex
+	tries map[types.UID]int
+}
+
+func newPatience() *patience { return &patience{tries: map[types.UID]int{}} }
+
+// next returns how long a Pod rests that was protected once more.
+func (p *patience) next(uid types.UID) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.tries) >= maxProtected {
+		clear(p.tries)
+	}
+	wait := min(budgetWait<<min(p.tries[uid], 16), maxBudgetWait)
+	p.tries[uid]++
+	return wait
+}
+
+func (p *patience) forget(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.tries, uid)
+}
+
+// isTooOld reports whether a Pod was not updated since its Node's kubelet is too old.
+func (o *outcome) isTooOld() bool { return o.result == refused && o.reason == inplace.NodeTooOld }

@@ -1,0 +1,342 @@
+package tally_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
+	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// rebuilt is a tally of a SidecarSet whose content of second 1000 differs from that of
+// carrier's Pods in more than images, and which has these Pods evicted.
+type rebuilt struct {
+	*tally.Tally
+	program *inject.Program
+	now     int64
+}
+
+func newRebuilt(t *testing.T, mode string) *rebuilt {
+	t.Helper()
+	r := &rebuilt{Tally: newTally(), now: 1000}
+	r.change(t, mode, "v2", nil)
+	r.wait(0)
+	set(r.Tally)
+	r.Watched(1)
+	return r
+}
+
+// change makes another content, or mode, the current one.
+func (r *rebuilt) change(t *testing.T, mode, content string, edit func(*appsv1beta1.SidecarSet)) {
+	t.Helper()
+	object := fixtureSet("log", "side")
+	object.Annotations = map[string]string{appsv1beta1.AnnotationRecreate: mode}
+	object.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(2))
+	object.Spec.Containers[0].Image = "v1"
+	if edit != nil {
+		edit(object)
+	}
+	r.program = compiled(t, object)
+	r.program.Hash, r.program.HashWithoutImage = "hash-"+content, content
+	r.SetSnapshot(match.Build([]*inject.Program{r.program}, map[string]labels.Set{"a": {}}))
+}
+
+func compiled(t *testing.T, set *appsv1beta1.SidecarSet) *inject.Program {
+	t.Helper()
+	text, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object map[string]any
+	if err := json.Unmarshal(text, &object); err != nil {
+		t.Fatal(err)
+	}
+	p, err := inject.Compile(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// current says since when the content is the current one.
+func (r *rebuilt) current(since int64) {
+	r.SetCurrent("log", tally.Current{Program: r.program, Since: time.Unix(since, 0), InForce: true})
+}
+
+// wait lets seconds pass.
+func (r *rebuilt) wait(seconds int64) {
+	r.now += seconds
+	r.Settle(time.Unix(r.now, 0))
+}
+
+// lead lets the time pass for which a new leader waits.
+func (r *rebuilt) lead() {
+	r.current(1000)
+	r.wait(recreate.Absence)
+}
+
+// of makes a Pod one of a ReplicaSet, created at a second.
+func of(p *corev1.Pod, created int64) *corev1.Pod {
+	p.CreationTimestamp = metav1.Unix(created, 0)
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
+	return p
+}
+
+func (r *rebuilt) due(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, take := range r.Due("log", 10).Updates {
+		if take.Way != inplace.Recreate {
+			t.Errorf("%s is to be written %v", take.Name, take.Way)
+		}
+		names = append(names, take.Name)
+		r.NotEvicted("log", take.UID)
+		r.Tend("log", func(q *rollout.Queue) { q.Retry(take) })
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (r *rebuilt) wantDue(t *testing.T, what, want string) {
+	t.Helper()
+	if got := strings.Join(r.due(t), " "); got != want {
+		t.Errorf("%s: %q are to be evicted, want %q", what, got, want)
+	}
+}
+
+// evict evicts the Pods that are due, as the executor and the API server would.
+func (r *rebuilt) evict(t *testing.T, pods map[string]*corev1.Pod) (names []string) {
+	t.Helper()
+	for _, take := range r.Due("log", 10).Updates {
+		p := pods[take.Name]
+		if !tally.MayEvict(r.program, 1001, podstate.FromPod(p), inplace.Node{}) {
+			t.Errorf("%s is given out, and must not be evicted", take.Name)
+		}
+		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(r.now, 0)}
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+		r.Evicted("log", take)
+		set(r.Tally, p)
+		names = append(names, take.Name)
+	}
+	return names
+}
+
+func TestPodsThatCannotFollowAreEvictedInTheBudget(t *testing.T) {
+	r := newRebuilt(t, "Outdated")
+	pods := map[string]*corev1.Pod{}
+	for i := range 5 {
+		p := of(carrier(i, "v1"), 500)
+		pods[p.Name] = p
+		set(r.Tally, p)
+	}
+	r.wantDue(t, "before it is known since when the content is current", "")
+	r.current(1000)
+	r.wantDue(t, "while the leader is new", "")
+	if n := r.Rollout("log"); n.Waiting != 5 || len(n.Blocked) != 0 {
+		t.Errorf("while the leader is new, the report is %+v, want 5 Pods that wait", n)
+	}
+	r.wait(recreate.Absence)
+	for round, next := 0, 5; round < 5; round++ {
+		gone := r.evict(t, pods)
+		if want := min(2, 5-2*round); len(gone) != max(want, 0) {
+			t.Fatalf("round %d: %v are evicted, want %d", round, gone, want)
+		}
+		r.wantDue(t, "while replacements are missing", "")
+		for _, name := range gone {
+			r.Delete(podstate.FromPod(pods[name]))
+			p := of(carrier(next, "v2"), r.now)
+			p.Annotations[appsv1beta1.AnnotationHashWithoutImage] = strings.ReplaceAll(p.Annotations[appsv1beta1.AnnotationHashWithoutImage], "without", "v2")
+			p.Status.Conditions = nil
+			set(r.Tally, p)
+			if used := r.Rollout("log").Used; used == 0 {
+				t.Error("a replacement that is not ready costs nothing")
+			}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			set(r.Tally, p)
+			next++
+		}
+	}
+	if n, _ := r.Count("log"); n.Updated != 5 || n.Matched != 5 {
+		t.Errorf("the counters are %+v, want 5 updated", n.Counters)
+	}
+}
+
+func TestWhichPodsAreEvicted(t *testing.T) {
+	uninjected := func(created int64) *corev1.Pod {
+		p := of(carrier(0, "v1"), created)
+		p.Annotations = nil
+		p.Spec.Containers[0].Name = "app"
+		return p
+	}
+	change := func(p *corev1.Pod, how func(*corev1.Pod)) *corev1.Pod {
+		how(p)
+		return p
+	}
+	old := func(how func(*corev1.Pod)) *corev1.Pod { return change(of(carrier(0, "v1"), 500), how) }
+	tests := map[string]struct {
+		mode string
+		pod  *corev1.Pod
+		edit func(*appsv1beta1.SidecarSet)
+		want string // "evicted", the reason for which it is blocked, or nothing
+	}{
+		"an outdated Pod":               {"Outdated", old(func(*corev1.Pod) {}), nil, "evicted"},
+		"an outdated Pod, Never":        {"Never", old(func(*corev1.Pod) {}), nil, "ImmutableFieldChanged"},
+		"an outdated Pod, Uninjected":   {"Uninjected", old(func(*corev1.Pod) {}), nil, "ImmutableFieldChanged"},
+		"a bare Pod":                    {"All", old(func(p *corev1.Pod) { p.OwnerReferences = nil }), nil, "NoController"},
+		"a Pod of a Job":                {"All", old(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }), nil, "ControlledByJob"},
+		"a Pod that forbids it":         {"All", old(func(p *corev1.Pod) { p.Annotations["karpenter.sh/do-not-disrupt"] = "true" }), nil, "EvictionForbidden"},
+		"a Pod of the content's second": {"All", change(of(carrier(0, "v1"), 1000), func(*corev1.Pod) {}), nil, "evicted"},
+		"a Pod newer than the content":  {"All", of(carrier(0, "v1"), 1001), nil, "ReplacedInVain"},
+		"injection is paused":           {"All", old(func(*corev1.Pod) {}), func(s *appsv1beta1.SidecarSet) { s.Spec.InjectionStrategy.Paused = true }, "ReplacementOutdated"},
+		"new Pods get a recorded revision": {"All", old(func(*corev1.Pod) {}), func(s *appsv1beta1.SidecarSet) {
+			s.Spec.InjectionStrategy.Revision = &appsv1beta1.SidecarSetInjectRevision{RevisionName: new("r"), Policy: appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy}
+		}, "ReplacementOutdated"},
+		"the strategy leaves Pods as they are": {"All", old(func(*corev1.Pod) {}), func(s *appsv1beta1.SidecarSet) {
+			s.Spec.UpdateStrategy.Type = appsv1beta1.NotUpdateSidecarSetStrategyType
+		}, "ImmutableFieldChanged"},
+		"the rollout is paused":                 {"All", old(func(*corev1.Pod) {}), func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.Paused = true }, ""},
+		"an uninjected Pod":                     {"Uninjected", uninjected(500), nil, "evicted"},
+		"an uninjected Pod, All":                {"All", uninjected(500), nil, "evicted"},
+		"an uninjected Pod, Outdated":           {"Outdated", uninjected(500), nil, ""},
+		"an uninjected Pod that is newer":       {"All", uninjected(1001), nil, ""},
+		"an uninjected bare Pod":                {"All", change(uninjected(500), func(p *corev1.Pod) { p.OwnerReferences = nil }), nil, ""},
+		"uninjected, while injection is paused": {"All", uninjected(500), func(s *appsv1beta1.SidecarSet) { s.Spec.InjectionStrategy.Paused = true }, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRebuilt(t, tc.mode)
+			r.change(t, tc.mode, "v2", tc.edit)
+			set(r.Tally, tc.pod)
+			r.lead()
+			got := ""
+			if len(r.due(t)) == 1 {
+				got = "evicted"
+			}
+			for _, group := range r.Rollout("log").Blocked {
+				got += string(group.Reason)
+			}
+			if got != tc.want {
+				t.Errorf("%q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The places of what the last leader evicted are taken: of a Pod that has not ended,
+// and of a replacement that is not ready.
+func TestANewLeaderKeepsTheBudgetOfEvictions(t *testing.T) {
+	r := newRebuilt(t, "All")
+	for i := range 3 {
+		set(r.Tally, of(carrier(i, "v1"), 500))
+	}
+	leaving := of(carrier(10, "v1"), 500)
+	leaving.OwnerReferences[0].UID = "stateful"
+	leaving.DeletionTimestamp = &metav1.Time{Time: time.Unix(1000, 0)}
+	leaving.Status.Conditions = append(leaving.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+	set(r.Tally, leaving)
+	replacement := of(carrier(11, "v2"), 1005)
+	replacement.Status.Conditions = nil
+	set(r.Tally, replacement)
+	r.lead()
+	r.wantDue(t, "with two places taken", "")
+	replacement.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	set(r.Tally, replacement)
+	r.wantDue(t, "with one place taken", "p-0")
+	r.Replace(nil)
+	for i := range 3 {
+		set(r.Tally, of(carrier(i, "v1"), 500))
+	}
+	r.wait(recreate.Absence)
+	r.wantDue(t, "when it was deleted while the watch was away, and not replaced", "p-0 p-1")
+}
+
+func TestRecreationStopsAndGoesOn(t *testing.T) {
+	r := newRebuilt(t, "All")
+	pods := map[string]*corev1.Pod{}
+	for i := range 6 {
+		p := of(carrier(i, "v1"), 500)
+		pods[p.Name] = p
+		set(r.Tally, p)
+	}
+	r.lead()
+	evicted := 0
+	for range 10 { // a quota refuses all replacements
+		for _, name := range r.evict(t, pods) {
+			evicted++
+			r.Delete(podstate.FromPod(pods[name]))
+		}
+		r.wait(recreate.Absence + 1)
+	}
+	if got := r.Recreation("log"); evicted != 3 || !got.Stopped {
+		t.Errorf("%d Pods are evicted, %+v, want 3", evicted, got)
+	}
+	if blocked := r.Rollout("log").Blocked; fmt.Sprint(blocked) == "[]" || blocked[0].Count != 3 {
+		t.Errorf("the Pods that are left are reported as %+v", blocked)
+	}
+	next := newRebuilt(t, "All")
+	for i := range 3 {
+		set(next.Tally, of(carrier(i, "v1"), 500))
+	}
+	next.SetCurrent("log", tally.Current{Program: next.program, Since: time.Unix(1000, 0), InForce: true, Stopped: true})
+	next.lead()
+	next.wantDue(t, "after the leader has changed", "")
+	next.change(t, "Outdated", "v2", nil)
+	next.current(1000)
+	next.wantDue(t, "after an edit of the annotation", "p-0 p-1")
+}
+
+// A Pod that could follow in place on another Node.
+func TestPodsOnOldNodesAreEvicted(t *testing.T) {
+	for _, mode := range []string{"Outdated", "Never"} {
+		r := newRebuilt(t, mode)
+		native := func(s *appsv1beta1.SidecarSet) {
+			s.Spec.InitContainers = s.Spec.Containers
+			s.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+			s.Spec.InitContainers[0].Image = "v2"
+			s.Spec.Containers = nil
+		}
+		r.change(t, mode, "v2", native)
+		r.program.HashWithoutImage = "without"
+		r.reload()
+		p := of(carrier(0, "v1"), 500)
+		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, []corev1.Container{{Name: "app", Image: "app"}}
+		p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses, nil
+		set(r.Tally, p)
+		r.lead()
+		r.SetTooOld(podstate.MakeNamespace("a"), p.Name, types.UID("u-0"), true)
+		takes := r.Due("log", 10).Updates
+		if want := map[string]inplace.Way{"Outdated": inplace.Recreate, "Never": inplace.Images}[mode]; len(takes) != 1 || takes[0].Way != want {
+			t.Errorf("%s: %+v is due, want one in the way %v", mode, takes, want)
+		}
+		if may := tally.MayEvict(r.program, 1001, podstate.FromPod(p), inplace.Node{TooOld: true}); may != (mode == "Outdated") {
+			t.Errorf("%s: it may be evicted: %v", mode, may)
+		}
+		if tally.MayEvict(r.program, 1001, podstate.FromPod(p), inplace.Node{}) {
+			t.Errorf("%s: it may be evicted from a new Node", mode)
+		}
+	}
+}
+
+// reload has a program looked at that was changed.
+func (r *rebuilt) reload() {
+	again := *r.program
+	r.program = &again
+	r.SetSnapshot(match.Build([]*inject.Program{r.program}, map[string]labels.Set{"a": {}}))
+}
