@@ -66,7 +66,7 @@ func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
 	if current, ok := v.Current().Get(v.program.Name()); !ok || current != v.program {
 		return isStale("the SidecarSet has changed"), true
 	}
-	pod, err := v.read(ctx, v.take.Namespace.Value(), v.take.Name)
+	pod, err := v.read(ctx, v.take.Namespace.Value(), v.take.Name, true)
 	switch {
 	case apierrors.IsNotFound(err):
 		return isStale("the Pod is gone"), true
@@ -138,7 +138,7 @@ func (v *eviction) send(ctx context.Context, pod *corev1.Pod) error {
 // last looks at a Pod of which it is not known whether it was evicted. If it is gone or
 // going, it does not matter who has done it.
 func (v *eviction) last(ctx context.Context) outcome {
-	pod, err := v.read(ctx, v.take.Namespace.Value(), v.take.Name)
+	pod, err := v.read(ctx, v.take.Namespace.Value(), v.take.Name, true)
 	if apierrors.IsNotFound(err) || err == nil && (pod.UID != v.take.UID || pod.DeletionTimestamp != nil) {
 		return outcome{result: evicted}
 	}
