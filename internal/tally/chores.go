@@ -10,7 +10,7 @@ import (
 // until CheckChore.
 type Chore struct {
 	Pod *podstate.Record
-	// FirstWord: the Pod has come back from its first update, and has no condition
+	// FirstWord: the Pod has been updated for the first time, and has no condition
 	// SidecarSetUpgradable that says something about any of its SidecarSets.
 	FirstWord bool
 }
@@ -81,13 +81,13 @@ func (t *Tally) CheckChore(sidecarSet string, namespace podstate.Namespace, name
 
 // mislabelledIn reports whether the condition SidecarSetUpgradable of a Pod is to be
 // written. A Pod that is current needs none until it has been updated in place, and
-// gets it when it is back, so that no update waits for another write.
+// gets it when it is not in flight, so that no update waits for another write.
 func (s *sidecarSet) mislabelledIn(r *podstate.Record, now rollout.Pod) bool {
 	in, _ := r.Injection(s.name)
 	switch now.Way {
 	case inplace.Current:
 		updated := in.Upgradable == podstate.Unsaid && r.Progress(s.name).State() != inplace.Unmarked
-		return in.Upgradable == podstate.NotUpgradable || updated && now.Ready && !now.InFlight && !now.InTransition
+		return in.Upgradable == podstate.NotUpgradable || updated && !now.InFlight && !now.InTransition
 	case inplace.Recreate:
 		return in.Upgradable != podstate.NotUpgradable && s.labelled.Matches(r.Labels.Labels())
 	}
