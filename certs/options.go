@@ -75,12 +75,8 @@ func (o Options) complete() (Options, error) {
 	o.Overlap = cmp.Or(o.Overlap, time.Hour)
 	o.Poll = cmp.Or(o.Poll, 10*time.Second)
 	o.Patience = cmp.Or(o.Patience, 2*time.Minute)
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	if o.ServerClock == nil {
-		o.ServerClock = NewServerClock(o.Clock)
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
+	o.ServerClock = cmp.Or(o.ServerClock, NewServerClock(o.Clock))
 	return o, o.validate()
 }
 

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -25,12 +26,8 @@ type Readiness struct {
 // NewReadiness returns a Readiness for a Source whose leaf must be valid for serverName. If clk is nil, it uses the real clock;
 // servers may be nil.
 func NewReadiness(source Source, published *Published, serverName string, clk clock.PassiveClock, servers *ServerClock) *Readiness {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	if servers == nil {
-		servers = NewServerClock(clk)
-	}
+	clk = cmp.Or[clock.PassiveClock](clk, clock.RealClock{})
+	servers = cmp.Or(servers, NewServerClock(clk))
 	return &Readiness{source: source, published: published, serverName: serverName, clock: clk, servers: servers}
 }
 

@@ -40,10 +40,7 @@ type answer struct {
 
 // NewServerClock returns a ServerClock without any answer. If clk is nil, it uses the real clock.
 func NewServerClock(local clock.PassiveClock) *ServerClock {
-	if local == nil {
-		local = clock.RealClock{}
-	}
-	return &ServerClock{local: local}
+	return &ServerClock{local: cmp.Or[clock.PassiveClock](local, clock.RealClock{})}
 }
 
 // Wrap returns a RoundTripper that records the time of API servers' answers.

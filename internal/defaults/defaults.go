@@ -5,6 +5,9 @@
 package defaults
 
 import (
+	"maps"
+	"slices"
+
 	"gomodules.xyz/jsonpatch/v2"
 )
 
@@ -33,6 +36,22 @@ func Apply(object map[string]any) []jsonpatch.Operation {
 	status := root.child("status")
 	for _, counter := range []string{"matchedPods", "updatedPods", "readyPods"} {
 		status.absent(counter, int64(0)) // the CRD's schema requires it
+	}
+	return e.operations
+}
+
+// Annotate sets annotations in place and returns the edits, as Apply does.
+func Annotate(object map[string]any, wanted map[string]string) []jsonpatch.Operation {
+	e := &edits{}
+	metadata := node{members: object, edits: e}.ensure("metadata")
+	if metadata.members["annotations"] == nil {
+		delete(metadata.members, "annotations") // a null
+	}
+	annotations := metadata.ensure("annotations")
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		if annotations.members[key] != wanted[key] {
+			annotations.set(key, wanted[key])
+		}
 	}
 	return e.operations
 }

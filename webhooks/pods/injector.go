@@ -2,6 +2,7 @@ package pods
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -80,9 +81,7 @@ func NewInjector(options Options) *Injector {
 	if options.Trusted == nil {
 		options.Trusted = func() bool { return true }
 	}
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
-	}
+	options.Clock = cmp.Or[clock.PassiveClock](options.Clock, clock.RealClock{})
 	if options.Draw == nil {
 		options.Draw = rand.Float64
 	}

@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -55,10 +56,7 @@ type accessKey struct {
 
 // NewAccess returns an Access; the real clock counts if clk is nil.
 func NewAccess(c client.Writer, log logr.Logger, clk clock.PassiveClock) *Access {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	return &Access{client: c, clock: clk, log: log, known: map[accessKey]time.Time{}, strangers: map[netip.Addr]time.Time{},
+	return &Access{client: c, clock: cmp.Or[clock.PassiveClock](clk, clock.RealClock{}), log: log, known: map[accessKey]time.Time{}, strangers: map[netip.Addr]time.Time{},
 		unknown: rate.NewLimiter(maxUnknown, maxUnknown)}
 }
 

@@ -2,6 +2,7 @@ package ports
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"os"
@@ -30,10 +31,7 @@ type ClientCAs struct {
 
 // NewClientCAs reads the file; the real clock counts if clk is nil.
 func NewClientCAs(path string, log logr.Logger, clk clock.PassiveClock) (*ClientCAs, error) {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	c := &ClientCAs{path: path, log: log, clock: clk}
+	c := &ClientCAs{path: path, log: log, clock: cmp.Or[clock.PassiveClock](clk, clock.RealClock{})}
 	if err := c.load(); err != nil {
 		return nil, err
 	}

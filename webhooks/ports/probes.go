@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -49,10 +50,7 @@ type readinessCheck struct {
 
 // NewProbes returns Probes without checks; the real clock counts if clk is nil.
 func NewProbes(log logr.Logger, clk clock.PassiveClock) *Probes {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	return &Probes{log: log, clock: clk}
+	return &Probes{log: log, clock: cmp.Or[clock.PassiveClock](clk, clock.RealClock{})}
 }
 
 // AddReadiness adds a check. Its answer is logged whenever it changes, because /readyz

@@ -9,6 +9,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -117,34 +118,25 @@ func New(options Options) *Server {
 }
 
 func (o *Options) setDefaults() {
-	setDefault(&o.Address, ":9443")
+	o.Address = cmp.Or(o.Address, ":9443")
 	if o.MinTLSVersion != tls.VersionTLS12 {
 		o.MinTLSVersion = tls.VersionTLS13
 	}
-	setDefault(&o.ReadHeaderTimeout, 4*time.Second)
-	setDefault(&o.ReadTimeout, 8*time.Second)
-	setDefault(&o.WriteTimeout, defaultWriteTimeout)
-	setDefault(&o.IdleTimeout, 2*time.Minute)
-	setDefault(&o.MaxHeaderBytes, 64<<10)
-	setDefault(&o.MaxConnections, 512) // of some 40 KiB each
-	setDefault(&o.MaxPerClient, max(1, o.MaxConnections/2))
+	o.ReadHeaderTimeout = cmp.Or(o.ReadHeaderTimeout, 4*time.Second)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, 8*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, defaultWriteTimeout)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
+	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
+	o.MaxConnections = cmp.Or(o.MaxConnections, 512) // of some 40 KiB each
+	o.MaxPerClient = cmp.Or(o.MaxPerClient, max(1, o.MaxConnections/2))
 	pods, sidecarSets, conversions, barriers := defaultLimits()
-	setDefault(&o.Pods, pods)
-	setDefault(&o.SidecarSets, sidecarSets)
-	setDefault(&o.Conversions, conversions)
-	setDefault(&o.Barriers, barriers)
-	setDefault(&o.Grace, 5*time.Second)
-	setDefault(&o.DrainTimeout, 10*time.Second)
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
+	o.Pods = cmp.Or(o.Pods, pods)
+	o.SidecarSets = cmp.Or(o.SidecarSets, sidecarSets)
+	o.Conversions = cmp.Or(o.Conversions, conversions)
+	o.Barriers = cmp.Or(o.Barriers, barriers)
+	o.Grace = cmp.Or(o.Grace, 5*time.Second)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, 10*time.Second)
+	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 }
 
 // NeedLeaderElection reports false: every replica serves.

@@ -1,6 +1,7 @@
 package sidecarsets
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -41,10 +42,7 @@ type accessKey struct {
 
 // NewCachedAccess returns a CachedAccess. It uses the real clock if clk is nil.
 func NewCachedAccess(c client.Writer, clk clock.PassiveClock) *CachedAccess {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	a := &CachedAccess{client: c, answers: utilcache.NewLRUExpireCacheWithClock(maxRemembers, clk)}
+	a := &CachedAccess{client: c, answers: utilcache.NewLRUExpireCacheWithClock(maxRemembers, cmp.Or[clock.PassiveClock](clk, clock.RealClock{}))}
 	a.reviews = snapshot.NewShared(maxRemembers, a.review)
 	return a
 }

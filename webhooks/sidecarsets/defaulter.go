@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"net/http"
 
-	"gomodules.xyz/jsonpatch/v2"
 	admissionv1 "k8s.io/api/admission/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/defaults"
-	"github.com/sidecarset/operator/internal/jsonread"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -37,38 +35,8 @@ func fillIn(ctx context.Context, req *admissionv1.AdmissionRequest) (answer serv
 	if err != nil {
 		return answer, badRequest(fmt.Errorf("hashing %s: %w", w.sent.Describe(), err))
 	}
-	answer.Patch, err = server.PatchOf(append(ops, annotate(object,
-		annotation{appsv1beta1.AnnotationHash, withImage},
-		annotation{appsv1beta1.AnnotationHashWithoutImage, withoutImage},
-	)...))
+	answer.Patch, err = server.PatchOf(append(ops, defaults.Annotate(object, map[string]string{
+		appsv1beta1.AnnotationHash: withImage, appsv1beta1.AnnotationHashWithoutImage: withoutImage,
+	})...))
 	return answer, err
-}
-
-type annotation struct{ key, value string }
-
-// annotate returns the operations that set annotations to values they do not
-// have yet. An absent parent is added whole.
-func annotate(object map[string]any, wanted ...annotation) []jsonpatch.Operation {
-	all := make(map[string]any, len(wanted))
-	for _, a := range wanted {
-		all[a.key] = a.value
-	}
-	metadata, _ := object["metadata"].(map[string]any)
-	if metadata == nil {
-		return []jsonpatch.Operation{jsonpatch.NewOperation("add", "/metadata", map[string]any{"annotations": all})}
-	}
-	annotations, _ := metadata["annotations"].(map[string]any)
-	if annotations == nil {
-		return []jsonpatch.Operation{jsonpatch.NewOperation("add", "/metadata/annotations", all)}
-	}
-	var ops []jsonpatch.Operation
-	for _, a := range wanted {
-		path := string(jsonread.AppendPointer([]byte("/metadata/annotations"), a.key))
-		if present, exists := annotations[a.key]; !exists {
-			ops = append(ops, jsonpatch.NewOperation("add", path, a.value))
-		} else if present != a.value {
-			ops = append(ops, jsonpatch.NewOperation("replace", path, a.value))
-		}
-	}
-	return ops
 }
