@@ -79,6 +79,7 @@ type run struct {
 	watching   *observer
 	webhook    *deploy.Replica
 	controller *deploy.Replica
+	refused    atomic.Int64 // creations that an API server or a replica had no time for
 }
 
 func TestScale(t *testing.T) {
@@ -236,7 +237,7 @@ func (r *run) admit(t *testing.T) {
 		r.each32(t, r.each*sets, func(i int) error { return r.create(ctx, i) })
 		took := time.Since(began)
 		r.await(ctx, t, "Pods that run", func() error { return r.watching.complete(r.names, int32(r.each)) })
-		return fmt.Sprintf("admitted %.0f Pods/s", float64(r.each*sets)/took.Seconds())
+		return fmt.Sprintf("admitted %.0f Pods/s, %d tried again", float64(r.each*sets)/took.Seconds(), r.refused.Load())
 	})
 }
 
@@ -404,7 +405,7 @@ func podName(i int) string { return fmt.Sprintf("pod-%d", i) }
 func (r *run) setOf(pod int) string { return r.names[pod%sets] }
 
 // create makes one Pod. The kubelet of every other Pod never shows that a container
-// stops for its new image.
+// stops for its new image. What is refused for lack of time is tried again.
 func (r *run) create(ctx context.Context, i int) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: podName(i), Labels: map[string]string{setLabel: r.setOf(i)}},
@@ -417,7 +418,18 @@ func (r *run) create(ctx context.Context, i int) error {
 	if i/sets%2 == 1 {
 		pod.Annotations = map[string]string{"stand.test/restart": "quiet"}
 	}
-	return r.api.Create(ctx, pod)
+	for again := false; ; again = true {
+		err := r.api.Create(ctx, pod.DeepCopy())
+		var status apierrors.APIStatus
+		switch {
+		case again && apierrors.IsAlreadyExists(err):
+			return nil // the answer was lost
+		case !errors.As(err, &status) || status.Status().Code < 500 || ctx.Err() != nil:
+			return err
+		}
+		r.refused.Add(1)
+		<-time.After(100 * time.Millisecond)
+	}
 }
 
 func (r *run) each32(t *testing.T, n int, do func(i int) error) {
