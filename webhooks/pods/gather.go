@@ -22,14 +22,14 @@ type selection struct {
 // cannot know. A failed look-up is an error, never "not selected".
 func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (selection, error) {
 	if live {
-		if err := i.catchUp(ctx); err != nil {
+		if err := i.options.CatchUp(ctx); err != nil {
 			return selection{}, cannotTell(head, err)
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return selection{}, cannotTell(head, err)
 	}
-	snapshot := i.snapshot()
+	snapshot := i.options.Snapshot()
 	if snapshot == nil {
 		return selection{}, server.Unavailable("this replica of the operator has not read all SidecarSets yet; try again in a moment")
 	}
@@ -53,7 +53,7 @@ func (i *Injector) programs(ctx context.Context, snapshot *match.Snapshot, head 
 		}
 	}
 	selected, err := snapshot.Select(head.Namespace, head.Labels, func(name string) (labels.Set, error) {
-		return i.namespaces.labels(ctx, name)
+		return i.namespaces.Get(ctx, name)
 	})
 	return selected.Programs, err
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/sidecarset/operator/internal/review"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/server"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // Options is what an Injector needs.
@@ -61,15 +63,8 @@ type Options struct {
 // tell which SidecarSets select the Pod, the answer is an HTTP error, to which the
 // API server applies the failure policy.
 type Injector struct {
-	snapshot   func() *match.Snapshot
-	catchUp    func(context.Context) error
-	trusted    func() bool
-	namespaces liveNamespaces
-	excluded   inject.Exclusions
-	clock      clock.PassiveClock
-	draw       func() float64
-	rival      func() *rival.Injector
-	tell       func(events.Event)
+	options    Options
+	namespaces *snapshot.Shared[string, labels.Set]
 	metrics    *podMetrics
 }
 
@@ -94,23 +89,13 @@ func NewInjector(options Options) *Injector {
 	if options.Registry == nil {
 		options.Registry = prometheus.NewRegistry()
 	}
-	return &Injector{
-		snapshot:   options.Snapshot,
-		catchUp:    options.CatchUp,
-		trusted:    options.Trusted,
-		namespaces: newLiveNamespaces(options.Namespaces),
-		excluded:   slices.Clone(options.ExcludedNamespaces),
-		clock:      options.Clock,
-		draw:       options.Draw,
-		rival:      options.Rival,
-		tell:       options.Tell,
-		metrics:    newPodMetrics(options.Registry),
-	}
+	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
+	return &Injector{options, liveNamespaces(options.Namespaces), newPodMetrics(options.Registry)}
 }
 
 // Settled is the server.Handler of the settled path.
 func (i *Injector) Settled(ctx context.Context, w http.ResponseWriter, r server.Request) error {
-	return i.serve(ctx, w, r, !i.trusted())
+	return i.serve(ctx, w, r, !i.options.Trusted())
 }
 
 // Fresh is the server.Handler of the fresh path: it answers by a snapshot that holds
@@ -120,7 +105,7 @@ func (i *Injector) Fresh(ctx context.Context, w http.ResponseWriter, r server.Re
 }
 
 func (i *Injector) serve(ctx context.Context, w http.ResponseWriter, r server.Request, live bool) error {
-	start := i.clock.Now()
+	start := i.options.Clock.Now()
 	reader := readers.Get().(*review.Reader)
 	v := i.decide(ctx, reader, r.Body, live)
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -129,7 +114,7 @@ func (i *Injector) serve(ctx context.Context, w http.ResponseWriter, r server.Re
 	err := v.write(ctx, w)
 	reader.Release()
 	readers.Put(reader)
-	i.metrics.observe(v.result, i.clock.Since(start))
+	i.metrics.observe(v.result, i.options.Clock.Since(start))
 	return err
 }
 
@@ -140,7 +125,7 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	switch {
 	case err != nil:
 		return verdict{result: resultInvalid, head: head, err: server.Malformed("AdmissionReview", head.UID, err)}
-	case !head.CreatesPod() || i.excluded.Namespace(head.Namespace):
+	case !head.CreatesPod() || inject.Exclusions(i.options.ExcludedNamespaces).Namespace(head.Namespace):
 		return verdict{result: resultIgnored, head: head}
 	case ctx.Err() != nil:
 		return verdict{result: resultError, head: head, err: cannotTell(&head, ctx.Err())}
@@ -158,13 +143,13 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	if err != nil {
 		return verdict{result: resultInvalid, head: head, err: server.Malformed("AdmissionReview", head.UID, err)}
 	}
-	if other := i.rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
+	if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
 		return verdict{result: resultOther, head: head}
 	}
 	plan, err := inject.Compute(inject.Input{
 		Pod:        pod,
-		Candidates: selected.candidates(i.draw),
-		Now:        i.clock.Now(),
+		Candidates: selected.candidates(i.options.Draw),
+		Now:        i.options.Clock.Now(),
 		Known:      selected.snapshot.Has,
 	})
 	switch {
@@ -198,7 +183,7 @@ func (i *Injector) tellConflict(head *review.Head, selected selection, document 
 	}
 	for _, program := range selected.programs {
 		if name := program.Name(); name == conflict.First || name == conflict.Second {
-			i.tell(events.InjectionConflict(events.Of(program.Set), namespace, conflict))
+			i.options.Tell(events.InjectionConflict(events.Of(program.Set), namespace, conflict))
 		}
 	}
 }

@@ -24,15 +24,12 @@ const (
 	namespaceReads = 256
 )
 
-// liveNamespaces reads labels of Namespaces as they are stored now. It remembers
-// none: the API server calls us for a Pod because of labels that it knows, and those
-// may be newer than any earlier read.
-type liveNamespaces struct {
-	reads *snapshot.Shared[string, labels.Set]
-}
-
-func newLiveNamespaces(reader client.Reader) liveNamespaces {
-	return liveNamespaces{snapshot.NewShared(namespaceReads, func(ctx context.Context, name string) (labels.Set, error) {
+// liveNamespaces reads labels of Namespaces as they are stored at some moment after
+// the call. It remembers none: the API server calls us for a Pod because of labels
+// that it knows, and those may be newer than any earlier read. If a read fails, it is
+// unknown which SidecarSets select the Pod.
+func liveNamespaces(reader client.Reader) *snapshot.Shared[string, labels.Set] {
+	return snapshot.NewShared(namespaceReads, func(ctx context.Context, name string) (labels.Set, error) {
 		ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 		defer cancel()
 		namespace := &metav1.PartialObjectMetadata{}
@@ -41,11 +38,5 @@ func newLiveNamespaces(reader client.Reader) liveNamespaces {
 			return nil, err // match says of which Namespace
 		}
 		return namespace.Labels, nil
-	})}
-}
-
-// labels returns the labels that the Namespace had at some moment after the call. If
-// it returns an error, it is unknown which SidecarSets select the Pod.
-func (l liveNamespaces) labels(ctx context.Context, name string) (labels.Set, error) {
-	return l.reads.Get(ctx, name)
+	})
 }
