@@ -61,6 +61,10 @@ type counted struct {
 	Recreation tally.Recreation
 	// Revisions are the ControllerRevisions that matched Pods record.
 	Revisions map[podstate.Name]tally.RevisionCount
+	// Contents are what is known of the contents that Pods record; Differs is true if a
+	// Pod records one that differs in more than images.
+	Contents tally.Contents
+	Differs  bool
 	// Synced is false as long as Pods may be missing. All SidecarSets are reported
 	// when that is over.
 	Synced bool
@@ -171,6 +175,7 @@ func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error
 			Count: n, Groups: t.Groups(sidecarSet), Rollout: t.Rollout(sidecarSet), Recreation: t.Recreation(sidecarSet), Revisions: t.Revisions(sidecarSet),
 			Known: known, Synced: p.synced,
 		}
+		answer.Contents, answer.Differs = t.Compared(sidecarSet)
 	})
 	if err != nil {
 		return counted{}, err

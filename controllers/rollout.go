@@ -56,7 +56,7 @@ func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.
 			return
 		}
 		due := t.Due(sidecarSet, n)
-		batch.Program, batch.Since, batch.Updates = due.Program, due.Since, due.Updates
+		batch.Program, batch.Contents, batch.Since, batch.Updates = due.Program, due.Contents, due.Since, due.Updates
 		for _, chore := range due.Chores {
 			batch.Chores = append(batch.Chores, executor.Chore{Name: nameOf(chore.Pod), FirstWord: chore.FirstWord})
 		}

@@ -127,6 +127,9 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	if p.counted, err = r.pods.count(ctx, p.name); err != nil {
 		return ctrl.Result{}, fmt.Errorf("counting Pods of SidecarSet %s: %w", p.name, err)
 	}
+	if err := r.compareContents(ctx, p); err != nil {
+		return ctrl.Result{}, err
+	}
 	n := p.counted
 	p.seen = status.Observation{
 		Generation: p.object.GetGeneration(), Counters: n.Counters, Uninjected: n.Groups.Uninjected, Blocked: status.BlockedBy(n.Rollout),

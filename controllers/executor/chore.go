@@ -19,9 +19,9 @@ import (
 // attend does what a Pod needs apart from its queue: it ends a hot upgrade whose new
 // container runs, or writes the condition SidecarSetUpgradable. It returns how long
 // to wait before the Pod is looked at again.
-func (e *Executor) attend(ctx context.Context, program *inject.Program, chore Chore) time.Duration {
+func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Duration {
 	for range attempts {
-		err := e.tryChore(ctx, program, chore)
+		err := e.tryChore(ctx, batch, chore)
 		switch {
 		case apierrors.IsConflict(err):
 			chore.FirstWord = false
@@ -35,32 +35,32 @@ func (e *Executor) attend(ctx context.Context, program *inject.Program, chore Ch
 	return failureWait
 }
 
-func (e *Executor) tryChore(ctx context.Context, program *inject.Program, chore Chore) error {
+func (e *Executor) tryChore(ctx context.Context, batch Batch, chore Chore) error {
 	if chore.FirstWord {
-		return e.sayUpgradable(ctx, program, chore.Name)
+		return e.sayUpgradable(ctx, batch.Program, chore.Name)
 	}
 	pod, err := e.read(ctx, chore.Namespace, chore.Name.Name, true)
 	if err != nil || pod.UID != chore.UID {
 		return err
 	}
-	return e.doChore(ctx, program, pod)
+	return e.doChore(ctx, batch, pod)
 }
 
-func (e *Executor) doChore(ctx context.Context, program *inject.Program, pod *corev1.Pod) error {
-	now := tally.Look(program, podstate.FromPod(pod))
+func (e *Executor) doChore(ctx context.Context, batch Batch, pod *corev1.Pod) error {
+	now := tally.Look(batch.Program, podstate.FromPod(pod), batch.Contents)
 	if !now.Matched {
 		return nil
 	}
-	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Program: program, Now: time.Now()})
+	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Program: batch.Program, Now: time.Now()})
 	switch {
 	case err != nil:
 		return err
 	case reset.Patch != nil:
-		return e.reset(ctx, program, pod, reset.Patch)
+		return e.reset(ctx, batch.Program, pod, reset.Patch)
 	case now.Way == inplace.Current:
-		return e.writeUpgradable(ctx, program, pod, true)
+		return e.writeUpgradable(ctx, batch.Program, pod, true)
 	case now.Way == inplace.Recreate:
-		return e.writeUpgradable(ctx, program, pod, false)
+		return e.writeUpgradable(ctx, batch.Program, pod, false)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // upgraded is a Pod whose hot upgrade is to be ended, and its SidecarSet.
@@ -72,7 +73,7 @@ func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 			if tc.err != nil {
 				r.failPatches(1, false, tc.err)
 			}
-			r.attend(t.Context(), program, Chore{Name: Name{UID: p.UID, Namespace: "a", Name: "p"}})
+			r.attend(t.Context(), Batch{Program: program, Contents: tally.Contents{}}, Chore{Name: Name{UID: p.UID, Namespace: "a", Name: "p"}})
 			if got := r.image(t, "p"); got != tc.image {
 				t.Errorf("the old container has the image %s, want %s", got, tc.image)
 			}

@@ -17,6 +17,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
@@ -95,7 +96,7 @@ func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
 				uid = tc.chore.UID
 			}
 			tc.chore.Name = Name{UID: uid, Namespace: p.Namespace, Name: p.Name}
-			if wait := r.attend(t.Context(), following, tc.chore); wait != staleWait {
+			if wait := r.attend(t.Context(), Batch{Program: following, Contents: tally.Contents{}}, tc.chore); wait != staleWait {
 				t.Errorf("the Pod is looked at after %s, want %s", wait, staleWait)
 			}
 			var verbs []string

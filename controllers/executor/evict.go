@@ -39,7 +39,7 @@ const (
 
 // evict has the API server evict one Pod, if it still may be evicted.
 func (e *Executor) evict(ctx context.Context, batch Batch, take rollout.Take) outcome {
-	v := eviction{Executor: e, program: batch.Program, since: batch.Since, take: take}
+	v := eviction{Executor: e, program: batch.Program, since: batch.Since, contents: batch.Contents, take: take}
 	for range attempts {
 		if o, done := v.attempt(ctx); done {
 			return o
@@ -54,10 +54,11 @@ func (e *Executor) evict(ctx context.Context, batch Batch, take rollout.Take) ou
 // eviction is one Pod on its way out.
 type eviction struct {
 	*Executor
-	program *inject.Program
-	since   int64
-	take    rollout.Take
-	unsure  error // why it is not known whether the Pod is evicted
+	program  *inject.Program
+	since    int64
+	contents tally.Contents
+	take     rollout.Take
+	unsure   error // why it is not known whether the Pod is evicted
 }
 
 // attempt reads the Pod and evicts it. It is not done if that is not known, or if the
@@ -110,7 +111,7 @@ func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err er
 	if err != nil {
 		return false, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
 	}
-	if may = tally.MayEvict(v.program, v.since, podstate.FromPod(pod), node); !may && !node.TooOld {
+	if may = tally.MayEvict(v.program, v.contents, v.since, podstate.FromPod(pod), node); !may && !node.TooOld {
 		err = v.Source.SetTooOld(ctx, nameOf(v.take), false)
 	}
 	return may, err

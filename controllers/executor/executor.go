@@ -19,6 +19,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 const (
@@ -66,6 +67,8 @@ type Batch struct {
 	Program *inject.Program
 	// Since is for tally.MayEvict.
 	Since int64
+	// Contents is about the Program.
+	Contents tally.Contents
 	// Updates are given back to the queue, each once.
 	Updates []rollout.Take
 	// Chores are Pods whose hot upgrade has to be ended, or whose condition
@@ -94,6 +97,7 @@ type Executor struct {
 	slots   chan struct{}
 	nodes   *nodes
 	known   *revisions
+	resizes resizes
 	limit   flowcontrol.RateLimiter
 	updates *prometheus.CounterVec
 	// evictions and patience are about Pods that are evicted.
@@ -211,7 +215,7 @@ func (e *Executor) look(ctx context.Context, next item) error {
 	}
 	for _, chore := range batch.Chores {
 		e.run(ctx, next.sidecarSet, func(ctx context.Context) {
-			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, chore: chore.Name}, e.attend(ctx, batch.Program, chore))
+			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, chore: chore.Name}, e.attend(ctx, batch, chore))
 		})
 	}
 	return nil
@@ -221,7 +225,7 @@ func (e *Executor) carryOut(ctx context.Context, batch Batch, take rollout.Take)
 	if take.Way == inplace.Recreate {
 		return e.evict(ctx, batch, take)
 	}
-	return e.update(ctx, batch.Program, take)
+	return e.update(ctx, batch, take)
 }
 
 // run does work on a Pod of a SidecarSet as soon as there is a slot.

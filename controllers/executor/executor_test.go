@@ -62,7 +62,7 @@ func (r *rig) Take(_ context.Context, sidecarSet string, n int) (Batch, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	due := r.tally.Due(sidecarSet, n)
-	return Batch{Program: due.Program, Since: due.Since, Updates: due.Updates}, nil
+	return Batch{Program: due.Program, Contents: due.Contents, Since: due.Since, Updates: due.Updates}, nil
 }
 
 func (r *rig) Evicted(_ context.Context, sidecarSet string, take rollout.Take) error {

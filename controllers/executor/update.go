@@ -69,10 +69,11 @@ func bounded(err error) string {
 }
 
 // update brings one Pod to a Program, if it still can and has to be.
-func (e *Executor) update(ctx context.Context, program *inject.Program, take rollout.Take) outcome {
-	u := update{Executor: e, program: program, take: take}
+func (e *Executor) update(ctx context.Context, batch Batch, take rollout.Take) outcome {
+	u := update{Executor: e, program: batch.Program, contents: batch.Contents, take: take}
 	for i := range attempts {
-		if o, done := u.attempt(ctx, i > 0); done {
+		u.live = i > 0
+		if o, done := u.attempt(ctx); done {
 			return o
 		}
 		if errors.Is(u.unsure, context.DeadlineExceeded) || ctx.Err() != nil {
@@ -85,8 +86,17 @@ func (e *Executor) update(ctx context.Context, program *inject.Program, take rol
 // update is one Pod on its way.
 type update struct {
 	*Executor
-	program *inject.Program
-	take    rollout.Take
+	program  *inject.Program
+	contents tally.Contents
+	take     rollout.Take
+	// record is that of the Pod as it was read last, and now what it means to the
+	// rollout.
+	record *podstate.Record
+	now    tally.Outlook
+	// noted: the Pod has been written to record a resize.
+	noted bool
+	// live: the last read was.
+	live bool
 	// unsure is why it is not known whether the last write was carried out; nil if
 	// it is known.
 	unsure error
@@ -96,19 +106,24 @@ type update struct {
 //
 // The first read is not live: the API server answers it from memory. If that is old, the
 // write fails for its precondition, and nothing but a write follows from it.
-func (u *update) attempt(ctx context.Context, live bool) (o outcome, done bool) {
+func (u *update) attempt(ctx context.Context) (o outcome, done bool) {
 	if current, ok := u.Current().Get(u.program.Name()); !ok || current != u.program {
 		return isStale("the SidecarSet has changed"), true
 	}
-	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name, live)
+	pod, err := u.read(ctx, u.take.Namespace.Value(), u.take.Name, u.live)
 	switch {
 	case apierrors.IsNotFound(err):
-		return isStale("the Pod is gone"), live
+		return isStale("the Pod is gone"), u.live
 	case err != nil:
 		return hasFailed(err), true
 	}
+	return u.follow(ctx, pod)
+}
+
+// follow writes the Pod that was read.
+func (u *update) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done bool) {
 	if o, done := u.judge(pod); done {
-		return o, live
+		return o, u.live
 	}
 	node, err := u.node(ctx, pod)
 	if err != nil {
@@ -118,12 +133,17 @@ func (u *update) attempt(ctx context.Context, live bool) (o outcome, done bool) 
 	if err != nil {
 		return hasFailed(err), true
 	}
-	next, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: u.program, Previous: previous, Node: node, Now: time.Now()})
+	next, err := inject.UpdateInPlace(inject.UpdateInput{
+		Pod: pod, Record: u.record, Program: u.program, Previous: previous,
+		Difference: u.contents.Of(podstate.MakeName(u.program.Name()), u.record), Node: node, Now: time.Now(),
+	})
 	switch verdict := next.Verdict; {
 	case err != nil:
 		return isRefused(inplace.WriteFailed, refusalWait, err), true
 	case verdict.Reason != "":
-		return isRefused(verdict.Reason, nodeWait, fmt.Errorf("Node %s", pod.Spec.NodeName)), true
+		return u.blockedFor(pod, next), u.live
+	case verdict.Way == inplace.Resize:
+		return u.resize(ctx, pod, next)
 	case verdict.Way != inplace.Images:
 		return isStale("the Pod does not have to be updated"), true
 	}
@@ -136,13 +156,15 @@ func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
 	if pod.UID != u.take.UID {
 		return isStale("another Pod has its name"), true
 	}
-	now := tally.Look(u.program, podstate.FromPod(pod).At(time.Now()))
+	u.record = podstate.FromPod(pod).At(time.Now())
+	now := tally.Look(u.program, u.record, u.contents)
+	u.now = now
 	switch {
 	case !now.Matched:
 		return isStale("the Pod is finished, being deleted, or not selected"), true
 	case now.Way == inplace.Current && u.unsure != nil:
 		return outcome{result: written, version: versionOf(pod), disturbed: now.InFlight}, true
-	case now.Way != inplace.Images:
+	case now.Way != inplace.Images && now.Way != inplace.Resize:
 		return isStale("the Pod does not have to be updated, or cannot be"), true
 	case now.InTransition:
 		return isStale("the kubelet has not acted on an earlier update"), true
@@ -155,8 +177,7 @@ func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
 // node is what is known of the node of a Pod. It is looked up only for Pods with
 // native sidecars to update: for others it changes nothing.
 func (u *update) node(ctx context.Context, pod *corev1.Pod) (inplace.Node, error) {
-	now := tally.Look(u.program, podstate.FromPod(pod))
-	if !now.Changed.Has(inplace.Native) || pod.Spec.NodeName == "" {
+	if !u.now.Changed.Has(inplace.Native) || pod.Spec.NodeName == "" {
 		return inplace.Node{}, nil
 	}
 	return u.nodes.get(ctx, pod.Spec.NodeName)
@@ -165,9 +186,15 @@ func (u *update) node(ctx context.Context, pod *corev1.Pod) (inplace.Node, error
 // write sends the patch.
 func (u *update) write(ctx context.Context, pod *corev1.Pod, next inject.Update) (o outcome, done bool) {
 	after, err := u.patch(ctx, pod, next.Patch)
+	if err != nil {
+		return u.notWritten(err)
+	}
+	return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
+}
+
+// notWritten says what the error of a write means for the Pod.
+func (u *update) notWritten(err error) (o outcome, done bool) {
 	switch {
-	case err == nil:
-		return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
 	case errors.Is(err, errNotLeading):
 		return isStale("%v", err), true
 	case apierrors.IsConflict(err):

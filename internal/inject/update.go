@@ -17,6 +17,8 @@ import (
 type UpdateInput struct {
 	// Pod as it was read from the API server, not from a cache. It is not changed.
 	Pod *corev1.Pod
+	// Record is that of the Pod; nil if the caller has none.
+	Record *podstate.Record
 	// Program is the current content.
 	Program *Program
 	// Previous is the content that the Pod records, nil if it is not known. An image
@@ -24,7 +26,7 @@ type UpdateInput struct {
 	// rewritten it.
 	Previous *Program
 	// Difference is what the content that the Pod records and the current one differ
-	// in, nil if that is not known. It counts if that is more than images.
+	// in, nil if that is not known.
 	Difference *inplace.Difference
 	Node       inplace.Node
 	Now        time.Time
@@ -42,6 +44,10 @@ type Update struct {
 	// images and annotations. For the way Resize it is one of the subresource resize.
 	// It is nil while the kubelet is at it; after that the way is Images.
 	Patch []byte
+	// Record is a patch of the Pod's annotations that has to be written before the
+	// Pod is resized, nil if the Pod records all. The Patch is then that of the Pod
+	// that has been read again.
+	Record []byte
 	// Message is what the kubelet says about a resize.
 	Message string
 }
@@ -91,7 +97,8 @@ type update struct {
 	unreadable bool
 	previous   *inplace.Mark
 
-	resizes bool // resources are part of the change
+	sizes   inplace.Sizes // of a resize that is under way
+	resizes bool          // resources are part of the change
 	plan    inplace.Resizing
 	message string
 
@@ -102,11 +109,14 @@ type update struct {
 
 func newUpdate(in UpdateInput) *update {
 	u := &update{UpdateInput: in, set: in.Program.Name()}
-	u.record = podstate.FromPod(u.Pod)
+	if u.record = in.Record; u.record == nil {
+		u.record = podstate.FromPod(u.Pod)
+	}
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
 	marks, err := inplace.MarksOf(u.Pod)
 	u.marks, u.unreadable = marks, err != nil
 	u.previous = podstate.MarkOf(u.marks, u.hashes, u.set)
+	u.sizes, u.resizes = u.marks.Sizes(u.set)
 	u.out = computation{pod: &PodView{Annotations: u.Pod.Annotations}}
 	return u
 }
@@ -121,17 +131,21 @@ func (u *update) judge() inplace.Verdict {
 		SameHash:         injection.Hash == podstate.MakeName(u.Program.Hash),
 		SameWithoutImage: injection.HashWithoutImage == podstate.MakeName(u.Program.HashWithoutImage),
 		RevisionUnknown:  injection.HashWithoutImage == 0,
+		Difference:       u.Difference,
+		Resizing:         u.resizes,
 	}
 	for _, c := range u.changes {
 		q.Changed = q.Changed.With(c.Kind)
 	}
-	u.resizes = !q.SameWithoutImage && u.Difference != nil && !u.Difference.Other
-	q.SameWithoutImage = q.SameWithoutImage || u.resizes
 	verdict := inplace.Judge(q)
-	if u.resizes && verdict.Way == inplace.Images {
-		return u.judgeResources()
+	if verdict.Way != inplace.Resize {
+		return verdict
 	}
-	return verdict
+	u.resizes = true
+	if q.SameHash || q.SameWithoutImage {
+		return u.judgeResources(nil)
+	}
+	return u.judgeResources(u.Difference.Resources)
 }
 
 // settled reports whether the kubelet has acted on what others changed before. What
@@ -247,7 +261,7 @@ func (u *update) write(verdict inplace.Verdict) (Update, error) {
 		SidecarSet: u.set, Revision: u.Program.Hash, At: mark.At, ImageIDs: u.imageIDs(),
 	}))
 	listed := podstate.ParseInjectedList(has[appsv1beta1.AnnotationInjectedList])
-	marks := u.marks.Keep(func(set string) bool { return slices.Contains(listed, set) }).With(u.set, mark)
+	marks := u.marks.Keep(func(set string) bool { return slices.Contains(listed, set) }).With(u.set, mark).WithoutSizes(u.set)
 	u.out.annotate(appsv1beta1.AnnotationInPlace, marks.Format(u.Pod.UID))
 	u.writeHot()
 	patch, err := u.patch(u.out.plan.Annotations)

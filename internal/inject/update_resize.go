@@ -1,15 +1,17 @@
 package inject
 
-import "github.com/sidecarset/operator/internal/inplace"
+import (
+	"encoding/json"
+	"time"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+)
 
 // judgeResources finds out whether resources have to change before the images do.
 // Each is a write of its own, and annotations can only go with the images.
-func (u *update) judgeResources() inplace.Verdict {
-	changes := u.Difference.Resources
-	if len(changes) == 0 {
-		return inplace.Verdict{Way: inplace.Images}
-	}
-	plan, reason := inplace.PlanResize(u.Pod, changes)
+func (u *update) judgeResources(changes []inplace.ResourceChange) inplace.Verdict {
+	plan, reason := inplace.PlanResize(u.Pod, changes, u.sizes.Values)
 	switch {
 	case reason == inplace.ResourcesHeldElsewhere:
 		return inplace.Verdict{Way: inplace.LeaveAlone, Reason: reason}
@@ -17,31 +19,42 @@ func (u *update) judgeResources() inplace.Verdict {
 		return inplace.Verdict{Way: inplace.Recreate, Reason: reason}
 	case plan.Restarts.Restarts():
 		return inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResizeRestarts}
-	case len(plan.Containers) > 0:
-		u.plan = plan
+	}
+	if u.plan = plan; len(plan.Containers) > 0 {
 		return inplace.Verdict{Way: inplace.Resize}
 	}
-	state, message := inplace.ObserveResize(u.Pod, changes)
+	var containers []string
+	for _, size := range plan.Sizes {
+		containers = append(containers, size.Container)
+	}
+	state, message := inplace.ObserveResize(u.Pod, containers)
 	u.message = message
-	switch state {
-	case inplace.ResizeDone:
+	switch {
+	case state == inplace.ResizeDone:
 		return inplace.Verdict{Way: inplace.Images}
-	case inplace.ResizeMoving:
-		return inplace.Verdict{Way: inplace.Resize}
+	case state.Why() != "":
+		return inplace.Verdict{Way: inplace.LeaveAlone, Reason: state.Why()}
 	}
-	return inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.ResizeNotPossible}
+	return inplace.Verdict{Way: inplace.Resize}
 }
 
-// resize writes the resources, unless the Pod has them and the kubelet is at it.
+// resize writes the resources, unless the Pod has them and the kubelet is at it. What
+// the kubelet is to do has to be on record first: then the Pod watch shows when it is
+// done.
 func (u *update) resize(verdict inplace.Verdict) (Update, error) {
 	out := Update{Verdict: verdict, Message: u.message}
-	if len(u.plan.Containers) == 0 {
-		return out, nil
-	}
 	if err := u.missing(); err != nil {
 		return Update{}, err
 	}
 	var err error
-	out.Patch, err = u.plan.Patch(u.Pod.ResourceVersion)
+	switch {
+	case !u.plan.Covers(u.sizes.Values):
+		marks := u.marks.WithSizes(u.set, inplace.Sizes{At: u.Now.UTC().Truncate(time.Second), Values: u.plan.Sizes})
+		out.Record, err = json.Marshal(podPatch{Metadata: metadataPatch{
+			ResourceVersion: u.Pod.ResourceVersion, Annotations: map[string]string{appsv1beta1.AnnotationInPlace: marks.Format(u.Pod.UID)},
+		}})
+	case len(u.plan.Containers) > 0:
+		out.Patch, err = u.plan.Patch(u.Pod.ResourceVersion)
+	}
 	return out, err
 }

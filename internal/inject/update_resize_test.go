@@ -1,6 +1,7 @@
 package inject_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,7 +52,13 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 	}
 
 	u := update("before", inplace.Verdict{Way: inplace.Resize})
-	if want := `{"metadata":{"resourceVersion":"41"},"spec":{"containers":[{"name":"log","resources":{"requests":{"cpu":"200m"}}}]}}`; string(u.Patch) != want {
+	if u.Patch != nil || u.Record == nil {
+		t.Fatalf("patch %s, record %s; want the record first", u.Patch, u.Record)
+	}
+	pod = patched(t, pod, u.Record)
+	in.Pod = pod
+	u = update("on record", inplace.Verdict{Way: inplace.Resize})
+	if want := `{"metadata":{"resourceVersion":"41"},"spec":{"containers":[{"name":"log","resources":{"requests":{"cpu":"200m"}}}]}}`; string(u.Patch) != want || u.Record != nil {
 		t.Fatalf("patch %s\nwant %s", u.Patch, want)
 	}
 
@@ -67,7 +74,7 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 	}
 	status.ObservedGeneration = 2
 	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "too large"})
-	if u := update("while it is infeasible", inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.ResizeNotPossible}); u.Message != "too large" || u.Patch != nil {
+	if u := update("while it is infeasible", inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.ResizeInfeasible}); u.Message != "too large" || u.Patch != nil {
 		t.Errorf("message %q, patch %s", u.Message, u.Patch)
 	}
 	status.Conditions = status.Conditions[:1]
@@ -87,8 +94,47 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 	if hashes.Hash("mesh") != program.Hash || others.Hash("mesh") != program.HashWithoutImage {
 		t.Errorf("hashes %s and %s, want those of the current content", hashes, others)
 	}
+	if strings.Contains(got.Annotations[appsv1beta1.AnnotationInPlace], "resizes") {
+		t.Errorf("it is still on record: %s", got.Annotations[appsv1beta1.AnnotationInPlace])
+	}
 	in.Pod, in.Difference = got, nil
 	update("after", inplace.Verdict{Way: inplace.Current})
+}
+
+// A resize that is taken back, before it is done, is undone: the Pod then has what it
+// records.
+func TestUpdateInPlaceUndoesAResize(t *testing.T) {
+	old, now := sizedSet("1", "100m"), sizedSet("1", "9")
+	pod := running(t, old)
+	in := inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, now.Map()), Difference: differenceOf(t, old, now), Now: updatedAt}
+	step := func(write func(inject.Update) []byte, want inplace.Verdict) {
+		t.Helper()
+		u, err := inject.UpdateInPlace(in)
+		if err != nil || u.Verdict != want || write(u) == nil {
+			t.Fatalf("%+v, %v; want %+v and something to write", u, err, want)
+		}
+		in.Pod = patched(t, in.Pod, write(u))
+	}
+	record := func(u inject.Update) []byte { return u.Record }
+	patch := func(u inject.Update) []byte { return u.Patch }
+	step(record, inplace.Verdict{Way: inplace.Resize})
+	step(patch, inplace.Verdict{Way: inplace.Resize})
+	in.Pod.Status.Conditions = append(in.Pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred})
+	in.Program, in.Difference = fixtures.Program(t, old.Map()), nil
+	step(record, inplace.Verdict{Way: inplace.Resize})
+	step(patch, inplace.Verdict{Way: inplace.Resize})
+	if cpu := containerNamed(in.Pod, "log").Resources.Requests.Cpu().String(); cpu != "100m" {
+		t.Errorf("cpu is %s, want 100m", cpu)
+	}
+	in.Pod.Status.Conditions = in.Pod.Status.Conditions[:1]
+	for i := range in.Pod.Status.ContainerStatuses {
+		s := &in.Pod.Status.ContainerStatuses[i]
+		s.Resources = containerNamed(in.Pod, s.Name).Resources.DeepCopy()
+	}
+	step(patch, inplace.Verdict{Way: inplace.Images})
+	if u, err := inject.UpdateInPlace(in); err != nil || u.Verdict != (inplace.Verdict{Way: inplace.Current}) {
+		t.Errorf("in the end: %+v, %v", u, err)
+	}
 }
 
 func TestUpdateInPlaceDoesNotResize(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -13,6 +14,8 @@ type Difference struct {
 	// Resources are the sidecars whose cpu or memory differs, in the order of the
 	// spec, containers first.
 	Resources []ResourceChange
+	// Restarts: the kubelet restarts a container for it, as its resizePolicy says.
+	Restarts bool
 	// Other: they differ in more than images, cpu and memory, which no running Pod
 	// can get.
 	Other bool
@@ -84,7 +87,24 @@ func (d *Difference) compare(old, now []any, init bool) {
 			return
 		}
 		d.Resources = append(d.Resources, change)
+		d.Restarts = d.Restarts || change.restarts(after["resizePolicy"])
 	}
+}
+
+// restarts reports whether a resizePolicy asks for a restart if a resource that
+// differs changes. That a policy cannot be read is for the API server to say.
+func (c *ResourceChange) restarts(policies any) bool {
+	var all []corev1.ContainerResizePolicy
+	return decode(policies, &all) && slices.ContainsFunc(all, func(p corev1.ContainerResizePolicy) bool {
+		return p.RestartPolicy == corev1.RestartContainer &&
+			(differsIn(p.ResourceName, c.Old.Requests, c.New.Requests) || differsIn(p.ResourceName, c.Old.Limits, c.New.Limits))
+	})
+}
+
+func differsIn(name corev1.ResourceName, old, now corev1.ResourceList) bool {
+	before, had := old[name]
+	after, has := now[name]
+	return had != has || before.Cmp(after) != 0
 }
 
 // others is a container without what a running Pod can get.
@@ -95,8 +115,8 @@ func others(container map[string]any) map[string]any {
 	return out
 }
 
-func decode(resources any, into *corev1.ResourceRequirements) bool {
-	text, err := json.Marshal(resources)
+func decode(value any, into any) bool {
+	text, err := json.Marshal(value)
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 

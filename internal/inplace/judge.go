@@ -16,6 +16,13 @@ type Question struct {
 	SameWithoutImage bool
 	// RevisionUnknown: which content the Pod was given is not known any more.
 	RevisionUnknown bool
+	// Difference is what the content that the Pod was given and the current one differ
+	// in, nil if that is not known.
+	Difference *Difference
+	// Uncompared: the Difference is about to be known.
+	Uncompared bool
+	// Resizing: a resize is under way, so that the Pod has not what it records.
+	Resizing bool
 	// RecordUnreadable: the Pod's record of updates cannot be read.
 	RecordUnreadable bool
 }
@@ -36,25 +43,40 @@ type Verdict struct {
 	Reason Reason
 }
 
-// Judge decides which way a Pod can follow. It does not know about resources: a
-// Pod whose content differs in more than images is to be recreated.
+// Judge decides which way a Pod can follow. What the Pod's own resources have to say
+// about a resize it does not know.
 func Judge(q Question) Verdict {
 	switch {
 	case q.Facts.Mirror:
 		return Verdict{LeaveAlone, MirrorPod}
-	case q.SameHash:
+	case q.SameHash && !q.Resizing:
 		return Verdict{Way: Current}
 	case q.RecordUnreadable:
 		return Verdict{LeaveAlone, RecordUnreadable}
-	case q.SameWithoutImage:
-		return judgeImages(q)
+	case q.SameHash || q.SameWithoutImage:
+		return judgeImages(q, q.Resizing)
 	case q.RevisionUnknown:
 		return Verdict{Recreate, RevisionUnknown}
+	case q.Uncompared:
+		return Verdict{Way: Resize}
+	case q.Difference == nil || q.Difference.Other:
+		return Verdict{Recreate, ImmutableFieldChanged}
+	case q.Difference.Restarts:
+		return Verdict{Recreate, ResizeRestarts}
 	}
-	return Verdict{Recreate, ImmutableFieldChanged}
+	return judgeImages(q, true)
 }
 
-func judgeImages(q Question) Verdict {
+// judgeImages decides about a Pod that needs other images, and another size first if
+// resizes is true.
+func judgeImages(q Question, resizes bool) Verdict {
+	if verdict := judgeRestarts(q); verdict.Way != Images || !resizes {
+		return verdict
+	}
+	return Verdict{Way: Resize}
+}
+
+func judgeRestarts(q Question) Verdict {
 	switch {
 	case !q.Changed.Restarts():
 		return Verdict{Way: Images}

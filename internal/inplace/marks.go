@@ -2,6 +2,7 @@ package inplace
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,10 +45,11 @@ type Before struct {
 }
 
 // Marks is the value of the annotation sidecarset.io/in-place: the Marks of one
-// Pod by SidecarSet. It is a value: With and Keep return a changed copy. The zero
-// value has none.
+// Pod by SidecarSet, and the resizes that are under way. It is a value: With and
+// Keep return a changed copy. The zero value has none.
 type Marks struct {
 	entries []entry // sorted by SidecarSet, each once
+	sizes   map[string]Sizes
 }
 
 type entry struct {
@@ -108,12 +110,15 @@ func (m Marks) With(sidecarSet string, mark Mark) Marks {
 	} else {
 		entries = slices.Insert(entries, i, entry{sidecarSet, mark})
 	}
-	return Marks{entries}
+	return Marks{entries, m.sizes}
 }
 
-// Keep returns a copy that has only the Marks of SidecarSets that keep accepts.
+// Keep returns a copy that has only the Marks and Sizes of SidecarSets that keep
+// accepts.
 func (m Marks) Keep(keep func(sidecarSet string) bool) Marks {
-	return Marks{slices.DeleteFunc(slices.Clone(m.entries), func(e entry) bool { return !keep(e.set) })}
+	sizes := maps.Clone(m.sizes)
+	maps.DeleteFunc(sizes, func(set string, _ Sizes) bool { return !keep(set) })
+	return Marks{slices.DeleteFunc(slices.Clone(m.entries), func(e entry) bool { return !keep(e.set) }), sizes}
 }
 
 func (m Marks) find(sidecarSet string) (int, bool) {
@@ -133,7 +138,17 @@ func (m Marks) Format(pod types.UID) string {
 		dst = append(jsonread.AppendText(dst, e.set), ':')
 		dst = e.mark.appendJSON(dst)
 	}
-	return string(append(dst, "}}"...))
+	dst = append(dst, '}')
+	for i, set := range slices.Sorted(maps.Keys(m.sizes)) {
+		if dst = append(dst, ','); i == 0 {
+			dst = append(dst, `"resizes":{`...)
+		}
+		dst = m.sizes[set].appendJSON(append(jsonread.AppendText(dst, set), ':'))
+	}
+	if len(m.sizes) > 0 {
+		dst = append(dst, '}')
+	}
+	return string(append(dst, '}'))
 }
 
 func (m Mark) appendJSON(dst []byte) []byte {

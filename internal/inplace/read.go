@@ -23,7 +23,7 @@ func (r *reader) read(value string) bool {
 	if len(value) > maxValueBytes || !jsonread.IsObject(value) {
 		return false
 	}
-	var uid, sets string
+	var uid, sets, resizes string
 	current := false
 	for name, raw := range jsonread.Members(value) {
 		switch name {
@@ -36,9 +36,11 @@ func (r *reader) read(value string) bool {
 			uid = jsonread.Unquote(raw)
 		case "sets":
 			sets = raw
+		case "resizes":
+			resizes = raw
 		}
 	}
-	if !current || !isObject(sets) {
+	if !current || !isObject(sets) || resizes != "" && !isObject(resizes) {
 		return false
 	}
 	if uid != string(r.uid) {
@@ -53,7 +55,22 @@ func (r *reader) read(value string) bool {
 	}
 	byName := func(a, b entry) int { return strings.Compare(a.set, b.set) }
 	slices.SortFunc(r.marks.entries, byName)
-	return !hasTwins(r.marks.entries, byName)
+	return !hasTwins(r.marks.entries, byName) && r.readResizes(resizes)
+}
+
+func (r *reader) readResizes(resizes string) bool {
+	if resizes == "" {
+		return true
+	}
+	r.marks.sizes = map[string]Sizes{}
+	for set, raw := range jsonread.Members(resizes) {
+		s, ok := r.sizes(raw)
+		if _, twin := r.marks.sizes[set]; !ok || twin || !r.count() {
+			return false
+		}
+		r.marks.sizes[set] = s
+	}
+	return true
 }
 
 func (r *reader) mark(raw string) (mark Mark, ok bool) {

@@ -1,17 +1,23 @@
 package inplace
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Resizing is what brings the cpu and memory of a Pod's sidecars to the current
 // content.
 type Resizing struct {
+	// Containers are those whose values are to be written now.
 	Containers []Resized
 	// Restarts are the kinds of the containers that the kubelet restarts for it.
 	Restarts Kinds
+	// Sizes is what the Pod has to record before it is resized.
+	Sizes []Size
 }
 
 // Resized holds the values of one container that have to change.
@@ -22,39 +28,133 @@ type Resized struct {
 }
 
 // PlanResize compares a Pod with two contents of a SidecarSet, three ways: a value
-// is changed only if the Pod still has that of the old content. If another writer
-// has changed it, or if Kubernetes would refuse the result, the reason says so, and
-// there is no plan. The plan is empty if the Pod has all values.
-func PlanResize(pod *corev1.Pod, changes []ResourceChange) (Resizing, Reason) {
-	var plan Resizing
-	after := pod.DeepCopy()
+// is changed only if the Pod still has that of the old content, or one that the
+// operator has written since, as the Pod records. If another writer has changed it,
+// or if Kubernetes would refuse the result, the reason says so, and there is no plan.
+// The plan writes nothing if the Pod has all values.
+func PlanResize(pod *corev1.Pod, changes []ResourceChange, recorded []Size) (Resizing, Reason) {
+	p := planner{pod: pod, after: pod.DeepCopy(), recorded: recorded}
 	for i := range changes {
-		change := &changes[i]
-		c := resizable(after, change)
+		c := resizable(p.after, &changes[i])
 		if c == nil {
 			return Resizing{}, ImmutableFieldChanged
 		}
-		resized := Resized{Container: change.Container, Init: change.Init}
-		var free [2]bool
-		resized.Requests, free[0] = threeWay(change.Old.Requests, change.New.Requests, c.Resources.Requests)
-		resized.Limits, free[1] = threeWay(change.Old.Limits, change.New.Limits, c.Resources.Limits)
-		if !free[0] || !free[1] {
-			return Resizing{}, ResourcesHeldElsewhere
-		}
-		if len(resized.Requests)+len(resized.Limits) == 0 {
-			continue
-		}
-		plan.Containers = append(plan.Containers, resized)
-		if restartsFor(c, resized) {
-			plan.Restarts = plan.Restarts.With(kindOf(pod, c, change.Init))
-		}
-		c.Resources.Requests = apply(c.Resources.Requests, resized.Requests)
-		c.Resources.Limits = apply(c.Resources.Limits, resized.Limits)
+		old, now := &changes[i].Old, &changes[i].New
+		p.change(c, changes[i].Init, false, old.Requests, now.Requests)
+		p.change(c, changes[i].Init, true, old.Limits, now.Limits)
 	}
-	if qosOf(pod) != qosOf(after) {
+	p.undo()
+	switch {
+	case p.reason != "":
+		return Resizing{}, p.reason
+	case qosOf(pod) != qosOf(p.after):
 		return Resizing{}, ImmutableFieldChanged
 	}
-	return plan, ""
+	return p.plan, ""
+}
+
+// planner is one run of PlanResize.
+type planner struct {
+	pod, after *corev1.Pod
+	recorded   []Size
+	plan       Resizing
+	reason     Reason
+}
+
+// change brings the values of a container that differ between two contents to the
+// second.
+func (p *planner) change(c *corev1.Container, init, limit bool, old, now corev1.ResourceList) {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		want, wanted := now[name]
+		if !wanted || !differsIn(name, old, now) {
+			continue
+		}
+		size := Size{Container: c.Name, Limit: limit, Resource: name, Values: []string{"", want.String()}}
+		if before, had := old[name]; had {
+			size.Values[0] = before.String()
+		}
+		p.set(c, init, size)
+	}
+}
+
+// undo brings values that an earlier resize has changed, and that do not differ
+// between the two contents, back to theirs.
+func (p *planner) undo() {
+	done := p.plan.Sizes
+	for i := range p.recorded {
+		size := p.recorded[i]
+		if slices.ContainsFunc(done, size.about) {
+			continue
+		}
+		c, init := find(p.after.Spec.Containers, size.Container, nameOf), false
+		if c == nil {
+			c, init = find(p.after.Spec.InitContainers, size.Container, nameOf), true
+		}
+		if c == nil {
+			continue
+		}
+		live, present := listOf(c, size.Limit)[size.Resource]
+		if size.recorded(live, present) { // else it is another writer's, and may stay
+			p.set(c, init, Size{size.Container, size.Limit, size.Resource, []string{size.from(), size.from()}})
+		}
+	}
+}
+
+// set gives a container the last value of a Size.
+func (p *planner) set(c *corev1.Container, init bool, size Size) {
+	live, present := listOf(c, size.Limit)[size.Resource]
+	known := size
+	if i := slices.IndexFunc(p.recorded, size.about); i >= 0 {
+		known.Values = slices.Concat(size.Values, p.recorded[i].Values)
+	}
+	switch {
+	case is(size.to(), live, present):
+	case !known.recorded(live, present):
+		p.reason = cmp.Or(p.reason, ResourcesHeldElsewhere)
+		return
+	case size.to() == "": // Kubernetes removes no value
+		p.reason = cmp.Or(p.reason, ImmutableFieldChanged)
+		return
+	default:
+		if present && !is(size.from(), live, present) {
+			size.Values = slices.Insert(size.Values, 1, live.String())
+		}
+		p.write(c, init, size)
+	}
+	p.plan.Sizes = append(p.plan.Sizes, size)
+}
+
+// write has a value written.
+func (p *planner) write(c *corev1.Container, init bool, size Size) {
+	containers := p.plan.Containers
+	if n := len(containers); n == 0 || containers[n-1].Container != c.Name {
+		containers = append(containers, Resized{Container: c.Name, Init: init})
+	}
+	resized := &containers[len(containers)-1]
+	p.plan.Containers = containers
+	live, list := &c.Resources.Requests, &resized.Requests
+	if size.Limit {
+		live, list = &c.Resources.Limits, &resized.Limits
+	}
+	want := resource.MustParse(size.to())
+	for _, list := range []*corev1.ResourceList{live, list} {
+		if *list == nil {
+			*list = corev1.ResourceList{}
+		}
+		(*list)[size.Resource] = want
+	}
+	if restartsFor(c, size.Resource) {
+		p.plan.Restarts = p.plan.Restarts.With(kindOf(p.pod, c, init))
+	}
+}
+
+// Covers reports whether a Pod that records these Sizes may be resized: all values
+// that the plan writes, and those that they replace, are in them.
+func (r Resizing) Covers(recorded []Size) bool {
+	return !slices.ContainsFunc(r.Sizes, func(s Size) bool {
+		i := slices.IndexFunc(recorded, s.about)
+		return i < 0 || recorded[i].to() != s.to() || !slices.Contains(recorded[i].Values, s.Values[len(s.Values)-2])
+	})
 }
 
 func resizable(pod *corev1.Pod, change *ResourceChange) *corev1.Container {
@@ -75,49 +175,10 @@ func kindOf(pod *corev1.Pod, c *corev1.Container, init bool) Kind {
 	return KindOf(pod, c)
 }
 
-// threeWay returns the values to write. It reports false if the Pod has a value
-// that is neither the old nor the new one.
-func threeWay(old, now, live corev1.ResourceList) (write corev1.ResourceList, free bool) {
-	for name, want := range now {
-		before, had := old[name]
-		if had && before.Cmp(want) == 0 {
-			continue
-		}
-		has, present := live[name]
-		switch {
-		case present && has.Cmp(want) == 0:
-		case present != had || present && has.Cmp(before) != 0:
-			return nil, false
-		default:
-			if write == nil {
-				write = corev1.ResourceList{}
-			}
-			write[name] = want
-		}
-	}
-	return write, true
-}
-
-func apply(live, write corev1.ResourceList) corev1.ResourceList {
-	out := live.DeepCopy()
-	for name, value := range write {
-		if out == nil {
-			out = corev1.ResourceList{}
-		}
-		out[name] = value
-	}
-	return out
-}
-
-func restartsFor(c *corev1.Container, r Resized) bool {
-	for _, policy := range c.ResizePolicy {
-		_, request := r.Requests[policy.ResourceName]
-		_, limit := r.Limits[policy.ResourceName]
-		if (request || limit) && policy.RestartPolicy == corev1.RestartContainer {
-			return true
-		}
-	}
-	return false
+func restartsFor(c *corev1.Container, name corev1.ResourceName) bool {
+	return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
+		return p.ResourceName == name && p.RestartPolicy == corev1.RestartContainer
+	})
 }
 
 // qosOf is the quality of service class that a Pod with these resources has.
@@ -180,46 +241,73 @@ func (r Resizing) Patch(resourceVersion string) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// ResizeState is how far the kubelet is with a resize.
+// ResizeState is how far a resize is.
 type ResizeState uint8
 
 // The states of a resize.
 const (
+	// NoResize: none is under way.
+	NoResize ResizeState = iota
+	// ResizeOpen: the Pod's spec does not have the values yet, or not any more.
+	ResizeOpen
 	// ResizeMoving: the kubelet has not done it yet.
-	ResizeMoving ResizeState = iota
+	ResizeMoving
 	// ResizeDone: the containers have the values of the spec.
 	ResizeDone
-	// ResizeDeferred: the node has no room now. The kubelet tries again.
-	ResizeDeferred
-	// ResizeInfeasible: the kubelet refuses it, and does not try again.
-	ResizeInfeasible
-	// ResizeFailed: the kubelet tried, and tries again.
-	ResizeFailed
+	// ResizePutOff: the node has no room now. The kubelet tries again.
+	ResizePutOff
+	// ResizeExcluded: the kubelet refuses it, and does not try again.
+	ResizeExcluded
+	// ResizeBroken: the kubelet tried, and tries again.
+	ResizeBroken
+	// ResizeUnanswered: the kubelet has said nothing for a long time.
+	ResizeUnanswered
 )
 
+// Why says why a Pod does not follow in this state, if it is one that may last.
+func (s ResizeState) Why() Reason {
+	switch s {
+	case ResizePutOff:
+		return ResizeDeferred
+	case ResizeExcluded:
+		return ResizeInfeasible
+	case ResizeBroken:
+		return ResizeFailed
+	case ResizeUnanswered:
+		return ResizeSilent
+	case NoResize, ResizeOpen, ResizeMoving, ResizeDone:
+	}
+	return ""
+}
+
 // ObserveResize reads from a Pod's status how far the kubelet is with the resources
-// of these sidecars, as the Pod's spec has them, and what it says about that.
-func ObserveResize(pod *corev1.Pod, changes []ResourceChange) (state ResizeState, message string) {
+// of these containers, as the Pod's spec has them, and what it says about that. What
+// it says about other containers does not count once these have what they need.
+func ObserveResize(pod *corev1.Pod, containers []string) (state ResizeState, message string) {
+	if len(containers) == 0 {
+		return ResizeDone, ""
+	}
 	if observed := pod.Status.ObservedGeneration; observed != 0 && observed < pod.Generation {
 		return ResizeMoving, ""
 	}
+	pending := ResizeMoving
 	for i := range pod.Status.Conditions {
 		switch c := &pod.Status.Conditions[i]; {
 		case c.Status != corev1.ConditionTrue:
 		case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
-			return ResizeInfeasible, c.Message
+			pending, message = ResizeExcluded, c.Message
 		case c.Type == corev1.PodResizePending:
-			return ResizeDeferred, c.Message
+			pending, message = ResizePutOff, c.Message
 		case c.Type == corev1.PodResizeInProgress && c.Reason == corev1.PodReasonError:
-			return ResizeFailed, c.Message
+			return ResizeBroken, c.Message
 		case c.Type == corev1.PodResizeInProgress:
 			return ResizeMoving, c.Message
 		}
 	}
-	for i := range changes {
-		c, status := containerOf(pod, changes[i].Container)
+	for _, name := range containers {
+		c, status := containerOf(pod, name)
 		if c == nil || status == nil || !has(c.Resources, status) {
-			return ResizeMoving, ""
+			return pending, message
 		}
 	}
 	return ResizeDone, ""

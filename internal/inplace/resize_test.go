@@ -3,6 +3,7 @@ package inplace_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,6 +55,8 @@ func TestCompare(t *testing.T) {
 		"a native one more":                     {[2]string{log, ""}, [2]string{log, native}, other},
 		"a plain init container, no native one": {[2]string{log, setup}, [2]string{log, ""}, inplace.Difference{}},
 		"resources of a plain init container":   {[2]string{log, native + "," + setup}, [2]string{log, native + `,{"name":"setup","resources":{"limits":{"cpu":"1"}}}`}, other},
+		"cpu, with a restart":                   {[2]string{`{"name":"log","resizePolicy":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}],"resources":{"requests":{"cpu":"1"}}}`, ""}, [2]string{`{"name":"log","resizePolicy":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}],"resources":{"requests":{"cpu":"2"}}}`, ""}, inplace.Difference{Restarts: true, Resources: []inplace.ResourceChange{{Container: "log", Old: corev1.ResourceRequirements{Requests: list("cpu", "1")}, New: corev1.ResourceRequirements{Requests: list("cpu", "2")}}}}},
+		"cpu, with a restart for memory":        {[2]string{`{"name":"log","resizePolicy":[{"resourceName":"memory","restartPolicy":"RestartContainer"}],"resources":{"requests":{"cpu":"1"}}}`, ""}, [2]string{`{"name":"log","resizePolicy":[{"resourceName":"memory","restartPolicy":"RestartContainer"}],"resources":{"requests":{"cpu":"2"}}}`, ""}, inplace.Difference{Resources: []inplace.ResourceChange{{Container: "log", Old: corev1.ResourceRequirements{Requests: list("cpu", "1")}, New: corev1.ResourceRequirements{Requests: list("cpu", "2")}}}}},
 		"a resize policy":                       {[2]string{log, ""}, [2]string{`{"name":"log","resizePolicy":[],"resources":{"requests":{"cpu":"100m"}}}`, ""}, other},
 	}
 	for name, tc := range tests {
@@ -112,7 +115,7 @@ func TestPlanResize(t *testing.T) {
 			if d.Other {
 				t.Fatal("not only resources")
 			}
-			plan, reason := inplace.PlanResize(pod, d.Resources)
+			plan, reason := inplace.PlanResize(pod, d.Resources, nil)
 			if reason != tc.reason || plan.Restarts.Restarts() != tc.restarts {
 				t.Fatalf("%+v, %q; want %q, restarts %v", plan, reason, tc.reason, tc.restarts)
 			}
@@ -140,7 +143,7 @@ func TestPlanResizeOfWhatThePodHasNot(t *testing.T) {
 	for name, change := range map[string]inplace.ResourceChange{
 		"no container": {Container: "log"}, "no init container": {Container: "log", Init: true}, "a plain init container": {Container: "proxy", Init: true},
 	} {
-		if _, reason := inplace.PlanResize(plain, []inplace.ResourceChange{change}); reason != inplace.ImmutableFieldChanged {
+		if _, reason := inplace.PlanResize(plain, []inplace.ResourceChange{change}, nil); reason != inplace.ImmutableFieldChanged {
 			t.Errorf("%s: %q", name, reason)
 		}
 	}
@@ -153,17 +156,22 @@ func TestObserveResize(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: "m"}}
 		}
 	}
+	old := func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources.Requests["cpu"] = resource.MustParse("1") }
+	both := func(a, b func(*corev1.Pod)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { a(p); b(p) }
+	}
 	tests := map[string]struct {
 		edit func(*corev1.Pod)
 		want inplace.ResizeState
 	}{
-		"done":           {func(*corev1.Pod) {}, inplace.ResizeDone},
-		"not observed":   {func(p *corev1.Pod) { p.Status.ObservedGeneration = 2 }, inplace.ResizeMoving},
-		"an old kubelet": {func(p *corev1.Pod) { p.Status.ObservedGeneration = 0 }, inplace.ResizeDone},
-		"deferred":       {condition(corev1.PodResizePending, corev1.PodReasonDeferred), inplace.ResizeDeferred},
-		"infeasible":     {condition(corev1.PodResizePending, corev1.PodReasonInfeasible), inplace.ResizeInfeasible},
-		"in progress":    {condition(corev1.PodResizeInProgress, ""), inplace.ResizeMoving},
-		"failed":         {condition(corev1.PodResizeInProgress, corev1.PodReasonError), inplace.ResizeFailed},
+		"done":                                  {func(*corev1.Pod) {}, inplace.ResizeDone},
+		"not observed":                          {func(p *corev1.Pod) { p.Status.ObservedGeneration = 2 }, inplace.ResizeMoving},
+		"an old kubelet":                        {func(p *corev1.Pod) { p.Status.ObservedGeneration = 0 }, inplace.ResizeDone},
+		"deferred":                              {both(old, condition(corev1.PodResizePending, corev1.PodReasonDeferred)), inplace.ResizePutOff},
+		"infeasible":                            {both(old, condition(corev1.PodResizePending, corev1.PodReasonInfeasible)), inplace.ResizeExcluded},
+		"that of another container is deferred": {condition(corev1.PodResizePending, corev1.PodReasonDeferred), inplace.ResizeDone},
+		"in progress":                           {condition(corev1.PodResizeInProgress, ""), inplace.ResizeMoving},
+		"failed":                                {condition(corev1.PodResizeInProgress, corev1.PodReasonError), inplace.ResizeBroken},
 		"a condition that is over": {func(p *corev1.Pod) {
 			condition(corev1.PodResizePending, corev1.PodReasonDeferred)(p)
 			p.Status.Conditions[0].Status = corev1.ConditionFalse
@@ -171,7 +179,7 @@ func TestObserveResize(t *testing.T) {
 		"the old limit": {func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].Resources.Limits["memory"] = resource.MustParse("1Gi")
 		}, inplace.ResizeMoving},
-		"the old request": {func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources.Requests["cpu"] = resource.MustParse("1") }, inplace.ResizeMoving},
+		"the old request": {old, inplace.ResizeMoving},
 		"a rounded request": {func(p *corev1.Pod) {
 			s := &p.Status.ContainerStatuses[0]
 			s.Resources.Requests["cpu"] = resource.MustParse("2001m")
@@ -190,10 +198,130 @@ func TestObserveResize(t *testing.T) {
 			pod.Generation, pod.Status.ObservedGeneration = 3, 3
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "log", Resources: &has}}
 			tc.edit(pod)
-			got, message := inplace.ObserveResize(pod, []inplace.ResourceChange{{Container: "log"}})
+			got, message := inplace.ObserveResize(pod, []string{"log"})
 			if got != tc.want || (message == "m") != (len(pod.Status.Conditions) > 0 && tc.want != inplace.ResizeDone) {
 				t.Errorf("state %d, %q; want %d", got, message, tc.want)
 			}
 		})
+	}
+}
+
+// A value counts as the content's own if the operator has written it.
+func TestPlanResizeOnceMore(t *testing.T) {
+	cpu := func(values ...string) []inplace.Size {
+		return []inplace.Size{{Container: "log", Resource: corev1.ResourceCPU, Values: values}}
+	}
+	tests := map[string]struct {
+		old, now, live string
+		recorded       []inplace.Size
+		want           string // of cpu, to be written
+		sizes          []inplace.Size
+		covered        bool
+		reason         inplace.Reason
+	}{
+		"another content":                            {"1", "3", "2", cpu("1", "2"), "3", cpu("1", "2", "3"), false, ""},
+		"which is on record":                         {"1", "3", "2", cpu("1", "2", "3"), "3", cpu("1", "2", "3"), true, ""},
+		"a record that another writer outran":        {"1", "3", "4", cpu("1", "2"), "", nil, false, inplace.ResourcesHeldElsewhere},
+		"the content of before":                      {"1", "1", "2", cpu("1", "2"), "1", cpu("1", "2", "1"), false, ""},
+		"which is on record too":                     {"1", "1", "2", cpu("1", "2", "1"), "1", cpu("1", "2", "1"), true, ""},
+		"which the Pod has":                          {"1", "1", "1", cpu("1", "2", "1"), "", cpu("1", "1"), false, ""},
+		"of before, and another writer's value":      {"1", "1", "4", cpu("1", "2"), "", nil, false, ""},
+		"of before, which had none":                  {"", "", "2", cpu("", "2"), "", nil, false, inplace.ImmutableFieldChanged},
+		"of before, which had none, and the Pod too": {"", "", "", cpu("", "2"), "", cpu("", ""), false, ""},
+		"a record that says nothing":                 {"1", "3", "1", cpu("x", "y"), "3", cpu("1", "3"), false, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			requests := func(cpu string) string {
+				if cpu == "" {
+					return `{"requests":{"memory":"1Gi"}}`
+				}
+				return `{"requests":{"memory":"1Gi","cpu":"` + cpu + `"}}`
+			}
+			d := inplace.Compare(spec(t, `{"name":"log","resources":`+requests(tc.old)+`}`, ""), spec(t, `{"name":"log","resources":`+requests(tc.now)+`}`, ""))
+			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "log", Resources: resources(t, requests(tc.live))}}}}
+			plan, reason := inplace.PlanResize(pod, d.Resources, tc.recorded)
+			if reason != tc.reason {
+				t.Fatalf("reason %q, want %q", reason, tc.reason)
+			}
+			got := ""
+			for _, c := range plan.Containers {
+				got += c.Requests.Cpu().String()
+			}
+			if diff := cmp.Diff(tc.sizes, plan.Sizes); got != tc.want || diff != "" {
+				t.Errorf("cpu %q is written, want %q; sizes (-want +got):\n%s", got, tc.want, diff)
+			}
+			if covered := len(plan.Containers) > 0 && plan.Covers(tc.recorded); covered != tc.covered {
+				t.Errorf("it is on record: %v, want %v", covered, tc.covered)
+			}
+			if len(plan.Containers) > 0 && !plan.Covers(plan.Sizes) {
+				t.Error("what the plan says is to be recorded does not cover it")
+			}
+		})
+	}
+}
+
+func TestSizesOfAPod(t *testing.T) {
+	size := inplace.Size{Container: "log", Resource: corev1.ResourceCPU, Values: []string{"1", "2"}}
+	sizes := inplace.Sizes{At: someMark.At, Values: []inplace.Size{size, {Container: "proxy", Limit: true, Resource: corev1.ResourceMemory, Values: []string{"", "1Gi", "2Gi"}}}}
+	m := inplace.Marks{}.With("ant", someMark).WithSizes("ant", sizes).WithSizes("bee", inplace.Sizes{At: someMark.At})
+	const want = `"resizes":{"ant":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.cpu":["1","2"]},"proxy":{"limits.memory":["","1Gi","2Gi"]}}},"bee":{"at":"2026-01-02T03:04:05Z","of":{}}}}`
+	if value := m.Format("u"); !strings.HasSuffix(value, want) {
+		t.Errorf("annotation %s, want it to end with %s", value, want)
+	}
+	read, err := inplace.MarksOf(marked(m.Format("u")))
+	got, ok := read.Sizes("ant")
+	if diff := cmp.Diff(sizes, got); !ok || err != nil || diff != "" {
+		t.Errorf("read again: %v, %v (-want +got):\n%s", ok, err, diff)
+	}
+	if diff := cmp.Diff(all(m), all(read)); diff != "" {
+		t.Errorf("Marks (-want +got):\n%s", diff)
+	}
+	for name, without := range map[string]inplace.Marks{
+		"ended": read.WithoutSizes("ant"), "not carried": read.Keep(func(set string) bool { return set != "ant" }),
+	} {
+		if _, has := without.Sizes("ant"); has || strings.Contains(without.Format("u"), "2Gi") {
+			t.Errorf("%s: %s", name, without.Format("u"))
+		}
+	}
+	if _, has := read.Sizes("ant"); !has {
+		t.Error("a copy has changed its original")
+	}
+}
+
+func TestSizesThatCannotBeRead(t *testing.T) {
+	for _, of := range []string{
+		`[]`, `{"a":1}`, `{"a":{}}`, `{"a":{"at":"yesterday"}}`, `{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.disk":["1","2"]}}}}`,
+		`{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"cpu":["1","2"]}}}}`, `{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.cpu":["1"]}}}}`,
+		`{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.cpu":["1","2","3","4","5"]}}}}`,
+		`{"a":{"at":"2026-01-02T03:04:05Z"},"a":{"at":"2026-01-02T03:04:05Z"}}`,
+	} {
+		if m, err := inplace.MarksOf(marked(`{"v":1,"uid":"u","sets":{},"resizes":` + of + `}`)); err == nil {
+			t.Errorf("%s is read as %+v", of, m)
+		}
+	}
+}
+
+// A resize is the operator's turn until the Pod's spec has the values.
+func TestObserveSizes(t *testing.T) {
+	pod := func(live, status string) *corev1.Pod {
+		has := resources(t, status)
+		return &corev1.Pod{
+			Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "log", Resources: resources(t, live)}}},
+			Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "log", Resources: &has}}},
+		}
+	}
+	sizes := inplace.Sizes{Values: []inplace.Size{{Container: "log", Resource: corev1.ResourceCPU, Values: []string{"1", "2"}}}}
+	const one, two = `{"requests":{"cpu":"1"}}`, `{"requests":{"cpu":"2"}}`
+	for name, tc := range map[string]struct {
+		pod  *corev1.Pod
+		want inplace.ResizeState
+	}{
+		"before it is written": {pod(one, one), inplace.ResizeOpen}, "before the kubelet is done": {pod(two, one), inplace.ResizeMoving},
+		"done": {pod(two, two), inplace.ResizeDone}, "no such container": {&corev1.Pod{}, inplace.ResizeOpen},
+	} {
+		if got, _ := sizes.Observe(tc.pod); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
 	}
 }

@@ -45,8 +45,18 @@ const (
 	WriteFailed Reason = "WriteFailed"
 	// ResourcesHeldElsewhere: another writer has resized the sidecar.
 	ResourcesHeldElsewhere Reason = "ResourcesHeldElsewhere"
-	// ResizeNotPossible: the kubelet cannot give the sidecar these resources.
-	ResizeNotPossible Reason = "ResizeNotPossible"
+	// ResizeDeferred: the node has no room for the resources now. The kubelet tries
+	// again.
+	ResizeDeferred Reason = "ResizeDeferred"
+	// ResizeInfeasible: the node can never give the sidecar these resources.
+	ResizeInfeasible Reason = "ResizeInfeasible"
+	// ResizeFailed: the kubelet could not give the sidecar these resources. It tries
+	// again.
+	ResizeFailed Reason = "ResizeFailed"
+	// ResizeSilent: the kubelet does not say what became of a resize.
+	ResizeSilent Reason = "ResizeSilent"
+	// ResizeUnsupported: the API server does not resize Pods (before 1.33).
+	ResizeUnsupported Reason = "ResizeUnsupported"
 	// ResizeRestarts: the sidecar's resizePolicy asks for a restart, which could not
 	// be told from others.
 	ResizeRestarts Reason = "ResizeRestarts"

@@ -52,7 +52,21 @@ func (r *Record) SettlesAt() (first time.Time, ok bool) {
 			first, ok = at, true
 		}
 	}
+	for i := range r.Injections {
+		if at, waits := r.Injections[i].silentAt(); waits && (!ok || at.Before(first)) {
+			first, ok = at, true
+		}
+	}
 	return first, ok
+}
+
+// resizeSilence is how long a kubelet may say nothing about a resize before it is
+// taken for one that does not answer.
+const resizeSilence = 5 * time.Minute
+
+// silentAt is when a resize that the kubelet has not done counts as unanswered.
+func (in *Injection) silentAt() (time.Time, bool) {
+	return time.Unix(int64(in.resizeAt), 0).Add(resizeSilence), in.Resize == inplace.ResizeMoving
 }
 
 // At returns the record as it is at a time: r itself, or a changed copy if
@@ -65,6 +79,13 @@ func (r *Record) At(now time.Time) *Record {
 	settled.progress = slices.Clone(r.progress)
 	for i := range settled.progress {
 		settled.progress[i].Progress = settled.progress[i].Settled(now)
+	}
+	settled.Injections = slices.Clone(r.Injections)
+	for i := range settled.Injections {
+		in := &settled.Injections[i]
+		if at, waits := in.silentAt(); waits && !now.Before(at) {
+			in.Resize = inplace.ResizeUnanswered
+		}
 	}
 	return &settled
 }
@@ -98,4 +119,10 @@ func (r *Record) readMarks(pod *corev1.Pod) {
 		}
 	}
 	r.progress = slices.Clip(r.progress)
+	for set, sizes := range marks.AllSizes {
+		if i := slices.IndexFunc(r.Injections, func(in Injection) bool { return in.SidecarSet == MakeName(set) }); i >= 0 {
+			r.Injections[i].Resize, _ = sizes.Observe(pod)
+			r.Injections[i].resizeAt = uint32(sizes.At.Unix())
+		}
+	}
 }

@@ -99,6 +99,11 @@ type Injection struct {
 	// Upgradable is what the Pod's condition SidecarSetUpgradable says about the
 	// SidecarSet.
 	Upgradable Upgradable
+	// Resize is how far a resize for the SidecarSet is. As long as it is not NoResize,
+	// the Pod may have other resources than those of the content that it records.
+	Resize inplace.ResizeState
+
+	resizeAt uint32 // when it was recorded, in seconds
 }
 
 // landing reports whether a container runs the image that its spec asks for, as

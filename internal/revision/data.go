@@ -111,8 +111,8 @@ func Name(sidecarSet, suffix string) string {
 	return sidecarSet + "-" + suffix
 }
 
-// specOf reads the spec that data records. Members that are null are absent.
-func specOf(data []byte) (map[string]any, error) {
+// Spec reads the spec that Data has recorded. Members that are null are absent.
+func Spec(data []byte) (map[string]any, error) {
 	var object map[string]any
 	if err := utiljson.Unmarshal(data, &object); err != nil {
 		return nil, err

@@ -115,7 +115,7 @@ func TestDataSurvivesBeingRestored(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Data: %v", err)
 			}
-			spec, err := specOf(data)
+			spec, err := Spec(data)
 			if err != nil {
 				t.Fatalf("reading it: %v", err)
 			}

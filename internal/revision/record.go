@@ -121,7 +121,7 @@ func CurrentSince(r *appsv1.ControllerRevision) time.Time {
 // neither selector nor strategy; metadata are the current ones, except for the
 // hashes. It shares what it does not change with object, which stays as it is.
 func Restore(object map[string]any, r *appsv1.ControllerRevision) (map[string]any, error) {
-	spec, err := specOf(r.Data.Raw)
+	spec, err := Spec(r.Data.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s/%s: %w", r.Namespace, r.Name, err)
 	}

@@ -133,7 +133,7 @@ func (q *Queue) Written(t Take, version uint64, disturbed bool) {
 const maxMessage = 256
 
 // Hold gives back a Pod that was not written and must not be taken again as it is:
-// it is held until its labels or its Way changes, the wanted content changes, or
+// it is held until its labels, its Way or its Resize change, the wanted content changes, or
 // Release. It blocks no other Pod. If the wanted content has changed since the Pod
 // was taken, Hold is Retry. The message of one held Pod of each reason is shown.
 func (q *Queue) Hold(t Take, reason inplace.Reason, message string) {

@@ -174,7 +174,7 @@ func (q *Queue) Set(p Pod) (changed bool) {
 		return false
 	}
 	q.change(slot, func(e *entry) {
-		if e.write == held && (e.pod.Labels != p.Labels || e.pod.Way != p.Way) {
+		if e.write == held && (e.pod.Labels != p.Labels || e.pod.Way != p.Way || e.pod.Resize != p.Resize && p.Resize != inplace.ResizeOpen) {
 			e.write = none
 		}
 		if e.traits == nil || e.pod.Labels != p.Labels {
@@ -311,6 +311,9 @@ func (q *Queue) tally(e *entry, n int) {
 	}
 	if e.pod.Way != inplace.Current && !e.gone {
 		q.count.outdated += n
+	}
+	if e.place == inTransition && e.pod.Resize == inplace.ResizeMoving {
+		q.count.outstanding += n
 	}
 	if charged := e.place == beingWritten && e.charged; charged || e.pod.InFlight && !e.gone {
 		q.count.used += n

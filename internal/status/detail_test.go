@@ -21,7 +21,7 @@ import (
 var (
 	blockedReasons = []inplace.Reason{
 		inplace.ImmutableFieldChanged, inplace.RevisionUnknown, inplace.RunToCompletion, inplace.NodeTooOld, inplace.NodeNotReady,
-		inplace.Refused, inplace.ResourcesHeldElsewhere, inplace.ResizeNotPossible, inplace.RecordUnreadable,
+		inplace.Refused, inplace.ResourcesHeldElsewhere, inplace.ResizeDeferred, inplace.ResizeInfeasible, inplace.ResizeFailed, inplace.ResizeSilent, inplace.ResizeUnsupported, inplace.RecordUnreadable,
 		inplace.RestartRules, inplace.MirrorPod, inplace.WriteFailed, inplace.ResizeRestarts,
 	}
 	uninjectedReasons = []string{

@@ -97,7 +97,7 @@ func (s *sidecarSet) mislabelledIn(r *podstate.Record, now rollout.Pod) bool {
 // isFirstWord reports whether the condition is to say that a Pod can be updated, and
 // says nothing yet.
 func (s *sidecarSet) isFirstWord(r *podstate.Record) bool {
-	now, _ := s.outlook(s.name, r)
+	now, _ := s.outlook(s.name, r, s.contents)
 	for _, in := range r.Injections {
 		if in.Upgradable != podstate.Unsaid {
 			return false

@@ -329,15 +329,15 @@ func (t *Tally) Recreation(sidecarSet string) Recreation {
 }
 
 // MayEvict says whether a Pod that Due gave out to be evicted still may be, by a newer
-// record. since is that of Due. Of the Pod's Node is known whether its kubelet is too
-// old.
-func MayEvict(program *inject.Program, since int64, r *podstate.Record, node inplace.Node) bool {
+// record. contents and since are those of Due. Of the Pod's Node is known whether its
+// kubelet is too old.
+func MayEvict(program *inject.Program, contents Contents, since int64, r *podstate.Record, node inplace.Node) bool {
 	if !r.Active || r.TooLarge || !program.Selector.Matches(r.Labels.Labels()) {
 		return false
 	}
 	mode, _ := recreate.ModeOf(program.Set.Annotations)
 	q := recreate.Question{Mode: mode, Pod: recreate.TraitsOf(r), Since: since, ReplacementCurrent: true, Way: inplace.Recreate}
-	if seen := Look(program, r); seen.Matched {
+	if seen := Look(program, r, contents); seen.Matched {
 		q.Injected, q.Way = true, seen.Way
 		if node.TooOld && seen.Way == inplace.Images && seen.Changed.Has(inplace.Native) {
 			q.Way = inplace.Recreate

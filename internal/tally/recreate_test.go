@@ -125,7 +125,7 @@ func (r *rebuilt) evict(t *testing.T, pods map[string]*corev1.Pod) (names []stri
 	t.Helper()
 	for _, take := range r.Due("log", 10).Updates {
 		p := pods[take.Name]
-		if !tally.MayEvict(r.program, 1001, podstate.FromPod(p), inplace.Node{}) {
+		if !tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), inplace.Node{}) {
 			t.Errorf("%s is given out, and must not be evicted", take.Name)
 		}
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(r.now, 0)}
@@ -325,10 +325,10 @@ func TestPodsOnOldNodesAreEvicted(t *testing.T) {
 		if want := map[string]inplace.Way{"Outdated": inplace.Recreate, "Never": inplace.Images}[mode]; len(takes) != 1 || takes[0].Way != want {
 			t.Errorf("%s: %+v is due, want one in the way %v", mode, takes, want)
 		}
-		if may := tally.MayEvict(r.program, 1001, podstate.FromPod(p), inplace.Node{TooOld: true}); may != (mode == "Outdated") {
+		if may := tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), inplace.Node{TooOld: true}); may != (mode == "Outdated") {
 			t.Errorf("%s: it may be evicted: %v", mode, may)
 		}
-		if tally.MayEvict(r.program, 1001, podstate.FromPod(p), inplace.Node{}) {
+		if tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), inplace.Node{}) {
 			t.Errorf("%s: it may be evicted from a new Node", mode)
 		}
 	}

@@ -31,6 +31,10 @@ type rollouts struct {
 	down map[*pod]bool
 	// labelled selects the Pods whose condition may be set to false, nil for none.
 	labelled labels.Selector
+	// contents is nil as long as it is not known.
+	contents Contents
+	// differing Pods record a content that differs in more than images.
+	differing int
 	// off: running Pods are left as they are.
 	off bool
 	recreation
@@ -45,12 +49,16 @@ type part struct {
 	label bool // its condition is to be written
 	down  bool // in flight, and not ready
 	stray bool // it is in the queue, and does not carry the SidecarSet
+	// differs: it records a content that differs in more than images.
+	differs bool
 }
 
 // Due is what can be written now for a SidecarSet.
 type Due struct {
 	// Program is what the Pods are to follow.
 	Program *inject.Program
+	// Contents is about this Program.
+	Contents Contents
 	// Since is what MayEvict asks for.
 	Since int64
 	// Updates are reserved in the queue until they are given back to it. Those to be
@@ -69,7 +77,7 @@ func (t *Tally) Due(sidecarSet string, most int) Due {
 		return Due{}
 	}
 	s.queue.SetCounts(int(s.counters.Matched)+s.strays, s.back)
-	due := Due{Program: s.program, Since: s.since, Updates: s.queue.Next(most, t.watched)}
+	due := Due{Program: s.program, Contents: s.contents, Since: s.since, Updates: s.queue.Next(most, t.watched)}
 	t.begin(s, due.Updates)
 	if len(due.Updates) > 0 {
 		t.alter(s)
@@ -214,7 +222,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 		t.followStray(p, sh)
 		return
 	}
-	now, changed := s.outlook(s.name, r)
+	now, changed := s.outlook(s.name, r, s.contents)
 	now.InFlight = now.InFlight && !p.lost
 	label := s.labelled != nil && s.mislabelledIn(r, now)
 	if s.mode != recreate.Never {
@@ -237,6 +245,8 @@ func (t *Tally) follow(p *pod, sh *share) {
 		reset: !s.off && s.handsOver(r),
 		label: label,
 		down:  now.InFlight && !now.Ready,
+
+		differs: s.differsIn(s.name, r),
 	}
 	if is != sh.part {
 		t.alter(s)
@@ -289,6 +299,12 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 		s.strays--
 	}
 	switch {
+	case to.differs && !from.differs:
+		s.differing++
+	case from.differs && !to.differs:
+		s.differing--
+	}
+	switch {
 	case to.down && !from.down:
 		if s.down == nil {
 			s.down = make(map[*pod]bool)
@@ -305,19 +321,17 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 	}
 }
 
-// rolloutPod says what a matched Pod means to the rollout of a content.
-func (t *terms) rolloutPod(set podstate.Name, r *podstate.Record) rollout.Pod {
-	now, _ := t.outlook(set, r)
-	return now
-}
-
-func (t *terms) outlook(set podstate.Name, r *podstate.Record) (now rollout.Pod, changed inplace.Kinds) {
+// outlook says what a matched Pod means to the rollout of a content.
+func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents) (now rollout.Pod, changed inplace.Kinds) {
 	in, _ := r.Injection(set)
 	q := inplace.Question{
 		Facts:            r.Facts,
 		SameHash:         in.Hash == t.hash,
 		SameWithoutImage: in.HashWithoutImage == t.hashWithoutImage,
 		RevisionUnknown:  in.HashWithoutImage == 0,
+		Difference:       contents.Of(set, r),
+		Uncompared:       contents == nil,
+		Resizing:         in.Resize != inplace.NoResize,
 		RecordUnreadable: r.RecordUnreadable,
 	}
 	waits := false
@@ -335,9 +349,12 @@ func (t *terms) outlook(set podstate.Name, r *podstate.Record) (now rollout.Pod,
 		waits = t.waitsIn(set, r)
 	}
 	verdict := inplace.Judge(q)
+	if verdict.Way == inplace.Resize { // the kubelet is at it, or what differs is about to be known
+		waits = waits || in.Resize == inplace.ResizeMoving || !q.SameHash && !q.SameWithoutImage && q.Uncompared
+	}
 	return rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
-		Way: verdict.Way, Reason: verdict.Reason,
+		Way: verdict.Way, Reason: verdict.Reason, Resize: in.Resize,
 		Ready:        r.Ready,
 		InFlight:     r.Progress(set).InFlight() || q.SameHash && t.disturbedElsewhere(set, r) || r.Progress(set).WasReady && t.handsOver(r),
 		InTransition: waits,
@@ -400,9 +417,10 @@ type Outlook struct {
 	Changed inplace.Kinds
 }
 
-// Look says what a Pod, by its record, means to the rollout of a Program. The Tally
-// itself decides by the same rules. Namespaces are not looked at.
-func Look(program *inject.Program, r *podstate.Record) Outlook {
+// Look says what a Pod, by its record, means to the rollout of a Program, whose
+// Contents are given. The Tally itself decides by the same rules. Namespaces are not
+// looked at.
+func Look(program *inject.Program, r *podstate.Record, contents Contents) Outlook {
 	if !r.Active || r.TooLarge || !program.Selector.Matches(r.Labels.Labels()) {
 		return Outlook{}
 	}
@@ -410,6 +428,6 @@ func Look(program *inject.Program, r *podstate.Record) Outlook {
 	if s.verdictOn(r)&matched == 0 {
 		return Outlook{}
 	}
-	now, changed := s.outlook(s.name, r)
+	now, changed := s.outlook(s.name, r, contents)
 	return Outlook{Matched: true, Pod: now, Changed: changed}
 }

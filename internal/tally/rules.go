@@ -6,6 +6,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -169,7 +170,7 @@ func (s *sidecarSet) verdictOn(r *podstate.Record) verdict {
 		return uninjected
 	}
 	v := matched
-	if injection.Hash == s.hash {
+	if injection.Hash == s.hash && injection.Resize == inplace.NoResize {
 		v |= updated
 	}
 	if r.Ready && s.settledIn(s.name, r) {

@@ -48,12 +48,17 @@ type Options struct {
 	// ExcludedNamespaces are those whose Pods admission never sees. Their Pods
 	// are not expected to be injected; those that are count as elsewhere.
 	ExcludedNamespaces []string
+	// Compares: SetContents will be called for each SidecarSet that needs it (see
+	// Compared). Until then it is not decided about Pods that differ in more than
+	// images. Without it, such Pods cannot follow in place.
+	Compares bool
 }
 
 // Tally holds the records and the counters. It belongs to one goroutine: no
 // method may run at the same time as another.
 type Tally struct {
 	excluded   inject.Exclusions
+	compares   bool
 	snapshot   *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
@@ -116,6 +121,7 @@ type share struct {
 func New(o Options) *Tally {
 	return &Tally{
 		excluded:   o.ExcludedNamespaces,
+		compares:   o.Compares,
 		sets:       make(map[string]*sidecarSet),
 		namespaces: make(map[podstate.Namespace]*namespace),
 		labels:     make(map[podstate.LabelSet]int32),
@@ -321,6 +327,9 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 			t.sets[name] = s
 		}
 		if s.program != program {
+			if before := s.program; before == nil || before.HashWithoutImage != program.HashWithoutImage {
+				s.contents = t.uncompared()
+			}
 			worst = max(worst, s.set(program))
 			if t.setRollout(s, program) {
 				worst = max(worst, comparisonChanged)

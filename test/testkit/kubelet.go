@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,10 @@ type Kubelet struct {
 	// ShowsNotReady says for which Pods the status shows that a container is away.
 	// None if nil: a Pod stays Ready while its container is replaced.
 	ShowsNotReady func(pod *corev1.Pod) bool
+	// Resize says what keeps a Pod from having the resources of its spec: a condition of
+	// the type PodResizePending or PodResizeInProgress. If it is nil, or returns nil, the
+	// Pod has them.
+	Resize func(pod *corev1.Pod) *corev1.PodCondition
 	// DigestOf returns the digest of an image. By default each image has its own.
 	DigestOf func(image string) string
 
@@ -48,6 +53,8 @@ type podWorker struct {
 	// and the new image cannot be pulled.
 	runs     map[string]string
 	restarts map[string]int32
+	// sizes are the resources that the containers have.
+	sizes map[string]corev1.ResourceRequirements
 }
 
 // Start begins to write statuses, until the test ends or stop is called.
@@ -94,7 +101,7 @@ func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
 	defer k.mu.Unlock()
 	w, known := k.workers[pod.UID]
 	if !known {
-		w = &podWorker{latest: make(chan *corev1.Pod, 1), runs: map[string]string{}, restarts: map[string]int32{}}
+		w = &podWorker{latest: make(chan *corev1.Pod, 1), runs: map[string]string{}, restarts: map[string]int32{}, sizes: map[string]corev1.ResourceRequirements{}}
 		k.workers[pod.UID] = w
 		w.adopt(pod)
 		k.running.Go(func() { k.work(ctx, w) })
@@ -111,6 +118,9 @@ func (w *podWorker) adopt(pod *corev1.Pod) {
 	for _, s := range statuses(pod) {
 		if image, ok := StartedImage(s); ok {
 			w.runs[s.Name], w.restarts[s.Name] = image, s.RestartCount
+			if s.Resources != nil {
+				w.sizes[s.Name] = *s.Resources
+			}
 		}
 	}
 }
@@ -130,8 +140,15 @@ func (k *Kubelet) work(ctx context.Context, w *podWorker) {
 		case pod = <-w.latest:
 		}
 		changed := w.changed(pod)
-		if len(changed) == 0 && pod.Status.ObservedGeneration == pod.Generation && pod.Status.Phase == corev1.PodRunning {
+		resized := w.resized(pod)
+		if len(changed) == 0 && !resized && pod.Status.ObservedGeneration == pod.Generation && pod.Status.Phase == corev1.PodRunning {
 			continue
+		}
+		if len(w.runs) == 0 || k.Resize == nil || k.Resize(pod) == nil {
+			if len(w.runs) > 0 && resized {
+				k.write(ctx, w, pod, nil, corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue})
+			}
+			w.resize(pod)
 		}
 		if len(w.runs) > 0 { // a status is written before anything is killed
 			k.write(ctx, w, pod, nil)
@@ -151,6 +168,22 @@ func (k *Kubelet) work(ctx context.Context, w *podWorker) {
 			w.start(c, k.Missing == nil || !k.Missing(c.Image))
 		}
 		k.write(ctx, w, pod, nil)
+	}
+}
+
+// resized reports whether a container does not have the resources of the spec.
+func (w *podWorker) resized(pod *corev1.Pod) bool {
+	for _, c := range lasting(pod) {
+		if has, started := w.sizes[c.Name]; started && !equality.Semantic.DeepEqual(has, c.Resources) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *podWorker) resize(pod *corev1.Pod) {
+	for _, c := range lasting(pod) {
+		w.sizes[c.Name] = c.Resources
 	}
 }
 
@@ -187,8 +220,9 @@ func (w *podWorker) start(c corev1.Container, pulled bool) {
 	}
 }
 
-// write writes a status in which the given containers are away.
-func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away []corev1.Container) {
+// write writes a status in which the given containers are away, with these conditions
+// about resizes.
+func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away []corev1.Container, resizes ...corev1.PodCondition) {
 	now := metav1.Now()
 	status := map[string]any{"phase": corev1.PodRunning, "observedGeneration": pod.Generation}
 	if pod.Status.StartTime == nil {
@@ -226,7 +260,7 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 		}
 		conditions = append(conditions, c)
 	}
-	status["conditions"] = conditions
+	status["conditions"] = k.withResizes(w, pod, conditions, resizes)
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
 		panic(err) // these are plain values
@@ -246,6 +280,32 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 	})
 }
 
+// withResizes adds the conditions about resizes, and takes away those that are over.
+func (k *Kubelet) withResizes(w *podWorker, pod *corev1.Pod, conditions, resizes []corev1.PodCondition) []any {
+	all := []any{}
+	for _, c := range conditions {
+		all = append(all, c)
+	}
+	if k.Resize != nil && w.resized(pod) && len(resizes) == 0 {
+		if c := k.Resize(pod); c != nil {
+			resizes = append(resizes, *c)
+		}
+	}
+	for _, kind := range []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress} {
+		over := true
+		for _, c := range resizes {
+			if c.Type == kind {
+				c.ObservedGeneration, over = pod.Generation, false
+				all = append(all, c)
+			}
+		}
+		if over {
+			all = append(all, map[string]any{"type": kind, "$patch": "delete"})
+		}
+	}
+	return all
+}
+
 func (k *Kubelet) status(w *podWorker, pod *corev1.Pod, c corev1.Container, away bool, now metav1.Time) corev1.ContainerStatus {
 	image, lasts := w.runs[c.Name]
 	s := corev1.ContainerStatus{Name: c.Name, Image: image, RestartCount: w.restarts[c.Name], Started: new(true), Ready: true}
@@ -259,6 +319,9 @@ func (k *Kubelet) status(w *podWorker, pod *corev1.Pod, c corev1.Container, away
 		s.Image, s.Ready, s.Started = c.Image, false, new(false)
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}
 		return s
+	}
+	if size, ok := w.sizes[c.Name]; ok {
+		s.Resources, s.AllocatedResources = &size, size.Requests
 	}
 	s.ImageID = k.imageID(image)
 	s.ContainerID = fmt.Sprintf("test://%s#%s/%d", image, pod.UID, s.RestartCount)

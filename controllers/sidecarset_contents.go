@@ -1,0 +1,90 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// compareContents tells the tally what the recorded contents of a SidecarSet differ
+// in from the current one, and counts again, if Pods record one that differs in more
+// than images. Each content is compared once with each other.
+func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) error {
+	n := p.counted
+	if !n.Synced || !n.Known || !n.Differs || !describes(n.Program, p.object) {
+		return nil
+	}
+	history, err := r.revisions.history(ctx, ownerOf(n.Program))
+	if err != nil {
+		return err
+	}
+	spec, err := inject.SpecOf(p.object.Object)
+	if err != nil {
+		return err
+	}
+	contents, err := compare(history, spec, n.Program.HashWithoutImage, n.Contents)
+	if err != nil {
+		return fmt.Errorf("comparing SidecarSet %s with its revisions: %w", p.name, err)
+	}
+	if n.Contents != nil && len(contents) == len(n.Contents) {
+		return nil
+	}
+	err = r.pods.do(ctx, func(t *tally.Tally) { t.SetContents(p.name, n.Program.HashWithoutImage, contents) })
+	if err != nil {
+		return err
+	}
+	p.counted, err = r.pods.count(ctx, p.name)
+	return err
+}
+
+// compare adds the contents of a history that are not known yet.
+func compare(history revision.History, spec map[string]any, hashWithoutImage string, known tally.Contents) (tally.Contents, error) {
+	contents := maps.Clone(known)
+	if contents == nil {
+		contents = tally.Contents{}
+	}
+	var current map[string]any
+	for _, r := range history {
+		hash := r.Annotations[appsv1beta1.AnnotationHashWithoutImage]
+		name := podstate.MakeName(hash)
+		if _, is := contents[name]; is || hash == "" || hash == hashWithoutImage {
+			continue
+		}
+		if current == nil {
+			var err error
+			if current, err = normalForm(spec); err != nil {
+				return nil, err
+			}
+		}
+		contents[name] = differenceOf(r, current)
+	}
+	return contents, nil
+}
+
+// normalForm is a spec as ControllerRevisions have it.
+func normalForm(spec map[string]any) (map[string]any, error) {
+	data, err := revision.Data(spec)
+	if err != nil {
+		return nil, err
+	}
+	return revision.Spec(data)
+}
+
+// differenceOf compares a ControllerRevision with a spec in normal form. One that
+// cannot be read may differ in anything.
+func differenceOf(r *appsv1.ControllerRevision, current map[string]any) inplace.Difference {
+	recorded, err := revision.Spec(r.Data.Raw)
+	if err != nil {
+		return inplace.Difference{Other: true}
+	}
+	return inplace.Compare(recorded, current)
+}

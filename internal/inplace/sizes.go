@@ -1,0 +1,174 @@
+package inplace
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Sizes records that a resize of a Pod for one SidecarSet is under way. It is
+// written before the resize: annotations do not travel with one. The write that
+// records the content ends it. Without it, a value that the operator has written
+// could not be told from that of another writer once the content changes again.
+type Sizes struct {
+	// At is when it was written, to the second.
+	At time.Time
+	// Values are in no order.
+	Values []Size
+}
+
+// Size is one value of one container that is part of a resize.
+type Size struct {
+	Container string
+	Limit     bool // a request otherwise
+	Resource  corev1.ResourceName
+	// Values are what the operator and the content that the Pod records have given
+	// it: first that of the content, "" if it has none, and last what it is to be.
+	Values []string
+}
+
+// mostSizes is how many values of one Size are read.
+const mostSizes = 4
+
+// recorded reports whether a live value is one of those of the Size.
+func (s *Size) recorded(live resource.Quantity, present bool) bool {
+	return slices.ContainsFunc(s.Values, func(text string) bool { return is(text, live, present) })
+}
+
+func is(text string, live resource.Quantity, present bool) bool {
+	if text == "" || !present {
+		return text == "" && !present
+	}
+	value, err := resource.ParseQuantity(text)
+	return err == nil && value.Cmp(live) == 0
+}
+
+func (s *Size) from() string { return s.Values[0] }
+func (s *Size) to() string   { return s.Values[len(s.Values)-1] }
+
+// about reports whether two Sizes are about the same value of a container.
+func (s *Size) about(other Size) bool {
+	return s.Container == other.Container && s.Limit == other.Limit && s.Resource == other.Resource
+}
+
+// Observe reads from a Pod how far the resize is. ResizeOpen means that the next
+// step is the operator's.
+func (s Sizes) Observe(pod *corev1.Pod) (state ResizeState, message string) {
+	var containers []string
+	for i := range s.Values {
+		size := &s.Values[i]
+		c, _ := containerOf(pod, size.Container)
+		if c == nil {
+			return ResizeOpen, ""
+		}
+		live, present := listOf(c, size.Limit)[size.Resource]
+		if !is(size.to(), live, present) {
+			return ResizeOpen, ""
+		}
+		containers = append(containers, size.Container)
+	}
+	return ObserveResize(pod, containers)
+}
+
+func listOf(c *corev1.Container, limit bool) corev1.ResourceList {
+	if limit {
+		return c.Resources.Limits
+	}
+	return c.Resources.Requests
+}
+
+// Sizes returns the resize of a SidecarSet that is under way.
+func (m Marks) Sizes(sidecarSet string) (Sizes, bool) {
+	s, ok := m.sizes[sidecarSet]
+	return s, ok
+}
+
+// AllSizes calls yield for each SidecarSet that has a resize under way.
+func (m Marks) AllSizes(yield func(sidecarSet string, s Sizes) bool) {
+	for set, s := range m.sizes {
+		if !yield(set, s) {
+			return
+		}
+	}
+}
+
+// WithSizes returns a copy that has a resize of a SidecarSet under way.
+func (m Marks) WithSizes(sidecarSet string, s Sizes) Marks {
+	sizes := maps.Clone(m.sizes)
+	if sizes == nil {
+		sizes = make(map[string]Sizes, 1)
+	}
+	sizes[sidecarSet] = s
+	return Marks{m.entries, sizes}
+}
+
+// WithoutSizes returns a copy that has no resize of a SidecarSet under way.
+func (m Marks) WithoutSizes(sidecarSet string) Marks {
+	if _, ok := m.sizes[sidecarSet]; !ok {
+		return m
+	}
+	sizes := maps.Clone(m.sizes)
+	delete(sizes, sidecarSet)
+	return Marks{m.entries, sizes}
+}
+
+// sizesJSON is Sizes in the annotation: values by container, and by names such as
+// "limits.memory".
+type sizesJSON struct {
+	At string                         `json:"at"`
+	Of map[string]map[string][]string `json:"of"`
+}
+
+func (s Sizes) appendJSON(dst []byte) []byte {
+	out := sizesJSON{At: s.At.UTC().Format(time.RFC3339), Of: map[string]map[string][]string{}}
+	for _, size := range s.Values {
+		if out.Of[size.Container] == nil {
+			out.Of[size.Container] = map[string][]string{}
+		}
+		out.Of[size.Container][size.member()] = size.Values
+	}
+	text, err := json.Marshal(out)
+	if err != nil { // texts always marshal
+		return append(dst, "{}"...)
+	}
+	return append(dst, text...)
+}
+
+func (s *Size) member() string {
+	if s.Limit {
+		return "limits." + string(s.Resource)
+	}
+	return "requests." + string(s.Resource)
+}
+
+// sizes reads the Sizes of one SidecarSet.
+func (r *reader) sizes(raw string) (s Sizes, ok bool) {
+	var in sizesJSON
+	if json.Unmarshal([]byte(raw), &in) != nil {
+		return s, false
+	}
+	at, err := time.Parse(time.RFC3339, in.At)
+	if s.At = at.UTC(); err != nil || s.At.Unix() <= 0 || s.At.Year() > 9999 {
+		return s, false
+	}
+	for container, values := range in.Of {
+		for member, texts := range values {
+			list, name, found := strings.Cut(member, ".")
+			isResource := name == string(corev1.ResourceCPU) || name == string(corev1.ResourceMemory)
+			if !found || !isResource || list != "limits" && list != "requests" || len(texts) < 2 || len(texts) > mostSizes || !r.count() {
+				return s, false
+			}
+			s.Values = append(s.Values, Size{container, list == "limits", corev1.ResourceName(name), texts})
+		}
+	}
+	slices.SortFunc(s.Values, func(a, b Size) int {
+		return cmp.Or(strings.Compare(a.Container, b.Container), strings.Compare(a.member(), b.member()))
+	})
+	return s, true
+}

@@ -1,0 +1,217 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+const sized = `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
+containers: [{name: side, image: "example.com/side:v1", resources: {requests: {cpu: 100m, memory: 16Mi}}}]
+`
+
+// setSize gives the sidecar an image and a request of cpu.
+func (f *fleet) setSize(t *testing.T, image, cpu string) {
+	t.Helper()
+	f.update(t, map[string]any{"containers": []any{map[string]any{
+		"name": "side", "image": image, "resources": map[string]any{"requests": map[string]any{"cpu": cpu, "memory": "16Mi"}},
+	}}})
+}
+
+func cpuOf(t *testing.T, p *corev1.Pod) string {
+	t.Helper()
+	for _, c := range p.Spec.Containers {
+		if c.Name == "side" {
+			return c.Resources.Requests.Cpu().String()
+		}
+	}
+	t.Fatalf("%s has no sidecar", p.Name)
+	return ""
+}
+
+// awaitSize waits until all Pods have the content of the SidecarSet, with this cpu.
+func (f *fleet) awaitSize(t *testing.T, pods int, cpu string) {
+	t.Helper()
+	f.awaitCounters(t, pods, pods)
+	set, err := testkit.Get(t.Context(), api, f.set.GetName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range f.pods(t) {
+		if got := cpuOf(t, &p); got != cpu {
+			t.Errorf("%s: the sidecar has cpu %s, want %s", p.Name, got, cpu)
+		}
+		for _, key := range []string{appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage} {
+			if got := podstate.ParseHashes(p.Annotations[key]).Hash(set.Name); got != set.Annotations[key] {
+				t.Errorf("%s: %s is %s, want that of the SidecarSet, %s", p.Name, key, got, set.Annotations[key])
+			}
+		}
+		if strings.Contains(p.Annotations[appsv1beta1.AnnotationInPlace], "resizes") {
+			t.Errorf("%s: a resize is still on record: %s", p.Name, p.Annotations[appsv1beta1.AnnotationInPlace])
+		}
+	}
+}
+
+func needsResize(t *testing.T) {
+	t.Helper()
+	if cluster.Minor() < 33 {
+		t.Skip("SKIP: API servers resize Pods since Kubernetes 1.33")
+	}
+}
+
+// awaitBlocked waits until the status names a Pod that is blocked for a reason, with
+// a message.
+func (f *fleet) awaitBlocked(t *testing.T, pod, reason, message string) {
+	t.Helper()
+	testkit.Await(t, api, f.set.GetName(), "the blocked Pod", func(set *appsv1beta1.SidecarSet) error {
+		blocked, err := json.Marshal(set.Status.BlockedPods)
+		for _, want := range []string{pod, reason, message} {
+			if err == nil && !strings.Contains(string(blocked), want) {
+				err = fmt.Errorf("blocked are %s, want %s", blocked, want)
+			}
+		}
+		return err
+	})
+}
+
+// A change of resources is a resize: no container restarts, and no Pod is disturbed.
+func TestResourcesAreResizedInRunningPods(t *testing.T) {
+	needsResize(t)
+	const pods = 6
+	f := newFleet(t, sized, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	watched := testkit.WatchDisturbed(t, api, f.namespace)
+	f.setSize(t, "example.com/side:v1", "200m")
+	f.awaitSize(t, pods, "200m")
+	watched.Want(t, 0, 0)
+	for _, p := range f.pods(t) {
+		if s := statusOfContainer(t, &p, "side"); s.RestartCount != 0 || s.Resources.Requests.Cpu().String() != "200m" {
+			t.Errorf("%s: %d restarts, resources %v", p.Name, s.RestartCount, s.Resources)
+		}
+	}
+	f.awaitRollout(t, "Complete", "AsExpected")
+}
+
+// Resources and an image: the resize first, and then one restart within the budget.
+func TestResourcesAndAnImageAreRolledTogether(t *testing.T) {
+	needsResize(t)
+	const pods = 5
+	f := newFleet(t, sized, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
+	watched := testkit.WatchDisturbed(t, api, f.namespace)
+	f.setSize(t, "example.com/side:v2", "200m")
+	f.awaitSize(t, pods, "200m")
+	watched.Want(t, 1, pods)
+	for _, p := range f.pods(t) {
+		if s := statusOfContainer(t, &p, "side"); s.RestartCount != 1 || s.Image != "example.com/side:v2" {
+			t.Errorf("%s: %d restarts, image %s", p.Name, s.RestartCount, s.Image)
+		}
+	}
+}
+
+// A resize that the node puts off blocks no other Pod, and goes on when the kubelet
+// can. One that is taken back meanwhile is undone.
+func TestADeferredResize(t *testing.T) {
+	needsResize(t)
+	const pods = 3
+	var full atomic.Bool
+	full.Store(true)
+	f := newFleet(t, sized, pods, &testkit.Kubelet{Resize: func(p *corev1.Pod) *corev1.PodCondition {
+		if cpu := cpuOf(t, p); p.Name != "p-01" || !full.Load() || cpu == "100m" || cpu == "150m" {
+			return nil
+		}
+		return &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: "not enough cpu today"}
+	}})
+	f.setSize(t, "example.com/side:v1", "200m")
+	f.awaitCounters(t, pods-1, pods)
+	f.awaitBlocked(t, "p-01", "ResizeDeferred", "not enough cpu today")
+
+	f.setSize(t, "example.com/side:v1", "100m")
+	f.awaitSize(t, pods, "100m")
+
+	f.setSize(t, "example.com/side:v1", "200m")
+	f.awaitBlocked(t, "p-01", "ResizeDeferred", "not enough cpu today")
+	f.setSize(t, "example.com/side:v1", "150m") // which the node can do
+	f.awaitSize(t, pods, "150m")
+
+	f.setSize(t, "example.com/side:v1", "300m")
+	f.awaitBlocked(t, "p-01", "ResizeDeferred", "not enough cpu today")
+	full.Store(false)
+	touch := []byte(`{"metadata":{"labels":{"room":"made"}}}`) // has the kubelet look again
+	if err := api.Patch(t.Context(), f.pod(t, "p-01"), client.RawPatch(types.MergePatchType, touch)); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitSize(t, pods, "300m")
+}
+
+// What another writer has resized stays as it is, and blocks no other Pod.
+func TestResourcesThatAnotherWriterHasSetStay(t *testing.T) {
+	needsResize(t)
+	f := newFleet(t, sized, 3, &testkit.Kubelet{})
+	foreign := []byte(`{"spec":{"containers":[{"name":"side","resources":{"requests":{"cpu":"333m"}}}]}}`)
+	if err := api.SubResource("resize").Patch(t.Context(), f.pod(t, "p-01"), client.RawPatch(types.StrategicMergePatchType, foreign)); err != nil {
+		t.Fatal(err)
+	}
+	f.setSize(t, "example.com/side:v1", "200m")
+	f.awaitCounters(t, 2, 3)
+	f.awaitBlocked(t, "p-01", "ResourcesHeldElsewhere", "neither")
+	if got := cpuOf(t, f.pod(t, "p-01")); got != "333m" {
+		t.Errorf("the sidecar has cpu %s, want that of the other writer", got)
+	}
+}
+
+// A resize that the API server refuses is shown with what the API server says.
+func TestARefusedResize(t *testing.T) {
+	needsResize(t)
+	f := newFleet(t, sized, 2, &testkit.Kubelet{})
+	create(t, &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "small"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+			Type: corev1.LimitTypePod, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("150m")},
+		}}},
+	})
+	await.Eventually(t, "the LimitRange to be in force", func(ctx context.Context) error {
+		p := pod(f.namespace, "probe")
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		if err := api.Create(ctx, p, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "maximum cpu") {
+			return fmt.Errorf("a large Pod is answered with %w", err)
+		}
+		return nil
+	})
+	f.setSize(t, "example.com/side:v1", "200m")
+	f.awaitBlocked(t, "p-00", "Refused", "maximum cpu")
+	f.setSize(t, "example.com/side:v1", "100m")
+	f.awaitSize(t, 2, "100m")
+}
+
+// What Kubernetes never changes in a Pod is not half done: no resize is written for a
+// content that also differs in a variable.
+func TestAnEnvironmentIsNotAResize(t *testing.T) {
+	f := newFleet(t, sized, 2, &testkit.Kubelet{})
+	f.update(t, map[string]any{"containers": []any{map[string]any{
+		"name": "side", "image": "example.com/side:v1", "env": []any{map[string]any{"name": "A", "value": "b"}},
+		"resources": map[string]any{"requests": map[string]any{"cpu": "200m", "memory": "16Mi"}},
+	}}})
+	f.awaitBlocked(t, "p-01", "ImmutableFieldChanged", "p-00")
+	for _, p := range f.pods(t) {
+		if got := cpuOf(t, &p); got != "100m" {
+			t.Errorf("%s: the sidecar has cpu %s", p.Name, got)
+		}
+	}
+}
