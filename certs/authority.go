@@ -123,14 +123,10 @@ func (a Authority) trusting(old ...Former) Authority {
 		size += length
 		a.Old = append(a.Old, f)
 	}
-	if a.Previous != nil && !a.isFormer(a.Previous.Certificate) {
+	if a.Previous != nil && !slices.ContainsFunc(a.Old, func(f Former) bool { return f.Equal(a.Previous.Certificate) }) {
 		a.Previous = nil
 	}
 	return a
-}
-
-func (a Authority) isFormer(cert *x509.Certificate) bool {
-	return slices.ContainsFunc(a.Old, func(f Former) bool { return f.Equal(cert) })
 }
 
 // Advance takes at most one step of the rotation, if one is due at now. The argument published reports whether every client has

@@ -180,30 +180,25 @@ func (a Authority) retireAll() time.Time {
 	return last
 }
 
-// Encode writes the Authority into a Secret that the caller owns. It keeps keys and annotations that are not the operator's.
+// Encode writes the Authority into a Secret that the caller owns, and does not use if there is an error. It keeps keys and annotations that are not the operator's.
 func (a Authority) Encode(secret *corev1.Secret) error {
-	data := map[string][]byte{bundleKey: EncodeBundle(a.Bundle())}
+	if secret.Data == nil {
+		secret.Data = map[string][]byte{}
+	}
+	secret.Data[bundleKey] = EncodeBundle(a.Bundle())
 	for _, p := range []struct {
 		pair    *KeyPair
 		certKey string
 		keyKey  string
 	}{{&a.Signing, signingCertKey, signingKeyKey}, {a.Next, nextCertKey, nextKeyKey}, {a.Previous, previousCertKey, previousKeyKey}} {
 		if p.pair == nil {
+			delete(secret.Data, p.certKey)
+			delete(secret.Data, p.keyKey)
 			continue
 		}
 		var err error
-		if data[p.certKey], data[p.keyKey], err = encodeKeyPair(*p.pair); err != nil {
+		if secret.Data[p.certKey], secret.Data[p.keyKey], err = encodeKeyPair(*p.pair); err != nil {
 			return err
-		}
-	}
-	if secret.Data == nil {
-		secret.Data = map[string][]byte{}
-	}
-	for _, key := range []string{bundleKey, signingCertKey, signingKeyKey, nextCertKey, nextKeyKey, previousCertKey, previousKeyKey} {
-		if value, ok := data[key]; ok {
-			secret.Data[key] = value
-		} else {
-			delete(secret.Data, key)
 		}
 	}
 	last, former := a.retireAll(), a.formatFormer()
@@ -260,11 +255,3 @@ func (e *SecretError) Error() string {
 }
 
 func (e *SecretError) Unwrap() error { return e.Reason }
-
-// replaceable returns what may take the place of a Secret that err is about.
-func replaceable(err error) Replaceable {
-	if secretErr, ok := errors.AsType[*SecretError](err); ok {
-		return secretErr.Replaceable
-	}
-	return Never
-}

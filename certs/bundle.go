@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -112,7 +113,8 @@ func (b *BundlePublisher) publish(ctx context.Context) {
 		if b.onlyOptional && !o.optional {
 			continue
 		}
-		stale, last := staleClients(o, string(bundle)), b.attempts[o.String()]
+		stale := slices.DeleteFunc(slices.Clone(o.clients), func(c clientConfig) bool { return c.bundle == string(bundle) })
+		last := b.attempts[o.String()]
 		if len(stale) > 0 && last.due(o) {
 			b.attempts[o.String()] = attempt{o.resourceVersion, time.Now(), b.write(ctx, o, stale, bundle, last)}
 		}
@@ -149,16 +151,6 @@ func (b *BundlePublisher) reportMissing(ctx context.Context, reported *lastReaso
 	if missing := errors.Join(s.missing...); reported.news(missing) {
 		log.FromContext(ctx).Info("Waiting for objects to publish the CA bundle in", "reason", strings.ReplaceAll(missing.Error(), "\n", "; "))
 	}
-}
-
-func staleClients(o *object, bundle string) []clientConfig {
-	var stale []clientConfig
-	for _, c := range o.clients {
-		if c.bundle != bundle {
-			stale = append(stale, c)
-		}
-	}
-	return stale
 }
 
 // operation is one operation of a JSON patch.

@@ -54,17 +54,23 @@ func (m *CertManager) NeedLeaderElection() bool { return true }
 // Start applies the declarations, and reports what cert-manager does not do in time, until ctx ends.
 func (m *CertManager) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("cert-manager"))
-	waiting := watchdog{patience: m.opts.Patience}
+	var since time.Time // when there began to be a problem
+	var reported lastReason
 	for ctx.Err() == nil {
 		err := m.Declare(ctx)
 		m.undeclared.Store(&err)
 		problem := m.problem(ctx)
 		pause := declareEvery
-		if problem != nil {
+		if problem == nil {
+			since, reported = time.Time{}, ""
+		} else {
 			pause = min(pause, m.opts.Patience/4, 5*time.Second)
-		}
-		if ctx.Err() == nil && waiting.overdue(problem) {
-			m.report(ctx, problem)
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if ctx.Err() == nil && time.Since(since) >= m.opts.Patience && reported.news(problem) {
+				m.report(ctx, problem)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -81,24 +87,6 @@ func (m *CertManager) report(ctx context.Context, problem error) {
 		ref.APIVersion, ref.Kind, ref.Name = certmanagerv1.SchemeGroupVersion.String(), notReady.kind, notReady.name
 	}
 	m.opts.warn(ref, ReasonNotIssued, "Issue", problem.Error())
-}
-
-// watchdog reports each problem once, if it lasts too long.
-type watchdog struct {
-	patience time.Duration
-	since    time.Time
-	reported lastReason
-}
-
-func (w *watchdog) overdue(problem error) bool {
-	switch {
-	case problem == nil:
-		w.since, w.reported = time.Time{}, ""
-		return false
-	case w.since.IsZero():
-		w.since = time.Now()
-	}
-	return time.Since(w.since) >= w.patience && w.reported.news(problem)
 }
 
 // Declare applies the issuers and certificates, and reverts changes by other programs. It does not write an object that is as

@@ -111,11 +111,14 @@ func (r *Rotator) step(ctx context.Context) error {
 // mayReplace returns what may take the place of a Secret that err is about. If API servers agree that a CA begins in the future,
 // any CA may replace it. If no answer has shown the time, the local clock may be wrong.
 func (r *Rotator) mayReplace(err error) Replaceable {
-	may := replaceable(err)
-	if may == ByKnown && errors.Is(err, errNotYetValid) && r.source.opts.ServerClock.heard() {
+	unusable, ok := errors.AsType[*SecretError](err)
+	switch {
+	case !ok:
+		return Never
+	case unusable.Replaceable == ByKnown && errors.Is(err, errNotYetValid) && r.source.opts.ServerClock.heard():
 		return ByAny
 	}
-	return may
+	return unusable.Replaceable
 }
 
 // postpone emits an event, once for each change, that says why a rotation does not begin.
