@@ -50,6 +50,9 @@ type Options struct {
 	// Widener makes API servers call us for what a SidecarSet selects while it is
 	// being admitted; nil where the leader alone does, after it is stored.
 	Widener sidecarsets.Widener
+	// Recorded says that the names of SidecarSets are recorded before their entries are
+	// written, so that Pods need no list of all SidecarSets.
+	Recorded bool
 	// Trust is for how long a replica answers by its snapshot after it checked it.
 	Trust time.Duration
 	// AddReadiness adds a readiness check.
@@ -69,9 +72,13 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	s.Instrument(metrics.Registry)
 	fresh := entries.NewFreshness(live, o.Catalog, o.Timeline, o.Trust, clock.RealClock{})
 	fresh.Expose(metrics.Registry)
+	catchUp := fresh.CatchUp
+	if o.Recorded {
+		catchUp = fresh.Know
+	}
 	injector := pods.NewInjector(pods.Options{
 		Snapshot:           o.Catalog.Current,
-		CatchUp:            fresh.CatchUp,
+		CatchUp:            catchUp,
 		Trusted:            fresh.Trusted,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,

@@ -210,6 +210,7 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 		RequesterCheck:          o.requesterCheck,
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
 		Rival:                   p.rivals.Injector,
+		Recorded:                o.podWebhook.mode == podWebhookExact,
 		Trust:                   o.podWebhook.trust,
 		Tell:                    conflicts.Tell,
 		AddReadiness:            p.probes.AddReadiness,

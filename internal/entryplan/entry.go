@@ -21,6 +21,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,6 +110,8 @@ type Entry struct {
 	TimeoutSeconds              int32
 	// Members are the names of the SidecarSets that it is for, sorted.
 	Members []string
+	// Contents are those of the Members that Of was asked about, by name; see Content.
+	Contents map[string]string
 	// Coarse is true for the entry that selects all Pods.
 	Coarse bool
 }
@@ -123,6 +126,7 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 		FailurePolicy:     failurePolicy(set.Annotations),
 		TimeoutSeconds:    timeoutSeconds(set.Annotations),
 		Members:           []string{set.Name},
+		Contents:          map[string]string{set.Name: Content(set)},
 	}
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
@@ -215,6 +219,7 @@ func Combine(entries []Entry) []Entry {
 		merged, ok := byName[e.Name]
 		if ok {
 			e.Members = append(slices.Clone(merged.Members), e.Members...)
+			e.Contents = combineContents(merged.Contents, e.Contents)
 		} else {
 			e.Members = slices.Clone(e.Members)
 		}
@@ -227,6 +232,18 @@ func Combine(entries []Entry) []Entry {
 		combined = append(combined, e)
 	}
 	slices.SortFunc(combined, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	return combined
+}
+
+// combineContents has no content of a SidecarSet that has two.
+func combineContents(a, b map[string]string) map[string]string {
+	combined := maps.Clone(a)
+	for name, content := range b {
+		if known, ok := combined[name]; ok && known != content {
+			content = ""
+		}
+		combined[name] = content
+	}
 	return combined
 }
 

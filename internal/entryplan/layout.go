@@ -1,6 +1,7 @@
 package entryplan
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,14 +110,25 @@ func webhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []admissi
 // changes: that is how the leader knows that it has to wait for a SidecarSet. No
 // entry is removed, not even a copy. Entries that have no room are returned; until
 // the leader has found a place for them they are not in force.
+//
+// The names of the SidecarSets are recorded as well (see Recent), by the first of the
+// changes. The others must not be carried out unless it was.
 func Widen(l Layout, entries []Entry, s *Settings) (changes []Change, homeless []Entry) {
 	p := newPlanning(l, s)
+	recorded := map[string]string{}
 	for _, e := range entries {
 		if !p.touchAlike(e) && !p.provide(e) {
 			homeless = append(homeless, e)
+			continue
 		}
+		maps.Copy(recorded, e.Contents)
 	}
-	return p.changes(), homeless
+	p.record(recorded)
+	changes = p.changes()
+	if last := len(changes) - 1; last > 0 && changes[last].Index == Provisional {
+		changes = slices.Insert(changes[:last:last], 0, changes[last])
+	}
+	return changes, homeless
 }
 
 // State is what the leader knows. All times are of the leader's clock.
@@ -204,6 +216,7 @@ func Next(state State, s *Settings) Plan {
 	}
 	p.clear(wanted)
 	p.clearProvisional(plan.Overflow)
+	p.forget()
 	plan.Changes, plan.Foreign = p.changes(), p.foreign
 	plan.Again, plan.Incomplete = p.again, p.incomplete
 	return plan

@@ -177,7 +177,7 @@ func TestWindowsBeginWhenTheyAreSeen(t *testing.T) {
 		}
 	}
 	touch := func() {
-		changes, _ := entryplan.Widen(l, []entryplan.Entry{e}, settings())
+		changes, _ := widen(l, []entryplan.Entry{e}, settings())
 		l = carryOut(l, changes)
 	}
 	wanted := []entryplan.Entry{e}
@@ -223,7 +223,7 @@ func TestAnEntryWithoutMembersIsClosedBeforeItGoes(t *testing.T) {
 	if _, serves := l.Serves(e, settings()); serves {
 		t.Error("a closed entry is relied on")
 	}
-	changes, homeless := entryplan.Widen(l, []entryplan.Entry{e}, settings())
+	changes, homeless := widen(l, []entryplan.Entry{e}, settings())
 	if len(homeless) != 0 || len(changes) != 1 || changes[0].Index != entryplan.Provisional {
 		t.Errorf("a review has %v changed, homeless %v", changes, homeless)
 	}
@@ -374,7 +374,7 @@ func TestRemoveAllEmptiesEveryObject(t *testing.T) {
 	i, object := widened(t, e, settings())
 	l := bare()
 	l[i] = object
-	changes, _ := entryplan.Widen(l, []entryplan.Entry{entryOf(t, sidecarSet("db", "db"))}, settings())
+	changes, _ := widen(l, []entryplan.Entry{entryOf(t, sidecarSet("db", "db"))}, settings())
 	l = carryOut(l, changes)
 	changes = entryplan.RemoveAll(l)
 	if len(changes) != 2 || changes[0].Index != i || changes[1].Index != entryplan.Provisional {

@@ -21,6 +21,7 @@ type planning struct {
 	touched        map[int]map[string]int64 // of the changed ones
 	promoting      bool                     // provisional entries stand
 	foreign        map[string][]string
+	recent         *recent // of the changed object for provisional entries; nil if it was not read
 
 	// Of Next alone.
 	state      *State
@@ -333,6 +334,9 @@ func (p *planning) changes() []Change {
 			empty(p.layout[i])
 		} else {
 			p.seal(i)
+		}
+		if i == Provisional {
+			p.setRecent(p.layout[i])
 		}
 		changes = append(changes, Change{Index: i, Object: p.layout[i]})
 	}

@@ -84,7 +84,7 @@ func TestAReviewChangesNothingButThePathOfAnEntry(t *testing.T) {
 	s.MinSerial = 5000
 	changes, homeless := entryplan.Widen(l, []entryplan.Entry{entryOf(t, other)}, s)
 	l = carryOut(l, changes)
-	if len(homeless) != 0 || len(changes) != 1 || len(provisionals(l)) != 0 || podEntries(t, l) != 1 {
+	if len(homeless) != 0 || len(changes) != 2 || changes[0].Index != entryplan.Provisional || len(provisionals(l)) != 0 || podEntries(t, l) != 1 {
 		t.Fatalf("Widen = %v, %v", changes, homeless)
 	}
 	after := webhookOf(l, e.Name)

@@ -63,7 +63,7 @@ func widened(t testing.TB, e entryplan.Entry, s *entryplan.Settings) (int, *conf
 	i, c := placed(t, e, &earlier)
 	l := bare()
 	l[i] = c
-	changes, homeless := entryplan.Widen(l, []entryplan.Entry{e}, s)
+	changes, homeless := widen(l, []entryplan.Entry{e}, s)
 	if len(changes) != 1 || len(homeless) != 0 || changes[0].Index != i {
 		t.Fatalf("Widen = %v, %v", changes, homeless)
 	}
@@ -219,7 +219,7 @@ func TestObjectsAreReadBack(t *testing.T) {
 			// Whatever it was, the next widening leaves it whole, with a higher serial.
 			l := bare()
 			l[i] = c
-			changes, _ := entryplan.Widen(l, []entryplan.Entry{e}, settings())
+			changes, _ := widen(l, []entryplan.Entry{e}, settings())
 			if len(changes) != 1 {
 				t.Fatalf("%d changes", len(changes))
 			}
@@ -254,7 +254,7 @@ func TestSerialsNeverGoBack(t *testing.T) {
 		l[i] = c
 		s := settings()
 		s.MinSerial = 2000
-		changes, _ := entryplan.Widen(l, []entryplan.Entry{e}, s)
+		changes, _ := widen(l, []entryplan.Entry{e}, s)
 		if got := entryplan.Serial(changes[0].Object); got != 2000 {
 			t.Errorf("serial %d follows %d, want 2000", got, edited)
 		}
@@ -272,13 +272,13 @@ func TestSerialsOutliveTheEntries(t *testing.T) {
 		l[changes[0].Index] = changes[0].Object
 		return changes[0].Object
 	}
-	first, _ := entryplan.Widen(l, []entryplan.Entry{e}, s)
+	first, _ := widen(l, []entryplan.Entry{e}, s)
 	before := entryplan.Serial(write(first))
 	if emptied := write(entryplan.RemoveAll(l)); len(emptied.Webhooks) != 0 || entryplan.Serial(emptied) != 0 {
 		t.Fatalf("serial %d, webhooks %v are left: API servers cannot call us for it", entryplan.Serial(emptied), emptied.Webhooks)
 	}
 	s.MinSerial = before - 500
-	second, _ := entryplan.Widen(l, []entryplan.Entry{e}, s)
+	second, _ := widen(l, []entryplan.Entry{e}, s)
 	if got := entryplan.Serial(write(second)); got != before+1 {
 		t.Errorf("serial %d follows %d", got, before)
 	}

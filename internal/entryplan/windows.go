@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Windows remembers since when each entry has been as it is. It begins empty, so that a
+// Windows remembers since when each entry has been as it is, and each recorded name. It begins empty, so that a
 // new leader counts every window again. Its times are of the clock of its one user.
 type Windows map[string]Window
 
@@ -43,6 +43,12 @@ func (w Windows) Observe(l Layout, wanted []Entry, now time.Time) {
 				known.Orphaned = now
 			}
 			w[name] = known
+		}
+	}
+	for key, serial := range recentMarks(l[Provisional]) {
+		stands[key] = true
+		if known, ok := w[key]; !ok || known.touched != serial {
+			w[key] = Window{touched: serial, Since: now}
 		}
 	}
 	maps.DeleteFunc(w, func(name string, _ Window) bool { return !stands[name] })

@@ -31,6 +31,7 @@ type arm struct {
 	sidecars []string
 	times    []time.Duration
 	medians  []time.Duration // one for each round
+	before   func()          // each turn; may be nil
 }
 
 // What SidecarSets add to the time of a Pod's creation: Pods that none, one and
@@ -73,6 +74,51 @@ func TestAddedLatencyOfACreation(t *testing.T) {
 			a, base := arms[pair[0]], arms[pair[1]]
 			report(t, "concurrency=%d %s against %s: creations=%d %s p50-ratio=%.2f p99-ratio=%.2f round-ratio=%.2f", concurrency, pair[0], pair[1],
 				len(a.times), spread(a.times), ratio(a.times, base.times, 0.5), ratio(a.times, base.times, 0.99), roundRatio(a.medians, base.medians))
+		}
+	}
+}
+
+// What the fresh path adds to the settled one, with few and with many SidecarSets: Pods
+// of an entry that has settled are created in turns with those of entries on the fresh
+// path. In each turn, one SidecarSet is changed first: as its author would who changes
+// each once in a while ("fresh"), and who changes one again and again ("again").
+//
+// This is a report, too.
+func TestAddedLatencyOnTheFreshPath(t *testing.T) {
+	skipReport(t)
+	startReplicas(t, 2, steadyLeases...)
+	namespace := testkit.Namespace(t, api, nil)
+	const changing = 12 // none comes again while it is on the fresh path
+	var all []*unstructured.Unstructured
+	for _, count := range []int{changing + 2, 100, 500} {
+		var names []string
+		for i := len(all); i < count; i++ {
+			name := fmt.Sprintf("fresh-%d", i)
+			names = append(names, name)
+			all = append(all, newSet(name, namespace, map[string]string{name: "yes"}))
+		}
+		createSets(t, all[count-len(names):])
+		testkit.AwaitReady(t, api, names...)
+		awaitSettled(t)
+		arms := map[string]*arm{"none": newArm(nil, nil, nil), "settled": newArm(nil, all[:1], nil), "fresh": {}, "again": {}}
+		changes := 0
+		change := func(arm string, i int) {
+			selecting := newArm(nil, all[i:i+1], nil)
+			arms[arm].pod, arms[arm].sidecars = selecting.pod, selecting.sidecars
+			changes++
+			if err := changeImage(t.Context(), all[i].GetName(), fmt.Sprintf("example.com/sidecar:v%d.%d", count, changes)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		arms["fresh"].before = func() { change("fresh", 2+changes/2%changing) }
+		arms["again"].before = func() { change("again", 1) }
+		timeArms(t, namespace, arms, 1)
+		base := arms["settled"]
+		report(t, "SidecarSets=%d none: %s; settled: %s", count, spread(arms["none"].times), spread(base.times))
+		for _, name := range []string{"fresh", "again"} {
+			a := arms[name]
+			report(t, "SidecarSets=%d %s against settled: creations=%d %s p50-difference=%s round-ratio=%.2f", count, name,
+				len(a.times), spread(a.times), rounded(quantile(a.times, 0.5)-quantile(base.times, 0.5)), roundRatio(a.medians, base.medians))
 		}
 	}
 }
@@ -199,6 +245,9 @@ func addInline(pod *corev1.Pod, name string) {
 // createRound creates the Pods of a round. The first warms up.
 func (a *arm) createRound(t *testing.T, namespace string, concurrency, round int) {
 	t.Helper()
+	if a.before != nil {
+		a.before()
+	}
 	times := a.create(t, namespace, concurrency, scaled(16, 80))
 	if round > 0 {
 		a.times = append(a.times, times...)

@@ -137,26 +137,35 @@ func metricsToken(t *testing.T) string {
 
 // measure reads a replica's metrics.
 func measure(ctx context.Context, replica *deploy.Replica, token string) (sample, error) {
-	trusting, err := replica.Client(ctx)
+	text, err := scrape(ctx, replica, token)
 	if err != nil {
 		return sample{}, err
+	}
+	return sample{metric(text, "go_goroutines"), metric(text, "process_resident_memory_bytes")}, nil
+}
+
+// scrape returns a replica's metrics.
+func scrape(ctx context.Context, replica *deploy.Replica, token string) (string, error) {
+	trusting, err := replica.Client(ctx)
+	if err != nil {
+		return "", err
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trusting.Transport.(*http.Transport).TLSClientConfig, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, replica.Metrics+"/metrics", nil)
 	if err != nil {
-		return sample{}, err
+		return "", err
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	response, err := client.Do(request)
 	if err != nil {
-		return sample{}, err
+		return "", err
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		return sample{}, fmt.Errorf("reading the metrics of %s: %s, %w", replica.Name, response.Status, err)
+		return "", fmt.Errorf("reading the metrics of %s: %s, %w", replica.Name, response.Status, err)
 	}
-	return sample{metric(string(text), "go_goroutines"), metric(string(text), "process_resident_memory_bytes")}, nil
+	return string(text), nil
 }
 
 // metric adds up the values of a metric in lines that hold all of these.

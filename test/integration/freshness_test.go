@@ -75,4 +75,6 @@ type knowsEverything struct{}
 
 func (knowsEverything) WaitFor(context.Context, snapshot.Versions) error { return nil }
 
+func (knowsEverything) Content(string) string { return "" }
+
 func (knowsEverything) Ahead(snapshot.Versions, uint64) (string, uint64) { return "", 0 }

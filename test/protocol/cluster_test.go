@@ -119,6 +119,13 @@ func (w *world) admit(name string, update bool) {
 		}
 		next.entry = entry
 	}
+	next.entry.Contents = map[string]string{name: next.content()}
+	if old != nil && w.faults && w.chance(20) {
+		// A stranger's review, or one of an API server that is behind, says what is stored.
+		entry := old.entry
+		entry.Contents = map[string]string{name: old.content()}
+		w.after(w.upTo(time.Second), func() { w.review(entry, func(bool, bool, map[int]uint64) {}) })
+	}
 	began := w.now
 	w.note("a client writes %v, which selects %s", &next, next.value)
 	w.review(next.entry, func(admitted, widened bool, wrote map[int]uint64) {

@@ -71,6 +71,8 @@ type world struct {
 	// promised is, by UID of a SidecarSet, the newest generation of which its author was
 	// told that Pods have it from now on.
 	promised map[int]int
+	// reviewed is, by name, the content that was recorded last.
+	reviewed map[string]string
 }
 
 // temper is what goes wrong in one world, and how often: worlds in which everything goes
@@ -82,6 +84,7 @@ type temper struct {
 	late   float64 // percent of SidecarSets that are stored late
 	names  int
 	values int
+	anew   bool // a leader that begins records that any SidecarSet may be on its way
 	// ambush has things go wrong where it hurts: SidecarSets are stored as late as can be,
 	// watches of replicas that do not lead, and of API servers, stall just then, leaders
 	// stop between plan and write, and replicas in the middle of a check.
@@ -94,7 +97,7 @@ func (w *world) drawTemper() {
 		t.faults[i] = w.chance(50)
 	}
 	t.long, t.late, t.stalls = w.rng.Float64()*60, w.rng.Float64()*40, w.chance(60)
-	t.names, t.values = 1+w.rng.IntN(4), 1+w.rng.IntN(2)
+	t.names, t.values, t.anew = 1+w.rng.IntN(4), 1+w.rng.IntN(2), w.chance(20)
 	if t.ambush = w.faults && w.chance(50); t.ambush {
 		t.names, t.values, t.late = 2, 1, 50
 	}
@@ -123,7 +126,10 @@ func (w *world) spring() {
 }
 
 // counts say how much a run has tried.
-type counts struct{ pods, obliged, refused, excused, calls, promises, warnings, ready, narrowed int }
+type counts struct {
+	pods, obliged, refused, excused, calls, promises, warnings, ready, narrowed int
+	named, read, listed                                                         int // answers on the fresh path: by the names alone, by reading some, by a list
+}
 
 func (c *counts) add(o counts) {
 	c.pods += o.pods
@@ -135,6 +141,9 @@ func (c *counts) add(o counts) {
 	c.warnings += o.warnings
 	c.ready += o.ready
 	c.narrowed += o.narrowed
+	c.named += o.named
+	c.read += o.read
+	c.listed += o.listed
 }
 
 // after has something happen later.
@@ -183,6 +192,9 @@ type sidecarSet struct {
 }
 
 func (s *sidecarSet) selects(labels map[string]string) bool { return labels[s.key] == s.value }
+
+// content identifies what it says about new Pods.
+func (s *sidecarSet) content() string { return fmt.Sprint(s.uid, ".", s.gen) }
 
 func (s *sidecarSet) String() string { return fmt.Sprintf("%s/%d.%d", s.name, s.uid, s.gen) }
 
@@ -251,15 +263,15 @@ func versionOf(c *configuration) uint64 {
 	return version
 }
 
-// bare are the configuration objects of the manifests, and the room for provisional
-// entries as a leader leaves it.
+// bare are the configuration objects of the manifests, with the room for provisional
+// entries and the names of SidecarSets as a leader leaves them.
 func bare() (l entryplan.Layout) {
 	for i := range l {
 		l[i] = &configuration{ObjectMeta: metav1.ObjectMeta{
 			Name: entryplan.ConfigurationName(i), UID: "uid", ResourceVersion: "1", Labels: map[string]string{entryplan.LabelConfiguration: "true"},
 		}}
 	}
-	l[entryplan.Provisional].Annotations = map[string]string{"sidecarset.io/provisional-room": strconv.Itoa(entryplan.MaxProvisional)}
+	l[entryplan.Provisional].Annotations = map[string]string{"sidecarset.io/provisional-room": strconv.Itoa(entryplan.MaxProvisional), "sidecarset.io/recent": `{"names":{}}`}
 	return l
 }
 
@@ -350,7 +362,7 @@ func (f *follower) take(r record) {
 
 func newWorld(seed uint64, r rules, faults bool) *world {
 	w := &world{
-		rules: r, rng: rand.New(rand.NewPCG(seed, 9)), faults: faults, promised: map[int]int{},
+		rules: r, rng: rand.New(rand.NewPCG(seed, 9)), faults: faults, promised: map[int]int{}, reviewed: map[string]string{},
 		stored: stored{version: 1, sets: map[string]*sidecarSet{}, configs: bare()},
 	}
 	w.drawTemper()

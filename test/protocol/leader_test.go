@@ -3,6 +3,7 @@ package protocol
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -25,6 +26,7 @@ type leader struct {
 	room    entryplan.ProvisionalRoom
 	began   map[string]time.Time // by provisional entry, of a leader that knows no renewal
 	proven  map[string][]int64   // serials by API server
+	anew    bool                 // it has recorded that any SidecarSet may be on its way
 }
 
 // noted is what the leader knows of one content of a SidecarSet.
@@ -32,6 +34,7 @@ type noted struct {
 	uid, gen int
 	entry    entryplan.Entry
 	was      bool      // Ready was said before this leader began
+	recorded bool      // this leader has recorded the name for it
 	written  placement // where this leader has written the entry for it; zero before
 }
 
@@ -63,7 +66,7 @@ func (w *world) elect() {
 	w.note("%s leads", p.name)
 	l := &leader{
 		p: p, noted: map[string]*noted{}, windows: entryplan.Windows{}, placed: map[string]placement{},
-		began: map[string]time.Time{}, proven: map[string][]int64{},
+		began: map[string]time.Time{}, proven: map[string][]int64{}, anew: !w.temper.anew,
 	}
 	p.leader = l
 	l.wake()
@@ -122,10 +125,47 @@ func (l *leader) pass() {
 	if w := l.p.w; w.faults && (w.chance(3) || w.temper.ambush && w.chance(10)) {
 		think = w.upTo(10 * time.Second)
 	}
-	l.lookUp(v, func() {
-		l.expire(v, func() {
-			l.p.after(think, func() { l.carryOut(v) })
+	l.record(v, func() {
+		l.lookUp(v, func() {
+			l.expire(v, func() {
+				l.p.after(think, func() { l.carryOut(v) })
+			})
 		})
+	})
+}
+
+// record has replicas look up what this leader is about to claim.
+func (l *leader) record(v *view, then func()) {
+	names := map[string]string{}
+	if !l.anew {
+		names[entryplan.RecentAny] = ""
+	}
+	for name, s := range v.sets {
+		if n := l.noted[name]; !n.was && !n.recorded && n.written.serial == 0 {
+			names[name] = s.content()
+		}
+	}
+	if len(names) == 0 || l.p.w.rules.leaderNamesNothing {
+		for _, n := range l.noted {
+			n.recorded = true
+		}
+		then()
+		return
+	}
+	change, _ := entryplan.Record(v.layout, names, l.p.settings())
+	l.p.send([]entryplan.Change{change}, v.wrote, func(ok, stale bool) {
+		if ok && !stale {
+			l.anew = true
+			for name := range names {
+				if n := l.noted[name]; n != nil {
+					n.recorded = true
+				}
+			}
+		}
+		l.again = l.again || !ok || stale
+		v.layout = l.p.layout
+		l.windows.Observe(v.layout, v.wanted, l.clock())
+		then()
 	})
 }
 
@@ -213,11 +253,17 @@ func (l *leader) state(v *view) entryplan.State {
 	for name := range v.sets {
 		n := l.noted[name]
 		wanted[n.entry.Name] = true
-		if !n.was && n.written.serial == 0 && !rules.noClaim {
+		if !n.was && n.recorded && n.written.serial == 0 && !rules.noClaim {
 			state.Claimed[n.entry.Name] = true
 		}
 		if n.was && rules.readyIsKnown {
 			state.Windows[n.entry.Name] = entryplan.Window{Since: settled}
+		}
+	}
+	for key, window := range state.Windows {
+		if strings.HasPrefix(key, "recent ") && rules.namesForgotten && v.now.Sub(window.Since) > rules.trust {
+			window.Since = settled
+			state.Windows[key] = window
 		}
 	}
 	for entry, window := range state.Windows {
@@ -288,7 +334,7 @@ func (l *leader) noteClaims(change entryplan.Change) {
 	layout := entryplan.Layout{}
 	layout[change.Index] = change.Object
 	for _, n := range l.noted {
-		if _, _, ok := layout.Locate(n.entry.Name); ok && n.written.serial == 0 {
+		if _, _, ok := layout.Locate(n.entry.Name); ok && n.recorded && n.written.serial == 0 {
 			n.written = placement{change.Index, entryplan.Serial(change.Object)}
 		}
 	}

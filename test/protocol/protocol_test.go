@@ -67,6 +67,14 @@ type rules struct {
 	noLookUp         bool
 	noRenewal        bool
 	noClosing        bool
+
+	namesNothing       bool
+	namesAtLast        bool
+	leaderNamesNothing bool
+	namesWithoutTrust  bool
+	namesForgotten     bool
+	lastContent        bool
+	skipsNames         bool
 }
 
 // certifying is the protocol of docs/design/0008.
@@ -228,27 +236,34 @@ func TestMistakesAreFound(t *testing.T) {
 		seed  uint64 // the first that is tried: those before it find nothing
 		wrong func(*rules)
 	}{
-		"a replica trusts by the clock that people set":          {365, func(r *rules) { r.clock = wallOnly }},
-		"a replica trusts by the clock that stops with machines": {333, func(r *rules) { r.clock = monoOnly }},
-		"a replica trusts by the clock that says more":           {470, func(r *rules) { r.clock, r.setBack = largerClock, true }},
-		"the leader measures by the clock that people set":       {382, func(r *rules) { r.leaderWall = true }},
-		"a replica never doubts":                                 {55, func(r *rules) { r.neverDoubt = true }},
-		"the window is the trust alone":                          {14, func(r *rules) { r.window = r.trust }},
-		"an entry settles without a window":                      {2, func(r *rules) { r.window = 0 }},
-		"an orphan goes without being closed":                    {2529, func(r *rules) { r.noClosing = true }},
-		"an orphan goes at once":                                 {37, func(r *rules) { r.orphanAtOnce = true }},
-		"a provisional entry goes before the real one is there":  {68, func(r *rules) { r.provisionalFirst = true }},
-		"provisional entries go without a live list":             {49, func(r *rules) { r.expireBlindly = true }},
-		"a review does not renew a provisional entry":            {127, func(r *rules) { r.noRenewal = true }},
-		"a late SidecarSet counts on its provisional entry":      {14, func(r *rules) { r.countLate = true }},
-		"authors are never warned":                               {1, func(r *rules) { r.neverWarn = true }},
-		"the fresh path does not look":                           {0, func(r *rules) { r.freshIsPlain = true }},
-		"Ready does not wait for the fresh path":                 {112, func(r *rules) { r.readyWhenPlaced = true }},
-		"what was Ready under another leader counts as known":    {120, func(r *rules) { r.readyIsKnown = true }},
-		"a later call takes back what an earlier one injected":   {474, func(r *rules) { r.checkReplacements = false }},
-		"the window leaves no time for the trust":                {4741, func(r *rules) { r.window = storageFor }},
-		"a leader removes by an old snapshot":                    {492, func(r *rules) { r.noLookUp = true }},
-		"a leader does not claim what it sees stored":            {4, func(r *rules) { r.noClaim = true }},
+		"a replica trusts by the clock that people set":           {1093, func(r *rules) { r.clock = wallOnly }},
+		"a replica trusts by the clock that stops with machines":  {174, func(r *rules) { r.clock = monoOnly }},
+		"a replica trusts by the clock that says more":            {174, func(r *rules) { r.clock, r.setBack = largerClock, true }},
+		"the leader measures by the clock that people set":        {26, func(r *rules) { r.leaderWall = true }},
+		"a replica never doubts":                                  {231, func(r *rules) { r.neverDoubt = true }},
+		"the window is the trust alone":                           {3, func(r *rules) { r.window = r.trust }},
+		"an entry settles without a window":                       {0, func(r *rules) { r.window = 0 }},
+		"an orphan goes without being closed":                     {1133, func(r *rules) { r.noClosing = true }},
+		"an orphan goes at once":                                  {63, func(r *rules) { r.orphanAtOnce = true }},
+		"a provisional entry goes before the real one is there":   {15, func(r *rules) { r.provisionalFirst = true }},
+		"provisional entries go without a live list":              {3, func(r *rules) { r.expireBlindly = true }},
+		"a review does not renew a provisional entry":             {246, func(r *rules) { r.noRenewal = true }},
+		"a late SidecarSet counts on its provisional entry":       {6, func(r *rules) { r.countLate = true }},
+		"authors are never warned":                                {3, func(r *rules) { r.neverWarn = true }},
+		"the fresh path does not look":                            {0, func(r *rules) { r.freshIsPlain = true }},
+		"Ready does not wait for the fresh path":                  {665, func(r *rules) { r.readyWhenPlaced = true }},
+		"what was Ready under another leader counts as known":     {19, func(r *rules) { r.readyIsKnown = true }},
+		"a later call takes back what an earlier one injected":    {314, func(r *rules) { r.checkReplacements = false }},
+		"the window leaves no time for the trust":                 {617, func(r *rules) { r.window = storageFor }},
+		"a leader removes by an old snapshot":                     {8, func(r *rules) { r.noLookUp = true }},
+		"a leader does not claim what it sees stored":             {105, func(r *rules) { r.noClaim = true }},
+		"reviews record no names":                                 {5, func(r *rules) { r.namesNothing = true }},
+		"reviews record names after they put entries on the path": {38, func(r *rules) { r.namesAtLast = true }},
+		"leaders record no names":                                 {10, func(r *rules) { r.leaderNamesNothing = true }},
+		"names are enough without trust":                          {140, func(r *rules) { r.namesWithoutTrust = true }},
+		"names are forgotten after the trust":                     {35, func(r *rules) { r.namesForgotten = true }},
+		"the last review says what a name stands for":             {8, func(r *rules) { r.lastContent = true }},
+		"SidecarSets with names are not read":                     {0, func(r *rules) { r.skipsNames = true }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -36,6 +36,9 @@ type process struct {
 	serial   int64
 	waiting  []func() bool // each is asked when the snapshot changes, until it says that it is done
 
+	// guess are the SidecarSets that were read for the last Pod.
+	guess []string
+
 	// checked is when the last check that succeeded began.
 	checked *reading
 }
@@ -193,33 +196,143 @@ func (p *process) ensure(then func(ok bool)) {
 			then(false)
 			return
 		}
-		over := false
-		done := func() bool {
-			if over {
-				return true
-			}
-			for name, version := range list {
-				if p.holds[name] < version {
-					return false
-				}
-			}
-			over = true
-			if p.checked == nil || began.mono > p.checked.mono {
+		p.waitFor(list, deadline, func(ok bool) {
+			if ok && (p.checked == nil || began.mono > p.checked.mono) {
 				p.checked = &began
 			}
-			then(true)
-			return true
+			then(ok)
+		})
+	})
+}
+
+// maxReads is how many SidecarSets a replica reads for a Pod.
+const maxReads = 8
+
+// know makes sure that the snapshot holds every SidecarSet that was stored when it was
+// called: by the names of those that may be on their way, or by ensure. It follows
+// Freshness.Know.
+func (p *process) know(then func(ok bool)) {
+	w, rules := p.w, &p.w.rules
+	ensure := func() { w.counts.listed++; p.ensure(then) }
+	if p.doubt() && !rules.namesWithoutTrust {
+		ensure()
+		return
+	}
+	reads := reads{}
+	p.read(reads, p.guess)
+	var annotations map[string]string
+	p.call(func() {
+		annotations = w.stored.configs[entryplan.Provisional].Annotations
+		if w.temper.ambush && p.paused <= w.now && w.chance(rules.stopInCheck) {
+			w.note("%s is stopped while it asks for names", p.name)
+			p.paused = w.now + w.between(10*time.Second, 60*time.Second)
 		}
-		if done() {
+	}, func(ok bool) {
+		contents, complete := entryplan.Recent(annotations)
+		if !ok || !complete || p.doubt() && !rules.namesWithoutTrust {
+			ensure()
 			return
 		}
-		p.waiting = append(p.waiting, done)
-		p.after(max(deadline-p.w.now, 0), func() {
-			if !over {
-				over = true
-				then(false)
+		for name := range contents {
+			if rules.lastContent {
+				contents[name] = w.reviewed[name]
 			}
+		}
+		p.guess = nil
+		for _, name := range slices.Sorted(maps.Keys(contents)) {
+			if s := p.snapshot[name]; s == nil || contents[name] == "" || s.content() != contents[name] {
+				p.guess = append(p.guess, name)
+			}
+		}
+		unknown := p.guess
+		switch {
+		case len(unknown) == 0 || rules.skipsNames:
+			w.counts.named++
+			then(true)
+		case len(unknown) > maxReads:
+			ensure()
+		default:
+			p.read(reads, unknown)
+			p.gather(reads, unknown, func(versions map[string]uint64, ok bool) {
+				if !ok {
+					ensure()
+					return
+				}
+				w.counts.read++
+				p.waitFor(versions, w.now+freshFor, then)
+			})
+		}
+	})
+}
+
+// reads are questions about SidecarSets, by name.
+type reads map[string]*question
+
+type question struct {
+	version  uint64 // 0 if it is not stored
+	over, ok bool
+	answered func()
+}
+
+// read asks for SidecarSets by name, unless they have been asked for.
+func (p *process) read(r reads, names []string) {
+	for _, name := range names {
+		if r[name] != nil {
+			continue
+		}
+		q := &question{answered: func() {}}
+		r[name] = q
+		p.call(func() {
+			if s := p.w.stored.sets[name]; s != nil {
+				q.version = s.version
+			}
+		}, func(ok bool) {
+			q.over, q.ok = true, ok
+			q.answered()
 		})
+	}
+}
+
+// gather waits for the answers about SidecarSets.
+func (p *process) gather(r reads, names []string, then func(versions map[string]uint64, ok bool)) {
+	versions, all := map[string]uint64{}, true
+	for _, name := range names {
+		q := r[name]
+		if !q.over {
+			q.answered = func() { p.gather(r, names, then) }
+			return
+		}
+		versions[name] = q.version
+		all = all && q.ok
+	}
+	then(versions, all)
+}
+
+// waitFor waits until the snapshot holds SidecarSets in these versions.
+func (p *process) waitFor(versions map[string]uint64, deadline time.Duration, then func(ok bool)) {
+	over := false
+	done := func() bool {
+		if over {
+			return true
+		}
+		for name, version := range versions {
+			if p.holds[name] < version {
+				return false
+			}
+		}
+		over = true
+		then(true)
+		return true
+	}
+	if done() {
+		return
+	}
+	p.waiting = append(p.waiting, done)
+	p.after(max(deadline-p.w.now, 0), func() {
+		if !over {
+			over = true
+			then(false)
+		}
 	})
 }
 
@@ -240,7 +353,7 @@ type injected map[string]*sidecarSet
 // answer answers one review of a Pod. It adds to what the Pod carries already.
 func (p *process) answer(fresh bool, labels map[string]string, carried injected, then func(ok bool)) {
 	if fresh && !p.w.rules.freshIsPlain || p.doubt() {
-		p.ensure(func(ok bool) {
+		p.know(func(ok bool) {
 			if ok {
 				p.inject(labels, carried)
 			}
@@ -318,13 +431,14 @@ func (p *process) widen(e entryplan.Entry, wrote map[int]uint64, deadline time.D
 		then(false)
 		return
 	}
-	p.send(changes, wrote, func(ok, stale bool) {
+	p.sendNamed(changes, wrote, func(ok, stale bool) {
 		switch {
 		case !ok:
 			then(false)
 		case stale:
 			p.widen(e, wrote, deadline, then)
 		default:
+			maps.Copy(p.w.reviewed, e.Contents)
 			i, ok := p.layout.Serves(e, settings)
 			if !ok {
 				then(false)
@@ -333,6 +447,29 @@ func (p *process) widen(e entryplan.Entry, wrote map[int]uint64, deadline time.D
 			p.await(i, entryplan.Serial(p.layout[i]), deadline, then)
 		}
 	})
+}
+
+// sendNamed carries out the changes of a review: the first records the names, and nothing
+// is written unless that was.
+func (p *process) sendNamed(changes []entryplan.Change, wrote map[int]uint64, then func(ok, stale bool)) {
+	rules := &p.w.rules
+	named := len(changes) > 1 && changes[0].Index == entryplan.Provisional
+	switch {
+	case named && rules.namesNothing:
+		p.send(changes[1:], wrote, then)
+	case named && rules.namesAtLast:
+		p.send(append(slices.Clone(changes[1:]), changes[0]), wrote, then)
+	case named:
+		p.send(changes[:1], map[int]uint64{}, func(ok, stale bool) {
+			if !ok || stale {
+				then(ok, stale)
+				return
+			}
+			p.send(changes[1:], wrote, then)
+		})
+	default:
+		p.send(changes, wrote, then)
+	}
 }
 
 // await asks all API servers that are up until each uses a serial.

@@ -15,7 +15,8 @@
 //     serial that the API server uses (barrier, AnswerBarrier);
 //  3. the replica that answers does not know the SidecarSet yet. So the entry first calls
 //     /pods/fresh, where the replica compares its snapshot with what is stored before it
-//     answers (Freshness).
+//     answers (Freshness). The names of SidecarSets that are on their way are recorded
+//     before their entries are written, so that it has to look at few.
 //
 // # States of an entry
 //
@@ -43,6 +44,8 @@
 //
 //	replica   puts entries on the fresh path, and adds provisional ones
 //	leader    everything else: adds, settles, closes, removes, restores, isolates
+//	both      record the name of a SidecarSet before its entry is written for it
+//	leader    removes names
 //
 // Every write has the resourceVersion of the object that it was planned from as a
 // precondition, and gives the object a new serial. The serial of the last write for an
@@ -55,15 +58,17 @@
 //	replica   trusts its snapshot for 20 s after the beginning of its last check
 //	          (monotonic and wall clock, which must agree within 1 s), checks every 10 s
 //	leader    W = 90 s (a SidecarSet on its way into storage) + 20 s (trust) + 10 s
-//	          (clocks), from when it sees the last write for an admission
+//	          (clocks), from when it sees the last write for an admission, for the entry
+//	          and for the recorded name
 //	leader    1 s for a provisional entry, 20 s until a place for one comes back
 //
 // # Why no Pod is missed
 //
 // Take a Pod whose request an API server gets after it uses the entry of a stored
 // SidecarSet. If the entry is on the fresh path, the replica that answers has listed the
-// SidecarSets after the request came, and its snapshot holds this one. If the entry is on
-// /pods, W has passed since the last write for an admission. The SidecarSet was stored
+// SidecarSets after the request came, and its snapshot holds this one; or it has read the
+// recorded names then, and the SidecarSet is among them, or was stored before the check by
+// which the replica trusts its snapshot. If the entry is on /pods, W has passed since the last write for an admission. The SidecarSet was stored
 // within 90 s of its review, so every replica that trusts its snapshot began a check after
 // that. A replica that cannot check refuses.
 //
@@ -73,6 +78,6 @@
 // precondition. The leader settles and removes only if a live list shows that it knows all
 // stored SidecarSets.
 //
-// docs/design/0005 and 0008 have the reasons; test/protocol simulates all of this, with
+// docs/design/0005, 0008 and 0011 have the reasons; test/protocol simulates all of this, with
 // faults, from a seed.
 package entries

@@ -28,11 +28,16 @@ type Freshness struct {
 	live     client.Reader
 	catalog  versionWaiter
 	timeline *snapshot.Timeline
-	lists    *snapshot.Shared[struct{}, snapshot.Versions] // of all SidecarSets
+	lists    *snapshot.Shared[struct{}, snapshot.Versions]             // of all SidecarSets
+	recent   *snapshot.Shared[struct{}, *metav1.PartialObjectMetadata] // the object that has names recorded
+	sets     *snapshot.Shared[string, uint64]                          // the version of a SidecarSet; 0 if it is not stored
 	clock    clock.Clock
 	trust    time.Duration
 
-	checked atomic.Pointer[time.Time] // when the newest check that succeeded began; nil before the first
+	checked  atomic.Pointer[time.Time] // when the newest check that succeeded began; nil before the first
+	recorded atomic.Uint64             // the newest version of that object that was seen
+	guess    atomic.Pointer[[]string]  // the SidecarSets that were read for the last Pod
+	looks    *prometheus.CounterVec
 }
 
 // versionWaiter is the part of a Catalog that freshness needs.
@@ -43,6 +48,9 @@ type versionWaiter interface {
 	// Ahead returns a SidecarSet that the snapshot holds in a later version than
 	// the stored one, but not later than the list; "" if there is none.
 	Ahead(stored snapshot.Versions, list uint64) (name string, held uint64)
+	// Content is the entryplan.Content of a SidecarSet as the snapshot holds it; "" if it
+	// does not hold it.
+	Content(name string) string
 }
 
 // NewFreshness returns a freshness that trusts each check for a time. Add it to the
@@ -50,12 +58,18 @@ type versionWaiter interface {
 func NewFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.Timeline, trust time.Duration, clk clock.Clock) *Freshness {
 	f := &Freshness{live: live, catalog: catalog, timeline: timeline, trust: trust, clock: clk}
 	f.lists = snapshot.NewShared(1, f.list)
+	f.recent = snapshot.NewShared(1, f.readRecent)
+	f.sets = snapshot.NewShared(4*mostRead, f.readVersion)
+	f.looks = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_pod_webhook_lookups_total",
+		Help: "Live look-ups for Pods, by what they read: names (of the SidecarSets that were on their way), sidecarsets (some of these as well), list (all SidecarSets).",
+	}, []string{"read"})
 	return f
 }
 
 // Expose registers the metrics.
 func (f *Freshness) Expose(registry prometheus.Registerer) {
-	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	registry.MustRegister(f.looks, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "sidecarset_replica_check_age_seconds",
 		Help: "Time since the last successful check of this replica's snapshot began; while it is over 20, Pods wait for a live look-up.",
 	}, func() float64 {

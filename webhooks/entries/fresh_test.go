@@ -69,6 +69,8 @@ type knownVersions struct {
 	asked []snapshot.Versions
 	hangs bool
 	ahead string // a SidecarSet held in a later version than the stored one
+	// contents are those of the SidecarSets that are held.
+	contents map[string]string
 }
 
 func (k *knownVersions) WaitFor(ctx context.Context, stored snapshot.Versions) error {
@@ -83,6 +85,8 @@ func (k *knownVersions) WaitFor(ctx context.Context, stored snapshot.Versions) e
 }
 
 func (k *knownVersions) Ahead(snapshot.Versions, uint64) (string, uint64) { return k.ahead, 30 }
+
+func (k *knownVersions) Content(name string) string { return k.contents[name] }
 
 func (k *knownVersions) versions() []snapshot.Versions {
 	k.mu.Lock()

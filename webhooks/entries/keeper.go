@@ -320,15 +320,21 @@ func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.L
 		return entryplan.Layout{}, nil, err
 	}
 	for {
-		changes, _ := entryplan.Widen(w.store.current(), wanted, settings) // who has no room is told so
+		layout, err := w.store.recordable(ctx)
+		if err != nil {
+			return entryplan.Layout{}, nil, err
+		}
+		changes, _ := entryplan.Widen(layout, wanted, settings) // who has no room is told so
 		w.pace.spend(w.options.Clock.Now(), len(changes))
 		stale := false
-		for _, change := range changes {
+		for i, change := range changes {
 			again, err := w.write(ctx, change)
 			if err != nil {
 				return entryplan.Layout{}, nil, err
 			}
-			stale = stale || again
+			if stale = stale || again; i == 0 && again {
+				break // names are not recorded
+			}
 		}
 		if !stale {
 			return w.store.current(), settings, nil

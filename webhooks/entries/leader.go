@@ -65,6 +65,10 @@ type leader struct {
 
 	provisional entryplan.ProvisionalRoom
 
+	// anew says that this leader has recorded that any SidecarSet may be on its way: the one
+	// before it may have been of a version that records no names.
+	anew bool
+
 	definitionSeen time.Time // when the CustomResourceDefinition was last there
 }
 
@@ -87,7 +91,9 @@ type claim struct {
 	content content
 	since   time.Time // when the leader first saw it
 	known   bool      // its status says that an earlier leader found it Ready
-	written placement // where, and with which serial; zero before
+	// recorded says that the name was recorded for it, so that replicas look it up.
+	recorded bool
+	written  placement // where, and with which serial; zero before
 }
 
 // content identifies what a SidecarSet says about new Pods.
@@ -148,7 +154,7 @@ func (l *leader) setPaces() {
 	for i := range l.paces {
 		perSecond := float32(writesPerSecond)
 		if i == entryplan.Provisional {
-			perSecond = provisionalWritesPerSecond // each SidecarSet that is stored is one
+			perSecond = provisionalWritesPerSecond // each SidecarSet that is stored is two
 		}
 		l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(perSecond, writesAtOnce, l.webhooks.options.Clock)
 	}
@@ -172,7 +178,7 @@ const (
 	writesAtOnce    = 2 * entryplan.MaxEntries
 	writesPerSecond = 1
 
-	provisionalWritesPerSecond = 20
+	provisionalWritesPerSecond = 40
 )
 
 // Start keeps entries and readiness true until ctx ends.
@@ -233,7 +239,7 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 		if problem == nil {
 			problem = l.apply(ctx, v, plan)
 		}
-		v.problem = problem
+		v.problem = errors.Join(v.problem, problem)
 		l.prove(ctx, v)
 	}
 	next = later
@@ -335,7 +341,7 @@ func (l *leader) noteContent(program *inject.Program, now time.Time) {
 func (l *leader) claimed() map[string]bool {
 	claimed := map[string]bool{}
 	for name, c := range l.claims {
-		if planned := l.planned[name]; planned.err == nil && !c.known && c.written.serial == 0 {
+		if planned := l.planned[name]; planned.err == nil && !c.known && c.recorded && c.written.serial == 0 {
 			claimed[planned.entry.Name] = true
 		}
 	}
@@ -347,7 +353,7 @@ func (l *leader) noteClaims(v *view, change entryplan.Change) {
 	layout := entryplan.Layout{}
 	layout[change.Index] = change.Object
 	for name, c := range l.claims {
-		if c.known || c.written.serial != 0 {
+		if c.known || !c.recorded || c.written.serial != 0 {
 			continue
 		}
 		if _, _, ok := layout.Locate(l.entryOf(v, name)); ok {

@@ -39,6 +39,17 @@ func (s *configurationStore) current() entryplan.Layout {
 	return layout
 }
 
+// recordable is current, after it has made sure that the object which names are recorded
+// in does not exist if it is not known: names have to be recorded while it does.
+func (s *configurationStore) recordable(ctx context.Context) (entryplan.Layout, error) {
+	if s.all()[entryplan.Provisional] == nil {
+		if err := s.refresh(ctx, entryplan.ConfigurationName(entryplan.Provisional)); err != nil {
+			return entryplan.Layout{}, err
+		}
+	}
+	return s.current(), nil
+}
+
 // all returns what exists, also what cannot be read.
 func (s *configurationStore) all() entryplan.Layout {
 	s.mu.Lock()

@@ -27,6 +27,7 @@ func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 	if going {
 		return entryplan.Plan{Changes: entryplan.RemoveAll(v.layout)}, nil
 	}
+	v.problem = l.record(ctx, v)
 	l.place(v) // what is missing now will have come back later
 	l.expire(ctx, v)
 	state := l.state(v)
@@ -41,6 +42,49 @@ func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 		v.wakeAfter(plan.Again)
 	}
 	return plan, nil
+}
+
+// record has the names of SidecarSets recorded before their entries are claimed. A claim
+// whose name is not recorded waits.
+func (l *leader) record(ctx context.Context, v *view) error {
+	names := map[string]string{}
+	if !l.anew {
+		names[entryplan.RecentAny] = ""
+	}
+	for name, c := range l.claims {
+		if planned := l.planned[name]; planned.err == nil && !c.known && !c.recorded {
+			names[name] = planned.entry.Contents[name]
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	layout, err := l.webhooks.store.recordable(ctx)
+	if err != nil {
+		return err
+	}
+	if change, ok := entryplan.Record(layout, names, v.settings); ok {
+		if !l.paces[change.Index].TryAccept() {
+			v.waiting = true
+			return nil
+		}
+		stale, err := l.webhooks.write(ctx, change)
+		if stale {
+			l.wake()
+		}
+		if stale || err != nil {
+			return err
+		}
+	}
+	v.layout = l.webhooks.store.current()
+	l.anew = true
+	for name := range names {
+		if c, ok := l.claims[name]; ok {
+			c.recorded = true
+			l.claims[name] = c
+		}
+	}
+	return nil
 }
 
 // apply makes the objects hold what is planned, and notes where entries are then.

@@ -453,6 +453,20 @@ func (c *Catalog) Ahead(stored Versions, list uint64) (name string, held uint64)
 	return "", 0
 }
 
+// Content is the entryplan.Content of a SidecarSet as the snapshot holds it; "" if it does
+// not hold it.
+func (c *Catalog) Content(name string) string {
+	current := c.Current()
+	if current == nil {
+		return ""
+	}
+	program, ok := current.Get(name)
+	if !ok {
+		return ""
+	}
+	return entryplan.Content(program.Set)
+}
+
 // announce sends to the channels of Notify.
 func (c *Catalog) announce() {
 	c.mu.Lock()

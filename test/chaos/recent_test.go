@@ -1,0 +1,96 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+// A Pod right behind its SidecarSet is injected through each API server, whichever the
+// SidecarSet came through, and so is one right behind a change. Replicas read names and
+// single SidecarSets for it, and do not list them all.
+func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
+	// A busy machine may take long for the checks that trust depends on.
+	f := startReplicas(t, 2, append([]string{"--pod-webhook-snapshot-trust=4s"}, steadyLeases...)...)
+	namespace := testkit.Namespace(t, api, nil)
+	token := metricsToken(t)
+	await.Eventually(t, "recorded names, after those that a new leader does not know", func(ctx context.Context) error {
+		object, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, entryplan.ConfigurationName(entryplan.Provisional), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if _, ok := entryplan.Recent(object.Annotations); !ok {
+			return errors.New("any SidecarSet may be on its way")
+		}
+		return nil
+	})
+	before := lookups(t, f, token)
+	pods := 0
+	behind := func(name, image string, through int) {
+		t.Helper()
+		pod, err := clients[through].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods++
+		if !Injected(pod, []string{name}) || pod.Spec.Containers[1].Image != image {
+			t.Errorf("a Pod through API server %d has not SidecarSet %s with %s: %v", through+1, name, image, pod.Spec.Containers)
+		}
+	}
+	for i := range 8 {
+		name := fmt.Sprintf("behind-%d", i)
+		set := newSet(name, namespace, podLabels(name))
+		t.Cleanup(func() {
+			if err := deleteSet(context.WithoutCancel(t.Context()), name); err != nil {
+				t.Error(err)
+			}
+		})
+		warned, err := create(t.Context(), sets[i%len(sets)], set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if warned {
+			testkit.AwaitReady(t, api, name)
+		}
+		for through := range clients {
+			behind(name, "example.com/sidecar:v1", through)
+		}
+		if err := changeImage(t.Context(), name, "example.com/sidecar:v2"); err != nil {
+			t.Fatal(err)
+		}
+		await.Eventually(t, "a Pod with the change", func(ctx context.Context) error {
+			return probe(ctx, clients[i%len(clients)], namespace, name, "example.com/sidecar:v2")
+		})
+	}
+	after := lookups(t, f, token)
+	report(t, "%d Pods; look-ups before: %v, after: %v", pods, before, after)
+	if lists := after["list"] - before["list"]; lists > 2 {
+		t.Errorf("replicas listed all SidecarSets %.0f times", lists)
+	}
+	if after["names"] == before["names"] || after["sidecarsets"] == before["sidecarsets"] {
+		t.Error("no Pod was answered by names, or none by single SidecarSets")
+	}
+}
+
+// lookups counts live look-ups, by what was read.
+func lookups(t *testing.T, f *fleet, token string) map[string]float64 {
+	t.Helper()
+	counts := map[string]float64{}
+	for _, replica := range f.replicas {
+		text, err := scrape(t.Context(), replica, token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, read := range []string{"names", "sidecarsets", "list"} {
+			counts[read] += metric(text, "sidecarset_pod_webhook_lookups_total", fmt.Sprintf("read=%q", read))
+		}
+	}
+	return counts
+}

@@ -1,0 +1,161 @@
+package entries
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/webhooks/snapshot"
+)
+
+const (
+	// mostRead is how many SidecarSets are read for a Pod; a list is cheaper than more.
+	mostRead = 8
+	// byNameTimeout leaves time for a list.
+	byNameTimeout = time.Second
+)
+
+// A replica reads the names that have been recorded, and SidecarSets by name. In the
+// hardened layout it has no other right to write or read webhook configurations but to
+// watch them.
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-provisional,verbs=get
+// +kubebuilder:rbac:roleName=sidecarset-webhook,groups=apps.kruise.io,resources=sidecarsets,verbs=get
+
+// Know returns nil once the snapshot holds every SidecarSet that was stored when Know
+// was called. It asks which SidecarSets were on their way into storage lately, and reads
+// those of them that the snapshot does not hold as they were then. What was stored
+// before, the last check has shown. Where this cannot be told, Know is CatchUp.
+func (f *Freshness) Know(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
+	defer cancel()
+	if read := f.knowByName(ctx); read != "" {
+		f.looks.WithLabelValues(read).Inc()
+		return nil
+	}
+	f.looks.WithLabelValues("list").Inc()
+	return f.CatchUp(ctx)
+}
+
+// knowByName says what was read to know that the snapshot holds all; "" if that is not
+// known.
+func (f *Freshness) knowByName(ctx context.Context) (read string) {
+	if !f.Trusted() {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, byNameTimeout)
+	defer cancel()
+	reads := reads{}
+	if guess := f.guess.Load(); guess != nil {
+		f.read(ctx, reads, *guess)
+	}
+	object, err := f.recent.Get(ctx, struct{}{})
+	// A name goes a window after it was recorded. So the check must count still, now that
+	// the names have been read.
+	if err != nil || !f.Trusted() {
+		return ""
+	}
+	contents, ok := entryplan.Recent(object.Annotations)
+	if !ok {
+		f.guess.Store(nil)
+		return ""
+	}
+	var unknown []string
+	for name, content := range contents {
+		if content == "" || f.catalog.Content(name) != content {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > mostRead {
+		return ""
+	}
+	f.guess.Store(&unknown)
+	if len(unknown) == 0 {
+		return "names"
+	}
+	f.read(ctx, reads, unknown)
+	if f.wait(ctx, reads, unknown) != nil {
+		return ""
+	}
+	return "sidecarsets"
+}
+
+// reads are questions about SidecarSets, by name.
+type reads map[string]chan stored
+
+// stored is the version in which a SidecarSet is stored; 0 if it is not.
+type stored struct {
+	version uint64
+	err     error
+}
+
+// read asks for SidecarSets, unless they have been asked for.
+func (f *Freshness) read(ctx context.Context, r reads, names []string) {
+	for _, name := range names {
+		if r[name] == nil {
+			answer := make(chan stored, 1)
+			r[name] = answer
+			go func() {
+				version, err := f.sets.Get(ctx, name)
+				answer <- stored{version, err}
+			}()
+		}
+	}
+}
+
+// wait waits until the snapshot holds SidecarSets in the versions that the answers say.
+func (f *Freshness) wait(ctx context.Context, r reads, names []string) error {
+	versions := snapshot.Versions{}
+	for _, name := range names {
+		answer := <-r[name]
+		if answer.err != nil {
+			return fmt.Errorf("reading SidecarSet %s: %w", name, answer.err)
+		}
+		if answer.version > 0 {
+			versions[name] = answer.version
+		}
+	}
+	if name, held := f.catalog.Ahead(versions, math.MaxUint64); name != "" {
+		return fmt.Errorf("SidecarSet %s is older than %d, which was seen; a list tells what that means", name, held)
+	}
+	return f.catalog.WaitFor(ctx, versions)
+}
+
+// readRecent reads the metadata of the object that has names recorded, as it is stored
+// now.
+func (f *Freshness) readRecent(ctx context.Context, _ struct{}) (*metav1.PartialObjectMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, byNameTimeout)
+	defer cancel()
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
+	if err := f.live.Get(ctx, client.ObjectKey{Name: entryplan.ConfigurationName(entryplan.Provisional)}, object); err != nil {
+		return nil, err
+	}
+	version, err := entryplan.ParseVersion(object.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	if seen := f.recorded.Load(); version < seen { // etcd was restored; a list tells
+		return nil, fmt.Errorf("%s is of resourceVersion %d, and was of %d", object.Name, version, seen)
+	}
+	f.recorded.Store(version) // one question is under way at a time
+	return object, nil
+}
+
+// readVersion reads in which version a SidecarSet is stored now; 0 if it is not.
+func (f *Freshness) readVersion(ctx context.Context, name string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, byNameTimeout)
+	defer cancel()
+	set := &metav1.PartialObjectMetadata{}
+	set.SetGroupVersionKind(appsv1beta1.Kind)
+	if err := f.live.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	return entryplan.ParseVersion(set.ResourceVersion)
+}
