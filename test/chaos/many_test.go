@@ -164,8 +164,11 @@ func awaitEntries(t *testing.T, namespace string, sidecarSets []string, refused 
 	await.Eventually(t, "entries that are there or not", func(ctx context.Context) error {
 		for _, name := range sidecarSets {
 			_, err := clients[0].CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(name)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			if (err != nil) != refused {
-				return fmt.Errorf("creating a Pod that SidecarSet %s selects: %v", name, err)
+			switch {
+			case refused && err == nil:
+				return fmt.Errorf("a Pod that SidecarSet %s selects is created", name)
+			case !refused && err != nil:
+				return err
 			}
 		}
 		return nil
