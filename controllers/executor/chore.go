@@ -26,7 +26,9 @@ func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Du
 		case apierrors.IsConflict(err):
 			chore.FirstWord = false
 			continue
-		case err == nil || apierrors.IsNotFound(err):
+		case err == nil && chore.FirstWord:
+			return failureWait // without a read, the Pod watch has to show it
+		case err == nil || apierrors.IsNotFound(err) || errors.Is(err, errNotLeading):
 			return staleWait
 		}
 		log.FromContext(ctx).V(1).Info("Writing a Pod failed", "Pod", chore.Namespace+"/"+chore.Name.Name, "error", err.Error())

@@ -96,8 +96,12 @@ func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
 				uid = tc.chore.UID
 			}
 			tc.chore.Name = Name{UID: uid, Namespace: p.Namespace, Name: p.Name}
-			if wait := r.attend(t.Context(), Batch{Program: following, Contents: tally.Contents{}}, tc.chore); wait != staleWait {
-				t.Errorf("the Pod is looked at after %s, want %s", wait, staleWait)
+			wait := staleWait
+			if tc.want == "patch" {
+				wait = failureWait
+			}
+			if got := r.attend(t.Context(), Batch{Program: following, Contents: tally.Contents{}}, tc.chore); got != wait {
+				t.Errorf("the Pod is looked at after %s, want %s", got, wait)
 			}
 			var verbs []string
 			for _, action := range r.client.Actions() {
