@@ -23,6 +23,7 @@ type seenPod struct {
 	set              string
 	image            string // of the sidecar, as the spec has it
 	disturbed, ready bool
+	said             bool // the condition that the operator writes is there
 }
 
 // tallied is what the observer knows of one SidecarSet.
@@ -30,6 +31,7 @@ type tallied struct {
 	counters
 	image     string // that Pods are to have
 	disturbed int    // Pods that are not ready, or do not run the image that they have
+	said      int    // Pods with the condition that the operator writes
 	most      int    // the most that were disturbed at once
 	past      []moment
 	lags      []time.Duration
@@ -126,7 +128,7 @@ func (o *observer) podEvent(object any, gone bool) {
 		delete(o.pods, pod.Name)
 		return
 	}
-	p := seenPod{set: pod.Labels[setLabel], ready: isReady(pod)}
+	p := seenPod{set: pod.Labels[setLabel], ready: is(pod, corev1.PodReady), said: is(pod, appsv1beta1.PodConditionUpgradable)}
 	sidecar, status := sidecarOf(pod)
 	if sidecar == "" {
 		return // a recount of Pods without the sidecar has another test
@@ -152,6 +154,9 @@ func (s *tallied) add(p seenPod, n int32) {
 	s.matched += n
 	if p.image == s.image {
 		s.updated += n
+	}
+	if p.said {
+		s.said += int(n)
 	}
 	if !p.disturbed {
 		s.ready += n
@@ -231,6 +236,19 @@ func (o *observer) complete(sets []string, each int32) error {
 	return nil
 }
 
+// told returns nil once so many Pods of each SidecarSet have the condition that the
+// operator writes when there is nothing more urgent.
+func (o *observer) told(sets []string, each int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, name := range sets {
+		if said := o.set(name).said; said != each {
+			return fmt.Errorf("%d Pods of SidecarSet %s have the condition, want %d", said, name, each)
+		}
+	}
+	return nil
+}
+
 // agree returns nil if each status says what the recount says.
 func (o *observer) agree(ctx context.Context, api client.Client, sets []string) error {
 	for _, name := range sets {
@@ -249,9 +267,9 @@ func (o *observer) agree(ctx context.Context, api client.Client, sets []string) 
 	return nil
 }
 
-func isReady(pod *corev1.Pod) bool {
+func is(pod *corev1.Pod, condition corev1.PodConditionType) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		return c.Type == condition && c.Status == corev1.ConditionTrue
 	})
 }
 

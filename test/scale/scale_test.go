@@ -282,6 +282,7 @@ func (r *run) race(t *testing.T) {
 	for round := 2; round < 5; round++ {
 		r.phase(t, "race/operator", func(ctx context.Context) string {
 			rate := r.rollBy(ctx, t, ours, image(round), func() { r.setImage(t, image(round), ours) })
+			r.await(ctx, t, "conditions", func() error { return r.watching.told(ours, r.each) }) // not while the bare client has its turn
 			rates[0] = append(rates[0], rate)
 			return fmt.Sprintf("rolled %.0f Pods/s", rate)
 		})
@@ -319,7 +320,8 @@ func (r *run) roll(t *testing.T) {
 }
 
 // retag rolls a tag of the image that runs through two SidecarSets, one of which has a
-// native sidecar: the digest does not tell that a Pod is back.
+// native sidecar: the digest does not tell that a Pod is back, and the operator waits for
+// 40 s.
 func (r *run) retag(t *testing.T) {
 	t.Helper()
 	names := r.names[:min(2, len(r.names))]
@@ -410,9 +412,8 @@ func (r *run) create(ctx context.Context, i int) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: podName(i), Labels: map[string]string{setLabel: r.setOf(i)}},
 		Spec: corev1.PodSpec{
-			NodeName:                      fmt.Sprintf("node-%d", i%((pods+podsPerNode-1)/podsPerNode)),
-			Containers:                    []corev1.Container{{Name: "app", Image: "example.com/app:v1"}},
-			TerminationGracePeriodSeconds: new(int64(0)), // a retag waits for it
+			NodeName:   fmt.Sprintf("node-%d", i%((pods+podsPerNode-1)/podsPerNode)),
+			Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}},
 		},
 	}
 	if i/sets%2 == 1 {
