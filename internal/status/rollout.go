@@ -31,6 +31,8 @@ type Rollout struct {
 	Keep int32
 	// Unselected Pods are not updated since the strategy's selector leaves them out.
 	Unselected int32
+	// Uninjected Pods do not carry the SidecarSet, and are to be evicted.
+	Uninjected int32
 	// FirstBatch is true while the other Pods wait for those of the first batch.
 	FirstBatch bool
 	// Failing are Pods in flight whose containers do not start, by the reason that the
@@ -61,6 +63,7 @@ func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup, recre
 		InFlight:   int32(r.Used - recreation.Failed),
 		Keep:       int32(r.Partition),
 		Unselected: int32(r.Unselected),
+		Uninjected: int32(recreation.Uninjected),
 		FirstBatch: r.Limit == rollout.FirstBatch,
 		Failing:    failing,
 		Problem:    r.Problem,
@@ -134,7 +137,7 @@ func (r *Rollout) stalled(now time.Time) bool {
 func progressing(o Observation) metav1.Condition {
 	c := metav1.Condition{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionFalse}
 	r, n := o.Rollout, o.Counters
-	outdated := n.Matched - n.Updated
+	outdated := n.Matched - n.Updated + r.Uninjected
 	blocked := sum(o.Blocked)
 	switch {
 	case o.Problem != nil:
@@ -145,7 +148,7 @@ func progressing(o Observation) metav1.Condition {
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "No running Pod is updated: "+r.Problem.Error()
 	case r.stalled(o.Now):
 		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
-	case outdated == 0 && r.InFlight == 0 && r.Waiting == 0 && r.Stopped == "":
+	case outdated == 0 && r.InFlight == 0 && r.Stopped == "":
 		c.Reason, c.Message = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
 	case r.Paused:
 		c.Reason, c.Message = appsv1beta1.ReasonPaused, "updateStrategy.paused is true, or maxUnavailable is 0: "+toGo(outdated, r.InFlight)
@@ -172,7 +175,7 @@ func toGo(outdated, inFlight int32) string {
 func degraded(o Observation) metav1.Condition {
 	c := metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue}
 	r := o.Rollout
-	outdated := o.Counters.Matched - o.Counters.Updated
+	outdated := o.Counters.Matched - o.Counters.Updated + r.Uninjected
 	switch {
 	case o.Problem != nil:
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "The SidecarSet cannot be used: see the condition Accepted."

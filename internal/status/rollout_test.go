@@ -79,6 +79,12 @@ func TestNextSaysHowFarPodsHaveFollowed(t *testing.T) {
 			"False Stalled", "True RecreationStopped", "Three replacements"},
 		"stopped, and some are not back": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, InFlight: 1, Moved: start, Stopped: "Three replacements did not become Ready."}},
 			"True RollingOut", "True RecreationStopped", "Three replacements"},
+		"Pods without the SidecarSet are to be evicted": {status.Observation{Counters: of(2, 2), Rollout: &status.Rollout{Waiting: 3, Uninjected: 3}},
+			"True RollingOut", "False AsExpected", "3 are not"},
+		"they cannot be": {status.Observation{Counters: of(2, 2), Rollout: &status.Rollout{Uninjected: 3}, Blocked: []appsv1beta1.SidecarSetPodGroup{{Reason: "EvictionRefused", Pods: 3}}},
+			"False PodsBlocked", "True PodsBlocked", "3 EvictionRefused"},
+		"replacements failed, and none is outdated": {status.Observation{Counters: of(3, 3), Rollout: &status.Rollout{Stopped: "Three replacements did not become Ready."}},
+			"False Stalled", "True RecreationStopped", "Three replacements"},
 		"of no use": {status.Observation{Counters: of(5, 2), Problem: errors.New("x"), Rollout: &status.Rollout{}},
 			"False InvalidSpec", "True InvalidSpec", "Accepted"},
 	}
@@ -164,8 +170,8 @@ func TestRolloutOfReadsAReport(t *testing.T) {
 	got := status.RolloutOf(rollout.Report{
 		Outdated: 20, Partition: 5, Waiting: 9, Kept: 4, Taken: 2, Used: 3, Allowed: 4, InTransition: 1, Unselected: 7, Limit: rollout.FirstBatch, Problem: problem,
 		Blocked: []rollout.Group{{Reason: recreate.DisruptionBudget, Count: 2}, {Reason: recreate.Evicted, Count: 1}, {Reason: "Other", Count: 1}},
-	}, failing, tally.Recreation{Failed: 1})
-	want := &status.Rollout{Waiting: 7, Writing: 3, InFlight: 2, Keep: 5, Unselected: 7, FirstBatch: true, Failing: failing, Problem: problem}
+	}, failing, tally.Recreation{Failed: 1, Uninjected: 8})
+	want := &status.Rollout{Waiting: 7, Writing: 3, InFlight: 2, Keep: 5, Unselected: 7, Uninjected: 8, FirstBatch: true, Failing: failing, Problem: problem}
 	if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
 		t.Errorf("rollout (-want +got):\n%s", diff)
 	}

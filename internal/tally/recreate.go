@@ -317,6 +317,8 @@ type Recreation struct {
 	Stopped bool
 	// Failed replacements exist and have not become ready in time.
 	Failed int
+	// Uninjected Pods are to be evicted.
+	Uninjected int
 }
 
 // Recreation returns how far the recreation of a SidecarSet's Pods is.
@@ -325,7 +327,7 @@ func (t *Tally) Recreation(sidecarSet string) Recreation {
 	if !ok || s.mode == recreate.Never {
 		return Recreation{}
 	}
-	return Recreation{Stopped: s.ledger.Stopped(), Failed: s.failed}
+	return Recreation{Stopped: s.ledger.Stopped(), Failed: s.failed, Uninjected: s.strays}
 }
 
 // MayEvict says whether a Pod that Due gave out to be evicted still may be, by a newer

@@ -39,6 +39,7 @@ var (
 // seconds is how long the long tests take.
 var seconds = map[string]int{
 	"TestABadImageStopsAtTheBudget": 14, "TestARolloutStopsAtPartitionAndWhilePaused": 6, "TestOtherWritersOfAPodLoseNothing": 6,
+	"TestRecreation": 150, "TestEvictingTakesARightOfItsOwn": 30,
 	"TestRightsAreExactlyWhatIsUsed": 60, "TestHostileBodies": 45, "TestHostileInput": 45, "TestUninstallingTakesTheEntries": 26,
 	"TestBusyConnections": 18, "TestDeletedObjectsForEntries": 18, "TestGoldenInjections": 16, "TestALostLeaseFailsNoCall": 16,
 	"TestObjectsThatTheOperatorHasMadeAreAdopted": 15, "TestStatusFollowsPods": 14, "TestARepeatedStateIsOneEvent": 12, "TestReadyIsTriedInTheProbeNamespace": 14, "TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 10,

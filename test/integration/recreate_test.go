@@ -1,0 +1,445 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+// recreation is an operator on a control plane whose controllers create Pods again, and
+// whose nodes run them.
+type recreation struct {
+	*installation
+	api client.WithWatch
+}
+
+// TestRecreation has controllers of Kubernetes replace the Pods that the leader evicts.
+func TestRecreation(t *testing.T) {
+	operator.NeedReplicas(t)
+	r := &recreation{installation: newInstallation(t, stand.Options{Full: true, Nodes: 1}, deploy.Recreate)}
+	var err error
+	if r.api, err = testkit.NewClient(r.cluster); err != nil {
+		t.Fatal(err)
+	}
+	leader := r.start(t, 7)
+	if err := testkit.UntilCalled(t.Context(), r.api); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("together", func(t *testing.T) {
+		for name, test := range map[string]func(*testing.T){
+			"Outdated": r.testOutdated, "Uninjected": r.testUninjected, "Never": r.testNever, "Budget": r.testDisruptionBudget,
+			"Pinned": r.testPinned, "Quota": r.testQuota,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
+	t.Run("Leader", func(t *testing.T) { r.testLeader(t, leader) })
+}
+
+// app is a SidecarSet of a namespace, and a Deployment there.
+type app struct {
+	*recreation
+	namespace string
+	set       *unstructured.Unstructured
+	mode      string
+}
+
+func (r *recreation) namespace(t *testing.T) string {
+	t.Helper()
+	return testkit.Namespace(t, r.api, nil)
+}
+
+const recreated = `
+selector: {matchLabels: {app: web}}
+namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+updateStrategy: {type: RollingUpdate, maxUnavailable: 2}
+containers: [{name: side, image: "example.com/side:v1"}]
+`
+
+// inject creates a SidecarSet for a namespace with that mode, and waits until it is in
+// force.
+func (r *recreation) inject(t *testing.T, namespace, mode string) *app {
+	t.Helper()
+	set := newSidecarSet(t, namespace, recreated)
+	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: mode})
+	if err := r.api.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	testkit.AwaitReady(t, r.api, set.GetName())
+	return &app{r, namespace, set, mode}
+}
+
+// deploy creates a Deployment, and waits until its Pods are ready.
+func (r *recreation) deploy(t *testing.T, namespace string, replicas int32) {
+	t.Helper()
+	labels := map[string]string{"app": "web"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	d.Spec = appsv1.DeploymentSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("", "").Spec},
+	}
+	d.Spec.Template.Annotations = map[string]string{"stand.test/start-delay": "1s"}
+	if err := r.api.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	await.Eventually(t, "the Deployment", func(ctx context.Context) error {
+		if err := r.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			return err
+		}
+		if d.Status.ReadyReplicas != replicas {
+			return fmt.Errorf("%d Pods are ready, want %d", d.Status.ReadyReplicas, replicas)
+		}
+		return nil
+	})
+}
+
+func (r *recreation) list(t *testing.T, namespace string) []corev1.Pod {
+	t.Helper()
+	list := &corev1.PodList{}
+	if err := r.api.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+func uids(pods []corev1.Pod) (all []types.UID) {
+	for i := range pods {
+		all = append(all, pods[i].UID)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (a *app) merge(t *testing.T, change map[string]any) {
+	t.Helper()
+	body, err := json.Marshal(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := a.set.DeepCopy()
+	if err := a.api.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, body)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// change gives the sidecar another variable, which no running Pod can follow.
+func (a *app) change(t *testing.T, value string) {
+	t.Helper()
+	<-time.After(1100 * time.Millisecond) // API servers keep times to the second
+	a.merge(t, map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
+		"name": "side", "image": "example.com/side:v1", "env": []any{map[string]any{"name": "V", "value": value}},
+	}}}})
+}
+
+// awaitRecreated waits until so many Pods are updated and ready, and as the status says.
+func (a *app) awaitRecreated(t *testing.T, pods int) {
+	t.Helper()
+	a.await(t, "the recreation", func(s appsv1beta1.SidecarSetStatus) error {
+		if int(s.MatchedPods) != pods || int(s.UpdatedReadyPods) != pods || s.UninjectedPods != 0 {
+			return fmt.Errorf("%+v, want %d updated and ready Pods", s, pods)
+		}
+		return nil
+	})
+}
+
+// await waits for a status of the present generation. A leader does not evict in its
+// first half minute.
+func (a *app) await(t *testing.T, what string, check func(appsv1beta1.SidecarSetStatus) error) {
+	t.Helper()
+	await.Within(t, 3*time.Minute, what, func(ctx context.Context) error {
+		set, err := testkit.Get(ctx, a.api, a.set.GetName())
+		if err == nil {
+			err = testkit.Observed(set)
+		}
+		if err != nil {
+			return err
+		}
+		return check(set.Status)
+	})
+}
+
+// ready counts the ready Pods of a namespace from a watch of its own.
+type readyPods struct {
+	mu    sync.Mutex
+	ready map[types.UID]bool
+	least int
+}
+
+func (r *recreation) watchReady(t *testing.T, namespace string) *readyPods {
+	t.Helper()
+	list := &corev1.PodList{}
+	if err := r.api.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	w := &readyPods{ready: map[types.UID]bool{}}
+	for i := range list.Items {
+		w.see(&list.Items[i], false)
+	}
+	w.least = len(w.ready)
+	events, err := r.api.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for event := range events.ResultChan() {
+			if p, ok := event.Object.(*corev1.Pod); ok {
+				w.see(p, event.Type == watch.Deleted)
+			}
+		}
+	})
+	t.Cleanup(running.Wait)
+	t.Cleanup(events.Stop)
+	return w
+}
+
+func (w *readyPods) see(p *corev1.Pod, gone bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+	if gone || p.DeletionTimestamp != nil || !ready {
+		delete(w.ready, p.UID)
+	} else {
+		w.ready[p.UID] = true
+	}
+	w.least = min(w.least, len(w.ready))
+}
+
+// wantAtLeast checks that never fewer Pods were ready, and that some were not.
+func (w *readyPods) wantAtLeast(t *testing.T, least, all int) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.least < least || w.least == all {
+		t.Errorf("%d Pods were ready at times, want %d or more of %d, and fewer than all", w.least, least, all)
+	}
+}
+
+// Pods that cannot follow are replaced, two at a time. Those that nothing would replace,
+// and those of a Job, stay and are named.
+func (r *recreation) testOutdated(t *testing.T) {
+	namespace := r.namespace(t)
+	a := r.inject(t, namespace, "Outdated")
+	r.deploy(t, namespace, 6)
+	bare := pod(namespace, "bare", "app=web")
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "job"}}
+	job.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"stand.test/run-for": "1h"}}, Spec: pod("", "").Spec}
+	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	for _, object := range []client.Object{bare, job} {
+		if err := r.api.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.awaitRecreated(t, 8)
+	watched, before := r.watchReady(t, namespace), r.list(t, namespace)
+	a.change(t, "2")
+	var blocked []appsv1beta1.SidecarSetPodGroup
+	a.await(t, "all but two Pods", func(s appsv1beta1.SidecarSetStatus) error {
+		if blocked = s.BlockedPods; s.UpdatedReadyPods != 6 || s.MatchedPods != 8 || len(blocked) != 2 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	watched.wantAtLeast(t, 6, 8)
+	if got := blocked[0].Reason + " " + blocked[1].Reason; got != "ControlledByJob NoController" || blocked[1].First[0] != namespace+"/bare" {
+		t.Errorf("blocked Pods are %+v", blocked)
+	}
+	after := uids(r.list(t, namespace))
+	for i := range before {
+		p := &before[i]
+		if owner := metav1.GetControllerOf(p); slices.Contains(after, p.UID) != (owner == nil || owner.Kind == "Job") {
+			t.Errorf("Pod %s of %v is still there: %v", p.Name, owner, slices.Contains(after, p.UID))
+		}
+	}
+}
+
+// Pods that are older than the SidecarSet get it.
+func (r *recreation) testUninjected(t *testing.T) {
+	namespace := r.namespace(t)
+	r.deploy(t, namespace, 3)
+	<-time.After(1100 * time.Millisecond)
+	watched := r.watchReady(t, namespace)
+	a := r.inject(t, namespace, "Uninjected")
+	a.awaitRecreated(t, 3)
+	watched.wantAtLeast(t, 1, 3)
+}
+
+func (r *recreation) testNever(t *testing.T) {
+	namespace := r.namespace(t)
+	a := r.inject(t, namespace, "Never")
+	r.deploy(t, namespace, 2)
+	before := uids(r.list(t, namespace))
+	a.change(t, "2")
+	a.await(t, "blocked Pods", func(s appsv1beta1.SidecarSetStatus) error {
+		if len(s.BlockedPods) != 1 || s.BlockedPods[0].Pods != 2 {
+			return fmt.Errorf("%+v", s.BlockedPods)
+		}
+		return nil
+	})
+	if after := uids(r.list(t, namespace)); !slices.Equal(before, after) {
+		t.Errorf("the Pods were %v, and are %v", before, after)
+	}
+	a.merge(t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationRecreate: "Outdated"}}})
+	a.awaitRecreated(t, 2)
+}
+
+// A PodDisruptionBudget that allows one Pod at a time is stricter than maxUnavailable.
+func (r *recreation) testDisruptionBudget(t *testing.T) {
+	namespace := r.namespace(t)
+	a := r.inject(t, namespace, "Outdated")
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	budget.Spec.MaxUnavailable, budget.Spec.Selector = new(intstr.FromInt32(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	if err := r.api.Create(t.Context(), budget); err != nil {
+		t.Fatal(err)
+	}
+	r.deploy(t, namespace, 4)
+	await.Eventually(t, "the PodDisruptionBudget", func(ctx context.Context) error {
+		if err := r.api.Get(ctx, client.ObjectKeyFromObject(budget), budget); err != nil {
+			return err
+		}
+		if budget.Status.DisruptionsAllowed != 1 {
+			return fmt.Errorf("%+v", budget.Status)
+		}
+		return nil
+	})
+	watched := r.watchReady(t, namespace)
+	a.change(t, "2")
+	a.awaitRecreated(t, 4)
+	watched.wantAtLeast(t, 3, 4)
+}
+
+// New Pods that would get another content are not made.
+func (r *recreation) testPinned(t *testing.T) {
+	namespace := r.namespace(t)
+	a := r.inject(t, namespace, "All")
+	r.deploy(t, namespace, 2)
+	a.awaitRecreated(t, 2)
+	set, err := testkit.Get(t.Context(), r.api, a.set.GetName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.merge(t, map[string]any{"spec": map[string]any{"injectionStrategy": map[string]any{"revision": map[string]any{"revisionName": set.Status.LatestRevision}}}})
+	before := uids(r.list(t, namespace))
+	a.change(t, "2")
+	a.await(t, "the reason", func(s appsv1beta1.SidecarSetStatus) error {
+		if len(s.BlockedPods) != 1 || s.BlockedPods[0].Reason != "ReplacementOutdated" || s.BlockedPods[0].Pods != 2 {
+			return fmt.Errorf("%+v", s.BlockedPods)
+		}
+		return nil
+	})
+	if after := uids(r.list(t, namespace)); !slices.Equal(before, after) {
+		t.Errorf("the Pods were %v, and are %v", before, after)
+	}
+}
+
+// Three Pods are lost if replacements cannot be created, and no more.
+func (r *recreation) testQuota(t *testing.T) {
+	namespace := r.namespace(t)
+	a := r.inject(t, namespace, "Outdated")
+	r.deploy(t, namespace, 6)
+	a.awaitRecreated(t, 6)
+	a.merge(t, map[string]any{"spec": map[string]any{"updateStrategy": map[string]any{"maxUnavailable": 3}}})
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"}}
+	quota.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
+	if err := r.api.Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	a.change(t, "2")
+	var message string
+	a.await(t, "the end of evictions", func(s appsv1beta1.SidecarSetStatus) error {
+		c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded)
+		if c == nil || c.Reason != appsv1beta1.ReasonRecreationStopped || s.MatchedPods != 3 {
+			return fmt.Errorf("%d Pods, %+v", s.MatchedPods, c)
+		}
+		message = c.Message
+		return nil
+	})
+	if !strings.Contains(message, appsv1beta1.AnnotationRecreate) {
+		t.Errorf("Degraded says %q", message)
+	}
+	if err := r.api.Delete(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	a.merge(t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationRecreate: "All"}}})
+	a.awaitRecreated(t, 6)
+}
+
+// The leader is killed while Pods are away. The next one keeps the budget, and ends what
+// was begun.
+func (r *recreation) testLeader(t *testing.T, leader *deploy.Replica) {
+	namespace := r.namespace(t)
+	a := r.inject(t, namespace, "Outdated")
+	r.deploy(t, namespace, 6)
+	a.awaitRecreated(t, 6)
+	watched := r.watchReady(t, namespace)
+	next, err := r.StartReplica(t.Context(), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(next.Process.Stop)
+	a.change(t, "2")
+	a.await(t, "the first replacements", func(s appsv1beta1.SidecarSetStatus) error {
+		if s.UpdatedPods == 0 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	leader.Process.Kill()
+	if err := r.RemoveEndpoint(t.Context(), leader); err != nil {
+		t.Fatal(err)
+	}
+	a.awaitRecreated(t, 6)
+	watched.wantAtLeast(t, 4, 6)
+}
+
+// The operator as it is installed by default may not evict Pods, and says what is
+// missing.
+func TestEvictingTakesARightOfItsOwn(t *testing.T) {
+	t.Parallel()
+	namespace := testkit.Namespace(t, api, nil)
+	owned := pod(namespace, "owned", "app=web")
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "none", Controller: new(true)}}
+	create(t, owned)
+	<-time.After(1100 * time.Millisecond) // API servers keep times to the second
+	set := newSidecarSet(t, namespace, recreated)
+	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: "Uninjected"})
+	create(t, set)
+	t.Cleanup(func() { deleteSidecarSet(t, set) })
+	testkit.Await(t, api, set.GetName(), "the refusal", func(set *appsv1beta1.SidecarSet) error {
+		blocked := set.Status.BlockedPods
+		if len(blocked) != 1 || blocked[0].Reason != "EvictionRefused" || !strings.Contains(blocked[0].Message, "config/recreate") {
+			return fmt.Errorf("blocked Pods are %+v", blocked)
+		}
+		return nil
+	})
+	if e := awaitEvent(t, set, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused); !strings.Contains(e.Message, "refused to evict 1 Pods") || !strings.Contains(e.Message, "config/recreate") {
+		t.Errorf("the Event says %q", e.Message)
+	}
+}
