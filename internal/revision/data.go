@@ -49,9 +49,9 @@ func Data(spec map[string]any) ([]byte, error) {
 // recordedList returns the elements of one list as the encoder writes them, and
 // with their unknown members.
 func recordedList(spec map[string]any, member string) ([]any, error) {
-	elems, ok := spec[member].([]any)
-	if !ok && spec[member] != nil {
-		return nil, under("spec."+member, mismatch("a list", spec[member]))
+	elems, err := typed[[]any](spec[member], "a list")
+	if err != nil {
+		return nil, under("spec."+member, err)
 	}
 	normal := make([]any, len(elems))
 	for i, elem := range elems {

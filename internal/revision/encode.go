@@ -26,9 +26,13 @@ func (e *encoder) value(s *shape, v any) (unknown map[string]any, err error) {
 	case kindMap:
 		return e.mapping(s, v)
 	case kindString:
-		return nil, e.text(v)
+		text, err := typed[string](v, "a string")
+		e.buf = appendString(e.buf, text)
+		return nil, err
 	case kindBool:
-		return nil, e.boolean(v)
+		yes, err := typed[bool](v, "true or false")
+		e.buf = strconv.AppendBool(e.buf, yes)
+		return nil, err
 	case kindInt32:
 		return nil, e.integer(v, math.MinInt32, math.MaxInt32)
 	case kindInt64:
@@ -41,9 +45,9 @@ func (e *encoder) value(s *shape, v any) (unknown map[string]any, err error) {
 }
 
 func (e *encoder) object(s *shape, v any) (map[string]any, error) {
-	members, ok := v.(map[string]any)
-	if !ok && v != nil {
-		return nil, mismatch("an object", v)
+	members, err := typed[map[string]any](v, "an object")
+	if err != nil {
+		return nil, err
 	}
 	unknown := unknownMembers(s, members)
 	e.buf = append(e.buf, '{')
@@ -101,9 +105,9 @@ func (e *encoder) list(s *shape, v any) (map[string]any, error) {
 		e.buf = append(e.buf, "null"...)
 		return nil, nil
 	}
-	elems, ok := v.([]any)
-	if !ok {
-		return nil, mismatch("a list", v)
+	elems, err := typed[[]any](v, "a list")
+	if err != nil {
+		return nil, err
 	}
 	var unknown map[string]any
 	e.buf = append(e.buf, '[')
@@ -141,22 +145,13 @@ func (e *encoder) mapping(s *shape, v any) (map[string]any, error) {
 	return nil, nil
 }
 
-func (e *encoder) text(v any) error {
-	s, ok := v.(string)
+// typed is a value of one type; a nil v is its zero value.
+func typed[T any](v any, want string) (value T, err error) {
+	value, ok := v.(T)
 	if !ok && v != nil {
-		return mismatch("a string", v)
+		return value, mismatch(want, v)
 	}
-	e.buf = appendString(e.buf, s)
-	return nil
-}
-
-func (e *encoder) boolean(v any) error {
-	b, ok := v.(bool)
-	if !ok && v != nil {
-		return mismatch("true or false", v)
-	}
-	e.buf = strconv.AppendBool(e.buf, b)
-	return nil
+	return value, nil
 }
 
 func (e *encoder) integer(v any, low, high int64) error {

@@ -149,7 +149,11 @@ const maxBytes = defaultLimit * 256 << 10
 // because they are needed: the latest one, those that Pods run, and the one that
 // injection uses.
 func (h History) Surplus(sidecarSet string, keep Keep) (surplus History, tooMany int) {
-	excess := len(h) - min(keep.limit(), h.newestWithin(maxBytes))
+	limit := defaultLimit
+	if keep.Limit != nil {
+		limit = max(1, int(*keep.Limit))
+	}
+	excess := len(h) - min(limit, h.newestWithin(maxBytes))
 	if excess <= 0 {
 		return nil, 0
 	}
@@ -176,11 +180,4 @@ func (h History) newestWithin(bytes int) (n int) {
 		n++
 	}
 	return n
-}
-
-func (k Keep) limit() int {
-	if k.Limit == nil {
-		return defaultLimit
-	}
-	return max(1, int(*k.Limit))
 }

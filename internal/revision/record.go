@@ -62,16 +62,10 @@ const labelHash = "controller.kubernetes.io/hash"
 
 // mark writes what may change while the content stays.
 func (o Owner) mark(r *appsv1.ControllerRevision) {
-	set := func(m *map[string]string, key, value string) {
-		if *m == nil {
-			*m = make(map[string]string)
-		}
-		(*m)[key] = value
-	}
-	set(&r.Annotations, appsv1beta1.AnnotationHash, o.Hash)
-	set(&r.Annotations, appsv1beta1.AnnotationHashWithoutImage, o.HashWithoutImage)
+	metav1.SetMetaDataAnnotation(&r.ObjectMeta, appsv1beta1.AnnotationHash, o.Hash)
+	metav1.SetMetaDataAnnotation(&r.ObjectMeta, appsv1beta1.AnnotationHashWithoutImage, o.HashWithoutImage)
 	if o.CustomVersion != "" && len(validation.IsValidLabelValue(o.CustomVersion)) == 0 {
-		set(&r.Labels, appsv1beta1.LabelCustomVersion, o.CustomVersion)
+		metav1.SetMetaDataLabel(&r.ObjectMeta, appsv1beta1.LabelCustomVersion, o.CustomVersion)
 	}
 }
 
