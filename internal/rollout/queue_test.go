@@ -187,12 +187,16 @@ func TestAHeldPodIsFreeAgain(t *testing.T) {
 	relabelled.Labels = podstate.MakeLabelSet(map[string]string{"a": "b"})
 	resized.Way = inplace.Resize
 	restarted.Rank.Restarts++
+	noted, sized := ready(1), ready(1)
+	noted.Resize, sized.Resize = inplace.ResizeOpen, inplace.ResizeDone
 	for name, tc := range map[string]struct {
 		event func(q *rollout.Queue)
 		free  bool
 	}{
 		"when its labels change":        {func(q *rollout.Queue) { q.Set(relabelled) }, true},
 		"when its way changes":          {func(q *rollout.Queue) { q.Set(resized) }, true},
+		"when a resize is done":         {func(q *rollout.Queue) { q.Set(sized) }, true},
+		"not when one is put on record": {func(q *rollout.Queue) { q.Set(noted) }, false},
 		"when it is released":           {func(q *rollout.Queue) { q.Release(ready(1).UID) }, true},
 		"when the content changes":      {func(q *rollout.Queue) { q.SetContent("other") }, true},
 		"not when its status changes":   {func(q *rollout.Queue) { q.Set(restarted) }, false},

@@ -1,0 +1,57 @@
+package controllers
+
+import (
+	"encoding/json"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/tally"
+)
+
+// Contents are compared in the form in which they are recorded: that a quantity is
+// written in another way is no difference. What is known is not compared again.
+func TestContentsAreComparedInOneForm(t *testing.T) {
+	spec := func(text string) map[string]any {
+		var out map[string]any
+		if err := json.Unmarshal([]byte(text), &out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	recorded := func(hash, text string) *appsv1.ControllerRevision {
+		data, err := revision.Data(spec(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: data}}
+		r.Annotations = map[string]string{appsv1beta1.AnnotationHashWithoutImage: hash}
+		return r
+	}
+	current := spec(`{"containers":[{"name":"log","image":"log:2","env":[{"name":"A","value":"1"}],"resources":{"requests":{"cpu":"0.2","memory":"1024Mi"}}}]}`)
+	history := revision.History{
+		recorded("size", `{"containers":[{"name":"log","image":"log:1","env":[{"name":"A","value":"1"}],"resources":{"requests":{"cpu":"100m","memory":"1Gi"}}}]}`),
+		recorded("env", `{"containers":[{"name":"log","image":"log:1","resources":{"requests":{"cpu":"200m","memory":"1Gi"}}}]}`),
+		recorded("current", `{"containers":[{"name":"log","image":"log:1"}]}`),
+		recorded("known", `{"containers":[{"name":"log","image":"log:1"}]}`),
+		{Data: runtime.RawExtension{Raw: []byte("damaged")}},
+	}
+	history[4].Annotations = map[string]string{appsv1beta1.AnnotationHashWithoutImage: "damaged"}
+	known := tally.Contents{podstate.MakeName("known"): {Restarts: true}}
+	got, err := compare(history, current, "current", known)
+	if err != nil || len(got) != 4 || len(known) != 1 {
+		t.Fatalf("contents %+v, %v; of them known were %+v", got, err, known)
+	}
+	of := func(hash string) inplace.Difference { return got[podstate.MakeName(hash)] }
+	if d := of("size"); d.Other || len(d.Resources) != 1 || d.Resources[0].New.Requests.Cpu().String() != "200m" {
+		t.Errorf("another size: %+v", d)
+	}
+	if !of("env").Other || !of("damaged").Other || !of("known").Restarts {
+		t.Errorf("contents %+v", got)
+	}
+}

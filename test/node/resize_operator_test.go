@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+const sized = setHead + `
+  initContainers:
+  - {name: native, image: "REGISTRY/NAME:v1", restartPolicy: Always, resources: {requests: {cpu: 10m, memory: 16Mi}}}
+`
+
+// setCPU changes what the native sidecar of a SidecarSet requests.
+func setCPU(t *testing.T, name, cpu string) {
+	t.Helper()
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p",
+		fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/resources/requests/cpu","value":%q}]`, cpu))
+}
+
+// hasCPU checks that the kubelet has given the native sidecar what it requests.
+func hasCPU(cpu string) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) error { return resized(pod.Generation, "native", cpu)(pod) }
+}
+
+// awaitBlocked waits until the status names so many Pods that are blocked for a
+// reason, with a message.
+func awaitBlocked(t *testing.T, name, reason string, pods int, message string) {
+	t.Helper()
+	await.Within(t, 2*await.Patience, "the blocked Pods of "+name, func(ctx context.Context) error {
+		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", name, "-o", "jsonpath={range .status.blockedPods[*]}{.reason} {.pods} {.message};{end}")
+		if err == nil && (!strings.HasPrefix(got, fmt.Sprintf("%s %d ", reason, pods)) || !strings.Contains(got, message)) {
+			err = fmt.Errorf("blocked are %q, want %d for %s, and %q", got, pods, reason, message)
+		}
+		return err
+	})
+}
+
+// A change of resources in a SidecarSet is a resize of its Pods: nothing restarts,
+// and the Pods say that they have the content. What the node cannot do is told; a
+// change back undoes it.
+func TestTheOperatorResizes(t *testing.T) {
+	t.Parallel()
+	const name = "sized"
+	image(t, "sized:v1")
+	before := startApp(t, name, sized, deployment, 3)
+	check := func(cpu string) {
+		t.Helper()
+		awaitUpdated(t, name, 3)
+		hash := func(key string) string {
+			return testkit.Kubectl(t, cluster, "", "get", "sidecarset", name, "-o", fmt.Sprintf(`go-template={{index .metadata.annotations %q}}`, key))
+		}
+		for _, pod := range awaitPods(t, name, "resized", 3, hasCPU(cpu)) {
+			for i := range before {
+				if before[i].UID == pod.UID {
+					unchanged(t, &before[i], &pod, "native")
+					unchanged(t, &before[i], &pod, "app")
+				}
+			}
+			for _, key := range []string{appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage} {
+				if got, want := podstate.ParseHashes(pod.Annotations[key]).Hash(name), hash(key); got != want {
+					t.Errorf("%s: %s is %s, want the SidecarSet's, %s", pod.Name, key, got, want)
+				}
+			}
+		}
+	}
+	setCPU(t, name, "20m")
+	check("20m")
+
+	node, err := clients.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setCPU(t, name, node.Status.Allocatable.Cpu().String())
+	awaitBlocked(t, name, "ResizeDeferred", 3, "cpu")
+	if cluster.Minor() >= 36 { // earlier API servers do not look at the node
+		setCPU(t, name, "1000")
+		awaitBlocked(t, name, "Refused", 3, "cpu")
+	}
+	setCPU(t, name, "20m")
+	check("20m")
+	setCPU(t, name, "30m")
+	check("30m")
+}
+
+// With another image the sidecar restarts once, and starts with the new resources.
+// What another writer has resized stays.
+func TestTheOperatorResizesWithAnImage(t *testing.T) {
+	t.Parallel()
+	const name = "sized-image"
+	image(t, "sized-image:v1")
+	image(t, "sized-image:v2", "VERSION=v2")
+	before := startApp(t, name, sized, strings.Replace(deployment, "replicas: 3", "replicas: 2", 1), 2)
+	written := resize(t, &before[0], "native", `{"requests":{"cpu":"15m"}}`)
+	held := awaitPod(t, &before[0], "resized by another writer", resized(written.Generation, "native", "15m"))
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p", fmt.Sprintf(
+		`[{"op":"replace","path":"/spec/initContainers/0/resources/requests/cpu","value":"20m"},{"op":"replace","path":"/spec/initContainers/0/image","value":"%s/%s:v2"}]`, registry, name))
+	after := awaitPod(t, &before[1], "updated", func(pod *corev1.Pod) error {
+		return errors.Join(runsAnother(&before[1], "native")(pod), isReady(pod), hasCPU("20m")(pod))
+	})
+	if is := status(after, "native"); is.RestartCount != 1 {
+		t.Errorf("the sidecar has restarted %d times, want once: %+v", is.RestartCount, is)
+	}
+	unchanged(t, &before[1], after, "app")
+	awaitBlocked(t, name, "ResourcesHeldElsewhere", 1, "neither")
+	now := getPod(t, held)
+	unchanged(t, held, now, "native")
+	if err := hasCPU("15m")(now); err != nil {
+		t.Error(err)
+	}
+}
+
+// A resize that the node's policies exclude is told, and the Pod goes on.
+func TestAnInfeasibleResizeIsTold(t *testing.T) {
+	t.Parallel()
+	const name = "sized-infeasible"
+	image(t, "sized-infeasible:v1")
+	guaranteed := strings.Replace(sized, "requests: {cpu: 10m, memory: 16Mi}", "requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 10m, memory: 16Mi}", 1)
+	workload := strings.Replace(strings.Replace(deployment, "replicas: 3", "replicas: 1", 1), `:1"}`, `:1", resources: {limits: {cpu: 10m, memory: 16Mi}}}`, 1)
+	before := startApp(t, name, guaranteed, workload, 1)
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p",
+		`[{"op":"replace","path":"/spec/initContainers/0/resources/requests/cpu","value":"20m"},{"op":"replace","path":"/spec/initContainers/0/resources/limits/cpu","value":"20m"}]`)
+	awaitBlocked(t, name, "ResizeInfeasible", 1, "")
+	after := getPod(t, &before[0])
+	unchanged(t, &before[0], after, "native")
+	if err := isReady(after); err != nil {
+		t.Error(err)
+	}
+}
