@@ -100,7 +100,11 @@ func compileContent(object map[string]any) (*Program, error) {
 	p.baseOfCanary = appsv1beta1.BaseOfCanary(set.Annotations)
 	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
-	p.Needs = needsOf(&set.Spec)
+	for _, list := range [][]appsv1beta1.SidecarContainer{set.Spec.InitContainers, set.Spec.Containers} {
+		for i := range list {
+			p.Needs |= containerNeeds(&list[i])
+		}
+	}
 	p.dropCompiled()
 	p.bytes = p.estimate()
 	return p, nil
@@ -209,49 +213,26 @@ func (p *Program) nameRevision(spec map[string]any) error {
 
 func (p *Program) compileSelectors() error {
 	p.Selector, p.NamespaceSelector = labels.Nothing(), labels.Nothing()
-	pods, podErr := p.podSelector()
-	namespaces, namespaceErr := p.namespaceSelector()
-	if err := errors.Join(podErr, namespaceErr); err != nil {
-		return err
+	spec := &p.Set.Spec
+	pods, podErr := metav1.LabelSelectorAsSelector(spec.Selector)
+	if selectors.IsEmpty(spec.Selector) {
+		podErr = errors.New("selects no Pods because it is missing or empty; name the Pods with matchLabels or matchExpressions")
 	}
-	p.Selector, p.NamespaceSelector = pods, namespaces
-	return nil
+	namespaces, namespaceErr := labels.Everything(), error(nil)
+	if spec.NamespaceSelector != nil {
+		namespaces, namespaceErr = metav1.LabelSelectorAsSelector(spec.NamespaceSelector)
+	}
+	if podErr == nil && namespaceErr == nil {
+		p.Selector, p.NamespaceSelector = pods, namespaces
+		return nil
+	}
+	return errors.Join(p.fieldError("spec.selector", podErr), p.fieldError("spec.namespaceSelector", namespaceErr))
 }
 
-func (p *Program) podSelector() (labels.Selector, error) {
-	s := p.Set.Spec.Selector
-	if selectors.IsEmpty(s) {
-		return nil, p.fieldError("spec.selector", errors.New(
-			"selects no Pods because it is missing or empty; name the Pods with matchLabels or matchExpressions"))
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return nil, p.fieldError("spec.selector", err)
-	}
-	return selector, nil
-}
-
-func (p *Program) namespaceSelector() (labels.Selector, error) {
-	if p.Set.Spec.NamespaceSelector == nil {
-		return labels.Everything(), nil
-	}
-	selector, err := metav1.LabelSelectorAsSelector(p.Set.Spec.NamespaceSelector)
-	if err != nil {
-		return nil, p.fieldError("spec.namespaceSelector", err)
-	}
-	return selector, nil
-}
-
+// fieldError is the error of a field; nil if err is nil.
 func (p *Program) fieldError(field string, err error) error {
-	return &FieldError{SidecarSet: p.Set.Name, Field: field, Err: err}
-}
-
-// needsOf says what the sidecars read of a Pod.
-func needsOf(spec *appsv1beta1.SidecarSetSpec) (needs Parts) {
-	for _, list := range [][]appsv1beta1.SidecarContainer{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			needs |= containerNeeds(&list[i])
-		}
+	if err == nil {
+		return nil
 	}
-	return needs
+	return &FieldError{SidecarSet: p.Set.Name, Field: field, Err: err}
 }

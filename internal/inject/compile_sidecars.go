@@ -60,7 +60,8 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 		if !ok {
 			return nil, p.fieldError(index("spec."+list, i), errors.New("must be a container, not null"))
 		}
-		hot := isHot(&typed[i], list)
+		// A plain init container ends before anything could take over from it.
+		hot := typed[i].IsHotUpgrade() && (list == string(Containers) || typed[i].IsNative())
 		if hot {
 			p.hotUpgrade = append(p.hotUpgrade, typed[i].Name)
 			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
@@ -75,12 +76,6 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 		}
 	}
 	return out, nil
-}
-
-// isHot reports whether a sidecar becomes two containers. A plain init container
-// ends before anything could take over from it.
-func isHot(c *appsv1beta1.SidecarContainer, list string) bool {
-	return c.IsHotUpgrade() && (list == string(Containers) || c.IsNative())
 }
 
 // maxContainerName is the length of a DNS label, which a container's name is.
@@ -266,7 +261,12 @@ func elements(list any, key string) ([]element, error) {
 func transfers(list []appsv1beta1.TransferEnvVar) []transfer {
 	var out []transfer
 	for _, v := range list {
-		t := transfer{container: v.SourceContainerName, names: transferNames(v)}
+		names := slices.Clone(v.EnvNames)
+		if v.EnvName != "" {
+			names = append(names, v.EnvName)
+		}
+		slices.Sort(names)
+		t := transfer{container: v.SourceContainerName, names: slices.Compact(names)}
 		if from := v.SourceContainerNameFrom; from != nil && from.FieldRef != nil {
 			t.container = ""
 			t.label, t.annotation = subscript(from.FieldRef.FieldPath)
@@ -274,15 +274,6 @@ func transfers(list []appsv1beta1.TransferEnvVar) []transfer {
 		out = append(out, t)
 	}
 	return out
-}
-
-func transferNames(v appsv1beta1.TransferEnvVar) []string {
-	names := slices.Clone(v.EnvNames)
-	if v.EnvName != "" {
-		names = append(names, v.EnvName)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // subscript returns the key of metadata.labels['key'] or

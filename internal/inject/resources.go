@@ -192,7 +192,12 @@ func (p *resourcesPolicy) resources(containers []containerResources, excluded fu
 		if err != nil {
 			return nil, p.error(exprField(e.list, e.variable), fmt.Errorf("failed to evaluate the expression with %s = %s: %w", e.variable, total.String(), err))
 		}
-		setAmount(out, e.list, string(e.variable), q.String())
+		amounts, ok := out[e.list].(map[string]any)
+		if !ok {
+			amounts = map[string]any{}
+			out[e.list] = amounts
+		}
+		amounts[string(e.variable)] = q.String()
 	}
 	return out, nil
 }
@@ -218,13 +223,4 @@ func (p *resourcesPolicy) total(containers []*containerResources, e resourceExpr
 		}
 	}
 	return total, complete
-}
-
-func setAmount(resources map[string]any, list, name, quantity string) {
-	amounts, ok := resources[list].(map[string]any)
-	if !ok {
-		amounts = map[string]any{}
-		resources[list] = amounts
-	}
-	amounts[name] = quantity
 }
