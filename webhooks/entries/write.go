@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -122,7 +123,7 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 			l.wake()
 		default:
 			l.noteClaims(v, change)
-			l.tellChange(ctx, change, plan.Foreign[change.Object.Name])
+			l.tellChange(ctx, v.layout[change.Index], change, plan.Foreign[change.Object.Name])
 		}
 	}
 	return errors.Join(errs...)
@@ -210,18 +211,21 @@ func (l *leader) isolate(ctx context.Context, v *view, change entryplan.Change, 
 
 // tellChange says what was written. Foreign entries, which are gone or as they should
 // be now, may be the work of a process of ours that another program has taken over.
-func (l *leader) tellChange(ctx context.Context, change entryplan.Change, foreign []string) {
+func (l *leader) tellChange(ctx context.Context, before *admissionregistrationv1.MutatingWebhookConfiguration, change entryplan.Change, foreign []string) {
 	logger := log.FromContext(ctx)
 	name := entryplan.ConfigurationName(change.Index)
 	if len(foreign) > 0 {
 		l.webhooks.m.foreign.Add(float64(len(foreign)))
 		logger.Info("Undid webhook entries that somebody else had written", "MutatingWebhookConfiguration", name, "entries", foreign)
 	}
-	if len(change.Object.Webhooks) == 0 {
+	switch left := len(change.Object.Webhooks); {
+	case left > 0:
+		logger.V(1).Info("Wrote webhook entries", "MutatingWebhookConfiguration", name, "entries", left-1)
+	case len(before.Webhooks) > 0:
 		logger.Info("Removed webhook entries", "MutatingWebhookConfiguration", name)
-		return
+	default:
+		logger.V(1).Info("Removed names of SidecarSets", "MutatingWebhookConfiguration", name)
 	}
-	logger.V(1).Info("Wrote webhook entries", "MutatingWebhookConfiguration", name, "entries", len(change.Object.Webhooks)-1)
 }
 
 // place notes since which serial each entry has been where it is.
