@@ -4,6 +4,7 @@
 //
 // A pass (executor.go) takes what may be written now. A write (update.go) reads the
 // Pod live, decides again by what it sees, and sends one patch with a precondition.
+// An eviction (evict.go) asks the API server to evict a Pod that is to be recreated.
 // The same workers end hot upgrades (chore.go) and write the condition
 // SidecarSetUpgradable (condition.go).
 // No write is sent once the leader's Lease is old (leadership.go).

@@ -58,10 +58,10 @@ const (
 	Running
 )
 
-// Take is one Pod that may be written now, or evicted if its Way is Recreate, with the content that was wanted when Next
-// returned it: a later one might need a first batch of its own. Its place is reserved until the taker
-// gives it back with Written, Hold or Retry, exactly one of them, once. It is
-// comparable.
+// Take is one Pod that may be written now, or evicted if its Way is Recreate, with the
+// content that was wanted when Next returned it: a later one might need a first batch of
+// its own. Its place is reserved until the taker gives it back with Written, Hold or
+// Retry, exactly one of them, once. It is comparable.
 type Take struct {
 	UID       types.UID
 	Namespace podstate.Namespace
