@@ -146,9 +146,15 @@ func (r *rig) pass(t *testing.T) {
 
 func program(t *testing.T, image string) *inject.Program {
 	t.Helper()
+	return programOf(t, fmt.Sprintf(`{"name":"side","image":%q}`, image))
+}
+
+// programOf is SidecarSet "log" with this sidecar.
+func programOf(t *testing.T, sidecar string) *inject.Program {
+	t.Helper()
 	var object map[string]any
 	text := fmt.Sprintf(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"log","uid":"set","generation":2},
-		"spec":{"selector":{"matchLabels":{"app":"web"}},"updateStrategy":{"type":"RollingUpdate","maxUnavailable":2},"containers":[{"name":"side","image":%q}]}}`, image)
+		"spec":{"selector":{"matchLabels":{"app":"web"}},"updateStrategy":{"type":"RollingUpdate","maxUnavailable":2},"containers":[%s]}}`, sidecar)
 	if err := json.Unmarshal([]byte(text), &object); err != nil {
 		t.Fatal(err)
 	}

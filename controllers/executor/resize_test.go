@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,17 +25,7 @@ import (
 // sizedProgram is SidecarSet "log" whose sidecar requests so much cpu.
 func sizedProgram(t *testing.T, cpu string) *inject.Program {
 	t.Helper()
-	var object map[string]any
-	text := fmt.Sprintf(`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"log","uid":"set","generation":2},
-		"spec":{"selector":{"matchLabels":{"app":"web"}},"updateStrategy":{"type":"RollingUpdate","maxUnavailable":1},"containers":[{"name":"side","image":"side:v1","resources":{"requests":{"cpu":%q}}}]}}`, cpu)
-	if err := json.Unmarshal([]byte(text), &object); err != nil {
-		t.Fatal(err)
-	}
-	p, err := inject.Compile(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return programOf(t, fmt.Sprintf(`{"name":"side","image":"side:v1","resources":{"requests":{"cpu":%q}}}`, cpu))
 }
 
 // newSizedRig has Pods whose sidecar requests cpu 1, where the SidecarSet wants 2.

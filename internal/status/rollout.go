@@ -208,6 +208,7 @@ func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
 		case inplace.RunToCompletion: // the Pod ends
 		case inplace.NodeNotReady: // the node comes back, or the Pod goes
 		case inplace.WriteFailed: // is tried again
+		case inplace.ResizeDeferred: // the kubelet tries again
 		case inplace.MirrorPod: // follows its static Pod
 		case recreate.DisruptionBudget: // allows it later
 		default:

@@ -59,7 +59,7 @@ func TestNextSaysHowFarPodsHaveFollowed(t *testing.T) {
 			"False PodsBlocked", "True PodsBlocked", "3 ImmutableFieldChanged"},
 		"some cannot, and others are under way": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 2}, Blocked: blocked(inplace.Refused, 1)},
 			"True RollingOut", "True PodsBlocked", "1 Refused"},
-		"what passes by itself needs no user": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{}, Blocked: append(blocked(inplace.RunToCompletion, 2), blocked(inplace.NodeNotReady, 1)...)},
+		"what passes by itself needs no user": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{}, Blocked: append(blocked(inplace.RunToCompletion, 2), blocked(inplace.ResizeDeferred, 1)...)},
 			"False PodsBlocked", "False AsExpected", "2 RunToCompletion"},
 		"stalled, not known why": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{InFlight: 2, Waiting: 3, Moved: ago(10 * time.Minute)}},
 			"False Stalled", "True Stalled", "2 Pods were restarted"},
