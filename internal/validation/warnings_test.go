@@ -97,7 +97,7 @@ containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFr
 
 func TestWarningsAboutUpdates(t *testing.T) {
 	const (
-		unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images to update them"
+		unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
 		newPodsOnly = "changed for new Pods only; running Pods keep what they have and count as updated, recreate them where it matters"
 		native      = `{updateStrategy: {type: RollingUpdate}, initContainers: [{name: i, image: b}, {name: m, image: "b:1", restartPolicy: Always}]}`
 	)
@@ -112,6 +112,8 @@ func TestWarningsAboutUpdates(t *testing.T) {
 		"an image":                             {rolls(`containers: [{name: a, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2"}]`), nil},
 		"the members of two containers":        {rolls(`containers: [{name: a, image: "b:1", args: [x]}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:2", env: [{name: A}]}, {name: c, image: "b:1", novel: 1}]`), []string{"spec.containers[0]: a: args, env changed: " + unreachable, "spec.containers[1]: c: novel changed: " + unreachable, "spec.containers[1].novel: is not known to this operator and injected as it is; remove it if it is a mistake"}},
 		"the tag latest":                       {rolls(`containers: [{name: a, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:latest"}]`), []string{"spec.containers[0]: a: imagePullPolicy changed: " + unreachable}},
+		"cpu":                                  {rolls(`containers: [{name: a, image: "b:1", resources: {requests: {cpu: "1"}}}]`), rolls(`containers: [{name: a, image: "b:2", resources: {requests: {cpu: "2"}}}]`), nil},
+		"cpu that is removed":                  {rolls(`containers: [{name: a, image: "b:1", resources: {requests: {cpu: "1"}}}]`), rolls(`containers: [{name: a, image: "b:2"}]`), []string{"spec.containers[0]: a: resources changed: " + unreachable}},
 		"a container less":                     {rolls(`containers: [{name: a, image: "b:1"}, {name: c, image: "b:1"}]`), rolls(`containers: [{name: a, image: "b:1"}]`), []string{"spec.containers: c was removed: " + unreachable}},
 		"what the hash does not cover":         {rolls(``), rolls(`initContainers: [{name: i, image: b}], volumes: [{name: v, emptyDir: {}}], imagePullSecrets: [{name: s}], patchPodMetadata: [{annotations: {a: b}}]`), []string{"spec.volumes[0]: v is mounted by no container of this SidecarSet and not added to Pods; mount it or remove it", "spec.initContainers: " + newPodsOnly, "spec.volumes: " + newPodsOnly, "spec.imagePullSecrets: " + newPodsOnly, "spec.patchPodMetadata: " + newPodsOnly}},
 		"T3: init containers of a native list": {validationCase{spec: native}, validationCase{spec: `{updateStrategy: {type: RollingUpdate}, initContainers: [{name: i, image: b, args: [x]}, {name: "n", image: "b:1", restartPolicy: Always}]}`}, []string{"spec.initContainers[0]: i: args changed: " + unreachable, "spec.initContainers[1]: n is new: " + unreachable, "spec.initContainers: m was removed: " + unreachable}},

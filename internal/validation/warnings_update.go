@@ -8,11 +8,13 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// update names what a rolling update cannot bring to running Pods. Only images
-// are exchanged in place; anything else that the content hash covers keeps a Pod
-// from being updated at all, and what it does not cover passes unnoticed.
+// update names what a rolling update cannot bring to running Pods. Only images,
+// cpu and memory change in place; anything else that the content hash covers keeps a
+// Pod from being updated at all, and what it does not cover passes unnoticed.
 func (w *warner) update(env Environment) {
 	path := field.NewPath("spec")
 	before, after := specOf(env.Replaced), specOf(env.Object)
@@ -20,7 +22,7 @@ func (w *warner) update(env Environment) {
 		return
 	}
 	hashed := hasNative(before) || hasNative(after)
-	if !env.SameWithoutImages {
+	if d := inplace.Compare(before, after); !env.SameWithoutImages && (d.Other || d.Restarts) {
 		w.changedContainers(before["containers"], after["containers"], path.Child("containers"))
 		if hashed {
 			w.changedContainers(before["initContainers"], after["initContainers"], path.Child("initContainers"))
@@ -40,7 +42,7 @@ func (w *warner) update(env Environment) {
 // changedContainers names the members of each container that keep running Pods
 // from being updated.
 func (w *warner) changedContainers(before, after any, path *field.Path) {
-	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images to update them"
+	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
 	old := byName(before)
 	for i, name := range containerNamesOf(after) {
 		was, existed := old[name]

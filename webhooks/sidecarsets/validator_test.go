@@ -334,7 +334,7 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 // An update says which running Pods cannot follow it.
 func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
 	old := strings.Replace(betaManifest, "NotUpdate", "RollingUpdate", 1)
-	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images to update them"
+	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
 	tests := map[string]struct {
 		manifest string
 		want     []string
