@@ -79,6 +79,7 @@ type run struct {
 	watching   *observer
 	webhook    *deploy.Replica
 	controller *deploy.Replica
+	churned    bool
 	refused    atomic.Int64 // creations that an API server or a replica had no time for
 }
 
@@ -241,23 +242,19 @@ func (r *run) admit(t *testing.T) {
 	})
 }
 
-// churn deletes a tenth of the Pods and creates them again.
+// churn replaces a tenth of the Pods, as their controllers would: by Pods with other
+// names.
 func (r *run) churn(t *testing.T) {
 	t.Helper()
 	r.phase(t, "churn", func(ctx context.Context) string {
 		n := r.each * sets / 10
+		r.churned = true
 		r.each32(t, n, func(i int) error {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: podName(i * 10)}}
 			if err := r.api.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
 				return err
 			}
-			for {
-				err := r.create(ctx, i*10)
-				if !apierrors.IsAlreadyExists(err) {
-					return err
-				}
-				<-time.After(50 * time.Millisecond)
-			}
+			return r.create(ctx, i*10)
 		})
 		r.await(ctx, t, "Pods that run", func() error { return r.watching.complete(r.names, int32(r.each)) })
 		return fmt.Sprintf("%d Pods replaced", n)
@@ -383,7 +380,7 @@ func (r *run) patchAll(ctx context.Context, t *testing.T, names []string, image 
 		}
 	}
 	parallel(t, writers, len(numbers), func(i int) error {
-		key := client.ObjectKey{Namespace: r.namespace, Name: podName(numbers[i])}
+		key := client.ObjectKey{Namespace: r.namespace, Name: r.nameNow(numbers[i])}
 		for {
 			pod := &corev1.Pod{}
 			if err := r.bare.Get(ctx, key, pod); err != nil {
@@ -404,13 +401,21 @@ func (r *run) patchAll(ctx context.Context, t *testing.T, names []string, image 
 
 func podName(i int) string { return fmt.Sprintf("pod-%d", i) }
 
+// nameNow is the name of the Pod that has the place of the i-th.
+func (r *run) nameNow(i int) string {
+	if r.churned && i%10 == 0 && i < r.each*sets/10*10 {
+		return podName(i) + "-new"
+	}
+	return podName(i)
+}
+
 func (r *run) setOf(pod int) string { return r.names[pod%sets] }
 
 // create makes one Pod. The kubelet of every other Pod never shows that a container
 // stops for its new image. What is refused for lack of time is tried again.
 func (r *run) create(ctx context.Context, i int) error {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: podName(i), Labels: map[string]string{setLabel: r.setOf(i)}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: r.nameNow(i), Labels: map[string]string{setLabel: r.setOf(i)}},
 		Spec: corev1.PodSpec{
 			NodeName:   fmt.Sprintf("node-%d", i%((pods+podsPerNode-1)/podsPerNode)),
 			Containers: []corev1.Container{{Name: "app", Image: "example.com/app:v1"}},
