@@ -3,6 +3,7 @@ package pods
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -21,7 +22,12 @@ type selection struct {
 // gather finds the SidecarSets that select a Pod. It reads live what the snapshot
 // cannot know. A failed look-up is an error, never "not selected".
 func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (selection, error) {
+	labelsNow := func(name string) (labels.Set, error) { return i.namespaces.Get(ctx, name) }
 	if live {
+		labelsNow = i.askAhead(head, labelsNow)
+		if err := ctx.Err(); err != nil {
+			return selection{}, cannotTell(head, err)
+		}
 		if err := i.options.CatchUp(ctx); err != nil {
 			return selection{}, cannotTell(head, err)
 		}
@@ -33,7 +39,7 @@ func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (se
 	if snapshot == nil {
 		return selection{}, server.Unavailable("this replica of the operator has not read all SidecarSets yet; try again in a moment")
 	}
-	programs, err := i.programs(ctx, snapshot, head, live)
+	programs, err := programs(snapshot, head, live, labelsNow)
 	if err != nil {
 		return selection{}, cannotTell(head, err)
 	}
@@ -45,17 +51,32 @@ func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (se
 // snapshot does not know the Namespace, or if its labels are all that leaves a
 // SidecarSet out: the API server sends the Pods that are selected by the labels
 // that it knows, so the Namespace may have been labelled a moment ago.
-func (i *Injector) programs(ctx context.Context, snapshot *match.Snapshot, head *review.Head, live bool) ([]*inject.Program, error) {
+func programs(snapshot *match.Snapshot, head *review.Head, live bool, labelsNow func(string) (labels.Set, error)) ([]*inject.Program, error) {
 	if !live {
 		selected, err := snapshot.Select(head.Namespace, head.Labels, nil)
 		if err == nil && !selected.LeftOut {
 			return selected.Programs, nil
 		}
 	}
-	selected, err := snapshot.Select(head.Namespace, head.Labels, func(name string) (labels.Set, error) {
-		return i.namespaces.Get(ctx, name)
-	})
+	selected, err := snapshot.Select(head.Namespace, head.Labels, labelsNow)
 	return selected.Programs, err
+}
+
+// askAhead begins to read the labels of the Namespace while the snapshot catches up, if
+// the snapshot as it is needs them.
+func (i *Injector) askAhead(head *review.Head, labelsNow func(string) (labels.Set, error)) func(string) (labels.Set, error) {
+	snapshot, asked := i.options.Snapshot(), false
+	if snapshot == nil {
+		return labelsNow
+	}
+	_, err := snapshot.Select(head.Namespace, head.Labels, func(string) (labels.Set, error) { asked = true; return nil, nil })
+	if err != nil || !asked {
+		return labelsNow
+	}
+	namespace := head.Namespace
+	answer := sync.OnceValues(func() (labels.Set, error) { return labelsNow(namespace) })
+	go answer() //nolint:errcheck // the selection gets it
+	return func(string) (labels.Set, error) { return answer() }
 }
 
 func cannotTell(head *review.Head, err error) error {
