@@ -45,6 +45,9 @@ func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options 
 				t.Errorf("the watch of disturbed Pods ended: %+v", event.Object)
 			}
 		}
+		if t.Context().Err() == nil {
+			t.Error("the watch of disturbed Pods ended, so that they are not counted any more")
+		}
 	})
 	t.Cleanup(running.Wait)
 	t.Cleanup(events.Stop)

@@ -62,34 +62,42 @@ func (k *Kubelet) Start(t testing.TB) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	k.workers = map[types.UID]*podWorker{}
-	list := &corev1.PodList{}
-	if err := k.Client.List(ctx, list, client.InNamespace(k.Namespace)); err != nil {
-		t.Fatalf("listing Pods for a kubelet: %v", err)
-	}
-	events, err := k.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(k.Namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
+	events, err := k.watch(ctx)
 	if err != nil {
 		t.Fatalf("watching Pods for a kubelet: %v", err)
+	}
+	k.running.Go(func() {
+		for ctx.Err() == nil {
+			for event := range events.ResultChan() {
+				if pod, ok := event.Object.(*corev1.Pod); ok && event.Type != watch.Deleted {
+					k.see(ctx, pod)
+				}
+			}
+			// An API server ends the watch of a client that is slow.
+			_ = await.Until(ctx, func(ctx context.Context) (err error) {
+				events, err = k.watch(ctx)
+				return err
+			})
+		}
+	})
+	stop = func() {
+		cancel() // ends the watch, too
+		k.running.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// watch sees all Pods, and returns a watch of what happens from then on.
+func (k *Kubelet) watch(ctx context.Context) (watch.Interface, error) {
+	list := &corev1.PodList{}
+	if err := k.Client.List(ctx, list, client.InNamespace(k.Namespace)); err != nil {
+		return nil, err
 	}
 	for i := range list.Items {
 		k.see(ctx, &list.Items[i])
 	}
-	k.running.Go(func() {
-		for event := range events.ResultChan() {
-			if pod, ok := event.Object.(*corev1.Pod); ok && event.Type != watch.Deleted {
-				k.see(ctx, pod)
-			}
-		}
-	})
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			events.Stop()
-			k.running.Wait()
-		})
-	}
-	t.Cleanup(stop)
-	return stop
+	return k.Client.Watch(ctx, &corev1.PodList{}, client.InNamespace(k.Namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}})
 }
 
 // see hands a Pod to its worker.
