@@ -38,15 +38,7 @@ func (t *Tally) SetContents(sidecarSet, hashWithoutImage string, c Contents) {
 		return
 	}
 	s.contents = c
-	for _, ns := range t.namespaces {
-		for _, p := range ns.pods {
-			for i := range p.shares {
-				if sh := &p.shares[i]; sh.set == s {
-					t.follow(p, sh)
-				}
-			}
-		}
-	}
+	t.followAll(s)
 }
 
 // uncompared are the Contents of a content that is new.
