@@ -111,13 +111,11 @@ func (l *Ledger) Cancel(victim types.UID) {
 // Adopt says, to the Ledger of a new leader, that a Pod is newer than the current
 // content and not back: it may replace a Pod that the last leader evicted. It takes a
 // place of the budget until it is back. It may also be broken for another reason, so
-// that it says nothing about the content.
+// that it says nothing about the content. It is not taken for the replacement of a Pod
+// that is being deleted: it may replace one that is gone already, and then both are
+// away. So a Pod that is being deleted may take a place until it is gone for Absence.
 func (l *Ledger) Adopt(r Replacement) {
 	if r.Back || l.find(r.UID) >= 0 {
-		return
-	}
-	if i := l.missing(r); i >= 0 {
-		l.open[i].replacement = r.UID
 		return
 	}
 	l.open = append(l.open, eviction{controller: r.Controller, replacement: r.UID, accepted: true, adopted: true})

@@ -157,11 +157,13 @@ func TestANewLeaderAdoptsPodsThatAreBeingEvicted(t *testing.T) {
 	l.AdoptVictim("old", rs)
 	l.AdoptVictim("old", rs)
 	expect(t, "being evicted", l, 1_000_000, 1, 3)
-	l.Adopt(replacement("new", false)) // a ReplicaSet does not wait for the end
-	expect(t, "with a replacement", l, 1_000_000, 1, 3)
-	l.Gone("old", 1_000_000)
+	l.Adopt(replacement("new", false)) // it may replace a Pod that is gone
+	expect(t, "with a Pod that is not back", l, 1_000_000, 2, 3)
 	l.Changed(replacement("new", true))
-	expect(t, "back", l, 1_000_001, 0, 3)
+	expect(t, "of which one is back", l, 1_000_001, 1, 3)
+	l.Gone("old", 1_000_001)
+	expect(t, "gone", l, 1_000_001, 1, 3)
+	expect(t, "gone for some time: the other one has replaced it", l, 1_000_001+recreate.Absence, 0, 3)
 }
 
 func TestANewLeaderDoesNotGoOnWhereTheLastOneStopped(t *testing.T) {
@@ -174,11 +176,11 @@ func TestANewLeaderDoesNotGoOnWhereTheLastOneStopped(t *testing.T) {
 }
 
 // A cluster of controllers whose Pods are evicted through queue and Ledger, with a
-// watch that lags. Never are more Pods away than maxUnavailable says, no Pod is
+// watch that lags by less than Absence. Never are more Pods away than maxUnavailable says, no Pod is
 // evicted that was created with the current content, a content that does not start
 // costs three Pods, and one that does reaches all of them, whenever the leader changes.
 func TestRecreationKeepsItsLimitsAndEnds(t *testing.T) {
-	for seed := range uint64(500) {
+	for seed := range uint64(2000) {
 		c := newCluster(t, seed)
 		for range 3000 {
 			c.step()
@@ -197,7 +199,8 @@ type cluster struct {
 	bad     bool
 	now     int64
 	pods    map[types.UID]*member
-	events  []member
+	order   []*member // in which they were created
+	events  []event
 	queue   *rollout.Queue
 	ledger  recreate.Ledger
 	known   map[types.UID]bool
@@ -215,6 +218,15 @@ type member struct {
 	current           bool
 	ready, gone, ends bool
 }
+
+// event is what the watch brings, and when it happened.
+type event struct {
+	member
+	at int64
+}
+
+// mostLag is how late the watch may be, in seconds.
+const mostLag = recreate.Absence - 1
 
 type request struct {
 	take rollout.Take
@@ -247,8 +259,11 @@ func (c *cluster) create(controller podstate.Name, current, ready bool) {
 	c.names++
 	m := &member{uid: types.UID(fmt.Sprint("pod-", c.names)), controller: controller, current: current, ready: ready}
 	c.pods[m.uid] = m
-	c.events = append(c.events, *m)
+	c.order = append(c.order, m)
+	c.happened(m)
 }
+
+func (c *cluster) happened(m *member) { c.events = append(c.events, event{*m, c.now}) }
 
 func (c *cluster) watch() {
 	if len(c.events) == 0 {
@@ -291,9 +306,9 @@ func (c *cluster) change() {
 	c.events, c.writes = nil, nil
 	clear(c.known)
 	clear(c.matched)
-	for _, m := range c.pods {
+	for _, m := range c.order {
 		if !m.gone {
-			c.events = append(c.events, *m)
+			c.happened(m)
 		}
 	}
 	for len(c.events) > 0 {
@@ -303,16 +318,16 @@ func (c *cluster) change() {
 
 // adopt is what a leader does when it has led for long enough.
 func (c *cluster) adopt() {
-	for _, m := range c.pods {
+	for _, m := range c.order {
 		switch {
 		case !c.known[m.uid] || m.gone:
 		case m.ends:
 			c.ledger.AdoptVictim(m.uid, m.controller)
 		}
 	}
-	for uid := range c.matched {
-		if m := c.pods[uid]; m.current && !m.ready && !m.gone && !m.ends {
-			c.ledger.Adopt(recreate.Replacement{UID: uid, Controller: m.controller})
+	for _, m := range c.order {
+		if c.matched[m.uid] && m.current && !m.ready && !m.gone && !m.ends {
+			c.ledger.Adopt(recreate.Replacement{UID: m.uid, Controller: m.controller})
 		}
 	}
 	c.adopts = false
@@ -353,7 +368,7 @@ func (c *cluster) write() {
 		}
 		c.evicted++
 		m.ends = true
-		c.events = append(c.events, *m)
+		c.happened(m)
 		c.check()
 		return
 	}
@@ -364,7 +379,7 @@ func (c *cluster) write() {
 
 func (c *cluster) check() {
 	all, ready := 0, 0
-	for _, m := range c.pods {
+	for _, m := range c.order {
 		if !m.gone {
 			all++
 		}
@@ -377,7 +392,7 @@ func (c *cluster) check() {
 	}
 	// Each Pod that ends has been replaced by another, or not yet.
 	wanted := 0
-	for _, m := range c.pods {
+	for _, m := range c.order {
 		if !m.current {
 			wanted++
 		}
@@ -389,13 +404,13 @@ func (c *cluster) check() {
 
 // workloads let Pods end, make new ones, and let them become ready.
 func (c *cluster) workloads() {
-	for uid, m := range c.pods {
+	for _, m := range c.order {
 		switch {
 		case c.IntN(4) > 0 || m.gone:
 			continue
 		case m.ends:
 			m.gone, m.ready = true, false
-			c.events = append(c.events, *m)
+			c.happened(m)
 			c.create(m.controller, true, false)
 			return
 		case m.current && !m.ready && !c.bad:
@@ -403,13 +418,16 @@ func (c *cluster) workloads() {
 		default:
 			continue
 		}
-		c.events = append(c.events, *c.pods[uid])
+		c.happened(m)
 		return
 	}
 }
 
 func (c *cluster) step() {
 	c.now++
+	for len(c.events) > 0 && c.now > c.events[0].at+mostLag {
+		c.watch()
+	}
 	if c.IntN(500) == 0 {
 		c.change()
 	}
@@ -436,7 +454,7 @@ func (c *cluster) drain() {
 			c.watch()
 		}
 	}
-	for _, m := range c.pods {
+	for _, m := range c.order {
 		if !c.bad && !m.gone && !m.current {
 			c.Errorf("%+v is never replaced", *m)
 			return
