@@ -25,10 +25,10 @@ import (
 // administrator grants it with config/recreate.
 
 const (
-	// budgetWait is how long a Pod rests that a PodDisruptionBudget protects. It doubles
-	// with each attempt, to maxBudgetWait.
+	// budgetWait is the least that a Pod rests which a PodDisruptionBudget protects, and
+	// maxBudgetWait the most.
 	budgetWait, maxBudgetWait = 2 * time.Second, 5 * time.Minute
-	// maxProtected is how many such Pods are remembered at most.
+	// maxProtected is how many controllers of such Pods are remembered at most.
 	maxProtected = 10_000
 )
 
@@ -86,6 +86,7 @@ func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
 	err = v.send(ctx, pod)
 	switch {
 	case err == nil:
+		v.patience.end(pod)
 		return outcome{result: evicted}, true
 	case errors.Is(err, errNotLeading):
 		return isStale("%v", err), true
@@ -94,7 +95,7 @@ func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
 	case apierrors.IsNotFound(err):
 		return isStale("the Pod is gone"), true
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
-		return outcome{result: protected, reason: recreate.DisruptionBudget, message: bounded(err), wait: v.patience.next(pod.UID)}, true
+		return outcome{result: protected, reason: recreate.DisruptionBudget, message: bounded(err), wait: v.patience.next(pod, time.Now())}, true
 	case apierrors.IsForbidden(err):
 		return isRefused(recreate.EvictionRefused, refusalWait, fmt.Errorf("without config/recreate, the operator may not evict Pods: %w", err)), true
 	case isRefusal(err), apierrors.IsInternalError(err): // such as two PodDisruptionBudgets for one Pod
@@ -149,9 +150,6 @@ func (v *eviction) last(ctx context.Context) outcome {
 // giveBackEvicted gives back a Pod that was taken to be evicted.
 func (e *Executor) giveBackEvicted(ctx context.Context, sidecarSet string, take rollout.Take, o outcome) error {
 	e.evictions.WithLabelValues(string(o.result)).Inc()
-	if o.result != protected {
-		e.patience.forget(take.UID)
-	}
 	if o.result == evicted {
 		return e.Source.Evicted(ctx, sidecarSet, take)
 	}
@@ -162,31 +160,43 @@ func nameOf(take rollout.Take) Name {
 	return Name{UID: take.UID, Namespace: take.Namespace.Value(), Name: take.Name}
 }
 
-// patience remembers how often Pods were protected in a row. It is safe for concurrent
-// use.
+// patience remembers since when PodDisruptionBudgets have refused the Pods of a
+// controller. It is safe for concurrent use.
 type patience struct {
 	mu    sync.Mutex
-	tries map[types.UID]int
+	since map[types.UID]time.Time
 }
 
-func newPatience() *patience { return &patience{tries: map[types.UID]int{}} }
+func newPatience() *patience { return &patience{since: map[types.UID]time.Time{}} }
 
-// next returns how long a Pod rests that was protected once more.
-func (p *patience) next(uid types.UID) time.Duration {
+// next returns how long a Pod rests that was refused: for as long as the Pods of its
+// controller have been refused by now, whose number does not matter.
+func (p *patience) next(pod *corev1.Pod, now time.Time) time.Duration {
+	controller := controllerOf(pod)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.tries) >= maxProtected {
-		clear(p.tries)
+	since, refused := p.since[controller]
+	if !refused {
+		if len(p.since) >= maxProtected {
+			clear(p.since)
+		}
+		p.since[controller], since = now, now
 	}
-	wait := min(budgetWait<<min(p.tries[uid], 16), maxBudgetWait)
-	p.tries[uid]++
-	return wait
+	return min(max(now.Sub(since), budgetWait), maxBudgetWait)
 }
 
-func (p *patience) forget(uid types.UID) {
+// end says that a Pod was evicted.
+func (p *patience) end(pod *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.tries, uid)
+	delete(p.since, controllerOf(pod))
+}
+
+func controllerOf(pod *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
 }
 
 // isTooOld reports whether a Pod was not updated since its Node's kubelet is too old.

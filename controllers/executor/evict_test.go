@@ -146,17 +146,13 @@ func TestPodDisruptionBudgetsHold(t *testing.T) {
 	if len(asked) != 3 || asked["p"]+asked["q"]+asked["r"] != 3 {
 		t.Errorf("the API server is asked %v, want each Pod once", asked)
 	}
-	p := newPatience()
-	var waits []time.Duration
-	for range 12 {
-		waits = append(waits, p.next("p"))
-	}
-	if waits[0] != budgetWait || waits[1] != 2*budgetWait || waits[11] != maxBudgetWait {
-		t.Errorf("a Pod rests %v", waits)
-	}
-	p.forget("p")
-	if got := p.next("p"); got != budgetWait {
-		t.Errorf("after it was evicted it rests %s", got)
+	p, pod, now := newPatience(), outdated(t, "p"), time.Now()
+	for refusedFor, want := range map[time.Duration]time.Duration{0: budgetWait, budgetWait: budgetWait, time.Minute: time.Minute, time.Hour: maxBudgetWait} {
+		p.end(pod)
+		p.next(pod, now)
+		if got := p.next(pod, now.Add(refusedFor)); got != want {
+			t.Errorf("after %s a Pod rests %s, want %s", refusedFor, got, want)
+		}
 	}
 }
 

@@ -243,7 +243,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 		moves: moves,
 		back:  !moves && now.Ready && !now.InTransition,
 		reset: !s.off && s.handsOver(r),
-		label: label,
+		label: label && !now.Evictable, // a write of ours would make the eviction fail
 		down:  now.InFlight && !now.Ready,
 
 		differs: s.differsIn(s.name, r),
