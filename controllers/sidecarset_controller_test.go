@@ -292,6 +292,20 @@ func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 	})
 }
 
+// Why an entry is missing is told again when it turns out that only a user can help.
+func TestAnotherMessageAboutAMissingEntryIsTold(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t)
+		r.judge("set-1", 1, notYet)
+		r.pass(entryPatience + 100*time.Millisecond)
+		helpless := notYet
+		helpless.Message = "Apply the webhook configurations."
+		r.judge("set-1", 1, helpless)
+		r.pass(entryPatience + writeInterval)
+		r.wantEvents(t, "log Warning EntryMissing", "log Warning EntryMissing")
+	})
+}
+
 // Readiness that keeps changing is written once a second. That the conditions do
 // not flap is a rule that the store checks.
 func TestFlappingReadinessIsWrittenSeldom(t *testing.T) {

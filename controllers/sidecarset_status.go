@@ -63,11 +63,13 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 	return 0, nil
 }
 
-// tellReadiness has an Event written if the condition Ready is not what it was.
+// tellReadiness has an Event written if the condition Ready is not what it was. Why an
+// entry is missing is in the message: at first it is about to be written, and then it
+// turns out that only a user can help.
 func (r *SidecarSetReconciler) tellReadiness(p *pass, next appsv1beta1.SidecarSetStatus) {
 	was := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionReady)
 	is := meta.FindStatusCondition(next.Conditions, appsv1beta1.ConditionReady)
-	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
+	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && (was.Message == is.Message || is.Reason != appsv1beta1.ReasonEntryMissing) {
 		return
 	}
 	say := events.NotInForce

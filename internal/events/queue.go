@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // Limits bound what a Queue lets through.
@@ -12,8 +14,8 @@ type Limits struct {
 	// meanwhile, the first is not written: a state that does not last is not told.
 	Settle time.Duration
 	// Again is the shortest time between two Events with the same Action about the
-	// same object. In this time, one with the Reason of the last is dropped: a
-	// state that is left for a moment is not told again.
+	// same object. In this time, one about the state of the last is dropped: a state that
+	// is left for a moment is not told again.
 	Again time.Duration
 	// Between is the shortest time between any two Events.
 	Between time.Duration
@@ -60,8 +62,15 @@ type waiting struct {
 }
 
 type told struct {
-	reason string
-	at     time.Time
+	reason, note string
+	at           time.Time
+}
+
+// sameState reports whether an Event says what was told. With the reason EntryMissing, the
+// note tells states apart: an entry that is about to be written, and one that a user has
+// to bring back.
+func (t told) sameState(e Event) bool {
+	return t.reason == e.Reason && (t.note == e.Note || e.Reason != appsv1beta1.ReasonEntryMissing)
 }
 
 // NewQueue returns an empty Queue.
@@ -78,7 +87,7 @@ func (q *Queue) Add(e Event, now time.Time) bool {
 	last, again := q.told[key]
 	again = again && now.Sub(last.at) < q.limits.Again
 	switch {
-	case again && last.reason == e.Reason:
+	case again && last.sameState(e):
 		if i >= 0 {
 			q.waiting = slices.Delete(q.waiting, i, i+1)
 		}
@@ -117,7 +126,7 @@ func (q *Queue) Next(now time.Time) (e Event, wait time.Duration, ok bool) {
 	q.waiting = slices.Delete(q.waiting, first, first+1)
 	q.last = now
 	maps.DeleteFunc(q.told, func(_ subject, t told) bool { return now.Sub(t.at) >= q.limits.Again })
-	q.told[subjectOf(e)] = told{e.Reason, now}
+	q.told[subjectOf(e)] = told{e.Reason, e.Note, now}
 	return e, 0, true
 }
 

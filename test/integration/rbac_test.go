@@ -339,6 +339,10 @@ func (s *scenario) askForEverything(t *testing.T) {
 func (s *scenario) repair(t *testing.T) {
 	t.Helper()
 	secrets := s.Clients.CoreV1().Secrets(deploy.Namespace)
+	before, err := s.bundle(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	rotate := []byte(`{"metadata": {"annotations": {"sidecarset.io/ca-rotate": "now"}}}`)
 	if _, err := secrets.Patch(t.Context(), deploy.CertSecret, types.MergePatchType, rotate, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -350,6 +354,13 @@ func (s *scenario) repair(t *testing.T) {
 		}
 		return err
 	})
+	await.Eventually(t, "the next CA in the entries", func(ctx context.Context) error {
+		now, err := s.bundle(ctx)
+		if err == nil && now == before {
+			err = errors.New("they have the bundle of before")
+		}
+		return err
+	})
 	if err := secrets.Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -357,6 +368,20 @@ func (s *scenario) repair(t *testing.T) {
 		_, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		return err
 	})
+}
+
+// bundle is what an entry for Pods has API servers trust.
+func (s *scenario) bundle(ctx context.Context) (string, error) {
+	list := &admissionregistrationv1.MutatingWebhookConfigurationList{}
+	if err := s.api.List(ctx, list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
+		return "", err
+	}
+	for _, c := range list.Items {
+		if len(c.Webhooks) > 0 {
+			return string(c.Webhooks[0].ClientConfig.CABundle), nil
+		}
+	}
+	return "", errors.New("there are no entries")
 }
 
 // lose deletes the objects for entries and applies them again.
