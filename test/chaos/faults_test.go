@@ -92,7 +92,9 @@ func (s *scene) recover(t *testing.T) time.Duration {
 // may lose their lease, and are started again.
 func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 	proxy, flags := startProxy(t)
-	s := newScene(t, "connection", flags...)
+	// Replicas trust their snapshot for half of this at least, which is longer than any
+	// fault takes.
+	s := newScene(t, "connection", append(flags, "--pod-webhook-snapshot-trust="+scaled("4s", "40s"))...)
 	// again does something every half a second, for as long as a fault lasts.
 	lasting := scaled(1500*time.Millisecond, 15*time.Second)
 	again := func(do func()) {
