@@ -43,7 +43,6 @@ type arm struct {
 //
 // This is a report. That the Pods are what they have to be is all it asserts.
 func TestAddedLatencyOfACreation(t *testing.T) {
-	skipReport(t)
 	f := startReplicas(t, 2, steadyLeases...)
 	namespace := testkit.Namespace(t, api, nil)
 	var all []*unstructured.Unstructured

@@ -31,7 +31,7 @@ var seconds = map[string]int{
 	"TestKillingTheLeaderInARolloutKeepsTheBudget": 150,
 	"TestAnAPIServerMayBeRestartedInARollout":      46, "TestTwoLeadersForAMomentKeepTheBudget": 87, "TestPodsMayLeaveInARollout": 30,
 	"TestFaultsOfTheConnectionChangeNoDecision": 85, "TestNoPodBehindALabelIsMissedThatWasAskedAbout": 72, "TestStrangerOnTheNetwork": 65,
-	"TestTwoVersionsSideBySide": 60, "TestAPodBehindItsSidecarSetNeedsNoList": 20, "TestARollingRestartFailsNoPod": 55, "TestForgedReviewsLeaveFewEntries": 54,
+	"TestTwoVersionsSideBySide": 60, "TestAddedLatencyOfACreation": 60, "TestAPodBehindItsSidecarSetNeedsNoList": 20, "TestARollingRestartFailsNoPod": 55, "TestForgedReviewsLeaveFewEntries": 54,
 	"TestNoPodIsMissedOnOneAPIServer": 52, "TestNoPodIsMissedOnTwoAPIServers": 51, "TestEtcdMayHang": 45, "TestAnAPIServerMayBeRestarted": 44,
 	"TestWithoutReplicasOnlySelectedPodsAreAffected": 40, "TestARestoredEtcdIsNoticedByEveryProcess": 39, "TestKillingTheLeaderLeavesWebhooksAlone": 35,
 	"TestCertificatesChangeUnderLoad": 34, "TestGoroutinesAndMemoryStayFlat": 26, "TestSpoiledBundleTakesNoReplicaOut": 19, "TestAPIServersBehindOneAddress": 20,
