@@ -31,7 +31,7 @@ var seconds = map[string]int{
 	"TestKillingTheLeaderInARolloutKeepsTheBudget": 150,
 	"TestAnAPIServerMayBeRestartedInARollout":      46, "TestTwoLeadersForAMomentKeepTheBudget": 87, "TestPodsMayLeaveInARollout": 30,
 	"TestFaultsOfTheConnectionChangeNoDecision": 85, "TestNoPodBehindALabelIsMissedThatWasAskedAbout": 72, "TestStrangerOnTheNetwork": 65,
-	"TestTwoVersionsSideBySide": 60, "TestAddedLatencyOfACreation": 60, "TestAPodBehindItsSidecarSetNeedsNoList": 20, "TestARollingRestartFailsNoPod": 55, "TestForgedReviewsLeaveFewEntries": 54,
+	"TestTwoVersionsSideBySide": 60, "TestAddedLatencyOfACreation": 20, "TestManySidecarSetsBesideNone": 21, "TestAddedLatencyOnTheFreshPath": 14, "TestAPodBehindItsSidecarSetNeedsNoList": 20, "TestARollingRestartFailsNoPod": 55, "TestForgedReviewsLeaveFewEntries": 54,
 	"TestNoPodIsMissedOnOneAPIServer": 52, "TestNoPodIsMissedOnTwoAPIServers": 51, "TestEtcdMayHang": 45, "TestAnAPIServerMayBeRestarted": 44,
 	"TestWithoutReplicasOnlySelectedPodsAreAffected": 40, "TestARestoredEtcdIsNoticedByEveryProcess": 39, "TestKillingTheLeaderLeavesWebhooksAlone": 35,
 	"TestCertificatesChangeUnderLoad": 34, "TestGoroutinesAndMemoryStayFlat": 26, "TestSpoiledBundleTakesNoReplicaOut": 19, "TestAPIServersBehindOneAddress": 20,
@@ -79,14 +79,6 @@ func scaled[T any](short, long T) T {
 		return long
 	}
 	return short
-}
-
-// skipReport skips a test that only measures, unless everything runs in its long form.
-func skipReport(t *testing.T) {
-	t.Helper()
-	if os.Getenv("CHAOS") != "long" {
-		t.Skip("SKIP: this is a report; make bench-admission prints it")
-	}
 }
 
 // report prints figures in one line that is easy to find.

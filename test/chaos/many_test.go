@@ -30,10 +30,9 @@ import (
 //
 // This is a report. That everything is created is all it asserts.
 func TestManySidecarSetsBesideNone(t *testing.T) {
-	skipReport(t)
 	f := startReplicas(t, 2, steadyLeases...)
 	namespace := testkit.Namespace(t, api, nil)
-	names := createManySets(t, namespace, 5, 100)
+	names := createManySets(t, namespace, scaled(1, 5), scaled(20, 100))
 	awaitSettled(t)
 
 	f.kill()
@@ -42,7 +41,7 @@ func TestManySidecarSetsBesideNone(t *testing.T) {
 	}
 	defer f.revive(t)
 	with, without := newArm(nil, nil, nil), newArm(nil, nil, nil)
-	for round := range 40 + 1 {
+	for round := range scaled(1, 40) + 1 {
 		entries := removeEntries(t, namespace, names)
 		without.createRound(t, namespace, 1, round)
 		restoreEntries(t, namespace, names, entries)
