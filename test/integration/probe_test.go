@@ -65,6 +65,7 @@ func TestReadyIsTriedInTheProbeNamespace(t *testing.T) {
 	if _, err := i.cluster.Kubectl(t.Context(), "", "label", "namespace", "sidecarset-probe", "pod-security.kubernetes.io/enforce=restricted"); err != nil {
 		t.Fatal(err)
 	}
+	testkit.AwaitPodsForbidden(t, i.api, "sidecarset-probe")
 	named("refused", "sidecarset-probe") // its container says nothing about security
 	await("refused", metav1.ConditionFalse, appsv1beta1.ReasonProbeFailed, "violates PodSecurity")
 }

@@ -371,6 +371,7 @@ func (r *recreation) testQuota(t *testing.T) {
 	if err := r.api.Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
+	testkit.AwaitPodsForbidden(t, r.api, namespace)
 	a.change(t, "2")
 	var message string
 	a.await(t, "the end of evictions", func(s appsv1beta1.SidecarSetStatus) error {

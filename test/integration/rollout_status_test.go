@@ -107,6 +107,7 @@ func TestStatusNamesPodsThatCannotFollow(t *testing.T) {
 	f.update(t, map[string]any{"containers": []any{map[string]any{"name": "side", "image": "example.com/side:v1", "env": nil}}})
 	f.awaitRollout(t, "Complete", "AsExpected")
 	relabel(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: f.namespace}}, map[string]any{"pod-security.kubernetes.io/enforce": "restricted"})
+	testkit.AwaitPodsForbidden(t, api, f.namespace)
 	f.setImage(t, "example.com/side:v3")
 	refused := f.awaitRollout(t, "PodsBlocked", "PodsBlocked").BlockedPods
 	if len(refused) != 1 || refused[0].Reason != "Refused" || !strings.Contains(refused[0].Message, "violates PodSecurity") {

@@ -15,14 +15,17 @@ import (
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 var (
 	cluster *stand.Cluster
 	clients kubernetes.Interface
+	api     client.Client
 	machine *Machine
 )
 
@@ -142,6 +145,9 @@ func inside(m *testing.M) int {
 func begin(ctx context.Context) error {
 	var err error
 	if clients, err = kubernetes.NewForConfig(cluster.Config()); err != nil {
+		return err
+	}
+	if api, err = testkit.NewClient(cluster); err != nil {
 		return err
 	}
 	if machine, err = StartMachine(ctx, cluster, os.Getenv(dirVariable)); err != nil {

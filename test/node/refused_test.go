@@ -39,6 +39,7 @@ spec:
 	if _, err := clients.CoreV1().Namespaces().Patch(t.Context(), namespace.Name, "application/merge-patch+json", label, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	testkit.AwaitPodsForbidden(t, api, namespace.Name)
 	err := patch(`{"spec":{"containers":[{"name":"plain","image":"` + registry + `/security:v2"}]}}`)
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "violates PodSecurity") {
 		t.Errorf("an image change is answered with %v; want 403 of Pod Security", err)
@@ -77,6 +78,7 @@ func TestARefusedPodHoldsUpNoOther(t *testing.T) {
 	before := startApp(t, "refused", nativeOnly, tightened+strings.Replace(deployment, "replicas: 3", "replicas: 1", 1), 1)
 	open := awaitPods(t, "refused-open", "Ready", 1, isReady)
 	testkit.Kubectl(t, cluster, "", "label", "namespace", "refused", "pod-security.kubernetes.io/enforce=restricted")
+	testkit.AwaitPodsForbidden(t, api, "refused")
 	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", "refused", "--type=json", "-p",
 		fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/image","value":"%s/refused:v2"}]`, registry))
 	awaitPods(t, "refused-open", "updated", 1, func(pod *corev1.Pod) error { return errors.Join(runsAnother(&open[0], "native")(pod), isReady(pod)) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,6 +58,22 @@ func Namespace(t testing.TB, c client.Client, labels map[string]string) string {
 		}
 	})
 	return namespace.Name
+}
+
+// AwaitPodsForbidden waits until the API server answers 403 to a Pod of the
+// namespace that says nothing about its security. Admission plugins learn from
+// watches what a label or a ResourceQuota demands, so a request right behind its
+// creation may still be admitted.
+func AwaitPodsForbidden(t testing.TB, c client.Client, namespace string) {
+	t.Helper()
+	await.Eventually(t, "Pods of namespace "+namespace+" are forbidden", func(ctx context.Context) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forbidden"}}
+		pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "example.com/app:1"}}
+		if err := c.Create(ctx, pod, client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("a Pod is answered with %v", err)
+		}
+		return nil
+	})
 }
 
 // Probe returns a SidecarSet that is valid, to create as a dry run: the API
