@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/controllers/executor"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
@@ -79,9 +81,9 @@ func (r rollouts) NotEvicted(ctx context.Context, sidecarSet string, uid types.U
 	return r.pods.do(ctx, func(t *tally.Tally) { t.NotEvicted(sidecarSet, uid) })
 }
 
-// SetTooOld says whether the kubelet of a Pod's Node is too old.
-func (r rollouts) SetTooOld(ctx context.Context, pod executor.Name, tooOld bool) error {
-	return r.pods.do(ctx, func(t *tally.Tally) { t.SetTooOld(podstate.MakeNamespace(pod.Namespace), pod.Name, pod.UID, tooOld) })
+// SetStuck says why a Pod cannot follow in place.
+func (r rollouts) SetStuck(ctx context.Context, program *inject.Program, take rollout.Take, reason inplace.Reason) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.SetStuck(program, take, reason) })
 }
 
 // CheckChore lets a Pod that was taken apart from the queue be taken again.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
@@ -107,15 +106,19 @@ func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
 
 // judge decides about the Pod as it is now.
 func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err error) {
-	u := update{Executor: v.Executor, program: v.program, take: v.take}
-	node, err := u.node(ctx, pod)
-	if err != nil {
-		return false, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
+	u := update{Executor: v.Executor, program: v.program, contents: v.contents, take: v.take}
+	stuck := false
+	if u.look(pod); u.now.Matched && (u.now.Way == inplace.Images || u.now.Way == inplace.Resize) {
+		in, err := u.gather(ctx, pod)
+		if err != nil {
+			return false, err
+		}
+		next, err := inject.UpdateInPlace(in)
+		if stuck = err == nil && u.isStuck(next); !stuck {
+			return false, v.Source.SetStuck(ctx, v.program, v.take, "")
+		}
 	}
-	if may = tally.MayEvict(v.program, v.contents, v.since, podstate.FromPod(pod), node); !may && !node.TooOld {
-		err = v.Source.SetTooOld(ctx, nameOf(v.take), false)
-	}
-	return may, err
+	return tally.MayEvict(v.program, v.contents, v.since, u.record, stuck), nil
 }
 
 // send asks the API server to evict the Pod as it was read. Like patch, it does not end
@@ -156,10 +159,6 @@ func (e *Executor) giveBackEvicted(ctx context.Context, sidecarSet string, take 
 	return e.Source.NotEvicted(ctx, sidecarSet, take.UID)
 }
 
-func nameOf(take rollout.Take) Name {
-	return Name{UID: take.UID, Namespace: take.Namespace.Value(), Name: take.Name}
-}
-
 // patience remembers since when PodDisruptionBudgets have refused the Pods of a
 // controller. It is safe for concurrent use.
 type patience struct {
@@ -198,6 +197,3 @@ func controllerOf(pod *corev1.Pod) types.UID {
 	}
 	return ""
 }
-
-// isTooOld reports whether a Pod was not updated since its Node's kubelet is too old.
-func (o *outcome) isTooOld() bool { return o.result == refused && o.reason == inplace.NodeTooOld }

@@ -28,22 +28,34 @@ func newRecreation(t *testing.T, names ...string) *rig {
 	var pods []*corev1.Pod
 	for _, name := range names {
 		p := outdated(t, name)
-		p.CreationTimestamp = metav1.Unix(500, 0)
-		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
+		own(p)
 		pods = append(pods, p)
 	}
 	r := newRig(t, pods...)
 	next := *program(t, "side:v2")
-	next.Set = next.Set.DeepCopy()
-	next.Set.Annotations = map[string]string{"sidecarset.io/recreate": "Outdated"}
 	next.HashWithoutImage = "another"
+	r.recreate(&next, "Outdated")
+	return r
+}
+
+// recreate makes a Program the current one, with this mode, for a leader that may evict
+// Pods.
+func (r *rig) recreate(p *inject.Program, mode string) {
+	next := *p
+	next.Set = next.Set.DeepCopy()
+	next.Set.Annotations = map[string]string{"sidecarset.io/recreate": mode}
 	r.now = match.Build([]*inject.Program{&next}, map[string]labels.Set{"a": {}})
 	r.tally.SetSnapshot(r.now)
 	r.tally.Watched(1)
 	r.tally.Settle(time.Unix(1000, 0))
 	r.tally.SetCurrent("log", tally.Current{Program: &next, Since: time.Unix(900, 0), InForce: true})
 	r.tally.Settle(time.Unix(1000+recreate.Absence, 0))
-	return r
+}
+
+// own makes a Pod one of a ReplicaSet, older than the content.
+func own(p *corev1.Pod) {
+	p.CreationTimestamp = metav1.Unix(500, 0)
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
 }
 
 // answerEvictions has the API server answer evictions, and counts them by Pod.
@@ -169,8 +181,7 @@ func TestAPodIsLookedAtBeforeItIsEvicted(t *testing.T) {
 			r := newRecreation(t, "p")
 			asked := r.answerEvictions(func(*policyv1.Eviction) error { return nil })
 			p := outdated(t, "p")
-			p.CreationTimestamp = metav1.Unix(500, 0)
-			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
+			own(p)
 			change(p)
 			if err := r.client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, "a"); err != nil {
 				t.Fatal(err)

@@ -49,9 +49,9 @@ type Source interface {
 	// NotEvicted says that a Pod was not evicted that was taken for that. It is given
 	// back by Do.
 	NotEvicted(ctx context.Context, sidecarSet string, pod types.UID) error
-	// SetTooOld says whether the kubelet of a Pod's Node is too old to restart native
-	// sidecars.
-	SetTooOld(ctx context.Context, pod Name, tooOld bool) error
+	// SetStuck says why a Pod that was taken cannot follow a Program in place, although the
+	// Pod watch does not show it; with an empty reason, that it can.
+	SetStuck(ctx context.Context, program *inject.Program, take rollout.Take, reason inplace.Reason) error
 	// CheckChore lets a Pod that was taken for a chore be taken again.
 	CheckChore(ctx context.Context, sidecarSet string, pod Name) error
 	// Overdue returns at most n Pods that are in flight and not ready, and were so at the
@@ -286,7 +286,7 @@ func (e *Executor) finish(ctx context.Context, program *inject.Program, take rol
 	if err := e.Source.Do(ctx, name, give); err != nil && ctx.Err() == nil {
 		logger.Error(err, "Giving back a Pod failed")
 	}
-	if o.isTooOld() { // after Hold: the Pod is to be evicted perhaps
-		_ = e.Source.SetTooOld(ctx, nameOf(take), true) // it fails when ctx ends
+	if o.stuck { // after Hold: the Pod is to be evicted perhaps
+		_ = e.Source.SetStuck(ctx, program, take, o.reason) // it fails when ctx ends
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
@@ -79,10 +80,10 @@ func (r *rig) NotEvicted(_ context.Context, sidecarSet string, pod types.UID) er
 	return nil
 }
 
-func (r *rig) SetTooOld(_ context.Context, pod Name, tooOld bool) error {
+func (r *rig) SetStuck(_ context.Context, program *inject.Program, take rollout.Take, reason inplace.Reason) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tally.SetTooOld(podstate.MakeNamespace(pod.Namespace), pod.Name, pod.UID, tooOld)
+	r.tally.SetStuck(program, take, reason)
 	return nil
 }
 

@@ -47,7 +47,7 @@ func (u *update) resize(ctx context.Context, pod *corev1.Pod, next inject.Update
 	case next.Record == nil && next.Patch == nil:
 		return isStale("the kubelet has not acted on a resize"), u.live
 	case u.resizes.missing():
-		return isRefused(inplace.ResizeUnsupported, refusalWait, errNoResize), true
+		return noResize(), true
 	case next.Record != nil && u.noted:
 		return isRefused(inplace.WriteFailed, refusalWait, errors.New("the record of a resize does not stay on the Pod")), true
 	case next.Record != nil:
@@ -64,9 +64,22 @@ func (u *update) resize(ctx context.Context, pod *corev1.Pod, next inject.Update
 		return outcome{result: written, version: versionOf(after)}, true
 	case isNoSubresource(err):
 		u.resizes.isMissing()
-		return isRefused(inplace.ResizeUnsupported, refusalWait, errNoResize), true
+		return noResize(), true
 	}
 	return u.notWritten(err)
+}
+
+func noResize() outcome {
+	o := isRefused(inplace.ResizeUnsupported, refusalWait, errNoResize)
+	o.stuck = true
+	return o
+}
+
+// isStuck reports whether only a new Pod can have the content. It was decided about the
+// Pod as it is, of which the Pod watch shows less.
+func (u *update) isStuck(next inject.Update) bool {
+	writes := next.Record != nil || next.Patch != nil
+	return next.Verdict.Way == inplace.Recreate || next.Verdict.Way == inplace.Resize && writes && u.resizes.missing()
 }
 
 // isNoSubresource tells an API server that does not know a subresource from one that
@@ -78,13 +91,17 @@ func isNoSubresource(err error) bool {
 // blockedFor says why a Pod does not follow in place, by what was read of it.
 func (u *update) blockedFor(pod *corev1.Pod, next inject.Update) outcome {
 	reason := next.Verdict.Reason
+	var o outcome
 	switch {
 	case u.now.Way != inplace.Resize:
-		return isRefused(reason, nodeWait, fmt.Errorf("Node %s", pod.Spec.NodeName))
+		o = isRefused(reason, nodeWait, fmt.Errorf("Node %s", pod.Spec.NodeName))
 	case next.Message != "":
-		return isRefused(reason, refusalWait, errors.New(next.Message))
+		o = isRefused(reason, refusalWait, errors.New(next.Message))
+	default:
+		o = isRefused(reason, refusalWait, errors.New(explanations[reason]))
 	}
-	return isRefused(reason, refusalWait, errors.New(explanations[reason]))
+	o.stuck = u.isStuck(next)
+	return o
 }
 
 // explanations are for reasons about resources of which nothing else says more.

@@ -49,6 +49,7 @@ type outcome struct {
 	reason  inplace.Reason // for which a Pod is held
 	message string
 	wait    time.Duration
+	stuck   bool // only a new Pod can have the content
 }
 
 func isStale(format string, args ...any) outcome {
@@ -125,18 +126,11 @@ func (u *update) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done b
 	if o, done := u.judge(pod); done {
 		return o, u.live
 	}
-	node, err := u.node(ctx, pod)
-	if err != nil {
-		return hasFailed(fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)), true
-	}
-	previous, err := u.known.previous(ctx, u.program, pod)
+	in, err := u.gather(ctx, pod)
 	if err != nil {
 		return hasFailed(err), true
 	}
-	next, err := inject.UpdateInPlace(inject.UpdateInput{
-		Pod: pod, Record: u.record, Program: u.program, Previous: previous,
-		Difference: u.contents.Of(podstate.MakeName(u.program.Name()), u.record), Node: node, Now: time.Now(),
-	})
+	next, err := inject.UpdateInPlace(in)
 	switch verdict := next.Verdict; {
 	case err != nil:
 		return isRefused(inplace.WriteFailed, refusalWait, err), true
@@ -150,15 +144,33 @@ func (u *update) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done b
 	return u.write(ctx, pod, next)
 }
 
+// gather looks up what is needed to decide about the Pod that was read.
+func (u *update) gather(ctx context.Context, pod *corev1.Pod) (inject.UpdateInput, error) {
+	node, err := u.node(ctx, pod)
+	if err != nil {
+		return inject.UpdateInput{}, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
+	}
+	previous, err := u.known.previous(ctx, u.program, pod)
+	return inject.UpdateInput{
+		Pod: pod, Record: u.record, Program: u.program, Previous: previous,
+		Difference: u.contents.Of(podstate.MakeName(u.program.Name()), u.record), Node: node, Now: time.Now(),
+	}, err
+}
+
+// look notes what the Pod that was read means to the rollout.
+func (u *update) look(pod *corev1.Pod) {
+	u.record = podstate.FromPod(pod).At(time.Now())
+	u.now = tally.Look(u.program, u.record, u.contents)
+}
+
 // judge decides about the Pod as it is now. It is not done if the Pod is to be
 // written.
 func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
 	if pod.UID != u.take.UID {
 		return isStale("another Pod has its name"), true
 	}
-	u.record = podstate.FromPod(pod).At(time.Now())
-	now := tally.Look(u.program, u.record, u.contents)
-	u.now = now
+	u.look(pod)
+	now := u.now
 	switch {
 	case !now.Matched:
 		return isStale("the Pod is finished, being deleted, or not selected"), true

@@ -13,8 +13,6 @@ import (
 func (u *update) judgeResources(changes []inplace.ResourceChange) inplace.Verdict {
 	plan, reason := inplace.PlanResize(u.Pod, changes, u.sizes.Values)
 	switch {
-	case reason == inplace.ResourcesHeldElsewhere:
-		return inplace.Verdict{Way: inplace.LeaveAlone, Reason: reason}
 	case reason != "":
 		return inplace.Verdict{Way: inplace.Recreate, Reason: reason}
 	case plan.Restarts.Restarts():
@@ -32,6 +30,8 @@ func (u *update) judgeResources(changes []inplace.ResourceChange) inplace.Verdic
 	switch {
 	case state == inplace.ResizeDone:
 		return inplace.Verdict{Way: inplace.Images}
+	case state == inplace.ResizeExcluded:
+		return inplace.Verdict{Way: inplace.Recreate, Reason: state.Why()}
 	case state.Why() != "":
 		return inplace.Verdict{Way: inplace.LeaveAlone, Reason: state.Why()}
 	}

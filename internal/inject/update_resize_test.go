@@ -74,7 +74,7 @@ func TestUpdateInPlaceResizes(t *testing.T) {
 	}
 	status.ObservedGeneration = 2
 	status.Conditions = append(status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: "too large"})
-	if u := update("while it is infeasible", inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.ResizeInfeasible}); u.Message != "too large" || u.Patch != nil {
+	if u := update("while it is infeasible", inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResizeInfeasible}); u.Message != "too large" || u.Patch != nil {
 		t.Errorf("message %q, patch %s", u.Message, u.Patch)
 	}
 	status.Conditions = status.Conditions[:1]
@@ -144,7 +144,7 @@ func TestUpdateInPlaceDoesNotResize(t *testing.T) {
 		edit func(*corev1.Container)
 		want inplace.Verdict
 	}{
-		"what another writer has resized": {sizedSet("1", "200m"), func(c *corev1.Container) { c.Resources.Requests["cpu"] = resource.MustParse("3") }, inplace.Verdict{Way: inplace.LeaveAlone, Reason: inplace.ResourcesHeldElsewhere}},
+		"what another writer has resized": {sizedSet("1", "200m"), func(c *corev1.Container) { c.Resources.Requests["cpu"] = resource.MustParse("3") }, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResourcesHeldElsewhere}},
 		"with a restart": {sizedSet("1", "200m"), func(c *corev1.Container) {
 			c.ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: corev1.RestartContainer}}
 		}, inplace.Verdict{Way: inplace.Recreate, Reason: inplace.ResizeRestarts}},

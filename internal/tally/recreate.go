@@ -1,6 +1,7 @@
 package tally
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -34,6 +35,9 @@ type recreation struct {
 	due     int64
 	// strays are Pods in the queue that do not carry the SidecarSet.
 	strays int
+	// stuck Pods cannot follow the current content in place, although their records do
+	// not show it; with the reason.
+	stuck map[*pod]inplace.Reason
 }
 
 // Current is what is stored about the current content of a SidecarSet.
@@ -277,17 +281,49 @@ func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
 	}, evictable
 }
 
-// SetTooOld says whether the kubelet of a Pod's Node is too old to restart native
-// sidecars.
-func (t *Tally) SetTooOld(namespace podstate.Namespace, name string, uid types.UID, tooOld bool) {
-	ns := t.namespaces[namespace]
-	if ns == nil {
+// SetStuck says why a Pod that was taken cannot follow a content in place, although its
+// record does not show it. An empty reason says that it can after all. It is remembered
+// until the content changes: if the SidecarSet asks for it, the Pod is to be evicted. It
+// does nothing if the content is not the current one.
+func (t *Tally) SetStuck(content *inject.Program, take rollout.Take, reason inplace.Reason) {
+	s, ns := t.sets[content.Name()], t.namespaces[take.Namespace]
+	if s == nil || s.queue == nil || s.program.Hash != content.Hash || ns == nil {
 		return
 	}
-	if p, ok := ns.pods[name]; ok && p.record.UID == uid && p.tooOld != tooOld {
-		p.tooOld = tooOld
-		t.recount(p)
+	p, ok := ns.pods[take.Name]
+	if !ok || p.record.UID != take.UID || s.stuck[p] == reason {
+		return
 	}
+	for i := range p.shares {
+		if sh := &p.shares[i]; sh.set == s {
+			s.setStuck(p, reason)
+			t.follow(p, sh)
+		}
+	}
+}
+
+func (s *sidecarSet) setStuck(p *pod, reason inplace.Reason) {
+	switch {
+	case reason == "":
+		delete(s.stuck, p)
+	case s.stuck == nil:
+		s.stuck = map[*pod]inplace.Reason{p: reason}
+	default:
+		s.stuck[p] = reason
+	}
+}
+
+// consider says whether a matched Pod is to be evicted. One that is stuck and must not be
+// evicted is given out to be updated in place, as if it were not stuck.
+func (t *Tally) consider(p *pod, s *sidecarSet, now *rollout.Pod) {
+	if why := s.stuck[p]; why != "" && (now.Way == inplace.Images || now.Way == inplace.Resize) {
+		if evictable, _ := t.mayEvict(p, s, true, inplace.Recreate); evictable {
+			now.Way, now.Evictable, now.Reason = inplace.Recreate, true, why
+		}
+		return
+	}
+	evictable, reason := t.mayEvict(p, s, true, now.Way)
+	now.Evictable, now.Reason = evictable, cmp.Or(reason, now.Reason)
 }
 
 // Evicted gives back a Pod that the API server has evicted, so that its place of the
@@ -331,9 +367,9 @@ func (t *Tally) Recreation(sidecarSet string) Recreation {
 }
 
 // MayEvict says whether a Pod that Due gave out to be evicted still may be, by a newer
-// record. contents and since are those of Due. Of the Pod's Node is known whether its
-// kubelet is too old.
-func MayEvict(program *inject.Program, contents Contents, since int64, r *podstate.Record, node inplace.Node) bool {
+// record. contents and since are those of Due. stuck: the Pod cannot follow in place,
+// although the record does not show it.
+func MayEvict(program *inject.Program, contents Contents, since int64, r *podstate.Record, stuck bool) bool {
 	if !r.Active || r.TooLarge || !program.Selector.Matches(r.Labels.Labels()) {
 		return false
 	}
@@ -341,7 +377,7 @@ func MayEvict(program *inject.Program, contents Contents, since int64, r *podsta
 	q := recreate.Question{Mode: mode, Pod: recreate.TraitsOf(r), Since: since, ReplacementCurrent: true, Way: inplace.Recreate}
 	if seen := Look(program, r, contents); seen.Matched {
 		q.Injected, q.Way = true, seen.Way
-		if node.TooOld && seen.Way == inplace.Images && seen.Changed.Has(inplace.Native) {
+		if stuck && (seen.Way == inplace.Images || seen.Way == inplace.Resize) {
 			q.Way = inplace.Recreate
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -125,7 +124,7 @@ func (r *rebuilt) evict(t *testing.T, pods map[string]*corev1.Pod) (names []stri
 	t.Helper()
 	for _, take := range r.Due("log", 10).Updates {
 		p := pods[take.Name]
-		if !tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), inplace.Node{}) {
+		if !tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), false) {
 			t.Errorf("%s is given out, and must not be evicted", take.Name)
 		}
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(r.now, 0)}
@@ -301,37 +300,111 @@ func TestRecreationStopsAndGoesOn(t *testing.T) {
 	next.wantDue(t, "after an edit of the annotation", "p-0 p-1")
 }
 
-// A Pod that could follow in place on another Node.
-func TestPodsOnOldNodesAreEvicted(t *testing.T) {
-	for _, mode := range []string{"Outdated", "Never"} {
-		r := newRebuilt(t, mode)
-		native := func(s *appsv1beta1.SidecarSet) {
-			s.Spec.InitContainers = s.Spec.Containers
-			s.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-			s.Spec.InitContainers[0].Image = "v2"
-			s.Spec.Containers = nil
-		}
-		r.change(t, mode, "v2", native)
-		r.program.HashWithoutImage = "without"
-		r.reload()
-		p := of(carrier(0, "v1"), 500)
-		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, []corev1.Container{{Name: "app", Image: "app"}}
-		p.Spec.InitContainers[0].RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
-		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = p.Status.ContainerStatuses, nil
-		set(r.Tally, p)
-		r.lead()
-		r.SetTooOld(podstate.MakeNamespace("a"), p.Name, types.UID("u-0"), true)
-		takes := r.Due("log", 10).Updates
-		if want := map[string]inplace.Way{"Outdated": inplace.Recreate, "Never": inplace.Images}[mode]; len(takes) != 1 || takes[0].Way != want {
-			t.Errorf("%s: %+v is due, want one in the way %v", mode, takes, want)
-		}
-		if may := tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), inplace.Node{TooOld: true}); may != (mode == "Outdated") {
-			t.Errorf("%s: it may be evicted: %v", mode, may)
-		}
-		if tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), inplace.Node{}) {
-			t.Errorf("%s: it may be evicted from a new Node", mode)
-		}
+// A Pod that its record does not show to be one that cannot follow: its Node, or what
+// another writer has done to it, keeps it from that.
+func TestStuckPodsAreEvicted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mode string
+		pod  func(*corev1.Pod)
+		want inplace.Way
+	}{
+		"Outdated":             {"Outdated", func(*corev1.Pod) {}, inplace.Recreate},
+		"All":                  {"All", func(*corev1.Pod) {}, inplace.Recreate},
+		"Uninjected":           {"Uninjected", func(*corev1.Pod) {}, inplace.Images},
+		"Never":                {"Never", func(*corev1.Pod) {}, inplace.Images},
+		"without a controller": {"All", func(p *corev1.Pod) { p.OwnerReferences = nil }, inplace.Images},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, p := newImages(t, tc.mode)
+			tc.pod(p)
+			set(r.Tally, p)
+			r.lead()
+			r.stick(t, inplace.NodeTooOld)
+			r.wantWay(t, "stuck", tc.want)
+			for stuck, want := range map[bool]bool{true: tc.want == inplace.Recreate, false: false} {
+				if may := tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), stuck); may != want {
+					t.Errorf("stuck %v: it may be evicted: %v", stuck, may)
+				}
+			}
+			p.Generation++
+			set(r.Tally, p)
+			r.wantWay(t, "after an event", tc.want)
+			r.changeImages(t, "Outdated", "v2")
+			r.current(1000)
+			if p.OwnerReferences != nil {
+				r.wantWay(t, "when the mode is Outdated", inplace.Recreate)
+			}
+			r.stick(t, "")
+			r.wantWay(t, "not stuck any more", inplace.Images)
+		})
 	}
+}
+
+// What was found out about one content says nothing about the next, nor about another
+// Pod of the same name.
+func TestPodsAreStuckForOneContent(t *testing.T) {
+	r, p := newImages(t, "Outdated")
+	set(r.Tally, p)
+	r.lead()
+	before := r.program
+	take := r.stick(t, inplace.ResourcesHeldElsewhere)
+	r.changeImages(t, "Outdated", "v3")
+	r.current(1000)
+	r.wantWay(t, "with the next content", inplace.Images)
+	r.SetStuck(before, take, inplace.ResourcesHeldElsewhere)
+	r.wantWay(t, "when the answer is about the content before", inplace.Images)
+
+	r.stick(t, inplace.ResourcesHeldElsewhere)
+	r.wantWay(t, "stuck", inplace.Recreate)
+	p.UID = "another"
+	set(r.Tally, p)
+	r.wantWay(t, "another Pod", inplace.Images)
+	r.SetStuck(r.program, take, inplace.ResourcesHeldElsewhere)
+	r.wantWay(t, "when the answer is about the Pod before", inplace.Images)
+}
+
+// newImages is a tally of a SidecarSet of which a Pod needs another image only.
+func newImages(t *testing.T, mode string) (*rebuilt, *corev1.Pod) {
+	t.Helper()
+	r := newRebuilt(t, mode)
+	r.changeImages(t, mode, "v2")
+	return r, of(carrier(0, "v1"), 500)
+}
+
+func (r *rebuilt) changeImages(t *testing.T, mode, image string) {
+	t.Helper()
+	r.change(t, mode, image, func(s *appsv1beta1.SidecarSet) { s.Spec.Containers[0].Image = image })
+	r.program.HashWithoutImage = "without"
+	r.reload()
+}
+
+// stick takes the Pod, and gives it back as one that is stuck for a reason.
+func (r *rebuilt) stick(t *testing.T, reason inplace.Reason) rollout.Take {
+	t.Helper()
+	takes := r.Due("log", 10).Updates
+	if len(takes) != 1 {
+		t.Fatalf("%+v are due, want one", takes)
+	}
+	if takes[0].Way == inplace.Recreate {
+		r.NotEvicted("log", takes[0].UID)
+	}
+	r.Tend("log", func(q *rollout.Queue) { q.Hold(takes[0], reason, "") })
+	r.SetStuck(r.program, takes[0], reason)
+	r.Tend("log", func(q *rollout.Queue) { q.Release(takes[0].UID) })
+	return takes[0]
+}
+
+// wantWay checks which way the Pod is given out for.
+func (r *rebuilt) wantWay(t *testing.T, when string, want inplace.Way) {
+	t.Helper()
+	takes := r.Due("log", 10).Updates
+	if len(takes) != 1 || takes[0].Way != want {
+		t.Fatalf("%s: %+v is due, want one in the way %v", when, takes, want)
+	}
+	if want == inplace.Recreate {
+		r.NotEvicted("log", takes[0].UID)
+	}
+	r.Tend("log", func(q *rollout.Queue) { q.Retry(takes[0]) })
 }
 
 // reload has a program looked at that was changed.

@@ -1,7 +1,6 @@
 package tally
 
 import (
-	"cmp"
 	"reflect"
 	"slices"
 	"time"
@@ -222,15 +221,11 @@ func (t *Tally) follow(p *pod, sh *share) {
 		t.followStray(p, sh)
 		return
 	}
-	now, changed := s.outlook(s.name, r, s.contents)
+	now, _ := s.outlook(s.name, r, s.contents)
 	now.InFlight = now.InFlight && !p.lost
 	label := s.labelled != nil && s.mislabelledIn(r, now)
 	if s.mode != recreate.Never {
-		if p.tooOld && now.Way == inplace.Images && changed.Has(inplace.Native) {
-			now.Way, now.Reason = inplace.Recreate, inplace.NodeTooOld
-		}
-		evictable, reason := t.mayEvict(p, s, true, now.Way)
-		now.Evictable, now.Reason = evictable, cmp.Or(reason, now.Reason)
+		t.consider(p, s, &now)
 	}
 	if s.queue.Set(now) {
 		t.alter(s)
@@ -278,6 +273,7 @@ func (t *Tally) unfollow(p *pod, sh *share) {
 		return
 	}
 	sh.set.queue.Remove(p.record.UID)
+	delete(sh.set.stuck, p)
 	if sh.moves {
 		t.stir(sh.set)
 	}

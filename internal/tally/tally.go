@@ -99,7 +99,6 @@ type pod struct {
 	// lost: with its Node, of which there was no event since. suspect: it was lost since
 	// it was ready.
 	lost, suspect bool
-	tooOld        bool // its Node's kubelet does not restart native sidecars
 	fresh         bool // while its first record is taken over
 }
 
@@ -329,6 +328,9 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		if s.program != program {
 			if before := s.program; before == nil || before.HashWithoutImage != program.HashWithoutImage {
 				s.contents = t.uncompared()
+			}
+			if before := s.program; before != nil && before.Hash != program.Hash {
+				clear(s.stuck)
 			}
 			worst = max(worst, s.set(program))
 			if t.setRollout(s, program) {
