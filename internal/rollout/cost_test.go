@@ -53,7 +53,7 @@ func benchmarkSteps(b *testing.B, u update, n int) {
 		p.InFlight = false
 		q.Set(p)
 		p.Way = inplace.Images // outdated again and the last of all, so that as many wait as before
-		p.Rank.ReadySince = int64(1e9 - version)
+		p.Order.ReadySince = int64(1e9 - version)
 		q.Set(p)
 	}
 	b.ReportMetric(float64(cpu(b)-start)/float64(version), "cpu-ns/op")
@@ -81,7 +81,7 @@ func BenchmarkStatusOfAWaitingPod(b *testing.B) {
 			for b.Loop() {
 				p := &pods[i*7919%n]
 				p.Ready = !p.Ready
-				p.Rank.Restarts++
+				p.Order.Restarts++
 				q.Set(*p)
 				q.Next(0, 0)
 				i++

@@ -93,12 +93,12 @@ func (m model) less(a, b rollout.Pod) bool {
 		return 1
 	}
 	flag := func(a, b bool) int { return map[[2]bool]int{{false, true}: -1, {true, false}: 1}[[2]bool{a, b}] }
-	steps := []int{flag(a.Rank.Assigned, b.Rank.Assigned), int(a.Rank.Phase) - int(b.Rank.Phase), flag(a.Ready, b.Ready)}
+	steps := []int{flag(a.Order.Assigned, b.Order.Assigned), int(a.Order.Phase) - int(b.Order.Phase), flag(a.Ready, b.Ready)}
 	if a.Ready && b.Ready {
-		steps = append(steps, later(a.Rank.ReadySince, b.Rank.ReadySince))
+		steps = append(steps, later(a.Order.ReadySince, b.Order.ReadySince))
 	}
-	steps = append(steps, int(b.Rank.Restarts-a.Rank.Restarts), int(b.Rank.SidecarRestarts-a.Rank.SidecarRestarts),
-		later(a.Rank.Created, b.Rank.Created), strings.Compare(string(a.UID), string(b.UID)))
+	steps = append(steps, int(b.Order.Restarts-a.Order.Restarts), int(b.Order.NativeRestarts-a.Order.NativeRestarts),
+		later(a.Order.Created, b.Order.Created), strings.Compare(string(a.UID), string(b.UID)))
 	for _, step := range steps {
 		if step != 0 {
 			return step < 0
@@ -276,12 +276,12 @@ func randomPod(r *rand.Rand, i int) rollout.Pod {
 
 func randomState(r *rand.Rand, p *rollout.Pod) {
 	p.InFlight, p.InTransition, p.Reason = false, false, ""
-	p.Rank = rollout.Rank{
-		Assigned: true, Phase: rollout.Running, ReadySince: r.Int64N(4), Created: r.Int64N(4),
-		Restarts: r.Int32N(3), SidecarRestarts: r.Int32N(3),
+	p.Order = podstate.Order{
+		Assigned: true, Phase: podstate.Running, ReadySince: r.Int64N(4), Created: r.Int64N(4),
+		Restarts: r.Int32N(3), NativeRestarts: r.Int32N(3),
 	}
 	if p.Ready = r.IntN(4) > 0; !p.Ready {
-		p.Rank.Assigned, p.Rank.Phase = r.IntN(2) > 0, rollout.Phase(r.IntN(3))
+		p.Order.Assigned, p.Order.Phase = r.IntN(2) > 0, podstate.Phase(r.IntN(3))
 	}
 	switch r.IntN(8) {
 	case 0, 1:

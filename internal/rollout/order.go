@@ -73,7 +73,7 @@ func before(a, b *entry) bool {
 			return a.traits.minor < b.traits.minor
 		}
 	}
-	x, y := &a.pod.Rank, &b.pod.Rank
+	x, y := &a.pod.Order, &b.pod.Order
 	switch {
 	case x.Assigned != y.Assigned:
 		return !x.Assigned
@@ -85,8 +85,8 @@ func before(a, b *entry) bool {
 		return laterOrUnknown(x.ReadySince, y.ReadySince)
 	case x.Restarts != y.Restarts:
 		return x.Restarts > y.Restarts
-	case x.SidecarRestarts != y.SidecarRestarts:
-		return x.SidecarRestarts > y.SidecarRestarts
+	case x.NativeRestarts != y.NativeRestarts:
+		return x.NativeRestarts > y.NativeRestarts
 	case x.Created != y.Created:
 		return laterOrUnknown(x.Created, y.Created)
 	}

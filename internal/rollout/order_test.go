@@ -32,24 +32,26 @@ func matching(key, value string) *metav1.LabelSelector {
 // The default order: each Pod comes before the next by one of its steps.
 func TestDefaultOrder(t *testing.T) {
 	steps := []func(*rollout.Pod){
-		func(p *rollout.Pod) { p.Ready, p.Rank = false, rollout.Rank{} },
-		func(p *rollout.Pod) { p.Ready, p.Rank = false, rollout.Rank{Assigned: true} },
-		func(p *rollout.Pod) { p.Ready, p.Rank = false, rollout.Rank{Assigned: true, Phase: rollout.Unknown} },
-		func(p *rollout.Pod) { p.Ready, p.Rank.ReadySince = false, 0 },
-		func(p *rollout.Pod) { p.Rank.ReadySince = 0 },
-		func(p *rollout.Pod) { p.Rank.ReadySince = 900 },
-		func(p *rollout.Pod) { p.Rank.Restarts = 2 },
-		func(p *rollout.Pod) { p.Rank.Restarts, p.Rank.SidecarRestarts = 1, 9 },
-		func(p *rollout.Pod) { p.Rank.SidecarRestarts = 1 },
-		func(p *rollout.Pod) { p.Rank.Created = 0 },
-		func(p *rollout.Pod) { p.Rank.Created = 700 },
+		func(p *rollout.Pod) { p.Ready, p.Order = false, podstate.Order{} },
+		func(p *rollout.Pod) { p.Ready, p.Order = false, podstate.Order{Assigned: true} },
+		func(p *rollout.Pod) {
+			p.Ready, p.Order = false, podstate.Order{Assigned: true, Phase: podstate.Unknown}
+		},
+		func(p *rollout.Pod) { p.Ready, p.Order.ReadySince = false, 0 },
+		func(p *rollout.Pod) { p.Order.ReadySince = 0 },
+		func(p *rollout.Pod) { p.Order.ReadySince = 900 },
+		func(p *rollout.Pod) { p.Order.Restarts = 2 },
+		func(p *rollout.Pod) { p.Order.Restarts, p.Order.NativeRestarts = 1, 9 },
+		func(p *rollout.Pod) { p.Order.NativeRestarts = 1 },
+		func(p *rollout.Pod) { p.Order.Created = 0 },
+		func(p *rollout.Pod) { p.Order.Created = 700 },
 		func(p *rollout.Pod) {},
 	}
 	var pods []rollout.Pod
 	var want []string
 	for i, step := range steps {
 		p := ready(i)
-		p.Rank = rollout.Rank{Assigned: true, Phase: rollout.Running, ReadySince: 800, Created: 600}
+		p.Order = podstate.Order{Assigned: true, Phase: podstate.Running, ReadySince: 800, Created: 600}
 		step(&p)
 		pods = append(pods, p)
 		if p.Ready {

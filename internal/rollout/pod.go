@@ -10,7 +10,7 @@ import (
 // Pod is what the queue knows of a matched Pod. It is comparable. The fields that
 // the order compares come first, since comparing is most of what the queue does.
 type Pod struct {
-	Rank Rank
+	Order podstate.Order
 	// Ready Pods are available: to disturb one takes a place of the budget.
 	Ready bool
 	// InFlight Pods were disturbed by the operator while they were available, and
@@ -36,27 +36,6 @@ type Pod struct {
 	Name      string
 	Labels    podstate.LabelSet
 }
-
-// Rank holds what the default order of updates looks at. Ready is part of the
-// order too.
-type Rank struct {
-	Assigned        bool  // to a node
-	Phase           Phase // Pods in other phases are not matched
-	Restarts        int32 // of the regular container that restarted most
-	SidecarRestarts int32 // of the native sidecar that restarted most
-	ReadySince      int64 // seconds; 0 if unknown
-	Created         int64 // seconds; 0 if unknown
-}
-
-// Phase is the phase of an active Pod, in the order of updates.
-type Phase uint8
-
-// The phases.
-const (
-	Pending Phase = iota
-	Unknown
-	Running
-)
 
 // Take is one Pod that may be written now, or evicted if its Way is Recreate, with the
 // content that was wanted when Next returned it: a later one might need a first batch of

@@ -19,13 +19,13 @@ func ready(i int) rollout.Pod {
 	return rollout.Pod{
 		UID: types.UID(fmt.Sprintf("uid-%06d", i)), Namespace: podstate.MakeNamespace("default"), Name: fmt.Sprintf("pod-%06d", i),
 		Way: inplace.Images, Ready: true,
-		Rank: rollout.Rank{Assigned: true, Phase: rollout.Running, ReadySince: int64(2e9 - i), Created: 1e9},
+		Order: podstate.Order{Assigned: true, Phase: podstate.Running, ReadySince: int64(2e9 - i), Created: 1e9},
 	}
 }
 
 func broken(i int) rollout.Pod {
 	p := ready(i)
-	p.Ready, p.Rank.ReadySince = false, 0
+	p.Ready, p.Order.ReadySince = false, 0
 	return p
 }
 
@@ -186,7 +186,7 @@ func TestAHeldPodIsFreeAgain(t *testing.T) {
 	relabelled, resized, restarted := ready(1), ready(1), ready(1)
 	relabelled.Labels = podstate.MakeLabelSet(map[string]string{"a": "b"})
 	resized.Way = inplace.Resize
-	restarted.Rank.Restarts++
+	restarted.Order.Restarts++
 	noted, sized := ready(1), ready(1)
 	noted.Resize, sized.Resize = inplace.ResizeOpen, inplace.ResizeDone
 	for name, tc := range map[string]struct {

@@ -277,7 +277,7 @@ func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
 	return rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
 		Way: inplace.Recreate, Evictable: true, Reason: recreate.NotInjected, Ready: true,
-		Rank: rollout.Rank{Created: r.Order.Created},
+		Order: podstate.Order{Created: r.Order.Created},
 	}, evictable
 }
 

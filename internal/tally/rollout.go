@@ -350,14 +350,10 @@ func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents
 	}
 	return rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
-		Way: verdict.Way, Reason: verdict.Reason, Resize: in.Resize,
+		Order: r.Order, Way: verdict.Way, Reason: verdict.Reason, Resize: in.Resize,
 		Ready:        r.Ready,
 		InFlight:     r.Progress(set).InFlight() || q.SameHash && t.disturbedElsewhere(set, r) || r.Progress(set).WasReady && t.handsOver(r),
 		InTransition: waits,
-		Rank: rollout.Rank{
-			Assigned: r.Order.Assigned, Phase: rollout.Phase(r.Order.Phase), ReadySince: r.Order.ReadySince,
-			Restarts: r.Order.Restarts, SidecarRestarts: r.Order.NativeRestarts, Created: r.Order.Created,
-		},
 	}, q.Changed
 }
 
