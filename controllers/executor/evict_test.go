@@ -118,7 +118,7 @@ func TestWhatTheAPIServerAnswersToAnEviction(t *testing.T) {
 			}
 			report, blocked := r.report(), ""
 			for _, group := range report.Blocked {
-				blocked += string(group.Reason)
+				blocked += group.Reason
 				if !strings.Contains(group.Message, tc.mentioned) {
 					t.Errorf("the message is %q, want it to mention %q", group.Message, tc.mentioned)
 				}

@@ -258,7 +258,7 @@ func TestWhatTheAPIServerAnswersDecidesAboutThePod(t *testing.T) {
 			}
 			blocked := ""
 			for _, group := range report.Blocked {
-				blocked += string(group.Reason)
+				blocked += group.Reason
 				if len([]rune(group.Message)) > maxMessage || group.Message == "" {
 					t.Errorf("the message is %q", group.Message)
 				}

@@ -93,7 +93,7 @@ func TestWhatTheAPIServerAnswersToAResize(t *testing.T) {
 			var message string
 			report := r.report()
 			for _, group := range report.Blocked {
-				blocked, message = blocked+group.Reason, message+group.Message
+				blocked, message = blocked+inplace.Reason(group.Reason), message+group.Message
 			}
 			if blocked != tc.blocked || !strings.Contains(message, tc.message) {
 				t.Errorf("blocked for %q: %q; want %q: %q", blocked, message, tc.blocked, tc.message)
@@ -123,7 +123,7 @@ func TestAMissingSubresourceIsFoundOnce(t *testing.T) {
 	if !slices.Contains(first, "resize") || !slices.Equal(first, writes) {
 		t.Errorf("writes are %q, and then %q", first, writes[len(first):])
 	}
-	if report := r.report(); len(report.Blocked) != 1 || report.Blocked[0].Reason != inplace.ResizeUnsupported || report.Blocked[0].Count != 3 || report.Used != 0 {
+	if report := r.report(); len(report.Blocked) != 1 || report.Blocked[0].Reason != string(inplace.ResizeUnsupported) || report.Blocked[0].Pods != 3 || report.Used != 0 {
 		t.Errorf("report %+v, want three blocked Pods", report)
 	}
 }

@@ -386,7 +386,7 @@ func sameReport(t *testing.T, m model, got rollout.Report, pods []rollout.Pod) {
 		}
 	}
 	for _, g := range got.Blocked {
-		blocked -= g.Count
+		blocked -= int(g.Pods)
 	}
 	numbers := func(r rollout.Report) []int {
 		return []int{r.Outdated, r.Unselected, r.InTransition, r.Waiting, r.Used, r.Taken}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
@@ -172,11 +173,10 @@ func TestAPodThatReturnsWhileItIsWrittenIsStillReserved(t *testing.T) {
 func TestAHeldPodBlocksNoOther(t *testing.T) {
 	q := queue(strategy(update{MaxUnavailable: share("1")}), ready(1), ready(2))
 	q.Hold(q.Next(1, 0)[0], inplace.Refused, "violates PodSecurity")
-	want := []rollout.Group{{
-		Reason: inplace.Refused, Count: 1, Message: "violates PodSecurity",
-		Names: []rollout.Name{{Namespace: podstate.MakeNamespace("default"), Name: "pod-000001"}},
+	want := []appsv1beta1.SidecarSetPodGroup{{
+		Reason: string(inplace.Refused), Pods: 1, Message: "violates PodSecurity", First: []string{"default/pod-000001"},
 	}}
-	if diff := cmp.Diff(want, q.Report().Blocked, cmp.Comparer(func(a, b podstate.Namespace) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, q.Report().Blocked); diff != "" {
 		t.Errorf("blocked (-want +got):\n%s", diff)
 	}
 	expect(t, "next", q.Next(1, 0), "pod-000002")
@@ -250,12 +250,9 @@ func TestGroupsNameTheFirstPods(t *testing.T) {
 	q.Remove(ready(1).UID)
 	var got []string
 	for _, g := range q.Report().Blocked {
-		got = append(got, fmt.Sprint(g.Reason, g.Count))
-		for _, n := range g.Names {
-			got = append(got, n.Name)
-		}
+		got = append(append(got, fmt.Sprint(g.Reason, g.Pods)), g.First...)
 	}
-	want := []string{"ImmutableFieldChanged5", "pod-000001x", "pod-000003x", "pod-000005x", "NodeTooOld4", "pod-000003", "pod-000005", "pod-000007"}
+	want := []string{"ImmutableFieldChanged5", "default/pod-000001x", "default/pod-000003x", "default/pod-000005x", "NodeTooOld4", "default/pod-000003", "default/pod-000005", "default/pod-000007"}
 	if !slices.Equal(got, want) {
 		t.Errorf("groups are %v, want %v", got, want)
 	}

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // Limit is what keeps the next Pod from being taken.
@@ -30,7 +30,7 @@ const (
 	Budget Limit = "MaxUnavailable"
 )
 
-// maxNames is how many Pods a Group names.
+// maxNames is how many Pods a group names.
 const maxNames = 3
 
 // Report is what a rollout shows of itself.
@@ -53,8 +53,10 @@ type Report struct {
 	InTransition int
 	// Unselected Pods are not selected by updateStrategy.selector.
 	Unselected int
-	// Blocked are Pods that cannot follow or are held, by reason, sorted by reason.
-	Blocked []Group
+	// Blocked are Pods that cannot follow or are held, by reason, sorted by reason. At
+	// most three of each are named, the first by namespace and name. The message is that
+	// of one Pod that is held.
+	Blocked []appsv1beta1.SidecarSetPodGroup
 	// Limit is why no Pod is taken now.
 	Limit Limit
 	// Problem says what cannot be understood, if the Limit is Invalid.
@@ -62,22 +64,6 @@ type Report struct {
 	// Done: no Pod is disturbed or being written, and none will be taken unless
 	// something changes. Pods that are kept, unselected or blocked may be outdated.
 	Done bool
-}
-
-// Group is the Pods that do not follow for one reason.
-type Group struct {
-	Reason inplace.Reason
-	Count  int
-	// Names are the first of them by namespace and name, at most three.
-	Names []Name
-	// Message is that of one Pod that is held for this reason, or empty.
-	Message string
-}
-
-// Name names a Pod.
-type Name struct {
-	Namespace podstate.Namespace
-	Name      string
 }
 
 // Report returns what the queue is about. It costs as much as there are reasons,
@@ -103,13 +89,13 @@ func (q *Queue) Report() Report {
 	return r
 }
 
-func (q *Queue) group(reason inplace.Reason) Group {
+func (q *Queue) group(reason inplace.Reason) appsv1beta1.SidecarSetPodGroup {
 	from := q.blocked[reason]
-	g := Group{Reason: reason, Count: from.pods.len(q.slab), Message: from.message}
+	g := appsv1beta1.SidecarSetPodGroup{Reason: string(reason), Pods: int32(from.pods.len(q.slab)), Message: from.message}
 	from.pods.walk(q.slab, func(slot int32) bool {
 		p := &q.slab[slot].pod
-		g.Names = append(g.Names, Name{p.Namespace, p.Name})
-		return len(g.Names) < maxNames
+		g.First = append(g.First, p.Namespace.Value()+"/"+p.Name)
+		return len(g.First) < maxNames
 	})
 	return g
 }

@@ -17,22 +17,16 @@ import (
 // bytes as JSON, so that the whole status stays below 4 KB.
 const maxDetail = 1900
 
-// RevisionPods counts the matched Pods that record one ControllerRevision. An empty
-// name means that they record none, or one that does not exist.
-type RevisionPods struct {
-	Name        string
-	Pods, Ready int32
-}
-
 // ByRevision counts all matched Pods by the ControllerRevisions of that name. What
-// Pods record is users' text, so only names that exist are shown.
-func ByRevision(names []string, recorded map[podstate.Name]tally.RevisionCount, all tally.Counters) []RevisionPods {
-	rest := RevisionPods{Pods: all.Matched, Ready: all.Ready}
-	by := make([]RevisionPods, 0, len(names)+1)
+// Pods record is users' text, so only names that exist are shown. An empty name means
+// that Pods record none, or one that does not exist.
+func ByRevision(names []string, recorded map[podstate.Name]tally.RevisionCount, all tally.Counters) []appsv1beta1.SidecarSetRevisionPods {
+	rest := appsv1beta1.SidecarSetRevisionPods{Pods: all.Matched, ReadyPods: all.Ready}
+	by := make([]appsv1beta1.SidecarSetRevisionPods, 0, len(names)+1)
 	for _, name := range names {
 		n := recorded[podstate.MakeName(name)]
-		by = append(by, RevisionPods{name, n.Pods, n.Ready})
-		rest.Pods, rest.Ready = rest.Pods-n.Pods, rest.Ready-n.Ready
+		by = append(by, appsv1beta1.SidecarSetRevisionPods{Name: name, Pods: n.Pods, ReadyPods: n.Ready})
+		rest.Pods, rest.ReadyPods = rest.Pods-n.Pods, rest.ReadyPods-n.Ready
 	}
 	return append(by, rest)
 }
@@ -104,22 +98,21 @@ func groups(all []appsv1beta1.SidecarSetPodGroup, names int, e extent) []appsv1b
 
 // revisions orders revisions by their size and name, and adds up those that are
 // not shown.
-func revisions(all []RevisionPods, e extent) []appsv1beta1.SidecarSetRevisionPods {
+func revisions(all []appsv1beta1.SidecarSetRevisionPods, e extent) []appsv1beta1.SidecarSetRevisionPods {
 	var named []appsv1beta1.SidecarSetRevisionPods
 	var rest appsv1beta1.SidecarSetRevisionPods
-	add := func(n RevisionPods) { rest.Pods, rest.ReadyPods = rest.Pods+n.Pods, rest.ReadyPods+n.Ready }
-	all = slices.SortedFunc(slices.Values(all), func(a, b RevisionPods) int {
+	all = slices.SortedFunc(slices.Values(all), func(a, b appsv1beta1.SidecarSetRevisionPods) int {
 		return cmp.Or(cmp.Compare(b.Pods, a.Pods), cmp.Compare(a.Name, b.Name))
 	})
 	for _, n := range all {
-		if n.Pods == 0 {
-			continue
+		switch {
+		case n.Pods == 0:
+		case n.Name == "" || len(named) == e.revisions:
+			rest.Pods, rest.ReadyPods = rest.Pods+n.Pods, rest.ReadyPods+n.ReadyPods
+		default:
+			n.Name = shortened(n.Name, e.name)
+			named = append(named, n)
 		}
-		if n.Name == "" || len(named) == e.revisions {
-			add(n)
-			continue
-		}
-		named = append(named, appsv1beta1.SidecarSetRevisionPods{Name: shortened(n.Name, e.name), Pods: n.Pods, ReadyPods: n.Ready})
 	}
 	if rest.Pods > 0 {
 		named = append(named, rest)

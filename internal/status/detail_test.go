@@ -40,7 +40,7 @@ func TestNextNamesPodsAndRevisions(t *testing.T) {
 			{Reason: "Refused", Pods: 1, First: names[:1], Message: "forbidden"}, {Reason: "NodeTooOld", Pods: 5, First: names[:5]},
 		},
 		Revision:  &status.Revision{},
-		Revisions: []status.RevisionPods{{Name: "log-b", Pods: 1, Ready: 1}, {Pods: 11, Ready: 9}, {Name: "log-a", Pods: 7, Ready: 3}, {Name: "log-c"}},
+		Revisions: []appsv1beta1.SidecarSetRevisionPods{{Name: "log-b", Pods: 1, ReadyPods: 1}, {Pods: 11, ReadyPods: 9}, {Name: "log-a", Pods: 7, ReadyPods: 3}, {Name: "log-c"}},
 	})
 	want := appsv1beta1.SidecarSetStatus{
 		Uninjected: []appsv1beta1.SidecarSetPodGroup{{Reason: appsv1beta1.ReasonOlderThanSidecarSet, Pods: 6, First: names[:5]}},
@@ -131,7 +131,7 @@ func hostile(r *rand.Rand) status.Observation {
 		o.Uninjected = append(o.Uninjected, group(reason, 5))
 	}
 	for i := range r.IntN(40) {
-		o.Revisions = append(o.Revisions, status.RevisionPods{Name: fmt.Sprintf("%s%d", strings.Repeat("r", r.IntN(240)), i), Pods: many(), Ready: 1})
+		o.Revisions = append(o.Revisions, appsv1beta1.SidecarSetRevisionPods{Name: fmt.Sprintf("%s%d", strings.Repeat("r", r.IntN(240)), i), Pods: many(), ReadyPods: 1})
 	}
 	return o
 }
@@ -139,7 +139,7 @@ func hostile(r *rand.Rand) status.Observation {
 func TestALongNameKeepsItsEnds(t *testing.T) {
 	name := "payments-" + strings.Repeat("x", 200) + "-6f84bc646f"
 	got := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{
-		Now: start, Revision: &status.Revision{}, Revisions: []status.RevisionPods{{Name: name, Pods: 1}},
+		Now: start, Revision: &status.Revision{}, Revisions: []appsv1beta1.SidecarSetRevisionPods{{Name: name, Pods: 1}},
 	}).Revisions
 	if len(got) != 1 || len(got[0].Name) > 127 || !strings.HasPrefix(got[0].Name, "payments-") || !strings.HasSuffix(got[0].Name, "-6f84bc646f") {
 		t.Errorf("revisions are %v", got)
@@ -154,7 +154,7 @@ func TestPodsByRevision(t *testing.T) {
 		podstate.MakeName("log-1"): {Pods: 3, Ready: 2}, podstate.MakeName("made up"): {Pods: 1, Ready: 1},
 	}
 	got := status.ByRevision([]string{"log-2", "log-1"}, recorded, tally.Counters{Matched: 7, Ready: 5})
-	want := []status.RevisionPods{{Name: "log-2"}, {Name: "log-1", Pods: 3, Ready: 2}, {Pods: 4, Ready: 3}}
+	want := []appsv1beta1.SidecarSetRevisionPods{{Name: "log-2"}, {Name: "log-1", Pods: 3, ReadyPods: 2}, {Pods: 4, ReadyPods: 3}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Pods by revision (-want +got):\n%s", diff)
 	}
@@ -163,7 +163,7 @@ func TestPodsByRevision(t *testing.T) {
 // A revision that cannot be recorded leaves what was said of revisions.
 func TestRevisionsStayWithoutARevision(t *testing.T) {
 	before := appsv1beta1.SidecarSetStatus{Revisions: []appsv1beta1.SidecarSetRevisionPods{{Name: "log-1", Pods: 3, ReadyPods: 2}, {Pods: 1}}}
-	after := status.Next(before, status.Observation{Now: start, Revisions: []status.RevisionPods{{Pods: 9}}})
+	after := status.Next(before, status.Observation{Now: start, Revisions: []appsv1beta1.SidecarSetRevisionPods{{Pods: 9}}})
 	if diff := cmp.Diff(before.Revisions, after.Revisions); diff != "" {
 		t.Errorf("revisions (-before +after):\n%s", diff)
 	}

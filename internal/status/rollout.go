@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,31 +77,23 @@ const recreationStopped = "Three replacements of evicted Pods in a row did not b
 // protected is how many Pods wait for a PodDisruptionBudget.
 func protected(r rollout.Report) (pods int32) {
 	for _, group := range r.Blocked {
-		if group.Reason == recreate.DisruptionBudget {
-			pods += int32(group.Count)
+		if group.Reason == string(recreate.DisruptionBudget) {
+			pods += group.Pods
 		}
 	}
 	return pods
 }
 
-// BlockedBy makes of what a queue reports what a status says of Pods that cannot
-// follow: nothing, if they do not have to.
+// BlockedBy returns what a status says of Pods that cannot follow: nothing, if they
+// do not have to. An evicted Pod is not among them: the watch is about to say that it
+// is gone.
 func BlockedBy(r rollout.Report) []appsv1beta1.SidecarSetPodGroup {
 	if r.Limit == rollout.NotUpdate {
 		return nil
 	}
-	groups := make([]appsv1beta1.SidecarSetPodGroup, 0, len(r.Blocked))
-	for _, from := range r.Blocked {
-		if from.Reason == recreate.Evicted {
-			continue // the watch is about to say that it is gone
-		}
-		group := appsv1beta1.SidecarSetPodGroup{Reason: string(from.Reason), Pods: int32(from.Count), Message: from.Message}
-		for _, name := range from.Names {
-			group.First = append(group.First, name.Namespace.Value()+"/"+name.Name)
-		}
-		groups = append(groups, group)
-	}
-	return groups
+	return slices.DeleteFunc(slices.Clone(r.Blocked), func(group appsv1beta1.SidecarSetPodGroup) bool {
+		return group.Reason == string(recreate.Evicted)
+	})
 }
 
 const (

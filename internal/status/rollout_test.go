@@ -13,7 +13,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/status"
@@ -169,7 +168,7 @@ func TestRolloutOfReadsAReport(t *testing.T) {
 	failing := []appsv1beta1.SidecarSetPodGroup{{Reason: "ErrImagePull", Pods: 1}}
 	got := status.RolloutOf(rollout.Report{
 		Outdated: 20, Partition: 5, Waiting: 9, Kept: 4, Taken: 2, Used: 3, Allowed: 4, InTransition: 1, Unselected: 7, Limit: rollout.FirstBatch, Problem: problem,
-		Blocked: []rollout.Group{{Reason: recreate.DisruptionBudget, Count: 2}, {Reason: recreate.Evicted, Count: 1}, {Reason: "Other", Count: 1}},
+		Blocked: []appsv1beta1.SidecarSetPodGroup{{Reason: string(recreate.DisruptionBudget), Pods: 2}, {Reason: string(recreate.Evicted), Pods: 1}, {Reason: "Other", Pods: 1}},
 	}, failing, tally.Recreation{Failed: 1, Uninjected: 8})
 	want := &status.Rollout{Waiting: 7, Writing: 3, InFlight: 2, Keep: 5, Unselected: 7, Uninjected: 8, FirstBatch: true, Failing: failing, Problem: problem}
 	if diff := cmp.Diff(want, got, cmpopts.EquateErrors()); diff != "" {
@@ -186,12 +185,9 @@ func TestRolloutOfReadsAReport(t *testing.T) {
 	}
 }
 
-func TestBlockedByNamesThePods(t *testing.T) {
-	shop := podstate.MakeNamespace("shop")
-	got := status.BlockedBy(rollout.Report{Blocked: []rollout.Group{{
-		Reason: inplace.Refused, Count: 4, Names: []rollout.Name{{Namespace: shop, Name: "a"}, {Namespace: shop, Name: "b"}}, Message: "denied",
-	}}})
+func TestBlockedByLeavesOutEvictedPods(t *testing.T) {
 	want := []appsv1beta1.SidecarSetPodGroup{{Reason: "Refused", Pods: 4, First: []string{"shop/a", "shop/b"}, Message: "denied"}}
+	got := status.BlockedBy(rollout.Report{Blocked: append(blocked(recreate.Evicted, 1), want...)})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("blocked Pods (-want +got):\n%s", diff)
 	}

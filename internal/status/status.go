@@ -34,7 +34,7 @@ type Observation struct {
 	// order. Names are those of the Pods, unbounded. Without a Revision, what the
 	// status says of revisions stays.
 	Uninjected, Blocked []appsv1beta1.SidecarSetPodGroup
-	Revisions           []RevisionPods
+	Revisions           []appsv1beta1.SidecarSetRevisionPods
 	// Rollout is what is known of the update of running Pods; nil if nothing is, so
 	// that the conditions stay.
 	Rollout *Rollout
@@ -66,12 +66,8 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	if o.Revision != nil {
 		next.LatestRevision = o.Revision.Name
 		next.CollisionCount = new(o.Revision.CollisionCount)
-	}
-	if o.Revision == nil {
-		o.Revisions = make([]RevisionPods, len(previous.Revisions))
-		for i, n := range previous.Revisions {
-			o.Revisions[i] = RevisionPods{n.Name, n.Pods, n.ReadyPods}
-		}
+	} else {
+		o.Revisions = previous.Revisions
 	}
 	shown := detailOf(o)
 	next.Uninjected, next.BlockedPods, next.Revisions = shown.Uninjected, shown.Blocked, shown.Revisions

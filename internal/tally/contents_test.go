@@ -59,7 +59,7 @@ func TestPodsWaitUntilTheirContentIsCompared(t *testing.T) {
 			due := tl.Due("log", 10)
 			var blocked inplace.Reason
 			for _, group := range tl.Rollout("log").Blocked {
-				blocked += group.Reason
+				blocked += inplace.Reason(group.Reason)
 			}
 			if len(due.Updates) != tc.due || blocked != tc.blocked || len(due.Contents) != len(tc.contents) {
 				t.Errorf("due are %+v, blocked for %q; want %d and %q", due, blocked, tc.due, tc.blocked)

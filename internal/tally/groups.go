@@ -2,6 +2,7 @@ package tally
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -226,15 +227,10 @@ type RevisionCount struct{ Pods, Ready int32 }
 // Revisions returns what matched Pods of a SidecarSet record as the name of their
 // ControllerRevision, and how many do. Pods that record none are not in it.
 func (t *Tally) Revisions(sidecarSet string) map[podstate.Name]RevisionCount {
-	s, ok := t.sets[sidecarSet]
-	if !ok {
-		return nil
+	if s, ok := t.sets[sidecarSet]; ok {
+		return maps.Clone(s.revisions)
 	}
-	counts := make(map[podstate.Name]RevisionCount, len(s.revisions))
-	for name, n := range s.revisions {
-		counts[name] = n
-	}
-	return counts
+	return nil
 }
 
 // recorded is what a matched Pod records: a ControllerRevision, and whether the
@@ -267,9 +263,6 @@ func (t *Tally) swapRevision(sh *share, now recorded) {
 func (s *sidecarSet) addRevision(r recorded, n int32) {
 	if r.revision == 0 {
 		return
-	}
-	if s.revisions == nil {
-		s.revisions = make(map[podstate.Name]RevisionCount)
 	}
 	count := s.revisions[r.revision]
 	count.Pods += n

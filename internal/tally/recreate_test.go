@@ -228,7 +228,7 @@ func TestWhichPodsAreEvicted(t *testing.T) {
 				got = "evicted"
 			}
 			for _, group := range r.Rollout("log").Blocked {
-				got += string(group.Reason)
+				got += group.Reason
 			}
 			if got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
@@ -285,7 +285,7 @@ func TestRecreationStopsAndGoesOn(t *testing.T) {
 	if got := r.Recreation("log"); evicted != 3 || !got.Stopped {
 		t.Errorf("%d Pods are evicted, %+v, want 3", evicted, got)
 	}
-	if blocked := r.Rollout("log").Blocked; fmt.Sprint(blocked) == "[]" || blocked[0].Count != 3 {
+	if blocked := r.Rollout("log").Blocked; fmt.Sprint(blocked) == "[]" || blocked[0].Pods != 3 {
 		t.Errorf("the Pods that are left are reported as %+v", blocked)
 	}
 	next := newRebuilt(t, "All")

@@ -322,7 +322,7 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		delete(left, name)
 		s, known := t.sets[name]
 		if !known {
-			s = &sidecarSet{label: name, name: podstate.MakeName(name)}
+			s = &sidecarSet{label: name, name: podstate.MakeName(name), revisions: map[podstate.Name]RevisionCount{}}
 			t.sets[name] = s
 		}
 		if s.program != program {
