@@ -2,6 +2,7 @@ package tally
 
 import (
 	"cmp"
+	"container/heap"
 	"maps"
 	"slices"
 	"strings"
@@ -111,10 +112,10 @@ func (t *Tally) group(sh *share, now concern) {
 		return
 	}
 	if sh.concern != none {
-		sh.set.groups[sh.concern].remove(sh)
+		heap.Remove(&sh.set.groups[sh.concern], int(sh.place))
 	}
 	if sh.concern = now; now != none {
-		sh.set.groups[now].add(sh)
+		heap.Push(&sh.set.groups[now], sh)
 	}
 	t.alter(sh.set)
 }
@@ -132,62 +133,28 @@ func (s *sidecarSet) groupsOf(from, to concern) (all []appsv1beta1.SidecarSetPod
 // share knows its place, so that one is added or removed in a logarithm of steps.
 type group []*share
 
-func (g *group) add(sh *share) {
-	*g = append(*g, sh)
-	g.up(len(*g) - 1)
+func (g group) Len() int           { return len(g) }
+func (g group) Less(i, j int) bool { return g[i].before(g[j]) }
+
+func (g group) Swap(i, j int) {
+	g[i], g[j] = g[j], g[i]
+	g[i].place, g[j].place = int32(i), int32(j)
 }
 
-func (g *group) remove(sh *share) {
-	heap, i, last := *g, int(sh.place), len(*g)-1
-	moved := heap[last]
-	heap[last] = nil
-	*g = heap[:last]
-	if i < last {
-		heap[i] = moved
-		g.down(i)
-		g.up(int(moved.place))
-	}
-	if cap(heap) > 64 && last < cap(heap)/4 {
+func (g *group) Push(sh any) {
+	added := sh.(*share)
+	added.place = int32(len(*g))
+	*g = append(*g, added)
+}
+
+func (g *group) Pop() any {
+	all, last := *g, len(*g)-1
+	removed := all[last]
+	all[last] = nil
+	if *g = all[:last]; cap(all) > 64 && last < cap(all)/4 {
 		*g = slices.Clone(*g) // a group that was large for a while gives its memory back
 	}
-}
-
-// up moves the share at a place towards the top, as far as it belongs.
-func (g group) up(i int) {
-	sh := g[i]
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !sh.before(g[parent]) {
-			break
-		}
-		g.put(i, g[parent])
-		i = parent
-	}
-	g.put(i, sh)
-}
-
-// down moves the share at a place away from the top, as far as it belongs.
-func (g group) down(i int) {
-	sh := g[i]
-	for {
-		child := 2*i + 1
-		if child >= len(g) {
-			break
-		}
-		if child+1 < len(g) && g[child+1].before(g[child]) {
-			child++
-		}
-		if !g[child].before(sh) {
-			break
-		}
-		g.put(i, g[child])
-		i = child
-	}
-	g.put(i, sh)
-}
-
-func (g group) put(i int, sh *share) {
-	g[i], sh.place = sh, int32(i)
+	return removed
 }
 
 // first returns the names of the first Pods in order.
