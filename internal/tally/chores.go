@@ -18,15 +18,14 @@ type Chore struct {
 // chores are Pods that are to be written apart from the queue.
 type chores struct{ waiting, given map[*pod]struct{} }
 
+func newChores() chores { return chores{map[*pod]struct{}{}, map[*pod]struct{}{}} }
+
 // set says whether there is something to do for a Pod.
 func (c *chores) set(p *pod, is bool) {
 	delete(c.given, p)
 	if !is {
 		delete(c.waiting, p)
 		return
-	}
-	if c.waiting == nil {
-		c.waiting, c.given = map[*pod]struct{}{}, map[*pod]struct{}{}
 	}
 	c.waiting[p] = struct{}{}
 }
@@ -70,11 +69,7 @@ func (s *sidecarSet) takeChores(most int, updating bool) (due []Chore) {
 
 // CheckChore lets a Pod be given out again, if there still is something to do.
 func (t *Tally) CheckChore(sidecarSet string, namespace podstate.Namespace, name string) {
-	s, ns := t.sets[sidecarSet], t.namespaces[namespace]
-	if s == nil || ns == nil {
-		return
-	}
-	if p, ok := ns.pods[name]; ok && (s.resets.again(p) || s.labels.again(p)) {
+	if s, p := t.sets[sidecarSet], t.pod(namespace, name); s != nil && p != nil && (s.resets.again(p) || s.labels.again(p)) {
 		t.stir(s)
 	}
 }

@@ -225,7 +225,7 @@ func (t *Tally) keep(records []*podstate.Record) {
 func (t *Tally) begin(s *sidecarSet, takes []rollout.Take) {
 	for _, take := range takes {
 		if take.Way == inplace.Recreate { // the queue holds only Pods that are there
-			s.ledger.Begin(take.UID, t.namespaces[take.Namespace].pods[take.Name].record.Controller)
+			s.ledger.Begin(take.UID, t.pod(take.Namespace, take.Name).record.Controller)
 		}
 	}
 }
@@ -286,12 +286,8 @@ func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
 // until the content changes: if the SidecarSet asks for it, the Pod is to be evicted. It
 // does nothing if the content is not the current one.
 func (t *Tally) SetStuck(content *inject.Program, take rollout.Take, reason inplace.Reason) {
-	s, ns := t.sets[content.Name()], t.namespaces[take.Namespace]
-	if s == nil || s.queue == nil || s.program.Hash != content.Hash || ns == nil {
-		return
-	}
-	p, ok := ns.pods[take.Name]
-	if !ok || p.record.UID != take.UID || s.stuck[p] == reason {
+	s, p := t.sets[content.Name()], t.pod(take.Namespace, take.Name)
+	if s == nil || s.queue == nil || s.program.Hash != content.Hash || p == nil || p.record.UID != take.UID || s.stuck[p] == reason {
 		return
 	}
 	for i := range p.shares {

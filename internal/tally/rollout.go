@@ -126,11 +126,7 @@ func (t *Tally) Overdue(sidecarSet string, most int) []*podstate.Record {
 // Lost says that the Node of a Pod is not ready or gone. Until the next event of the
 // Pod it takes no place of a budget.
 func (t *Tally) Lost(namespace podstate.Namespace, name string, uid types.UID) {
-	ns := t.namespaces[namespace]
-	if ns == nil {
-		return
-	}
-	if p, ok := ns.pods[name]; ok && p.record.UID == uid && !p.lost {
+	if p := t.pod(namespace, name); p != nil && p.record.UID == uid && !p.lost {
 		p.lost, p.suspect = true, true
 		t.recount(p)
 	}
@@ -227,13 +223,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 	if s.mode != recreate.Never {
 		t.consider(p, s, &now)
 	}
-	if s.queue.Set(now) {
-		t.alter(s)
-	}
 	moves := now.Way != inplace.Current || now.InFlight
-	if moves || sh.moves {
-		t.stir(s)
-	}
 	is := part{
 		moves: moves,
 		back:  !moves && now.Ready && !now.InTransition,
@@ -243,11 +233,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 
 		differs: s.differsIn(s.name, r),
 	}
-	if is != sh.part {
-		t.alter(s)
-	}
-	s.count(p, sh.part, is)
-	sh.part = is
+	t.enter(p, sh, now, is)
 	t.observe(p, s, is.back)
 }
 
@@ -258,11 +244,17 @@ func (t *Tally) followStray(p *pod, sh *share) {
 		t.unfollow(p, sh)
 		return
 	}
-	if sh.set.queue.Set(now) {
+	t.enter(p, sh, now, part{moves: true, stray: true})
+}
+
+// enter puts a Pod into a SidecarSet's queue.
+func (t *Tally) enter(p *pod, sh *share, now rollout.Pod, is part) {
+	if sh.set.queue.Set(now) || is != sh.part {
 		t.alter(sh.set)
 	}
-	t.stir(sh.set)
-	is := part{moves: true, stray: true}
+	if is.moves || sh.moves {
+		t.stir(sh.set)
+	}
 	sh.set.count(p, sh.part, is)
 	sh.part = is
 }
@@ -282,29 +274,11 @@ func (t *Tally) unfollow(p *pod, sh *share) {
 }
 
 func (s *sidecarSet) count(p *pod, from, to part) {
-	switch {
-	case to.back && !from.back:
-		s.back++
-	case from.back && !to.back:
-		s.back--
-	}
-	switch {
-	case to.stray && !from.stray:
-		s.strays++
-	case from.stray && !to.stray:
-		s.strays--
-	}
-	switch {
-	case to.differs && !from.differs:
-		s.differing++
-	case from.differs && !to.differs:
-		s.differing--
-	}
+	s.back += step(from.back, to.back)
+	s.strays += step(from.stray, to.stray)
+	s.differing += step(from.differs, to.differs)
 	switch {
 	case to.down && !from.down:
-		if s.down == nil {
-			s.down = make(map[*pod]bool)
-		}
 		s.down[p] = p.suspect
 	case from.down && !to.down:
 		delete(s.down, p)
@@ -315,6 +289,17 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 	if to.label != from.label {
 		s.labels.set(p, to.label)
 	}
+}
+
+// step is by how much the number of Pods of one kind changes with a Pod.
+func step(was, is bool) int {
+	switch {
+	case is && !was:
+		return 1
+	case was && !is:
+		return -1
+	}
+	return 0
 }
 
 // outlook says what a matched Pod means to the rollout of a content.

@@ -68,6 +68,13 @@ type sidecarSet struct {
 	rollouts
 }
 
+func newSidecarSet(name string) *sidecarSet {
+	return &sidecarSet{
+		label: name, name: podstate.MakeName(name), revisions: map[podstate.Name]RevisionCount{},
+		rollouts: rollouts{resets: newChores(), labels: newChores(), down: map[*pod]bool{}},
+	}
+}
+
 // reported is what was last said to have changed.
 type reported struct {
 	Count

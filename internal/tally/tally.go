@@ -201,14 +201,10 @@ func (t *Tally) Set(r *podstate.Record) {
 // Delete removes a Pod. If its name has meanwhile been taken by a Pod with
 // another UID, that one stays.
 func (t *Tally) Delete(r *podstate.Record) {
-	defer t.gone(r.UID)
-	ns := t.namespaces[r.Namespace]
-	if ns == nil {
-		return
-	}
-	if p := ns.pods[r.Name]; p != nil && p.record.UID == r.UID {
+	if p := t.pod(r.Namespace, r.Name); p != nil && p.record.UID == r.UID {
 		t.forget(r.Namespace, r.Name)
 	}
+	t.gone(r.UID)
 }
 
 // DeleteNamed removes the Pod of that name, whichever it is.
@@ -232,22 +228,27 @@ func (t *Tally) Replace(records []*podstate.Record) {
 	t.keep(records)
 }
 
-func (t *Tally) forget(namespaceName podstate.Namespace, name string) {
-	ns := t.namespaces[namespaceName]
-	if ns == nil {
-		return
+// pod returns the Pod of a name, nil if it is not tracked.
+func (t *Tally) pod(namespace podstate.Namespace, name string) *pod {
+	if ns := t.namespaces[namespace]; ns != nil {
+		return ns.pods[name]
 	}
-	p, ok := ns.pods[name]
-	if !ok {
+	return nil
+}
+
+func (t *Tally) forget(namespace podstate.Namespace, name string) {
+	p := t.pod(namespace, name)
+	if p == nil {
 		return
 	}
 	t.assign(p, nil)
 	t.weigh(p.record, nil)
 	delete(t.settling, p)
-	delete(ns.pods, name)
+	pods := t.namespaces[namespace].pods
+	delete(pods, name)
 	t.pods--
-	if len(ns.pods) == 0 {
-		delete(t.namespaces, namespaceName)
+	if len(pods) == 0 {
+		delete(t.namespaces, namespace)
 	}
 }
 
@@ -322,7 +323,7 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		delete(left, name)
 		s, known := t.sets[name]
 		if !known {
-			s = &sidecarSet{label: name, name: podstate.MakeName(name), revisions: map[podstate.Name]RevisionCount{}}
+			s = newSidecarSet(name)
 			t.sets[name] = s
 		}
 		if s.program != program {
