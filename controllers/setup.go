@@ -90,7 +90,7 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 	if err != nil {
 		return fmt.Errorf("making a client for Pods: %w", err)
 	}
-	pods := newPodTally(sets, source, tally.Options{ExcludedNamespaces: o.ExcludedNamespaces, Compares: true}, m)
+	pods := newPodTally(sets, source, tally.Options{ExcludedNamespaces: o.ExcludedNamespaces}, m)
 	r := &SidecarSetReconciler{
 		reader: mgr.GetCache(),
 		status: mgr.GetClient().Status(),

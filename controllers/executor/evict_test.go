@@ -46,6 +46,7 @@ func (r *rig) recreate(p *inject.Program, mode string) {
 	next.Set.Annotations = map[string]string{"sidecarset.io/recreate": mode}
 	r.now = match.Build([]*inject.Program{&next}, map[string]labels.Set{"a": {}})
 	r.tally.SetSnapshot(r.now)
+	r.tally.SetContents("log", next.HashWithoutImage, tally.Contents{})
 	r.tally.Watched(1)
 	r.tally.Settle(time.Unix(1000, 0))
 	r.tally.SetCurrent("log", tally.Current{Program: &next, Since: time.Unix(900, 0), InForce: true})

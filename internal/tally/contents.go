@@ -41,14 +41,6 @@ func (t *Tally) SetContents(sidecarSet, hashWithoutImage string, c Contents) {
 	t.followAll(s)
 }
 
-// uncompared are the Contents of a content that is new.
-func (t *Tally) uncompared() Contents {
-	if t.compares {
-		return nil
-	}
-	return Contents{}
-}
-
 // differsIn reports whether a Pod records a content that differs in more than images.
 func (t *terms) differsIn(set podstate.Name, r *podstate.Record) bool {
 	in, _ := r.Injection(set)

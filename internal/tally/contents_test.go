@@ -40,7 +40,7 @@ func TestPodsWaitUntilTheirContentIsCompared(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			tl := tally.New(tally.Options{Compares: true})
+			tl := tally.New(tally.Options{})
 			rolling(t, tl, "v1", nil)
 			set(tl, carrier(1, "v1"))
 			if _, needed := tl.Compared("log"); needed {
@@ -87,7 +87,7 @@ func resizing(p *corev1.Pod, cpu string) *corev1.Pod {
 func TestAPodThatIsResizedIsInTransition(t *testing.T) {
 	for name, p := range map[string]*corev1.Pod{"to the current content": older(0), "though it has the current hash": carrier(0, "v1")} {
 		t.Run(name, func(t *testing.T) {
-			tl := tally.New(tally.Options{Compares: true})
+			tl := tally.New(tally.Options{})
 			rolling(t, tl, "v1", nil)
 			tl.SetContents("log", "without", contents(inplace.Difference{}))
 			set(tl, resizing(p.DeepCopy(), "1"))
@@ -116,7 +116,7 @@ func TestAPodThatIsResizedIsInTransition(t *testing.T) {
 
 // The first batch is tried with a size, too.
 func TestTheFirstBatchWaitsForAResize(t *testing.T) {
-	tl := tally.New(tally.Options{Compares: true})
+	tl := tally.New(tally.Options{})
 	rolling(t, tl, "v1", func(s *appsv1beta1.SidecarSet) {
 		s.Annotations = map[string]string{appsv1beta1.AnnotationFirstBatch: "1"}
 	})

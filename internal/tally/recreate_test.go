@@ -54,6 +54,7 @@ func (r *rebuilt) change(t *testing.T, mode, content string, edit func(*appsv1be
 	r.program = compiled(t, object)
 	r.program.Hash, r.program.HashWithoutImage = "hash-"+content, content
 	r.SetSnapshot(match.Build([]*inject.Program{r.program}, map[string]labels.Set{"a": {}}))
+	r.SetContents("log", r.program.HashWithoutImage, tally.Contents{})
 }
 
 func compiled(t *testing.T, set *appsv1beta1.SidecarSet) *inject.Program {
@@ -412,4 +413,5 @@ func (r *rebuilt) reload() {
 	again := *r.program
 	r.program = &again
 	r.SetSnapshot(match.Build([]*inject.Program{r.program}, map[string]labels.Set{"a": {}}))
+	r.SetContents("log", r.program.HashWithoutImage, tally.Contents{})
 }

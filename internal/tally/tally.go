@@ -48,17 +48,12 @@ type Options struct {
 	// ExcludedNamespaces are those whose Pods admission never sees. Their Pods
 	// are not expected to be injected; those that are count as elsewhere.
 	ExcludedNamespaces []string
-	// Compares: SetContents will be called for each SidecarSet that needs it (see
-	// Compared). Until then it is not decided about Pods that differ in more than
-	// images. Without it, such Pods cannot follow in place.
-	Compares bool
 }
 
 // Tally holds the records and the counters. It belongs to one goroutine: no
 // method may run at the same time as another.
 type Tally struct {
 	excluded   inject.Exclusions
-	compares   bool
 	snapshot   *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
@@ -120,7 +115,6 @@ type share struct {
 func New(o Options) *Tally {
 	return &Tally{
 		excluded:   o.ExcludedNamespaces,
-		compares:   o.Compares,
 		sets:       make(map[string]*sidecarSet),
 		namespaces: make(map[podstate.Namespace]*namespace),
 		labels:     make(map[podstate.LabelSet]int32),
@@ -328,7 +322,7 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		}
 		if s.program != program {
 			if before := s.program; before == nil || before.HashWithoutImage != program.HashWithoutImage {
-				s.contents = t.uncompared()
+				s.contents = nil
 			}
 			if before := s.program; before != nil && before.Hash != program.Hash {
 				clear(s.stuck)
