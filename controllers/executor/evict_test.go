@@ -35,6 +35,7 @@ func newRecreation(t *testing.T, names ...string) *rig {
 	next := *program(t, "side:v2")
 	next.HashWithoutImage = "another"
 	r.recreate(&next, "Outdated")
+	r.tally.SetContents("log", next.HashWithoutImage, tally.Contents{})
 	return r
 }
 
@@ -46,7 +47,6 @@ func (r *rig) recreate(p *inject.Program, mode string) {
 	next.Set.Annotations = map[string]string{"sidecarset.io/recreate": mode}
 	r.now = match.Build([]*inject.Program{&next}, map[string]labels.Set{"a": {}})
 	r.tally.SetSnapshot(r.now)
-	r.tally.SetContents("log", next.HashWithoutImage, tally.Contents{})
 	r.tally.Watched(1)
 	r.tally.Settle(time.Unix(1000, 0))
 	r.tally.SetCurrent("log", tally.Current{Program: &next, Since: time.Unix(900, 0), InForce: true})

@@ -124,7 +124,7 @@ func TestPodsThatALookFindsStuckAreEvicted(t *testing.T) {
 					want, blocked = 1, "Evicted"
 				}
 				report := r.report()
-				if evictions["p"] != want || len(report.Blocked) != 1 || report.Blocked[0].Reason != blocked || report.Used != want {
+				if evictions["p"] != want || len(report.Blocked) != 1 || report.Blocked[0].Reason != string(blocked) || report.Used != want {
 					t.Errorf("evicted %d times, %+v; want %d times, and blocked for %s", evictions["p"], report, want, blocked)
 				}
 			})
@@ -176,7 +176,7 @@ func TestAStuckPodThatMustNotBeEvictedIsTriedInPlace(t *testing.T) {
 	r, evictions := newStuck(t, "that another writer has resized", "Outdated")
 	r.see(t, "p", func(p *corev1.Pod) { p.OwnerReferences = nil })
 	r.pass(t)
-	if report := r.report(); len(report.Blocked) != 1 || report.Blocked[0].Reason != inplace.ResourcesHeldElsewhere || !strings.Contains(report.Blocked[0].Message, "neither") {
+	if report := r.report(); len(report.Blocked) != 1 || report.Blocked[0].Reason != string(inplace.ResourcesHeldElsewhere) || !strings.Contains(report.Blocked[0].Message, "neither") {
 		t.Fatalf("%+v, want it blocked with the reason", report)
 	}
 	r.see(t, "p", func(p *corev1.Pod) { p.Spec.Containers[1].Resources.Requests = requests("1") })

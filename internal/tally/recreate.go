@@ -299,14 +299,11 @@ func (t *Tally) SetStuck(content *inject.Program, take rollout.Take, reason inpl
 }
 
 func (s *sidecarSet) setStuck(p *pod, reason inplace.Reason) {
-	switch {
-	case reason == "":
+	if reason == "" {
 		delete(s.stuck, p)
-	case s.stuck == nil:
-		s.stuck = map[*pod]inplace.Reason{p: reason}
-	default:
-		s.stuck[p] = reason
+		return
 	}
+	s.stuck[p] = reason
 }
 
 // consider says whether a matched Pod is to be evicted. One that is stuck and must not be

@@ -71,7 +71,9 @@ type sidecarSet struct {
 func newSidecarSet(name string) *sidecarSet {
 	return &sidecarSet{
 		label: name, name: podstate.MakeName(name), revisions: map[podstate.Name]RevisionCount{},
-		rollouts: rollouts{resets: newChores(), labels: newChores(), down: map[*pod]bool{}},
+		rollouts: rollouts{
+			resets: newChores(), labels: newChores(), down: map[*pod]bool{}, recreation: recreation{stuck: map[*pod]inplace.Reason{}},
+		},
 	}
 }
 
