@@ -18,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/controllers/executor"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	// ExcludedNamespaces are those whose Pods the webhook is never called for.
 	// Their Pods do not count as uninjected.
 	ExcludedNamespaces []string
+	// Replacements say how long the replacements of evicted Pods may take.
+	Replacements recreate.Timeouts
 	// Readiness says which SidecarSets are in force; if it is nil, no SidecarSet
 	// has the condition Ready.
 	Readiness Readiness
@@ -90,7 +93,7 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 	if err != nil {
 		return fmt.Errorf("making a client for Pods: %w", err)
 	}
-	pods := newPodTally(sets, source, tally.Options{ExcludedNamespaces: o.ExcludedNamespaces}, m)
+	pods := newPodTally(sets, source, tally.Options{ExcludedNamespaces: o.ExcludedNamespaces, Replacements: o.Replacements}, m)
 	r := &SidecarSetReconciler{
 		reader: mgr.GetCache(),
 		status: mgr.GetClient().Status(),

@@ -186,6 +186,7 @@ func (p *parts) addControllers() error {
 	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
+		Replacements:       o.replacements,
 		Tell:               states.Tell,
 		TellOfPod:          podEvents.Tell,
 		Readiness:          p.keeper.Readiness(),

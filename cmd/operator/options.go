@@ -23,6 +23,7 @@ import (
 
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
@@ -66,7 +67,8 @@ type Options struct {
 	probeAddress   string
 	pprofAddress   string
 
-	rolloutQPS int
+	rolloutQPS   int
+	replacements recreate.Timeouts
 
 	leaderElect                               bool
 	leaseDuration, renewDeadline, retryPeriod time.Duration
@@ -111,6 +113,8 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "what happens if the author of a SidecarSet may not create Pods where it injects: `off` (nothing), warn (the author gets a warning) or enforce (the SidecarSet is refused)")
 	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods if the ConfigMap kruise-configuration has no rule about the SidecarSet, like OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
 	flags.IntVar(&o.rolloutQPS, "rollout-qps", defaultRolloutQPS, "requests in a `second` with which the leader updates running Pods, all SidecarSets together; an update takes two; a Pod that is back from its first one takes another. 0 is no limit")
+	flags.DurationVar(&o.replacements.Creation, "replacement-creation-timeout", recreate.DefaultCreation, "`time` in which a controller creates another Pod for one that the leader has evicted, before that counts as a failure. A new leader evicts nothing for that long")
+	flags.DurationVar(&o.replacements.Ready, "replacement-ready-timeout", recreate.DefaultReady, "`time` in which a Pod that replaces an evicted one becomes Ready, before that counts as a failure")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` on which metrics are served, over TLS and to authorized clients only; 0 serves none")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz")
 	flags.StringVar(&o.pprofAddress, "pprof-bind-address", "", "loopback `address`, such as 127.0.0.1:6060, on which Go's profiles are served to any client that can connect; empty serves none")
@@ -144,6 +148,11 @@ func (o Options) check(rest []string) error {
 	}
 	if o.rolloutQPS < 0 {
 		errs = append(errs, fmt.Errorf("--rollout-qps=%d: use a number that is not negative", o.rolloutQPS))
+	}
+	for name, timeout := range map[string]time.Duration{"creation": o.replacements.Creation, "ready": o.replacements.Ready} {
+		if timeout < time.Second {
+			errs = append(errs, fmt.Errorf("--replacement-%s-timeout=%s: use at least 1s", name, timeout))
+		}
 	}
 	if o.leaderElect && o.leaseDuration <= o.renewDeadline {
 		errs = append(errs, fmt.Errorf("--leader-elect-lease-duration=%s: use more than --leader-elect-renew-deadline, which is %s", o.leaseDuration, o.renewDeadline))

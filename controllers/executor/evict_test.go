@@ -22,6 +22,9 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
+// absence is how long a new leader waits before it evicts.
+const absence = int64(recreate.DefaultCreation / time.Second)
+
 // newRecreation is a rig of Pods that cannot follow in place, and are to be evicted.
 func newRecreation(t *testing.T, names ...string) *rig {
 	t.Helper()
@@ -50,7 +53,7 @@ func (r *rig) recreate(p *inject.Program, mode string) {
 	r.tally.Watched(1)
 	r.tally.Settle(time.Unix(1000, 0))
 	r.tally.SetCurrent("log", tally.Current{Program: &next, Since: time.Unix(900, 0), InForce: true})
-	r.tally.Settle(time.Unix(1000+recreate.Absence, 0))
+	r.tally.Settle(time.Unix(1000+absence, 0))
 }
 
 // own makes a Pod one of a ReplicaSet, older than the content.

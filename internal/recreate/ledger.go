@@ -1,8 +1,10 @@
 package recreate
 
 import (
+	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -15,27 +17,44 @@ import (
 // ready.
 const maxFailures = 3
 
+// Timeouts say how long replacements may take. The zero value stands for the defaults.
+type Timeouts struct {
+	// Creation is how long after a Pod is gone its replacement may take to be created.
+	// Then its controller was scaled down, or cannot create it. A new leader waits that
+	// long before it evicts, so that replacements of Pods that the last leader evicted are
+	// there.
+	Creation time.Duration
+	// Ready is how long a replacement may take to become ready before it counts as one
+	// that does not.
+	Ready time.Duration
+}
+
+// The defaults of Timeouts.
 const (
-	// patience is how long, in seconds, a replacement may take to become ready before
-	// it counts as one that does not.
-	patience = 10 * 60
-	// Absence is how long, in seconds, after a Pod is gone its replacement may take to
-	// be created. Then its controller was scaled down, or cannot create it. A new leader
-	// waits that long before it evicts, so that replacements of Pods that the last leader
-	// evicted are there.
-	Absence = 30
+	DefaultCreation = 30 * time.Second
+	DefaultReady    = 10 * time.Minute
 )
+
+// CreationSeconds is Creation, or its default, in seconds.
+func (t Timeouts) CreationSeconds() int64 {
+	return int64(cmp.Or(t.Creation, DefaultCreation) / time.Second)
+}
+
+func (t Timeouts) readySeconds() int64 { return int64(cmp.Or(t.Ready, DefaultReady) / time.Second) }
 
 // Ledger knows which Pods of one SidecarSet were evicted, and what became of their
 // replacements. It belongs to one goroutine. It forgets an eviction when its
 // replacement is back, so that it holds about as many as the budget has places. The
 // times it is given are seconds of one clock.
 //
-// A new leader starts with an empty Ledger. When it has led for Absence, it adopts the
+// A new leader starts with an empty Ledger. When it has led for Timeouts.Creation, it adopts the
 // Pods that are being deleted and the replacements that are not back. A Pod that was
 // evicted, is gone, and has no replacement by then is one that the Ledger of the last
 // leader would have forgotten as well.
 type Ledger struct {
+	// Timeouts are set before the Ledger is used.
+	Timeouts Timeouts
+
 	content   string
 	open      []eviction
 	failures  int // in a row, of this content
@@ -113,7 +132,7 @@ func (l *Ledger) Cancel(victim types.UID) {
 // place of the budget until it is back. It may also be broken for another reason, so
 // that it says nothing about the content. It is not taken for the replacement of a Pod
 // that is being deleted: it may replace one that is gone already, and then both are
-// away. So a Pod that is being deleted may take a place until it is gone for Absence.
+// away. So a Pod that is being deleted may take a place until it is gone for that long.
 func (l *Ledger) Adopt(r Replacement) {
 	if r.Back || l.find(r.UID) >= 0 {
 		return
@@ -254,18 +273,18 @@ func (l *Ledger) Failed() (n int) {
 // nothing more is evicted until one of them becomes ready or the content changes.
 func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 	l.open = slices.DeleteFunc(l.open, func(e eviction) bool {
-		if e.unwanted(now) && !e.adopted {
+		if l.unwanted(&e, now) && !e.adopted {
 			l.failures++
 			l.lost++
 		}
-		return e.unwanted(now)
+		return l.unwanted(&e, now)
 	})
 	for i := range l.open {
 		e := &l.open[i]
 		if e.accepted {
 			r.Missing++
 		}
-		due := e.due()
+		due := l.due(e)
 		switch {
 		case due == 0:
 		case now < due:
@@ -288,17 +307,17 @@ func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 }
 
 // unwanted reports whether a Pod is not replaced at all.
-func (e *eviction) unwanted(now int64) bool {
-	return e.accepted && e.replacement == "" && e.gone && now >= e.since+Absence
+func (l *Ledger) unwanted(e *eviction, now int64) bool {
+	return e.accepted && e.replacement == "" && e.gone && now >= e.since+l.Timeouts.CreationSeconds()
 }
 
 // due is when an eviction changes without an event; 0 if it does not.
-func (e *eviction) due() int64 {
+func (l *Ledger) due(e *eviction) int64 {
 	switch {
 	case e.replacement != "" && !e.adopted:
-		return e.since + patience
+		return e.since + l.Timeouts.readySeconds()
 	case e.accepted && e.gone:
-		return e.since + Absence
+		return e.since + l.Timeouts.CreationSeconds()
 	}
 	return 0
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -17,6 +18,9 @@ import (
 )
 
 var rs = podstate.MakeName("rs")
+
+// absence is how long a replacement may take to be created, in seconds.
+const absence = int64(recreate.DefaultCreation / time.Second)
 
 func replacement(uid string, back bool) recreate.Replacement {
 	return recreate.Replacement{UID: types.UID(uid), Controller: rs, Back: back}
@@ -127,6 +131,23 @@ func TestNothingMoreIsEvictedAfterThreeFailures(t *testing.T) {
 	expect(t, "when one does", l, next+20, 2, math.MaxInt32)
 }
 
+func TestTimeoutsOfReplacementsCanBeChosen(t *testing.T) {
+	l := evicted(2)
+	l.Timeouts = recreate.Timeouts{Creation: 5 * time.Second, Ready: 20 * time.Second}
+	l.Gone("old-0", 100)
+	l.Gone("old-1", 100)
+	l.Added(replacement("new", false), 101)
+	for _, at := range []int64{105, 121} { // one is not created, and one not ready
+		if _, next := l.Replacements(at - 1); next != at || l.Failures() != int(at/121) {
+			t.Errorf("at second %d, %d replacements have failed, and something may change at second %d; want %d, %d", at-1, l.Failures(), next, at/121, at)
+		}
+	}
+	expect(t, "when both have failed", l, 121, 1, 2)
+	if l.Failures() != 2 || l.Failed() != 1 {
+		t.Errorf("%d have failed, %d of them exist; want 2 and 1", l.Failures(), l.Failed())
+	}
+}
+
 func TestANewContentIsANewAttempt(t *testing.T) {
 	l := evicted(3)
 	for i := range 3 {
@@ -163,7 +184,7 @@ func TestANewLeaderAdoptsPodsThatAreBeingEvicted(t *testing.T) {
 	expect(t, "of which one is back", l, 1_000_001, 1, 3)
 	l.Gone("old", 1_000_001)
 	expect(t, "gone", l, 1_000_001, 1, 3)
-	expect(t, "gone for some time: the other one has replaced it", l, 1_000_001+recreate.Absence, 0, 3)
+	expect(t, "gone for some time: the other one has replaced it", l, 1_000_001+absence, 0, 3)
 }
 
 func TestANewLeaderDoesNotGoOnWhereTheLastOneStopped(t *testing.T) {
@@ -176,7 +197,7 @@ func TestANewLeaderDoesNotGoOnWhereTheLastOneStopped(t *testing.T) {
 }
 
 // A cluster of controllers whose Pods are evicted through queue and Ledger, with a
-// watch that lags by less than Absence. Never are more Pods away than maxUnavailable says, no Pod is
+// watch that lags by less than absence. Never are more Pods away than maxUnavailable says, no Pod is
 // evicted that was created with the current content, a content that does not start
 // costs three Pods, and one that does reaches all of them, whenever the leader changes.
 func TestRecreationKeepsItsLimitsAndEnds(t *testing.T) {
@@ -226,7 +247,7 @@ type event struct {
 }
 
 // mostLag is how late the watch may be, in seconds.
-const mostLag = recreate.Absence - 1
+const mostLag = absence - 1
 
 type request struct {
 	take rollout.Take
@@ -334,7 +355,7 @@ func (c *cluster) adopt() {
 }
 
 func (c *cluster) plan() {
-	wait := c.adopts && c.now < c.leads+recreate.Absence
+	wait := c.adopts && c.now < c.leads+absence
 	if c.adopts && !wait && len(c.events) == 0 {
 		c.adopt()
 	}

@@ -118,7 +118,7 @@ func (t *Tally) setRecreation(s *sidecarSet, program *inject.Program) (again boo
 // leads reports whether replacements of Pods that the last leader evicted are known
 // by now.
 func (t *Tally) leads() bool {
-	return t.watched > 0 && t.began != 0 && t.now >= t.began+recreate.Absence
+	return t.watched > 0 && t.began != 0 && t.now >= t.began+t.timeouts.CreationSeconds()
 }
 
 // replace tells a queue what became of the Pods that were evicted.

@@ -23,6 +23,9 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
+// absence is how long a new leader waits before it evicts.
+const absence = int64(recreate.DefaultCreation / time.Second)
+
 // rebuilt is a tally of a SidecarSet whose content of second 1000 differs from that of
 // carrier's Pods in more than images, and which has these Pods evicted.
 type rebuilt struct {
@@ -88,7 +91,7 @@ func (r *rebuilt) wait(seconds int64) {
 // lead lets the time pass for which a new leader waits.
 func (r *rebuilt) lead() {
 	r.current(1000)
-	r.wait(recreate.Absence)
+	r.wait(absence)
 }
 
 // of makes a Pod one of a ReplicaSet, created at a second.
@@ -151,7 +154,7 @@ func TestPodsThatCannotFollowAreEvictedInTheBudget(t *testing.T) {
 	if n := r.Rollout("log"); n.Waiting != 5 || len(n.Blocked) != 0 {
 		t.Errorf("while the leader is new, the report is %+v, want 5 Pods that wait", n)
 	}
-	r.wait(recreate.Absence)
+	r.wait(absence)
 	for round, next := 0, 5; round < 5; round++ {
 		gone := r.evict(t, pods)
 		if want := min(2, 5-2*round); len(gone) != max(want, 0) {
@@ -262,7 +265,7 @@ func TestANewLeaderKeepsTheBudgetOfEvictions(t *testing.T) {
 	for i := range 3 {
 		set(r.Tally, of(carrier(i, "v1"), 500))
 	}
-	r.wait(recreate.Absence)
+	r.wait(absence)
 	r.wantDue(t, "when it was deleted while the watch was away, and not replaced", "p-0 p-1")
 }
 
@@ -281,7 +284,7 @@ func TestRecreationStopsAndGoesOn(t *testing.T) {
 			evicted++
 			r.Delete(podstate.FromPod(pods[name]))
 		}
-		r.wait(recreate.Absence + 1)
+		r.wait(absence + 1)
 	}
 	if got := r.Recreation("log"); evicted != 3 || !got.Stopped {
 		t.Errorf("%d Pods are evicted, %+v, want 3", evicted, got)

@@ -17,6 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
 )
 
 // Counters are the numbers of one SidecarSet's status.
@@ -48,12 +49,15 @@ type Options struct {
 	// ExcludedNamespaces are those whose Pods admission never sees. Their Pods
 	// are not expected to be injected; those that are count as elsewhere.
 	ExcludedNamespaces []string
+	// Replacements say how long the replacements of evicted Pods may take.
+	Replacements recreate.Timeouts
 }
 
 // Tally holds the records and the counters. It belongs to one goroutine: no
 // method may run at the same time as another.
 type Tally struct {
 	excluded   inject.Exclusions
+	timeouts   recreate.Timeouts
 	snapshot   *match.Snapshot
 	sets       map[string]*sidecarSet
 	namespaces map[podstate.Namespace]*namespace
@@ -115,6 +119,7 @@ type share struct {
 func New(o Options) *Tally {
 	return &Tally{
 		excluded:   o.ExcludedNamespaces,
+		timeouts:   o.Replacements,
 		sets:       make(map[string]*sidecarSet),
 		namespaces: make(map[podstate.Namespace]*namespace),
 		labels:     make(map[podstate.LabelSet]int32),
@@ -318,6 +323,7 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		s, known := t.sets[name]
 		if !known {
 			s = newSidecarSet(name)
+			s.ledger.Timeouts = t.timeouts
 			t.sets[name] = s
 		}
 		if s.program != program {
