@@ -21,6 +21,11 @@ import (
 // is answered from etcd. It is not told to come back after a second, since then the
 // API server would create the Pod without its sidecars.
 func TestALookUpDoesNotWaitForTheCacheOfAnAPIServer(t *testing.T) {
+	t.Run("while it is built", whileTheCacheIsBuilt)
+	awaitDefinition(t)
+}
+
+func whileTheCacheIsBuilt(t *testing.T) {
 	config := cluster.Config()
 	var refused atomic.Int64
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

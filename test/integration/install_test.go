@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -86,15 +88,18 @@ func TestRightsSuffice(t *testing.T) {
 }
 
 // leader returns the index of the replica that has acquired the lease.
-func leader(t *testing.T) int {
+func leader(t *testing.T) (leads int) {
 	t.Helper()
-	for i, replica := range replicas {
-		if strings.Contains(replica.Log(), "Successfully acquired lease") {
-			return i
+	await.Eventually(t, "a leader", func(context.Context) error {
+		leads = slices.IndexFunc(replicas, func(replica *deploy.Replica) bool {
+			return strings.Contains(replica.Log(), "Successfully acquired lease")
+		})
+		if leads < 0 {
+			return errors.New("no replica says that it leads")
 		}
-	}
-	t.Fatal("no replica says that it leads")
-	return -1
+		return nil
+	})
+	return leads
 }
 
 func leaseHolder(ctx context.Context) (string, error) {
@@ -110,6 +115,9 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 	i := leader(t)
 	if err := replicas[i].Stop(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if code := replicas[i].ExitCode(); code != 0 {
+		t.Errorf("%s ended with %d after it was asked to stop", replicas[i].Name, code)
 	}
 	// The lease of a leader that had not released it would still name it.
 	if now, err := leaseHolder(t.Context()); err != nil || now == before {
@@ -128,12 +136,11 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 }
 
 // While API servers may still call a replica that has been asked to stop, it
-// follows what is applied.
+// follows what is applied. This one would do so for longer than the test waits.
 func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := testkit.Namespace(t, api, nil)
-	const grace = 6 * time.Second
-	replica := startSpare(t, "--drain-grace="+grace.String())
+	replica := startSpare(t, "--drain-grace="+(3*await.Patience).String())
 	if err := replica.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -146,10 +153,10 @@ func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
 	set := newSidecarSet(t, namespace, onlyHere("web"))
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	await.Within(t, grace-time.Second, "the new SidecarSet there", func(ctx context.Context) error {
+	await.Eventually(t, "the new SidecarSet there", func(ctx context.Context) error {
 		return replica.Injects(ctx, set.GetName(), namespace, map[string]string{"app": "web"})
 	})
-	await.Eventually(t, "its end", func(context.Context) error { return ended(replica) })
+	replica.Kill()
 }
 
 func ended(replica *deploy.Replica) error {
@@ -160,54 +167,41 @@ func ended(replica *deploy.Replica) error {
 }
 
 // A leader that loses its lease has to end. Requests that reach it until its
-// endpoint is withdrawn are answered all the same.
+// endpoint is withdrawn are answered all the same. It drains long enough for that.
 func TestALostLeaseFailsNoCall(t *testing.T) {
 	operator.NeedReplicas(t)
-	namespace := testkit.Namespace(t, api, nil)
-	createSidecarSet(t, namespace, onlyHere("web"))
-	i := leader(t)
-	stop, failures := make(chan struct{}), make(chan error, 1)
-	go func() {
-		var failed error
-		for {
-			select {
-			case <-stop:
-				failures <- failed
-				return
-			default:
-				p := pod(namespace, "p", "app=web")
-				if err := api.Create(t.Context(), p, client.DryRunAll); err != nil || len(p.Spec.Containers) != 2 {
-					failed = fmt.Errorf("%d containers: %w", len(p.Spec.Containers), err)
-				}
+	i := newInstallation(t, stand.Options{}, deploy.Default)
+	leads := i.start(t, 34, "--drain-grace=5s")
+	i.start(t, 35)
+	testkit.AwaitCalled(t, i.api)
+	i.applySet(t, "web")
+	ctx, stop := context.WithCancel(t.Context())
+	var calling sync.WaitGroup
+	var failed error
+	calling.Go(func() {
+		for ctx.Err() == nil {
+			p := pod("default", "p", "app=web")
+			if err := i.api.Create(ctx, p, client.DryRunAll); ctx.Err() == nil && (err != nil || len(p.Spec.Containers) != 2) {
+				failed = fmt.Errorf("%d containers: %w", len(p.Spec.Containers), err)
 			}
 		}
-	}()
+	})
 	steal := []byte(`{"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 15}}`)
-	if _, err := operator.Clients.CoordinationV1().Leases(deploy.Namespace).Patch(t.Context(), deploy.Lease, types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
+	if _, err := i.Clients.CoordinationV1().Leases(deploy.Namespace).Patch(t.Context(), deploy.Lease, types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await.Eventually(t, "the leader to leave", func(ctx context.Context) error {
-		if replicas[i].Ready(ctx) == nil {
+		if leads.Ready(ctx) == nil {
 			return errors.New("it is ready")
 		}
-		return operator.RemoveEndpoint(ctx, replicas[i])
+		return i.RemoveEndpoint(ctx, leads)
 	})
-	await.Eventually(t, "its end", func(context.Context) error { return ended(replicas[i]) })
-	close(stop)
-	if err := <-failures; err != nil {
-		t.Errorf("a Pod: %v", err)
+	await.Eventually(t, "its end", func(context.Context) error { return ended(leads) })
+	stop()
+	calling.Wait()
+	if failed != nil {
+		t.Errorf("a Pod: %v", failed)
 	}
-	var err error
-	if replicas[i], err = operator.StartReplica(t.Context(), replicas[i].Number); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "a leader", func(ctx context.Context) error {
-		now, err := leaseHolder(ctx)
-		if err == nil && (now == "" || now == "somebody") {
-			err = fmt.Errorf("the holder is %q", now)
-		}
-		return err
-	})
 }
 
 // watchesOfPods returns how many watches of Pods the API server serves.

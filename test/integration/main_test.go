@@ -127,13 +127,16 @@ func createSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstru
 	return set
 }
 
-// newSidecarSet returns a SidecarSet of that spec, named after the namespace.
+// newSidecarSet returns a SidecarSet of that spec, named after the namespace. API
+// servers wait for answers about its Pods as long as they can: a busy machine is no
+// failure.
 func newSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstructured {
 	t.Helper()
 	set := parse(t, spec, namespace)
 	set.Object = map[string]any{"spec": set.Object}
 	set.SetGroupVersionKind(appsv1beta1.Kind)
 	set.SetGenerateName(namespace + "-")
+	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
 	return set
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -43,8 +44,8 @@ func TestStartsOverObjectsStoredAsV1alpha1(t *testing.T) {
 	}
 	swap := strings.NewReplacer("storage: true", "storage: false", "storage: false", "storage: true")
 	kubectl(swap.Replace(string(definition)), "apply", "--server-side", "-f", "-")
-	kubectl("", "wait", "--for=condition=Established", "crd/"+deploy.CRD, "--timeout=30s")
-	kubectl(`
+	kubectl("", "wait", "--for=condition=Established", "crd/"+deploy.CRD, "--timeout="+await.Patience.String())
+	const stored = `
 apiVersion: apps.kruise.io/v1alpha1
 kind: SidecarSet
 metadata: {name: old}
@@ -52,7 +53,11 @@ spec:
   namespace: default
   selector: {matchLabels: {app: old}}
   containers: [{name: side, image: "example.com/side:v1"}]
-`, "apply", "-f", "-")
+`
+	await.Eventually(t, "a SidecarSet as v1alpha1", func(ctx context.Context) error { // API servers serve a kind soon after they say so
+		_, err := old.Kubectl(ctx, stored, "apply", "-f", "-")
+		return err
+	})
 
 	there, err := deploy.Install(t.Context(), old)
 	if err != nil {
@@ -83,6 +88,11 @@ spec:
 // A program that looks after OpenKruise's CRDs may put its own conversion webhook
 // there. That is no reason not to answer Pods, and its bundle is not ours to write.
 func TestAnotherConversionWebhookIsLeftAlone(t *testing.T) {
+	t.Run("while it is there", whileAnotherConverts)
+	awaitDefinition(t)
+}
+
+func whileAnotherConverts(t *testing.T) {
 	read := func(ctx context.Context, path string) string {
 		out, err := cluster.Kubectl(ctx, "", "get", "crd", deploy.CRD, "-o", "jsonpath={.spec.conversion.webhook.clientConfig"+path+"}")
 		if err != nil {
@@ -112,8 +122,26 @@ func TestAnotherConversionWebhookIsLeftAlone(t *testing.T) {
 		t.Errorf("the bundle is %s", bundle)
 	}
 	for _, replica := range replicas {
-		if err := replica.Ready(t.Context()); err != nil {
-			t.Errorf("replica %d: %v", replica.Number, err)
-		}
+		await.Eventually(t, "readiness of "+replica.Name, replica.Ready)
 	}
+}
+
+// awaitDefinition waits until the API server and all replicas have followed the
+// CustomResourceDefinition, which was written: conversions are answered, and a new
+// SidecarSet is known. The next test relies on it.
+func awaitDefinition(t *testing.T) {
+	t.Helper()
+	const spec = "selector: {matchLabels: {app: definition}}\n" + inNamespace + "containers: [{name: side, image: \"example.com/side:v1\"}]\n"
+	await.Eventually(t, "a conversion", func(ctx context.Context) error {
+		set := newSidecarSet(t, "default", spec)
+		set.SetGroupVersionKind(v1alpha1)
+		return api.Create(ctx, set, client.DryRunAll)
+	})
+	var set *unstructured.Unstructured
+	await.Eventually(t, "a SidecarSet", func(ctx context.Context) error {
+		set = newSidecarSet(t, "default", spec)
+		return api.Create(ctx, set)
+	})
+	t.Cleanup(func() { deleteSidecarSet(t, set) })
+	awaitInjected(t, set, "default", "app=definition")
 }

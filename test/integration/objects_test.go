@@ -83,15 +83,22 @@ func (i *installation) isReady(ctx context.Context, name string) error {
 	return err
 }
 
-func (i *installation) injects(t *testing.T, app string) {
-	t.Helper()
+func (i *installation) injects(ctx context.Context, app string) error {
 	p := pod("default", "", "app="+app)
 	p.GenerateName = app + "-"
-	if err := i.api.Create(t.Context(), p); err != nil {
-		t.Fatal(err)
+	if err := i.api.Create(ctx, p); err != nil {
+		return err
 	}
 	if got := testkit.ContainerNames(p.Spec.Containers); len(got) != 2 {
-		t.Errorf("the containers of a Pod of %s are %q", app, got)
+		return fmt.Errorf("the containers of a Pod of %s are %q", app, got)
+	}
+	return nil
+}
+
+func (i *installation) mustInject(t *testing.T, app string) {
+	t.Helper()
+	if err := i.injects(t.Context(), app); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -120,7 +127,8 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 		return err
 	})
 	await.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
-	i.injects(t, "web")
+	// It may be Ready since before. The API server follows the objects with a delay.
+	await.Eventually(t, "injection", func(ctx context.Context) error { return i.injects(ctx, "web") })
 
 	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
 		t.Fatal(err)
@@ -157,10 +165,10 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	}
 	for _, name := range []string{"web", "db"} {
 		await.Eventually(t, "the condition Ready of "+name, func(ctx context.Context) error { return i.isReady(ctx, name) })
-		i.injects(t, name)
+		i.mustInject(t, name)
 	}
 	i.applySet(t, "late")
-	i.injects(t, "late")
+	i.mustInject(t, "late")
 
 	// Applying the manifests again, in either way, changes no entry.
 	before, err := i.holder(t.Context(), "late")
@@ -210,8 +218,8 @@ func TestObjectsThatTheOperatorHasMadeAreAdopted(t *testing.T) {
 	i.start(t, 33)
 	testkit.AwaitCalled(t, i.api)
 	i.applySet(t, "late")
-	i.injects(t, "late")
-	i.injects(t, "web")
+	i.mustInject(t, "late")
+	i.mustInject(t, "web")
 	adopted, err := i.holder(t.Context(), "web")
 	if err != nil || adopted.UID != made.UID || len(adopted.OwnerReferences) != 1 {
 		t.Errorf("the entry is held by %v, %v", adopted, err)

@@ -31,9 +31,8 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3})
 
 			deleteSidecarSet(t, set)
-			again := parse(t, "spec: {}", namespace)
-			again.Object["spec"] = parse(t, selectors+tc.second, namespace).Object
-			again.SetGroupVersionKind(appsv1beta1.Kind)
+			again := newSidecarSet(t, namespace, selectors+tc.second)
+			again.SetGenerateName("")
 			again.SetName(set.GetName())
 			create(t, again)
 			t.Cleanup(func() { deleteSidecarSet(t, again) })

@@ -39,7 +39,11 @@ func TestRolesCanBeSplit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if err := testkit.UntilCalled(ctx, api); err != nil {
+			t.Error(err)
+		}
 	})
+	testkit.AwaitCalled(t, api) // the API server follows endpoints with a delay
 
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `

@@ -51,10 +51,19 @@ func TestEveryReplicaServesACertificateOfTheOneCA(t *testing.T) {
 	}
 }
 
-// ask posts body to a replica's path.
+// ask posts body to a replica's path, once the replica wants it: where it is refused
+// unread, the connection would be closed while it is sent.
 func ask(t *testing.T, path, contentType string, body io.Reader) (int, string) {
 	t.Helper()
-	response, err := trusting(t, replicas[0]).Post("https://"+deploy.ServerName+path, contentType, body)
+	httpClient := trusting(t, replicas[0])
+	httpClient.Transport.(*http.Transport).ExpectContinueTimeout = await.Patience
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+deploy.ServerName+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", contentType)
+	request.Header.Set("Expect", "100-continue")
+	response, err := httpClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,11 +120,11 @@ func TestInventedMembersSurviveChangesAndRevisions(t *testing.T) {
 	set := createSidecarSet(t, namespace, invented)
 	want := inventedIn(t, newSidecarSet(t, namespace, invented).Object["spec"])
 
-	alpha := &unstructured.Unstructured{Object: readAs(t, set.GetName(), v1alpha1)}
-	agentOf(alpha.Object)["image"] = "example.com/agent:v2"
-	if err := api.Update(t.Context(), alpha); err != nil {
-		t.Fatal(err)
-	}
+	await.Eventually(t, "a change as v1alpha1", func(ctx context.Context) error { // the leader writes the status
+		alpha := &unstructured.Unstructured{Object: readAs(t, set.GetName(), v1alpha1)}
+		agentOf(alpha.Object)["image"] = "example.com/agent:v2"
+		return api.Update(ctx, alpha)
+	})
 	set.Object = readAs(t, set.GetName(), appsv1beta1.Kind)
 	if diff := gocmp.Diff(want, inventedIn(t, set.Object["spec"])); diff != "" {
 		t.Errorf("after a change as v1alpha1 (-want +got):\n%s", diff)

@@ -32,12 +32,21 @@ func relabel(t *testing.T, object client.Object, labels map[string]any) {
 // run writes the status that a kubelet would write for a Pod that runs.
 func run(t *testing.T, p *corev1.Pod) {
 	t.Helper()
-	p.Status.Phase = corev1.PodRunning
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	for _, c := range p.Spec.Containers {
-		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: c.Image + "@sha256:00", Ready: true})
-	}
-	if err := api.Status().Update(t.Context(), p); err != nil {
+	setStatus(t, p, func() {
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		for _, c := range p.Spec.Containers {
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: c.Image + "@sha256:00", Ready: true})
+		}
+	})
+}
+
+// setStatus writes what change changes, whoever else has written the Pod.
+func setStatus(t *testing.T, p *corev1.Pod, change func()) {
+	t.Helper()
+	before := p.DeepCopy()
+	change()
+	if err := api.Status().Patch(t.Context(), p, client.StrategicMergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -87,10 +96,7 @@ containers: [{name: side, image: "example.com/side:v1"}]
 			}
 			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 2, Ready: 2})
 
-			pods[2].Status.Phase = corev1.PodSucceeded
-			if err := api.Status().Update(t.Context(), pods[2]); err != nil {
-				t.Fatal(err)
-			}
+			setStatus(t, pods[2], func() { pods[2].Status.Phase = corev1.PodSucceeded })
 			testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 1, Ready: 1})
 		})
 	}

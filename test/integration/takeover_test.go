@@ -105,9 +105,9 @@ func leave(t *testing.T, c client.Client) (*appsv1beta1.SidecarSet, *appsv1.Cont
 		if err := yaml.Unmarshal([]byte(manifest), into); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Create(t.Context(), into); err != nil {
-			t.Fatal(err)
-		}
+		await.Eventually(t, "creating "+into.GetName(), func(ctx context.Context) error { // API servers serve a kind soon after they say so
+			return c.Create(ctx, into)
+		})
 	}
 	read(leftSidecarSet, set)
 	read("{apiVersion: v1, kind: Namespace, metadata: {name: kruise-system}}", &corev1.Namespace{})
@@ -131,7 +131,7 @@ func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 	})
 	for _, args := range [][]string{
 		{"apply", "--server-side", "-f", filepath.Join(deploy.Root(), "config/crd/bases/apps.kruise.io_sidecarsets.yaml")},
-		{"wait", "--for=condition=Established", "crd/" + deploy.CRD, "--timeout=30s"},
+		{"wait", "--for=condition=Established", "crd/" + deploy.CRD, "--timeout=" + await.Patience.String()},
 	} {
 		if _, err := old.Kubectl(t.Context(), "", args...); err != nil {
 			t.Fatal(err)
@@ -175,6 +175,7 @@ func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), after); err != nil || after.ResourceVersion != p.ResourceVersion {
 		t.Errorf("the Pod was written: %v", err)
 	}
+	testkit.AwaitReady(t, c, "s1")
 	fresh := pod("default", "fresh", "app=left")
 	if err := c.Create(t.Context(), fresh); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -30,8 +33,12 @@ func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options 
 	if err := c.List(t.Context(), list, options...); err != nil {
 		t.Fatal(err)
 	}
-	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}}
-	events, err := c.Watch(t.Context(), &corev1.PodList{}, append([]client.ListOption{from}, options...)...)
+	// An API server ends the watch of a client that is slow. This one goes on where it was.
+	events, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, from metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, &corev1.PodList{}, append([]client.ListOption{&client.ListOptions{Raw: &from}}, options...)...)
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,116 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/testkit"
+)
+
+// podCalls is how many Pods the API server has sent to any of our entries.
+func podCalls(t *testing.T) int {
+	t.Helper()
+	return ofPodEntries(t, "apiserver_admission_webhook_request_total")
+}
+
+// ofPodEntries is the sum of a metric of the API server over our entries for Pods.
+func ofPodEntries(t *testing.T, metric string) (sum int) {
+	t.Helper()
+	text, err := cluster.Kubectl(t.Context(), "", "get", "--raw", "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, metric+"{") && strings.Contains(line, `.pods.sidecarset.io"`) {
+			n, err := strconv.Atoi(strings.TrimSpace(line[strings.LastIndex(line, " "):]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
+}
+
+// awaitCalls waits until the API server makes that many calls for a Pod. An entry that
+// the leader has just removed may be called once more.
+func awaitCalls(t *testing.T, want int, p *corev1.Pod) {
+	t.Helper()
+	await.Eventually(t, fmt.Sprintf("%d calls for a Pod", want), func(ctx context.Context) error {
+		before := podCalls(t)
+		if err := api.Create(ctx, p.DeepCopy(), client.DryRunAll); err != nil {
+			return err
+		}
+		if calls := podCalls(t) - before; calls != want {
+			return fmt.Errorf("%d calls", calls)
+		}
+		return nil
+	})
+}
+
+// behind are Pods that directly follow their SidecarSet. One may lack its sidecar if a
+// warning about the SidecarSet has foretold it, or if the API server's metric says that
+// no replica answered within the second that a provisional entry has: both happen where
+// the machine is busy.
+type behind struct {
+	author                  *user
+	pods, foretold, skipped int
+}
+
+func newBehind(t *testing.T) *behind {
+	t.Helper()
+	b := &behind{author: &user{name: "administrator"}}
+	config := rest.CopyConfig(cluster.Config())
+	config.WarningHandler = b.author
+	var err error
+	if b.author.Client, err = client.New(config, client.Options{Scheme: api.Scheme()}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// create makes a SidecarSet and a Pod directly behind it, which is to have the containers.
+func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.Pod, containers ...string) {
+	t.Helper()
+	const failedOpen = "apiserver_admission_webhook_fail_open_count"
+	before := ofPodEntries(t, failedOpen)
+	if err := b.author.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deleteSidecarSet(t, set) })
+	create(t, p)
+	b.pods++
+	got := testkit.ContainerNames(p.Spec.Containers)
+	slices.Sort(got)
+	slices.Sort(containers)
+	told := b.author.told()
+	switch diff := cmp.Diff(containers, got); {
+	case diff == "":
+	case strings.Contains(told, "not in force yet"):
+		b.foretold++
+	case ofPodEntries(t, failedOpen) > before:
+		b.skipped++
+	default:
+		t.Errorf("containers of Pod %s (-want +got):\n%s", p.Name, diff)
+	}
+}
+
+// check fails the test if most Pods lacked their sidecar: then SidecarSets are not in
+// force when they are admitted, however busy the machine is.
+func (b *behind) check(t *testing.T) {
+	t.Helper()
+	if 2*(b.foretold+b.skipped) > b.pods {
+		t.Errorf("of %d Pods %d lack a sidecar after a warning, and %d because no replica answered", b.pods, b.foretold, b.skipped)
+	}
+}
