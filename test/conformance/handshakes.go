@@ -105,13 +105,17 @@ func (m *Mode) call(t *testing.T, replicas ...*replica) *callers {
 
 // round has every API server call every replica once.
 func (c *callers) round(ctx context.Context) {
+	began := time.Now()
 	bundles, err := c.mode.Bundles(ctx)
 	if err != nil {
 		c.count(ctx, fmt.Errorf("reading what is published: %w", err))
 		return
 	}
-	for _, bundle := range c.inUse(bundles) {
+	for _, bundle := range c.inUse(bundles, began) {
 		for i, r := range c.replicas {
+			if time.Since(bundle.until) > c.mode.Lag {
+				break // this process was kept from running: no API server is that far behind
+			}
 			err := r.handshake(ctx, bundle.bundle)
 			if err != nil {
 				err = fmt.Errorf("replica %d, called because of %s: %w", i, bundle.place, err)
@@ -121,12 +125,11 @@ func (c *callers) round(ctx context.Context) {
 	}
 }
 
-// inUse returns the bundles of now and of a Lag ago, each once: two places that
-// hold the same bundle make the same handshake.
-func (c *callers) inUse(bundles map[string]string) []publication {
+// inUse returns the bundles of now and of a Lag ago, each once, where it was seen last:
+// two places that hold the same bundle make the same handshake.
+func (c *callers) inUse(bundles map[string]string, now time.Time) []publication {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
 	for place, bundle := range bundles {
 		known := false
 		for i := range c.history {
@@ -147,8 +150,11 @@ func (c *callers) inUse(bundles map[string]string) []publication {
 	c.history = used
 	var different []publication
 	for _, p := range used {
-		if !slices.ContainsFunc(different, func(d publication) bool { return d.bundle == p.bundle }) {
+		switch i := slices.IndexFunc(different, func(d publication) bool { return d.bundle == p.bundle }); {
+		case i < 0:
 			different = append(different, p)
+		case p.until.After(different[i].until):
+			different[i] = p
 		}
 	}
 	return different

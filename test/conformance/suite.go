@@ -218,23 +218,35 @@ func unreadyWhenExpired(t *testing.T, m *Mode) {
 	replicas := m.begin(t, 1)
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
-	leaf, err := x509.ParseCertificate(replicas[0].leaf().Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, tc := range map[string]struct {
-		at   time.Time
-		want string
-	}{
-		"just before it expires": {leaf.NotAfter.Add(-time.Second), ""},
-		"after it has expired":   {leaf.NotAfter.Add(time.Second), "expired"},
-		"before it is valid":     {leaf.NotBefore.Add(-time.Second), "not yet valid"},
-	} {
-		then := certs.NewReadiness(replicas[0].Source, replicas[0].Published, m.Host, clocktesting.NewFakePassiveClock(tc.at), nil)
-		err := then.Ready(context.WithoutCancel(t.Context()))
-		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-			t.Errorf("%s: ready: %v, want an error with %q", name, err, tc.want)
+	var wrong []error
+	m.await(t, "answers about one leaf", func() error {
+		wrong = nil
+		served := replicas[0].leaf().Certificate[0]
+		leaf, err := x509.ParseCertificate(served)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for name, tc := range map[string]struct {
+			at   time.Time
+			want string
+		}{
+			"just before it expires": {leaf.NotAfter.Add(-time.Second), ""},
+			"after it has expired":   {leaf.NotAfter.Add(time.Second), "expired"},
+			"before it is valid":     {leaf.NotBefore.Add(-time.Second), "not yet valid"},
+		} {
+			then := certs.NewReadiness(replicas[0].Source, replicas[0].Published, m.Host, clocktesting.NewFakePassiveClock(tc.at), nil)
+			err := then.Ready(context.WithoutCancel(t.Context()))
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				wrong = append(wrong, fmt.Errorf("%s: ready: %w, want an error with %q", name, err, tc.want))
+			}
+		}
+		if !bytes.Equal(replicas[0].leaf().Certificate[0], served) {
+			return errors.New("it was renewed meanwhile")
+		}
+		return nil
+	})
+	for _, err := range wrong {
+		t.Error(err)
 	}
 }
 

@@ -70,7 +70,7 @@ func createPod(t *testing.T, name, label string) *corev1.Pod {
 }
 
 // createSet creates the SidecarSet that the spec describes and waits until its
-// revision is recorded and every replica injects it.
+// revision is recorded, it is in force, and every replica injects it.
 func createSet(t *testing.T, version, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	set := &unstructured.Unstructured{Object: map[string]any{}}
@@ -91,6 +91,7 @@ func createSet(t *testing.T, version, name, spec string) *unstructured.Unstructu
 		}
 	})
 	testkit.AwaitObserved(t, api, set.GetName())
+	testkit.AwaitReady(t, api, set.GetName())
 	for _, replica := range replicas {
 		await.Eventually(t, "injection of "+name, func(ctx context.Context) error {
 			return replica.Injects(ctx, name, "default", map[string]string{"app": name})

@@ -18,7 +18,8 @@ import (
 // left of the mode before stay trusted.
 func TestANewLeaderChangesTheMode(t *testing.T) {
 	i := install(t, deploy.Default)
-	leader, follower := i.startOne(t, 1), i.startOne(t, 2, "--role=webhook")
+	// The leader drains until the API server has surely seen that its endpoint was removed.
+	leader, follower := i.startOne(t, 1, "--drain-grace=5s"), i.startOne(t, 2, "--role=webhook")
 	for _, replica := range []*deploy.Replica{leader, follower} {
 		if err := errors.Join(replica.AwaitReady(t.Context()), i.AddEndpoint(t.Context(), replica)); err != nil {
 			t.Fatal(err)

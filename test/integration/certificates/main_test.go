@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/certs"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
@@ -70,8 +71,15 @@ func installCertManager(ctx context.Context, c *stand.Cluster) error {
 	if _, err := c.Kubectl(ctx, "", "apply", "--server-side", "-f", crds); err != nil {
 		return err
 	}
-	_, err = c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "-f", crds)
-	return err
+	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout="+await.Patience.String(), "-f", crds); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
+	defer cancel()
+	return await.Until(ctx, func(ctx context.Context) error { // API servers serve a kind soon after they say so
+		_, err := c.Kubectl(ctx, "", "get", "issuers.cert-manager.io,certificates.cert-manager.io", "--all-namespaces")
+		return err
+	})
 }
 
 // startCertManager runs the controllers until the cluster ends.

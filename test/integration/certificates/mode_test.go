@@ -135,14 +135,14 @@ func (s *site) register(t *testing.T) {
 		mutating.Webhooks = append(mutating.Webhooks, admissionregistrationv1.MutatingWebhook{
 			Name: fmt.Sprintf("replica-%d.sidecarset.io", i), ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &e.url},
 			Rules: rules, NamespaceSelector: only, SideEffects: new(admissionregistrationv1.SideEffectClassNone),
-			AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: new(int32(5)),
+			AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: new(int32(30)),
 		})
 	}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}
 	validating.Webhooks = []admissionregistrationv1.ValidatingWebhook{{
 		Name: "replica-0.sidecarset.io", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &s.entries[0].url},
 		Rules: rules, NamespaceSelector: only, SideEffects: new(admissionregistrationv1.SideEffectClassNone),
-		AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: new(int32(5)),
+		AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: new(int32(30)),
 	}}
 	for _, o := range []client.Object{mutating, validating} {
 		if err := api.Create(t.Context(), o); err != nil {
