@@ -75,12 +75,13 @@ func TestApplyingAgainKeepsTheBundle(t *testing.T) {
 	}
 }
 
-// Replicas have the rights of the operator's ServiceAccount; what they lack
-// would stand in their logs.
+// Replicas have the rights of the operator's ServiceAccount; what they lack is in their
+// logs. API servers forbid other things as well, for instance to create Events in a
+// Namespace that is being deleted.
 func TestRightsSuffice(t *testing.T) {
 	for _, replica := range replicas {
 		for line := range strings.Lines(replica.Log()) {
-			if strings.Contains(line, "forbidden") {
+			if strings.Contains(line, "forbidden") && strings.Contains(line, " cannot ") {
 				t.Errorf("replica %d: %s", replica.Number, line)
 			}
 		}
