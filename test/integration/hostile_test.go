@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 )
 
@@ -200,7 +201,8 @@ func (a attack) once(ctx context.Context, address, path string, config *tls.Conf
 	return status, late, time.Since(begin), nil
 }
 
-// answersWell checks that a good request is answered on each path.
+// answersWell waits until a good request is answered on each path. What an attack has
+// begun may take a while to end.
 func answersWell(t *testing.T, replica *deploy.Replica) {
 	t.Helper()
 	good := strings.ReplaceAll(review(`{"metadata":{"name":"p"},"spec":{"containers":[]}}`), "NS", "default")
@@ -210,15 +212,18 @@ func answersWell(t *testing.T, replica *deploy.Replica) {
 	conversion := `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u-1","desiredAPIVersion":"apps.kruise.io/v1alpha1","objects":[` +
 		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"}}]}}`
 	for path, body := range map[string]string{webhookPaths[0]: good, webhookPaths[1]: sidecarSet, webhookPaths[2]: sidecarSet, webhookPaths[3]: conversion} {
-		response, err := trusting(t, replica).Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Errorf("%s: a good request: %v", path, err)
-			continue
-		}
-		answer, err := io.ReadAll(response.Body)
-		_ = response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(answer), `"uid":"u-1"`) {
-			t.Errorf("%s: a good request got %d %s %v", path, response.StatusCode, answer, err)
-		}
+		httpClient := trusting(t, replica)
+		await.Eventually(t, "the answer to a good request for "+path, func(context.Context) error {
+			response, err := httpClient.Post("https://"+deploy.ServerName+path, "application/json", strings.NewReader(body))
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			answer, err := io.ReadAll(response.Body)
+			if err == nil && (response.StatusCode != http.StatusOK || !strings.Contains(string(answer), `"uid":"u-1"`)) {
+				err = fmt.Errorf("%d %s", response.StatusCode, answer)
+			}
+			return err
+		})
 	}
 }
