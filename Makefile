@@ -166,10 +166,11 @@ test-chaos: build stand-build previous-build ## Short forms of what `make chaos`
 
 PODS ?= 10000
 SETS ?= 100
+ROUNDS ?= 3
 
 .PHONY: scale
 scale: build stand-build ## What PODS Pods under SETS SidecarSets cost: admitted, churned, rolled; prints FIGURES
-	PODS=$(PODS) SETS=$(SETS) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 12h -v ./test/scale
+	PODS=$(PODS) SETS=$(SETS) ROUNDS=$(ROUNDS) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 12h -v ./test/scale
 
 .PHONY: chaos
 chaos: build stand-build previous-build ## What docs/reliability.md claims, in full; prints FIGURES. RUN picks tests
