@@ -50,6 +50,22 @@ func numbers(revisions []appsv1.ControllerRevision) map[string]int64 {
 	return all
 }
 
+// awaitNumbers waits until these revisions are recorded, with their numbers. A leader
+// whose watch of revisions is behind puts the history right when it has caught up.
+func awaitNumbers(t *testing.T, sidecarSet string, want map[string]int64) {
+	t.Helper()
+	await.Eventually(t, "the history of "+sidecarSet, func(ctx context.Context) error {
+		revisions, err := history(ctx, sidecarSet)
+		if err != nil {
+			return err
+		}
+		if diff := gocmp.Diff(want, numbers(revisions)); diff != "" {
+			return fmt.Errorf("(-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
 // setSpec patches the spec and waits until it is observed.
 func setSpec(t *testing.T, set *unstructured.Unstructured, spec map[string]any) {
 	t.Helper()
@@ -102,15 +118,11 @@ containers: [{name: agent, image: "busybox:1.36"}]
 	}
 	setSpec(t, set, containersOf("busybox:1.37"))
 	status = testkit.AwaitObserved(t, api, "s1").Status
-	if diff := gocmp.Diff(map[string]int64{first: 1, status.LatestRevision: 2}, numbers(mustHistory(t, "s1"))); diff != "" {
-		t.Fatalf("after a change (-want +got):\n%s", diff)
-	}
 	second := status.LatestRevision
+	awaitNumbers(t, "s1", map[string]int64{first: 1, second: 2})
 
 	setSpec(t, set, containersOf("busybox:1.36"))
-	if diff := gocmp.Diff(map[string]int64{first: 3, second: 2}, numbers(mustHistory(t, "s1"))); diff != "" {
-		t.Errorf("after a rollback (-want +got):\n%s", diff)
-	}
+	awaitNumbers(t, "s1", map[string]int64{first: 3, second: 2})
 	if status = testkit.AwaitObserved(t, api, "s1").Status; status.LatestRevision != first {
 		t.Errorf("latest revision %q, want %q", status.LatestRevision, first)
 	}
@@ -215,22 +227,19 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	if !strings.Contains(p.Annotations[appsv1beta1.AnnotationHash], `"controllerRevision":"`+first+`"`) {
 		t.Errorf("the Pod records %s, want %s", p.Annotations[appsv1beta1.AnnotationHash], first)
 	}
-	for i := 2; i <= 4; i++ {
+	latest := func(i int) string {
 		setSpec(t, set, containersOf(fmt.Sprint("example.com/agent:v", i)))
+		return testkit.AwaitObserved(t, api, set.GetName()).Status.LatestRevision
 	}
-	revisions := mustHistory(t, set.GetName())
-	if len(revisions) != 2 || revisions[0].Name != first || revisions[1].Revision != 4 {
-		t.Errorf("history %v, want %s and number 4", numbers(revisions), first)
-	}
+	latest(2)
+	latest(3)
+	fourth := latest(4)
+	awaitNumbers(t, set.GetName(), map[string]int64{first: 1, fourth: 4})
 	if err := api.Delete(t.Context(), p, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
 	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{})
-	setSpec(t, set, containersOf("example.com/agent:v5"))
-	revisions = mustHistory(t, set.GetName())
-	if len(revisions) != 2 || revisions[0].Revision != 4 || revisions[1].Revision != 5 {
-		t.Errorf("history %v, want numbers 4 and 5", numbers(revisions))
-	}
+	awaitNumbers(t, set.GetName(), map[string]int64{fourth: 4, latest(5): 5})
 }
 
 func TestADeletedRevisionIsRecordedAgain(t *testing.T) {
