@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -12,26 +13,39 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/test/await"
 )
 
 // Disturbed counts, from a watch of its own, how many Pods of a Kubelet are being
 // disturbed at the same time: a container is to run something else than it runs, or
 // the Pod is not ready.
 type Disturbed struct {
-	mu   sync.Mutex
-	now  map[string]bool
-	most int
-	seen map[string]bool
+	list func(context.Context) (*corev1.PodList, error)
+
+	mu       sync.Mutex
+	now      map[string]bool
+	most     int
+	seen     map[string]bool
+	versions map[string]string // of the Pods that exist, as they were seen last
 }
 
 // WatchDisturbed counts Pods of a namespace until the test ends. A Pod that an option
 // leaves out does not count any more.
 func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options ...client.ListOption) *Disturbed {
 	t.Helper()
-	list := &corev1.PodList{}
 	options = append(options, client.InNamespace(namespace))
-	if err := c.List(t.Context(), list, options...); err != nil {
+	d := &Disturbed{now: map[string]bool{}, seen: map[string]bool{}, versions: map[string]string{}}
+	d.list = func(ctx context.Context) (*corev1.PodList, error) {
+		list := &corev1.PodList{}
+		return list, c.List(ctx, list, options...)
+	}
+	list, err := d.list(t.Context())
+	if err != nil {
 		t.Fatal(err)
+	}
+	for i := range list.Items {
+		d.versions[list.Items[i].Name] = list.Items[i].ResourceVersion
 	}
 	// An API server ends the watch of a client that is slow. This one goes on where it was.
 	events, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
@@ -42,7 +56,6 @@ func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Disturbed{now: map[string]bool{}, seen: map[string]bool{}}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for event := range events.ResultChan() {
@@ -64,7 +77,11 @@ func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options 
 func (d *Disturbed) see(p *corev1.Pod, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	gone = gone || p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	d.versions[p.Name] = p.ResourceVersion
+	if gone {
+		delete(d.versions, p.Name)
+	}
+	gone = gone || p.DeletionTimestamp != nil || finished(p)
 	if gone || !IsDisturbed(p) {
 		delete(d.now, p.Name)
 		return
@@ -94,10 +111,33 @@ func (d *Disturbed) Count() (most, pods int) {
 	return d.most, len(d.seen)
 }
 
+// CatchUp waits until the watch has brought everything that is stored.
+func (d *Disturbed) CatchUp(t testing.TB) {
+	t.Helper()
+	await.Eventually(t, "the watch of disturbed Pods", func(ctx context.Context) error {
+		list, err := d.list(ctx)
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for i := range list.Items {
+			if p := &list.Items[i]; d.versions[p.Name] != p.ResourceVersion {
+				return fmt.Errorf("Pod %s was seen in version %q, and is stored in %s", p.Name, d.versions[p.Name], p.ResourceVersion)
+			}
+		}
+		if seen := len(d.versions); seen != len(list.Items) {
+			return fmt.Errorf("%d Pods were seen, and %d are stored", seen, len(list.Items))
+		}
+		return nil
+	})
+}
+
 // Want fails the test if more Pods were disturbed at the same time than most, or not
-// exactly so many Pods at any time.
+// exactly so many Pods at any time, by what is stored now.
 func (d *Disturbed) Want(t testing.TB, most, pods int) {
 	t.Helper()
+	d.CatchUp(t)
 	gotMost, gotPods := d.Count()
 	if gotMost > most {
 		t.Errorf("%d Pods were disturbed at the same time, want %d at most", gotMost, most)

@@ -102,7 +102,7 @@ func (k *Kubelet) watch(ctx context.Context) (watch.Interface, error) {
 
 // see hands a Pod to its worker.
 func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
-	if done := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; done || pod.DeletionTimestamp != nil {
+	if finished(pod) || pod.DeletionTimestamp != nil {
 		return
 	}
 	k.mu.Lock()
@@ -269,23 +269,34 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 		conditions = append(conditions, c)
 	}
 	status["conditions"] = k.withResizes(w, pod, conditions, resizes)
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
-	if err != nil {
-		panic(err) // these are plain values
-	}
 	_ = await.Until(ctx, func(ctx context.Context) error {
-		err := k.Client.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, body))
-		if apierrors.IsNotFound(err) {
-			return nil
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}, "status": status})
+		if err != nil {
+			panic(err) // these are plain values
 		}
-		if apierrors.IsConflict(err) { // with another writer, or the name is another Pod's
+		written := pod.DeepCopy()
+		err = k.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
+		switch {
+		case err == nil:
+			pod.ResourceVersion = written.ResourceVersion
+		case apierrors.IsNotFound(err):
+			return nil
+		case apierrors.IsConflict(err): // with another writer, or the name is another Pod's
 			now := &corev1.Pod{}
-			if gone := k.Client.Get(ctx, client.ObjectKeyFromObject(pod), now); apierrors.IsNotFound(gone) || gone == nil && now.UID != pod.UID {
+			switch gone := k.Client.Get(ctx, client.ObjectKeyFromObject(pod), now); {
+			case apierrors.IsNotFound(gone) || gone == nil && (now.UID != pod.UID || finished(now)):
 				return nil
+			case gone == nil:
+				pod.ResourceVersion = now.ResourceVersion
 			}
 		}
 		return err
 	})
+}
+
+// finished says whether a test has ended a Pod, which then stays as it is.
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // withResizes adds the conditions about resizes, and takes away those that are over.
