@@ -30,6 +30,7 @@ containers:
 // image in the old one. The app's container and the Pods' order of two at a time are
 // as in any rollout.
 func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
+	t.Parallel()
 	const pods = 6
 	f := newFleet(t, hotUpgrading, pods, &testkit.Kubelet{Pull: 50 * time.Millisecond})
 	watched := testkit.WatchDisturbed(t, api, f.namespace)
@@ -40,7 +41,7 @@ func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
 		f.update(t, map[string]any{"containers": []any{map[string]any{
 			"name": "side", "image": tc.image, "upgradeStrategy": map[string]any{"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "example.com/empty:v1"},
 		}}})
-		await.Eventually(t, "the end of the hot upgrades", func(context.Context) error {
+		await.Within(t, rolloutPatience, "the end of the hot upgrades", func(context.Context) error {
 			for _, p := range f.pods(t) {
 				if got := testkit.WantedImage(&p, tc.working); got != tc.image {
 					return fmt.Errorf("%s: %s has %s", p.Name, tc.working, got)
@@ -63,16 +64,21 @@ func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
 			if got := p.Annotations[appsv1beta1.AnnotationVersionPrefix+tc.idle]; got != "0" {
 				t.Errorf("%s: %s has version %s, want 0", p.Name, tc.idle, got)
 			}
-			for _, s := range p.Status.ContainerStatuses {
-				want := int32(round + 1) // each round restarts either container once
-				if s.Name == "app" {
-					want = 0
-				}
-				if s.RestartCount != want {
-					t.Errorf("%s: container %s was started again %d times, want %d", p.Name, s.Name, s.RestartCount, want)
+		}
+		await.Within(t, rolloutPatience, "one restart of either container in each round", func(context.Context) error {
+			for _, p := range f.pods(t) {
+				for _, s := range p.Status.ContainerStatuses {
+					want := int32(round + 1)
+					if s.Name == "app" {
+						want = 0
+					}
+					if s.RestartCount != want {
+						return fmt.Errorf("%s: container %s was started again %d times, want %d", p.Name, s.Name, s.RestartCount, want)
+					}
 				}
 			}
-		}
+			return nil
+		})
 	}
 	watched.Want(t, 2, pods)
 	for _, p := range f.pods(t) {

@@ -5,8 +5,10 @@ package integration
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,17 +38,16 @@ var (
 	conditions conditionRules
 )
 
-// seconds is how long the long tests take.
+// seconds is how long the long tests take. A parallel test takes none if others wait longer.
 var seconds = map[string]int{
-	"TestABadImageStopsAtTheBudget": 14, "TestARolloutStopsAtPartitionAndWhilePaused": 6, "TestOtherWritersOfAPodLoseNothing": 6,
-	"TestRecreation": 150, "TestEvictingTakesARightOfItsOwn": 30,
-	"TestRightsAreExactlyWhatIsUsed": 60, "TestHostileBodies": 45, "TestHostileInput": 45, "TestUninstallingTakesTheEntries": 26,
+	"TestRecreation": 80, "TestStatusTellsThatARolloutIsStalled": 80, // others run beside them
+	"TestHostileBodies": 45, "TestHostileInput": 45, "TestUninstallingTakesTheEntries": 26,
 	"TestBusyConnections": 18, "TestDeletedObjectsForEntries": 18, "TestGoldenInjections": 16, "TestALostLeaseFailsNoCall": 24,
 	"TestObjectsThatTheOperatorHasMadeAreAdopted": 15, "TestStatusFollowsPods": 14, "TestARepeatedStateIsOneEvent": 12, "TestReadyIsTriedInTheProbeNamespace": 14, "TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 10,
 	"TestObjectsOfOpenKruiseAreTakenOver": 13, "TestAuthorsWithoutRightsAreRefusedWhereEnforced": 13, "TestStaticModeWritesNoEntries": 12,
 	"TestStartsOverObjectsStoredAsV1alpha1": 12, "TestTheReadmesCommandInstallsEverything": 11, "TestApplyingAgainKeepsTheBundle": 11,
 	"TestRolesCanBeSplit": 9, "TestWhatValidationAcceptsTheAPIServerAccepts": 9, "TestTheOperatorCanMakeNoWebhookOfItsOwn": 8,
-	"TestDeletedAndCreatedAgain": 8, "TestAReplicaThatDrainsKnowsWhatIsNew": 4, "TestUnfinishedHeaders": 7,
+	"TestAReplicaThatDrainsKnowsWhatIsNew": 4, "TestUnfinishedHeaders": 7,
 	"TestRevisionsBeyondTheLimitAreDeletedUnlessPodsRunThem": 6, "TestEntriesAreRestored": 6, "TestEntriesAreLeftInPeace": 6, "TestNothingElseListens": 6,
 }
 
@@ -75,8 +76,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// together is how many parallel tests run at once: they wait for most of their time.
+const together = 12
+
 // begin installs the operator and waits until its webhooks are reached.
 func begin(ctx context.Context) error {
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set(strconv.Itoa(together))
+	}
 	var err error
 	if api, err = testkit.NewClient(cluster); err != nil {
 		return err

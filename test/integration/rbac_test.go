@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,21 +32,24 @@ import (
 // was not used is too much, and a refusal is too little.
 func TestRightsAreExactlyWhatIsUsed(t *testing.T) {
 	operator.NeedReplicas(t)
+	t.Parallel()
 	tests := map[string]struct {
 		layout deploy.Layout
+		first  int // number of a replica
 		roles  []string
 	}{
-		"default":  {deploy.Default, []string{"all"}},
-		"hardened": {deploy.Hardened, []string{"webhook", "controller"}},
+		"default":  {deploy.Default, 43, []string{"all"}},
+		"hardened": {deploy.Hardened, 44, []string{"webhook", "controller"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := &scenario{installation: newInstallation(t, stand.Options{Audit: true}, tc.layout)}
-			s.run(t, tc.roles)
+			s.run(t, tc.first, tc.roles)
 			defer expectNoRefusal(t, s.installation)
 			granted := rightsOf(t, s.installation)
 			checkShape(t, granted)
-			await.Eventually(t, "a use of every right", func(context.Context) error {
+			await.Within(t, rolloutPatience, "a use of every right", func(context.Context) error {
 				if idle := unused(granted, requestsOf(t, s.installation)); len(idle) > 0 {
 					return fmt.Errorf("%d are unused; remove them, or extend the scenario, or list them as rare with a reason:\n%s", len(idle), strings.Join(idle, "\n"))
 				}
@@ -76,11 +78,11 @@ type scenario struct {
 	any     *deploy.Replica
 }
 
-func (s *scenario) run(t *testing.T, roles []string) {
+func (s *scenario) run(t *testing.T, first int, roles []string) {
 	// Both roles wait for each other: for a bundle that is published, and for a
 	// conversion that is served.
 	for i, role := range roles {
-		replica, err := s.StartReplicaUnready(t.Context(), 7+i, "--role="+role, "--requester-check=enforce", "--cert-poll=500ms")
+		replica, err := s.StartReplicaUnready(t.Context(), first+i, "--role="+role, "--requester-check=enforce", "--cert-poll=500ms")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +131,7 @@ func (s *scenario) status(ctx context.Context, name string) (appsv1beta1.Sidecar
 func (s *scenario) inject(t *testing.T) {
 	t.Helper()
 	s.sidecarSet(t, "log", requesterSpec+inNamespace+"revisionHistoryLimit: 1\nupdateStrategy: {type: NotUpdate}\n", nil) // so that the Pod keeps its revision in use
-	await.Eventually(t, "an injected Pod", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "an injected Pod", func(ctx context.Context) error {
 		p := pod("default", "", "app=web")
 		p.GenerateName = "web-"
 		if err := s.api.Create(ctx, p); err != nil {
@@ -140,7 +142,7 @@ func (s *scenario) inject(t *testing.T) {
 		}
 		return nil
 	})
-	await.Eventually(t, "the Pod being counted", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the Pod being counted", func(ctx context.Context) error {
 		status, err := s.status(ctx, "log")
 		if err == nil && (status.MatchedPods == 0 || status.UpdatedPods == 0) {
 			err = fmt.Errorf("the status is %+v", status)
@@ -163,7 +165,7 @@ func (s *scenario) conflict(t *testing.T) {
 // awaitEvent waits for an Event about any SidecarSet.
 func (s *scenario) awaitEvent(t *testing.T, reason string) {
 	t.Helper()
-	await.Eventually(t, "an Event "+reason, func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "an Event "+reason, func(ctx context.Context) error {
 		text, err := s.cluster.Kubectl(ctx, "", "get", "events", "-n", "default", "-o", "name", "--field-selector", "reason="+reason)
 		if err == nil && text == "" {
 			err = errors.New("there is none")
@@ -188,114 +190,13 @@ func (s *scenario) revise(t *testing.T) {
 		if err := s.api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
 			t.Fatal(err)
 		}
-		await.Eventually(t, "the revision of "+version, func(ctx context.Context) error {
+		await.Within(t, rolloutPatience, "the revision of "+version, func(ctx context.Context) error {
 			now, err := s.status(ctx, "log")
 			if err == nil && (now.LatestRevision == before.LatestRevision || now.ObservedGeneration != set.GetGeneration()) {
 				err = fmt.Errorf("the status is %+v", now)
 			}
 			return err
 		})
-	}
-}
-
-// roll has native sidecars of running Pods updated and resized, one of them on a Node
-// that does not exist.
-func (s *scenario) roll(t *testing.T) {
-	t.Helper()
-	s.sidecarSet(t, "native", `
-selector: {matchLabels: {app: native}}
-`+inNamespace+`
-initContainers: [{name: side, image: "example.com/side:v1", restartPolicy: Always, resources: {requests: {cpu: 10m}}}]
-`, nil)
-	testkit.AwaitReady(t, s.api, "native")
-	lost, free := pod("default", "on-a-lost-node", "app=native"), pod("default", "on-no-node", "app=native")
-	lost.Spec.NodeName = "lost"
-	for _, p := range []*corev1.Pod{lost, free} {
-		if err := s.api.Create(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set := &unstructured.Unstructured{}
-	set.SetGroupVersionKind(appsv1beta1.Kind)
-	set.SetName("native")
-	patch := `[{"op": "replace", "path": "/spec/initContainers/0/image", "value": "example.com/side:v2"}]`
-	if err := s.api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "an update of one Pod", func(ctx context.Context) error {
-		if err := s.api.Get(ctx, client.ObjectKeyFromObject(free), free); err != nil {
-			return err
-		}
-		if image := testkit.WantedImage(free, "side"); image != "example.com/side:v2" {
-			return fmt.Errorf("the image is %s", image)
-		}
-		return nil
-	})
-	await.Eventually(t, "a look at the Node", func(context.Context) error {
-		for _, q := range requestsOf(t, s.installation) {
-			if q.resource == "nodes" {
-				return nil
-			}
-		}
-		return errors.New("there was none")
-	})
-	if err := s.api.Get(t.Context(), client.ObjectKeyFromObject(lost), lost); err != nil {
-		t.Fatal(err)
-	}
-	if image := testkit.WantedImage(lost, "side"); image != "example.com/side:v1" {
-		t.Errorf("the sidecar on a Node that does not exist has got the image %s", image)
-	}
-	s.resize(t, set, free)
-}
-
-// resize has the native sidecar of a Pod resized.
-func (s *scenario) resize(t *testing.T, set *unstructured.Unstructured, p *corev1.Pod) {
-	t.Helper()
-	patch := `[{"op": "replace", "path": "/spec/initContainers/0/resources", "value": {"requests": {"cpu": "20m"}}}]`
-	if err := s.api.Patch(t.Context(), set, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
-	await.Eventually(t, "a resize", func(ctx context.Context) error {
-		if err := s.api.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
-			return err
-		}
-		for _, c := range p.Spec.InitContainers {
-			if c.Name == "side" && c.Resources.Requests.Cpu().String() == "20m" {
-				return nil
-			}
-		}
-		return errors.New("the sidecar has the resources of before")
-	})
-	s.start(t, p)
-	await.Eventually(t, "the condition of a Pod that is back", func(ctx context.Context) error {
-		if err := s.api.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
-			return err
-		}
-		return wantUpgradable(p, corev1.ConditionTrue, "AllSidecarsetUpgradable", map[string]bool{"native": true})
-	})
-}
-
-// start writes the status that a kubelet would write for a Pod that runs.
-func (s *scenario) start(t *testing.T, p *corev1.Pod) {
-	t.Helper()
-	statuses := func(containers []corev1.Container) (all []corev1.ContainerStatus) {
-		for _, c := range containers {
-			all = append(all, corev1.ContainerStatus{
-				Name: c.Name, Image: c.Image, ImageID: c.Image + "@sha256:00", ContainerID: "test://" + c.Name, Ready: true, Started: new(true),
-				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, Resources: &c.Resources, AllocatedResources: c.Resources.Requests,
-			})
-		}
-		return all
-	}
-	status, err := json.Marshal(map[string]any{"status": corev1.PodStatus{
-		Phase: corev1.PodRunning, ObservedGeneration: p.Generation, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
-		ContainerStatuses: statuses(p.Spec.Containers), InitContainerStatuses: statuses(p.Spec.InitContainers),
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.api.Status().Patch(t.Context(), p, client.RawPatch(types.MergePatchType, status)); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -325,7 +226,7 @@ func (s *scenario) askForEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	labelled := s.sidecarSet(t, "labelled", strings.Replace(requesterSpec, "app: web", "app: labelled", 1)+"namespaceSelector: {matchLabels: {team: a}}\n", nil)
-	await.Eventually(t, "a look at a Namespace that no snapshot knows", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "a look at a Namespace that no snapshot knows", func(ctx context.Context) error {
 		// There is none of that name, so that it is an error, once the SidecarSet is known.
 		err := s.webhook.Injects(ctx, labelled.GetName(), "nowhere", map[string]string{"app": "labelled"})
 		if err != nil && strings.Contains(err.Error(), "refuses") {
@@ -344,14 +245,14 @@ func (s *scenario) repair(t *testing.T) {
 	if _, err := secrets.Patch(t.Context(), deploy.CertSecret, types.MergePatchType, rotate, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await.Eventually(t, "the rotation", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the rotation", func(ctx context.Context) error {
 		secret, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		if err == nil && secret.Annotations["sidecarset.io/ca-rotate"] != "" {
 			err = fmt.Errorf("the annotations are %v", secret.Annotations)
 		}
 		return err
 	})
-	await.Eventually(t, "the next CA in the entries", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the next CA in the entries", func(ctx context.Context) error {
 		if now := s.bundle(ctx); now == "" || now == before {
 			return errors.New("there are none, or they have the bundle of before")
 		}
@@ -360,7 +261,7 @@ func (s *scenario) repair(t *testing.T) {
 	if err := secrets.Delete(t.Context(), deploy.CertSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await.Eventually(t, "the Secret", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the Secret", func(ctx context.Context) error {
 		_, err := secrets.Get(ctx, deploy.CertSecret, metav1.GetOptions{})
 		return err
 	})
@@ -476,7 +377,7 @@ func (s *scenario) uninstall(t *testing.T) {
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout=30s"); err != nil {
 		t.Fatal(err)
 	}
-	await.Eventually(t, "the end of the webhook entries", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the end of the webhook entries", func(ctx context.Context) error {
 		left := &admissionregistrationv1.MutatingWebhookConfigurationList{}
 		if err := s.api.List(ctx, left, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,25 +35,31 @@ import (
 // whose nodes run them.
 type recreation struct {
 	*installation
-	api client.WithWatch
+	api         client.WithWatch
+	deployments atomic.Int32
 }
+
+// replacements are short, since many tests wait for one of them to pass. They are long
+// enough for controllers and nodes that are slow.
+var replacements = []string{"--replacement-creation-timeout=15s", "--replacement-ready-timeout=20s"}
 
 // TestRecreation has controllers of Kubernetes replace the Pods that the leader evicts.
 func TestRecreation(t *testing.T) {
 	operator.NeedReplicas(t)
+	t.Parallel()
 	r := &recreation{installation: newInstallation(t, stand.Options{Full: true, Nodes: 1}, deploy.Recreate)}
 	var err error
 	if r.api, err = testkit.NewClient(r.cluster); err != nil {
 		t.Fatal(err)
 	}
-	leader := r.start(t, 7)
+	leader := r.start(t, 41, replacements...)
 	if err := testkit.UntilCalled(t.Context(), r.api); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("together", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"Outdated": r.testOutdated, "Uninjected": r.testUninjected, "Never": r.testNever, "Budget": r.testDisruptionBudget,
-			"Pinned": r.testPinned, "Quota": r.testQuota,
+			"Pinned": r.testPinned, "Quota": r.testQuota, "NeverReady": r.testNeverReady, "NodeTooOld": r.testNodeTooOld, "Stuck": r.testStuck,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -63,12 +70,10 @@ func TestRecreation(t *testing.T) {
 	t.Run("Leader", func(t *testing.T) { r.testLeader(t, leader) })
 }
 
-// app is a SidecarSet of a namespace, and a Deployment there.
+// app is a SidecarSet of a namespace.
 type app struct {
 	*recreation
-	namespace string
-	set       *unstructured.Unstructured
-	mode      string
+	set *unstructured.Unstructured
 }
 
 func (r *recreation) namespace(t *testing.T) string {
@@ -85,31 +90,34 @@ containers: [{name: side, image: "example.com/side:v1"}]
 
 // inject creates a SidecarSet for a namespace with that mode, and waits until it is in
 // force.
-func (r *recreation) inject(t *testing.T, namespace, mode string) *app {
+func (r *recreation) inject(t *testing.T, namespace, mode, spec string) *app {
 	t.Helper()
-	set := newSidecarSet(t, namespace, recreated)
+	set := newSidecarSet(t, namespace, spec)
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: mode})
 	if err := r.api.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
 	testkit.AwaitReady(t, r.api, set.GetName())
-	return &app{r, namespace, set, mode}
+	return &app{r, set}
 }
 
-// deploy creates a Deployment, and waits until its Pods are ready.
-func (r *recreation) deploy(t *testing.T, namespace string, replicas int32) {
+// deploy creates a Deployment, and waits until its Pods are ready. edit changes its Pods.
+func (r *recreation) deploy(t *testing.T, namespace string, replicas int32, edit ...func(*corev1.PodSpec)) {
 	t.Helper()
-	labels := map[string]string{"app": "web"}
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "web-"}}
+	labels := map[string]string{"app": "web", "deployment": fmt.Sprint("d", r.deployments.Add(1))}
 	d.Spec = appsv1.DeploymentSpec{
 		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("", "").Spec},
 	}
 	d.Spec.Template.Annotations = map[string]string{"stand.test/start-delay": "1s"}
+	for _, edit := range edit {
+		edit(&d.Spec.Template.Spec)
+	}
 	if err := r.api.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	await.Eventually(t, "the Deployment", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the Deployment", func(ctx context.Context) error {
 		if err := r.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
 			return err
 		}
@@ -152,10 +160,19 @@ func (a *app) merge(t *testing.T, change map[string]any) {
 // change gives the sidecar another variable, which no running Pod can follow.
 func (a *app) change(t *testing.T, value string) {
 	t.Helper()
-	<-time.After(1100 * time.Millisecond) // API servers keep times to the second
+	a.changeTo(t, "example.com/side:v1", value)
+}
+
+func (a *app) changeTo(t *testing.T, image, value string) {
+	t.Helper()
 	a.merge(t, map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
-		"name": "side", "image": "example.com/side:v1", "env": []any{map[string]any{"name": "V", "value": value}},
+		"name": "side", "image": image, "env": []any{map[string]any{"name": "V", "value": value}},
 	}}}})
+}
+
+func (a *app) setMode(t *testing.T, mode string) {
+	t.Helper()
+	a.merge(t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationRecreate: mode}}})
 }
 
 // awaitRecreated waits until so many Pods are updated and ready, and as the status says.
@@ -169,11 +186,15 @@ func (a *app) awaitRecreated(t *testing.T, pods int) {
 	})
 }
 
-// await waits for a status of the present generation. A leader does not evict in its
-// first half minute.
+// recreationPatience is longer than an API server blocks a PodDisruptionBudget if an
+// eviction fails that it has counted already: two minutes, and as long again for which
+// the Pods may rest that it has protected.
+const recreationPatience = 6 * time.Minute
+
+// await waits for a status of the present generation.
 func (a *app) await(t *testing.T, what string, check func(appsv1beta1.SidecarSetStatus) error) {
 	t.Helper()
-	await.Within(t, 3*time.Minute, what, func(ctx context.Context) error {
+	await.Within(t, recreationPatience, what, func(ctx context.Context) error {
 		set, err := testkit.Get(ctx, a.api, a.set.GetName())
 		if err == nil {
 			err = testkit.Observed(set)
@@ -246,7 +267,7 @@ func (w *readyPods) wantAtLeast(t *testing.T, least, all int) {
 // and those of a Job, stay and are named.
 func (r *recreation) testOutdated(t *testing.T) {
 	namespace := r.namespace(t)
-	a := r.inject(t, namespace, "Outdated")
+	a := r.inject(t, namespace, "Outdated", recreated)
 	r.deploy(t, namespace, 6)
 	bare := pod(namespace, "bare", "app=web")
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "job"}}
@@ -271,29 +292,31 @@ func (r *recreation) testOutdated(t *testing.T) {
 	if got := blocked[0].Reason + " " + blocked[1].Reason; got != "ControlledByJob NoController" || blocked[1].First[0] != namespace+"/bare" {
 		t.Errorf("blocked Pods are %+v", blocked)
 	}
-	after := uids(r.list(t, namespace))
-	for i := range before {
-		p := &before[i]
-		if owner := metav1.GetControllerOf(p); slices.Contains(after, p.UID) != (owner == nil || owner.Kind == "Job") {
-			t.Errorf("Pod %s of %v is still there: %v", p.Name, owner, slices.Contains(after, p.UID))
+	await.Within(t, rolloutPatience, "the end of the evicted Pods, and of no other", func(context.Context) error {
+		after := uids(r.list(t, namespace))
+		for i := range before {
+			p := &before[i]
+			if owner := metav1.GetControllerOf(p); slices.Contains(after, p.UID) != (owner == nil || owner.Kind == "Job") {
+				return fmt.Errorf("Pod %s of %v is still there: %v", p.Name, owner, slices.Contains(after, p.UID))
+			}
 		}
-	}
+		return nil
+	})
 }
 
 // Pods that are older than the SidecarSet get it.
 func (r *recreation) testUninjected(t *testing.T) {
 	namespace := r.namespace(t)
 	r.deploy(t, namespace, 3)
-	<-time.After(1100 * time.Millisecond)
 	watched := r.watchReady(t, namespace)
-	a := r.inject(t, namespace, "Uninjected")
+	a := r.inject(t, namespace, "Uninjected", recreated)
 	a.awaitRecreated(t, 3)
 	watched.wantAtLeast(t, 1, 3)
 }
 
 func (r *recreation) testNever(t *testing.T) {
 	namespace := r.namespace(t)
-	a := r.inject(t, namespace, "Never")
+	a := r.inject(t, namespace, "Never", recreated)
 	r.deploy(t, namespace, 2)
 	before := uids(r.list(t, namespace))
 	a.change(t, "2")
@@ -306,14 +329,14 @@ func (r *recreation) testNever(t *testing.T) {
 	if after := uids(r.list(t, namespace)); !slices.Equal(before, after) {
 		t.Errorf("the Pods were %v, and are %v", before, after)
 	}
-	a.merge(t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationRecreate: "Outdated"}}})
+	a.setMode(t, "Outdated")
 	a.awaitRecreated(t, 2)
 }
 
 // A PodDisruptionBudget that allows one Pod at a time is stricter than maxUnavailable.
 func (r *recreation) testDisruptionBudget(t *testing.T) {
 	namespace := r.namespace(t)
-	a := r.inject(t, namespace, "Outdated")
+	a := r.inject(t, namespace, "Outdated", recreated)
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
 	budget.Spec.MaxUnavailable, budget.Spec.Selector = new(intstr.FromInt32(1)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
 	if err := r.api.Create(t.Context(), budget); err != nil {
@@ -338,7 +361,7 @@ func (r *recreation) testDisruptionBudget(t *testing.T) {
 // New Pods that would get another content are not made.
 func (r *recreation) testPinned(t *testing.T) {
 	namespace := r.namespace(t)
-	a := r.inject(t, namespace, "All")
+	a := r.inject(t, namespace, "All", recreated)
 	r.deploy(t, namespace, 2)
 	a.awaitRecreated(t, 2)
 	set, err := testkit.Get(t.Context(), r.api, a.set.GetName())
@@ -362,7 +385,7 @@ func (r *recreation) testPinned(t *testing.T) {
 // Three Pods are lost if replacements cannot be created, and no more.
 func (r *recreation) testQuota(t *testing.T) {
 	namespace := r.namespace(t)
-	a := r.inject(t, namespace, "Outdated")
+	a := r.inject(t, namespace, "Outdated", recreated)
 	r.deploy(t, namespace, 6)
 	a.awaitRecreated(t, 6)
 	a.merge(t, map[string]any{"spec": map[string]any{"updateStrategy": map[string]any{"maxUnavailable": 3}}})
@@ -373,11 +396,23 @@ func (r *recreation) testQuota(t *testing.T) {
 	}
 	testkit.AwaitPodsForbidden(t, r.api, namespace)
 	a.change(t, "2")
+	a.awaitStopped(t, testkit.Counters{Matched: 3, Ready: 3})
+	if err := r.api.Delete(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	a.setMode(t, "All")
+	a.awaitRecreated(t, 6)
+}
+
+// awaitStopped waits until nothing more is evicted, with these Pods.
+func (a *app) awaitStopped(t *testing.T, want testkit.Counters) {
+	t.Helper()
 	var message string
 	a.await(t, "the end of evictions", func(s appsv1beta1.SidecarSetStatus) error {
 		c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded)
-		if c == nil || c.Reason != appsv1beta1.ReasonRecreationStopped || s.MatchedPods != 3 {
-			return fmt.Errorf("%d Pods, %+v", s.MatchedPods, c)
+		got := testkit.CountersOf(&appsv1beta1.SidecarSet{Status: s})
+		if c == nil || c.Reason != appsv1beta1.ReasonRecreationStopped || got != want {
+			return fmt.Errorf("%+v, %+v", got, c)
 		}
 		message = c.Message
 		return nil
@@ -385,22 +420,17 @@ func (r *recreation) testQuota(t *testing.T) {
 	if !strings.Contains(message, appsv1beta1.AnnotationRecreate) {
 		t.Errorf("Degraded says %q", message)
 	}
-	if err := r.api.Delete(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
-	a.merge(t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationRecreate: "All"}}})
-	a.awaitRecreated(t, 6)
 }
 
 // The leader is killed while Pods are away. The next one keeps the budget, and ends what
 // was begun.
 func (r *recreation) testLeader(t *testing.T, leader *deploy.Replica) {
 	namespace := r.namespace(t)
-	a := r.inject(t, namespace, "Outdated")
+	a := r.inject(t, namespace, "Outdated", recreated)
 	r.deploy(t, namespace, 6)
 	a.awaitRecreated(t, 6)
 	watched := r.watchReady(t, namespace)
-	next, err := r.StartReplica(t.Context(), 8)
+	next, err := r.StartReplica(t.Context(), 42, replacements...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,6 +446,10 @@ func (r *recreation) testLeader(t *testing.T, leader *deploy.Replica) {
 	if err := r.RemoveEndpoint(t.Context(), leader); err != nil {
 		t.Fatal(err)
 	}
+	// It does not matter here how long the Lease of a dead leader lasts.
+	if err := r.Clients.CoordinationV1().Leases(deploy.Namespace).Delete(t.Context(), deploy.Lease, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	a.awaitRecreated(t, 6)
 	watched.wantAtLeast(t, 4, 6)
 }
@@ -428,7 +462,6 @@ func TestEvictingTakesARightOfItsOwn(t *testing.T) {
 	owned := pod(namespace, "owned", "app=web")
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "none", Controller: new(true)}}
 	create(t, owned)
-	<-time.After(1100 * time.Millisecond) // API servers keep times to the second
 	set := newSidecarSet(t, namespace, recreated)
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: "Uninjected"})
 	create(t, set)

@@ -15,12 +15,14 @@ import (
 // again". The Pods of the first SidecarSet lack the sidecar of the second and are
 // counted as such, whatever their annotations list.
 func TestDeletedAndCreatedAgain(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct{ first, second string }{
 		"with another container":      {`containers: [{name: old-agent, image: "example.com/agent:v1"}]`, `containers: [{name: new-agent, image: "example.com/agent:v1"}]`},
 		"with another native sidecar": {"updateStrategy: {type: NotUpdate}\ninitContainers: [{name: old-proxy, image: \"example.com/proxy:v1\", restartPolicy: Always}]", "updateStrategy: {type: NotUpdate}\ninitContainers: [{name: new-proxy, image: \"example.com/proxy:v1\", restartPolicy: Always}]"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			namespace := testkit.Namespace(t, api, nil)
 			const selectors = "selector: {matchLabels: {app: again}}\nnamespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
 			set := createSidecarSet(t, namespace, selectors+tc.first)

@@ -81,7 +81,7 @@ func needsResize(t *testing.T) {
 // a message.
 func (f *fleet) awaitBlocked(t *testing.T, pod, reason, message string) {
 	t.Helper()
-	testkit.Await(t, api, f.set.GetName(), "the blocked Pod", func(set *appsv1beta1.SidecarSet) error {
+	f.await(t, "the blocked Pod", func(set *appsv1beta1.SidecarSet) error {
 		blocked, err := json.Marshal(set.Status.BlockedPods)
 		for _, want := range []string{pod, reason, message} {
 			if err == nil && !strings.Contains(string(blocked), want) {
@@ -94,6 +94,7 @@ func (f *fleet) awaitBlocked(t *testing.T, pod, reason, message string) {
 
 // A change of resources is a resize: no container restarts, and no Pod is disturbed.
 func TestResourcesAreResizedInRunningPods(t *testing.T) {
+	t.Parallel()
 	needsResize(t)
 	const pods = 6
 	f := newFleet(t, sized, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
@@ -111,6 +112,7 @@ func TestResourcesAreResizedInRunningPods(t *testing.T) {
 
 // Resources and an image: the resize first, and then one restart within the budget.
 func TestResourcesAndAnImageAreRolledTogether(t *testing.T) {
+	t.Parallel()
 	needsResize(t)
 	const pods = 5
 	f := newFleet(t, sized, pods, &testkit.Kubelet{Pull: 20 * time.Millisecond})
@@ -128,6 +130,7 @@ func TestResourcesAndAnImageAreRolledTogether(t *testing.T) {
 // A resize that the node puts off blocks no other Pod, and goes on when the kubelet
 // can. One that is taken back meanwhile is undone.
 func TestADeferredResize(t *testing.T) {
+	t.Parallel()
 	needsResize(t)
 	const pods = 3
 	var full atomic.Bool
@@ -162,6 +165,7 @@ func TestADeferredResize(t *testing.T) {
 
 // What another writer has resized stays as it is, and blocks no other Pod.
 func TestResourcesThatAnotherWriterHasSetStay(t *testing.T) {
+	t.Parallel()
 	needsResize(t)
 	f := newFleet(t, sized, 3, &testkit.Kubelet{})
 	foreign := []byte(`{"spec":{"containers":[{"name":"side","resources":{"requests":{"cpu":"333m"}}}]}}`)
@@ -178,6 +182,7 @@ func TestResourcesThatAnotherWriterHasSetStay(t *testing.T) {
 
 // A resize that the API server refuses is shown with what the API server says.
 func TestARefusedResize(t *testing.T) {
+	t.Parallel()
 	needsResize(t)
 	f := newFleet(t, sized, 2, &testkit.Kubelet{})
 	create(t, &corev1.LimitRange{
@@ -186,7 +191,7 @@ func TestARefusedResize(t *testing.T) {
 			Type: corev1.LimitTypePod, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("150m")},
 		}}},
 	})
-	await.Eventually(t, "the LimitRange to be in force", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the LimitRange to be in force", func(ctx context.Context) error {
 		p := pod(f.namespace, "probe")
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
 		if err := api.Create(ctx, p, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "maximum cpu") {
@@ -203,6 +208,7 @@ func TestARefusedResize(t *testing.T) {
 // What Kubernetes never changes in a Pod is not half done: no resize is written for a
 // content that also differs in a variable.
 func TestAnEnvironmentIsNotAResize(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, sized, 2, &testkit.Kubelet{})
 	f.update(t, map[string]any{"containers": []any{map[string]any{
 		"name": "side", "image": "example.com/side:v1", "env": []any{map[string]any{"name": "A", "value": "b"}},

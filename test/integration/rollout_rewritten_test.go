@@ -24,6 +24,7 @@ containers: [{name: side, image: "example.com/side:v1"}, {name: other, image: "e
 // An image that another webhook has rewritten, for a mirror, stays as it is if the
 // SidecarSet does not change it: the container is not even restarted.
 func TestRewrittenImagesThatDoNotChangeStay(t *testing.T) {
+	t.Parallel()
 	const mirrored = "mirror.example.com/other:v1"
 	f := newFleet(t, rollingTwo, 3, &testkit.Kubelet{Pull: 20 * time.Millisecond})
 	for _, p := range f.pods(t) {
@@ -33,7 +34,7 @@ func TestRewrittenImagesThatDoNotChangeStay(t *testing.T) {
 		}
 	}
 	restarts := map[string]int32{}
-	await.Eventually(t, "the rewritten images", func(context.Context) error {
+	await.Within(t, rolloutPatience, "the rewritten images", func(context.Context) error {
 		for _, p := range f.pods(t) {
 			if testkit.IsDisturbed(&p) || len(p.Status.ContainerStatuses) == 0 {
 				return fmt.Errorf("%s does not run them", p.Name)

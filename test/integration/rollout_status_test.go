@@ -21,7 +21,7 @@ import (
 func (f *fleet) awaitRollout(t *testing.T, progressing, degraded string) appsv1beta1.SidecarSetStatus {
 	t.Helper()
 	var found appsv1beta1.SidecarSetStatus
-	testkit.Await(t, api, f.set.GetName(), "the rollout to be "+progressing, func(set *appsv1beta1.SidecarSet) error {
+	f.await(t, "the rollout to be "+progressing, func(set *appsv1beta1.SidecarSet) error {
 		found = set.Status
 		for kind, want := range map[string]string{appsv1beta1.ConditionProgressing: progressing, appsv1beta1.ConditionDegraded: degraded} {
 			if c := meta.FindStatusCondition(set.Status.Conditions, kind); c == nil || c.Reason != want || c.ObservedGeneration != set.Generation {
@@ -40,6 +40,7 @@ func (f *fleet) setStrategy(t *testing.T, strategy map[string]any) {
 
 // A rollout from its start to its end, with a partition and a pause on the way.
 func TestStatusTellsHowFarARolloutIs(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, rolling, 4, &testkit.Kubelet{Pull: 100 * time.Millisecond})
 	first := f.awaitRollout(t, "Complete", "AsExpected")
 	want := []appsv1beta1.SidecarSetRevisionPods{{Name: first.LatestRevision, Pods: 4, ReadyPods: 4}}
@@ -91,6 +92,7 @@ func TestStatusTellsThatARolloutIsStalled(t *testing.T) {
 // Pods that cannot follow are counted and named with a reason: those whose sidecar
 // changed in more than its image, and those whose update the API server refuses.
 func TestStatusNamesPodsThatCannotFollow(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, rolling, 4, &testkit.Kubelet{})
 	f.update(t, map[string]any{"containers": []any{map[string]any{
 		"name": "side", "image": "example.com/side:v2", "env": []any{map[string]any{"name": "A", "value": "b"}},
@@ -128,6 +130,7 @@ func (f *fleet) names(numbers ...int) []string {
 
 // Pods without sidecars are named with the reason.
 func TestStatusSaysWhyPodsAreNotInjected(t *testing.T) {
+	t.Parallel()
 	namespace := testkit.Namespace(t, api, nil)
 	create(t, pod(namespace, "older", "app=web"))
 	set := createSidecarSet(t, namespace, strings.Replace(oneSidecar, "containers:", "injectionStrategy: {paused: true}\ncontainers:", 1))

@@ -29,6 +29,9 @@ updateStrategy: {type: RollingUpdate, maxUnavailable: 2}
 containers: [{name: side, image: "example.com/side:v1"}]
 `
 
+// rolloutPatience bounds what many Pods have to do, while other tests run.
+const rolloutPatience = 3 * time.Minute
+
 // fleet is the Pods of a namespace, run by a test kubelet.
 type fleet struct {
 	namespace string
@@ -57,12 +60,24 @@ func newFleet(t *testing.T, spec string, pods int, kubelet *testkit.Kubelet) *fl
 // awaitCounters waits until so many Pods are updated and ready, of so many.
 func (f *fleet) awaitCounters(t *testing.T, updated, matched int) {
 	t.Helper()
-	testkit.Await(t, api, f.set.GetName(), "the rollout", func(set *appsv1beta1.SidecarSet) error {
+	f.await(t, "the rollout", func(set *appsv1beta1.SidecarSet) error {
 		s := set.Status
 		if int(s.MatchedPods) != matched || int(s.UpdatedPods) != updated || int(s.UpdatedReadyPods) != updated || s.ObservedGeneration != set.Generation {
 			return fmt.Errorf("generation %d of %d, %+v, want %d of %d Pods updated and ready", s.ObservedGeneration, set.Generation, testkit.CountersOf(set), updated, matched)
 		}
 		return nil
+	})
+}
+
+// await waits until check returns nil for the SidecarSet as it is stored.
+func (f *fleet) await(t *testing.T, what string, check func(*appsv1beta1.SidecarSet) error) {
+	t.Helper()
+	await.Within(t, rolloutPatience, what+" of SidecarSet "+f.set.GetName(), func(ctx context.Context) error {
+		set, err := testkit.Get(ctx, api, f.set.GetName())
+		if err != nil {
+			return err
+		}
+		return check(set)
 	})
 }
 
@@ -111,7 +126,7 @@ func (f *fleet) images(t *testing.T, container string) map[string]int {
 
 func (f *fleet) awaitImages(t *testing.T, container string, want map[string]int) {
 	t.Helper()
-	await.Eventually(t, "the images of "+container, func(context.Context) error {
+	await.Within(t, rolloutPatience, "the images of "+container, func(context.Context) error {
 		if got := f.images(t, container); !maps.Equal(got, want) {
 			return fmt.Errorf("%v, want %v", got, want)
 		}
@@ -120,6 +135,7 @@ func (f *fleet) awaitImages(t *testing.T, container string, want map[string]int)
 }
 
 func TestAnImageIsRolledThroughRunningPods(t *testing.T) {
+	t.Parallel()
 	const pods = 20
 	f := newFleet(t, rolling, pods, &testkit.Kubelet{
 		Pull:          50 * time.Millisecond,
@@ -178,7 +194,7 @@ func wantRolled(t *testing.T, before, p *corev1.Pod, set *appsv1beta1.SidecarSet
 			t.Errorf("%s: %s (-want +got):\n%s", p.Name, key, diff)
 		}
 	}
-	await.Eventually(t, "the condition of "+p.Name, func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the condition of "+p.Name, func(ctx context.Context) error {
 		if err := api.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 			return err
 		}
@@ -231,6 +247,7 @@ initContainers:
 
 // The images of all init containers travel in one patch, in the order of the Pod.
 func TestNativeSidecarsOfRunningPodsAreRolled(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, rollingNative, 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
 	watched := testkit.WatchDisturbed(t, api, f.namespace)
 	f.update(t, map[string]any{"initContainers": []any{
@@ -257,13 +274,14 @@ func TestNativeSidecarsOfRunningPodsAreRolled(t *testing.T) {
 
 // A bad image stops at the budget, and a good one repairs it.
 func TestABadImageStopsAtTheBudget(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, rolling, 8, &testkit.Kubelet{
 		Pull:    20 * time.Millisecond,
 		Missing: func(image string) bool { return strings.HasSuffix(image, ":bad") },
 	})
 	watched := testkit.WatchDisturbed(t, api, f.namespace)
 	f.setImage(t, "example.com/side:bad")
-	await.Eventually(t, "Pods that wait for their image", func(context.Context) error {
+	await.Within(t, rolloutPatience, "Pods that wait for their image", func(context.Context) error {
 		waiting := 0
 		for _, p := range f.pods(t) {
 			if s := statusOfContainer(t, &p, "side"); s.State.Waiting != nil {
@@ -282,6 +300,7 @@ func TestABadImageStopsAtTheBudget(t *testing.T) {
 }
 
 func TestARolloutStopsAtPartitionAndWhilePaused(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, rolling, 8, &testkit.Kubelet{Pull: 20 * time.Millisecond})
 	f.update(t, map[string]any{"updateStrategy": map[string]any{"partition": "75%"}})
 	f.setImage(t, "example.com/side:v2")
@@ -298,6 +317,7 @@ func TestARolloutStopsAtPartitionAndWhilePaused(t *testing.T) {
 
 // T6: Pods that go away in the middle do not hold up the others.
 func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, rolling, 11, &testkit.Kubelet{Pull: 50 * time.Millisecond})
 	f.stop() // so that Pods stay in the middle of their update
 	f.setImage(t, "example.com/side:v2")
@@ -323,7 +343,7 @@ func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 				}
 			}
 		}
-		await.Eventually(t, "the next Pods", func(context.Context) error {
+		await.Within(t, rolloutPatience, "the next Pods", func(context.Context) error {
 			next := 0
 			for _, p := range f.pods(t) {
 				if testkit.WantedImage(&p, "side") == "example.com/side:v2" && p.Labels["app"] == "web" && p.Status.Phase == corev1.PodRunning {
