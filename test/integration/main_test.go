@@ -77,7 +77,7 @@ func TestMain(m *testing.M) {
 }
 
 // together is how many parallel tests run at once: they wait for most of their time.
-const together = 12
+const together = 8
 
 // begin installs the operator and waits until its webhooks are reached.
 func begin(ctx context.Context) error {
