@@ -98,10 +98,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return err
 	}
-	rivals, err := entries.NewRivals(mgr.GetConfig(), mgr.GetHTTPClient(), o.namespace, metrics.Registry)
-	if err != nil {
-		return err
-	}
+	rivals := entries.NewRivals(mgr.GetCache(), o.namespace, metrics.Registry)
 	if err := addAll(mgr, snapshot.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil), catalog, rivals, onEveryReplica(boundGarbage)); err != nil {
 		return err
 	}
@@ -171,10 +168,7 @@ func (p *parts) addControllers() error {
 	}
 	keeping := o.entries(p.serving, p.rivals)
 	keeping.Tell = states.Tell
-	var err error
-	if p.keeper, err = entries.NewKeeper(p.mgr, keeping); err != nil {
-		return err
-	}
+	p.keeper = entries.NewKeeper(p.mgr, keeping)
 	if err := p.keeper.AddLeader(p.mgr, p.catalog); err != nil {
 		return err
 	}

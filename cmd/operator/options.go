@@ -11,18 +11,15 @@ import (
 	"strings"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/sidecarset/operator/certs"
-	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
@@ -215,11 +212,9 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 // objects and Namespaces as metadata. Other objects are read live, by name. Pods are
 // never cached.
 func (o Options) manager(watches *snapshot.WatchHealth) ctrl.Options {
-	cached := snapshot.CacheOptions(watches, o.revisionNamespace)
-	cached.ByObject[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{Label: entryplan.Labelled()}
 	return ctrl.Options{
 		Scheme: scheme,
-		Cache:  cached,
+		Cache:  snapshot.CacheOptions(watches, o.revisionNamespace),
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured: true,
 			DisableFor:   []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.ConfigMap{}},

@@ -132,16 +132,15 @@ func TestInStaticModeTheAdministratorsBarrierIsAskedFor(t *testing.T) {
 		}
 		configuration := &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{entry("inject.pods.sidecarset.io", "/pods", "pods")}}
 		configuration.Name = "sidecarset-mutating-webhook"
-		store := &rivalStore{rivals: l.webhooks.options.Rivals, ctx: t.Context()}
+		rivals := l.webhooks.options.Rivals
+		rivals.listed.Store(true)
 		for _, step := range []struct{ path, want string }{
 			{"/elsewhere", ""}, // that of earlier manifests: nothing can be asked
 			{entryplan.BarrierPath(entryplan.StaticBarrier, 1), entryplan.StaticBarrier},
 		} {
 			configuration = configuration.DeepCopy()
 			configuration.Webhooks = append(configuration.Webhooks[:1:1], entry("static.barrier.sidecarset.io", step.path, "configmaps"))
-			if err := store.Replace([]any{configuration}, ""); err != nil {
-				t.Fatal(err)
-			}
+			rivals.note(t.Context(), configuration.Name, configuration)
 			l.judged(t)
 			<-time.After(trusted)
 			if got := l.judged(t); !got.Ready || l.calls.configuration() != step.want {

@@ -121,13 +121,9 @@ func (c *cluster) write(object client.Object) error {
 func (c *cluster) change(object *admissionregistrationv1.MutatingWebhookConfiguration) {
 	c.version++
 	object.ResourceVersion = strconv.Itoa(c.version)
-	before, ok := c.configurations[object.Name]
+	before := c.configurations[object.Name]
 	c.configurations[object.Name] = object.DeepCopy()
-	if !ok {
-		c.store.OnAdd(c.configurations[object.Name], false)
-		return
-	}
-	c.store.OnUpdate(before, c.configurations[object.Name])
+	c.store.changed(object.Name, c.configurations[object.Name], before)
 }
 
 // leading runs a test with a leader and SidecarSet log, in a bubble. Its passes
@@ -136,10 +132,6 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{replicas: 1, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}}
-		m, err := newRoomMetrics(prometheus.NewRegistry())
-		if err != nil {
-			t.Fatal(err)
-		}
 		proven := map[string]int64{}
 		for i := range entryplan.MaxConfigurations + 1 {
 			proven[entryplan.ConfigurationName(i)] = math.MaxInt64
@@ -151,13 +143,14 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 				Settings:    entryplan.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
 				Bundle:      func() []byte { return []byte("a CA") },
 				Certificate: func(context.Context) error { return nil },
-				Rivals:      newRivals(nil, "ours"),
+				Rivals:      NewRivals(nil, "ours", prometheus.NewRegistry()),
 				Tell:        func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
 				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow, Trust: entryplan.Trust,
 			},
 			cached:  c,
 			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour), clock: clock.RealClock{}},
-			m:       m,
+			m:       newRoomMetrics(prometheus.NewRegistry()),
+			pace:    newWidenPace(),
 		}
 		w.store = &configurationStore{live: c, writer: c, notify: w.configurationsChanged}
 		c.store = w.store

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +24,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/events"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // The objects for entries are part of the manifests. Who may make a webhook
@@ -89,7 +90,7 @@ type Keeper struct {
 	// ownerless is until when objects are written without an owner, in nanoseconds;
 	// see write.
 	ownerless atomic.Int64
-	pace      writePace // of what Widen causes; used by one goroutine
+	pace      *rate.Limiter // of what Widen causes
 
 	mu      sync.Mutex
 	pending []*widening
@@ -97,7 +98,7 @@ type Keeper struct {
 }
 
 // NewKeeper returns a Keeper. Add it to the manager, on every replica.
-func NewKeeper(mgr ctrl.Manager, options Options) (*Keeper, error) {
+func NewKeeper(mgr ctrl.Manager, options Options) *Keeper {
 	if options.AdmissionWindow == 0 {
 		options.AdmissionWindow = defaultAdmissionWindow
 	}
@@ -113,21 +114,18 @@ func NewKeeper(mgr ctrl.Manager, options Options) (*Keeper, error) {
 	if options.Registry == nil {
 		options.Registry = metrics.Registry
 	}
-	m, err := newRoomMetrics(options.Registry)
-	if err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
 	w := &Keeper{
 		options: options,
 		cached:  mgr.GetCache(),
 		barrier: &barrier{
 			namespace: options.Settings.Namespace, config: mgr.GetConfig(), slices: mgr.GetAPIReader(), clock: options.Clock,
 		},
-		m:       m,
+		m:       newRoomMetrics(options.Registry),
+		pace:    newWidenPace(),
 		changed: make(chan struct{}, 1),
 	}
 	w.store = &configurationStore{live: mgr.GetAPIReader(), writer: mgr.GetClient(), notify: w.configurationsChanged}
-	return w, nil
+	return w
 }
 
 func (w *Keeper) configurationsChanged() {
@@ -141,12 +139,8 @@ func (*Keeper) NeedLeaderElection() bool { return false }
 
 // Start follows the configuration objects and widens them until ctx ends.
 func (w *Keeper) Start(ctx context.Context) error {
-	informer, err := w.cached.GetInformer(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return fmt.Errorf("watching kind MutatingWebhookConfiguration: %w", err)
-	}
-	if _, err := informer.AddEventHandler(w.store); err != nil {
-		return fmt.Errorf("watching kind MutatingWebhookConfiguration: %w", err)
+	if _, err := snapshot.Follow(ctx, w.cached, configurations(), w.store.changed); err != nil {
+		return err
 	}
 	for {
 		select {
@@ -154,12 +148,8 @@ func (w *Keeper) Start(ctx context.Context) error {
 			return nil
 		case <-w.changed:
 		}
-		if wait := w.pace.wait(w.options.Clock.Now()); wait > 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(wait):
-			}
+		if w.pace.WaitN(ctx, 0) != nil { // ctx ended
+			return nil
 		}
 		if batch := w.takePending(); len(batch) > 0 {
 			w.widen(ctx, batch)
@@ -174,20 +164,9 @@ const (
 	widenInterval = 50 * time.Millisecond
 )
 
-// writePace says when the next writes may be made.
-type writePace struct{ earned time.Time } // when all writes so far are paid for
-
-func (p *writePace) spend(now time.Time, writes int) {
-	if p.earned.Before(now) {
-		p.earned = now
-	}
-	p.earned = p.earned.Add(time.Duration(writes) * widenInterval)
-}
-
-// wait is how long to wait for the next one.
-func (p *writePace) wait(now time.Time) time.Duration {
-	return max(p.earned.Sub(now), widenBurst*widenInterval) - widenBurst*widenInterval
-}
+// newWidenPace returns a bucket that a batch overdraws: how many writes it takes is known
+// when it is planned. The next batch waits until that is paid back.
+func newWidenPace() *rate.Limiter { return rate.NewLimiter(rate.Every(widenInterval), widenBurst) }
 
 // settings completes those that were given. They are about the Namespace as it
 // is now: one that is being deleted takes its entries with it.
@@ -325,7 +304,7 @@ func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.L
 			return entryplan.Layout{}, nil, err
 		}
 		changes, _ := entryplan.Widen(layout, wanted, settings) // who has no room is told so
-		w.pace.spend(w.options.Clock.Now(), len(changes))
+		w.pace.ReserveN(time.Now(), len(changes))
 		stale := false
 		for i, change := range changes {
 			again, err := w.write(ctx, change)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -186,17 +187,18 @@ func TestAnOrphanGoesThoughItIsTouched(t *testing.T) {
 }
 
 func TestReviewsShareFewWrites(t *testing.T) {
-	p, now := writePace{}, time.Now()
-	writes := 0
-	for end := now.Add(time.Minute); now.Before(end); {
-		if wait := p.wait(now); wait > 0 {
-			now = now.Add(wait)
+	synctest.Test(t, func(t *testing.T) {
+		pace, writes := newWidenPace(), 0
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+			if err := pace.WaitN(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			pace.ReserveN(time.Now(), 3)
+			writes += 3
+			time.Sleep(time.Millisecond)
 		}
-		p.spend(now, 3)
-		writes += 3
-		now = now.Add(time.Millisecond)
-	}
-	if most := widenBurst + int(time.Minute/widenInterval); writes > most+10 || writes < most-10 {
-		t.Errorf("%d writes in a minute, want about %d", writes, most)
-	}
+		if most := widenBurst + int(time.Minute/widenInterval); writes > most+10 || writes < most-10 {
+			t.Errorf("%d writes in a minute, want about %d", writes, most)
+		}
+	})
 }

@@ -2,15 +2,16 @@ package entries
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
+	toolscache "k8s.io/client-go/tools/cache"
+	sourcetesting "k8s.io/client-go/tools/cache/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/await"
@@ -36,29 +37,30 @@ func injecting(name, path string) *admissionregistrationv1.MutatingWebhookConfig
 	}
 }
 
-// configurations are listed once and watched then.
-type configurations struct {
-	cache.ListWatch
-	events *watch.FakeWatcher
+// watched is a cache with one informer, of configurations.
+type watched struct {
+	*sourcetesting.FakeControllerSource
 }
 
-func newConfigurations(listed ...admissionregistrationv1.MutatingWebhookConfiguration) *configurations {
-	c := &configurations{events: watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 10})}
-	c.ListWithContextFunc = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-		return &admissionregistrationv1.MutatingWebhookConfigurationList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: listed}, nil
+func newWatched(configurations ...*admissionregistrationv1.MutatingWebhookConfiguration) watched {
+	w := watched{sourcetesting.NewFakeControllerSource()}
+	for _, c := range configurations {
+		w.Add(c)
 	}
-	c.WatchFuncWithContext = func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		if o.SendInitialEvents != nil {
-			return nil, errors.New("this server only lists")
-		}
-		return c.events, nil
-	}
-	return c
+	return w
+}
+
+func (watched) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (w watched) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	informer := toolscache.NewSharedIndexInformer(w, object, 0, toolscache.Indexers{})
+	go informer.RunWithContext(ctx)
+	return informer, nil
 }
 
 func TestRivalsFollowConfigurations(t *testing.T) {
-	server := newConfigurations(*injecting("kruise", "/mutate-pod"), *injecting("another", "/elsewhere"))
-	rivals := newRivals(server, "ours")
+	server := newWatched(injecting("kruise", "/mutate-pod"), injecting("another", "/elsewhere"))
+	rivals := NewRivals(server, "ours", prometheus.NewRegistry())
 	changed := make(chan struct{}, 1)
 	rivals.Notify(changed)
 	go func() { _ = rivals.Start(t.Context()) }()
@@ -70,8 +72,8 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 			if injector := rivals.Injector(); injector != nil {
 				got = injector.Configuration
 			}
-			if got != configuration || (rivals.Problem() == "") != (configuration == "") {
-				return fmt.Errorf("it is %q, the problem %q", got, rivals.Problem())
+			if got != configuration {
+				return fmt.Errorf("it is %q", got)
 			}
 			return nil
 		})
@@ -81,13 +83,13 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 		}
 	}
 	await("kruise")
-	server.events.Modify(injecting("another", "/mutate-pod"))
+	server.Modify(injecting("another", "/mutate-pod"))
 	await("another") // the first by name
-	server.events.Delete(injecting("another", "/mutate-pod"))
+	server.Delete(injecting("another", "/mutate-pod"))
 	await("kruise")
-	server.events.Modify(injecting("kruise", "/off"))
+	server.Modify(injecting("kruise", "/off"))
 	await("")
-	server.events.Add(injecting("kruise-again", "/mutate-pod"))
+	server.Add(injecting("kruise-again", "/mutate-pod"))
 	await("kruise-again")
 }
 
@@ -102,8 +104,8 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 		return c
 	}
 	planned := map[string]string{entryplan.LabelConfiguration: "true"}
-	server := newConfigurations(*calling("sidecarset-pods-1", planned))
-	rivals := newRivals(server, "ours")
+	server := newWatched(calling("sidecarset-pods-1", planned))
+	rivals := NewRivals(server, "ours", prometheus.NewRegistry())
 	changed := make(chan struct{}, 1)
 	rivals.Notify(changed)
 	if _, known := rivals.StaticEntry(); known {
@@ -128,16 +130,16 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 		}
 	}
 	await(false)
-	server.events.Add(calling("admins", nil))
+	server.Add(calling("admins", nil))
 	await(true)
 	told()
-	server.events.Modify(calling("admins", planned))
+	server.Modify(calling("admins", planned))
 	await(false)
 	told()
-	server.events.Modify(calling("admins", nil))
+	server.Modify(calling("admins", nil))
 	await(true)
 	told()
-	server.events.Delete(calling("admins", nil))
+	server.Delete(calling("admins", nil))
 	await(false)
 	told()
 }

@@ -9,7 +9,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -65,32 +65,30 @@ func (s *configurationStore) minSerial(now time.Time) int64 {
 	return max(now.UnixMilli(), s.serial+1)
 }
 
-// OnAdd implements toolscache.ResourceEventHandler.
-func (s *configurationStore) OnAdd(object any, _ bool) { s.OnUpdate(nil, object) }
-
-// OnUpdate implements toolscache.ResourceEventHandler. An object that is older
-// than what the watch told of it before is what there is, nevertheless: the
-// cluster's state was restored.
-func (s *configurationStore) OnUpdate(before, object any) {
-	c, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration)
-	if !ok {
-		return
-	}
-	if before, ok := before.(*admissionregistrationv1.MutatingWebhookConfiguration); ok && newer(before, c) {
+// changed takes in what the watch tells of an object; c is nil if it is deleted. An
+// object that is older than what the watch told of it before is what there is,
+// nevertheless: the cluster's state was restored. Objects without the label are not ours.
+func (s *configurationStore) changed(_ string, c, before *admissionregistrationv1.MutatingWebhookConfiguration) {
+	switch is, was := labelled(c), labelled(before); {
+	case is && was && newer(before, c):
 		s.observeInstead(c, s.all())
-		return
+	case is:
+		s.observe(c)
+	case was:
+		s.gone(before)
 	}
-	s.observe(c)
 }
 
-// OnDelete implements toolscache.ResourceEventHandler.
-func (s *configurationStore) OnDelete(object any) {
-	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-		object = unknown.Obj
-	}
-	if c, ok := object.(*admissionregistrationv1.MutatingWebhookConfiguration); ok {
-		s.gone(c)
-	}
+// labelled says whether an object is one of those that hold entries.
+func labelled(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+	return c != nil && entryplan.Labelled().Matches(labels.Set(c.Labels))
+}
+
+// configurations is the kind of all objects with entries, for snapshot.Follow.
+func configurations() *admissionregistrationv1.MutatingWebhookConfiguration {
+	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	c.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
+	return c
 }
 
 func (s *configurationStore) observe(c *admissionregistrationv1.MutatingWebhookConfiguration) {

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -23,7 +22,7 @@ var configurationResource = schema.GroupResource{Group: "admissionregistration.k
 func configuration(uid types.UID, version string, serial int64) *admissionregistrationv1.MutatingWebhookConfiguration {
 	name := entryplan.ConfigurationName(1)
 	return &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: version},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: version, Labels: map[string]string{entryplan.LabelConfiguration: "true"}},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: name + ".barrier.sidecarset.io",
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
@@ -79,23 +78,35 @@ func TestTheStoreKeepsTheNewest(t *testing.T) {
 		happens func(*configurationStore)
 		want    string
 	}{
-		"the watch is behind our own write": {func(s *configurationStore) { s.OnUpdate(configuration("a", "7", 1), configuration("a", "8", 1)) }, "9"},
-		"the watch is ahead of us":          {func(s *configurationStore) { s.OnUpdate(before, configuration("a", "10", 1)) }, "10"},
-		"versions have no order":            {func(s *configurationStore) { s.OnUpdate(before, configuration("a", "x", 1)) }, "x"},
-		"it was deleted":                    {func(s *configurationStore) { s.OnDelete(before) }, ""},
+		"the watch is behind our own write": {func(s *configurationStore) { s.changed("", configuration("a", "8", 1), configuration("a", "7", 1)) }, "9"},
+		"the watch is ahead of us":          {func(s *configurationStore) { s.changed("", configuration("a", "10", 1), before) }, "10"},
+		"versions have no order":            {func(s *configurationStore) { s.changed("", configuration("a", "x", 1), before) }, "x"},
+		"it was deleted":                    {func(s *configurationStore) { s.changed("", nil, before) }, ""},
 		"its deletion was missed": {func(s *configurationStore) {
-			s.OnDelete(toolscache.DeletedFinalStateUnknown{Key: before.Name, Obj: configuration("a", "5", 1)})
+			s.changed("", nil, configuration("a", "5", 1))
 		}, ""},
-		"one before it was deleted": {func(s *configurationStore) { s.OnDelete(configuration("b", "5", 1)) }, "9"},
+		"one before it was deleted": {func(s *configurationStore) { s.changed("", nil, configuration("b", "5", 1)) }, "9"},
 		"another object was told of": {func(s *configurationStore) {
-			s.OnAdd(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "theirs", ResourceVersion: "20"}}, false)
+			theirs := configuration("c", "20", 1)
+			theirs.Name = "theirs"
+			s.changed("", theirs, nil)
 		}, "9"},
-		"the cluster was restored": {func(s *configurationStore) { s.OnUpdate(before, configuration("a", "3", 1)) }, "3"},
+		"another one of its name is a copy without the label": {func(s *configurationStore) {
+			copied := configuration("a", "20", 1)
+			copied.Labels = nil
+			s.changed("", copied, nil)
+		}, "9"},
+		"its label was removed": {func(s *configurationStore) {
+			without := configuration("a", "20", 1)
+			without.Labels = nil
+			s.changed("", without, before)
+		}, ""},
+		"the cluster was restored": {func(s *configurationStore) { s.changed("", configuration("a", "3", 1), before) }, "3"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := newConfigurationStore(&storedConfiguration{})
-			s.OnAdd(before, true)
+			s.changed("", before, nil)
 			tc.happens(s)
 			if got := known(s); got != tc.want {
 				t.Errorf("version %q is known, want %q", got, tc.want)
@@ -117,7 +128,7 @@ func TestAConflictIsMetOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := &storedConfiguration{stored: stored}
 			s := newConfigurationStore(server)
-			s.OnAdd(configuration("a", "9", 1), true)
+			s.changed("", configuration("a", "9", 1), nil)
 			stale, err := s.write(t.Context(), entryplan.Change{Index: 1, Object: s.current()[1]})
 			if !stale || err != nil {
 				t.Fatalf("the first write: stale %v, %v", stale, err)
@@ -131,7 +142,7 @@ func TestAConflictIsMetOnce(t *testing.T) {
 
 func TestAConflictWithNothingLeavesNothing(t *testing.T) {
 	s := newConfigurationStore(&storedConfiguration{})
-	s.OnAdd(configuration("a", "9", 1), true)
+	s.changed("", configuration("a", "9", 1), nil)
 	stale, err := s.write(t.Context(), entryplan.Change{Index: 1, Object: s.current()[1]})
 	if !stale || err != nil || known(s) != "" {
 		t.Errorf("stale %v, %v; known is %q", stale, err, known(s))
@@ -147,12 +158,12 @@ func TestSerialsDoNotComeTwice(t *testing.T) {
 		t.Errorf("the first serial is %d", got)
 	}
 	ahead := configuration("a", "9", 1_300_000)
-	s.OnAdd(ahead, true)
-	s.OnDelete(ahead)
+	s.changed("", ahead, nil)
+	s.changed("", nil, ahead)
 	if got := s.minSerial(now); got <= 1_300_000 {
 		t.Errorf("serial %d was there before", got)
 	}
-	s.OnAdd(configuration("b", "10", 5), false) // a copy from a backup
+	s.changed("", configuration("b", "10", 5), nil) // a copy from a backup
 	if got := s.minSerial(now); got <= 1_300_000 {
 		t.Errorf("serial %d was there before", got)
 	}

@@ -56,7 +56,7 @@ type CatalogOptions struct {
 // cache, and publishes a match.Snapshot of them. It runs on every replica. Its methods
 // are safe for concurrent use. Current, Problem and Ready take no lock and do not wait.
 type Catalog struct {
-	informers informerSource
+	informers Informers
 	clock     clock.Clock
 	metrics   *catalogMetrics
 
@@ -99,15 +99,15 @@ type compiledSet struct {
 	err      error
 }
 
-// informerSource is the part of the manager's cache that a Catalog needs.
-type informerSource interface {
+// Informers is the part of the manager's cache that Follow needs.
+type Informers interface {
 	GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error)
 }
 
 // NewCatalog returns a Catalog over the informers of a cache: that of SidecarSets
 // on unstructured v1beta1 objects, that of Namespaces on their metadata, and that
 // of ControllerRevisions. Add it to the manager.
-func NewCatalog(informers informerSource, options CatalogOptions) *Catalog {
+func NewCatalog(informers Informers, options CatalogOptions) *Catalog {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
@@ -139,23 +139,25 @@ func newNamespace() *metav1.PartialObjectMetadata {
 	return object
 }
 
-// follow calls changed with the name and newest state of objects like prototype,
-// nil for a deleted one, with the last that was seen of it, if that is known.
-func follow[T client.Object](ctx context.Context, informers informerSource, prototype T, changed func(name string, object, gone T)) (toolscache.ResourceEventHandlerRegistration, error) {
+// Follow calls changed with the name and newest state of objects like prototype, nil for
+// a deleted one, and with what was known of it before; nil if nothing was. All who follow
+// one kind share a watch. Call it when the manager has started.
+func Follow[T client.Object](ctx context.Context, informers Informers, prototype T, changed func(name string, object, before T)) (toolscache.ResourceEventHandlerRegistration, error) {
 	kind := prototype.GetObjectKind().GroupVersionKind().Kind
 	informer, err := informers.GetInformer(ctx, prototype, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("watching kind %s: %w", kind, err)
 	}
 	var none T
-	update := func(object any) {
+	update := func(before, object any) {
 		if object, ok := object.(T); ok {
-			changed(object.GetName(), object, none)
+			before, _ := before.(T)
+			changed(object.GetName(), object, before)
 		}
 	}
 	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    update,
-		UpdateFunc: func(_, object any) { update(object) },
+		AddFunc:    func(object any) { update(none, object) },
+		UpdateFunc: update,
 		DeleteFunc: func(object any) {
 			name, err := toolscache.DeletionHandlingObjectToName(object)
 			if err != nil {
@@ -219,15 +221,15 @@ func (c *Catalog) Ready(*http.Request) error {
 // certificate that the API server trusts.
 func (c *Catalog) Start(ctx context.Context) error {
 	logger := logf.FromContext(ctx).WithName("catalog")
-	sidecarSets, err := follow(ctx, c.informers, newSidecarSet(), c.sidecarSetChanged)
+	sidecarSets, err := Follow(ctx, c.informers, newSidecarSet(), c.sidecarSetChanged)
 	if err != nil {
 		return err
 	}
-	namespaces, err := follow(ctx, c.informers, newNamespace(), c.namespaceChanged)
+	namespaces, err := Follow(ctx, c.informers, newNamespace(), c.namespaceChanged)
 	if err != nil {
 		return err
 	}
-	revisions, err := follow(ctx, c.informers, newControllerRevision(), c.revisionChanged)
+	revisions, err := Follow(ctx, c.informers, newControllerRevision(), c.revisionChanged)
 	if err != nil {
 		return err
 	}
@@ -249,7 +251,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 	}
 }
 
-func (c *Catalog) sidecarSetChanged(name string, object, gone *unstructured.Unstructured) {
+func (c *Catalog) sidecarSetChanged(name string, object, before *unstructured.Unstructured) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pending.sidecarSets == nil {
@@ -257,7 +259,7 @@ func (c *Catalog) sidecarSetChanged(name string, object, gone *unstructured.Unst
 	}
 	c.pending.sidecarSets[name] = object
 	if object == nil {
-		object = gone
+		object = before
 	}
 	if object != nil {
 		// A version that is not a number is 0, so WaitFor does not wait for it.
