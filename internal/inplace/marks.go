@@ -3,16 +3,13 @@ package inplace
 import (
 	"errors"
 	"maps"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // Mark records one SidecarSet's last update of a Pod in place.
@@ -30,31 +27,26 @@ type Mark struct {
 
 // Before is what a container was before its image changed.
 type Before struct {
-	Name string
+	Name string `json:"-"`
 	// ID is the containerID that the status reported, "" if it reported none.
-	ID string
+	ID string `json:"id"`
 	// Image is the name of the image that it was started from, "" if that is not
 	// known for certain. The kubelet does not replace a container whose image is
 	// changed and changed back before the kubelet acts.
-	Image string
+	Image string `json:"image,omitempty"`
 	// Since are the images that the container was given after that one. If Image is
 	// not known, it was started from one of these; from any if there is none.
-	Since []string
+	Since []string `json:"since,omitempty"`
 	// Digest identifies the image that ran, "" if that is not known for certain.
-	Digest string
+	Digest string `json:"digest,omitempty"`
 }
 
 // Marks is the value of the annotation sidecarset.io/in-place: the Marks of one
 // Pod by SidecarSet, and the resizes that are under way. It is a value: With and
 // Keep return a changed copy. The zero value has none.
 type Marks struct {
-	entries []entry // sorted by SidecarSet, each once
-	sizes   map[string]Sizes
-}
-
-type entry struct {
-	set  string
-	mark Mark
+	marks map[string]Mark
+	sizes map[string]Sizes
 }
 
 // Bounds of the annotation, whose value the Pod's author can write.
@@ -85,99 +77,71 @@ func MarksOf(pod *corev1.Pod) (Marks, error) {
 
 // Of returns the Mark of a SidecarSet.
 func (m Marks) Of(sidecarSet string) (Mark, bool) {
-	i, ok := m.find(sidecarSet)
-	if !ok {
-		return Mark{}, false
-	}
-	return m.entries[i].mark, true
+	mark, ok := m.marks[sidecarSet]
+	return mark, ok
 }
 
-// All calls yield for each SidecarSet and its Mark, in name order.
-func (m Marks) All(yield func(sidecarSet string, mark Mark) bool) {
-	for _, e := range m.entries {
-		if !yield(e.set, e.mark) {
-			return
-		}
-	}
-}
+// All calls yield for each SidecarSet and its Mark, in no order.
+func (m Marks) All(yield func(sidecarSet string, mark Mark) bool) { maps.All(m.marks)(yield) }
 
 // With returns a copy that has the given Mark of a SidecarSet.
 func (m Marks) With(sidecarSet string, mark Mark) Marks {
-	entries := slices.Clone(m.entries)
-	i, ok := m.find(sidecarSet)
-	if ok {
-		entries[i].mark = mark
-	} else {
-		entries = slices.Insert(entries, i, entry{sidecarSet, mark})
-	}
-	return Marks{entries, m.sizes}
+	return Marks{put(m.marks, sidecarSet, mark), m.sizes}
+}
+
+// put returns a copy that has one more value, or another one.
+func put[T any](values map[string]T, sidecarSet string, value T) map[string]T {
+	more := make(map[string]T, len(values)+1)
+	maps.Copy(more, values)
+	more[sidecarSet] = value
+	return more
 }
 
 // Keep returns a copy that has only the Marks and Sizes of SidecarSets that keep
 // accepts.
 func (m Marks) Keep(keep func(sidecarSet string) bool) Marks {
-	sizes := maps.Clone(m.sizes)
+	marks, sizes := maps.Clone(m.marks), maps.Clone(m.sizes)
+	maps.DeleteFunc(marks, func(set string, _ Mark) bool { return !keep(set) })
 	maps.DeleteFunc(sizes, func(set string, _ Sizes) bool { return !keep(set) })
-	return Marks{slices.DeleteFunc(slices.Clone(m.entries), func(e entry) bool { return !keep(e.set) }), sizes}
-}
-
-func (m Marks) find(sidecarSet string) (int, bool) {
-	return slices.BinarySearchFunc(m.entries, sidecarSet, func(e entry, name string) int {
-		return strings.Compare(e.set, name)
-	})
+	return Marks{marks, sizes}
 }
 
 // Format renders the annotation's value for the Pod with that UID.
 func (m Marks) Format(pod types.UID) string {
-	dst := jsonread.AppendText([]byte(`{"v":1,"uid":`), pod)
-	dst = append(dst, `,"sets":{`...)
-	for i, e := range m.entries {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(jsonread.AppendText(dst, e.set), ':')
-		dst = e.mark.appendJSON(dst)
+	out := marksJSON{V: 1, UID: pod, Sets: make(map[string]markJSON, len(m.marks)), Resizes: make(map[string]sizesJSON, len(m.sizes))}
+	for set, mark := range m.marks {
+		out.Sets[set] = mark.json()
 	}
-	dst = append(dst, '}')
-	for i, set := range slices.Sorted(maps.Keys(m.sizes)) {
-		if dst = append(dst, ','); i == 0 {
-			dst = append(dst, `"resizes":{`...)
-		}
-		dst = m.sizes[set].appendJSON(append(jsonread.AppendText(dst, set), ':'))
+	for set, sizes := range m.sizes {
+		out.Resizes[set] = sizes.json()
 	}
-	if len(m.sizes) > 0 {
-		dst = append(dst, '}')
-	}
-	return string(append(dst, '}'))
+	text, _ := json.Marshal(out, json.Deterministic(true)) // texts, numbers and times of four-digit years always marshal
+	return string(text)
 }
 
-func (m Mark) appendJSON(dst []byte) []byte {
-	dst = strconv.AppendInt(append(dst, `{"generation":`...), m.Generation, 10)
-	dst = m.At.UTC().AppendFormat(append(dst, `,"at":"`...), time.RFC3339)
-	dst = strconv.AppendBool(append(dst, `","wasReady":`...), m.WasReady)
-	dst = append(dst, `,"containers":{`...)
-	for i, c := range m.Containers {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = jsonread.AppendText(dst, c.Name)
-		dst = jsonread.AppendText(append(dst, `:{"id":`...), c.ID)
-		if c.Image != "" {
-			dst = jsonread.AppendText(append(dst, `,"image":`...), c.Image)
-		}
-		for i, image := range c.Since {
-			if dst = append(dst, ','); i == 0 {
-				dst = append(dst, `"since":[`...)
-			}
-			dst = jsonread.AppendText(dst, image)
-		}
-		if len(c.Since) > 0 {
-			dst = append(dst, ']')
-		}
-		if c.Digest != "" {
-			dst = jsonread.AppendText(append(dst, `,"digest":`...), c.Digest)
-		}
-		dst = append(dst, '}')
+// marksJSON is the annotation, and markJSON one Mark in it.
+type (
+	marksJSON struct {
+		V       int                  `json:"v"`
+		UID     types.UID            `json:"uid"`
+		Sets    map[string]markJSON  `json:"sets"`
+		Resizes map[string]sizesJSON `json:"resizes,omitempty"`
 	}
-	return append(dst, "}}"...)
+	markJSON struct {
+		markHead
+		Containers map[string]Before `json:"containers"`
+	}
+	markHead struct {
+		Generation int64     `json:"generation"`
+		At         time.Time `json:"at"`
+		WasReady   bool      `json:"wasReady"`
+	}
+)
+
+func (m Mark) json() markJSON {
+	out := markJSON{markHead{m.Generation, m.At.UTC(), m.WasReady}, make(map[string]Before, len(m.Containers))}
+	for _, c := range m.Containers {
+		out.Containers[c.Name] = c
+	}
+	return out
 }

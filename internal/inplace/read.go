@@ -1,12 +1,12 @@
 package inplace
 
 import (
-	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/jsonread"
@@ -19,11 +19,11 @@ type reader struct {
 	entries int
 }
 
-func (r *reader) read(value string) bool {
+func (r *reader) read(value string) (ok bool) {
 	if len(value) > maxValueBytes || !jsonread.IsObject(value) {
 		return false
 	}
-	var uid, sets, resizes string
+	uid, sets, resizes := "", "", "{}"
 	current := false
 	for name, raw := range jsonread.Members(value) {
 		switch name {
@@ -40,101 +40,67 @@ func (r *reader) read(value string) bool {
 			resizes = raw
 		}
 	}
-	if !current || !isObject(sets) || resizes != "" && !isObject(resizes) {
+	if !current || !isObject(sets) || !isObject(resizes) {
 		return false
 	}
 	if uid != string(r.uid) {
 		return true // the record of another Pod
 	}
-	for set, raw := range jsonread.Members(sets) {
-		mark, ok := r.mark(raw)
-		if !ok || !r.count() {
-			return false
-		}
-		r.marks.entries = append(r.marks.entries, entry{set, mark})
+	if r.marks.marks, ok = each(r, sets, r.mark); ok {
+		r.marks.sizes, ok = each(r, resizes, r.sizes)
 	}
-	byName := func(a, b entry) int { return strings.Compare(a.set, b.set) }
-	slices.SortFunc(r.marks.entries, byName)
-	return !hasTwins(r.marks.entries, byName) && r.readResizes(resizes)
+	return ok
 }
 
-func (r *reader) readResizes(resizes string) bool {
-	if resizes == "" {
-		return true
-	}
-	r.marks.sizes = map[string]Sizes{}
-	for set, raw := range jsonread.Members(resizes) {
-		s, ok := r.sizes(raw)
-		if _, twin := r.marks.sizes[set]; !ok || twin || !r.count() {
-			return false
+// each reads the members of an object, each of which is an object and there once. It
+// stops at the bound.
+func each[T any](r *reader, object string, read func(raw string) (T, bool)) (map[string]T, bool) {
+	all := map[string]T{}
+	for name, raw := range jsonread.Members(object) {
+		if _, twin := all[name]; twin || !isObject(raw) || !r.count() {
+			return nil, false
 		}
-		r.marks.sizes[set] = s
+		value, ok := read(raw)
+		if !ok {
+			return nil, false
+		}
+		all[name] = value
 	}
-	return true
+	return all, true
 }
 
 func (r *reader) mark(raw string) (mark Mark, ok bool) {
-	if !isObject(raw) {
+	var in struct {
+		markHead
+		Containers jsontext.Value `json:"containers"`
+	}
+	if json.Unmarshal([]byte(raw), &in, jsontext.AllowDuplicateNames(true)) != nil || in.Generation < 0 || !isTime(in.At) {
 		return mark, false
 	}
-	ok = true
-	for name, raw := range jsonread.Members(raw) {
-		var err error
-		switch name {
-		case "generation":
-			mark.Generation, err = strconv.ParseInt(raw, 10, 64)
-		case "at":
-			mark.At, err = time.Parse(`"`+time.RFC3339+`"`, raw)
-			mark.At = mark.At.UTC()
-		case "wasReady":
-			mark.WasReady = raw == "true"
-			ok = ok && (mark.WasReady || raw == "false")
-		case "containers":
-			var read bool
-			mark.Containers, read = r.containers(raw)
-			ok = ok && read
-		}
-		ok = ok && err == nil
+	mark = Mark{Generation: in.Generation, At: in.At.UTC(), WasReady: in.WasReady}
+	if in.Containers == nil {
+		return mark, true
 	}
-	return mark, ok && mark.Generation >= 0 && mark.At.Unix() > 0 && mark.At.Year() <= 9999
+	if !isObject(string(in.Containers)) {
+		return mark, false
+	}
+	containers, ok := each(r, string(in.Containers), readBefore)
+	for name, c := range containers {
+		c.Name = name
+		mark.Containers = append(mark.Containers, c)
+	}
+	slices.SortFunc(mark.Containers, byContainer)
+	return mark, ok
 }
 
-func (r *reader) containers(raw string) ([]Before, bool) {
-	if !isObject(raw) {
-		return nil, false
-	}
-	var all []Before
-	for name, raw := range jsonread.Members(raw) {
-		if !isObject(raw) || !r.count() {
-			return nil, false
-		}
-		c := Before{Name: name}
-		for member, raw := range jsonread.Members(raw) {
-			text := &c.ID
-			switch member {
-			case "id":
-			case "since":
-				if json.Unmarshal([]byte(raw), &c.Since) != nil || len(c.Since) > mostImages {
-					return nil, false
-				}
-				continue
-			case "image":
-				text = &c.Image
-			case "digest":
-				text = &c.Digest
-			default:
-				continue
-			}
-			if raw[0] != '"' {
-				return nil, false
-			}
-			*text = jsonread.Unquote(raw)
-		}
-		all = append(all, c)
-	}
-	slices.SortFunc(all, byContainer)
-	return all, !hasTwins(all, byContainer)
+func readBefore(raw string) (c Before, ok bool) {
+	return c, json.Unmarshal([]byte(raw), &c) == nil && len(c.Since) <= mostImages
 }
+
+func isObject(raw string) bool { return strings.HasPrefix(raw, "{") }
+
+// isTime reports whether a time is one that can have been written.
+func isTime(at time.Time) bool { return at.Unix() > 0 && at.UTC().Year() <= 9999 }
 
 // count reports whether one more entry is within the bounds.
 func (r *reader) count() bool {
@@ -143,15 +109,3 @@ func (r *reader) count() bool {
 }
 
 func byContainer(a, b Before) int { return strings.Compare(a.Name, b.Name) }
-
-func isObject(raw string) bool { return raw != "" && raw[0] == '{' }
-
-// hasTwins reports whether two neighbours are equal.
-func hasTwins[T any](sorted []T, compare func(a, b T) int) bool {
-	for i := 1; i < len(sorted); i++ {
-		if compare(sorted[i-1], sorted[i]) == 0 {
-			return true
-		}
-	}
-	return false
-}

@@ -2,12 +2,12 @@ package inplace
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -89,55 +89,37 @@ func (m Marks) Sizes(sidecarSet string) (Sizes, bool) {
 	return s, ok
 }
 
-// AllSizes calls yield for each SidecarSet that has a resize under way.
-func (m Marks) AllSizes(yield func(sidecarSet string, s Sizes) bool) {
-	for set, s := range m.sizes {
-		if !yield(set, s) {
-			return
-		}
-	}
-}
+// AllSizes calls yield for each SidecarSet that has a resize under way, in no order.
+func (m Marks) AllSizes(yield func(sidecarSet string, s Sizes) bool) { maps.All(m.sizes)(yield) }
 
 // WithSizes returns a copy that has a resize of a SidecarSet under way.
 func (m Marks) WithSizes(sidecarSet string, s Sizes) Marks {
-	sizes := maps.Clone(m.sizes)
-	if sizes == nil {
-		sizes = make(map[string]Sizes, 1)
-	}
-	sizes[sidecarSet] = s
-	return Marks{m.entries, sizes}
+	return Marks{m.marks, put(m.sizes, sidecarSet, s)}
 }
 
 // WithoutSizes returns a copy that has no resize of a SidecarSet under way.
 func (m Marks) WithoutSizes(sidecarSet string) Marks {
-	if _, ok := m.sizes[sidecarSet]; !ok {
-		return m
-	}
 	sizes := maps.Clone(m.sizes)
 	delete(sizes, sidecarSet)
-	return Marks{m.entries, sizes}
+	return Marks{m.marks, sizes}
 }
 
 // sizesJSON is Sizes in the annotation: values by container, and by names such as
 // "limits.memory".
 type sizesJSON struct {
-	At string                         `json:"at"`
+	At time.Time                      `json:"at"`
 	Of map[string]map[string][]string `json:"of"`
 }
 
-func (s Sizes) appendJSON(dst []byte) []byte {
-	out := sizesJSON{At: s.At.UTC().Format(time.RFC3339), Of: map[string]map[string][]string{}}
+func (s Sizes) json() sizesJSON {
+	out := sizesJSON{s.At.UTC(), map[string]map[string][]string{}}
 	for _, size := range s.Values {
 		if out.Of[size.Container] == nil {
 			out.Of[size.Container] = map[string][]string{}
 		}
 		out.Of[size.Container][size.member()] = size.Values
 	}
-	text, err := json.Marshal(out)
-	if err != nil { // texts always marshal
-		return append(dst, "{}"...)
-	}
-	return append(dst, text...)
+	return out
 }
 
 func (s *Size) member() string {
@@ -150,13 +132,10 @@ func (s *Size) member() string {
 // sizes reads the Sizes of one SidecarSet.
 func (r *reader) sizes(raw string) (s Sizes, ok bool) {
 	var in sizesJSON
-	if json.Unmarshal([]byte(raw), &in) != nil {
+	if json.Unmarshal([]byte(raw), &in) != nil || !isTime(in.At) {
 		return s, false
 	}
-	at, err := time.Parse(time.RFC3339, in.At)
-	if s.At = at.UTC(); err != nil || s.At.Unix() <= 0 || s.At.Year() > 9999 {
-		return s, false
-	}
+	s.At = in.At.UTC()
 	for container, values := range in.Of {
 		for member, texts := range values {
 			list, name, found := strings.Cut(member, ".")
