@@ -175,14 +175,14 @@ func (u *update) missing() error {
 	spec := &u.Program.Set.Spec
 	for i := range spec.Containers {
 		for _, name := range spec.Containers[i].PodContainerNames() {
-			if !hasContainer(u.Pod.Spec.Containers, name) {
+			if inplace.Find(u.Pod.Spec.Containers, name) == nil {
 				return &MissingError{u.set, name}
 			}
 		}
 	}
 	for i := range spec.InitContainers {
 		for _, name := range spec.InitContainers[i].PodInitContainerNames() {
-			if spec.InitContainers[i].IsNative() && !hasContainer(u.Pod.Spec.InitContainers, name) {
+			if spec.InitContainers[i].IsNative() && inplace.Find(u.Pod.Spec.InitContainers, name) == nil {
 				return &MissingError{u.set, name}
 			}
 		}
@@ -223,10 +223,6 @@ func findSidecar(sidecars []appsv1beta1.SidecarContainer, name string) *appsv1be
 		}
 	}
 	return nil
-}
-
-func hasContainer(containers []corev1.Container, name string) bool {
-	return slices.ContainsFunc(containers, func(c corev1.Container) bool { return c.Name == name })
 }
 
 // writeContent adds the annotations that say which content the Pod has.

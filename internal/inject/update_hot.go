@@ -68,7 +68,7 @@ func (u *update) eachHot(step func(h inplace.HotSidecar, working string) (inplac
 func (u *update) hasPair(sidecar string) bool {
 	first, second := appsv1beta1.HotUpgradeNames(sidecar)
 	for _, containers := range [][]corev1.Container{u.Pod.Spec.InitContainers, u.Pod.Spec.Containers} {
-		if hasContainer(containers, first) && hasContainer(containers, second) {
+		if inplace.Find(containers, first) != nil && inplace.Find(containers, second) != nil {
 			return true
 		}
 	}

@@ -70,18 +70,25 @@ type Facts struct {
 	// RestartsAll: a container of the Pod has a restart rule that makes the kubelet
 	// restart all of its containers.
 	RestartsAll bool
-	// Mirror: the Pod is the API server's copy of a static Pod.
+	// Mirror: the Pod is the API server's copy of a static Pod, which admission cannot
+	// change.
 	Mirror bool
 }
 
 // FactsOf reads a Pod's facts.
 func FactsOf(pod *corev1.Pod) Facts {
-	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return Facts{
 		CountsRestarts: pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure && ownedByJob(pod),
 		RestartsAll:    restartsAll(pod.Spec.InitContainers) || restartsAll(pod.Spec.Containers),
-		Mirror:         mirror,
+		Mirror:         IsMirror(pod.Annotations),
 	}
+}
+
+// IsMirror reports whether annotations are those of the API server's copy of a
+// static Pod.
+func IsMirror(annotations map[string]string) bool {
+	_, mirror := annotations[corev1.MirrorPodAnnotationKey]
+	return mirror
 }
 
 func ownedByJob(pod *corev1.Pod) bool {

@@ -116,12 +116,8 @@ func (h HotSidecar) sibling(container string) string {
 // imageOf is the image of a container or init container, "" if the Pod has none of
 // that name.
 func imageOf(pod *corev1.Pod, container string) string {
-	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range containers {
-			if containers[i].Name == container {
-				return containers[i].Image
-			}
-		}
+	if c, _ := containerOf(pod, container); c != nil {
+		return c.Image
 	}
 	return ""
 }

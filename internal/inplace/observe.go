@@ -91,7 +91,10 @@ func Observe(pod *corev1.Pod, mark Mark) Progress {
 	if observed := pod.Status.ObservedGeneration; observed != 0 && observed < min(mark.Generation, pod.Generation) {
 		return p
 	}
-	available, since := readyCondition(pod)
+	available, since := IsAvailable(pod), time.Time{} // when the condition changed
+	if ready := Condition(pod, corev1.PodReady); ready != nil {
+		since = ready.LastTransitionTime.Time
+	}
 	e := evidence{pod: pod, sure: true, ready: true}
 	for _, before := range mark.Containers {
 		if !e.add(before) {
@@ -176,17 +179,6 @@ func settledAt(pod *corev1.Pod, mark Mark, started time.Time) int64 {
 	return from.Unix() + grace*int64(len(mark.Containers)) + int64(settleSlack/time.Second) + 1
 }
 
-// readyCondition reports whether the Pod is available, and since when it is not;
-// zero if that is not known.
-func readyCondition(pod *corev1.Pod) (available bool, since time.Time) {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return IsAvailable(pod), c.LastTransitionTime.Time
-		}
-	}
-	return false, time.Time{}
-}
-
 // IsReady reports whether a container of the Pod is started and ready.
 func IsReady(pod *corev1.Pod, container string) bool {
 	_, status := containerOf(pod, container)
@@ -199,15 +191,18 @@ func isReady(status *corev1.ContainerStatus) bool {
 
 // IsAvailable reports whether a Pod runs and its Ready condition is true.
 func IsAvailable(pod *corev1.Pod) bool {
-	if pod.Status.Phase != corev1.PodRunning {
-		return false
-	}
+	ready := Condition(pod, corev1.PodReady)
+	return pod.Status.Phase == corev1.PodRunning && ready != nil && ready.Status == corev1.ConditionTrue
+}
+
+// Condition returns a condition of a Pod, nil if the Pod does not have it.
+func Condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == corev1.PodReady {
-			return pod.Status.Conditions[i].Status == corev1.ConditionTrue
+		if c := &pod.Status.Conditions[i]; c.Type == of {
+			return c
 		}
 	}
-	return false
+	return nil
 }
 
 // digestOf returns what identifies an image among those that a node reports: the
@@ -230,27 +225,33 @@ func differs(imageID, digest string) bool {
 
 // containerOf returns a container or init container and its status; nil for a
 // container that the Pod does not have, and for a status that the kubelet has not
-// reported. It looks at no more statuses than the Pod has containers: a kubelet
-// reports no others.
+// reported.
 func containerOf(pod *corev1.Pod, name string) (*corev1.Container, *corev1.ContainerStatus) {
-	if c := find(pod.Spec.Containers, name, nameOf); c != nil {
-		return c, find(firstOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers)), name, nameOfStatus)
+	if c := Find(pod.Spec.Containers, name); c != nil {
+		return c, StatusOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers), name)
 	}
-	if c := find(pod.Spec.InitContainers, name, nameOf); c != nil {
-		return c, find(firstOf(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers)), name, nameOfStatus)
+	if c := Find(pod.Spec.InitContainers, name); c != nil {
+		return c, StatusOf(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers), name)
 	}
 	return nil, nil
 }
 
-func nameOf(c *corev1.Container) string             { return c.Name }
-func nameOfStatus(s *corev1.ContainerStatus) string { return s.Name }
+// Find returns the container of a name, nil if there is none.
+func Find(containers []corev1.Container, name string) *corev1.Container {
+	for i := range containers {
+		if containers[i].Name == name {
+			return &containers[i]
+		}
+	}
+	return nil
+}
 
-func firstOf[T any](all []T, most int) []T { return all[:min(len(all), most)] }
-
-func find[T any](all []T, name string, nameOf func(*T) string) *T {
-	for i := range all {
-		if nameOf(&all[i]) == name {
-			return &all[i]
+// StatusOf returns the status of one of so many containers, nil if there is none. It
+// looks at no more statuses than that: a kubelet reports no others.
+func StatusOf(statuses []corev1.ContainerStatus, containers int, name string) *corev1.ContainerStatus {
+	for i := range min(len(statuses), containers) {
+		if statuses[i].Name == name {
+			return &statuses[i]
 		}
 	}
 	return nil

@@ -86,9 +86,9 @@ func (p *planner) undo() {
 		if slices.ContainsFunc(done, size.about) {
 			continue
 		}
-		c, init := find(p.after.Spec.Containers, size.Container, nameOf), false
+		c, init := Find(p.after.Spec.Containers, size.Container), false
 		if c == nil {
-			c, init = find(p.after.Spec.InitContainers, size.Container, nameOf), true
+			c, init = Find(p.after.Spec.InitContainers, size.Container), true
 		}
 		if c == nil {
 			continue
@@ -159,9 +159,9 @@ func (r Resizing) Covers(recorded []Size) bool {
 
 func resizable(pod *corev1.Pod, change *ResourceChange) *corev1.Container {
 	if !change.Init {
-		return find(pod.Spec.Containers, change.Container, nameOf)
+		return Find(pod.Spec.Containers, change.Container)
 	}
-	c := find(pod.Spec.InitContainers, change.Container, nameOf)
+	c := Find(pod.Spec.InitContainers, change.Container)
 	if c == nil || InitKindOf(c) != Native {
 		return nil
 	}

@@ -3,6 +3,8 @@ package podstate
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/internal/inplace"
 )
 
 // Annotations by which the author of a Pod forbids to evict it.
@@ -27,19 +29,11 @@ const evictedByAPI = "EvictionByEvictionAPI"
 
 // readEviction reads of a Pod that is not active whether it is being evicted.
 func (r *Record) readEviction(pod *corev1.Pod) {
-	if r.Finished || !isEvicted(pod.Status.Conditions) || tooLarge(pod) {
+	c := inplace.Condition(pod, corev1.DisruptionTarget)
+	if r.Finished || c == nil || c.Status != corev1.ConditionTrue || c.Reason != evictedByAPI || tooLarge(pod) {
 		return
 	}
 	r.Evicted = true
 	r.Labels = MakeLabelSet(pod.Labels)
 	r.readOwner(pod)
-}
-
-func isEvicted(conditions []corev1.PodCondition) bool {
-	for i := range conditions {
-		if c := &conditions[i]; c.Type == corev1.DisruptionTarget {
-			return c.Status == corev1.ConditionTrue && c.Reason == evictedByAPI
-		}
-	}
-	return false
 }

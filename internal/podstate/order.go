@@ -36,15 +36,8 @@ func orderOf(pod *corev1.Pod) Order {
 	case corev1.PodUnknown:
 		order.Phase = Unknown
 	}
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type != corev1.PodReady {
-			continue
-		}
-		if c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
-			order.ReadySince = c.LastTransitionTime.Unix()
-		}
-		break
+	if ready := inplace.Condition(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue && !ready.LastTransitionTime.IsZero() {
+		order.ReadySince = ready.LastTransitionTime.Unix()
 	}
 	order.Restarts = mostRestarts(pod.Status.ContainerStatuses, len(pod.Spec.Containers))
 	order.NativeRestarts = nativeRestarts(pod)
@@ -71,7 +64,7 @@ func nativeRestarts(pod *corev1.Pod) (most int32) {
 		if inplace.InitKindOf(&inits[i]) != inplace.Native {
 			continue
 		}
-		if status := statusOf(pod.Status.InitContainerStatuses, len(inits), inits[i].Name); status != nil {
+		if status := inplace.StatusOf(pod.Status.InitContainerStatuses, len(inits), inits[i].Name); status != nil {
 			most = max(most, status.RestartCount)
 		}
 	}

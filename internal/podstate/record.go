@@ -61,9 +61,6 @@ type Record struct {
 	TooLarge bool
 	// Ready is true for a running Pod whose Ready condition is true.
 	Ready bool
-	// Mirror is true for the API server's copy of a static Pod, which admission
-	// cannot change.
-	Mirror bool
 	// RecordUnreadable is true if the Pod's record of updates in place cannot be
 	// read. Nothing is known of them, and the Pod must not be written.
 	RecordUnreadable bool
@@ -135,7 +132,7 @@ func FromPod(pod *corev1.Pod) *Record {
 	}
 	r.Labels = MakeLabelSet(pod.Labels)
 	r.readOwner(pod)
-	r.Mirror = IsMirror(pod.Annotations)
+	r.Facts = inplace.FactsOf(pod)
 	r.Order.Created = createdAt(pod)
 	r.readInjections(pod)
 	if len(r.Injections) == 0 {
@@ -143,7 +140,6 @@ func FromPod(pod *corev1.Pod) *Record {
 	}
 	r.Ready = inplace.IsAvailable(pod)
 	r.Generation = pod.Generation
-	r.Facts = inplace.FactsOf(pod)
 	r.Order = orderOf(pod)
 	r.Reported = len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
 	r.Containers = containers(pod)
@@ -224,13 +220,6 @@ func (r *Record) Landed(sidecarSet, container Name) bool {
 	return true
 }
 
-// IsMirror reports whether annotations are those of the API server's copy of a
-// static Pod.
-func IsMirror(annotations map[string]string) bool {
-	_, mirror := annotations[corev1.MirrorPodAnnotationKey]
-	return mirror
-}
-
 // maxRemoved bounds Record.Removed. No operator leaves such hashes behind.
 const maxRemoved = 4
 
@@ -263,13 +252,13 @@ func containers(pod *corev1.Pod) []Container {
 		kind := inplace.InitKindOf(c)
 		var status *corev1.ContainerStatus
 		if kind == inplace.Native {
-			status = statusOf(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers), c.Name)
+			status = inplace.StatusOf(pod.Status.InitContainerStatuses, len(pod.Spec.InitContainers), c.Name)
 		}
 		all = append(all, newContainer(c, kind, status))
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		all = append(all, newContainer(c, inplace.KindOf(pod, c), containerStatus(pod, c.Name)))
+		all = append(all, newContainer(c, inplace.KindOf(pod, c), inplace.StatusOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers), c.Name)))
 	}
 	return all
 }
@@ -302,30 +291,6 @@ func landingOf(image string, status *corev1.ContainerStatus) landing {
 		return undecided
 	}
 	return notLanded
-}
-
-func specImage(pod *corev1.Pod, container string) string {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == container {
-			return pod.Spec.Containers[i].Image
-		}
-	}
-	return ""
-}
-
-func containerStatus(pod *corev1.Pod, container string) *corev1.ContainerStatus {
-	return statusOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers), container)
-}
-
-// statusOf looks at no more statuses than the Pod has containers: a kubelet
-// reports no others.
-func statusOf(statuses []corev1.ContainerStatus, most int, container string) *corev1.ContainerStatus {
-	for i := range min(len(statuses), most) {
-		if statuses[i].Name == container {
-			return &statuses[i]
-		}
-	}
-	return nil
 }
 
 // ParseVersion reads a resourceVersion, which is a number in every list of Pods.

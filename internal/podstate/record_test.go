@@ -109,8 +109,8 @@ func TestRecordLandedJudgesEachContainerByItself(t *testing.T) {
 
 func TestFromPodReadsWhatStatusNeeds(t *testing.T) {
 	r := podstate.FromPod(injectedPod("log:1", "log:1", "log@"+digestA))
-	if !r.Active || !r.Ready || !r.Reported || r.Mirror {
-		t.Errorf("active, ready, reported, mirror = %v %v %v %v", r.Active, r.Ready, r.Reported, r.Mirror)
+	if !r.Active || !r.Ready || !r.Reported || r.Facts.Mirror {
+		t.Errorf("active, ready, reported, mirror = %v %v %v %v", r.Active, r.Ready, r.Reported, r.Facts.Mirror)
 	}
 	logging, ok := r.Injection(podstate.MakeName("logging"))
 	if !ok || logging.Hash != podstate.MakeName("h1") {
@@ -153,7 +153,7 @@ func TestFromPodKeepsLittleOfPodsWithoutSidecars(t *testing.T) {
 	pod := injectedPod("log:1", "log:1", "log@"+digestA)
 	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	r := podstate.FromPod(pod)
-	if r.Containers != nil || r.Injections != nil || !r.Mirror || !r.Active {
+	if r.Containers != nil || r.Injections != nil || !r.Facts.Mirror || !r.Active {
 		t.Errorf("record = %+v", r)
 	}
 	if diff := cmp.Diff(labels.Set(pod.Labels), r.Labels.Labels()); diff != "" {

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
@@ -64,9 +65,9 @@ func (u *updateState) readWaiting(pod *corev1.Pod, annotation string) {
 		if set := MakeName(last.sidecarSet); len(u.sets) < countContainers(pod) && !slices.Contains(u.sets, set) {
 			u.sets = append(u.sets, set)
 		}
-		status := containerStatus(pod, last.container)
-		if last.imageID == "" || status == nil || status.ImageID != last.imageID ||
-			sameImage(specImage(pod, last.container), status.Image) {
+		c := inplace.Find(pod.Spec.Containers, last.container)
+		status := inplace.StatusOf(pod.Status.ContainerStatuses, len(pod.Spec.Containers), last.container)
+		if last.imageID == "" || c == nil || status == nil || status.ImageID != last.imageID || sameImage(c.Image, status.Image) {
 			continue
 		}
 		if len(u.waiting) == countContainers(pod) {

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
@@ -21,20 +22,12 @@ const (
 // upgradableOf reads the condition's message, {"<SidecarSet>":true|false}. One that
 // cannot be read says nothing.
 func upgradableOf(pod *corev1.Pod) map[string]Upgradable {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == appsv1beta1.PodConditionUpgradable {
-			return parseUpgradable(c.Message)
-		}
-	}
-	return nil
-}
-
-func parseUpgradable(message string) map[string]Upgradable {
-	if message == "" || !readable(message) {
+	c := inplace.Condition(pod, appsv1beta1.PodConditionUpgradable)
+	if c == nil || c.Message == "" || !readable(c.Message) {
 		return nil
 	}
 	said, count := map[string]Upgradable{}, 0
-	for name, raw := range jsonread.Members(message) {
+	for name, raw := range jsonread.Members(c.Message) {
 		if count++; count > maxEntries {
 			return nil
 		}

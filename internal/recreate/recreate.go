@@ -58,7 +58,7 @@ type Traits struct {
 
 // TraitsOf reads the record of an active Pod.
 func TraitsOf(r *podstate.Record) Traits {
-	return Traits{Mirror: r.Mirror, Job: r.ByJob, Controlled: r.Controller != 0, Protected: r.Protected, Created: r.Order.Created}
+	return Traits{Mirror: r.Facts.Mirror, Job: r.ByJob, Controlled: r.Controller != 0, Protected: r.Protected, Created: r.Order.Created}
 }
 
 // Question is what Judge looks at: one Pod, and one SidecarSet that selects it.

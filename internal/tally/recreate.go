@@ -261,7 +261,7 @@ func (t *Tally) mayEvict(p *pod, s *sidecarSet, injected bool, way inplace.Way) 
 	for i := range p.shares {
 		programs[i] = p.shares[i].set.program
 	}
-	q.ReplacementCurrent = t.excluded.Eligible(p.record.Namespace.Value(), p.record.Mirror) &&
+	q.ReplacementCurrent = t.excluded.Eligible(p.record.Namespace.Value(), p.record.Facts.Mirror) &&
 		inject.Renews(programs, s.label, p.record.Labels.Labels())
 	return recreate.Judge(q)
 }

@@ -448,7 +448,7 @@ func (t *Tally) recount(p *pod) {
 // if admission leaves the Pod alone, and not if the Pod carries a canary of the
 // SidecarSet instead.
 func (t *Tally) expected(p *pod, s *sidecarSet) bool {
-	return t.excluded.Eligible(p.record.Namespace.Value(), p.record.Mirror) && !p.replaces(s, len(p.shares))
+	return t.excluded.Eligible(p.record.Namespace.Value(), p.record.Facts.Mirror) && !p.replaces(s, len(p.shares))
 }
 
 // replaces reports whether the Pod carries a canary of the SidecarSet, or a
