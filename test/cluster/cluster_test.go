@@ -63,6 +63,7 @@ func awaitCounters(t *testing.T, name string, matched, updated, ready, uninjecte
 func selectedNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := testkit.Namespace(t, api, nil)
+	testkit.AwaitServiceAccount(t, api, namespace)
 	testkit.Kubectl(t, cluster, "", "label", "namespace", namespace, "for="+namespace)
 	return namespace
 }

@@ -70,6 +70,9 @@ func begin(ctx context.Context) error {
 	if replicas, err = operator.StartReplicas(ctx); err != nil {
 		return err
 	}
+	if err := testkit.UntilCalled(ctx, api); err != nil {
+		return err
+	}
 	return joinNodes(ctx, 3)
 }
 

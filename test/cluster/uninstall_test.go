@@ -45,7 +45,7 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 			if !alive {
 				replica.Kill()
 			}
-			if _, err := c.Kubectl(t.Context(), "", "delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout=60s"); err != nil {
+			if _, err := c.Kubectl(t.Context(), "", "delete", "-k", filepath.Join(deploy.Root(), "config/default"), "--ignore-not-found", "--timeout=120s"); err != nil {
 				t.Fatal(err)
 			}
 			await.Eventually(t, "nothing of it", func(ctx context.Context) error {

@@ -23,7 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -115,7 +115,7 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	if _, err := c.Kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
 		return nil, err
 	}
-	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/"+CRD); err != nil {
+	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/"+CRD); err != nil {
 		return nil, err
 	}
 	for _, account := range layout.Accounts() {
@@ -338,18 +338,22 @@ func (o *Operator) setEndpoint(ctx context.Context, service string, number int, 
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 		})
 	}
-	objects := corev1.List{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"},
-		Items:    []runtime.RawExtension{{Object: &slice}},
-	}
-	if o.Cluster.Minor() < 34 {
-		objects.Items = append(objects.Items, runtime.RawExtension{Object: endpointsOf(&slice, service)})
-	}
-	body, err := json.Marshal(objects)
+	// Not by kubectl, which takes longer to start than replicas drain where the machine is busy.
+	force := metav1.PatchOptions{FieldManager: "deploy", Force: new(true)}
+	body, err := json.Marshal(slice)
 	if err != nil {
 		return err
 	}
-	_, err = o.Cluster.Kubectl(ctx, string(body), "apply", "--server-side", "--force-conflicts", "-f", "-")
+	if _, err := o.Clients.DiscoveryV1().EndpointSlices(Namespace).Patch(ctx, slice.Name, types.ApplyPatchType, body, force); err != nil {
+		return err
+	}
+	if o.Cluster.Minor() >= 34 {
+		return nil
+	}
+	if body, err = json.Marshal(endpointsOf(&slice, service)); err != nil {
+		return err
+	}
+	_, err = o.Clients.CoreV1().Endpoints(Namespace).Patch(ctx, service, types.ApplyPatchType, body, force)
 	return err
 }
 

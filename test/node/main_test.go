@@ -153,7 +153,10 @@ func begin(ctx context.Context) error {
 	if machine, err = StartMachine(ctx, cluster, os.Getenv(dirVariable)); err != nil {
 		return err
 	}
-	return install(ctx)
+	if err := install(ctx); err != nil {
+		return err
+	}
+	return testkit.UntilCalled(ctx, api)
 }
 
 // install applies what `make deploy` applies, with the image that the registry
@@ -167,7 +170,7 @@ func install(ctx context.Context) error {
 	if _, err := cluster.Kubectl(ctx, manifests, "apply", "--server-side", "-f", "-"); err != nil {
 		return err
 	}
-	if _, err = cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "rollout", "status", "deployment", "--timeout=90s"); err != nil {
+	if _, err = cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "rollout", "status", "deployment", "--timeout=120s"); err != nil {
 		pods, _ := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "describe", "pods")
 		logs, _ := cluster.Kubectl(ctx, "", "-n", deploy.Namespace, "logs", "--tail=20", "-l", "app.kubernetes.io/name=sidecarset-operator")
 		err = fmt.Errorf("%w\n%s\n%s", err, pods, logs)

@@ -77,7 +77,7 @@ func startApp(t *testing.T, name, sidecarSet, workload string, pods int) []corev
 		}
 		_, _ = cluster.Kubectl(ctx, "", "delete", "--wait=false", "sidecarset/"+name, "namespace/"+name)
 	})
-	testkit.Kubectl(t, cluster, "", "wait", "--for=condition=Ready", "--timeout=60s", "sidecarset/"+name)
+	testkit.Kubectl(t, cluster, "", "wait", "--for=condition=Ready", "--timeout=120s", "sidecarset/"+name)
 	apply(t, name, workload)
 	return awaitPods(t, name, "Ready", pods, isReady)
 }
@@ -332,5 +332,5 @@ func TestARolloutSparesAJob(t *testing.T) {
 	pods := awaitPods(t, "spared", "Ready", 1, isReady)
 	unchanged(t, &before[0], &pods[0], "native")
 	finish(t, &pods[0], 8090)
-	testkit.Kubectl(t, cluster, "", "-n", "spared", "wait", "--for=condition=Complete", "--timeout=60s", "job/spared")
+	testkit.Kubectl(t, cluster, "", "-n", "spared", "wait", "--for=condition=Complete", "--timeout=120s", "job/spared")
 }

@@ -272,6 +272,19 @@ func tell(t *testing.T, pod *corev1.Pod, port int, path string) {
 	})
 }
 
+// end has a program exit that is deaf to the SIGTERM it got. The next program at its
+// port has got none.
+func end(t *testing.T, pod *corev1.Pod, port int) {
+	t.Helper()
+	await.Eventually(t, "the end of a deaf program", func(ctx context.Context) error {
+		if signals, err := ask(ctx, pod, http.MethodGet, port, "/signals"); err != nil || signals == "0" {
+			return nil
+		}
+		_, err := ask(ctx, pod, http.MethodPost, port, "/exit?code=0") // no answer comes
+		return fmt.Errorf("it goes on: %w", err)
+	})
+}
+
 // recorder holds every version of a Pod that the API server published.
 type recorder struct {
 	mu   sync.Mutex

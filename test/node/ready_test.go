@@ -84,11 +84,11 @@ spec:
 func TestTheGenerationIsObservedBeforeTheKill(t *testing.T) {
 	t.Parallel()
 	image(t, "observed:v1", "PORT=8080", "DEAF=1")
-	image(t, "observed:v2", "PORT=8080", "DEAF=1", "VERSION=v2")
+	image(t, "observed:v2", "VERSION=v2")
 	before := startPod(t, `
 metadata: {name: observed}
 spec:
-  terminationGracePeriodSeconds: 10
+  terminationGracePeriodSeconds: 60
   initContainers: [{name: native, image: "REGISTRY/observed:v1", restartPolicy: Always}]
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
@@ -103,6 +103,7 @@ spec:
 	if err := isReady(killing); err != nil {
 		t.Error(err)
 	}
+	end(t, before, 8080)
 	awaitPod(t, before, "the new one runs", runsAnother(before, "native"))
 }
 

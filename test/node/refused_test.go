@@ -25,6 +25,7 @@ func TestATightenedPodSecurityRefusesImageChanges(t *testing.T) {
 	if _, err := clients.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	testkit.AwaitServiceAccount(t, api, namespace.Name)
 	pod := createPod(t, `
 metadata: {name: security, namespace: tightened}
 spec:

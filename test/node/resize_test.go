@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -8,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/sidecarset/operator/test/await"
 )
 
 // aPrecondition writes with the resourceVersion of an earlier version of the Pod.
@@ -24,12 +27,16 @@ func aPrecondition(t *testing.T, earlier *corev1.Pod) {
 // server answered.
 func resize(t *testing.T, pod *corev1.Pod, container, resources string) *corev1.Pod {
 	t.Helper()
-	pod = getPod(t, pod)
-	patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"annotations":{"travels":"no"}},"spec":{"initContainers":[{"name":%q,"resources":%s}]}}`, pod.ResourceVersion, container, resources)
-	after, err := clients.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, "application/strategic-merge-patch+json", []byte(patch), metav1.PatchOptions{}, "resize")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var after *corev1.Pod
+	await.Eventually(t, "a resize between the writes of others", func(ctx context.Context) (err error) {
+		pod = getPod(t, pod)
+		patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"annotations":{"travels":"no"}},"spec":{"initContainers":[{"name":%q,"resources":%s}]}}`, pod.ResourceVersion, container, resources)
+		after, err = clients.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, "application/strategic-merge-patch+json", []byte(patch), metav1.PatchOptions{}, "resize")
+		if err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+		return err
+	})
 	if after.Generation != pod.Generation+1 {
 		t.Errorf("generation is %d after the resize, and was %d", after.Generation, pod.Generation)
 	}
@@ -168,7 +175,7 @@ spec:
 // progress, with the reason Error, and the container goes on.
 func TestAResizeBelowTheUsageIsAnError(t *testing.T) {
 	t.Parallel()
-	image(t, "usage:v1", "MEMORY=100")
+	image(t, "usage:v1", "MEMORY=100", "PORT=8080")
 	before := startPod(t, `
 metadata: {name: usage}
 spec:
@@ -176,6 +183,7 @@ spec:
   - {name: native, image: "REGISTRY/usage:v1", restartPolicy: Always, resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 300Mi}}}
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
+	awaitAnswer(t, before, 8080, "/version", "") // it listens when the memory is in use
 	resize(t, before, "native", `{"limits":{"memory":"32Mi"}}`)
 	failed := awaitPod(t, before, "an error", func(pod *corev1.Pod) error {
 		if c := condition(pod, corev1.PodResizeInProgress); c == nil || c.Reason != corev1.PodReasonError {

@@ -90,7 +90,7 @@ func TestARollbackDuringTheKill(t *testing.T) {
 	before := startPod(t, `
 metadata: {name: killing}
 spec:
-  terminationGracePeriodSeconds: 5
+  terminationGracePeriodSeconds: 60
   initContainers: [{name: native, image: "REGISTRY/killing:v1", restartPolicy: Always}]
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
@@ -98,6 +98,7 @@ spec:
 	setImages(t, before, images("killing:missing", "native"))
 	awaitAnswer(t, before, 8080, "/signals", "1")
 	back := setImages(t, before, images("killing:v1", "native"))
+	end(t, before, 8080)
 	after := awaitPod(t, before, "it runs", func(pod *corev1.Pod) error {
 		return errors.Join(runsAnother(before, "native")(pod), isReady(pod), observed(back.Generation)(pod))
 	})

@@ -60,6 +60,15 @@ func Namespace(t testing.TB, c client.Client, labels map[string]string) string {
 	return namespace.Name
 }
 
+// AwaitServiceAccount waits until Pods can be created in a new namespace of a whole
+// control plane. The controller manager makes the ServiceAccount that they have to have.
+func AwaitServiceAccount(t testing.TB, c client.Client, namespace string) {
+	t.Helper()
+	await.Eventually(t, "the ServiceAccount of namespace "+namespace, func(ctx context.Context) error {
+		return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "default"}, &corev1.ServiceAccount{})
+	})
+}
+
 // AwaitPodsForbidden waits until the API server answers 403 to a Pod of the
 // namespace that says nothing about its security. Admission plugins learn from
 // watches what a label or a ResourceQuota demands, so a request right behind its
