@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,34 +28,39 @@ func (hanging) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ .
 // hangs, while it still waits.
 func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 	snapshot := catalogOf(t, inProd("log", "web"))
-	injector := pods.NewInjector(pods.Options{
-		Snapshot:   func() *match.Snapshot { return snapshot },
-		CatchUp:    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-		Namespaces: hanging{},
-	})
+	injector := func() *pods.Injector {
+		return pods.NewInjector(pods.Options{
+			Snapshot:   func() *match.Snapshot { return snapshot },
+			CatchUp:    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+			Namespaces: hanging{},
+		})
+	}
 	for _, timeout := range []time.Duration{time.Second, 5 * time.Second} {
 		for path, tc := range map[string]struct {
-			handler server.Handler
+			handler func(*pods.Injector) server.Handler
 			message string
 		}{
-			"settled": {injector.Settled, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: context deadline exceeded"},
-			"fresh":   {injector.Fresh, "cannot tell which SidecarSets select Pod default/web: context deadline exceeded"},
+			"settled": {func(i *pods.Injector) server.Handler { return i.Settled }, "cannot tell which SidecarSets select Pod default/web: reading the labels of Namespace default: context deadline exceeded"},
+			"fresh":   {func(i *pods.Injector) server.Handler { return i.Fresh }, "cannot tell which SidecarSets select Pod default/web: context deadline exceeded"},
 		} {
 			t.Run(path+" within "+timeout.String(), func(t *testing.T) {
-				t.Parallel()
-				waits, cancel := context.WithTimeout(t.Context(), timeout)
-				defer cancel()
-				r := httptest.NewRequestWithContext(waits, http.MethodPost, "/?timeout="+timeout.String(), bytes.NewReader(webReview(t, unchanged)))
-				r.Header.Set("Content-Type", "application/json")
-				w := httptest.NewRecorder()
-				tc.handler.ServeHTTP(w, r)
-				if waits.Err() != nil {
-					t.Error("the API server does not wait any more")
-				}
-				if w.Code != http.StatusServiceUnavailable {
-					t.Errorf("code %d", w.Code)
-				}
-				checkStatus(t, w, tc.message)
+				synctest.Test(t, func(t *testing.T) {
+					injector := injector()
+					waits, cancel := context.WithTimeout(t.Context(), timeout)
+					defer cancel()
+					r := httptest.NewRequestWithContext(waits, http.MethodPost, "/?timeout="+timeout.String(), bytes.NewReader(webReview(t, unchanged)))
+					r.Header.Set("Content-Type", "application/json")
+					w := httptest.NewRecorder()
+					tc.handler(injector).ServeHTTP(w, r)
+					if waits.Err() != nil {
+						t.Error("the API server does not wait any more")
+					}
+					if w.Code != http.StatusServiceUnavailable {
+						t.Errorf("code %d", w.Code)
+					}
+					checkStatus(t, w, tc.message)
+					<-time.After(time.Minute) // the read goes on for other requests, and ends
+				})
 			})
 		}
 	}

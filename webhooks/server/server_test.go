@@ -107,6 +107,19 @@ func (s *running) tlsConfig(t *testing.T) *tls.Config {
 	return &tls.Config{RootCAs: roots, ServerName: serverName, MinVersion: tls.VersionTLS12}
 }
 
+// dial connects until the test ends. A server that cuts slow clients also cuts a
+// handshake that takes long.
+func (s *running) dial(t *testing.T) *tls.Conn {
+	t.Helper()
+	var conn *tls.Conn
+	await.Eventually(t, "a handshake", func(context.Context) (err error) {
+		conn, err = tls.Dial("tcp", s.Addr().String(), s.tlsConfig(t))
+		return err
+	})
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 func (s *running) url(path string) string { return "https://" + s.Addr().String() + path }
 
 func answerOK(_ context.Context, w http.ResponseWriter, r server.Request) error {
@@ -265,11 +278,7 @@ func TestServerCutsSlowClients(t *testing.T) {
 	}
 	for name, sent := range tests {
 		t.Run(name, func(t *testing.T) {
-			conn, err := tls.Dial("tcp", s.Addr().String(), s.tlsConfig(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
+			conn := s.dial(t)
 			_, _ = io.WriteString(conn, sent)
 			_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 			if _, err := io.Copy(io.Discard, conn); isTimeout(err) {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,20 +45,21 @@ func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 		for name, tc := range manifests {
 			body := sidecarSetReview(t, defaulted(t, tc.manifest), "")
 			t.Run(name+" within "+timeout.String(), func(t *testing.T) {
-				t.Parallel()
-				waits, cancel := context.WithTimeout(t.Context(), timeout)
-				defer cancel()
-				r := httptest.NewRequestWithContext(waits, http.MethodPost, "/?timeout="+timeout.String(), bytes.NewReader(body))
-				r.Header.Set("Content-Type", "application/json")
-				w := httptest.NewRecorder()
-				ask.ServeHTTP(w, r)
-				if waits.Err() != nil {
-					t.Error("the API server does not wait any more")
-				}
-				want := "looking up " + tc.object
-				if answer := fixtures.DecodeReview(t, w); answer.Allowed || !strings.Contains(answer.Result.Message, want) || !strings.Contains(answer.Result.Message, "deadline exceeded") {
-					t.Errorf("allowed %t, %v; want %q", answer.Allowed, answer.Result, want)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					waits, cancel := context.WithTimeout(t.Context(), timeout)
+					defer cancel()
+					r := httptest.NewRequestWithContext(waits, http.MethodPost, "/?timeout="+timeout.String(), bytes.NewReader(body))
+					r.Header.Set("Content-Type", "application/json")
+					w := httptest.NewRecorder()
+					ask.ServeHTTP(w, r)
+					if waits.Err() != nil {
+						t.Error("the API server does not wait any more")
+					}
+					want := "looking up " + tc.object
+					if answer := fixtures.DecodeReview(t, w); answer.Allowed || !strings.Contains(answer.Result.Message, want) || !strings.Contains(answer.Result.Message, "deadline exceeded") {
+						t.Errorf("allowed %t, %v; want %q", answer.Allowed, answer.Result, want)
+					}
+				})
 			})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -211,23 +212,28 @@ func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 // While a thousand SidecarSets change, each is compiled once and the number of
 // rebuilds stays far below the number of changes.
 func TestCatalogCoalescesChanges(t *testing.T) {
-	c := newFakeCache()
-	catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
-	told := make(chan struct{}, 1)
-	catalog.Notify(told)
-	go func() { _ = catalog.Start(t.Context()) }()
-	<-told
-	const changes = 500
-	for i := range changes {
-		c.sets.Add(storedSet("set-" + time.Duration(i).String()))
-	}
-	rebuilds := 0
-	await.That(t, func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFakeCache()
+		for _, s := range []source{c.sets, c.namespaces, c.revisions} {
+			t.Cleanup(s.Shutdown)
+		}
+		catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
+		told := make(chan struct{}, 1)
+		catalog.Notify(told)
+		go func() { _ = catalog.Start(t.Context()) }()
 		<-told
-		rebuilds++
-		return len(catalog.Current().Programs()) == changes
-	}, "all SidecarSets")
-	if rebuilds > changes/5 {
-		t.Errorf("%d rebuilds for %d changes", rebuilds, changes)
-	}
+		const changes = 500
+		for i := range changes {
+			c.sets.Add(storedSet("set-" + time.Duration(i).String()))
+		}
+		rebuilds := 0
+		await.That(t, func() bool {
+			<-told
+			rebuilds++
+			return len(catalog.Current().Programs()) == changes
+		}, "all SidecarSets")
+		if rebuilds > changes/5 {
+			t.Errorf("%d rebuilds for %d changes", rebuilds, changes)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +16,6 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -50,8 +50,15 @@ func (s *scriptedSource) Watch(metav1.ListOptions) (watch.Interface, error) {
 func (*scriptedSource) IsWatchListSemanticsUnSupported() bool { return true }
 
 func TestWatchHealthNoticesASilentWatch(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Now())
-	health := snapshot.NewWatchHealth(clock, 0)
+	synctest.Test(t, noticesASilentWatch)
+}
+
+func noticesASilentWatch(t *testing.T) {
+	pass := func(d time.Duration) {
+		<-time.After(d)
+		synctest.Wait()
+	}
+	health := snapshot.NewWatchHealth(nil, 0)
 	source := &scriptedSource{watches: make(chan *watch.FakeWatcher, 3)}
 	events := watch.NewFake()
 	source.watches <- events
@@ -60,7 +67,12 @@ func TestWatchHealthNoticesASilentWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go informer.RunWithContext(ctx)
-	await.That(t, informer.HasSynced, "the informer to sync")
+	pass(time.Second)
+	if !informer.HasSynced() {
+		t.Fatal("the informer has not synced")
+	}
+	events.Action(watch.Bookmark, namespace("", "7"))
+	synctest.Wait()
 
 	// Each step goes as far as allowed, sees one sign of life, and may then go
 	// as far again.
@@ -74,16 +86,19 @@ func TestWatchHealthNoticesASilentWatch(t *testing.T) {
 		{"a reconnection", func() { next := watch.NewFake(); source.watches <- next; events.Stop(); events = next }},
 	}
 	for _, step := range signs {
-		clock.Step(snapshot.WatchSilence)
+		pass(snapshot.WatchSilence)
 		if err := health.Ready(nil); err != nil {
 			t.Fatalf("before %s: %v", step.name, err)
 		}
-		clock.Step(time.Second)
+		pass(time.Second)
 		if err := health.Ready(nil); err == nil || !strings.Contains(err.Error(), "kind Namespace") {
 			t.Fatalf("silence before %s: got %v, want it noticed with its kind", step.name, err)
 		}
 		step.sign()
-		await.That(t, func() bool { return health.Ready(nil) == nil }, step.name+" to count as a sign of life")
+		synctest.Wait()
+		if err := health.Ready(nil); err != nil {
+			t.Fatalf("%s is no sign of life: %v", step.name, err)
+		}
 	}
 }
 
