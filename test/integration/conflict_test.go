@@ -17,6 +17,7 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 	app := "app=" + tenants // this test's own Pods
 	spec := strings.ReplaceAll(requesterSpec, "app: web", "app: NS")
 	squat := createSidecarSet(t, tenants, spec+inNamespace)
+	awaitInjected(t, squat, tenants, app) // either replica may be asked about the wider one
 
 	admin := newUser(t, cluster, api, "mesh-admin", "system:aggregate-to-edit")
 	mesh := newSidecarSet(t, tenants, spec)
