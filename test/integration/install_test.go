@@ -114,11 +114,15 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 		t.Fatalf("holder %q, %v", before, err)
 	}
 	i := leader(t)
-	if err := replicas[i].Stop(t.Context()); err != nil {
+	if err := errors.Join(operator.RemoveEndpoint(t.Context(), replicas[i]), replicas[i].Signal(syscall.SIGTERM)); err != nil {
 		t.Fatal(err)
 	}
+	await.Eventually(t, "its end", func(context.Context) error { return ended(replicas[i]) })
 	if code := replicas[i].ExitCode(); code != 0 {
 		t.Errorf("%s ended with %d after it was asked to stop", replicas[i].Name, code)
+	}
+	if err := replicas[i].Stop(t.Context()); err != nil { // its other endpoint
+		t.Fatal(err)
 	}
 	// The lease of a leader that had not released it would still name it.
 	if now, err := leaseHolder(t.Context()); err != nil || now == before {
