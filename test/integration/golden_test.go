@@ -183,12 +183,14 @@ func (g *goldenCase) checkInjected(t *testing.T) {
 		}
 		return nil
 	}
-	await.Eventually(t, "the golden outcome", func(ctx context.Context) error { return compare(ctx, client.DryRunAll) })
-	for range 2 * len(replicas) { // any of them may answer
-		if err := compare(t.Context(), client.DryRunAll); err != nil {
-			t.Error(err)
+	await.Eventually(t, "the golden outcome", func(ctx context.Context) error {
+		for range 2 * len(replicas) { // any of them may answer
+			if err := compare(ctx, client.DryRunAll); err != nil {
+				return err
+			}
 		}
-	}
+		return nil
+	})
 	if err := compare(t.Context()); err != nil {
 		t.Errorf("stored: %v", err)
 	}

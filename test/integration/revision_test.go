@@ -169,11 +169,16 @@ volumes:
 	}
 	name := mustHistory(t, set.GetName())[0].Name
 	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"revision": map[string]any{"revisionName": name}}})
-	injected := pod(namespace, "nulls", "app=nulls")
-	create(t, injected)
-	if diff := gocmp.Diff([]string{"agent", "app"}, testkit.ContainerNames(injected.Spec.Containers)); diff != "" {
-		t.Errorf("containers of a Pod that was given the revision (-want +got):\n%s", diff)
-	}
+	await.Eventually(t, "a Pod that is given the revision", func(ctx context.Context) error { // which a replica may not know yet
+		injected := pod(namespace, "nulls", "app=nulls")
+		if err := api.Create(ctx, injected); err != nil {
+			return err
+		}
+		if diff := gocmp.Diff([]string{"agent", "app"}, testkit.ContainerNames(injected.Spec.Containers)); diff != "" {
+			t.Errorf("containers of a Pod that was given the revision (-want +got):\n%s", diff)
+		}
+		return nil
+	})
 }
 
 func TestRevisionsCarryTheCustomVersion(t *testing.T) {
