@@ -343,7 +343,7 @@ func (r *recreation) testDisruptionBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.deploy(t, namespace, 4)
-	await.Eventually(t, "the PodDisruptionBudget", func(ctx context.Context) error {
+	await.Within(t, rolloutPatience, "the PodDisruptionBudget", func(ctx context.Context) error {
 		if err := r.api.Get(ctx, client.ObjectKeyFromObject(budget), budget); err != nil {
 			return err
 		}
@@ -466,7 +466,11 @@ func TestEvictingTakesARightOfItsOwn(t *testing.T) {
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: "Uninjected"})
 	create(t, set)
 	t.Cleanup(func() { deleteSidecarSet(t, set) })
-	testkit.Await(t, api, set.GetName(), "the refusal", func(set *appsv1beta1.SidecarSet) error {
+	await.Within(t, rolloutPatience, "the refusal", func(ctx context.Context) error { // a new leader waits half a minute
+		set, err := testkit.Get(ctx, api, set.GetName())
+		if err != nil {
+			return err
+		}
 		blocked := set.Status.BlockedPods
 		if len(blocked) != 1 || blocked[0].Reason != "EvictionRefused" || !strings.Contains(blocked[0].Message, "config/recreate") {
 			return fmt.Errorf("blocked Pods are %+v", blocked)
