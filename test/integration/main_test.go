@@ -105,9 +105,12 @@ func begin(ctx context.Context) error {
 
 func create(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := api.Create(t.Context(), object); err != nil {
-		t.Fatalf("creating %T %s: %v", object, object.GetName(), err)
-	}
+	insist(t, func(ctx context.Context) error {
+		if err := api.Create(ctx, object); err != nil {
+			return fmt.Errorf("creating %T %s: %w", object, object.GetName(), err)
+		}
+		return nil
+	})
 }
 
 // parse reads one object from YAML; every NS in it is replaced by namespace.

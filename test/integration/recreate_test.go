@@ -94,9 +94,7 @@ func (r *recreation) inject(t *testing.T, namespace, mode, spec string) *app {
 	t.Helper()
 	set := newSidecarSet(t, namespace, spec)
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationRecreate: mode})
-	if err := r.api.Create(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	insist(t, func(ctx context.Context) error { return r.api.Create(ctx, set) })
 	testkit.AwaitReady(t, r.api, set.GetName())
 	return &app{r, set}
 }
@@ -114,9 +112,7 @@ func (r *recreation) deploy(t *testing.T, namespace string, replicas int32, edit
 	for _, edit := range edit {
 		edit(&d.Spec.Template.Spec)
 	}
-	if err := r.api.Create(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	insist(t, func(ctx context.Context) error { return r.api.Create(ctx, d) })
 	await.Within(t, rolloutPatience, "the Deployment", func(ctx context.Context) error {
 		if err := r.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
 			return err
@@ -152,9 +148,7 @@ func (a *app) merge(t *testing.T, change map[string]any) {
 		t.Fatal(err)
 	}
 	set := a.set.DeepCopy()
-	if err := a.api.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, body)); err != nil {
-		t.Fatal(err)
-	}
+	insist(t, func(ctx context.Context) error { return a.api.Patch(ctx, set, client.RawPatch(types.MergePatchType, body)) })
 }
 
 // change gives the sidecar another variable, which no running Pod can follow.

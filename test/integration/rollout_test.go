@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +32,19 @@ containers: [{name: side, image: "example.com/side:v1"}]
 
 // rolloutPatience bounds what many Pods have to do, while other tests run.
 const rolloutPatience = 3 * time.Minute
+
+// insist writes something, again and again as long as the API server does not reach the
+// operator in time, or a replica that is overloaded asks to try again.
+func insist(t *testing.T, write func(context.Context) error) {
+	t.Helper()
+	await.Within(t, rolloutPatience, "a write", func(ctx context.Context) error {
+		err := write(ctx)
+		if err != nil && !apierrors.IsInternalError(err) && !strings.Contains(err.Error(), "try again") {
+			t.Fatal(err)
+		}
+		return err
+	})
+}
 
 // fleet is the Pods of a namespace, run by a test kubelet.
 type fleet struct {

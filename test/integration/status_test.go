@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -19,9 +20,9 @@ func patch(t *testing.T, object client.Object, change any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := api.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, body)); err != nil {
-		t.Fatal(err)
-	}
+	insist(t, func(ctx context.Context) error {
+		return api.Patch(ctx, object, client.RawPatch(types.MergePatchType, body))
+	})
 }
 
 func relabel(t *testing.T, object client.Object, labels map[string]any) {
