@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -125,9 +124,7 @@ func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 			image(t, name+":v2", "PORT=8080", "UNREADY=1", "VERSION=v2")
 			versions := record(t, before)
 			mark := update(t, before, name+":v2")
-			runs := awaitPod(t, before, "the new container runs", func(pod *corev1.Pod) error {
-				return errors.Join(runsAnother(before, "native")(pod), isNotReady(pod))
-			})
+			runs := awaitPod(t, before, "the new container runs", all(runsAnother(before, "native"), isNotReady))
 			afterStart(t, runs)
 			letTheKubeletWork(t, before)
 			for _, pod := range versions.until(t, getPod(t, before)) {

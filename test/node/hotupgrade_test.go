@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
 // hot is one of the pair of containers that injection makes of a sidecar with a hot
@@ -73,7 +71,7 @@ spec:
 		t.Fatalf("the step is %+v", up)
 	}
 	step(t, before, up)
-	both := awaitPod(t, before, "both run", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "mesh-2")(pod), isReady(pod)) })
+	both := awaitPod(t, before, "both run", all(runsAnother(before, "mesh-2"), isReady))
 	awaitAnswer(t, both, 8081, "/version", "777")
 	awaitAnswer(t, both, 8080, "/version", "1")
 	unchanged(t, before, both, "mesh-1")
@@ -84,7 +82,7 @@ spec:
 		t.Fatalf("the step is %+v", reset)
 	}
 	step(t, before, reset)
-	after := awaitPod(t, before, "the old one is idle", func(pod *corev1.Pod) error { return errors.Join(runsAnother(both, "mesh-1")(pod), isReady(pod)) })
+	after := awaitPod(t, before, "the old one is idle", all(runsAnother(both, "mesh-1"), isReady))
 	awaitAnswer(t, after, 8080, "/version", "0")
 	awaitAnswer(t, after, 8081, "/version", "777")
 	unchanged(t, both, after, "mesh-2")
@@ -115,8 +113,7 @@ func TestTheOperatorUpgradesHot(t *testing.T) {
 	image(t, "hotset:v2", "RELEASE=v2")
 	before := startApp(t, "hotset", hotSidecarSet, deployment, 3)
 	awaitUpdated(t, "hotset", 3)
-	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", "hotset", "--type=json", "-p",
-		fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"%s/hotset:v2"}]`, registry))
+	change(t, "hotset", map[string]string{plainImage: registry + "/hotset:v2"})
 	after := awaitPods(t, "hotset", "reset", 3, func(pod *corev1.Pod) error {
 		for _, c := range pod.Spec.Containers {
 			if want := map[string]string{"mesh-1": "hotset:empty", "mesh-2": "hotset:v2"}[c.Name]; want != "" && c.Image != registry+"/"+want {
@@ -127,18 +124,8 @@ func TestTheOperatorUpgradesHot(t *testing.T) {
 	})
 	awaitUpdated(t, "hotset", 3)
 	for i := range before {
-		same := slices.IndexFunc(after, func(pod corev1.Pod) bool { return pod.UID == before[i].UID })
-		if same < 0 {
-			t.Fatalf("Pod %s is gone", before[i].Name)
-		}
-		unchanged(t, &before[i], &after[same], "app")
-		done := awaitPod(t, &before[i], "both containers were replaced", func(pod *corev1.Pod) error {
-			return errors.Join(runsAnother(&before[i], "mesh-1")(pod), runsAnother(&before[i], "mesh-2")(pod))
-		})
-		for _, name := range []string{"mesh-1", "mesh-2"} {
-			if s := status(done, name); s.RestartCount != 1 {
-				t.Errorf("%s of %s was restarted %d times, want once", name, done.Name, s.RestartCount)
-			}
-		}
+		unchanged(t, &before[i], same(t, after, &before[i]), "app")
+		done := awaitPod(t, &before[i], "both containers were replaced", runsAnother(&before[i], "mesh-1", "mesh-2"))
+		restartedOnce(t, done, "mesh-1", "mesh-2")
 	}
 }

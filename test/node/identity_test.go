@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,9 +20,7 @@ spec:
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
 	setImages(t, before, images("retag:latest", "native"))
-	after := awaitPod(t, before, "it runs anew", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(before, "native")(pod), isReady(pod))
-	})
+	after := awaitPod(t, before, "it runs anew", all(runsAnother(before, "native"), isReady))
 	was, is := status(before, "native"), status(after, "native")
 	if is.ImageID != was.ImageID {
 		t.Errorf("imageID was %s and is %s; want it equal", was.ImageID, is.ImageID)

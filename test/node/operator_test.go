@@ -103,11 +103,37 @@ func awaitPods(t *testing.T, namespace, what string, count int, check func(*core
 	return all
 }
 
-// setSidecars gives containers of a SidecarSet another image.
-func setSidecars(t *testing.T, name, native, plain string) {
+// change replaces members of a SidecarSet's spec, by their path.
+func change(t *testing.T, name string, members map[string]string) {
 	t.Helper()
-	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/image","value":"%[1]s/%[2]s"},{"op":"replace","path":"/spec/containers/0/image","value":"%[1]s/%[3]s"}]`, registry, native, plain)
-	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p", patch)
+	var operations []string
+	for path, value := range members {
+		operations = append(operations, fmt.Sprintf(`{"op":"replace","path":"/spec/%s","value":%q}`, path, value))
+	}
+	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p", "["+strings.Join(operations, ",")+"]")
+}
+
+// The images and the CPU of a SidecarSet's first native and first plain sidecar.
+const (
+	nativeImage = "initContainers/0/image"
+	plainImage  = "containers/0/image"
+	nativeCPU   = "initContainers/0/resources/requests/cpu"
+)
+
+// setSidecars gives both sidecars of a SidecarSet another image.
+func setSidecars(t *testing.T, name, image string) {
+	t.Helper()
+	change(t, name, map[string]string{nativeImage: registry + "/" + image, plainImage: registry + "/" + image})
+}
+
+// same returns the Pod that was there before.
+func same(t *testing.T, pods []corev1.Pod, before *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.UID == before.UID })
+	if i < 0 {
+		t.Fatalf("Pod %s is gone", before.Name)
+	}
+	return &pods[i]
 }
 
 // awaitUpdated waits until so many Pods are updated and ready, by the status.
@@ -165,23 +191,16 @@ func TestARolloutReplacesSidecarsOneByOne(t *testing.T) {
 	before := startApp(t, "rollout", app, deployment, 3)
 	awaitUpdated(t, "rollout", 3)
 	flight := watchFlight(t, "rollout", before)
-	setSidecars(t, "rollout", "rollout:v2", "rollout:v2")
+	setSidecars(t, "rollout", "rollout:v2")
 	awaitUpdated(t, "rollout", 3)
 	after := awaitPods(t, "rollout", "Ready", 3, isReady)
 	for i := range before {
-		same := slices.IndexFunc(after, func(pod corev1.Pod) bool { return pod.UID == before[i].UID })
-		if same < 0 {
-			t.Fatalf("Pod %s is gone", before[i].Name)
+		now := same(t, after, &before[i])
+		unchanged(t, &before[i], now, "app")
+		if err := runsAnother(&before[i], "native", "plain")(now); err != nil {
+			t.Error(err)
 		}
-		unchanged(t, &before[i], &after[same], "app")
-		for _, name := range []string{"native", "plain"} {
-			if err := runsAnother(&before[i], name)(&after[same]); err != nil {
-				t.Error(err)
-			}
-			if s := status(&after[same], name); s.RestartCount != 1 {
-				t.Errorf("%s of %s was restarted %d times, want once", name, after[same].Name, s.RestartCount)
-			}
-		}
+		restartedOnce(t, now, "native", "plain")
 	}
 	if most := flight(); most != 1 {
 		t.Errorf("%d Pods were updated at the same time, want 1 at most", most)
@@ -214,7 +233,7 @@ func watchFlight(t *testing.T, namespace string, before []corev1.Pod) func() int
 				continue
 			}
 			asked := pod.Generation != was[pod.UID].Generation
-			flying[pod.UID] = asked && errors.Join(runsAnother(was[pod.UID], "native")(pod), runsAnother(was[pod.UID], "plain")(pod), isReady(pod)) != nil
+			flying[pod.UID] = asked && all(runsAnother(was[pod.UID], "native", "plain"), isReady)(pod) != nil
 			count := 0
 			for _, flies := range flying {
 				if flies {
@@ -242,7 +261,7 @@ func TestABadTagCostsOnePod(t *testing.T) {
 	before := startApp(t, "badtag", app, deployment, 3)
 	awaitUpdated(t, "badtag", 3)
 	flight := watchFlight(t, "badtag", before)
-	setSidecars(t, "badtag", "badtag:missing", "badtag:missing")
+	setSidecars(t, "badtag", "badtag:missing")
 	await.Within(t, 2*await.Patience, "one Pod is broken", func(ctx context.Context) error {
 		list, err := clients.CoreV1().Pods("badtag").List(ctx, metav1.ListOptions{})
 		for i := range list.Items {
@@ -256,15 +275,11 @@ func TestABadTagCostsOnePod(t *testing.T) {
 	if most := flight(); most != 1 {
 		t.Errorf("%d Pods were taken down, want 1", most)
 	}
-	setSidecars(t, "badtag", "badtag:v3", "badtag:v3")
+	setSidecars(t, "badtag", "badtag:v3")
 	awaitUpdated(t, "badtag", 3)
 	after := awaitPods(t, "badtag", "Ready", 3, isReady)
 	for i := range before {
-		for j := range after {
-			if after[j].UID == before[i].UID {
-				unchanged(t, &before[i], &after[j], "app")
-			}
-		}
+		unchanged(t, &before[i], same(t, after, &before[i]), "app")
 	}
 }
 
@@ -277,7 +292,7 @@ func TestARolloutWaitsForASlowPull(t *testing.T) {
 	awaitUpdated(t, "slowly", 3)
 	flight := watchFlight(t, "slowly", before)
 	closeGate(t, "slowly")
-	setSidecars(t, "slowly", "slowly:v2", "slowly:v2")
+	setSidecars(t, "slowly", "slowly:v2")
 	awaitPull(t, "slowly")
 	letTheKubeletWork(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "slowly"}})
 	awaitPods(t, "slowly", "Ready during the pull", 3, isReady)
@@ -320,8 +335,7 @@ func TestARolloutSparesAJob(t *testing.T) {
 	image(t, "spared:v2", "VERSION=v2")
 	image(t, "spared-app:v1", "PORT=8090")
 	before := startApp(t, "spared", nativeOnly, job, 1)
-	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", "spared", "--type=json", "-p",
-		fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/image","value":"%s/spared:v2"}]`, registry))
+	change(t, "spared", map[string]string{nativeImage: registry + "/spared:v2"})
 	await.Within(t, 2*await.Patience, "the status tells why the Pod does not follow", func(ctx context.Context) error {
 		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", "spared", "-o", "jsonpath={.status.updatedPods} {.status.blockedPods[*].reason}")
 		if want := "0 RunToCompletion"; err == nil && got != want {

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -179,14 +180,36 @@ func observed(generation int64) func(*corev1.Pod) error {
 	}
 }
 
-// runsAnother waits until the container runs and is not the one of before.
-func runsAnother(before *corev1.Pod, container string) func(*corev1.Pod) error {
-	return func(pod *corev1.Pod) error {
-		was, is := status(before, container), status(pod, container)
-		if is.State.Running == nil || is.ContainerID == was.ContainerID || is.ContainerID == "" {
-			return fmt.Errorf("%s is %+v, and was %s", container, is, was.ContainerID)
+// runsAnother waits until each container runs and is not the one of before.
+func runsAnother(before *corev1.Pod, containers ...string) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) (err error) {
+		for _, container := range containers {
+			was, is := status(before, container), status(pod, container)
+			if is.State.Running == nil || is.ContainerID == was.ContainerID || is.ContainerID == "" {
+				err = errors.Join(err, fmt.Errorf("%s is %+v, and was %s", container, is, was.ContainerID))
+			}
 		}
-		return nil
+		return err
+	}
+}
+
+// all waits until every check returns nil.
+func all(checks ...func(*corev1.Pod) error) func(*corev1.Pod) error {
+	return func(pod *corev1.Pod) (err error) {
+		for _, check := range checks {
+			err = errors.Join(err, check(pod))
+		}
+		return err
+	}
+}
+
+// restartedOnce fails the test if a container was not restarted exactly once.
+func restartedOnce(t *testing.T, pod *corev1.Pod, containers ...string) {
+	t.Helper()
+	for _, container := range containers {
+		if is := status(pod, container); is.RestartCount != 1 {
+			t.Errorf("%s of %s was restarted %d times, want once: %+v", container, pod.Name, is.RestartCount, is)
+		}
 	}
 }
 

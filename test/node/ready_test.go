@@ -41,9 +41,7 @@ spec:
 		t.Errorf("during the pull: %v", err)
 	}
 	openGate(t, "slow")
-	after := awaitPod(t, before, "both run anew", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod), isReady(pod))
-	})
+	after := awaitPod(t, before, "both run anew", all(runsAnother(before, "native", "plain"), isReady))
 	for _, pod := range versions.until(t, after) {
 		if ready(pod).Status != corev1.ConditionTrue {
 			t.Errorf("a status said that the Pod is not Ready:\n%+v", pod.Status)
@@ -75,7 +73,7 @@ spec:
 		t.Errorf("during the pull the sidecar is %+v; want the old one, running and not ready", is)
 	}
 	openGate(t, "probed")
-	after := awaitPod(t, before, "Ready", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "native")(pod), isReady(pod)) })
+	after := awaitPod(t, before, "Ready", all(runsAnother(before, "native"), isReady))
 	unchanged(t, before, after, "app")
 }
 
@@ -126,9 +124,7 @@ spec:
 	awaitAnswer(t, before, 8080, "/signals", "0")
 	awaitAnswer(t, before, 8081, "/signals", "0")
 	setImages(t, before, images("grace:v2", "native", "plain"))
-	after := awaitPod(t, before, "both run anew", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod))
-	})
+	after := awaitPod(t, before, "both run anew", runsAnother(before, "native", "plain"))
 	native, plain := status(after, "native").LastTerminationState.Terminated, status(after, "plain").LastTerminationState.Terminated
 	if native == nil || plain == nil || native.ExitCode != 137 || plain.ExitCode != 137 {
 		t.Fatalf("they ended as %+v and %+v; want both killed", native, plain)

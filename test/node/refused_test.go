@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -80,9 +79,8 @@ func TestARefusedPodHoldsUpNoOther(t *testing.T) {
 	open := awaitPods(t, "refused-open", "Ready", 1, isReady)
 	testkit.Kubectl(t, cluster, "", "label", "namespace", "refused", "pod-security.kubernetes.io/enforce=restricted")
 	testkit.AwaitPodsForbidden(t, api, "refused")
-	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", "refused", "--type=json", "-p",
-		fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/image","value":"%s/refused:v2"}]`, registry))
-	awaitPods(t, "refused-open", "updated", 1, func(pod *corev1.Pod) error { return errors.Join(runsAnother(&open[0], "native")(pod), isReady(pod)) })
+	change(t, "refused", map[string]string{nativeImage: registry + "/refused:v2"})
+	awaitPods(t, "refused-open", "updated", 1, all(runsAnother(&open[0], "native"), isReady))
 	await.Within(t, 2*await.Patience, "the status names the Pod", func(ctx context.Context) error {
 		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", "refused", "-o", "jsonpath={.status.updatedReadyPods} {.status.blockedPods[*].reason} {.status.blockedPods[*].first[*]} {.status.blockedPods[*].message}")
 		if want := "1 Refused refused/" + before[0].Name; err == nil && (!strings.HasPrefix(got, want) || !strings.Contains(got, "violates PodSecurity")) {

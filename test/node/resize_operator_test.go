@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -24,8 +23,7 @@ const sized = setHead + `
 // setCPU changes what the native sidecar of a SidecarSet requests.
 func setCPU(t *testing.T, name, cpu string) {
 	t.Helper()
-	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p",
-		fmt.Sprintf(`[{"op":"replace","path":"/spec/initContainers/0/resources/requests/cpu","value":%q}]`, cpu))
+	change(t, name, map[string]string{nativeCPU: cpu})
 }
 
 // hasCPU checks that the kubelet has given the native sidecar what it requests.
@@ -61,12 +59,9 @@ func TestTheOperatorResizes(t *testing.T) {
 			return testkit.Kubectl(t, cluster, "", "get", "sidecarset", name, "-o", fmt.Sprintf(`go-template={{index .metadata.annotations %q}}`, key))
 		}
 		for _, pod := range awaitPods(t, name, "resized", 3, hasCPU(cpu)) {
-			for i := range before {
-				if before[i].UID == pod.UID {
-					unchanged(t, &before[i], &pod, "native")
-					unchanged(t, &before[i], &pod, "app")
-				}
-			}
+			was := same(t, before, &pod)
+			unchanged(t, was, &pod, "native")
+			unchanged(t, was, &pod, "app")
 			for _, key := range []string{appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage} {
 				if got, want := podstate.ParseHashes(pod.Annotations[key]).Hash(name), hash(key); got != want {
 					t.Errorf("%s: %s is %s, want the SidecarSet's, %s", pod.Name, key, got, want)
@@ -103,14 +98,9 @@ func TestTheOperatorResizesWithAnImage(t *testing.T) {
 	before := startApp(t, name, sized, strings.Replace(deployment, "replicas: 3", "replicas: 2", 1), 2)
 	written := resize(t, &before[0], "native", `{"requests":{"cpu":"15m"}}`)
 	held := awaitPod(t, &before[0], "resized by another writer", resized(written.Generation, "native", "15m"))
-	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p", fmt.Sprintf(
-		`[{"op":"replace","path":"/spec/initContainers/0/resources/requests/cpu","value":"20m"},{"op":"replace","path":"/spec/initContainers/0/image","value":"%s/%s:v2"}]`, registry, name))
-	after := awaitPod(t, &before[1], "updated", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(&before[1], "native")(pod), isReady(pod), hasCPU("20m")(pod))
-	})
-	if is := status(after, "native"); is.RestartCount != 1 {
-		t.Errorf("the sidecar has restarted %d times, want once: %+v", is.RestartCount, is)
-	}
+	change(t, name, map[string]string{nativeCPU: "20m", nativeImage: registry + "/sized-image:v2"})
+	after := awaitPod(t, &before[1], "updated", all(runsAnother(&before[1], "native"), isReady, hasCPU("20m")))
+	restartedOnce(t, after, "native")
 	unchanged(t, &before[1], after, "app")
 	awaitBlocked(t, name, "ResourcesHeldElsewhere", 1, "neither")
 	now := getPod(t, held)
@@ -128,8 +118,7 @@ func TestAnInfeasibleResizeIsTold(t *testing.T) {
 	guaranteed := strings.Replace(sized, "requests: {cpu: 10m, memory: 16Mi}", "requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 10m, memory: 16Mi}", 1)
 	workload := strings.Replace(strings.Replace(deployment, "replicas: 3", "replicas: 1", 1), `:1"}`, `:1", resources: {limits: {cpu: 10m, memory: 16Mi}}}`, 1)
 	before := startApp(t, name, guaranteed, workload, 1)
-	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", name, "--type=json", "-p",
-		`[{"op":"replace","path":"/spec/initContainers/0/resources/requests/cpu","value":"20m"},{"op":"replace","path":"/spec/initContainers/0/resources/limits/cpu","value":"20m"}]`)
+	change(t, name, map[string]string{nativeCPU: "20m", "initContainers/0/resources/limits/cpu": "20m"})
 	awaitBlocked(t, name, "ResizeInfeasible", 1, "")
 	after := getPod(t, &before[0])
 	unchanged(t, &before[0], after, "native")

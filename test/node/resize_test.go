@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -121,11 +120,10 @@ spec: {containers: [{name: app, image: "REGISTRY/app:1", resources: {requests: {
 
 	resize(t, before, "native", fmt.Sprintf(`{"requests":{"cpu":%q}}`, whole))
 	setImages(t, before, images("resize:v2", "native"))
-	after := awaitPod(t, before, "the new image runs", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(before, "native")(pod), isReady(pod), pending(corev1.PodReasonDeferred)(pod))
-	})
-	if is := status(after, "native"); is.RestartCount != 1 || is.Resources.Requests.Cpu().String() != "20m" {
-		t.Errorf("after the image change it is %+v; want one restart, with the resources that were allocated", is)
+	after := awaitPod(t, before, "the new image runs", all(runsAnother(before, "native"), isReady, pending(corev1.PodReasonDeferred)))
+	restartedOnce(t, after, "native")
+	if is := status(after, "native"); is.Resources.Requests.Cpu().String() != "20m" {
+		t.Errorf("after the image change it is %+v; want the resources that were allocated", is)
 	}
 	unchanged(t, before, after, "app")
 }
@@ -215,8 +213,6 @@ spec:
 `)
 	written := resize(t, before, "native", `{"requests":{"cpu":"20m"}}`)
 	after := awaitPod(t, before, "resized", resized(written.Generation, "native", "20m"))
-	if is := status(after, "native"); is.RestartCount != 1 {
-		t.Errorf("it was restarted %d times, want once", is.RestartCount)
-	}
+	restartedOnce(t, after, "native")
 	unchanged(t, before, after, "app")
 }

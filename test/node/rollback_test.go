@@ -50,17 +50,13 @@ spec:
   - {name: plain, image: "REGISTRY/repair:v1"}
 `)
 	setImages(t, before, images("repair:missing", "native", "native-failing", "plain"))
-	broken := awaitPod(t, before, "all images back off", func(pod *corev1.Pod) error {
-		return errors.Join(ended("native")(pod), waitsFor("native-failing", "ImagePullBackOff")(pod), waitsFor("plain", "ImagePullBackOff")(pod), isNotReady(pod))
-	})
+	broken := awaitPod(t, before, "all images back off", all(ended("native"), waitsFor("native-failing", "ImagePullBackOff"), waitsFor("plain", "ImagePullBackOff"), isNotReady))
 	if broken.Status.Phase != corev1.PodRunning {
 		t.Errorf("the Pod is %s", broken.Status.Phase)
 	}
 	unchanged(t, before, broken, "app")
 	setImages(t, before, images("repair:v3", "native", "native-failing", "plain"))
-	after := awaitPod(t, before, "all run", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "native-failing")(pod), runsAnother(before, "plain")(pod), isReady(pod))
-	})
+	after := awaitPod(t, before, "all run", all(runsAnother(before, "native", "native-failing", "plain"), isReady))
 	unchanged(t, before, after, "app")
 }
 
@@ -78,7 +74,7 @@ spec:
 	setImages(t, before, images("invalid:bad tag", "plain"))
 	awaitPod(t, before, "the name is invalid", waitsFor("plain", "InvalidImageName"))
 	setImages(t, before, images("invalid:v1", "plain"))
-	after := awaitPod(t, before, "it runs", func(pod *corev1.Pod) error { return errors.Join(runsAnother(before, "plain")(pod), isReady(pod)) })
+	after := awaitPod(t, before, "it runs", all(runsAnother(before, "plain"), isReady))
 	unchanged(t, before, after, "app")
 }
 
@@ -99,13 +95,9 @@ spec:
 	awaitAnswer(t, before, 8080, "/signals", "1")
 	back := setImages(t, before, images("killing:v1", "native"))
 	end(t, before, 8080)
-	after := awaitPod(t, before, "it runs", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(before, "native")(pod), isReady(pod), observed(back.Generation)(pod))
-	})
+	after := awaitPod(t, before, "it runs", all(runsAnother(before, "native"), isReady, observed(back.Generation)))
 	unchanged(t, before, after, "app")
-	if got := status(after, "native"); got.RestartCount != 1 {
-		t.Errorf("it was restarted %d times, want once: the old image's container was killed for the bad image", got.RestartCount)
-	}
+	restartedOnce(t, after, "native") // the old image's container was killed for the bad image
 }
 
 // A rollback that is written during a pull waits for the pull's end: until then
@@ -154,18 +146,14 @@ spec:
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
 	setImages(t, before, images("hanging:v2", "native"))
-	hanging := awaitPod(t, before, "the second image hangs", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(before, "native")(pod), isNotReady(pod))
-	})
+	hanging := awaitPod(t, before, "the second image hangs", all(runsAnother(before, "native"), isNotReady))
 	if is := status(hanging, "native"); is.Started == nil || *is.Started {
 		t.Errorf("a container whose startupProbe has not passed says started: %v", is.Started)
 	}
 	written := setImages(t, before, images("hanging:v3", "native"))
 	seen := awaitPod(t, before, "the generation is observed", observed(written.Generation))
 	unchanged(t, hanging, seen, "native")
-	after := awaitPod(t, before, "the third image runs", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(hanging, "native")(pod), isReady(pod))
-	})
+	after := awaitPod(t, before, "the third image runs", all(runsAnother(hanging, "native"), isReady))
 	awaitAnswer(t, after, 8080, "/version", "v3")
 	unchanged(t, before, after, "app")
 }

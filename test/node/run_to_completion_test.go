@@ -30,9 +30,7 @@ spec:
   - {name: plain, image: "REGISTRY/never:v1"}
 `)
 	setImages(t, before, images("never:v2", "native", "plain"))
-	after := awaitPod(t, before, "both run anew", func(pod *corev1.Pod) error {
-		return errors.Join(runsAnother(before, "native")(pod), runsAnother(before, "plain")(pod), isReady(pod))
-	})
+	after := awaitPod(t, before, "both run anew", all(runsAnother(before, "native", "plain"), isReady))
 	unchanged(t, before, after, "app")
 }
 
@@ -57,9 +55,7 @@ spec:
   - {name: plain-failing, image: "REGISTRY/forgood:v1-failing"}
 `))
 			setImages(t, before, images("forgood:missing", "native", "plain", "plain-failing"))
-			awaitPod(t, before, "all are down", func(pod *corev1.Pod) error {
-				return errors.Join(down("native")(pod), down("plain")(pod), down("plain-failing")(pod))
-			})
+			awaitPod(t, before, "all are down", all(down("native"), down("plain"), down("plain-failing")))
 			written := setImages(t, before, images("forgood:v3", "native", "plain", "plain-failing"))
 			after := awaitPod(t, before, "those that are restarted run", func(pod *corev1.Pod) error {
 				err := errors.Join(runsAnother(before, "native")(pod), observed(written.Generation)(pod))
