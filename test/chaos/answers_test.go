@@ -26,7 +26,7 @@ func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
 	}
 	startControllers(t, 1, steadyLeases...)
 	webhooks := startReplicas(t, 2, "--role=webhook")
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "called")
 	testkit.AwaitReady(t, api, "called")
 	outages := []struct {

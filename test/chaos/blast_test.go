@@ -25,7 +25,7 @@ const timeoutSeconds = 2
 // that says by whom, or admitted and counted, as their SidecarSet has it.
 func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 	replicas := startReplicas(t, 2)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	failing, ignored := newSet("blast-fail", namespace, podLabels("blast-fail")), newSet("blast-ignore", namespace, podLabels("blast-ignore"))
 	failing.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds)})
 	ignored.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(timeoutSeconds), appsv1beta1.AnnotationFailurePolicy: "Ignore"})
@@ -57,7 +57,9 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 				t.Fatal(err)
 			}
 			replicas.revive(t)
-			testkit.AwaitReady(t, api, "blast-fail", "blast-ignore")
+			for _, name := range []string{"blast-fail", "blast-ignore"} {
+				replicas.await(t, name, "the condition Ready", testkit.Ready)
+			}
 			awaitInjected(t, namespace, "blast-fail", 5)
 			begin := time.Now()
 			awaitUninjected(t, "blast-ignore", admitted)
@@ -123,20 +125,17 @@ func checkAdmitted(t *testing.T, namespace, sidecarSet string, count int) {
 	}
 }
 
-// webhookCalls is how often API servers have called any webhook, or tried to.
+// webhookCalls is how often API servers have called a webhook for a Pod, or tried to.
 func webhookCalls(t *testing.T) float64 {
 	t.Helper()
 	var total float64
-	for _, client := range clients {
-		text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+	for i := range clients {
+		text := metricsOf(t, i)
 		for _, name := range []string{
 			"apiserver_admission_webhook_request_total", "apiserver_admission_webhook_admission_duration_seconds_count",
 			"apiserver_admission_webhook_rejection_count", "apiserver_admission_webhook_fail_open_count",
 		} {
-			total += metric(string(text), name)
+			total += metric(text, name, ".pods.sidecarset.io")
 		}
 	}
 	return total

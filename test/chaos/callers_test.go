@@ -57,11 +57,12 @@ func (o *observer) follow(ctx context.Context, i int) {
 	ticks := time.NewTicker(100 * time.Millisecond)
 	defer ticks.Stop()
 	for {
+		asked := time.Now()
 		leaf, err := o.replicas[i].Leaf(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		o.note(i, leaf, err)
+		o.note(i, asked, leaf, err)
 		select {
 		case <-ctx.Done():
 			return
@@ -70,14 +71,14 @@ func (o *observer) follow(ctx context.Context, i int) {
 	}
 }
 
-func (o *observer) note(i int, leaf *x509.Certificate, err error) {
+func (o *observer) note(i int, asked time.Time, leaf *x509.Certificate, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
 	case err != nil:
 		o.seen.err = fmt.Errorf("looking at %s: %w", o.replicas[i].Name, err)
 		return
-	case time.Now().After(leaf.NotAfter):
+	case asked.After(leaf.NotAfter):
 		o.seen.err = fmt.Errorf("%s served a leaf that had expired at %s", o.replicas[i].Name, leaf.NotAfter)
 	}
 	if o.last[i] != nil && !leaf.Equal(o.last[i]) {

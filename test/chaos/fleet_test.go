@@ -8,8 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // fleet are replicas that are alike, and are looked after as by a kubelet.
@@ -102,6 +104,16 @@ func (f *fleet) revive(t *testing.T) (started int) {
 		}
 	}
 	return started
+}
+
+// await is testkit.Await while replicas that have ended are started again: a leader
+// that loses its lease on a busy machine ends.
+func (f *fleet) await(t *testing.T, sidecarSet, what string, check func(*appsv1beta1.SidecarSet) error) {
+	t.Helper()
+	testkit.Await(t, api, sidecarSet, what, func(set *appsv1beta1.SidecarSet) error {
+		f.revive(t)
+		return check(set)
+	})
 }
 
 // kill ends all as crashes would; nobody withdraws their endpoints.

@@ -38,7 +38,7 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 		}
 	})
 	f := startReplicas(t, 2, steadyLeases...)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "forged-before")
 	testkit.AwaitReady(t, api, "forged-before")
 

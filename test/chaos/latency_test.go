@@ -46,7 +46,7 @@ type arm struct {
 // This is a report. That the Pods are what they have to be is all it asserts.
 func TestAddedLatencyOfACreation(t *testing.T) {
 	f := startReplicas(t, 2, steadyLeases...)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	var all []*unstructured.Unstructured
 	var names []string
 	for i := range scaled(20, 100) {
@@ -87,7 +87,7 @@ func TestAddedLatencyOfACreation(t *testing.T) {
 // This is a report, too.
 func TestAddedLatencyOnTheFreshPath(t *testing.T) {
 	startReplicas(t, 2, steadyLeases...)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	const changing = 12 // none comes again while it is on the fresh path
 	var all []*unstructured.Unstructured
 	for _, count := range []int{changing + 2, 100, 500}[:scaled(1, 3)] {

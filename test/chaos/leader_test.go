@@ -22,10 +22,10 @@ var fastLeases = []string{"--leader-elect-lease-duration=2s", "--leader-elect-re
 func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 	controllers := startControllers(t, 2, fastLeases...)
 	webhooks := startReplicas(t, 2, "--role=webhook")
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "leaderless")
 	awaitInjection(t, webhooks, namespace, "leaderless", 1)
-	testkit.AwaitObserved(t, api, "leaderless")
+	controllers.await(t, "leaderless", "the status", testkit.Observed)
 
 	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("leaderless"), Sidecars: []string{"leaderless"}, Rate: 20}
 	running := load.Start(t.Context())
@@ -36,7 +36,7 @@ func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 		if err := changeImage(t.Context(), "leaderless", fmt.Sprintf("example.com/sidecar:v%d", kill+2)); err != nil {
 			t.Error(err)
 		}
-		testkit.AwaitObserved(t, api, "leaderless")
+		controllers.await(t, "leaderless", "the status", testkit.Observed)
 		takeovers = append(takeovers, time.Since(killed))
 		controllers.revive(t)
 	}
@@ -50,7 +50,7 @@ func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 // without its sidecar, and none fails afterwards.
 func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 	replicas := startReplicas(t, 3)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "crash")
 	awaitInjection(t, replicas, namespace, "crash", 1)
 

@@ -99,6 +99,14 @@ func awaitCalls(t *testing.T) {
 	}
 }
 
+// newNamespace makes a namespace in which Pods can be created.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace := testkit.Namespace(t, api, nil)
+	testkit.AwaitServiceAccount(t, api, namespace)
+	return namespace
+}
+
 // podLabels are those of Pods that the SidecarSet selects.
 func podLabels(sidecarSet string) map[string]string { return map[string]string{"app": sidecarSet} }
 

@@ -31,7 +31,7 @@ import (
 // This is a report. That everything is created is all it asserts.
 func TestManySidecarSetsBesideNone(t *testing.T) {
 	f := startReplicas(t, 2, steadyLeases...)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	names := createManySets(t, namespace, scaled(1, 5), scaled(20, 100))
 	awaitSettled(t)
 
@@ -68,7 +68,7 @@ func createManySets(t *testing.T, namespace string, batches, batch int) (names [
 	if _, err := plain.Kubectl(t.Context(), "", "apply", "--server-side", "-k", filepath.Join(deploy.Root(), "config/crd")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plain.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "--timeout=30s", "crd/"+deploy.CRD); err != nil {
+	if _, err := plain.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "--timeout=60s", "crd/"+deploy.CRD); err != nil {
 		t.Fatal(err)
 	}
 	untyped, err := dynamic.NewForConfig(plain.Config())
@@ -76,6 +76,10 @@ func createManySets(t *testing.T, namespace string, batches, batch int) (names [
 		t.Fatal(err)
 	}
 	others := untyped.Resource(appsv1beta1.GroupVersion.WithResource("sidecarsets"))
+	await.Eventually(t, "SidecarSets that are served", func(ctx context.Context) error {
+		_, err := others.List(ctx, metav1.ListOptions{})
+		return err
+	})
 
 	var begin time.Time
 	var ours, theirs, ratios []float64

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -42,7 +41,7 @@ func newBehindLabels(t *testing.T, f *fleet) *behindLabels {
 	b := &behindLabels{fleet: f}
 	// Enough that replicas have heard that the label is gone before its next turn.
 	for range scaled(20, 50) {
-		b.namespaces = append(b.namespaces, testkit.Namespace(t, api, nil))
+		b.namespaces = append(b.namespaces, newNamespace(t))
 	}
 	return b
 }
@@ -151,11 +150,17 @@ func entryFor(t *testing.T, key string) string {
 // callsOf is how often the first API server has called an entry.
 func callsOf(t *testing.T, entry string) float64 {
 	t.Helper()
-	text, err := clients[0].CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(context.WithoutCancel(t.Context()))
+	return metric(metricsOf(t, 0), "apiserver_admission_webhook_request_total", `name="`+entry+`"`)
+}
+
+// metricsOf returns the metrics of the i-th API server.
+func metricsOf(t *testing.T, i int) string {
+	t.Helper()
+	text, err := clients[i].CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return metric(string(text), "apiserver_admission_webhook_request_total", `name="`+entry+`"`)
+	return string(text)
 }
 
 func hasContainer(pod *corev1.Pod, name string) bool {

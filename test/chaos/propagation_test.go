@@ -37,7 +37,7 @@ func testPropagation(t *testing.T, prefix string, servers []int) {
 	t.Helper()
 	startReplicas(t, 2, steadyLeases...)
 	// Replicas of other tests that were killed are waited for, once.
-	applySidecarSet(t, testkit.Namespace(t, api, nil), "first")
+	applySidecarSet(t, newNamespace(t), "first")
 	testkit.AwaitReady(t, api, "first")
 	p := &propagating{prefix: prefix, servers: servers}
 	t.Run("a Pod directly behind its SidecarSet", p.podsBehind)
@@ -59,10 +59,10 @@ func (p *propagating) sets(i int) dynamic.ResourceInterface { return sets[p.serv
 func (p *propagating) client(i int) kubernetes.Interface { return clients[p.server(i)] }
 
 func (p *propagating) podsBehind(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	watch := watchReady(t)
 	var created []time.Duration
-	var pods misses
+	pods := watchMisses(t)
 	failed, count := 0, scaled(15, 300)
 	for i := range count {
 		name := fmt.Sprintf("%s-pod-%d", p.prefix, i)
@@ -82,7 +82,7 @@ func (p *propagating) podsBehind(t *testing.T) {
 		}
 		watch.begin(name, begin)
 	}
-	report(t, "pairs=%d failed=%d %s; creating the SidecarSet %s; Ready after %s", count, failed, &pods, spread(created), spread(watch.await(t, count)))
+	report(t, "pairs=%d failed=%d %s; creating the SidecarSet %s; Ready after %s", count, failed, pods, spread(created), spread(watch.await(t, count)))
 	pods.check(t)
 }
 
@@ -90,7 +90,23 @@ func (p *propagating) podsBehind(t *testing.T) {
 type misses struct {
 	pods     int
 	missed   []string
-	foretold int // in a warning about the SidecarSet
+	foretold int     // in a warning about the SidecarSet
+	before   float64 // calls that were ignored when this began
+}
+
+func watchMisses(t *testing.T) *misses {
+	t.Helper()
+	return &misses{before: ignoredCalls(t)}
+}
+
+// ignoredCalls is how often API servers have created a Pod although a call for it
+// failed: a provisional entry says Ignore, and waits for a second.
+func ignoredCalls(t *testing.T) (ignored float64) {
+	t.Helper()
+	for i := range clients {
+		ignored += metric(metricsOf(t, i), "apiserver_admission_webhook_fail_open_count", ".pods.sidecarset.io")
+	}
+	return ignored
 }
 
 func (m *misses) add(pod *corev1.Pod, warned bool, sidecars ...string) {
@@ -109,16 +125,20 @@ func (m *misses) String() string {
 	return fmt.Sprintf("Pods=%d missed=%d missed-after-a-warning=%d", m.pods, len(m.missed), m.foretold)
 }
 
-// check fails the test if a Pod was missed silently, or if most were foretold:
-// then SidecarSets are not in force when they are admitted, however busy the
-// machine is.
+// check fails the test if a Pod was missed though nothing foretold it: neither a warning
+// nor a call that took longer than a provisional entry waits, which a busy machine
+// brings about. Of many Pods, most are not missed, however busy the machine is:
+// otherwise SidecarSets are not in force when they are admitted.
 func (m *misses) check(t *testing.T) {
 	t.Helper()
-	if 2*m.foretold > m.pods {
-		t.Errorf("%d Pods of %d were missed after a warning", m.foretold, m.pods)
+	if missed := m.foretold + len(m.missed); m.pods >= 10 && 2*missed > m.pods {
+		t.Errorf("%d Pods of %d were missed", missed, m.pods)
 	}
-	if len(m.missed) > 0 {
-		t.Errorf("%d Pods of %d were missed without a warning: %v", len(m.missed), m.pods, m.missed)
+	if len(m.missed) == 0 {
+		return
+	}
+	if ignored := ignoredCalls(t) - m.before; len(m.missed) > int(ignored) {
+		t.Errorf("%d Pods of %d were missed without a warning, and %.0f calls were ignored: %v", len(m.missed), m.pods, ignored, m.missed)
 	}
 }
 
@@ -148,8 +168,9 @@ spec:
 `
 
 func (p *propagating) deploymentsBehind(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	watch := watchReady(t)
+	seen := watchMisses(t)
 	count := scaled(10, 200)
 	warned := map[string]bool{}
 	for i := range count {
@@ -163,7 +184,6 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 		}
 		watch.begin(name, begin)
 	}
-	var seen misses
 	await.Eventually(t, "the Pods of the Deployments", func(ctx context.Context) error {
 		pods, err := clients[0].CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -172,19 +192,19 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 		if len(pods.Items) != 2*count {
 			return fmt.Errorf("there are %d Pods, want %d", len(pods.Items), 2*count)
 		}
-		seen = misses{}
+		*seen = misses{before: seen.before}
 		for i := range pods.Items {
 			name := pods.Items[i].Labels["app"]
 			seen.add(&pods.Items[i], warned[name], name)
 		}
 		return nil
 	})
-	report(t, "applies=%d %s; Ready after %s", count, &seen, spread(watch.await(t, count)))
+	report(t, "applies=%d %s; Ready after %s", count, seen, spread(watch.await(t, count)))
 	seen.check(t)
 }
 
 func (p *propagating) manyAtOnce(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	watch := watchReady(t)
 	var all []*unstructured.Unstructured
 	count, begin := scaled(20, 500), time.Now()
@@ -207,8 +227,8 @@ func (p *propagating) manyAtOnce(t *testing.T) {
 }
 
 func (p *propagating) sameSelectors(t *testing.T) {
-	namespace := testkit.Namespace(t, api, nil)
-	var pods misses
+	namespace := newNamespace(t)
+	pods := watchMisses(t)
 	count := scaled(2, 50)
 	for i := range count {
 		first, second := fmt.Sprintf("%s-same-%d-a", p.prefix, i), fmt.Sprintf("%s-same-%d-b", p.prefix, i)
@@ -232,7 +252,7 @@ func (p *propagating) sameSelectors(t *testing.T) {
 		}
 		pods.add(pod, warned, first, second)
 	}
-	report(t, "pairs=%d %s", count, &pods)
+	report(t, "pairs=%d %s", count, pods)
 	pods.check(t)
 }
 

@@ -17,10 +17,11 @@ import (
 // SidecarSet came through, and so is one right behind a change. Replicas read names and
 // single SidecarSets for it, and do not list them all.
 func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
+	publishAPIServers(t) // so that the operator waits for both
 	// A busy machine may take long for the checks that trust depends on.
 	f := startReplicas(t, 2, append([]string{"--pod-webhook-snapshot-trust=4s"}, steadyLeases...)...)
-	namespace := testkit.Namespace(t, api, nil)
-	token := metricsToken(t)
+	namespace := newNamespace(t)
+	token := metricsToken(t, f)
 	await.Eventually(t, "recorded names, after those that a new leader does not know", func(ctx context.Context) error {
 		object, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, entryplan.ConfigurationName(entryplan.Provisional), metav1.GetOptions{})
 		if err != nil {
@@ -31,19 +32,7 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 		}
 		return nil
 	})
-	before := lookups(t, f, token)
-	pods := 0
-	behind := func(name, image string, through int) {
-		t.Helper()
-		pod, err := clients[through].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pods++
-		if !Injected(pod, []string{name}) || pod.Spec.Containers[1].Image != image {
-			t.Errorf("a Pod through API server %d has not SidecarSet %s with %s: %v", through+1, name, image, pod.Spec.Containers)
-		}
-	}
+	before, pods := lookups(t, f, token), watchMisses(t)
 	for i := range 8 {
 		name := fmt.Sprintf("behind-%d", i)
 		set := newSet(name, namespace, podLabels(name))
@@ -56,11 +45,15 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for through := range clients {
+			pod, err := clients[through].CoreV1().Pods(namespace).Create(t.Context(), NewPod(podLabels(name)), metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pods.add(pod, warned, name)
+		}
 		if warned {
 			testkit.AwaitReady(t, api, name)
-		}
-		for through := range clients {
-			behind(name, "example.com/sidecar:v1", through)
 		}
 		if err := changeImage(t.Context(), name, "example.com/sidecar:v2"); err != nil {
 			t.Fatal(err)
@@ -70,7 +63,8 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 		})
 	}
 	after := lookups(t, f, token)
-	report(t, "%d Pods; look-ups before: %v, after: %v", pods, before, after)
+	pods.check(t)
+	report(t, "%s; look-ups before: %v, after: %v", pods, before, after)
 	if lists := after["list"] - before["list"]; lists > 2 {
 		t.Errorf("replicas listed all SidecarSets %.0f times", lists)
 	}

@@ -17,8 +17,8 @@ func check(t *testing.T, figures Figures) {
 
 // Replicas are restarted one after the other, as by a rollout, again and again.
 func TestARollingRestartFailsNoPod(t *testing.T) {
-	replicas := startReplicas(t, 3, append([]string{"--drain-grace=2s"}, steadyLeases...)...)
-	namespace := testkit.Namespace(t, api, nil)
+	replicas := startReplicas(t, 3, append([]string{"--drain-grace=5s"}, steadyLeases...)...) // the default
+	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "rolling")
 	awaitInjection(t, replicas, namespace, "rolling", 1)
 	testkit.AwaitReady(t, api, "rolling")

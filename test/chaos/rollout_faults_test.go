@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,8 +27,7 @@ func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
 	r := newRolled(t, 300, 15)
 	for range scaled(2, 10) {
 		image := r.begin(t)
-		r.awaitBegun(t, image)
-		<-time.After(rand.N(3 * time.Second))
+		r.awaitBegun(t, image, 1+rand.N(r.pods/2))
 		if err := cluster.Kill(t.Context(), "kube-apiserver-1"); err != nil {
 			t.Error(err)
 		}
@@ -53,8 +53,7 @@ func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {
 	for range scaled(2, 20) {
 		old := r.controllers.replicas[r.controllers.awaitLeader(t)]
 		image := r.begin(t)
-		r.awaitBegun(t, image)
-		<-time.After(rand.N(2 * time.Second))
+		r.awaitBegun(t, image, 1+rand.N(r.pods/2))
 		if err := old.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
@@ -86,6 +85,7 @@ func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {
 func (r *rolled) awaitAnotherLeader(t *testing.T, old *deploy.Replica) {
 	t.Helper()
 	await.Eventually(t, "another leader", func(context.Context) error {
+		r.controllers.revive(t)
 		for _, replica := range r.controllers.replicas {
 			if replica != old && replica.Running() && strings.Contains(replica.Log(), "Successfully acquired lease") {
 				return nil
@@ -95,9 +95,8 @@ func (r *rolled) awaitAnotherLeader(t *testing.T, old *deploy.Replica) {
 	})
 }
 
-// T6: Pods are evicted, deleted and relabelled while they are updated. The rollout
-// ends, and what is left is as the status says. (A Pod that a test finishes is run again
-// by the test's kubelet: test/integration has those.)
+// T6: Pods are evicted, deleted, relabelled and finished while they are updated. The
+// rollout ends, and what is left is as the status says.
 func TestPodsMayLeaveInARollout(t *testing.T) {
 	const leaving = 0.3
 	r := newRolled(t, 300, 15)
@@ -113,21 +112,32 @@ func TestPodsMayLeaveInARollout(t *testing.T) {
 		{"relabelled", func(ctx context.Context, p *corev1.Pod) error {
 			return api.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"other"}}}`)))
 		}},
+		{"finished", func(ctx context.Context, p *corev1.Pod) error {
+			return api.Status().Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`)))
+		}},
+		{"failed", func(ctx context.Context, p *corev1.Pod) error {
+			return api.Status().Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`)))
+		}},
 	}
+	next := 0
 	for range scaled(2, 10) {
 		image := r.begin(t)
-		r.awaitBegun(t, image)
+		r.awaitBegun(t, image, 1)
 		for most := int(leaving * float64(r.pods)); most > 0; {
 			under := r.updating(t, image)
 			if len(under) == 0 && r.with(t, image) == len(r.list(t)) {
 				break
 			}
 			for i := range under[:min(len(under), most, 3)] {
-				how := leave[rand.IntN(len(leave))]
-				if err := how.do(t.Context(), &under[i]); client.IgnoreNotFound(err) != nil {
+				how := leave[next%len(leave)]
+				switch err := how.do(t.Context(), &under[i]); {
+				case apierrors.IsConflict(err): // an eviction, and the kubelet wrote at the same time
+					continue
+				case client.IgnoreNotFound(err) != nil:
 					t.Fatalf("a Pod is to be %s: %v", how.how, err)
 				}
 				left[how.how]++
+				next++
 				most--
 			}
 			<-time.After(50 * time.Millisecond)
@@ -139,6 +149,7 @@ func TestPodsMayLeaveInARollout(t *testing.T) {
 			return
 		}
 	}
+	r.disturbed.CatchUp(t)
 	most, _ := r.disturbed.Count()
 	report(t, "pods left=%d budget=%d most disturbed at once=%d, in the middle were %v", r.pods, r.budget, most, left)
 	if most > r.budget {

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -38,7 +37,7 @@ type rolled struct {
 // newRolled returns when the Pods run.
 func newRolled(t *testing.T, pods, budget int) *rolled {
 	t.Helper()
-	r := &rolled{name: "rolled", pods: pods, budget: budget, namespace: testkit.Namespace(t, api, nil)}
+	r := &rolled{name: "rolled", pods: pods, budget: budget, namespace: newNamespace(t)}
 	r.controllers = startControllers(t, 2, append([]string{"--rollout-qps=400"}, takeoverLeases...)...)
 	webhooks := startReplicas(t, 1, "--role=webhook")
 	set := newSet(r.name, r.namespace, podLabels(r.name))
@@ -46,6 +45,8 @@ func newRolled(t *testing.T, pods, budget int) *rolled {
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
 	createSets(t, []*unstructured.Unstructured{set})
 	awaitInjection(t, webhooks, r.namespace, r.name, 1)
+	// A provisional entry would be ignored if a call took more than a second.
+	r.controllers.await(t, r.name, "the condition Ready", testkit.Ready)
 
 	var err error
 	if r.watching, err = testkit.NewClientFor(cluster.ConfigFor(1)); err != nil {
@@ -157,12 +158,13 @@ func (r *rolled) with(t *testing.T, image string) (n int) {
 	return n
 }
 
-// awaitBegun waits until a Pod has the image.
-func (r *rolled) awaitBegun(t *testing.T, image string) {
+// awaitBegun waits until so many Pods have the image.
+func (r *rolled) awaitBegun(t *testing.T, image string, pods int) {
 	t.Helper()
-	await.Eventually(t, "the first Pod with "+image, func(context.Context) error {
-		if r.with(t, image) == 0 {
-			return errors.New("there is none")
+	await.Eventually(t, "Pods with "+image, func(context.Context) error {
+		r.controllers.revive(t)
+		if with := r.with(t, image); with < pods {
+			return fmt.Errorf("there are %d, want %d", with, pods)
 		}
 		return nil
 	})

@@ -18,7 +18,6 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
 // leafLifetime is as short as a busy machine allows: a leaf is renewed after two
@@ -68,7 +67,7 @@ type drill struct {
 }
 
 func startDrill(t *testing.T, f *fleet, sidecarSet string) *drill {
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, sidecarSet)
 	awaitInjection(t, f, namespace, sidecarSet, 5)
 	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels(sidecarSet), Sidecars: []string{sidecarSet}, Rate: 25}

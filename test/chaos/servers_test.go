@@ -119,7 +119,7 @@ func TestAPIServersBehindOneAddress(t *testing.T) {
 	splice(t, balancer, hostsOfAPIServers()...)
 	publish(t, stand.Address(16), stand.Address(17)) // nothing listens there
 	startReplicas(t, 2, append(steadyLeases, "--kubeconfig="+balancedKubeconfig(t, balancer))...)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	missed, count := 0, scaled(4, 40)
 	for i := range count {
 		name := fmt.Sprintf("balanced-%d", i)

@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -33,17 +34,17 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 		}
 	}
 	replicas := startReplicas(t, 2, steadyLeases...)
-	token := metricsToken(t)
-	namespace := testkit.Namespace(t, api, nil)
+	token := metricsToken(t, replicas)
+	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "soak")
 	awaitInjection(t, replicas, namespace, "soak", 1)
 
 	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("soak"), Sidecars: []string{"soak"}, Rate: 20, DryRun: true}
 	running := load.Start(t.Context())
-	var behind misses
+	behind := watchMisses(t)
 	samples := make([][]sample, len(replicas.replicas))
 	for begin, round := time.Now(), 0; time.Since(begin) < lasting; round++ {
-		churn(t, namespace, round, &behind)
+		churn(t, namespace, round, behind)
 		for i, replica := range replicas.replicas {
 			if !replica.Running() {
 				t.Fatalf("%s has ended", replica.Name)
@@ -116,8 +117,8 @@ func median(samples []sample) sample {
 	return sample{pick(func(s sample) float64 { return s.goroutines }), pick(func(s sample) float64 { return s.bytes })}
 }
 
-// metricsToken is a token of somebody who may read metrics.
-func metricsToken(t *testing.T) string {
+// metricsToken is a token of somebody who may read the metrics of replicas.
+func metricsToken(t *testing.T, f *fleet) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "reader-", Namespace: "default"}}
 	account, err := clients[0].CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{})
@@ -132,7 +133,14 @@ func metricsToken(t *testing.T) string {
 	if _, err := clients[0].RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(testkit.Kubectl(t, cluster, "", "-n", account.Namespace, "create", "token", account.Name, "--duration=24h"))
+	token := strings.TrimSpace(testkit.Kubectl(t, cluster, "", "-n", account.Namespace, "create", "token", account.Name, "--duration=24h"))
+	for _, replica := range f.replicas {
+		await.Eventually(t, "the metrics of "+replica.Name, func(ctx context.Context) error { // API servers learn of roles from watches
+			_, err := scrape(ctx, replica, token)
+			return err
+		})
+	}
+	return token
 }
 
 // measure reads a replica's metrics.

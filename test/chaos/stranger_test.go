@@ -29,7 +29,7 @@ import (
 func TestStrangerOnTheNetwork(t *testing.T) {
 	stand.NeedNamespace(t)
 	f := startReplicas(t, 2, steadyLeases...)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	const name = "visited"
 	createSets(t, []*unstructured.Unstructured{newSet(name, namespace, podLabels(name))}) // with the default timeout
 	testkit.AwaitReady(t, api, name)

@@ -18,7 +18,6 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
-	"github.com/sidecarset/operator/test/testkit"
 )
 
 // quickCAs are the flags with which a CA is rotated within seconds, and lives for
@@ -72,7 +71,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 	flags := []string{"--cert-ca-lifetime=24h", "--cert-leaf-lifetime=6h", "--cert-settle=500ms", "--cert-poll=250ms"}
 	controllers := startControllers(t, 1, append(flags, fastLeases...)...)
 	webhooks := startReplicas(t, 2, append(flags, "--role=webhook")...)
-	namespace := testkit.Namespace(t, api, nil)
+	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "spoiled")
 	awaitInjection(t, webhooks, namespace, "spoiled", 5)
 	copyPodConfiguration(t)
@@ -92,6 +91,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 		controllers.revive(t)
 		begin := time.Now()
 		await.Eventually(t, "the bundle that was there", func(context.Context) error {
+			controllers.revive(t)
 			if !bytes.Equal(validatingBundle(t), good) {
 				return errors.New("it is another one")
 			}
@@ -107,6 +107,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 	before := caSecret(t)
 	annotateCASecret(t, certs.RotateAnnotation, "now")
 	await.Eventually(t, "another CA that signs", func(context.Context) error {
+		controllers.revive(t)
 		if bytes.Equal(caSecret(t).Data[corev1.TLSCertKey], before.Data[corev1.TLSCertKey]) {
 			return errors.New("the same one signs")
 		}
