@@ -54,7 +54,7 @@ func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 	applySidecarSet(t, namespace, "crash")
 	awaitInjection(t, replicas, namespace, "crash", 1)
 
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("crash"), Sidecars: []string{"crash"}, Rate: 50}
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("crash"), Sidecars: []string{"crash"}, Rate: scaled(20, 50)}
 	for range scaled(1, 10) {
 		leader := replicas.replicas[replicas.awaitLeader(t)]
 		running := load.Start(t.Context())

@@ -29,13 +29,17 @@ type Load struct {
 	// with others, or without one of them, counts as uninjected.
 	Sidecars []string
 	// Rate is how many Pods there are per second, whether or not earlier ones have
-	// been answered.
+	// been answered. If mostAtOnce have not, the next one waits.
 	Rate int
 	// DryRun leaves nothing behind; webhooks are called all the same.
 	DryRun bool
 	// Patience bounds one creation; 0 means half a minute.
 	Patience time.Duration
 }
+
+// mostAtOnce keeps API servers on a busy machine from opening more connections than a
+// replica takes from their address.
+const mostAtOnce = 100
 
 // Running is a Load that goes on until it is stopped.
 type Running struct {
@@ -77,6 +81,7 @@ func (r *Running) run(ctx, ticking context.Context) {
 	defer close(r.done)
 	var creations sync.WaitGroup
 	defer creations.Wait()
+	places := make(chan struct{}, mostAtOnce)
 	begin := time.Now()
 	defer func() {
 		r.mu.Lock()
@@ -87,7 +92,15 @@ func (r *Running) run(ctx, ticking context.Context) {
 		due := begin.Add(time.Duration(i) * time.Second / time.Duration(r.load.Rate)) // one that is late comes at once
 		select {
 		case <-time.After(time.Until(due)):
-			creations.Go(func() { r.create(ctx, i, due) })
+		case <-ticking.Done():
+			return
+		}
+		select {
+		case places <- struct{}{}:
+			creations.Go(func() {
+				defer func() { <-places }()
+				r.create(ctx, i, due)
+			})
 		case <-ticking.Done():
 			return
 		}
