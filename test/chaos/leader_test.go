@@ -14,6 +14,10 @@ import (
 // machine is busy.
 var steadyLeases = []string{"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s"}
 
+// patientLeases keep a leader through stalls of a machine that is very busy, where no
+// leader is killed.
+var patientLeases = []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=45s", "--leader-elect-retry-period=2s"}
+
 // fastLeases has a leader that is gone replaced after two seconds.
 var fastLeases = []string{"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=300ms"}
 

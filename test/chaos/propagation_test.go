@@ -68,7 +68,7 @@ func (p *propagating) podsBehind(t *testing.T) {
 		name := fmt.Sprintf("%s-pod-%d", p.prefix, i)
 		deleteAfter(t, name)
 		begin := time.Now()
-		warned, err := create(t.Context(), p.sets(i), newSet(name, namespace, podLabels(name)))
+		warned, err := create(t.Context(), p.sets(i), patientSet(name, namespace))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +210,7 @@ func (p *propagating) manyAtOnce(t *testing.T) {
 	count, begin := scaled(20, 500), time.Now()
 	for i := range count {
 		name := fmt.Sprintf("%s-many-%d", p.prefix, i)
-		all = append(all, newSet(name, namespace, podLabels(name)))
+		all = append(all, patientSet(name, namespace))
 		watch.begin(name, begin)
 	}
 	createSets(t, all)

@@ -35,7 +35,7 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 	before, pods := lookups(t, f, token), watchMisses(t)
 	for i := range 8 {
 		name := fmt.Sprintf("behind-%d", i)
-		set := newSet(name, namespace, podLabels(name))
+		set := patientSet(name, namespace)
 		t.Cleanup(func() {
 			if err := deleteSet(context.WithoutCancel(t.Context()), name); err != nil {
 				t.Error(err)

@@ -17,7 +17,7 @@ func check(t *testing.T, figures Figures) {
 
 // Replicas are restarted one after the other, as by a rollout, again and again.
 func TestARollingRestartFailsNoPod(t *testing.T) {
-	replicas := startReplicas(t, 3, append([]string{"--drain-grace=5s"}, steadyLeases...)...) // the default
+	replicas := startReplicas(t, 3, append([]string{"--drain-grace=5s"}, patientLeases...)...) // 5 s is the default
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "rolling")
 	awaitInjection(t, replicas, namespace, "rolling", 1)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -40,9 +39,8 @@ func newRolled(t *testing.T, pods, budget int) *rolled {
 	r := &rolled{name: "rolled", pods: pods, budget: budget, namespace: newNamespace(t)}
 	r.controllers = startControllers(t, 2, append([]string{"--rollout-qps=400"}, takeoverLeases...)...)
 	webhooks := startReplicas(t, 1, "--role=webhook")
-	set := newSet(r.name, r.namespace, podLabels(r.name))
+	set := patientSet(r.name, r.namespace)
 	set.Object["spec"].(map[string]any)["updateStrategy"] = map[string]any{"type": "RollingUpdate", "maxUnavailable": int64(budget)}
-	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
 	createSets(t, []*unstructured.Unstructured{set})
 	awaitInjection(t, webhooks, r.namespace, r.name, 1)
 	// A provisional entry would be ignored if a call took more than a second.

@@ -66,14 +66,18 @@ func create(ctx context.Context, client dynamic.ResourceInterface, set *unstruct
 	return noted.Load(), err
 }
 
-// applySidecarSet makes a SidecarSet of newSet for Pods with its podLabels, and
-// deletes it after the test. API servers wait for replicas as long as they can: a
-// busy machine is no failure.
+// applySidecarSet makes a patientSet, and deletes it after the test.
 func applySidecarSet(t *testing.T, namespace, name string) {
 	t.Helper()
+	createSets(t, []*unstructured.Unstructured{patientSet(name, namespace)})
+}
+
+// patientSet returns a SidecarSet of newSet for Pods with its podLabels, for which API
+// servers wait as long as they can: a busy machine is no failure.
+func patientSet(name, namespace string) *unstructured.Unstructured {
 	set := newSet(name, namespace, podLabels(name))
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
-	createSets(t, []*unstructured.Unstructured{set})
+	return set
 }
 
 // createSets creates SidecarSets, some at a time, and deletes them after the

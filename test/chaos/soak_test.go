@@ -79,7 +79,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 func churn(t *testing.T, namespace string, round int, pods *misses) {
 	t.Helper()
 	name := fmt.Sprintf("churn-%d", round)
-	warned, err := create(t.Context(), sets[0], newSet(name, namespace, podLabels(name)))
+	warned, err := create(t.Context(), sets[0], patientSet(name, namespace))
 	if err != nil {
 		t.Fatal(err)
 	}

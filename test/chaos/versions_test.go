@@ -43,7 +43,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	old[0].Store(true)
 	old[1].Store(true)
 	publishAPIServers(t) // so that the operator waits for both
-	f := startReplicas(t, 2, append([]string{"--drain-grace=3s"}, steadyLeases...)...)
+	f := startReplicas(t, 2, append([]string{"--drain-grace=3s"}, patientLeases...)...)
 	leader := f.awaitLeader(t)
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "versions")
@@ -101,7 +101,7 @@ func (v *versions) check(t *testing.T, name string) {
 	const count = 5
 	for i := range count {
 		app := fmt.Sprintf("versions-%d-%d", v.step, i)
-		set := newSet(app, v.namespace, podLabels(app))
+		set := patientSet(app, v.namespace)
 		t.Cleanup(func() {
 			if err := deleteSet(context.WithoutCancel(t.Context()), app); err != nil {
 				t.Error(err)

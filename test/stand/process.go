@@ -149,14 +149,14 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process to end and returns when it is gone; after ten seconds
-// it is killed. Stopping it again does nothing.
+// Stop asks the process to end and returns when it is gone; after half a minute,
+// a kubelet's default, it is killed. Stopping it again does nothing.
 func (p *Process) Stop() {
 	_ = p.Signal(syscall.SIGTERM)
 	_ = p.Signal(syscall.SIGCONT) // a stopped process would not see the first
 	select {
 	case <-p.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		p.Kill()
 	}
 }
