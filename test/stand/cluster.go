@@ -85,7 +85,6 @@ type Cluster struct {
 	CAFile      string   `json:"caFile"`     // what the API servers' certificates are signed by
 	Etcd        string   `json:"etcd"`       // URL
 	ServiceCIDR string   `json:"serviceCIDR"`
-	ReadyMillis int64    `json:"readyMillis"` // from nothing to ready
 	Pid         int      `json:"pid"`         // of the launcher, the parent of all components
 
 	launcher string
