@@ -85,7 +85,7 @@ type Cluster struct {
 	CAFile      string   `json:"caFile"`     // what the API servers' certificates are signed by
 	Etcd        string   `json:"etcd"`       // URL
 	ServiceCIDR string   `json:"serviceCIDR"`
-	Pid         int      `json:"pid"`         // of the launcher, the parent of all components
+	Pid         int      `json:"pid"` // of the launcher, the parent of all components
 
 	launcher string
 	cmd      *exec.Cmd
