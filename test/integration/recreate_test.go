@@ -148,7 +148,9 @@ func (a *app) merge(t *testing.T, change map[string]any) {
 		t.Fatal(err)
 	}
 	set := a.set.DeepCopy()
-	insist(t, func(ctx context.Context) error { return a.api.Patch(ctx, set, client.RawPatch(types.MergePatchType, body)) })
+	insist(t, func(ctx context.Context) error {
+		return a.api.Patch(ctx, set, client.RawPatch(types.MergePatchType, body))
+	})
 }
 
 // change gives the sidecar another variable, which no running Pod can follow.

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -71,7 +72,7 @@ func refuseUpdates(t *testing.T, namespace, pod string) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}}
 		err := api.Patch(ctx, p, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)), client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), "hands off") {
-			return fmt.Errorf("a change of the Pod is answered with %v", err)
+			return errors.New("a change of the Pod is answered with " + fmt.Sprint(err))
 		}
 		return nil
 	})

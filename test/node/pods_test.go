@@ -300,7 +300,8 @@ func tell(t *testing.T, pod *corev1.Pod, port int, path string) {
 func end(t *testing.T, pod *corev1.Pod, port int) {
 	t.Helper()
 	await.Eventually(t, "the end of a deaf program", func(ctx context.Context) error {
-		if signals, err := ask(ctx, pod, http.MethodGet, port, "/signals"); err != nil || signals == "0" {
+		signals, asked := ask(ctx, pod, http.MethodGet, port, "/signals")
+		if ended := asked != nil || signals == "0"; ended {
 			return nil
 		}
 		_, err := ask(ctx, pod, http.MethodPost, port, "/exit?code=0") // no answer comes

@@ -5,6 +5,7 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -79,7 +80,7 @@ func AwaitPodsForbidden(t testing.TB, c client.Client, namespace string) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "forbidden"}}
 		pod.Spec.Containers = []corev1.Container{{Name: "app", Image: "example.com/app:1"}}
 		if err := c.Create(ctx, pod, client.DryRunAll); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("a Pod is answered with %v", err)
+			return errors.New("a Pod is answered with " + fmt.Sprint(err))
 		}
 		return nil
 	})

@@ -148,7 +148,8 @@ func (w *Keeper) Start(ctx context.Context) error {
 			return nil
 		case <-w.changed:
 		}
-		if w.pace.WaitN(ctx, 0) != nil { // ctx ended
+		_ = w.pace.WaitN(ctx, 0) // it fails when ctx ends
+		if ctx.Err() != nil {
 			return nil
 		}
 		if batch := w.takePending(); len(batch) > 0 {

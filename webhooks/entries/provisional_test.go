@@ -195,7 +195,7 @@ func TestReviewsShareFewWrites(t *testing.T) {
 			}
 			pace.ReserveN(time.Now(), 3)
 			writes += 3
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		if most := widenBurst + int(time.Minute/widenInterval); writes > most+10 || writes < most-10 {
 			t.Errorf("%d writes in a minute, want about %d", writes, most)
