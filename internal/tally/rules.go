@@ -2,7 +2,6 @@ package tally
 
 import (
 	"reflect"
-	"slices"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
@@ -107,7 +106,7 @@ type sidecar struct {
 // set takes over a new Program.
 func (s *sidecarSet) set(program *inject.Program) change {
 	old, now := s.program, termsOf(program)
-	unchanged := s.terms.equal(now)
+	unchanged := reflect.DeepEqual(s.terms, now)
 	s.program, s.terms = program, now
 	switch {
 	case old == nil || !sameSelection(old, program):
@@ -155,16 +154,6 @@ func sidecarOf(c *appsv1beta1.SidecarContainer) sidecar {
 		s.emptyImage = podstate.MakeName(image)
 	}
 	return s
-}
-
-func (t terms) equal(other terms) bool {
-	return t.hash == other.hash && t.hashWithoutImage == other.hashWithoutImage && t.base == other.base && t.created == other.created &&
-		t.recognisable == other.recognisable && slices.Equal(t.images, other.images) &&
-		slices.EqualFunc(t.sidecars, other.sidecars, sidecar.equal)
-}
-
-func (s sidecar) equal(other sidecar) bool {
-	return s.name == other.name && s.emptyImage == other.emptyImage && slices.Equal(s.containers, other.containers)
 }
 
 // verdictOn says what a Pod that the SidecarSet selects means to it. What the Pod

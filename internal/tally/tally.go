@@ -300,9 +300,10 @@ func (t *Tally) SetSnapshot(next *match.Snapshot) {
 	change := t.setPrograms(next)
 	t.snapshot = next
 	for _, ns := range t.namespaces {
-		moved := t.setNamespaceLabels(ns)
+		before := ns.labels
+		ns.labels = namespaceLabels(next, ns.name)
 		switch {
-		case moved || change == selectionChanged:
+		case change == selectionChanged || !maps.Equal(before, ns.labels):
 			t.reselect(ns)
 		case change == comparisonChanged:
 			for _, p := range ns.pods {
@@ -347,15 +348,6 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		worst = selectionChanged
 	}
 	return worst
-}
-
-func (t *Tally) setNamespaceLabels(ns *namespace) (moved bool) {
-	now := namespaceLabels(t.snapshot, ns.name)
-	if maps.Equal(now, ns.labels) {
-		return false
-	}
-	ns.labels = now
-	return true
 }
 
 // namespaceLabels returns the labels of a Namespace as the snapshot knows them.
