@@ -104,19 +104,15 @@ func newRecord(r HashRecord) hashRecord {
 
 // Hash returns the hash recorded for a SidecarSet, "" if there is none.
 func (h Hashes) Hash(sidecarSet string) string {
-	if i, ok := h.find(sidecarSet); ok {
-		return h.records[i].hash
-	}
-	return ""
+	r, _ := h.find(sidecarSet)
+	return r.hash
 }
 
 // Revision returns the name of the ControllerRevision recorded for a SidecarSet,
 // "" if there is none.
 func (h Hashes) Revision(sidecarSet string) string {
-	if i, ok := h.find(sidecarSet); ok {
-		return h.records[i].revision
-	}
-	return ""
+	r, _ := h.find(sidecarSet)
+	return r.revision
 }
 
 // Has reports whether a SidecarSet has a record.
@@ -127,11 +123,11 @@ func (h Hashes) Has(sidecarSet string) bool {
 
 // UpdatedAt returns when a SidecarSet's record was written; zero if it does not say.
 func (h Hashes) UpdatedAt(sidecarSet string) (at time.Time) {
-	i, ok := h.find(sidecarSet)
+	r, ok := h.find(sidecarSet)
 	if !ok {
 		return at
 	}
-	for member, value := range jsonread.Members(h.records[i].raw) { // the last of several counts
+	for member, value := range jsonread.Members(r.raw) { // the last of several counts
 		if member == "updateTimestamp" && json.Unmarshal([]byte(value), &at) != nil {
 			at = time.Time{}
 		}
@@ -192,10 +188,14 @@ func (h Hashes) String() string {
 	return string(append(dst, '}'))
 }
 
-func (h Hashes) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(h.records, name, func(r hashRecord, name string) int {
+func (h Hashes) find(name string) (r hashRecord, ok bool) {
+	i, ok := slices.BinarySearchFunc(h.records, name, func(r hashRecord, name string) int {
 		return strings.Compare(r.name, name)
 	})
+	if ok {
+		r = h.records[i]
+	}
+	return r, ok
 }
 
 func (r HashRecord) appendJSON(dst []byte) []byte {

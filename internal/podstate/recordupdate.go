@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sidecarset/operator/internal/jsonread"
@@ -27,19 +28,37 @@ type ContainerImageID struct{ Container, ImageID string }
 // that this build does not know, stays as it is. Nothing is kept of a value that
 // cannot be read.
 func RecordUpdate(value string, r UpdateRecord) string {
-	dst := []byte{'{'}
 	var before string // what the SidecarSet had
-	if _, ok := parseImageIDs(value); ok && value != "null" {
-		for sidecarSet, state := range jsonread.Members(value) {
-			if sidecarSet == r.SidecarSet {
-				before = state
-				continue
-			}
+	dst := appendUpdates([]byte{'{'}, value, func(sidecarSet, state string) bool {
+		if sidecarSet == r.SidecarSet {
+			before = state
+		}
+		return sidecarSet != r.SidecarSet
+	})
+	dst = appendMember(dst, r.SidecarSet, string(r.appendJSON(nil, before)))
+	return string(append(dst, '}'))
+}
+
+// ForgetUpdates returns the annotation of in-place updates without what it says
+// about the SidecarSets that forgotten names. Nothing is left of a value that
+// cannot be read.
+func ForgetUpdates(value string, forgotten func(sidecarSet string) bool) string {
+	dst := appendUpdates([]byte{'{'}, value, func(sidecarSet, _ string) bool { return !forgotten(sidecarSet) })
+	return string(append(dst, '}'))
+}
+
+// appendUpdates appends what an annotation of in-place updates says of SidecarSets
+// that keep accepts; nothing of a value that cannot be read.
+func appendUpdates(dst []byte, value string, keep func(sidecarSet, state string) bool) []byte {
+	if _, ok := parseImageIDs(value); !ok || value == "null" {
+		return dst
+	}
+	for sidecarSet, state := range jsonread.Members(value) {
+		if keep(sidecarSet, state) {
 			dst = appendMember(dst, sidecarSet, state)
 		}
 	}
-	dst = appendMember(dst, r.SidecarSet, string(r.appendJSON(nil, before)))
-	return string(append(dst, '}'))
+	return dst
 }
 
 func (r *UpdateRecord) appendJSON(dst []byte, before string) []byte {
@@ -73,14 +92,10 @@ func (r *UpdateRecord) appendOthers(dst []byte, statuses string) []byte {
 	if statuses[0] != '{' {
 		return dst
 	}
-next:
 	for container, status := range jsonread.Members(statuses) {
-		for _, c := range r.ImageIDs {
-			if c.Container == container {
-				continue next
-			}
+		if !slices.ContainsFunc(r.ImageIDs, func(c ContainerImageID) bool { return c.Container == container }) {
+			dst = appendMember(dst, container, status)
 		}
-		dst = appendMember(dst, container, status)
 	}
 	return dst
 }
