@@ -33,9 +33,8 @@ type ResourceChange struct {
 func Compare(old, now map[string]any) Difference {
 	var d Difference
 	d.compare(list(old, "containers"), list(now, "containers"), false)
-	before, after := list(old, "initContainers"), list(now, "initContainers")
-	if hasNative(before) || hasNative(after) { // only then the hash covers them
-		d.compare(before, after, true)
+	if HasNative(old) || HasNative(now) { // only then the hash covers them
+		d.compare(list(old, "initContainers"), list(now, "initContainers"), true)
 	}
 	if d.Other {
 		return Difference{Other: true}
@@ -48,13 +47,10 @@ func list(spec map[string]any, name string) []any {
 	return all
 }
 
-func hasNative(containers []any) bool {
-	for _, c := range containers {
-		if isNative(c) {
-			return true
-		}
-	}
-	return false
+// HasNative reports whether a spec has a native sidecar, so that its init containers
+// are part of its hash.
+func HasNative(spec map[string]any) bool {
+	return slices.ContainsFunc(list(spec, "initContainers"), isNative)
 }
 
 func isNative(container any) bool {

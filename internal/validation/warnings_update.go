@@ -21,7 +21,7 @@ func (w *warner) update(env Environment) {
 	if before == nil || after == nil {
 		return
 	}
-	hashed := hasNative(before) || hasNative(after)
+	hashed := inplace.HasNative(before) || inplace.HasNative(after)
 	if d := inplace.Compare(before, after); !env.SameWithoutImages && (d.Other || d.Restarts) {
 		w.changedContainers(before["containers"], after["containers"], path.Child("containers"))
 		if hashed {
@@ -43,11 +43,14 @@ func (w *warner) update(env Environment) {
 // from being updated.
 func (w *warner) changedContainers(before, after any, path *field.Path) {
 	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
-	old := byName(before)
-	for i, name := range containerNamesOf(after) {
+	old := map[string]map[string]any{}
+	for _, was := range objectsOf(before) {
+		old[nameOf(was)] = was
+	}
+	for i, is := range objectsOf(after) {
+		name := nameOf(is)
 		was, existed := old[name]
 		delete(old, name)
-		is, _ := after.([]any)[i].(map[string]any)
 		switch fields := changedMembers(was, is); {
 		case !existed:
 			w.add(path.Index(i), "%s is new: %s", name, unreachable)
@@ -77,32 +80,17 @@ func specOf(object map[string]any) map[string]any {
 	return spec
 }
 
-func hasNative(spec map[string]any) bool {
-	list, _ := spec["initContainers"].([]any)
-	return slices.ContainsFunc(list, func(elem any) bool {
-		c, _ := elem.(map[string]any)
-		return c["restartPolicy"] == "Always"
-	})
-}
-
-func byName(list any) map[string]map[string]any {
+// objectsOf are the elements of a list; nil for those that are no objects.
+func objectsOf(list any) []map[string]any {
 	elems, _ := list.([]any)
-	containers := make(map[string]map[string]any, len(elems))
-	for _, elem := range elems {
-		c, _ := elem.(map[string]any)
-		name, _ := c["name"].(string)
-		containers[name] = c
-	}
-	return containers
-}
-
-// containerNamesOf are the names in a list, one per element.
-func containerNamesOf(list any) []string {
-	elems, _ := list.([]any)
-	names := make([]string, len(elems))
+	objects := make([]map[string]any, len(elems))
 	for i, elem := range elems {
-		c, _ := elem.(map[string]any)
-		names[i], _ = c["name"].(string)
+		objects[i], _ = elem.(map[string]any)
 	}
-	return names
+	return objects
+}
+
+func nameOf(object map[string]any) string {
+	name, _ := object["name"].(string)
+	return name
 }
