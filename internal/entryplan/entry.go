@@ -17,6 +17,7 @@
 package entryplan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -155,13 +156,7 @@ func normal(s *metav1.LabelSelector) *metav1.LabelSelector {
 		slices.Sort(s.MatchExpressions[i].Values)
 	}
 	slices.SortFunc(s.MatchExpressions, func(a, b metav1.LabelSelectorRequirement) int {
-		if c := strings.Compare(a.Key, b.Key); c != 0 {
-			return c
-		}
-		if c := strings.Compare(string(a.Operator), string(b.Operator)); c != 0 {
-			return c
-		}
-		return slices.Compare(a.Values, b.Values)
+		return cmp.Or(strings.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator), slices.Compare(a.Values, b.Values))
 	})
 	return s
 }

@@ -61,9 +61,10 @@ func unsupportedVersion(apiVersion any) error {
 }
 
 // Describe is how messages call the object.
-func (o *Object) Describe() string { return fmt.Sprintf("SidecarSet %q", nameOf(o.Members)) }
+func (o *Object) Describe() string { return fmt.Sprintf("SidecarSet %q", NameOf(o.Members)) }
 
-func nameOf(object map[string]any) string {
+// NameOf returns the name of an object, "" if it has none.
+func NameOf(object map[string]any) string {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
 	return name

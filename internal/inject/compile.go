@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -181,12 +182,7 @@ func (p *Program) compileHashes(spec map[string]any) error {
 	if err != nil {
 		return p.fieldError("spec", err)
 	}
-	if p.Hash == "" {
-		p.Hash = withImage
-	}
-	if p.HashWithoutImage == "" {
-		p.HashWithoutImage = withoutImage
-	}
+	p.Hash, p.HashWithoutImage = cmp.Or(p.Hash, withImage), cmp.Or(p.HashWithoutImage, withoutImage)
 	return nil
 }
 

@@ -83,18 +83,12 @@ func typedView(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 	set, err := hub.Typed(object)
 	var member *hub.MemberError
 	if errors.As(err, &member) {
-		return nil, &FieldError{SidecarSet: objectName(object), Field: member.Path, Err: member.Err}
+		return nil, &FieldError{SidecarSet: hub.NameOf(object), Field: member.Path, Err: member.Err}
 	}
 	if set.Name == "" {
 		return nil, &FieldError{Field: "metadata.name", Err: errors.New("is missing")}
 	}
 	return set, nil
-}
-
-func objectName(object map[string]any) string {
-	metadata, _ := object["metadata"].(map[string]any)
-	name, _ := metadata["name"].(string)
-	return name
 }
 
 func index(path string, i int) string { return fmt.Sprint(path, "[", strconv.Itoa(i), "]") }

@@ -148,7 +148,7 @@ func (c *computation) inject() error {
 	if err := c.checkTargets(); err != nil {
 		return err
 	}
-	c.plan.podHas, c.plan.noAnnotation = c.pod.Annotations, len(c.pod.Annotations) == 0
+	c.plan.podHas = c.pod.Annotations
 	if err := c.patchMetadata(); err != nil {
 		return err
 	}
@@ -187,34 +187,28 @@ type placed struct {
 // addContainers merges init containers, sorted by name over all SidecarSets,
 // and containers, in the order of SidecarSets and then of their specs.
 func (c *computation) addContainers() error {
-	var sidecars []placed
-	sets := 0
-	for i := range c.targets {
-		if t := &c.targets[i]; t.takesPart() {
-			sets++
-			sidecars = appendPlaced(sidecars, t, t.initContainers)
-		}
-	}
-	if sets > 1 { // each Program has its own sorted already
-		slices.SortStableFunc(sidecars, func(a, b placed) int { return strings.Compare(a.name, b.name) })
-	}
-	err := c.merge(podList{InitContainers, c.pod.InitContainers, kindInit}, podList{Containers, c.pod.Containers, kindContainer}, sidecars)
-	if err != nil {
+	inits := podList{InitContainers, c.pod.InitContainers, kindInit}
+	apps := podList{Containers, c.pod.Containers, kindContainer}
+	sidecars := c.place(nil, func(t *target) []sidecar { return t.initContainers })
+	slices.SortStableFunc(sidecars, func(a, b placed) int { return strings.Compare(a.name, b.name) })
+	if err := c.merge(inits, apps, sidecars); err != nil {
 		return err
 	}
-	sidecars = sidecars[:0]
-	for i := range c.targets {
-		if t := &c.targets[i]; t.takesPart() {
-			sidecars = appendPlaced(sidecars, t, t.containers)
-		}
-	}
-	return c.merge(podList{Containers, c.pod.Containers, kindContainer}, podList{InitContainers, c.pod.InitContainers, kindInit}, sidecars)
+	return c.merge(apps, inits, c.place(sidecars[:0], func(t *target) []sidecar { return t.containers }))
 }
 
-func appendPlaced(sidecars []placed, t *target, list []sidecar) []placed {
-	sidecars = slices.Grow(sidecars, len(list))
-	for i := range list {
-		sidecars = append(sidecars, placed{sidecar: &list[i], target: t})
+// place appends one list of each target that takes part.
+func (c *computation) place(sidecars []placed, of func(*target) []sidecar) []placed {
+	for i := range c.targets {
+		t := &c.targets[i]
+		if !t.takesPart() {
+			continue
+		}
+		list := of(t)
+		sidecars = slices.Grow(sidecars, len(list))
+		for j := range list {
+			sidecars = append(sidecars, placed{sidecar: &list[j], target: t})
+		}
 	}
 	return sidecars
 }

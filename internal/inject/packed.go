@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/sidecarset/operator/internal/hub"
 )
 
 // Pack replaces the spec of a SidecarSet by its JSON text, in place: a tree of
@@ -47,7 +49,7 @@ func Unpack(object map[string]any) (map[string]any, error) {
 		err = utiljson.Unmarshal(text, &spec) // keeps integers
 	}
 	if err != nil || spec == nil {
-		return nil, &FieldError{SidecarSet: objectName(object), Field: "spec", Err: errors.New("must be an object")}
+		return nil, &FieldError{SidecarSet: hub.NameOf(object), Field: "spec", Err: errors.New("must be an object")}
 	}
 	unpacked := maps.Clone(object)
 	unpacked["spec"] = spec

@@ -41,8 +41,7 @@ type Plan struct {
 	// another content. Then this plan is wrong if that content is the newer one.
 	TakesBack bool
 
-	podHas       map[string]string // the Pod's annotations as submitted
-	noAnnotation bool              // the Pod has no annotations member to add to
+	podHas map[string]string // the Pod's annotations as submitted; without any, it has no member to add to
 }
 
 // Edit puts one object into a list of the Pod's spec.

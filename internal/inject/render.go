@@ -72,7 +72,7 @@ func (p Plan) appendAnnotations(dst []byte) []byte {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	if p.noAnnotation {
+	if len(p.podHas) == 0 {
 		dst = append(dst, `,{"op":"add","path":"`+annotationsPath+`","value":{`...)
 		for i, key := range keys {
 			if i > 0 {
