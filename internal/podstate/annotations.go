@@ -160,13 +160,7 @@ func lastOfEachName(records []hashRecord) []hashRecord {
 
 // Keep returns a copy that has only the records whose name keep accepts.
 func (h Hashes) Keep(keep func(sidecarSet string) bool) Hashes {
-	out := Hashes{records: make([]hashRecord, 0, len(h.records))}
-	for _, r := range h.records {
-		if keep(r.name) {
-			out.records = append(out.records, r)
-		}
-	}
-	return out
+	return Hashes{slices.DeleteFunc(slices.Clone(h.records), func(r hashRecord) bool { return !keep(r.name) })}
 }
 
 // String renders the annotation's value: names sorted, records that were parsed

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 
@@ -97,11 +98,7 @@ func laterOrUnknown(a, b int64) bool { return a == 0 || b != 0 && a > b }
 
 // byName is the order in which Pods are named to users.
 func byName(a, b *entry) bool {
-	switch {
-	case a.pod.Namespace != b.pod.Namespace:
-		return a.pod.Namespace.Value() < b.pod.Namespace.Value()
-	case a.pod.Name != b.pod.Name:
-		return a.pod.Name < b.pod.Name
-	}
-	return a.pod.UID < b.pod.UID
+	return cmp.Or(
+		cmp.Compare(a.pod.Namespace.Value(), b.pod.Namespace.Value()), cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID),
+	) < 0
 }

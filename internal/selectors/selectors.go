@@ -34,7 +34,10 @@ func Contradiction(selector *metav1.LabelSelector) string {
 	if !collect(selector, wanted) {
 		return ""
 	}
-	first := ""
+	return contradiction(wanted)
+}
+
+func contradiction(wanted map[string]*demand) (first string) {
 	for key, d := range wanted {
 		if !d.satisfiable() && (first == "" || key < first) {
 			first = key
@@ -48,15 +51,7 @@ func Contradiction(selector *metav1.LabelSelector) string {
 // everything.
 func Overlap(a, b *metav1.LabelSelector) bool {
 	wanted := make(map[string]*demand)
-	if !collect(a, wanted) || !collect(b, wanted) {
-		return false
-	}
-	for _, d := range wanted {
-		if !d.satisfiable() {
-			return false
-		}
-	}
-	return true
+	return collect(a, wanted) && collect(b, wanted) && contradiction(wanted) == ""
 }
 
 // IsNarrower reports whether selector a of Namespaces selects fewer than b, of
