@@ -3,7 +3,6 @@ package inject
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 )
 
 // Identity identifies what a SidecarSet says about new Pods: two objects with
@@ -28,9 +27,6 @@ func IdentityOf(object map[string]any) Identity {
 	if !packed {
 		parts = append(parts, object["spec"])
 	}
-	text, err := json.Marshal(parts) // members sorted
-	if err != nil {                  // no value that came as JSON fails
-		text = fmt.Append(nil, parts)
-	}
+	text, _ := json.Marshal(parts) // members sorted; no value that came as JSON fails
 	return sha256.Sum256(append(text, spec...))
 }

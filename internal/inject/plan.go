@@ -92,19 +92,3 @@ func (p Plan) verb(key string) string {
 	}
 	return "add"
 }
-
-// insertionGroups yields the runs of insertions into the same list.
-func insertionGroups(edits []Edit) func(yield func([]Edit) bool) {
-	return func(yield func([]Edit) bool) {
-		for start := 0; start < len(edits); {
-			end := start + 1
-			for end < len(edits) && edits[end].List == edits[start].List {
-				end++
-			}
-			if !yield(edits[start:end]) {
-				return
-			}
-			start = end
-		}
-	}
-}

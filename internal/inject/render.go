@@ -22,26 +22,29 @@ func (p Plan) AppendPatch(dst []byte) []byte {
 		dst = append(e.appendPath(dst), `"}`...)
 	}
 	for _, e := range p.Replacements {
-		dst = append(dst, `,{"op":"replace","path":"`...)
-		dst = e.appendPath(dst)
-		dst = append(dst, `","value":`...)
-		dst = append(append(dst, e.Body...), '}')
+		dst = e.appendValue(append(dst, `,{"op":"replace","path":"`...))
 	}
-	for group := range insertionGroups(p.Insertions) {
-		if group[0].whole {
-			dst = appendWhole(dst, group)
-			continue
+	for rest := p.Insertions; len(rest) > 0; {
+		n := 1
+		if !rest[0].whole {
+			dst = rest[0].appendValue(append(dst, `,{"op":"add","path":"`...))
+		} else {
+			for n < len(rest) && rest[n].List == rest[0].List {
+				n++
+			}
+			dst = appendWhole(dst, rest[:n])
 		}
-		for _, e := range group {
-			dst = append(dst, `,{"op":"add","path":"`...)
-			dst = e.appendPath(dst)
-			dst = append(dst, `","value":`...)
-			dst = append(append(dst, e.Body...), '}')
-		}
+		rest = rest[n:]
 	}
 	dst = p.appendAnnotations(dst)
 	dst[start] = '[' // in place of the first operation's comma
 	return append(dst, ']')
+}
+
+// appendValue appends the rest of an operation that has a value.
+func (e *Edit) appendValue(dst []byte) []byte {
+	dst = append(e.appendPath(dst), `","value":`...)
+	return append(append(dst, e.Body...), '}')
 }
 
 func (e *Edit) appendPath(dst []byte) []byte {

@@ -251,19 +251,16 @@ type podReader struct {
 }
 
 func (p *podReader) readEnvelope() {
-	p.Object(envelopeMembers, func(name string) {
-		if name == "request" {
-			p.readRequest()
-			return
-		}
-		p.Skip()
+	p.only(envelopeMembers, "request", func() {
+		p.only(requestMembers, "object", p.readObject)
 	})
 }
 
-func (p *podReader) readRequest() {
-	p.Object(requestMembers, func(name string) {
-		if name == "object" {
-			p.readObject()
+// only reads one member of an object, and steps over the others.
+func (p *podReader) only(known []string, wanted string, read func()) {
+	p.Object(known, func(name string) {
+		if name == wanted {
+			read()
 			return
 		}
 		p.Skip()
@@ -274,20 +271,10 @@ func (p *podReader) readObject() {
 	p.Object(podMembers, func(name string) {
 		switch name {
 		case "metadata":
-			p.readMetadata()
+			p.only(metadataMembers, "annotations", func() { p.pod.Annotations = p.TextMap() })
 		case "spec":
 			p.hasSpec = p.readSpec()
 		}
-	})
-}
-
-func (p *podReader) readMetadata() {
-	p.Object(metadataMembers, func(name string) {
-		if name == "annotations" {
-			p.pod.Annotations = p.TextMap()
-			return
-		}
-		p.Skip()
 	})
 }
 
