@@ -65,7 +65,7 @@ func (h HotSidecar) target(pod *corev1.Pod, working string, runs func(container 
 	case runs(second) && !runs(first):
 		return first
 	}
-	return h.other(working)
+	return h.sibling(working)
 }
 
 // Upgrading reports whether an upgrade waits for its reset: the container that does
@@ -73,15 +73,16 @@ func (h HotSidecar) target(pod *corev1.Pod, working string, runs func(container 
 // upgrade gave it up. If only hotUpgradeEmptyImage was changed, the annotations say
 // that none did.
 func (h HotSidecar) Upgrading(pod *corev1.Pod, working string) bool {
-	work := h.sibling(h.other(working))
+	other := h.sibling(working)
+	work := h.sibling(other)
 	alt, recorded := pod.Annotations[appsv1beta1.AnnotationVersionAltPrefix+work]
-	return recorded && alt != idleVersion && imageOf(pod, h.other(working)) != h.EmptyImage
+	return recorded && alt != idleVersion && imageOf(pod, other) != h.EmptyImage
 }
 
 // Reset returns the step that ends an upgrade; false if there is none to end, or if
 // the working container does not run yet. The app's containers need not be ready.
 func (h HotSidecar) Reset(pod *corev1.Pod, working string, runs func(container string) bool) (HotStep, bool) {
-	other := h.other(working)
+	other := h.sibling(working)
 	work := h.sibling(other)
 	if !h.Upgrading(pod, working) || !runs(work) {
 		return HotStep{}, false
@@ -95,16 +96,8 @@ func (h HotSidecar) Reset(pod *corev1.Pod, working string, runs func(container s
 	}, true
 }
 
-// other is the container that does not work: the first, if what is recorded names
-// none of the two.
-func (h HotSidecar) other(working string) string {
-	first, second := appsv1beta1.HotUpgradeNames(h.Name)
-	if working == first {
-		return second
-	}
-	return first
-}
-
+// sibling is the other container of the pair: the first, if container names none of
+// the two.
 func (h HotSidecar) sibling(container string) string {
 	first, second := appsv1beta1.HotUpgradeNames(h.Name)
 	if container == first {

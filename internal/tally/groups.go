@@ -52,18 +52,14 @@ const (
 	concerns = firstTrouble + concern(podstate.Troubles) - 1
 )
 
+var uninjectedReasons = [firstTrouble]string{
+	older: appsv1beta1.ReasonOlderThanSidecarSet, missed: appsv1beta1.ReasonMissedAtCreation,
+	missing: appsv1beta1.ReasonSidecarsMissing, removed: appsv1beta1.ReasonRecordRemoved,
+}
+
 func (c concern) String() string {
-	switch c {
-	case older:
-		return appsv1beta1.ReasonOlderThanSidecarSet
-	case missed:
-		return appsv1beta1.ReasonMissedAtCreation
-	case missing:
-		return appsv1beta1.ReasonSidecarsMissing
-	case removed:
-		return appsv1beta1.ReasonRecordRemoved
-	case none:
-		return ""
+	if c < firstTrouble {
+		return uninjectedReasons[c]
 	}
 	return podstate.Trouble(c - firstTrouble + 1).String()
 }
