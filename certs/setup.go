@@ -16,8 +16,9 @@ type Serving struct {
 	Published *Published
 	// Readiness is the check for mgr.AddReadyzCheck.
 	Readiness *Readiness
-
-	leader []manager.Runnable
+	// Leader is what the leader runs: it rotates the CA or declares objects to cert-manager, and publishes the bundle. A manager without
+	// leader election starts it on every replica, so a process that only serves webhooks must not add it.
+	Leader []manager.Runnable
 }
 
 // AddToScheme adds the types that the clients of this package read as Go structs.
@@ -67,8 +68,8 @@ func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Targ
 	return serving, nil
 }
 
-// Assemble is Setup without a manager. The caller starts Serving.Published and the returned Source, and on one replica what Leader
-// returns. The client must not read from a cache, and its scheme needs what AddToScheme adds.
+// Assemble is Setup without a manager. The caller starts Serving.Published and the returned Source, and on one replica
+// Leader. The client must not read from a cache, and its scheme needs what AddToScheme adds.
 func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Target) (*Serving, manager.Runnable, error) {
 	published := NewPublished(c, opts.Subject, targets...)
 	source, leader, err := newSource(c, published, serverName, opts)
@@ -81,7 +82,7 @@ func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Ta
 		Source:    source,
 		Published: published,
 		Readiness: NewReadiness(source, published, serverName, opts.Clock, opts.ServerClock),
-		leader:    append(leader, publisher),
+		Leader:    append(leader, publisher),
 	}, source, nil
 }
 
@@ -101,18 +102,4 @@ func newSource(c client.WithWatch, published *Published, serverName string, opts
 		}
 		return source, []manager.Runnable{source.Rotator()}, nil
 	}
-}
-
-// Leader returns what the leader runs: it rotates the CA or declares objects to cert-manager, and publishes the bundle.
-func (s *Serving) Leader() []manager.Runnable { return s.leader }
-
-// SetupLeader adds to the manager what the leader runs. A manager without leader election starts it on every replica, so a process
-// that only serves webhooks must not call SetupLeader.
-func (s *Serving) SetupLeader(mgr manager.Manager) error {
-	for _, runnable := range s.leader {
-		if err := mgr.Add(runnable); err != nil {
-			return fmt.Errorf("adding the leader's work on certificates to the manager: %w", err)
-		}
-	}
-	return nil
 }

@@ -203,7 +203,7 @@ func startCertManagerMode(t *testing.T, server client.WithWatch, events *recorde
 		t.Fatal(err)
 	}
 	runnables := []runnable{serving.Published, source}
-	for _, r := range serving.Leader() {
+	for _, r := range serving.Leader {
 		runnables = append(runnables, r)
 	}
 	t.Cleanup(run(t, runnables...))

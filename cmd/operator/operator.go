@@ -158,7 +158,7 @@ type parts struct {
 
 func (p *parts) addControllers() error {
 	o := p.options
-	if err := p.serving.SetupLeader(p.mgr); err != nil {
+	if err := addAll(p.mgr, p.serving.Leader...); err != nil {
 		return err
 	}
 	states := newEventWriter(p.mgr.GetEventRecorder(eventSource), events.StateLimits)

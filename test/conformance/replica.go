@@ -111,7 +111,7 @@ func (r *replica) start(t *testing.T) {
 
 // lead runs what the leader runs, until resign or the end of the test.
 func (r *replica) lead(t *testing.T) {
-	r.stopLead = r.run(t, r.Leader()...)
+	r.stopLead = r.run(t, r.Leader...)
 	t.Cleanup(func() { r.stopLead() })
 }
 

@@ -290,7 +290,7 @@ func TestCertManagerIsMissing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for _, r := range append(serving.Leader(), serving.Published, source) {
+	for _, r := range append(serving.Leader, serving.Published, source) {
 		wg.Go(func() {
 			if err := r.Start(ctx); err != nil {
 				t.Errorf("Start: %v", err)
