@@ -90,23 +90,23 @@ func statusOf(object *unstructured.Unstructured) (s appsv1beta1.SidecarSetStatus
 	return s, nil
 }
 
-// ownedStatus has the members of a status that this controller writes. All are
-// in each patch, zero or not: the schema requires some of them.
-type ownedStatus struct {
-	ObservedGeneration int64 `json:"observedGeneration"`
-	MatchedPods        int32 `json:"matchedPods"`
-	UpdatedPods        int32 `json:"updatedPods"`
-	ReadyPods          int32 `json:"readyPods"`
-	UpdatedReadyPods   int32 `json:"updatedReadyPods"`
-	UninjectedPods     int32 `json:"uninjectedPods"`
-	// A list without elements is null, which removes what was there.
+// writtenStatus is a SidecarSetStatus, all of whose members this controller owns. All that
+// the schema requires, and all that are counted, are in each patch, zero or not. A list
+// without elements is null, which removes what was there.
+type writtenStatus struct {
+	ObservedGeneration int64  `json:"observedGeneration"`
+	MatchedPods        int32  `json:"matchedPods"`
+	UpdatedPods        int32  `json:"updatedPods"`
+	ReadyPods          int32  `json:"readyPods"`
+	UpdatedReadyPods   int32  `json:"updatedReadyPods"`
+	LatestRevision     string `json:"latestRevision,omitempty"`
+	CollisionCount     *int32 `json:"collisionCount,omitempty"`
+	UninjectedPods     int32  `json:"uninjectedPods"`
+
 	Uninjected  []appsv1beta1.SidecarSetPodGroup     `json:"uninjected"`
 	BlockedPods []appsv1beta1.SidecarSetPodGroup     `json:"blockedPods"`
 	Revisions   []appsv1beta1.SidecarSetRevisionPods `json:"revisions"`
-
-	Conditions     []metav1.Condition `json:"conditions"`
-	LatestRevision string             `json:"latestRevision,omitempty"`
-	CollisionCount *int32             `json:"collisionCount,omitempty"`
+	Conditions  []metav1.Condition                   `json:"conditions"`
 }
 
 // statusPatch is a merge patch of our members only, so that others stay, known
@@ -115,20 +115,7 @@ type ownedStatus struct {
 func statusPatch(object *unstructured.Unstructured, s appsv1beta1.SidecarSetStatus) ([]byte, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": object.GetResourceVersion()},
-		"status": ownedStatus{
-			ObservedGeneration: s.ObservedGeneration,
-			MatchedPods:        s.MatchedPods,
-			UpdatedPods:        s.UpdatedPods,
-			ReadyPods:          s.ReadyPods,
-			UpdatedReadyPods:   s.UpdatedReadyPods,
-			UninjectedPods:     s.UninjectedPods,
-			Uninjected:         s.Uninjected,
-			BlockedPods:        s.BlockedPods,
-			Revisions:          s.Revisions,
-			Conditions:         s.Conditions,
-			LatestRevision:     s.LatestRevision,
-			CollisionCount:     s.CollisionCount,
-		},
+		"status":   writtenStatus(s),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encoding status of SidecarSet %s: %w", object.GetName(), err)
