@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"gomodules.xyz/jsonpatch/v2"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -45,7 +46,7 @@ func (g *manifestGuard) Start(ctx context.Context) error {
 	ticks := time.NewTicker(guardEvery)
 	defer ticks.Stop()
 	for {
-		if err := errors.Join(g.guardMutating(ctx), g.guardValidating(ctx)); err != nil && ctx.Err() == nil {
+		if err := g.look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).V(1).Info("Could not keep the webhook configurations of the manifests", "reason", err.Error())
 		}
 		select {
@@ -56,37 +57,30 @@ func (g *manifestGuard) Start(ctx context.Context) error {
 	}
 }
 
-// guardMutating and guardValidating list, since that is the right that there is for
+// look repairs the configurations. It lists, since that is the right that there is for
 // an object of one name.
-func (g *manifestGuard) guardMutating(ctx context.Context) error {
-	list := &admissionregistrationv1.MutatingWebhookConfigurationList{}
-	err := g.live.List(ctx, list, client.MatchingFields{"metadata.name": g.mutating})
-	for i := range list.Items {
-		err = errors.Join(err, repairAll(ctx, g, &list.Items[i], list.Items[i].Webhooks, func(w *admissionregistrationv1.MutatingWebhook) entryplan.About {
-			return entryplan.About{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector}
-		}))
+func (g *manifestGuard) look(ctx context.Context) error {
+	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
+	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
+	err := errors.Join(
+		g.live.List(ctx, &mutating, client.MatchingFields{"metadata.name": g.mutating}),
+		g.live.List(ctx, &validating, client.MatchingFields{"metadata.name": g.validating}),
+	)
+	for _, c := range mutating.Items {
+		var about []entryplan.About
+		for _, w := range c.Webhooks {
+			about = append(about, entryplan.About{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector})
+		}
+		err = errors.Join(err, g.repair(ctx, &c, about))
+	}
+	for _, c := range validating.Items {
+		var about []entryplan.About
+		for _, w := range c.Webhooks {
+			about = append(about, entryplan.About{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector})
+		}
+		err = errors.Join(err, g.repair(ctx, &c, about))
 	}
 	return err
-}
-
-func (g *manifestGuard) guardValidating(ctx context.Context) error {
-	list := &admissionregistrationv1.ValidatingWebhookConfigurationList{}
-	err := g.live.List(ctx, list, client.MatchingFields{"metadata.name": g.validating})
-	for i := range list.Items {
-		err = errors.Join(err, repairAll(ctx, g, &list.Items[i], list.Items[i].Webhooks, func(w *admissionregistrationv1.ValidatingWebhook) entryplan.About {
-			return entryplan.About{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector}
-		}))
-	}
-	return err
-}
-
-// repairAll repairs one configuration, of either kind.
-func repairAll[W any](ctx context.Context, g *manifestGuard, object client.Object, webhooks []W, about func(*W) entryplan.About) error {
-	all := make([]entryplan.About, len(webhooks))
-	for i := range webhooks {
-		all[i] = about(&webhooks[i])
-	}
-	return g.repair(ctx, object, all)
 }
 
 // repair undoes what is not ours, if the object is still as it was read: a JSON
@@ -96,28 +90,22 @@ func (g *manifestGuard) repair(ctx context.Context, object client.Object, about 
 	if len(repairs) == 0 {
 		return nil
 	}
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value,omitempty"`
-	}
-	operations := []operation{{"test", "/metadata/resourceVersion", object.GetResourceVersion()}}
+	operations := []jsonpatch.Operation{jsonpatch.NewOperation("test", "/metadata/resourceVersion", object.GetResourceVersion())}
 	var names []string
 	for _, r := range repairs {
 		names = append(names, about[r.Index].Name)
 		path := fmt.Sprintf("/webhooks/%d", r.Index)
 		if len(r.Rules) == 0 {
-			operations = append(operations, operation{"remove", path, nil})
+			operations = append(operations, jsonpatch.NewOperation("remove", path, nil))
 		} else {
-			operations = append(operations, operation{"replace", path + "/rules", r.Rules})
+			operations = append(operations, jsonpatch.NewOperation("replace", path+"/rules", r.Rules))
 		}
 	}
 	body, err := json.Marshal(operations)
 	if err != nil {
 		return err
 	}
-	target, _ := object.DeepCopyObject().(client.Object)
-	if err := g.writer.Patch(ctx, target, client.RawPatch(types.JSONPatchType, body)); err != nil {
+	if err := g.writer.Patch(ctx, object, client.RawPatch(types.JSONPatchType, body)); err != nil {
 		return fmt.Errorf("repairing %s: %w", object.GetName(), err) // it may have become another one: then the next look is at that
 	}
 	g.webhooks.m.foreign.Add(float64(len(names)))
