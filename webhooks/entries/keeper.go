@@ -149,8 +149,10 @@ func (w *Keeper) Start(ctx context.Context) error {
 		case <-w.changed:
 		}
 		_ = w.pace.WaitN(ctx, 0) // it fails when ctx ends
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return nil
+		default:
 		}
 		if batch := w.takePending(); len(batch) > 0 {
 			w.widen(ctx, batch)
