@@ -32,7 +32,7 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 		}
 		return nil
 	})
-	before, pods := lookups(t, f, token), watchMisses(t)
+	before, pods := lookups(t, f, token), watchMisses(t, f)
 	for i := range 8 {
 		name := fmt.Sprintf("behind-%d", i)
 		set := patientSet(name, namespace)

@@ -41,7 +41,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 
 	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("soak"), Sidecars: []string{"soak"}, Rate: 20, DryRun: true}
 	running := load.Start(t.Context())
-	behind := watchMisses(t)
+	behind := watchMisses(t, replicas)
 	samples := make([][]sample, len(replicas.replicas))
 	for begin, round := time.Now(), 0; time.Since(begin) < lasting; round++ {
 		churn(t, namespace, round, behind)

@@ -50,7 +50,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	testkit.AwaitReady(t, api, "versions")
 	awaitInjected(t, namespace, "versions", 3)
 
-	v := &versions{namespace: namespace}
+	v := &versions{replicas: f, namespace: namespace}
 	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("versions"), Sidecars: []string{"versions"}, Rate: 20}
 	running := load.Start(t.Context())
 	follower := func(byOld bool) { // is replaced
@@ -88,6 +88,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 
 // versions is what happens at every step.
 type versions struct {
+	replicas  *fleet
 	namespace string
 	step      int
 }
@@ -97,7 +98,7 @@ type versions struct {
 func (v *versions) check(t *testing.T, name string) {
 	t.Helper()
 	v.step++
-	pods := watchMisses(t)
+	pods := watchMisses(t, v.replicas)
 	const count = 5
 	for i := range count {
 		app := fmt.Sprintf("versions-%d-%d", v.step, i)
