@@ -3,9 +3,7 @@ package webhooks
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -36,8 +34,8 @@ type Options struct {
 	// Catalog decides about Pods. It runs on every replica; whoever made it adds
 	// it to the manager.
 	Catalog *snapshot.Catalog
-	// Timeline notices that the cluster's state was restored.
-	Timeline *snapshot.Timeline
+	// Fresh checks the Catalog. It runs on every replica, as the Catalog does.
+	Fresh *entries.Freshness
 	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
 	// may set, and the ControllerRevisions.
 	RevisionNamespace string
@@ -53,8 +51,6 @@ type Options struct {
 	// Recorded says that the names of SidecarSets are recorded before their entries are
 	// written, so that Pods need no list of all SidecarSets.
 	Recorded bool
-	// Trust is for how long a replica answers by its snapshot after it checked it.
-	Trust time.Duration
 	// AddReadiness adds a readiness check.
 	AddReadiness func(name string, check healthz.Checker)
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
@@ -70,16 +66,15 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	live := mgr.GetAPIReader()
 
 	s.Instrument(metrics.Registry)
-	fresh := entries.NewFreshness(live, o.Catalog, o.Timeline, o.Trust, clock.RealClock{})
-	fresh.Expose(metrics.Registry)
-	catchUp := fresh.CatchUp
+	o.Fresh.Expose(metrics.Registry)
+	catchUp := o.Fresh.CatchUp
 	if o.Recorded {
-		catchUp = fresh.Know
+		catchUp = o.Fresh.Know
 	}
 	injector := pods.NewInjector(pods.Options{
 		Snapshot:           o.Catalog.Current,
 		CatchUp:            catchUp,
-		Trusted:            fresh.Trusted,
+		Trusted:            o.Fresh.Trusted,
 		Namespaces:         live,
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
@@ -97,7 +92,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	s.Register(server.GroupSidecarSets, PathDefault, bound.Before(sidecarsets.NewDefaulter()))
 	s.Register(server.GroupSidecarSets, PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Snapshot, error) {
-			err := fresh.CatchUp(ctx)
+			err := o.Fresh.CatchUp(ctx)
 			return o.Catalog.Current(), err
 		},
 		Reader:                  live,
@@ -119,9 +114,6 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 
 	if err := mgr.Add(s); err != nil {
 		return fmt.Errorf("adding the webhook server: %w", err)
-	}
-	if err := mgr.Add(fresh); err != nil {
-		return fmt.Errorf("adding the check of the snapshot: %w", err)
 	}
 	for name, check := range map[string]healthz.Checker{"webhook": s.Ready, "webhook-listener": s.StartedChecker()} {
 		o.AddReadiness(name, check)

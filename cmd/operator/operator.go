@@ -16,6 +16,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -69,8 +70,8 @@ func Run(ctx context.Context, version string, o Options) error {
 	certificate := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return serving.Source.GetCertificate(hello)
 	}
-	watches, timeline := snapshot.NewWatchHealth(nil, 0), snapshot.NewTimeline()
-	watches.Tell(timeline)
+	timeline := snapshot.NewTimeline()
+	watches := snapshot.NewWatchHealth(timeline)
 	serverOptions, err := o.server(certificate, ctx.Done())
 	if err != nil {
 		return err
@@ -93,16 +94,17 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return err
 	}
-	catalog := snapshot.NewCatalog(mgr.GetCache(), snapshot.CatalogOptions{Registry: metrics.Registry})
+	catalog := snapshot.NewCatalog(mgr.GetCache(), metrics.Registry)
+	fresh := entries.NewFreshness(mgr.GetAPIReader(), catalog, timeline, o.podWebhook.trust, clock.RealClock{})
 	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets()...)
 	if err != nil {
 		return err
 	}
 	rivals := entries.NewRivals(mgr.GetCache(), o.namespace, metrics.Registry)
-	if err := addAll(mgr, snapshot.NewTimelineCheck(timeline, mgr.GetAPIReader(), nil), catalog, rivals, onEveryReplica(boundGarbage)); err != nil {
+	if err := addAll(mgr, fresh, catalog, rivals, onEveryReplica(boundGarbage)); err != nil {
 		return err
 	}
-	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, timeline: timeline, leadership: leadership}
+	parts := &parts{mgr: mgr, options: o, catalog: catalog, serving: serving, rivals: rivals, probes: probes, fresh: fresh, leadership: leadership}
 	if o.runsControllers() {
 		if err := parts.addControllers(); err != nil {
 			return err
@@ -144,14 +146,14 @@ func after(ctx context.Context, grace time.Duration) context.Context {
 
 // parts are what the roles have in common.
 type parts struct {
-	mgr      ctrl.Manager
-	options  Options
-	catalog  *snapshot.Catalog
-	serving  *certs.Serving
-	rivals   *entries.Rivals
-	probes   *ports.Probes
-	timeline *snapshot.Timeline
-	keeper   *entries.Keeper // nil where controllers do not run
+	mgr     ctrl.Manager
+	options Options
+	catalog *snapshot.Catalog
+	serving *certs.Serving
+	rivals  *entries.Rivals
+	probes  *ports.Probes
+	fresh   *entries.Freshness
+	keeper  *entries.Keeper // nil where controllers do not run
 	// leadership is nil if there is no election.
 	leadership *executor.Leadership
 }
@@ -199,14 +201,13 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 	}
 	setup := webhooks.Options{
 		Catalog:                 p.catalog,
-		Timeline:                p.timeline,
+		Fresh:                   p.fresh,
 		RevisionNamespace:       o.revisionNamespace,
 		ExcludedNamespaces:      o.excludedNamespaces,
 		RequesterCheck:          o.requesterCheck,
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
 		Rival:                   p.rivals.Injector,
 		Recorded:                o.podWebhook.mode == podWebhookExact,
-		Trust:                   o.podWebhook.trust,
 		Tell:                    conflicts.Tell,
 		AddReadiness:            p.probes.AddReadiness,
 	}

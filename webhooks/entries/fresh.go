@@ -98,21 +98,33 @@ func (f *Freshness) age() (monotonic, wall time.Duration) {
 // NeedLeaderElection reports false: every replica certifies itself.
 func (*Freshness) NeedLeaderElection() bool { return false }
 
-// checkAgain is the pause after a check that failed.
-const checkAgain = time.Second
+// checkPause is the pause after a check that failed.
+const checkPause = time.Second
 
-// Start checks the snapshot until ctx ends, twice in the time that a check is trusted.
+// Start checks the snapshot until ctx ends: twice in the time that a check is trusted, and
+// when a watch has begun anew, since the check also tells whether the cluster's state was
+// restored. Watches may be cut many times a second, so checkPause is the least time
+// between two checks.
 func (f *Freshness) Start(ctx context.Context) error {
 	for {
-		pause := f.trust / 2
-		if err := f.CatchUp(ctx); err != nil && ctx.Err() == nil {
+		err := f.CatchUp(ctx)
+		due := f.clock.After(f.trust / 2)
+		if err != nil && ctx.Err() == nil {
 			logf.FromContext(ctx).WithName("freshness").V(1).Info("Could not check the snapshot", "reason", err.Error())
-			pause = min(pause, checkAgain)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.clock.After(pause):
+		case <-f.clock.After(checkPause):
+		}
+		if err != nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.timeline.Reconnected():
+		case <-due:
 		}
 	}
 }

@@ -340,7 +340,7 @@ func TestReplicasKeepChecking(t *testing.T) {
 		synctest.Wait()
 		a.server.answers <- listAnswer{err: errors.New("etcd is away")}
 		synctest.Wait()
-		<-time.After(checkAgain) // and soon again
+		<-time.After(checkPause) // and soon again
 		synctest.Wait()
 		a.answer("1")
 		<-time.After(entryplan.Trust/2 - time.Second)

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -44,20 +43,11 @@ func pauseAfter(rebuild time.Duration) time.Duration {
 	return min(max(minRebuildPause, rebuildShare*rebuild), maxRebuildPause)
 }
 
-// CatalogOptions is what a Catalog needs besides the cache.
-type CatalogOptions struct {
-	// Clock paces rebuilds; the real clock if nil.
-	Clock clock.Clock
-	// Registry takes the metrics; they are not exposed if nil.
-	Registry prometheus.Registerer
-}
-
 // Catalog follows the SidecarSets, Namespaces and ControllerRevisions in the manager's
 // cache, and publishes a match.Snapshot of them. It runs on every replica. Its methods
 // are safe for concurrent use. Current, Problem and Ready take no lock and do not wait.
 type Catalog struct {
 	informers Informers
-	clock     clock.Clock
 	metrics   *catalogMetrics
 
 	state atomic.Pointer[catalogState] // nil until all informers have synced
@@ -106,18 +96,12 @@ type Informers interface {
 
 // NewCatalog returns a Catalog over the informers of a cache: that of SidecarSets
 // on unstructured v1beta1 objects, that of Namespaces on their metadata, and that
-// of ControllerRevisions. Add it to the manager.
-func NewCatalog(informers Informers, options CatalogOptions) *Catalog {
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
-	}
-	if options.Registry == nil {
-		options.Registry = prometheus.NewRegistry()
-	}
+// of ControllerRevisions. Add it to the manager. If registry is nil, the metrics are not
+// exposed.
+func NewCatalog(informers Informers, registry prometheus.Registerer) *Catalog {
 	return &Catalog{
 		informers:  informers,
-		clock:      options.Clock,
-		metrics:    newCatalogMetrics(options.Registry),
+		metrics:    newCatalogMetrics(registry),
 		changed:    make(chan struct{}, 1),
 		holds:      Versions{},
 		advanced:   make(chan struct{}),
@@ -241,7 +225,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.clock.After(pauseAfter(took)):
+		case <-time.After(pauseAfter(took)):
 		}
 		select {
 		case <-ctx.Done():
@@ -290,19 +274,19 @@ func (c *Catalog) takePending() pendingChanges {
 // rebuild publishes a snapshot of everything known, if it differs from the last
 // one, and says how long that took.
 func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
-	start := c.clock.Now()
+	start := time.Now()
 	pending := c.takePending()
 	setsDiffer := c.applySidecarSets(logger, pending.sidecarSets)
 	namespacesDiffer := c.applyNamespaces(pending.namespaces)
 	historyDiffers := c.applyRevisions(logger, pending.revisions, setsDiffer)
 	if c.state.Load() != nil && !setsDiffer && !namespacesDiffer && !historyDiffers {
 		c.advance(pending)
-		return c.clock.Since(start)
+		return time.Since(start)
 	}
 	c.publish()
 	c.advance(pending)
 	c.announce()
-	took := c.clock.Since(start)
+	took := time.Since(start)
 	c.metrics.rebuildSeconds.Observe(took.Seconds())
 	return took
 }

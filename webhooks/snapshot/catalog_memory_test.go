@@ -66,7 +66,7 @@ func TestMemoryPerStoredSidecarSet(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			sets := tc.sets
-			transform := CacheOptions(NewWatchHealth(nil, 0), "ours").ByObject
+			transform := CacheOptions(NewWatchHealth(NewTimeline()), "ours").ByObject
 			var pack func(any) (any, error)
 			for object, options := range transform {
 				if object.GetObjectKind().GroupVersionKind().Kind == "SidecarSet" {
@@ -74,7 +74,7 @@ func TestMemoryPerStoredSidecarSet(t *testing.T) {
 				}
 			}
 			registry := prometheus.NewRegistry()
-			c := NewCatalog(nil, CatalogOptions{Registry: registry})
+			c := NewCatalog(nil, registry)
 			informer := make([]*unstructured.Unstructured, sets)
 			stored := 0
 			warmUp(t)
@@ -117,7 +117,7 @@ func warmUp(t *testing.T) {
 	if err := object.UnmarshalJSON(storedText(t, 0, 1, 1, true)); err != nil {
 		t.Fatal(err)
 	}
-	c := NewCatalog(nil, CatalogOptions{})
+	c := NewCatalog(nil, nil)
 	c.sidecarSetChanged("warm", object, nil)
 	c.rebuild(logr.Discard())
 }

@@ -62,7 +62,7 @@ func (c *fakeCache) GetInformer(ctx context.Context, object client.Object, _ ...
 // run starts a Catalog.
 func (c *fakeCache) run(t *testing.T) *snapshot.Catalog {
 	t.Helper()
-	catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
+	catalog := snapshot.NewCatalog(c, nil)
 	stopped := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { stopped <- catalog.Start(ctx) }()
@@ -192,7 +192,7 @@ func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 
 func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 	c := newFakeCache()
-	catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
+	catalog := snapshot.NewCatalog(c, nil)
 	told := make(chan struct{}, 1)
 	catalog.Notify(told)
 	if catalog.Current() != nil || catalog.Ready(nil) == nil {
@@ -217,7 +217,7 @@ func TestCatalogCoalescesChanges(t *testing.T) {
 		for _, s := range []source{c.sets, c.namespaces, c.revisions} {
 			t.Cleanup(s.Shutdown)
 		}
-		catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
+		catalog := snapshot.NewCatalog(c, nil)
 		told := make(chan struct{}, 1)
 		catalog.Notify(told)
 		go func() { _ = catalog.Start(t.Context()) }()

@@ -83,7 +83,7 @@ func TestCatalogSaysWhatItWaitsFor(t *testing.T) {
 	c := newFakeCache()
 	c.sets.Add(storedSet("a"))
 	c.sets.Add(storedSet("b"))
-	catalog := snapshot.NewCatalog(c, snapshot.CatalogOptions{})
+	catalog := snapshot.NewCatalog(c, nil)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := catalog.WaitFor(ended, nil); err == nil || !strings.Contains(err.Error(), "there is no snapshot yet") {

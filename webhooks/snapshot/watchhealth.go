@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/watchlist"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,9 +38,7 @@ const WatchSilence = 4 * time.Minute
 // If the cluster's state was restored meanwhile, the new watch stays behind for ever,
 // though it gives signs of life. The Timeline notices that.
 type WatchHealth struct {
-	clock    clock.PassiveClock
-	silence  time.Duration
-	timeline *Timeline // nil if nothing is told
+	timeline *Timeline
 
 	mu      sync.Mutex
 	watches []*watchedKind
@@ -52,26 +49,14 @@ type watchedKind struct {
 	source   toolscache.ListerWatcherWithContext
 	plain    toolscache.ListerWatcher
 	kind     string
-	clock    clock.PassiveClock
 	timeline *Timeline
 	last     atomic.Pointer[time.Time] // of the last sign of life
 }
 
-// NewWatchHealth returns a WatchHealth whose NewInformer is for cache.Options.
-// The real clock is used if clk is nil, and WatchSilence if silence is zero.
-func NewWatchHealth(clk clock.PassiveClock, silence time.Duration) *WatchHealth {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	if silence == 0 {
-		silence = WatchSilence
-	}
-	return &WatchHealth{clock: clk, silence: silence}
-}
-
-// Tell makes the WatchHealth report to a Timeline the version of every SidecarSet that
-// comes, and every list and watch that begins. Call it before Observe.
-func (h *WatchHealth) Tell(timeline *Timeline) { h.timeline = timeline }
+// NewWatchHealth returns a WatchHealth whose NewInformer is for cache.Options. It
+// reports to the Timeline the version of every SidecarSet that comes, and every list and
+// watch that begins.
+func NewWatchHealth(timeline *Timeline) *WatchHealth { return &WatchHealth{timeline: timeline} }
 
 // CacheOptions are what a Catalog expects of the manager's cache: health observes its
 // watches, managed fields are left out, ControllerRevisions are those of SidecarSets
@@ -123,10 +108,9 @@ func kindOf(object runtime.Object) string {
 	return fmt.Sprintf("%T", object)
 }
 
-// Observe wraps a source so that its signs of life are noted under kind. It is
-// for informers and reflectors outside the manager's cache.
+// Observe wraps a source so that its signs of life are noted under kind.
 func (h *WatchHealth) Observe(source toolscache.ListerWatcher, kind string) toolscache.ListerWatcher {
-	w := &watchedKind{source: toolscache.ToListerWatcherWithContext(source), plain: source, kind: kind, clock: h.clock, timeline: h.timeline}
+	w := &watchedKind{source: toolscache.ToListerWatcherWithContext(source), plain: source, kind: kind, timeline: h.timeline}
 	w.touch()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,7 +124,7 @@ func (h *WatchHealth) Ready(*http.Request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.watches {
-		if silent := h.clock.Since(*w.last.Load()); silent > h.silence {
+		if silent := time.Since(*w.last.Load()); silent > WatchSilence {
 			return fmt.Errorf("the watch of kind %s has been silent for %s", w.kind, silent.Round(time.Second))
 		}
 	}
@@ -149,7 +133,7 @@ func (h *WatchHealth) Ready(*http.Request) error {
 
 // touch notes a sign of life. The time has a monotonic reading, so setting the clock
 // does not matter.
-func (w *watchedKind) touch() { w.last.Store(new(w.clock.Now())) }
+func (w *watchedKind) touch() { w.last.Store(new(time.Now())) }
 
 // List implements the older half of ListerWatcher.
 func (w *watchedKind) List(options metav1.ListOptions) (runtime.Object, error) {
@@ -172,7 +156,7 @@ func (w *watchedKind) listed(list runtime.Object, err error) (runtime.Object, er
 	}
 	w.touch()
 	w.see(list)
-	w.timeline.connected()
+	signal(w.timeline.reconnected)
 	return list, nil
 }
 
@@ -199,7 +183,7 @@ func (w *watchedKind) follow(events watch.Interface, err error) (watch.Interface
 		return nil, err
 	}
 	w.touch()
-	w.timeline.connected()
+	signal(w.timeline.reconnected)
 	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
 		w.touch()
 		if event.Type != watch.Error {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
@@ -58,7 +57,7 @@ func noticesASilentWatch(t *testing.T) {
 		<-time.After(d)
 		synctest.Wait()
 	}
-	health := snapshot.NewWatchHealth(nil, 0)
+	health := snapshot.NewWatchHealth(snapshot.NewTimeline())
 	source := &scriptedSource{watches: make(chan *watch.FakeWatcher, 3)}
 	events := watch.NewFake()
 	source.watches <- events
@@ -103,23 +102,24 @@ func noticesASilentWatch(t *testing.T) {
 }
 
 func TestWatchHealthWantsAnswersNotAttempts(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Now())
-	health := snapshot.NewWatchHealth(clock, time.Minute)
-	source := &scriptedSource{listErr: make(chan error, 1), watches: make(chan *watch.FakeWatcher, 1)}
-	observed := toolscache.ToListerWatcherWithContext(health.Observe(source, "Namespace"))
+	synctest.Test(t, func(t *testing.T) {
+		health := snapshot.NewWatchHealth(snapshot.NewTimeline())
+		source := &scriptedSource{listErr: make(chan error, 1), watches: make(chan *watch.FakeWatcher, 1)}
+		observed := toolscache.ToListerWatcherWithContext(health.Observe(source, "Namespace"))
 
-	clock.Step(2 * time.Minute)
-	source.listErr <- apierrors.NewResourceExpired("too old")
-	if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
-		t.Error("a failed list counted as a sign of life")
-	}
-	source.watches <- nil
-	if _, err := observed.WatchWithContext(t.Context(), metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
-		t.Error("a failed watch counted as a sign of life")
-	}
-	if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || health.Ready(nil) != nil {
-		t.Error("a list did not count as a sign of life")
-	}
+		<-time.After(snapshot.WatchSilence + time.Minute)
+		source.listErr <- apierrors.NewResourceExpired("too old")
+		if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
+			t.Error("a failed list counted as a sign of life")
+		}
+		source.watches <- nil
+		if _, err := observed.WatchWithContext(t.Context(), metav1.ListOptions{}); err == nil || health.Ready(nil) == nil {
+			t.Error("a failed watch counted as a sign of life")
+		}
+		if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || health.Ready(nil) != nil {
+			t.Error("a list did not count as a sign of life")
+		}
+	})
 }
 
 func namespace(name, resourceVersion string) *corev1.Namespace {

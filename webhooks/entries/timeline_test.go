@@ -1,4 +1,4 @@
-package snapshot
+package entries
 
 import (
 	"context"
@@ -15,7 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // versionedLists is an API server whose etcd is at a version, or does not answer.
@@ -45,8 +49,8 @@ func (v *versionedLists) List(_ context.Context, into client.ObjectList, options
 	var o client.ListOptions
 	o.ApplyOptions(options)
 	list, ok := into.(*metav1.PartialObjectMetadataList)
-	if !ok || list.Kind != "SidecarSetList" || o.Limit != 1 || o.Raw != nil {
-		return errors.New("a list of something else, or of more than is needed, or not a quorum read")
+	if !ok || list.Kind != "SidecarSetList" || o.Limit != mostListed || o.Raw != nil {
+		return errors.New("a list of something else, or not a quorum read")
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -59,14 +63,16 @@ func (v *versionedLists) List(_ context.Context, into client.ObjectList, options
 	return v.err
 }
 
-// checking runs a TimelineCheck in a bubble.
-func checking(t *testing.T, test func(t *testing.T, timeline *Timeline, server *versionedLists)) {
+// checking runs the checks of a replica in a bubble.
+func checking(t *testing.T, test func(t *testing.T, timeline *snapshot.Timeline, server *versionedLists)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		timeline, server := NewTimeline(), &versionedLists{version: 100}
+		timeline, server := snapshot.NewTimeline(), &versionedLists{version: 100}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- NewTimelineCheck(timeline, server, nil).Start(ctx) }()
+		go func() {
+			done <- NewFreshness(server, &knownVersions{}, timeline, entryplan.Trust, clock.RealClock{}).Start(ctx)
+		}()
 		synctest.Wait()
 		test(t, timeline, server)
 		cancel()
@@ -76,53 +82,42 @@ func checking(t *testing.T, test func(t *testing.T, timeline *Timeline, server *
 	})
 }
 
-// restored is what the Timeline says, nil if nothing.
-func (t *Timeline) said() error {
-	synctest.Wait()
-	select {
-	case err := <-t.Restored():
-		return err
-	default:
-		return nil
-	}
-}
-
 func TestVersionsThatGoBackwardsAreNoticed(t *testing.T) {
 	tests := map[string]struct {
-		happens func(*Timeline, *versionedLists)
+		happens func(*snapshot.Timeline, *versionedLists)
 		want    bool
 	}{
-		"nothing changes":                   {func(*Timeline, *versionedLists) {}, false},
-		"other objects are written":         {func(_ *Timeline, s *versionedLists) { s.version = 200 }, false},
-		"a SidecarSet is written and seen":  {func(l *Timeline, s *versionedLists) { s.version = 101; l.See("101") }, false},
-		"API servers do not answer":         {func(_ *Timeline, s *versionedLists) { s.version, s.err = 0, errors.New("connection refused") }, false},
-		"versions are no numbers":           {func(l *Timeline, _ *versionedLists) { l.See("abc") }, false},
-		"the state is from before a list":   {func(_ *Timeline, s *versionedLists) { s.version = 99 }, true},
-		"the state is from before an event": {func(l *Timeline, s *versionedLists) { s.version = 120; l.See("130") }, true},
-		"a watch is ahead of a list under way": {func(l *Timeline, s *versionedLists) {
+		"nothing changes":                   {func(*snapshot.Timeline, *versionedLists) {}, false},
+		"other objects are written":         {func(_ *snapshot.Timeline, s *versionedLists) { s.version = 200 }, false},
+		"a SidecarSet is written and seen":  {func(l *snapshot.Timeline, s *versionedLists) { s.version = 101; l.See("101") }, false},
+		"API servers do not answer":         {func(_ *snapshot.Timeline, s *versionedLists) { s.version, s.err = 0, errors.New("connection refused") }, false},
+		"versions are no numbers":           {func(l *snapshot.Timeline, _ *versionedLists) { l.See("abc") }, false},
+		"the state is from before a list":   {func(_ *snapshot.Timeline, s *versionedLists) { s.version = 99 }, true},
+		"the state is from before an event": {func(l *snapshot.Timeline, s *versionedLists) { s.version = 120; l.See("130") }, true},
+		"a watch is ahead of a list under way": {func(l *snapshot.Timeline, s *versionedLists) {
 			s.begins = func() { l.See("150") } // comes after the list was read, and before its answer
 			s.version = 140
 		}, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			checking(t, func(t *testing.T, timeline *Timeline, server *versionedLists) {
+			checking(t, func(t *testing.T, timeline *snapshot.Timeline, server *versionedLists) {
 				during := false
 				server.with(func() { tc.happens(timeline, server); during = server.begins != nil })
 				if during {
-					timeline.connected()
-					<-time.After(timelinePause)
+					reconnect(t, timeline)
+					<-time.After(checkPause)
 					synctest.Wait()
 					server.with(func() { server.begins, server.version = nil, 150 })
 				}
-				<-time.After(timelineInterval)
-				err := timeline.said()
+				<-time.After(entryplan.Trust / 2)
+				err := restored(timeline)
 				server.mu.Lock()
 				defer server.mu.Unlock()
 				if got := err != nil; got != tc.want {
 					t.Errorf("it says %v", err)
 				}
-				var restored *RestoredError
+				var restored *snapshot.RestoredError
 				if tc.want && (!errors.As(err, &restored) || restored.Stored != server.version || !strings.Contains(err.Error(), "restored from a backup")) {
 					t.Errorf("it says %v", err)
 				}
@@ -131,13 +126,29 @@ func TestVersionsThatGoBackwardsAreNoticed(t *testing.T) {
 	}
 }
 
+// observe is a source of a kind whose signs of life are noted.
+func observe(timeline *snapshot.Timeline, kind string) toolscache.ListerWatcherWithContext {
+	return toolscache.ToListerWatcherWithContext(snapshot.NewWatchHealth(timeline).Observe(sidecarSetSource{}, kind))
+}
+
+// reconnect begins a watch of Leases.
+func reconnect(t *testing.T, timeline *snapshot.Timeline) {
+	t.Helper()
+	events, err := observe(timeline, "Lease").WatchWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		<-events.ResultChan()
+	}
+	events.Stop()
+}
+
 // A watch that begins after API servers were away is the first sign.
 func TestAWatchThatBeginsAnewIsAskedAboutAtOnce(t *testing.T) {
-	checking(t, func(t *testing.T, timeline *Timeline, server *versionedLists) {
-		watches := NewWatchHealth(nil, 0)
-		watches.Tell(timeline)
-		observed := toolscache.ToListerWatcherWithContext(watches.Observe(sidecarSetSource{}, "SidecarSet"))
-		<-time.After(timelinePause)
+	checking(t, func(t *testing.T, timeline *snapshot.Timeline, server *versionedLists) {
+		observed := observe(timeline, "SidecarSet")
+		<-time.After(checkPause)
 		synctest.Wait()
 		before := server.count()
 		events, err := observed.WatchWithContext(t.Context(), metav1.ListOptions{})
@@ -164,19 +175,18 @@ func TestAWatchThatBeginsAnewIsAskedAboutAtOnce(t *testing.T) {
 
 // Other kinds may be in another etcd.
 func TestVersionsOfOtherKindsAreNotCompared(t *testing.T) {
-	timeline, watches := NewTimeline(), NewWatchHealth(nil, 0)
-	watches.Tell(timeline)
-	observed := toolscache.ToListerWatcherWithContext(watches.Observe(sidecarSetSource{}, "Lease"))
+	timeline := snapshot.NewTimeline()
+	observed := observe(timeline, "Lease")
 	if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || timeline.Newest() != 0 {
 		t.Errorf("the newest version is %d; %v", timeline.Newest(), err)
 	}
 }
 
 func TestWatchesThatAreCutAllTheTimeAreAskedAboutOnceASecond(t *testing.T) {
-	checking(t, func(t *testing.T, timeline *Timeline, server *versionedLists) {
+	checking(t, func(t *testing.T, timeline *snapshot.Timeline, server *versionedLists) {
 		before := server.count()
 		for range 1000 {
-			timeline.connected()
+			reconnect(t, timeline)
 			<-time.After(10 * time.Millisecond)
 		}
 		if got := server.count() - before; got < 9 || got > 11 {
@@ -198,7 +208,7 @@ func (sidecarSetSource) List(metav1.ListOptions) (runtime.Object, error) {
 func (sidecarSetSource) Watch(metav1.ListOptions) (watch.Interface, error) {
 	events := watch.NewFakeWithChanSize(2, false)
 	for version, kind := range map[string]watch.EventType{"160": watch.Modified, "170": watch.Bookmark} {
-		object := newSidecarSet()
+		object := &metav1.PartialObjectMetadata{}
 		object.SetResourceVersion(version)
 		events.Action(kind, object)
 	}
