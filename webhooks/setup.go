@@ -104,7 +104,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		Requester: sidecarsets.NewRequesterCheck(sidecarsets.RequesterCheckOptions{
 			Mode:               o.RequesterCheck,
 			Catalog:            o.Catalog.Current,
-			Access:             sidecarsets.NewCachedAccess(mgr.GetClient(), nil),
+			Access:             sidecarsets.NewCachedAccess(mgr.GetClient()),
 			Revisions:          sidecarsets.RecordedRevisions{Reader: live, Namespace: o.RevisionNamespace},
 			ExcludedNamespaces: o.ExcludedNamespaces,
 			Registry:           metrics.Registry,

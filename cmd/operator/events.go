@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/clock"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
@@ -27,7 +26,6 @@ const eventSource = "sidecarset-operator"
 // eventWriter writes Events at the pace of a Queue. It runs on every replica.
 type eventWriter struct {
 	recorder eventRecorder
-	clock    clock.PassiveClock
 	added    chan struct{} // has capacity 1
 
 	mu    sync.Mutex
@@ -41,14 +39,14 @@ type eventRecorder interface {
 }
 
 func newEventWriter(recorder eventRecorder, limits events.Limits) *eventWriter {
-	return &eventWriter{recorder: recorder, clock: clock.RealClock{}, added: make(chan struct{}, 1), queue: events.NewQueue(limits)}
+	return &eventWriter{recorder: recorder, added: make(chan struct{}, 1), queue: events.NewQueue(limits)}
 }
 
 // Tell has an Event written, if the limits allow it. It does not wait, and is safe
 // for concurrent use.
 func (w *eventWriter) Tell(e events.Event) {
 	w.mu.Lock()
-	added := w.queue.Add(e, w.clock.Now())
+	added := w.queue.Add(e, time.Now())
 	w.mu.Unlock()
 	if added {
 		select {
@@ -82,7 +80,7 @@ func (w *eventWriter) write() time.Duration {
 	const idle = time.Hour
 	for {
 		w.mu.Lock()
-		e, wait, ok := w.queue.Next(w.clock.Now())
+		e, wait, ok := w.queue.Next(time.Now())
 		w.mu.Unlock()
 		switch {
 		case ok:

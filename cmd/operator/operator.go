@@ -16,7 +16,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -95,7 +94,7 @@ func Run(ctx context.Context, version string, o Options) error {
 		return err
 	}
 	catalog := snapshot.NewCatalog(mgr.GetCache(), metrics.Registry)
-	fresh := entries.NewFreshness(mgr.GetAPIReader(), catalog, timeline, o.podWebhook.trust, clock.RealClock{})
+	fresh := entries.NewFreshness(mgr.GetAPIReader(), catalog, timeline, o.podWebhook.trust)
 	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets()...)
 	if err != nil {
 		return err

@@ -199,7 +199,7 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 		options.Grace = -1
 	}
 	if o.clientCAs != "" {
-		clients, err := ports.NewClientCAs(o.clientCAs, ctrl.Log.WithName("clients"), nil)
+		clients, err := ports.NewClientCAs(o.clientCAs, ctrl.Log.WithName("clients"))
 		if err != nil {
 			return options, fmt.Errorf("--client-ca-file: %w", err)
 		}

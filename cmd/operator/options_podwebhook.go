@@ -10,6 +10,8 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
 	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/webhooks/entries"
@@ -83,5 +85,6 @@ func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entrie
 		ProbeNamespace:  o.podWebhook.probeNamespace,
 		AdmissionWindow: o.podWebhook.admissionWindow,
 		Trust:           o.podWebhook.trust,
+		Registry:        metrics.Registry,
 	}
 }

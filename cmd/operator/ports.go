@@ -23,12 +23,12 @@ const (
 
 // addPorts adds the servers of probes and metrics to a manager.
 func (o Options) addPorts(ctx context.Context, mgr ctrl.Manager, certificate getCertificate) (*ports.Probes, error) {
-	probes := ports.NewProbes(ctrl.Log.WithName("readiness"), nil)
+	probes := ports.NewProbes(ctrl.Log.WithName("readiness"))
 	servers := []ports.Options{{
 		Name: "probes", Address: o.probeAddress, Handler: probes, MaxHeaderBytes: probeHeaderBytes,
 	}, {
 		Name: "metrics", Address: o.metricsAddress, MaxHeaderBytes: metricsHeaderBytes, KeepAlive: metricsKeepAlive,
-		Handler: ports.Metrics(prometheus.Gatherer(metrics.Registry), ports.NewAccess(mgr.GetClient(), ctrl.Log.WithName("metrics"), nil)),
+		Handler: ports.Metrics(prometheus.Gatherer(metrics.Registry), ports.NewAccess(mgr.GetClient(), ctrl.Log.WithName("metrics"))),
 		TLS:     &tls.Config{GetCertificate: certificate, MinVersion: o.minTLSVersion()},
 	}}
 	for _, options := range servers {

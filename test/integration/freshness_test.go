@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/deploy"
@@ -41,7 +40,7 @@ func whileTheCacheIsBuilt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	freshness := entries.NewFreshness(live, knowsEverything{}, snapshot.NewTimeline(), 20*time.Second, clock.RealClock{})
+	freshness := entries.NewFreshness(live, knowsEverything{}, snapshot.NewTimeline(), 20*time.Second)
 	before, err := cluster.Kubectl(t.Context(), "", "get", "crd", deploy.CRD, "-o", "jsonpath={.spec.versions[0].schema.openAPIV3Schema.description}")
 	if err != nil {
 		t.Fatal(err)

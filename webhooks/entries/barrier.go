@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -32,7 +31,6 @@ type barrier struct {
 	namespace string
 	config    *rest.Config
 	slices    client.Reader // reads EndpointSlices
-	clock     clock.PassiveClock
 
 	mu      sync.Mutex
 	servers []*apiServer // by the addresses that they publish
@@ -198,7 +196,7 @@ func (b *barrier) published(ctx context.Context) ([]*apiServer, error) {
 	b.mu.Lock()
 	kept, asked := b.servers, b.asked
 	b.mu.Unlock()
-	if !asked.IsZero() && b.clock.Since(asked) < serversKept {
+	if !asked.IsZero() && time.Since(asked) < serversKept {
 		return kept, nil
 	}
 	var list discoveryv1.EndpointSliceList
@@ -225,7 +223,7 @@ func (b *barrier) published(ctx context.Context) ([]*apiServer, error) {
 		}
 		servers = append(servers, s)
 	}
-	b.servers, b.asked = servers, b.clock.Now()
+	b.servers, b.asked = servers, time.Now()
 	return servers, nil
 }
 

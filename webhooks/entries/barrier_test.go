@@ -21,7 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -93,7 +92,7 @@ func inCluster(t *testing.T, published []string, test func(t *testing.T, b *barr
 			server.StartTLS()
 			defer server.Close()
 		}
-		b := &barrier{namespace: "ours", slices: s, clock: clock.RealClock{}, config: &rest.Config{
+		b := &barrier{namespace: "ours", slices: s, config: &rest.Config{
 			Host: "https://" + configuredHost, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, Dial: s.dial, QPS: -1,
 			ContentConfig: rest.ContentConfig{ContentType: "application/json"},
 		}}

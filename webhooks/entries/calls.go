@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/status"
 )
@@ -49,17 +47,17 @@ const (
 )
 
 // run asks until ctx ends, and calls changed when what problem says may differ.
-func (c *callWatch) run(ctx context.Context, b *barrier, clock clock.Clock, changed func()) {
+func (c *callWatch) run(ctx context.Context, b *barrier, changed func()) {
 	for {
 		if about := c.configuration(); about != "" {
-			if answers, err := b.answers(ctx, about); err == nil && c.note(about, answers, clock.Now()) {
+			if answers, err := b.answers(ctx, about); err == nil && c.note(about, answers, time.Now()) {
 				changed()
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-clock.After(callInterval):
+		case <-time.After(callInterval):
 		}
 	}
 }

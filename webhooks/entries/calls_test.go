@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/utils/clock"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -184,7 +183,7 @@ func TestTheLeaderIsToldWhenCallsAreAnsweredAgain(t *testing.T) {
 		changes := 0
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { c.run(ctx, b, clock.RealClock{}, func() { changes++ }); close(done) }()
+		go func() { c.run(ctx, b, func() { changes++ }); close(done) }()
 		<-time.After(time.Hour)
 		if asked := servers.asked["10.0.0.1:6443"].Load(); asked != 0 {
 			t.Errorf("asked %d times about nothing", asked)

@@ -40,7 +40,7 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 				t.Fatalf("%s it says %+v after %d writes, on %q", when, got, c.writes, c.path(t, logSet(1)))
 			}
 		}
-		window := defaultAdmissionWindow + trusted
+		window := 90*time.Second + trusted
 		expect("when it is seen", entryplan.PathPodsFresh, true, 1)
 		expect("and in the next pass, in which the window begins", entryplan.PathPodsFresh, true, 1)
 		<-time.After(window - time.Second)
@@ -69,14 +69,14 @@ func TestANewLeaderCountsAgain(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		set := logSet(1)
 		l.judged(t)
-		<-time.After(defaultAdmissionWindow)
+		<-time.After(90 * time.Second)
 		set.Status.Conditions = []metav1.Condition{{Type: appsv1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
 		l.planned, l.claims, l.windows, l.placed = map[string]plannedEntry{}, map[string]claim{}, entryplan.Windows{}, map[string]placement{}
 		l.sets.(*sidecarSets).swap(set)
 		if got := l.judged(t); !got.Ready || c.writes != 1 {
 			t.Errorf("of what was Ready it says %+v after %d writes", got, c.writes)
 		}
-		<-time.After(defaultAdmissionWindow)
+		<-time.After(90 * time.Second)
 		if l.judged(t); c.path(t, set) != entryplan.PathPodsFresh {
 			t.Error("the window of another leader counts")
 		}

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -140,15 +139,15 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 		sets.swap(logSet(1))
 		w := &Keeper{
 			options: Options{
-				Settings:    entryplan.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
-				Bundle:      func() []byte { return []byte("a CA") },
-				Certificate: func(context.Context) error { return nil },
-				Rivals:      NewRivals(nil, "ours", prometheus.NewRegistry()),
-				Tell:        func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
-				Clock:       clock.RealClock{}, AdmissionWindow: defaultAdmissionWindow, Trust: entryplan.Trust,
+				Settings:        entryplan.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
+				Bundle:          func() []byte { return []byte("a CA") },
+				Certificate:     func(context.Context) error { return nil },
+				Rivals:          NewRivals(nil, "ours", prometheus.NewRegistry()),
+				Tell:            func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
+				AdmissionWindow: 90 * time.Second, Trust: entryplan.Trust,
 			},
 			cached:  c,
-			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour), clock: clock.RealClock{}},
+			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour)},
 			m:       newRoomMetrics(prometheus.NewRegistry()),
 			pace:    newWidenPace(),
 		}

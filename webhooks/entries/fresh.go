@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -31,7 +30,6 @@ type Freshness struct {
 	lists    *snapshot.Shared[struct{}, snapshot.Versions]             // of all SidecarSets
 	recent   *snapshot.Shared[struct{}, *metav1.PartialObjectMetadata] // the object that has names recorded
 	sets     *snapshot.Shared[string, uint64]                          // the version of a SidecarSet; 0 if it is not stored
-	clock    clock.Clock
 	trust    time.Duration
 
 	checked  atomic.Pointer[time.Time] // when the newest check that succeeded began; nil before the first
@@ -55,8 +53,8 @@ type versionWaiter interface {
 
 // NewFreshness returns a freshness that trusts each check for a time. Add it to the
 // manager.
-func NewFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.Timeline, trust time.Duration, clk clock.Clock) *Freshness {
-	f := &Freshness{live: live, catalog: catalog, timeline: timeline, trust: trust, clock: clk}
+func NewFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.Timeline, trust time.Duration) *Freshness {
+	f := &Freshness{live: live, catalog: catalog, timeline: timeline, trust: trust}
 	f.lists = snapshot.NewShared(1, f.list)
 	f.recent = snapshot.NewShared(1, f.readRecent)
 	f.sets = snapshot.NewShared(4*mostRead, f.readVersion)
@@ -91,7 +89,7 @@ func (f *Freshness) age() (monotonic, wall time.Duration) {
 	if checked == nil {
 		return 0, 0
 	}
-	now := f.clock.Now()
+	now := time.Now()
 	return now.Sub(*checked), now.Round(0).Sub(checked.Round(0))
 }
 
@@ -108,14 +106,14 @@ const checkPause = time.Second
 func (f *Freshness) Start(ctx context.Context) error {
 	for {
 		err := f.CatchUp(ctx)
-		due := f.clock.After(f.trust / 2)
+		due := time.After(f.trust / 2)
 		if err != nil && ctx.Err() == nil {
 			logf.FromContext(ctx).WithName("freshness").V(1).Info("Could not check the snapshot", "reason", err.Error())
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.clock.After(checkPause):
+		case <-time.After(checkPause):
 		}
 		if err != nil {
 			continue
@@ -134,7 +132,7 @@ func (f *Freshness) Start(ctx context.Context) error {
 func (f *Freshness) CatchUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
-	began := f.clock.Now()
+	began := time.Now()
 	stored, err := f.lists.Get(ctx, struct{}{})
 	if err != nil {
 		return fmt.Errorf("asking for the newest SidecarSets, try again: %w", err)

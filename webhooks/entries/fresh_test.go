@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -105,7 +104,7 @@ func inFreshBubble(t *testing.T, test func(t *testing.T, a *asking)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &asking{server: &slowLists{answers: make(chan listAnswer)}, catalog: &knownVersions{}}
-		a.Freshness = NewFreshness(a.server, a.catalog, snapshot.NewTimeline(), entryplan.Trust, clock.RealClock{})
+		a.Freshness = NewFreshness(a.server, a.catalog, snapshot.NewTimeline(), entryplan.Trust)
 		test(t, a)
 	})
 }

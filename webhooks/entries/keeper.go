@@ -15,11 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -58,22 +56,17 @@ type Options struct {
 	// ProbeNamespace is where Pods are tried under dry-run before a SidecarSet is
 	// said to be ready; none are if it is empty.
 	ProbeNamespace string
-	// Trust is for how long a replica answers from a snapshot after it checked it; 20 s
-	// if zero. It has to be the same for all processes.
+	// Trust is for how long a replica answers from a snapshot after it checked it. It has
+	// to be the same for all processes.
 	Trust time.Duration
 	// AdmissionWindow is how long a SidecarSet can be on its way between its
-	// admission and its storage; 90 s if zero.
+	// admission and its storage.
 	AdmissionWindow time.Duration
 	// Tell writes an Event about an entry that the leader restored. It does not wait.
-	// No Events are written if it is nil.
 	Tell func(events.Event)
-	// Clock is the time; the real one if nil.
-	Clock clock.PassiveClock
-	// Registry takes the metrics; the manager's if nil.
+	// Registry takes the metrics.
 	Registry prometheus.Registerer
 }
-
-const defaultAdmissionWindow = 90 * time.Second
 
 // Keeper keeps the webhook entries by which API servers call us for the
 // Pods that SidecarSets select. It follows the configuration objects on every
@@ -99,26 +92,11 @@ type Keeper struct {
 
 // NewKeeper returns a Keeper. Add it to the manager, on every replica.
 func NewKeeper(mgr ctrl.Manager, options Options) *Keeper {
-	if options.AdmissionWindow == 0 {
-		options.AdmissionWindow = defaultAdmissionWindow
-	}
-	if options.Trust == 0 {
-		options.Trust = entryplan.Trust
-	}
-	if options.Tell == nil {
-		options.Tell = func(events.Event) {}
-	}
-	if options.Clock == nil {
-		options.Clock = clock.RealClock{}
-	}
-	if options.Registry == nil {
-		options.Registry = metrics.Registry
-	}
 	w := &Keeper{
 		options: options,
 		cached:  mgr.GetCache(),
 		barrier: &barrier{
-			namespace: options.Settings.Namespace, config: mgr.GetConfig(), slices: mgr.GetAPIReader(), clock: options.Clock,
+			namespace: options.Settings.Namespace, config: mgr.GetConfig(), slices: mgr.GetAPIReader(),
 		},
 		m:       newRoomMetrics(options.Registry),
 		pace:    newWidenPace(),
@@ -187,7 +165,7 @@ func (w *Keeper) settings(ctx context.Context) (*entryplan.Settings, error) {
 	if s.Bundle = w.options.Bundle(); len(s.Bundle) == 0 {
 		return nil, errors.New("there is no CA bundle yet")
 	}
-	now := w.options.Clock.Now()
+	now := time.Now()
 	s.MinSerial = w.store.minSerial(now)
 	s.Ownerless = now.UnixNano() < w.ownerless.Load()
 	return &s, nil
@@ -212,9 +190,9 @@ type widening struct {
 // Nothing proves that the SidecarSet exists or ever will. So the entry may be a
 // provisional one, and nothing but the path of another one is changed.
 func (w *Keeper) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
-	start := w.options.Clock.Now()
+	start := time.Now()
 	err := w.await(ctx, set)
-	w.m.widened(w.options.Clock.Since(start), err)
+	w.m.widened(time.Since(start), err)
 	return err
 }
 
@@ -334,7 +312,7 @@ const ownerlessFor = 10 * time.Minute
 func (w *Keeper) write(ctx context.Context, change entryplan.Change) (stale bool, err error) {
 	before := w.store.current()[change.Index]
 	stale, err = w.store.write(ctx, change)
-	if now := w.options.Clock.Now(); apierrors.IsForbidden(err) && before != nil && entryplan.Owner(before) != entryplan.Owner(change.Object) {
+	if now := time.Now(); apierrors.IsForbidden(err) && before != nil && entryplan.Owner(before) != entryplan.Owner(change.Object) {
 		w.ownerless.Store(now.Add(ownerlessFor).UnixNano())
 	}
 	w.m.wrote(stale, err)

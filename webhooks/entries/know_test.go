@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -145,7 +144,7 @@ func TestPodsAreAnsweredByNames(t *testing.T) {
 				if tc.catalog != nil {
 					catalog.contents, catalog.ahead = tc.catalog.contents, tc.catalog.ahead
 				}
-				f := NewFreshness(tc.server, catalog, snapshot.NewTimeline(), entryplan.Trust, clock.RealClock{})
+				f := NewFreshness(tc.server, catalog, snapshot.NewTimeline(), entryplan.Trust)
 				f.certify(time.Now())
 				if tc.before != nil {
 					tc.before(f)
@@ -176,7 +175,7 @@ func TestPodsAreAnsweredByNames(t *testing.T) {
 func TestTheNextPodWaitsForOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &namedSets{object: recorded(map[string]string{"log": ""}), versions: map[string]string{"log": "60"}}
-		f := NewFreshness(server, &knownVersions{}, snapshot.NewTimeline(), entryplan.Trust, clock.RealClock{})
+		f := NewFreshness(server, &knownVersions{}, snapshot.NewTimeline(), entryplan.Trust)
 		f.certify(time.Now())
 		for i, want := range []time.Duration{2 * time.Millisecond, time.Millisecond} {
 			start := time.Now()

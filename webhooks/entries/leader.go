@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -140,7 +139,7 @@ func (w *Keeper) AddLeader(mgr ctrl.Manager, sets Snapshots) error {
 	}
 	l.setPaces()
 	if w.options.ProbeNamespace != "" {
-		l.probe = newPodProbe(w.options.ProbeNamespace, mgr.GetClient(), w.options.Clock, l.wake)
+		l.probe = newPodProbe(w.options.ProbeNamespace, mgr.GetClient(), l.wake)
 	}
 	w.leader = l
 	sets.Notify(l.again)
@@ -156,7 +155,7 @@ func (l *leader) setPaces() {
 		if i == entryplan.Provisional {
 			perSecond = provisionalWritesPerSecond // each SidecarSet that is stored is two
 		}
-		l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(perSecond, writesAtOnce, l.webhooks.options.Clock)
+		l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, writesAtOnce)
 	}
 }
 
@@ -187,7 +186,7 @@ func (l *leader) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, logger)
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, clock.RealClock{}, l.wake) })
+	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.wake) })
 	if l.probe != nil {
 		asking.Go(func() { l.probe.run(ctx) })
 	}
@@ -280,7 +279,7 @@ func (l *leader) observe(ctx context.Context) *view {
 	}
 	v := &view{
 		catalog: catalog, programs: catalog.Programs(), layout: l.webhooks.store.current(), rival: l.webhooks.options.Rivals.Injector(),
-		unproven: map[int]string{}, paced: map[int]bool{}, now: l.webhooks.options.Clock.Now(),
+		unproven: map[int]string{}, paced: map[int]bool{}, now: time.Now(),
 	}
 	v.served = l.replicas.any(ctx, v.now)
 	names := make(map[string]bool, len(v.programs))

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/clock"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -284,7 +283,7 @@ func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Contex
 		pod.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: "log"}
 		return answer(ctx, *attempts)
 	}
-	l.probe = newPodProbe("probes", c, clock.RealClock{}, l.wake)
+	l.probe = newPodProbe("probes", c, l.wake)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { l.probe.run(ctx); close(done) }()

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -29,7 +28,6 @@ import (
 type podProbe struct {
 	namespace string
 	writer    client.Client
-	clock     clock.PassiveClock
 	done      func() // is called after each attempt
 
 	mu      sync.Mutex
@@ -61,9 +59,9 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
-func newPodProbe(namespace string, writer client.Client, clock clock.PassiveClock, done func()) *podProbe {
+func newPodProbe(namespace string, writer client.Client, done func()) *podProbe {
 	return &podProbe{
-		namespace: namespace, writer: writer, clock: clock, done: done,
+		namespace: namespace, writer: writer, done: done,
 		results: map[types.UID]probeResult{}, queued: make(chan struct{}, 1),
 	}
 }
@@ -80,7 +78,7 @@ func (p *podProbe) run(ctx context.Context) {
 			problem := p.try(ctx, a.sidecarSet, a.labels)
 			p.mu.Lock()
 			p.queue = p.queue[1:]
-			p.results[a.uid] = probeResult{a.generation, p.clock.Now(), problem}
+			p.results[a.uid] = probeResult{a.generation, time.Now(), problem}
 			p.mu.Unlock()
 			p.done()
 		}
@@ -110,7 +108,7 @@ func (p *podProbe) check(catalog *match.Snapshot, program *inject.Program) *stat
 	defer p.mu.Unlock()
 	known, ok := p.results[set.UID]
 	ok = ok && known.generation == set.Generation
-	if age := p.clock.Since(known.at); !ok || age >= probeAgain || known.problem != "" && age >= probePause {
+	if age := time.Since(known.at); !ok || age >= probeAgain || known.problem != "" && age >= probePause {
 		p.request(attempt{set.Name, set.UID, set.Generation, sample})
 	}
 	switch {

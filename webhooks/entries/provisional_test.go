@@ -174,7 +174,7 @@ func TestAnOrphanGoesThoughItIsTouched(t *testing.T) {
 		l.sets.(*sidecarSets).swap(reviewed("gone"), logSet(1))
 		l.judged(t)
 		l.sets.(*sidecarSets).swap(logSet(1))
-		for range 2*int((defaultAdmissionWindow+trusted)/time.Second) + 3 {
+		for range 2*int((90*time.Second+trusted)/time.Second) + 3 {
 			l.review(t, "gone")
 			l.judged(t)
 			<-time.After(time.Second)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -71,7 +70,7 @@ func checking(t *testing.T, test func(t *testing.T, timeline *snapshot.Timeline,
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- NewFreshness(server, &knownVersions{}, timeline, entryplan.Trust, clock.RealClock{}).Start(ctx)
+			done <- NewFreshness(server, &knownVersions{}, timeline, entryplan.Trust).Start(ctx)
 		}()
 		synctest.Wait()
 		test(t, timeline, server)

@@ -1,7 +1,6 @@
 package ports
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -39,7 +37,6 @@ const (
 // asks by TokenReview and SubjectAccessReview. It is safe for concurrent use.
 type Access struct {
 	client client.Writer
-	clock  clock.PassiveClock
 	log    logr.Logger
 
 	mu        sync.Mutex
@@ -54,9 +51,9 @@ type accessKey struct {
 	path  string
 }
 
-// NewAccess returns an Access; the real clock counts if clk is nil.
-func NewAccess(c client.Writer, log logr.Logger, clk clock.PassiveClock) *Access {
-	return &Access{client: c, clock: cmp.Or[clock.PassiveClock](clk, clock.RealClock{}), log: log, known: map[accessKey]time.Time{}, strangers: map[netip.Addr]time.Time{},
+// NewAccess returns an Access.
+func NewAccess(c client.Writer, log logr.Logger) *Access {
+	return &Access{client: c, log: log, known: map[accessKey]time.Time{}, strangers: map[netip.Addr]time.Time{},
 		unknown: rate.NewLimiter(maxUnknown, maxUnknown)}
 }
 
@@ -102,7 +99,7 @@ func (a *Access) allows(ctx context.Context, token, path string, client netip.Ad
 
 // recall reports whether key is allowed, and whether the API server may be asked.
 func (a *Access) recall(key accessKey, client netip.Addr) (allowed, mayAsk bool) {
-	now := a.clock.Now()
+	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if since, ok := a.known[key]; ok && now.Sub(since) < knownFor {
@@ -130,7 +127,7 @@ func (a *Access) recall(key accessKey, client netip.Addr) (allowed, mayAsk bool)
 
 // remember keeps a right to read, and forgets those that have expired.
 func (a *Access) remember(key accessKey, allowed bool, err error) {
-	now := a.clock.Now()
+	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {

@@ -7,12 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -42,50 +42,50 @@ func (r *reviewer) Create(_ context.Context, object client.Object, _ ...client.C
 }
 
 func TestAccess(t *testing.T) {
-	clk := clocktesting.NewFakePassiveClock(time.Now())
-	server := &reviewer{}
-	guarded := NewAccess(server, logr.Discard(), clk).Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	ask := func(header string) int {
-		recorder := httptest.NewRecorder()
-		request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
-		if header != "" {
-			request.Header.Set("Authorization", header)
+	synctest.Test(t, func(t *testing.T) {
+		server := &reviewer{}
+		guarded := NewAccess(server, logr.Discard()).Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		ask := func(header string) int {
+			recorder := httptest.NewRecorder()
+			request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+			if header != "" {
+				request.Header.Set("Authorization", header)
+			}
+			guarded.ServeHTTP(recorder, request)
+			return recorder.Code
 		}
-		guarded.ServeHTTP(recorder, request)
-		return recorder.Code
-	}
-	later := func(d time.Duration) { clk.SetTime(clk.Now().Add(d)) }
-	expect := func(what string, got, want int) {
-		t.Helper()
-		if got != want {
-			t.Errorf("%s: %d, want %d", what, got, want)
+		expect := func(what string, got, want int) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: %d, want %d", what, got, want)
+			}
 		}
-	}
-	expect("no token", ask(""), 401)
-	expect("another scheme", ask("Basic abc"), 401)
-	expect("no token is asked about", server.tokens, 0)
-	expect("a token that may read", ask("Bearer reader"), 200)
-	expect("the same again", ask("Bearer reader"), 200)
-	expect("reviews of it", server.tokens, 1)
-	for i := range 1000 {
-		expect("a made-up token", ask(fmt.Sprint("Bearer x", i)), 429)
-	}
-	later(time.Second)
-	expect("a made-up token, a second later", ask("Bearer x"), 401)
-	later(time.Second)
-	expect("a token that may not", ask("Bearer somebody"), 403)
-	expect("reviews", server.tokens, 3)
-	expect("reviews of rights", server.accesses, 2)
+		expect("no token", ask(""), 401)
+		expect("another scheme", ask("Basic abc"), 401)
+		expect("no token is asked about", server.tokens, 0)
+		expect("a token that may read", ask("Bearer reader"), 200)
+		expect("the same again", ask("Bearer reader"), 200)
+		expect("reviews of it", server.tokens, 1)
+		for i := range 1000 {
+			expect("a made-up token", ask(fmt.Sprint("Bearer x", i)), 429)
+		}
+		<-time.After(time.Second)
+		expect("a made-up token, a second later", ask("Bearer x"), 401)
+		<-time.After(time.Second)
+		expect("a token that may not", ask("Bearer somebody"), 403)
+		expect("reviews", server.tokens, 3)
+		expect("reviews of rights", server.accesses, 2)
 
-	// A token that is known is asked about again, whatever strangers do.
-	later(allowedFor)
-	expect("a made-up token", ask("Bearer y"), 401)
-	expect("the reader, whose answer is old", ask("Bearer reader"), 200)
-	expect("reviews", server.tokens, 5)
-	server.down = errors.New("away")
-	expect("the reader, while an answer holds", ask("Bearer reader"), 200)
-	later(allowedFor)
-	expect("the reader, after it", ask("Bearer reader"), 503)
-	server.down = nil
-	expect("the reader, once it is back", ask("Bearer reader"), 200)
+		// A token that is known is asked about again, whatever strangers do.
+		<-time.After(allowedFor)
+		expect("a made-up token", ask("Bearer y"), 401)
+		expect("the reader, whose answer is old", ask("Bearer reader"), 200)
+		expect("reviews", server.tokens, 5)
+		server.down = errors.New("away")
+		expect("the reader, while an answer holds", ask("Bearer reader"), 200)
+		<-time.After(allowedFor)
+		expect("the reader, after it", ask("Bearer reader"), 503)
+		server.down = nil
+		expect("the reader, once it is back", ask("Bearer reader"), 200)
+	})
 }

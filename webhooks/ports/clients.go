@@ -2,7 +2,6 @@ package ports
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/x509"
 	"fmt"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
 )
 
 // clientsAge is how long after a read the file of ClientCAs is not read again.
@@ -19,9 +17,8 @@ const clientsAge = 5 * time.Second
 // ClientCAs are the CAs of the clients that a server answers, from a PEM file that may
 // change. It is safe for concurrent use.
 type ClientCAs struct {
-	path  string
-	log   logr.Logger
-	clock clock.PassiveClock
+	path string
+	log  logr.Logger
 
 	mu   sync.Mutex
 	read time.Time
@@ -29,9 +26,9 @@ type ClientCAs struct {
 	pool *x509.CertPool
 }
 
-// NewClientCAs reads the file; the real clock counts if clk is nil.
-func NewClientCAs(path string, log logr.Logger, clk clock.PassiveClock) (*ClientCAs, error) {
-	c := &ClientCAs{path: path, log: log, clock: cmp.Or[clock.PassiveClock](clk, clock.RealClock{})}
+// NewClientCAs reads the file.
+func NewClientCAs(path string, log logr.Logger) (*ClientCAs, error) {
+	c := &ClientCAs{path: path, log: log}
 	if err := c.load(); err != nil {
 		return nil, err
 	}
@@ -43,7 +40,7 @@ func NewClientCAs(path string, log logr.Logger, clk clock.PassiveClock) (*Client
 func (c *ClientCAs) Pool() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if age := c.clock.Since(c.read); age >= clientsAge || age < 0 {
+	if time.Since(c.read) >= clientsAge {
 		if err := c.load(); err != nil {
 			c.log.Info("Going on with the CAs of clients from before", "reason", err.Error())
 		}
@@ -52,7 +49,7 @@ func (c *ClientCAs) Pool() *x509.CertPool {
 }
 
 func (c *ClientCAs) load() error {
-	c.read = c.clock.Now()
+	c.read = time.Now()
 	content, err := os.ReadFile(c.path)
 	if err != nil {
 		return fmt.Errorf("reading the CAs of clients: %w", err)

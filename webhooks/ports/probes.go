@@ -1,7 +1,6 @@
 package ports
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 )
 
@@ -32,8 +30,7 @@ const (
 // checks succeed, and /readyz/NAME why one does not. Checks run one after the other,
 // when a client asks, and at most once a second. It is safe for concurrent use.
 type Probes struct {
-	log   logr.Logger
-	clock clock.PassiveClock
+	log logr.Logger
 
 	mu      sync.Mutex
 	checks  []*readinessCheck // by name
@@ -48,10 +45,8 @@ type readinessCheck struct {
 	err   error
 }
 
-// NewProbes returns Probes without checks; the real clock counts if clk is nil.
-func NewProbes(log logr.Logger, clk clock.PassiveClock) *Probes {
-	return &Probes{log: log, clock: cmp.Or[clock.PassiveClock](clk, clock.RealClock{})}
-}
+// NewProbes returns Probes without checks.
+func NewProbes(log logr.Logger) *Probes { return &Probes{log: log} }
 
 // AddReadiness adds a check. Its answer is logged whenever it changes, because /readyz
 // does not tell reasons.
@@ -130,8 +125,8 @@ func (p *Probes) answerOne(w http.ResponseWriter, r *http.Request, name string) 
 // It returns an error if the newest answer is too old.
 func (p *Probes) refresh(r *http.Request) error {
 	p.mu.Lock()
-	age, never := p.clock.Since(p.checked), p.checked.IsZero()
-	if !never && age >= 0 && age < probeAge {
+	age, never := time.Since(p.checked), p.checked.IsZero()
+	if !never && age < probeAge {
 		p.mu.Unlock()
 		return nil
 	}
@@ -154,7 +149,7 @@ func (p *Probes) refresh(r *http.Request) error {
 	case <-patience.C:
 	case <-r.Context().Done():
 	}
-	if never || age > oldestAnswer || age < 0 {
+	if never || age > oldestAnswer {
 		return fmt.Errorf("checks have not ended for %v", oldestAnswer)
 	}
 	return nil
@@ -180,7 +175,7 @@ func (p *Probes) run(r *http.Request) {
 			p.log.Info("Readiness changed", "check", c.name, "ready", c.err == nil, "reason", c.reason())
 		}
 	}
-	p.checked = p.clock.Now()
+	p.checked = time.Now()
 	close(p.running)
 	p.running = nil
 }

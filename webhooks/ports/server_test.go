@@ -9,10 +9,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // startProbes serves probes on a free port and returns its address.
@@ -37,7 +37,7 @@ func startProbes(t *testing.T, probes *Probes) string {
 // A header is refused at a few KiB, and a thousand connections that begin one do
 // not keep a probe out.
 func TestProbesAnswerBesideUnfinishedHeaders(t *testing.T) {
-	address := startProbes(t, NewProbes(logr.Discard(), nil))
+	address := startProbes(t, NewProbes(logr.Discard()))
 	for range 300 {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
@@ -76,54 +76,56 @@ func probe(probes *Probes, path string) (int, string) {
 }
 
 func TestReadinessIsAskedOnceASecond(t *testing.T) {
-	clk := clocktesting.NewFakePassiveClock(time.Now())
-	probes := NewProbes(logr.Discard(), clk)
-	var asked int
-	var problem error
-	probes.AddReadiness("flaky", func(*http.Request) error { asked++; return problem })
-	probes.AddReadiness("fine", func(*http.Request) error { return nil })
-	for range 100 {
-		if code, body := probe(probes, "/readyz"); code != http.StatusOK || body != "ok" {
-			t.Fatalf("%d %s", code, body)
+	synctest.Test(t, func(t *testing.T) {
+		probes := NewProbes(logr.Discard())
+		var asked int
+		var problem error
+		probes.AddReadiness("flaky", func(*http.Request) error { asked++; return problem })
+		probes.AddReadiness("fine", func(*http.Request) error { return nil })
+		for range 100 {
+			if code, body := probe(probes, "/readyz"); code != http.StatusOK || body != "ok" {
+				t.Fatalf("%d %s", code, body)
+			}
 		}
-	}
-	if asked != 1 {
-		t.Errorf("100 probes in a moment made %d checks", asked)
-	}
-	problem = errors.New("the disk is full")
-	clk.SetTime(clk.Now().Add(time.Second))
-	if code, body := probe(probes, "/readyz"); code != http.StatusInternalServerError || strings.Contains(body, "disk") || !strings.Contains(body, "[-]flaky failed") {
-		t.Errorf("%d %s", code, body)
-	}
-	if code, body := probe(probes, "/readyz/flaky"); code != http.StatusInternalServerError || !strings.Contains(body, "the disk is full") {
-		t.Errorf("%d %s", code, body)
-	}
-	for path, want := range map[string]int{"/readyz/fine": 200, "/healthz": 200, "/readyz/none": 404, "/metrics": 404} {
-		if code, _ := probe(probes, path); code != want {
-			t.Errorf("%s: %d, want %d", path, code, want)
+		if asked != 1 {
+			t.Errorf("100 probes in a moment made %d checks", asked)
 		}
-	}
+		problem = errors.New("the disk is full")
+		<-time.After(time.Second)
+		if code, body := probe(probes, "/readyz"); code != http.StatusInternalServerError || strings.Contains(body, "disk") || !strings.Contains(body, "[-]flaky failed") {
+			t.Errorf("%d %s", code, body)
+		}
+		if code, body := probe(probes, "/readyz/flaky"); code != http.StatusInternalServerError || !strings.Contains(body, "the disk is full") {
+			t.Errorf("%d %s", code, body)
+		}
+		for path, want := range map[string]int{"/readyz/fine": 200, "/healthz": 200, "/readyz/none": 404, "/metrics": 404} {
+			if code, _ := probe(probes, path); code != want {
+				t.Errorf("%s: %d, want %d", path, code, want)
+			}
+		}
+	})
 }
 
 // A check that hangs delays no probe: the answer is the one from before, for a
 // while.
 func TestReadinessDoesNotWaitForSlowChecks(t *testing.T) {
-	clk := clocktesting.NewFakePassiveClock(time.Now())
-	probes := NewProbes(logr.Discard(), clk)
-	hang := make(chan struct{})
-	close(hang)
-	probes.AddReadiness("slow", func(*http.Request) error { <-hang; return nil })
-	if code, body := probe(probes, "/readyz"); code != http.StatusOK {
-		t.Fatalf("%d %s", code, body)
-	}
-	hang = make(chan struct{})
-	defer close(hang)
-	clk.SetTime(clk.Now().Add(5 * time.Second))
-	if code, body := probe(probes, "/readyz"); code != http.StatusOK {
-		t.Errorf("while a check takes long: %d %s", code, body)
-	}
-	clk.SetTime(clk.Now().Add(oldestAnswer))
-	if code, body := probe(probes, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "have not ended") {
-		t.Errorf("while a check hangs: %d %s", code, body)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		probes := NewProbes(logr.Discard())
+		hang := make(chan struct{})
+		close(hang)
+		probes.AddReadiness("slow", func(*http.Request) error { <-hang; return nil })
+		if code, body := probe(probes, "/readyz"); code != http.StatusOK {
+			t.Fatalf("%d %s", code, body)
+		}
+		hang = make(chan struct{})
+		defer close(hang)
+		<-time.After(5 * time.Second)
+		if code, body := probe(probes, "/readyz"); code != http.StatusOK {
+			t.Errorf("while a check takes long: %d %s", code, body)
+		}
+		<-time.After(oldestAnswer)
+		if code, body := probe(probes, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "have not ended") {
+			t.Errorf("while a check hangs: %d %s", code, body)
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package sidecarsets
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/requester"
@@ -40,9 +38,9 @@ type accessKey struct {
 	question requester.Question
 }
 
-// NewCachedAccess returns a CachedAccess. It uses the real clock if clk is nil.
-func NewCachedAccess(c client.Writer, clk clock.PassiveClock) *CachedAccess {
-	a := &CachedAccess{client: c, answers: utilcache.NewLRUExpireCacheWithClock(maxRemembers, cmp.Or[clock.PassiveClock](clk, clock.RealClock{}))}
+// NewCachedAccess returns a CachedAccess.
+func NewCachedAccess(c client.Writer) *CachedAccess {
+	a := &CachedAccess{client: c, answers: utilcache.NewLRUExpireCache(maxRemembers)}
 	a.reviews = snapshot.NewShared(maxRemembers, a.review)
 	return a
 }

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/requester"
@@ -65,7 +65,7 @@ func TestAccessIsReviewedForTheWholeUser(t *testing.T) {
 	server := &authorizer{}
 	user := authenticationv1.UserInfo{Username: "jane", UID: "1", Groups: []string{"devs"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a", "b"}}}
 	question := requester.Question{Verb: "inject-privileged", Group: "apps.kruise.io", Resource: "sidecarsets", Name: "log"}
-	if allowed, err := sidecarsets.NewCachedAccess(server, nil).Allowed(t.Context(), user, question); allowed || err != nil {
+	if allowed, err := sidecarsets.NewCachedAccess(server).Allowed(t.Context(), user, question); allowed || err != nil {
 		t.Errorf("got %v, %v", allowed, err)
 	}
 	want := []authorizationv1.SubjectAccessReviewSpec{{
@@ -78,35 +78,36 @@ func TestAccessIsReviewedForTheWholeUser(t *testing.T) {
 }
 
 func TestAccessIsRememberedForSeconds(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0))
-	server := &authorizer{granted: []string{"jane"}}
-	access := sidecarsets.NewCachedAccess(server, clock)
-	expect := func(user string, want bool, requests int) {
-		t.Helper()
-		got, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: user}, createPods)
-		if err != nil || got != want {
-			t.Errorf("%s got %v, %v, want %v", user, got, err, want)
+	synctest.Test(t, func(t *testing.T) {
+		server := &authorizer{granted: []string{"jane"}}
+		access := sidecarsets.NewCachedAccess(server)
+		expect := func(user string, want bool, requests int) {
+			t.Helper()
+			got, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: user}, createPods)
+			if err != nil || got != want {
+				t.Errorf("%s got %v, %v, want %v", user, got, err, want)
+			}
+			if n := server.count(); n != requests {
+				t.Errorf("%d reviews after asking for %s, want %d", n, user, requests)
+			}
 		}
-		if n := server.count(); n != requests {
-			t.Errorf("%d reviews after asking for %s, want %d", n, user, requests)
-		}
-	}
-	expect("jane", true, 1)
-	expect("jane", true, 1)
-	expect("joe", false, 2)
-	expect("joe", false, 2)
-	server.grant("joe", nil)
-	clock.SetTime(clock.Now().Add(2 * time.Second))
-	expect("joe", true, 3) // a no does not last
-	expect("jane", true, 3)
-	clock.SetTime(clock.Now().Add(20 * time.Second))
-	expect("jane", true, 4)
+		expect("jane", true, 1)
+		expect("jane", true, 1)
+		expect("joe", false, 2)
+		expect("joe", false, 2)
+		server.grant("joe", nil)
+		<-time.After(2 * time.Second)
+		expect("joe", true, 3) // a no does not last
+		expect("jane", true, 3)
+		<-time.After(20 * time.Second)
+		expect("jane", true, 4)
+	})
 }
 
 func TestAFailedReviewIsNotRemembered(t *testing.T) {
 	server := &authorizer{}
 	server.grant("jane", errors.New("no answer"))
-	access := sidecarsets.NewCachedAccess(server, nil)
+	access := sidecarsets.NewCachedAccess(server)
 	jane := authenticationv1.UserInfo{Username: "jane"}
 	if allowed, err := access.Allowed(t.Context(), jane, createPods); allowed || err == nil {
 		t.Errorf("got %v, %v, want the error", allowed, err)
@@ -119,7 +120,7 @@ func TestAFailedReviewIsNotRemembered(t *testing.T) {
 
 func TestThoseWhoAskTheSameShareAReview(t *testing.T) {
 	server := &authorizer{granted: []string{"jane"}, wait: make(chan struct{})}
-	access := sidecarsets.NewCachedAccess(server, nil)
+	access := sidecarsets.NewCachedAccess(server)
 	jane := authenticationv1.UserInfo{Username: "jane"}
 
 	impatient, cancel := context.WithCancel(t.Context())
@@ -144,24 +145,26 @@ func TestThoseWhoAskTheSameShareAReview(t *testing.T) {
 
 // The answers that were given last are kept.
 func TestAccessRemembersABoundedNumber(t *testing.T) {
-	server := &authorizer{}
-	access := sidecarsets.NewCachedAccess(server, clocktesting.NewFakePassiveClock(time.Unix(1_000_000, 0)))
-	ask := func(user int) {
-		t.Helper()
-		if _, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: fmt.Sprint(user)}, createPods); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		server := &authorizer{}
+		access := sidecarsets.NewCachedAccess(server)
+		ask := func(user int) {
+			t.Helper()
+			if _, err := access.Allowed(t.Context(), authenticationv1.UserInfo{Username: fmt.Sprint(user)}, createPods); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	const users = 10_000
-	for user := range users {
-		ask(user)
-	}
-	ask(users - 1)
-	if n := server.count(); n != users {
-		t.Errorf("%d reviews for %d users: the last answer is not remembered", n, users)
-	}
-	ask(users - 4097)
-	if n := server.count(); n != users+1 {
-		t.Errorf("%d reviews for %d users: it remembers more than 4096 answers", n, users)
-	}
+		const users = 10_000
+		for user := range users {
+			ask(user)
+		}
+		ask(users - 1)
+		if n := server.count(); n != users {
+			t.Errorf("%d reviews for %d users: the last answer is not remembered", n, users)
+		}
+		ask(users - 4097)
+		if n := server.count(); n != users+1 {
+			t.Errorf("%d reviews for %d users: it remembers more than 4096 answers", n, users)
+		}
+	})
 }
