@@ -195,9 +195,6 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 		Stopping:       stopping,
 		MinTLSVersion:  o.minTLSVersion(),
 	}
-	if o.drainGrace == 0 {
-		options.Grace = -1
-	}
 	if o.clientCAs != "" {
 		clients, err := ports.NewClientCAs(o.clientCAs, ctrl.Log.WithName("clients"))
 		if err != nil {

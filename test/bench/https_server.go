@@ -119,7 +119,6 @@ func listenBounded(ctx context.Context, handler server.Handler, certificate *tls
 	bounded := server.New(server.Options{
 		Address:        "127.0.0.1:0",
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate, nil },
-		Grace:          -1,
 	})
 	bounded.Register(server.GroupPods, "/{size}", handler)
 	failed := make(chan error, 1)

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -10,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -26,6 +29,10 @@ func NewOurs(sets []map[string]any, now time.Time) Ours {
 	return Ours{pods.NewInjector(pods.Options{
 		Snapshot:           func() *match.Snapshot { return catalog },
 		ExcludedNamespaces: []string{"kube-system", "sidecarset-system"},
+		CatchUp:            func(context.Context) error { return nil },
+		Trusted:            func() bool { return true },
+		Rival:              func() *rival.Injector { return nil },
+		Tell:               func(events.Event) {},
 		Clock:              clocktesting.NewFakePassiveClock(now),
 	})}
 }

@@ -13,9 +13,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/pods"
 	"github.com/sidecarset/operator/webhooks/server"
 )
@@ -50,9 +52,27 @@ func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object c
 	return nil
 }
 
+// newInjector returns an Injector whose snapshot is always trusted and complete, and that
+// has no rival, where the options do not say otherwise.
+func newInjector(o pods.Options) *pods.Injector {
+	if o.CatchUp == nil {
+		o.CatchUp = func(context.Context) error { return nil }
+	}
+	if o.Trusted == nil {
+		o.Trusted = func() bool { return true }
+	}
+	if o.Rival == nil {
+		o.Rival = func() *rival.Injector { return nil }
+	}
+	if o.Tell == nil {
+		o.Tell = func(events.Event) {}
+	}
+	return pods.NewInjector(o)
+}
+
 // injector returns a handler that decides by catalog and excludes kube-system.
 func injector(catalog *match.Snapshot, live *liveNamespaces) server.Handler {
-	return pods.NewInjector(pods.Options{
+	return newInjector(pods.Options{
 		Snapshot:           func() *match.Snapshot { return catalog },
 		Namespaces:         live,
 		ExcludedNamespaces: []string{"kube-system"},

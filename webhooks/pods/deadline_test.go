@@ -29,7 +29,7 @@ func (hanging) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ .
 func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 	snapshot := catalogOf(t, inProd("log", "web"))
 	injector := func() *pods.Injector {
-		return pods.NewInjector(pods.Options{
+		return newInjector(pods.Options{
 			Snapshot:   func() *match.Snapshot { return snapshot },
 			CatchUp:    func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 			Namespaces: hanging{},

@@ -39,7 +39,7 @@ func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			handler := server.Handler(pods.NewInjector(pods.Options{
+			handler := server.Handler(newInjector(pods.Options{
 				Snapshot: func() *match.Snapshot { return catalog },
 				Tell: func(e events.Event) {
 					got = append(got, e.About.Name)

@@ -25,7 +25,7 @@ type catchingUp struct {
 }
 
 func (c *catchingUp) injector() *pods.Injector {
-	return pods.NewInjector(pods.Options{
+	return newInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return c.current },
 		CatchUp: func(ctx context.Context) error {
 			c.asked++
@@ -97,7 +97,7 @@ func TestInjectorReadsNamespacesLiveWhereItCatchesUp(t *testing.T) {
 		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
 	catalog := match.Build(catalogOf(t, set).Programs(), map[string]labels.Set{"default": {}})
 	live := &liveNamespaces{labels: map[string]labels.Set{"default": {"env": "prod"}}}
-	injector := pods.NewInjector(pods.Options{Snapshot: func() *match.Snapshot { return catalog }, Namespaces: live})
+	injector := newInjector(pods.Options{Snapshot: func() *match.Snapshot { return catalog }, Namespaces: live})
 	if answer := fixtures.Review(t, server.Handler(injector.Fresh), webReview(t, unchanged)); !answer.Allowed || len(answer.Patch) == 0 {
 		t.Errorf("on /pods/fresh: allowed %v, patch %s", answer.Allowed, answer.Patch)
 	}

@@ -64,7 +64,7 @@ func FuzzInjectorWithEveryFeature(f *testing.F) {
 		if !json.Valid(pod) {
 			return
 		}
-		handler := server.Handler(pods.NewInjector(pods.Options{
+		handler := server.Handler(newInjector(pods.Options{
 			Snapshot: func() *match.Snapshot { return catalog }, Namespaces: &liveNamespaces{},
 			Clock: clocktesting.NewFakePassiveClock(fixtures.Now),
 			Draw: func() float64 {

@@ -29,10 +29,9 @@ type Options struct {
 	// Snapshot returns the newest snapshot; nil until there is one.
 	Snapshot func() *match.Snapshot
 	// CatchUp returns once Snapshot holds every SidecarSet that was stored when it
-	// was called, or says why it cannot; nil if the snapshot always does.
+	// was called, or says why it cannot.
 	CatchUp func(context.Context) error
-	// Trusted reports whether the snapshot may decide on PathPods without CatchUp;
-	// nil if it always may.
+	// Trusted reports whether the snapshot may decide on PathPods without CatchUp.
 	Trusted func() bool
 	// Namespaces reads Namespaces from the API server, not from a cache.
 	Namespaces client.Reader
@@ -44,10 +43,9 @@ type Options struct {
 	// default one that no client can foresee.
 	Draw func() float64
 	// Rival returns another injector that is live, whose Pods are left alone; nil
-	// if there is none, or the function is nil.
+	// if there is none.
 	Rival func() *rival.Injector
 	// Tell writes an Event about a conflict, at a rate of its own. It does not wait.
-	// No Events are written if it is nil.
 	Tell func(events.Event)
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer
@@ -70,24 +68,9 @@ type Injector struct {
 
 // NewInjector returns an Injector.
 func NewInjector(options Options) *Injector {
-	if options.CatchUp == nil {
-		options.CatchUp = func(context.Context) error { return nil }
-	}
-	if options.Trusted == nil {
-		options.Trusted = func() bool { return true }
-	}
 	options.Clock = cmp.Or[clock.PassiveClock](options.Clock, clock.RealClock{})
 	if options.Draw == nil {
 		options.Draw = rand.Float64
-	}
-	if options.Rival == nil {
-		options.Rival = func() *rival.Injector { return nil }
-	}
-	if options.Tell == nil {
-		options.Tell = func(events.Event) {}
-	}
-	if options.Registry == nil {
-		options.Registry = prometheus.NewRegistry()
 	}
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
 	return &Injector{options, liveNamespaces(options.Namespaces), newPodMetrics(options.Registry)}

@@ -247,7 +247,7 @@ func TestInjectorEndsWhenTheClientHasGone(t *testing.T) {
 					cancel()
 				}
 			}
-			injector := pods.NewInjector(pods.Options{
+			injector := newInjector(pods.Options{
 				Snapshot:   func() *match.Snapshot { do("selecting"); return catalog },
 				CatchUp:    func(context.Context) error { do("catching up"); return nil },
 				Namespaces: &liveNamespaces{labels: map[string]labels.Set{"default": {}}, read: func() { do("looking at the Namespace") }},

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // admissionResult is how one Pod admission ended; the values of a label.
@@ -34,18 +35,17 @@ type podMetrics struct {
 }
 
 func newPodMetrics(registry prometheus.Registerer) *podMetrics {
-	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+	r := promauto.With(registry)
+	total := r.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_pod_admissions_total",
 		Help: "Pod admissions by result: injected, unchanged, not_selected, ignored, other, denied, invalid, error, abandoned.",
 	}, []string{"result"})
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	seconds := r.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "sidecarset_pod_admission_duration_seconds",
 		Help: "Time to answer one Pod admission, by result: injected, unchanged, not_selected, ignored, other, denied, invalid, error, abandoned.",
 		// 10 µs to 2.6 s in steps of 4; the request's body is read within.
 		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
 	}, []string{"result"})
-	registry.MustRegister(total, seconds)
-
 	m := &podMetrics{total: map[admissionResult]prometheus.Counter{}, seconds: map[admissionResult]prometheus.Observer{}}
 	for _, result := range admissionResults {
 		m.total[result] = total.WithLabelValues(string(result))

@@ -23,7 +23,7 @@ func TestInjectorCountsResults(t *testing.T) {
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map(),
 		fixtures.SidecarSet("paused").Select("app", "paused").Container("log", "log:v1").Paused().Map())
 	current := catalog
-	handler := server.Handler(pods.NewInjector(pods.Options{
+	handler := server.Handler(newInjector(pods.Options{
 		Snapshot: func() *match.Snapshot { return current }, Registry: registry, ExcludedNamespaces: []string{"kube-system"},
 	}).Settled)
 	create := func(app, container string) []byte {

@@ -46,7 +46,7 @@ func TestInjectorGivesARecordedRevision(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			handler := server.Handler(pods.NewInjector(pods.Options{
+			handler := server.Handler(newInjector(pods.Options{
 				Snapshot:   func() *match.Snapshot { return match.Build([]*inject.Program{current}, nil).WithHistory(tc.history) },
 				Namespaces: &liveNamespaces{},
 				Clock:      clocktesting.NewFakePassiveClock(fixtures.Now),

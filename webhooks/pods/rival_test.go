@@ -27,7 +27,7 @@ func TestPodsOfAnotherInjectorAreLeftAlone(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			handler := server.Handler(pods.NewInjector(pods.Options{
+			handler := server.Handler(newInjector(pods.Options{
 				Snapshot: func() *match.Snapshot { return catalog },
 				Rival:    func() *rival.Injector { return tc.rival },
 			}).Settled)

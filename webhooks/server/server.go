@@ -76,7 +76,7 @@ type Options struct {
 	// Stopping, if not nil, is closed when the process is asked to stop. The manager
 	// stops the server later, after its controllers.
 	Stopping <-chan struct{}
-	// Grace (5 s; negative: none) is how long the server goes on as before
+	// Grace is how long the server goes on as before
 	// after it has become un-ready, so that endpoints are withdrawn before
 	// connections are refused.
 	Grace time.Duration
@@ -134,7 +134,6 @@ func (o *Options) setDefaults() {
 	o.SidecarSets = cmp.Or(o.SidecarSets, sidecarSets)
 	o.Conversions = cmp.Or(o.Conversions, conversions)
 	o.Barriers = cmp.Or(o.Barriers, barriers)
-	o.Grace = cmp.Or(o.Grace, 5*time.Second)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 10*time.Second)
 	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 }

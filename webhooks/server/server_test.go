@@ -60,9 +60,6 @@ func start(t *testing.T, options server.Options, handlers map[string]server.Hand
 	s.certificate.Store(newCertificate(t, time.Now().Add(time.Hour)))
 	options.Address = "127.0.0.1:0"
 	options.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil }
-	if options.Grace == 0 {
-		options.Grace = -1
-	}
 	s.Server = server.New(options)
 	for path, handler := range handlers {
 		s.Register(server.GroupSidecarSets, path, handler)

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -73,17 +74,13 @@ func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
 	if options.Mode == RequesterOff || options.Mode == "" {
 		return nil
 	}
-	if options.Registry == nil {
-		options.Registry = prometheus.NewRegistry()
-	}
-	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+	total := promauto.With(options.Registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_requester_checks_total",
 		Help: "SidecarSets whose author's rights were looked at, by result: allowed, warned, refused, error.",
 	}, []string{"result"})
 	for _, result := range []string{"allowed", "warned", "refused", "error"} {
 		total.WithLabelValues(result)
 	}
-	options.Registry.MustRegister(total)
 	return &RequesterCheck{options, total}
 }
 
