@@ -61,7 +61,7 @@ type Options struct {
 	// ReadHeaderTimeout (4 s) bounds the handshake and a request's header,
 	// ReadTimeout (8 s) header and body, WriteTimeout (10 s) the time from the
 	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s
-	// after which the API server closes) the wait for the next request.
+	// after which the API server closes) the wait for the first and the next request.
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 	// MaxHeaderBytes is 64 KiB if zero.
 	MaxHeaderBytes int
@@ -171,6 +171,9 @@ func (s *Server) Start(ctx context.Context) error {
 	s.mu.Unlock()
 	logger.Info("Serving webhooks", "address", listener.Addr().String())
 
+	if !s.options.HTTP2 { // its clients use a connection as soon as it is open
+		listener = unusedListener{listener, s.options.IdleTimeout, s.options.ReadHeaderTimeout}
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()
 	select {

@@ -296,6 +296,35 @@ func TestServerCutsSlowClients(t *testing.T) {
 	})
 }
 
+// API servers open connections before they need them, and do not send a request again
+// whose connection is closed meanwhile.
+func TestServerKeepsConnectionsThatAreNotUsedYet(t *testing.T) {
+	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond}
+	s := start(t, options, map[string]server.Handler{"/x": answerOK})
+	for name, tc := range map[string]struct{ sent, want string }{
+		"a request":             {"POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", "HTTP/1.1 200 OK"},
+		"a header without end":  {"POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: ", ""},
+		"a header without much": {"P", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn := s.dial(t)
+			time.Sleep(5 * options.ReadHeaderTimeout)
+			if _, err := io.WriteString(conn, tc.sent); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the connection may be idle for two minutes
+			answer, err := io.ReadAll(conn)
+			if isTimeout(err) {
+				t.Error("the connection is still open")
+			}
+			if !strings.HasPrefix(string(answer), tc.want) {
+				t.Errorf("got %q, %v, want %q", answer, err, tc.want)
+			}
+		})
+	}
+}
+
 func isTimeout(err error) bool {
 	timeout, ok := err.(net.Error) //nolint:errorlint // as net returns it
 	return ok && timeout.Timeout()
