@@ -152,8 +152,8 @@ func settled(ctx context.Context) error {
 }
 
 // awaitSettled waits until replicas need no live look-up for the Pods of any
-// SidecarSet.
+// SidecarSet. With the longest trust of a test, that takes a minute.
 func awaitSettled(t *testing.T) {
 	t.Helper()
-	await.Eventually(t, "entries without a live look-up", settled)
+	await.Within(t, 2*await.Patience, "entries without a live look-up", settled)
 }
