@@ -251,7 +251,7 @@ func Replacement(secret *corev1.Secret, remembered *Authority, may Replaceable, 
 			return Authority{}, err
 		}
 	default:
-		return Authority{}, errors.New("no replica remembers a CA that could be used instead")
+		return Authority{}, errors.New("this process remembers no CA that could be used instead, and the Secret has none")
 	}
 	if a.Previous == nil {
 		a.Previous = previous

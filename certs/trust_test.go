@@ -72,7 +72,7 @@ func TestCAThatCannotSignForUsIsNotFollowed(t *testing.T) {
 	})
 }
 
-// If no replica remembers another CA, the leader does not change the Secret: it may belong to another program.
+// If the leader remembers no other CA, it does not change the Secret: it may belong to another program.
 func TestCAThatCannotSignForUsAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, told := newAPIServer(t, append(manifests(), secretOf(t, certs.Authority{Signing: conformance.ConstrainedCA(t, time.Now())}))...), &reasons{}

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// Replicas run, renew their Leases and are ready, but API servers do not reach
+// Replicas run, are ready, but API servers do not reach
 // them; then they are reached, and hang. Ready would promise that the next Pod is
 // injected, and each is refused. It takes more than a minute to notice the second; the
 // short form leaves that to TestNobodyIsReadyWhileCallsAreNotAnswered of webhooks/entries.

@@ -36,7 +36,7 @@ func TestNoPodIsMissedOnTwoAPIServers(t *testing.T) {
 func testPropagation(t *testing.T, prefix string, servers []int) {
 	t.Helper()
 	replicas := startReplicas(t, 2, steadyLeases...)
-	// Replicas of other tests that were killed are waited for, once.
+	// When this one is ready, there is a leader.
 	applySidecarSet(t, newNamespace(t), "first")
 	testkit.AwaitReady(t, api, "first")
 	p := &propagating{prefix: prefix, servers: servers, replicas: replicas}
