@@ -202,8 +202,8 @@ const (
 	ReasonRecreationStopped = "RecreationStopped"
 
 	// ConditionDegraded reports whether Pods cannot be updated until a user does
-	// something. Its reasons are ReasonBlocked, ReasonStalled, ReasonFirstBatch and,
-	// if it is False, ReasonAsExpected.
+	// something. Its reasons are ReasonBlocked, ReasonStalled, ReasonFirstBatch,
+	// ReasonRecreationStopped, ReasonInvalidSpec and, if it is False, ReasonAsExpected.
 	ConditionDegraded = "Degraded"
 	// ReasonFirstBatch says that the first Pods which were updated have not come
 	// back, and that the others wait for them.
