@@ -190,7 +190,6 @@ func (o Options) server(certificate getCertificate, stopping <-chan struct{}) (s
 	options := server.Options{
 		Address:        o.webhookAddress,
 		GetCertificate: certificate,
-		HTTP2:          o.podWebhook.url != "", // API servers call Services by HTTP/1.1
 		Grace:          o.drainGrace,
 		Stopping:       stopping,
 		MinTLSVersion:  o.minTLSVersion(),

@@ -107,13 +107,6 @@ func (c *Connection) Leave() {
 	c.since = time.Now()
 }
 
-// Close closes the connection at once, with all its requests.
-func (c *Connection) Close() {
-	if c != nil {
-		closeNow(c.conn)
-	}
-}
-
 // opened is the server's ConnContext.
 func (c *Connections) opened(ctx context.Context, conn net.Conn) context.Context {
 	connection := &Connection{conn: conn, client: clientOf(conn.RemoteAddr()), of: c, since: time.Now()}

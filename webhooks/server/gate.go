@@ -112,9 +112,6 @@ func (g *gate) admit(next Handler) http.Handler {
 		if counter, ok := g.refused[refusal.Reason]; ok {
 			counter.Inc()
 		}
-		if r.ProtoMajor > 1 && refusal.Reason == ReasonSlow {
-			connection.Close() // a refused stream would leave it open
-		}
 	})
 }
 

@@ -288,25 +288,6 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// HTTP/2 has no deadline for a connection: one whose body comes too late is closed.
-func TestASlowStreamEndsItsConnection(t *testing.T) {
-	s := start(t, server.Options{HTTP2: true, ReadTimeout: 300 * time.Millisecond}, map[string]server.Handler{"/x": answerOK})
-	client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
-	registry := prometheus.NewRegistry()
-	s.Instrument(registry)
-	reader, writer := io.Pipe()
-	defer writer.Close()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url("/x"), reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	if response, err := client.Do(request); err == nil {
-		_ = response.Body.Close()
-	}
-	await.That(t, func() bool { return metric(t, registry, "sidecarset_webhook_connections") == 0 }, "the connection to be closed")
-}
-
 // metric returns the value of the metric with those label values.
 func metric(t *testing.T, registry *prometheus.Registry, name string, labels ...string) float64 {
 	t.Helper()

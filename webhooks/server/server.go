@@ -54,10 +54,6 @@ type Options struct {
 	// not block. GroupConversions answers any client, because API servers show no
 	// certificate to conversion webhooks.
 	ClientCAs func() *x509.CertPool
-	// HTTP2 offers HTTP/2. The API server speaks HTTP/1.1 to Services, where it
-	// is cheaper for the server; only webhooks called by URL are affected.
-	HTTP2 bool
-
 	// ReadHeaderTimeout (4 s) bounds the handshake and a request's header,
 	// ReadTimeout (8 s) header and body, WriteTimeout (10 s) the time from the
 	// header to the end of the answer, IdleTimeout (2 min, longer than the 90 s
@@ -171,9 +167,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.mu.Unlock()
 	logger.Info("Serving webhooks", "address", listener.Addr().String())
 
-	if !s.options.HTTP2 { // its clients use a connection as soon as it is open
-		listener = unusedListener{listener, s.options.IdleTimeout, s.options.ReadHeaderTimeout}
-	}
+	listener = unusedListener{listener, s.options.IdleTimeout}
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()
 	select {
@@ -234,13 +228,11 @@ func (s *Server) drain(ctx context.Context, server *http.Server, served <-chan e
 func (s *Server) httpServer(ctx context.Context, logger logr.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(s.options.HTTP2)
 	base := logf.IntoContext(context.WithoutCancel(ctx), logger) // requests outlive ctx while the server drains
 	server := &http.Server{
 		Handler:           s.partWhileDraining(s.mux),
 		TLSConfig:         s.tlsConfig(),
 		Protocols:         protocols,
-		HTTP2:             http2Config(),
 		ReadHeaderTimeout: s.options.ReadHeaderTimeout,
 		ReadTimeout:       s.options.ReadTimeout,
 		WriteTimeout:      s.options.WriteTimeout,
@@ -270,18 +262,6 @@ func (s *Server) tlsConfig() *tls.Config {
 		return current, nil
 	}
 	return config
-}
-
-// http2Config bounds what a connection takes: bytes that were not read yet, and streams,
-// which are requests without a connection of their own.
-func http2Config() *http.HTTP2Config {
-	return &http.HTTP2Config{
-		MaxConcurrentStreams:          100,
-		MaxReceiveBufferPerConnection: 256 << 10,
-		MaxReceiveBufferPerStream:     128 << 10,
-		SendPingTimeout:               15 * time.Second,
-		PingTimeout:                   15 * time.Second,
-	}
 }
 
 // partWhileDraining makes clients open new connections, which lead to other replicas

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -166,15 +167,11 @@ func TestServerSpeaksTLS13UnlessAskedForLess(t *testing.T) {
 	}
 }
 
-func TestServerOffersHTTP2OnlyByOption(t *testing.T) {
-	for want, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
-		t.Run(want, func(t *testing.T) {
-			s := start(t, server.Options{HTTP2: http2}, map[string]server.Handler{"/x": answerOK})
-			client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
-			if response, _ := post(t, client, s.url("/x"), strings.NewReader("{}")); response.Proto != want {
-				t.Errorf("spoke %s, want %s", response.Proto, want)
-			}
-		})
+func TestServerOffersNoHTTP2(t *testing.T) {
+	s := start(t, server.Options{}, map[string]server.Handler{"/x": answerOK})
+	client := s.client(t, func(transport *http.Transport) { transport.ForceAttemptHTTP2 = true })
+	if response, _ := post(t, client, s.url("/x"), strings.NewReader("{}")); response.Proto != "HTTP/1.1" {
+		t.Errorf("spoke %s, want HTTP/1.1", response.Proto)
 	}
 }
 
@@ -297,21 +294,33 @@ func TestServerCutsSlowClients(t *testing.T) {
 }
 
 // API servers open connections before they need them, and do not send a request again
-// whose connection is closed meanwhile.
+// whose connection is closed meanwhile. The time of a request begins with its first byte.
 func TestServerKeepsConnectionsThatAreNotUsedYet(t *testing.T) {
-	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond}
+	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond}
 	s := start(t, options, map[string]server.Handler{"/x": answerOK})
-	for name, tc := range map[string]struct{ sent, want string }{
-		"a request":             {"POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", "HTTP/1.1 200 OK"},
-		"a header without end":  {"POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: ", ""},
-		"a header without much": {"P", ""},
+	long := strings.Repeat(" ", 64<<10-2) + "{}"
+	header := fmt.Sprintf("POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", len(long))
+	for name, tc := range map[string]struct {
+		sent []string
+		want string
+	}{
+		"a request":               {[]string{header + long}, "HTTP/1.1 200 OK"},
+		"a header, then a body":   {[]string{header, long}, "HTTP/1.1 200 OK"},
+		"a request in pieces":     {[]string{header[:10], header[10:], long[:40<<10], long[40<<10:]}, "HTTP/1.1 200 OK"},
+		"a header without end":    {[]string{"POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: "}, ""},
+		"a header without much":   {[]string{"P"}, ""},
+		"a body that has no end":  {[]string{header, long[:100]}, ""},
+		"a body that never comes": {[]string{header}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := s.dial(t)
-			time.Sleep(5 * options.ReadHeaderTimeout)
-			if _, err := io.WriteString(conn, tc.sent); err != nil {
-				t.Fatal(err)
+			time.Sleep(3 * options.ReadTimeout)
+			for _, part := range tc.sent {
+				if _, err := io.WriteString(conn, part); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(options.ReadHeaderTimeout / 10)
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the connection may be idle for two minutes
 			answer, err := io.ReadAll(conn)
