@@ -119,7 +119,7 @@ func decode(value any, into any) bool {
 // resizable reports whether Kubernetes allows the change: of cpu and memory only,
 // and without removing a value.
 func (c *ResourceChange) resizable() bool {
-	if !reflect.DeepEqual(c.Old.Claims, c.New.Claims) {
+	if !reflect.DeepEqual(c.Old.Claims, c.New.Claims) || !areShort(c.Old.Requests, c.Old.Limits, c.New.Requests, c.New.Limits) {
 		return false
 	}
 	complete(&c.Old)

@@ -10,10 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 func marked(value string) *corev1.Pod {
@@ -121,10 +123,20 @@ func TestMarksOf(t *testing.T) {
 // What is read is written so that it is read as the same, and costs no more than
 // the bounds allow.
 func FuzzMarks(f *testing.F) {
+	for _, values := range []string{`"1","2"`, `"1","1e900000000"`, `"garbage","100m"`, `"","1111111111111111111e900000000"`} {
+		f.Add(`{"v":1,"uid":"u","sets":{},"resizes":{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.cpu":[` + values + `]}}}}}`)
+	}
+	live := corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}
 	f.Add(inplace.Marks{}.With("a", someMark).Format("u"))
 	f.Add(`{"v":1,"uid":"u","sets":{"\u0061":{"generation":1,"at":"2026-01-02T03:04:05+01:00","containers":{"\ud800":{"id":"\n"}}}}}`)
 	f.Fuzz(func(t *testing.T, value string) {
-		m, err := inplace.MarksOf(marked(value))
+		pod := marked(value)
+		pod.Annotations[appsv1beta1.AnnotationInjectedList] = "a"
+		pod.Spec.Containers = []corev1.Container{{Name: "log", Resources: live}}
+		if r := podstate.FromPod(pod); !r.Active {
+			t.Errorf("record %+v", r)
+		}
+		m, err := inplace.MarksOf(pod)
 		if err != nil {
 			if len(all(m)) > 0 {
 				t.Errorf("an error and %v", all(m))
@@ -134,9 +146,17 @@ func FuzzMarks(f *testing.F) {
 		entries := 0
 		for set, mark := range all(m) {
 			entries += 1 + len(mark.Containers)
-			inplace.Observe(marked(value), mark)
+			inplace.Observe(pod, mark)
 			if _, ok := m.Of(set); !ok {
 				t.Errorf("%q is not found", set)
+			}
+		}
+		for _, sizes := range m.AllSizes {
+			entries += 1 + len(sizes.Values)
+			sizes.Observe(pod)
+			plan, reason := inplace.PlanResize(pod, nil, sizes.Values)
+			if _, err := plan.Patch("1"); err != nil || reason != "" && len(plan.Containers) > 0 {
+				t.Errorf("plan %+v, %q, %v", plan, reason, err)
 			}
 		}
 		if len(value) > 64<<10 || entries > 256 {

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Resizing is what brings the cpu and memory of a Pod's sidecars to the current
@@ -69,9 +68,9 @@ func (p *planner) change(c *corev1.Container, init, limit bool, old, now corev1.
 		if !wanted || !differsIn(name, old, now) {
 			continue
 		}
-		size := Size{Container: c.Name, Limit: limit, Resource: name, Values: []string{"", want.String()}}
+		size := Size{Container: c.Name, Limit: limit, Resource: name, Values: []string{"", textOf(want)}}
 		if before, had := old[name]; had {
-			size.Values[0] = before.String()
+			size.Values[0] = textOf(before)
 		}
 		p.set(c, init, size)
 	}
@@ -117,7 +116,7 @@ func (p *planner) set(c *corev1.Container, init bool, size Size) {
 		return
 	default:
 		if present && !is(size.from(), live, present) {
-			size.Values = slices.Insert(size.Values, 1, live.String())
+			size.Values = slices.Insert(size.Values, 1, textOf(live))
 		}
 		p.write(c, init, size)
 	}
@@ -136,7 +135,11 @@ func (p *planner) write(c *corev1.Container, init bool, size Size) {
 	if size.Limit {
 		live, list = &c.Resources.Limits, &resized.Limits
 	}
-	want := resource.MustParse(size.to())
+	want, ok := parseQuantity(size.to())
+	if !ok {
+		p.reason = cmp.Or(p.reason, ResourcesHeldElsewhere)
+		return
+	}
 	for _, list := range []*corev1.ResourceList{live, list} {
 		if *list == nil {
 			*list = corev1.ResourceList{}

@@ -46,6 +46,7 @@ func TestCompare(t *testing.T) {
 		"a value is removed":                    {[2]string{log, ""}, [2]string{`{"name":"log","resources":{}}`, ""}, other},
 		"another resource":                      {[2]string{log, ""}, [2]string{`{"name":"log","resources":{"requests":{"cpu":"100m","ephemeral-storage":"1Gi"}}}`, ""}, other},
 		"a claim":                               {[2]string{log, ""}, [2]string{`{"name":"log","resources":{"requests":{"cpu":"100m"},"claims":[{"name":"gpu"}]}}`, ""}, other},
+		"a value without end":                   {[2]string{log, ""}, [2]string{`{"name":"log","resources":{"requests":{"cpu":"1e90000000"}}}`, ""}, other},
 		"no quantity":                           {[2]string{log, ""}, [2]string{`{"name":"log","resources":{"requests":{"cpu":"lots"}}}`, ""}, other},
 		"an environment":                        {[2]string{log, ""}, [2]string{`{"name":"log","env":[{"name":"A"}],"resources":{"requests":{"cpu":"100m"}}}`, ""}, other},
 		"a member not known":                    {[2]string{log, ""}, [2]string{`{"name":"log","invented":1,"resources":{"requests":{"cpu":"100m"}}}`, ""}, other},
@@ -229,6 +230,8 @@ func TestPlanResizeOnceMore(t *testing.T) {
 		"of before, which had none":                  {"", "", "2", cpu("", "2"), "", nil, false, inplace.ImmutableFieldChanged},
 		"of before, which had none, and the Pod too": {"", "", "", cpu("", "2"), "", cpu("", ""), false, ""},
 		"a record that says nothing":                 {"1", "3", "1", cpu("x", "y"), "3", cpu("1", "3"), false, ""},
+		"a record that asks for nothing":             {"1", "1", "2", cpu("x", "2"), "", nil, false, inplace.ResourcesHeldElsewhere},
+		"a Pod with an endless value":                {"1", "3", "1e90000000", cpu("1", "2"), "", nil, false, inplace.ResourcesHeldElsewhere},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -289,12 +292,43 @@ func TestSizesOfAPod(t *testing.T) {
 	}
 }
 
+// What is recorded of a quantity can be read, however its author wrote it.
+func TestSizesOfAnyAuthor(t *testing.T) {
+	for text, want := range map[string]string{
+		"100m": "100m", "0.1": "100m", "1.5Gi": "1536Mi", "1e3": "1e3", "2E": "2E", "1Ei": "1Ei", "+1": "1", ".5": "500m", "9223372036854775807": "9223372036854775807",
+		"0.0000000000000000000000000000000000001": "1n", strings.Repeat("0", 40) + "1": "1", "1" + strings.Repeat("0", 20) + "e-20": "1",
+		"9223372036854775807.123456789": "9223372036854775807123456789n",
+	} {
+		value := resource.MustParse(text)
+		change := inplace.ResourceChange{
+			Container: "log",
+			Old:       corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": value}},
+			New:       corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("7")}},
+		}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "log", Resources: change.Old}}}}
+		plan, reason := inplace.PlanResize(pod, []inplace.ResourceChange{change}, nil)
+		if reason != "" || len(plan.Sizes) != 1 || plan.Sizes[0].Values[0] != want {
+			t.Errorf("%s: %+v, %q", text, plan.Sizes, reason)
+			continue
+		}
+		m, err := inplace.MarksOf(marked(inplace.Marks{}.WithSizes("a", inplace.Sizes{At: someMark.At, Values: plan.Sizes}).Format("u")))
+		if read, _ := m.Sizes("a"); err != nil || !plan.Covers(read.Values) {
+			t.Errorf("%s: %+v is read as %+v, %v", text, plan.Sizes, read, err)
+		}
+	}
+}
+
 func TestSizesThatCannotBeRead(t *testing.T) {
+	values := func(values string) string {
+		return `{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.cpu":[` + values + `]}}}}`
+	}
 	for _, of := range []string{
 		`[]`, `{"a":1}`, `{"a":{}}`, `{"a":{"at":"yesterday"}}`, `{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.disk":["1","2"]}}}}`,
 		`{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"cpu":["1","2"]}}}}`, `{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.cpu":["1"]}}}}`,
 		`{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.cpu":["1","2","3","4","5"]}}}}`,
 		`{"a":{"at":"2026-01-02T03:04:05Z"},"a":{"at":"2026-01-02T03:04:05Z"}}`,
+		values(`"garbage","100m"`), values(`"1"," "`), values(`"1","1e900000000"`), values(`"1","1E-90000"`), values(`"1","1e+9999"`),
+		values(`"1","1111111111111111111e900000000"`), values(`"1","` + strings.Repeat("1", 33) + `"`),
 	} {
 		if m, err := inplace.MarksOf(marked(`{"v":1,"uid":"u","sets":{},"resizes":` + of + `}`)); err == nil {
 			t.Errorf("%s is read as %+v", of, m)

@@ -45,8 +45,8 @@ func is(text string, live resource.Quantity, present bool) bool {
 	if text == "" || !present {
 		return text == "" && !present
 	}
-	value, err := resource.ParseQuantity(text)
-	return err == nil && value.Cmp(live) == 0
+	value, ok := parseQuantity(text)
+	return ok && isShort(textOf(live)) && value.Cmp(live) == 0
 }
 
 func (s *Size) from() string { return s.Values[0] }
@@ -129,6 +129,12 @@ func (s *Size) member() string {
 	return "requests." + string(s.Resource)
 }
 
+// isNoValue reports whether a text is not one that a Size can have.
+func isNoValue(text string) bool {
+	_, ok := parseQuantity(text)
+	return text != "" && !ok
+}
+
 // sizes reads the Sizes of one SidecarSet.
 func (r *reader) sizes(raw string) (s Sizes, ok bool) {
 	var in sizesJSON
@@ -140,7 +146,7 @@ func (r *reader) sizes(raw string) (s Sizes, ok bool) {
 		for member, texts := range values {
 			list, name, found := strings.Cut(member, ".")
 			isResource := name == string(corev1.ResourceCPU) || name == string(corev1.ResourceMemory)
-			if !found || !isResource || list != "limits" && list != "requests" || len(texts) < 2 || len(texts) > mostSizes || !r.count() {
+			if !found || !isResource || list != "limits" && list != "requests" || len(texts) < 2 || len(texts) > mostSizes || !r.count() || slices.ContainsFunc(texts, isNoValue) {
 				return s, false
 			}
 			s.Values = append(s.Values, Size{container, list == "limits", corev1.ResourceName(name), texts})
