@@ -216,11 +216,16 @@ func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 // settle forgets the evictions whose replacements are back.
 func (l *Ledger) settle() {
 	l.open = slices.DeleteFunc(l.open, func(e eviction) bool {
-		if e.accepted && e.back && !e.adopted {
+		if !e.accepted || !e.back {
+			return false
+		}
+		if !e.adopted || l.Stopped() { // the content starts after all
 			l.failures, l.lost = 0, 0
+		}
+		if !e.adopted {
 			l.successes++
 		}
-		return e.accepted && e.back
+		return true
 	})
 }
 
@@ -314,7 +319,9 @@ func (l *Ledger) unwanted(e *eviction, now int64) bool {
 // due is when an eviction changes without an event; 0 if it does not.
 func (l *Ledger) due(e *eviction) int64 {
 	switch {
-	case e.replacement != "" && !e.adopted:
+	case e.replacement != "" && e.adopted:
+		return 0 // it may be broken for another reason
+	case e.replacement != "":
 		return e.since + l.Timeouts.readySeconds()
 	case e.accepted && e.gone:
 		return e.since + l.Timeouts.CreationSeconds()

@@ -187,6 +187,33 @@ func TestANewLeaderAdoptsPodsThatAreBeingEvicted(t *testing.T) {
 	expect(t, "gone for some time: the other one has replaced it", l, 1_000_001+absence, 0, 3)
 }
 
+// Three apps that start slowly are no reason to stop.
+func TestANewLeaderCountsNoFailuresOfPodsThatTheLastOneEvicted(t *testing.T) {
+	l := &recreate.Ledger{}
+	for i := range 3 {
+		old, begun := fmt.Sprint("old-", i), fmt.Sprint("begun-", i)
+		l.AdoptVictim(types.UID(old), rs)
+		l.Gone(types.UID(old), 1)
+		l.Added(replacement("new-"+old, false), 2)
+		l.Adopt(replacement(begun, false))
+		l.Gone(types.UID(begun), 3)
+		l.Added(replacement("new-"+begun, false), 4)
+	}
+	for _, now := range []int64{5, 5 + absence, 1_000_000} {
+		expect(t, fmt.Sprint("at second ", now), l, now, 6, 3)
+	}
+}
+
+func TestAnAdoptedReplacementThatBecomesReadyEndsTheStop(t *testing.T) {
+	l := &recreate.Ledger{}
+	l.Stop()
+	l.Adopt(replacement("new-0", false))
+	l.Adopt(replacement("new-1", false))
+	expect(t, "stopped", l, 1, 2, 0)
+	l.Changed(replacement("new-0", true))
+	expect(t, "when one is ready, which is not a success of this leader", l, 2, 1, 3)
+}
+
 func TestANewLeaderDoesNotGoOnWhereTheLastOneStopped(t *testing.T) {
 	l := &recreate.Ledger{}
 	l.SetContent("broken")
