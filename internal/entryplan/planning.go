@@ -230,6 +230,7 @@ func (p *planning) clear(wanted map[string]bool) {
 		if c == nil {
 			continue
 		}
+		p.adopt(i, wanted)
 		var closing []string
 		p.keep(i, func(w *admissionregistrationv1.MutatingWebhook) bool {
 			if wanted[w.Name] || state.Refused[w.Name] {
@@ -250,6 +251,20 @@ func (p *planning) clear(wanted map[string]bool) {
 		for _, name := range closing {
 			p.edit(i)
 			p.touched[i][name] = closed
+		}
+	}
+}
+
+// adopt makes entries that a process of ours has written with other flags say what this
+// one would. They may be of SidecarSets that are on their way, or stored and not known.
+func (p *planning) adopt(i int, wanted map[string]bool) {
+	for at := range p.layout[i].Webhooks {
+		w := &p.layout[i].Webhooks[at]
+		if !strings.HasSuffix(w.Name, nameSuffix) || wanted[w.Name] || p.settings.wrote(w) {
+			continue
+		}
+		if e, path, ok := p.settings.author(w).parse(w); ok {
+			p.replace(i, at, p.settings.webhook(e, path))
 		}
 	}
 }
@@ -275,7 +290,7 @@ func (p *planning) clearProvisional(overflow *Entry) {
 		}
 	}
 	p.keep(Provisional, func(w *admissionregistrationv1.MutatingWebhook) bool {
-		if !p.settings.wrote(w) || !strings.HasSuffix(w.Name, provisionalSuffix) {
+		if !p.settings.author(w).wrote(w) || !strings.HasSuffix(w.Name, provisionalSuffix) {
 			p.foreign[c.Name] = append(p.foreign[c.Name], w.Name)
 			return false
 		}
@@ -321,7 +336,7 @@ func (p *planning) changes() []Change {
 		if c == nil {
 			continue
 		}
-		if at := find(c, c.Name+barrierSuffix); at >= 0 && !sameEntry(c.Webhooks[at], p.settings.barrier(c.Name, Serial(c))) {
+		if at := find(c, c.Name+barrierSuffix); at >= 0 && !sameEntry(c.Webhooks[at], p.settings.author(&c.Webhooks[at]).barrier(c.Name, Serial(c))) {
 			p.foreign[c.Name] = append(p.foreign[c.Name], c.Webhooks[at].Name)
 		}
 		if !p.changed[i] && !p.sealed(c) {

@@ -3,6 +3,7 @@ package entryplan_test
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -177,10 +178,14 @@ func TestWhatWeWouldNotHaveWrittenIsRemovedAtOnce(t *testing.T) {
 		edit  func(*admissionregistrationv1.MutatingWebhook)
 		left  bool
 	}{
-		"an orphan for Secrets":                 {func(entryplan.Layout) string { return orphan.Name }, secrets, false},
-		"an orphan that calls somebody else":    {func(entryplan.Layout) string { return orphan.Name }, elsewhere, false},
-		"a provisional entry for Secrets":       {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, secrets, false},
-		"a provisional entry that calls others": {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, elsewhere, false},
+		"an orphan for Secrets":                            {func(entryplan.Layout) string { return orphan.Name }, secrets, false},
+		"an orphan that calls somebody else":               {func(entryplan.Layout) string { return orphan.Name }, elsewhere, false},
+		"a provisional entry for Secrets":                  {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, secrets, false},
+		"a provisional entry that calls others":            {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, elsewhere, false},
+		"a provisional entry that calls another namespace": {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Namespace = "evil" }, false},
+		"a provisional entry for our own namespace": {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, func(w *admissionregistrationv1.MutatingWebhook) {
+			w.NamespaceSelector.MatchExpressions[0].Values = []string{"kube-system"}
+		}, false},
 		"a provisional entry that refuses Pods": {func(entryplan.Layout) string { return ownName(strict(t, 1)) }, func(w *admissionregistrationv1.MutatingWebhook) { *w.FailurePolicy = "Fail" }, false},
 		"a barrier for Secrets":                 {barrier, secrets, true},
 		"an entry under another's name":         {func(entryplan.Layout) string { return orphan.Name }, func(w *admissionregistrationv1.MutatingWebhook) { w.ObjectSelector.MatchLabels["app"] = "x" }, false},
@@ -207,6 +212,55 @@ func TestWhatWeWouldNotHaveWrittenIsRemovedAtOnce(t *testing.T) {
 	}
 	if plan := entryplan.Next(func() entryplan.State { s := calm(base, wanted); unsettled(&s); return s }(), settings()); len(plan.Foreign) != 0 {
 		t.Errorf("what we have written is foreign: %v", plan.Foreign)
+	}
+}
+
+// While flags are rolled out, the replica that admits a SidecarSet has others than the
+// leader.
+func TestAProvisionalEntryOfAProcessWithOtherFlagsStays(t *testing.T) {
+	for name, change := range map[string]func(*entryplan.Settings){
+		"more excluded namespaces": func(s *entryplan.Settings) { s.ExcludedNamespaces = append(s.ExcludedNamespaces, "monitoring") },
+		"fewer":                    func(s *entryplan.Settings) { s.ExcludedNamespaces = []string{"ours"} },
+		"another reinvocation":     func(s *entryplan.Settings) { s.Reinvocation = admissionregistrationv1.IfNeededReinvocationPolicy },
+		"another Service":          func(s *entryplan.Settings) { s.Service.Name, s.Service.Port = "webhooks-2", new(int32(8443)) },
+		"the Service, not a URL":   func(*entryplan.Settings) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			replica, leader := settings(), settings()
+			if change(replica); reflect.DeepEqual(replica, leader) {
+				leader.URL = "https://127.0.0.1:9443"
+			}
+			e := strict(t, 1)
+			changes, _ := entryplan.Widen(bare(), []entryplan.Entry{e}, replica)
+			l := carryOut(bare(), changes)
+			plan := entryplan.Next(calm(l), leader)
+			if l = carryOut(l, plan.Changes); len(plan.Foreign) != 0 || !slices.Equal(provisionals(l), []string{ownName(e)}) {
+				t.Fatalf("foreign are %v, and %v are left", plan.Foreign, provisionals(l))
+			}
+			if _, serves := l.Serves(e, replica); !serves {
+				t.Error("the replica does not know its entry any more")
+			}
+			state := calm(l)
+			state.Expired = map[string]bool{ownName(e): true}
+			if l = carryOut(l, entryplan.Next(state, leader).Changes); len(provisionals(l)) != 0 {
+				t.Errorf("after its time %v are left", provisionals(l))
+			}
+		})
+	}
+}
+
+// It may be of a SidecarSet that the leader does not know yet.
+func TestAnEntryOfAProcessWithOtherFlagsIsAdopted(t *testing.T) {
+	e := entryOf(t, sidecarSet("log", "web"))
+	earlier, leader := settings(), settings()
+	earlier.ExcludedNamespaces, earlier.Service.Name = []string{"ours"}, "webhooks-2"
+	l := carryOut(bare(), entryplan.Next(calm(bare(), e), earlier).Changes)
+	state := calm(l)
+	unsettled(&state)
+	plan := entryplan.Next(state, leader)
+	l = carryOut(l, plan.Changes)
+	if _, holds := l.Holds(e, leader); !holds || len(plan.Foreign) != 0 {
+		t.Errorf("foreign are %v, the entry is %v", plan.Foreign, webhookOf(l, e.Name))
 	}
 }
 

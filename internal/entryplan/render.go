@@ -82,11 +82,17 @@ func (s *Settings) webhook(e Entry, path string) admissionregistrationv1.Mutatin
 // wrote reports whether webhook renders exactly this for some entry, so that the
 // operator, and no other party, is the author of it.
 func (s *Settings) wrote(w *admissionregistrationv1.MutatingWebhook) bool {
-	path := pathOf(w)
+	_, _, ok := s.parse(w)
+	return ok
+}
+
+// parse is the inverse of webhook; false if webhook renders nothing like this.
+func (s *Settings) parse(w *admissionregistrationv1.MutatingWebhook) (e Entry, path string, ok bool) {
+	path = pathOf(w)
 	if path != PathPods && path != PathPodsFresh || w.FailurePolicy == nil || w.TimeoutSeconds == nil {
-		return false
+		return Entry{}, "", false
 	}
-	e := Entry{
+	e = Entry{
 		Selector: normal(w.ObjectSelector), NamespaceSelector: normal(s.asked(w.NamespaceSelector)),
 		FailurePolicy: *w.FailurePolicy, TimeoutSeconds: *w.TimeoutSeconds,
 	}
@@ -98,7 +104,28 @@ func (s *Settings) wrote(w *admissionregistrationv1.MutatingWebhook) bool {
 	default:
 		e.Name = e.hash() + nameSuffix
 	}
-	return e.Name == w.Name && sameEntry(*w, s.webhook(e, path))
+	return e, path, e.Name == w.Name && sameEntry(*w, s.webhook(e, path))
+}
+
+// author returns the settings of a process of ours that may have written a webhook.
+// While flags are rolled out, processes differ in excluded namespaces, reinvocation
+// policy and Service. All of them exclude the operator's Namespace, and call a Service
+// there, or the same URL.
+func (s *Settings) author(w *admissionregistrationv1.MutatingWebhook) *Settings {
+	other := *s
+	if selector := w.NamespaceSelector; selector != nil && len(selector.MatchExpressions) > 0 {
+		last := selector.MatchExpressions[len(selector.MatchExpressions)-1]
+		if last.Key == corev1.LabelMetadataName && last.Operator == metav1.LabelSelectorOpNotIn && slices.Contains(last.Values, s.Namespace) {
+			other.ExcludedNamespaces = last.Values
+		}
+	}
+	if service := w.ClientConfig.Service; service != nil && service.Namespace == s.Namespace {
+		other.Service, other.URL = *service, ""
+	}
+	if policy := w.ReinvocationPolicy; policy != nil {
+		other.Reinvocation = *policy
+	}
+	return &other
 }
 
 // barrier renders the entry that tells which serial of an object is in force.

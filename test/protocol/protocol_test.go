@@ -48,6 +48,7 @@ type rules struct {
 	// How harsh the world is.
 	stopInCheck float64 // percent of checks, in an ambush, in the middle of which the replica is stopped
 	setBack     bool    // a machine that was suspended has its wall clock set back by as much
+	mixedFlags  bool    // every second process has other excluded namespaces, as while flags are rolled out
 
 	// Repairs of the design, or of the code.
 	checkReplacements bool // a replica checks before it replaces what an earlier call has injected
@@ -285,6 +286,14 @@ func TestNoPodIsMissedWhileReplicasCertifyThemselves(t *testing.T) { holds(t, ce
 func TestNoPodIsMissedInAHarsherWorld(t *testing.T) {
 	r := certifying()
 	r.stopInCheck, r.setBack = 30, true
+	holds(t, r)
+}
+
+// A leader with other flags than the replica that admits a SidecarSet leaves its
+// provisional entry.
+func TestNoPodIsMissedWhileFlagsAreRolledOut(t *testing.T) {
+	r := certifying()
+	r.mixedFlags = true
 	holds(t, r)
 }
 

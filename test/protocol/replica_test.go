@@ -28,6 +28,8 @@ type process struct {
 	watches []*follower
 	leader  *leader // the last that this process was; nil if none
 
+	excluded []string // namespaces, by its flags
+
 	// The snapshot, in versions by name. Deleted SidecarSets keep their version.
 	snapshot map[string]*sidecarSet
 	holds    map[string]uint64
@@ -56,6 +58,9 @@ func (w *world) addProcess() *process {
 	rest := &follower{w: w, name: p.name + " configurations", active: active, wants: func(r record) bool { return r.set == "" }, learn: p.learnRest}
 	p.watches = []*follower{sets, rest}
 	w.followers = append(w.followers, sets, rest)
+	if w.rules.mixedFlags {
+		p.excluded = []string{"kube-system", "ours"}[len(w.processes)%2:]
+	}
 	w.processes = append(w.processes, p)
 	p.layout = w.stored.configs
 	for _, c := range p.layout {
@@ -396,6 +401,8 @@ func (p *process) settings() *entryplan.Settings {
 		Namespace: "ours", NamespaceUID: "uid-ours", Bundle: []byte("bundle"),
 		Service:   admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"},
 		MinSerial: max(int64(p.clock().wall/time.Millisecond), p.serial+1),
+		// Processes differ in their flags while these are rolled out.
+		ExcludedNamespaces: p.excluded,
 	}
 }
 
