@@ -38,8 +38,8 @@ const (
 
 // Source has the queues of all SidecarSets.
 type Source interface {
-	// Take takes at most n Pods of a SidecarSet that may be written now from its queue,
-	// and as many that have a chore.
+	// Take takes at most n Pods of a SidecarSet that may be written now: from its queue,
+	// or since they have a chore.
 	Take(ctx context.Context, sidecarSet string, n int) (Batch, error)
 	// Do has the queue's owner run a function, unless the SidecarSet has no queue. What
 	// may be written then is announced by Wake.

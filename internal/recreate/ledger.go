@@ -213,6 +213,14 @@ func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 	return known
 }
 
+// Forget says that a Pod exists, and is not selected any more. If it is a replacement, it
+// is not waited for. It returns false if the Ledger does not wait for the Pod.
+func (l *Ledger) Forget(uid types.UID) (known bool) {
+	n := len(l.open)
+	l.open = slices.DeleteFunc(l.open, func(e eviction) bool { return e.replacement == uid })
+	return len(l.open) < n
+}
+
 // settle forgets the evictions whose replacements are back.
 func (l *Ledger) settle() {
 	l.open = slices.DeleteFunc(l.open, func(e eviction) bool {

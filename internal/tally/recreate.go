@@ -118,7 +118,7 @@ func (t *Tally) setRecreation(s *sidecarSet, program *inject.Program) (again boo
 // leads reports whether replacements of Pods that the last leader evicted are known
 // by now.
 func (t *Tally) leads() bool {
-	return t.watched > 0 && t.began != 0 && t.now >= t.began+t.timeouts.CreationSeconds()
+	return t.began != 0 && t.now >= t.began+t.timeouts.CreationSeconds()
 }
 
 // replace tells a queue what became of the Pods that were evicted.
@@ -143,7 +143,7 @@ func (t *Tally) replace(s *sidecarSet) {
 // tick does what time alone changes.
 func (t *Tally) tick(now time.Time) {
 	t.now = now.Unix()
-	if t.began == 0 {
+	if t.began == 0 && t.watched > 0 {
 		t.began = t.now
 	}
 	for s := range t.recreating {

@@ -38,9 +38,9 @@ func newRebuilt(t *testing.T, mode string) *rebuilt {
 	t.Helper()
 	r := &rebuilt{Tally: newTally(), now: 1000}
 	r.change(t, mode, "v2", nil)
-	r.wait(0)
 	set(r.Tally)
 	r.Watched(1)
+	r.wait(0)
 	return r
 }
 

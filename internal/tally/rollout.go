@@ -68,7 +68,7 @@ type Due struct {
 	Chores []Chore
 }
 
-// Due takes at most so many Pods of each kind. There are none for a SidecarSet that the
+// Due takes at most so many Pods. There are none for a SidecarSet that the
 // snapshot does not have.
 func (t *Tally) Due(sidecarSet string, most int) Due {
 	s, ok := t.sets[sidecarSet]
@@ -81,7 +81,7 @@ func (t *Tally) Due(sidecarSet string, most int) Due {
 	if len(due.Updates) > 0 {
 		t.alter(s)
 	}
-	due.Chores = s.takeChores(most, len(due.Updates) > 0)
+	due.Chores = s.takeChores(most-len(due.Updates), len(due.Updates) > 0)
 	return due
 }
 
@@ -195,7 +195,7 @@ func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) 
 	}
 	if s.queue == nil {
 		if off {
-			return false
+			return len(t.recreating) > 0 // it may be a canary of one of them
 		}
 		s.queue, again = rollout.NewQueue(), true
 	}

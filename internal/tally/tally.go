@@ -77,7 +77,7 @@ type Tally struct {
 	// settling Pods will change without an event.
 	settling map[*pod]struct{}
 
-	// now and began, the first now, are seconds.
+	// now and began, the first now after the first list of Pods, are seconds.
 	now, began int64
 	// recreating have Pods to evict, or wait for replacements.
 	recreating map[*sidecarSet]struct{}
@@ -188,9 +188,9 @@ func (t *Tally) Set(r *podstate.Record) {
 	t.noteSettling(p)
 	switch {
 	case r.TooLarge:
-		t.assign(p, nil)
+		t.reassign(p, nil)
 	case before == nil || before.TooLarge || before.Labels != r.Labels:
-		t.assign(p, t.selecting(ns, r.Labels))
+		t.reassign(p, t.selecting(ns, r.Labels))
 	default:
 		t.recount(p)
 	}
@@ -375,7 +375,7 @@ func (t *Tally) reselect(ns *namespace) {
 			sets = t.selecting(ns, p.record.Labels)
 			known[p.record.Labels] = sets
 		}
-		t.assign(p, sets)
+		t.reassign(p, sets)
 	}
 }
 
@@ -393,6 +393,17 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 		sets[i] = t.sets[program.Name()]
 	}
 	return sets
+}
+
+// reassign is assign for a Pod that goes on existing: a SidecarSet that does not select
+// it any more does not wait for it.
+func (t *Tally) reassign(p *pod, sets []*sidecarSet) {
+	for i := range p.shares {
+		if s := p.shares[i].set; !slices.Contains(sets, s) && s.ledger.Forget(p.record.UID) {
+			t.replace(s)
+		}
+	}
+	t.assign(p, sets)
 }
 
 // assign makes the given SidecarSets those that select a Pod.
