@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -15,6 +16,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/conversion"
 	"github.com/sidecarset/operator/webhooks/entries"
 	"github.com/sidecarset/operator/webhooks/pods"
+	"github.com/sidecarset/operator/webhooks/ports"
 	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -22,11 +24,9 @@ import (
 
 // The paths that config/webhook and config/crd name.
 const (
-	PathPods      = entryplan.PathPods
-	PathPodsFresh = entryplan.PathPodsFresh
-	PathDefault   = "/mutate-apps-kruise-io-sidecarset"
-	PathValidate  = "/validate-apps-kruise-io-sidecarset"
-	PathConvert   = "/convert"
+	PathDefault  = "/mutate-apps-kruise-io-sidecarset"
+	PathValidate = "/validate-apps-kruise-io-sidecarset"
+	PathConvert  = "/convert"
 )
 
 // Options say what the webhooks need to know of the installation.
@@ -76,13 +76,14 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		CatchUp:            catchUp,
 		Trusted:            o.Fresh.Trusted,
 		Namespaces:         live,
+		Client:             func(ctx context.Context) netip.Addr { return ports.ConnectionOf(ctx).Client() },
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
 		Tell:               o.Tell,
 		Registry:           metrics.Registry,
 	})
-	s.Register(server.GroupPods, PathPods, injector.Settled)
-	s.Register(server.GroupPods, PathPodsFresh, injector.Fresh)
+	s.Register(server.GroupPods, entryplan.PathPods, injector.Settled)
+	s.Register(server.GroupPods, entryplan.PathPodsFresh, injector.Fresh)
 	s.Register(server.GroupBarriers, entryplan.PathBarrier, entries.AnswerBarrier)
 	minor, err := sidecarsets.ServerMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {

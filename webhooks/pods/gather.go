@@ -22,7 +22,10 @@ type selection struct {
 // gather finds the SidecarSets that select a Pod. It reads live what the snapshot
 // cannot know. A failed look-up is an error, never "not selected".
 func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (selection, error) {
-	labelsNow := func(name string) (labels.Set, error) { return i.namespaces.Get(ctx, name) }
+	labelsNow := func(name string) (labels.Set, error) {
+		_, known := i.options.Snapshot().NamespaceLabels(name)
+		return i.namespaces.labels(ctx, name, known, i.options.Client(ctx))
+	}
 	if live {
 		labelsNow = i.askAhead(head, labelsNow)
 		if err := ctx.Err(); err != nil {

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,7 +21,6 @@ import (
 	"github.com/sidecarset/operator/internal/review"
 	"github.com/sidecarset/operator/internal/rival"
 	"github.com/sidecarset/operator/webhooks/server"
-	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // Options is what an Injector needs.
@@ -35,6 +34,9 @@ type Options struct {
 	Trusted func() bool
 	// Namespaces reads Namespaces from the API server, not from a cache.
 	Namespaces client.Reader
+	// Client returns the address that a request comes from. All requests count as one
+	// client's if it is nil.
+	Client func(context.Context) netip.Addr
 	// ExcludedNamespaces are left alone even if the API server sends their Pods.
 	ExcludedNamespaces []string
 	// Clock stamps what is injected; the real clock if nil.
@@ -62,7 +64,7 @@ type Options struct {
 // API server applies the failure policy.
 type Injector struct {
 	options    Options
-	namespaces *snapshot.Shared[string, labels.Set]
+	namespaces *liveNamespaces
 	metrics    *podMetrics
 }
 
@@ -72,8 +74,11 @@ func NewInjector(options Options) *Injector {
 	if options.Draw == nil {
 		options.Draw = rand.Float64
 	}
+	if options.Client == nil {
+		options.Client = func(context.Context) netip.Addr { return netip.Addr{} }
+	}
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
-	return &Injector{options, liveNamespaces(options.Namespaces), newPodMetrics(options.Registry)}
+	return &Injector{options, newLiveNamespaces(options.Namespaces), newPodMetrics(options.Registry)}
 }
 
 // Settled is the server.Handler of the settled path.

@@ -5,8 +5,12 @@ package pods
 
 import (
 	"context"
+	"errors"
+	"hash/maphash"
+	"net/netip"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -21,15 +25,34 @@ const (
 	namespaceTimeout = 2 * time.Second
 	// namespaceReads is how many Namespaces are read at the same time. A read takes
 	// 1 to 2 ms, so more are read together only if the API server is slow.
-	namespaceReads = 256
+	// unknownReads is how many more of those that the snapshot does not know.
+	namespaceReads = 192
+	unknownReads   = 64
+
+	// A review may be a stranger's, and its Namespace made up. So reviews in Namespaces
+	// that the snapshot does not know have a rate, for each client address and for all:
+	// so many per second, and four times as many at once. A Namespace that exists is in
+	// the snapshot some milliseconds after it was created.
+	unknownPerClient = 50
+	unknownInAll     = 200
+	// clientBuckets is how many buckets client addresses share.
+	clientBuckets = 256
 )
 
-// liveNamespaces reads labels of Namespaces as they are stored at some moment after
-// the call. It remembers none: the API server calls us for a Pod because of labels
-// that it knows, and those may be newer than any earlier read. If a read fails, it is
-// unknown which SidecarSets select the Pod.
-func liveNamespaces(reader client.Reader) *snapshot.Shared[string, labels.Set] {
-	return snapshot.NewShared(namespaceReads, func(ctx context.Context, name string) (labels.Set, error) {
+// errTooManyUnknown refuses a read that nothing else bounds.
+var errTooManyUnknown = errors.New("too many Pods come in Namespaces that this replica does not know")
+
+// liveNamespaces reads labels of Namespaces. It is safe for concurrent use.
+type liveNamespaces struct {
+	known, unknown *snapshot.Shared[string, labels.Set]
+
+	seed    maphash.Seed
+	clients [clientBuckets]*rate.Limiter
+	all     *rate.Limiter
+}
+
+func newLiveNamespaces(reader client.Reader) *liveNamespaces {
+	read := func(ctx context.Context, name string) (labels.Set, error) {
 		ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 		defer cancel()
 		namespace := &metav1.PartialObjectMetadata{}
@@ -38,5 +61,27 @@ func liveNamespaces(reader client.Reader) *snapshot.Shared[string, labels.Set] {
 			return nil, err // match says of which Namespace
 		}
 		return namespace.Labels, nil
-	})
+	}
+	n := &liveNamespaces{
+		known: snapshot.NewShared(namespaceReads, read), unknown: snapshot.NewShared(unknownReads, read),
+		seed: maphash.MakeSeed(), all: rate.NewLimiter(unknownInAll, 4*unknownInAll),
+	}
+	for i := range n.clients {
+		n.clients[i] = rate.NewLimiter(unknownPerClient, 4*unknownPerClient)
+	}
+	return n
+}
+
+// labels returns the labels of a Namespace as they are stored at some moment after the
+// call. It remembers none: the API server calls us for a Pod because of labels that it
+// knows, and those may be newer than any earlier read. If a read fails, it is unknown
+// which SidecarSets select the Pod.
+func (n *liveNamespaces) labels(ctx context.Context, name string, known bool, from netip.Addr) (labels.Set, error) {
+	if known {
+		return n.known.Get(ctx, name)
+	}
+	if !n.clients[maphash.Comparable(n.seed, from)%clientBuckets].Allow() || !n.all.Allow() {
+		return nil, errTooManyUnknown
+	}
+	return n.unknown.Get(ctx, name)
 }
