@@ -21,50 +21,58 @@ import (
 // to wait before the Pod is looked at again.
 func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Duration {
 	for range attempts {
-		err := e.tryChore(ctx, batch, chore)
+		wrote, err := e.tryChore(ctx, batch, chore)
 		switch {
 		case apierrors.IsConflict(err):
 			chore.FirstWord = false
 			continue
-		case err == nil && chore.FirstWord:
-			return failureWait // without a read, the Pod watch has to show it
-		case err == nil || apierrors.IsNotFound(err) || errors.Is(err, errNotLeading):
+		case err == nil && wrote && !chore.FirstWord || apierrors.IsNotFound(err) || errors.Is(err, errNotLeading):
 			return staleWait
+		case err == nil:
+			// There is nothing to do before the Pod's next event; or nothing was read, and
+			// the Pod watch has to show what was written.
+			return failureWait
 		}
 		log.FromContext(ctx).V(1).Info("Writing a Pod failed", "Pod", chore.Namespace+"/"+chore.Name.Name, "error", err.Error())
-		return refusalWait
+		if isRefusal(err) {
+			return refusalWait
+		}
+		break
 	}
 	return failureWait
 }
 
-func (e *Executor) tryChore(ctx context.Context, batch Batch, chore Chore) error {
+// tryChore reports whether it has written the Pod, if there is no error.
+func (e *Executor) tryChore(ctx context.Context, batch Batch, chore Chore) (wrote bool, err error) {
 	if chore.FirstWord {
-		return e.sayUpgradable(ctx, batch.Program, chore.Name)
+		return true, e.sayUpgradable(ctx, batch.Program, chore.Name)
 	}
 	pod, err := e.read(ctx, chore.Namespace, chore.Name.Name, true)
 	if err != nil || pod.UID != chore.UID {
-		return err
+		return false, err
 	}
 	return e.doChore(ctx, batch, pod)
 }
 
-func (e *Executor) doChore(ctx context.Context, batch Batch, pod *corev1.Pod) error {
-	now := tally.Look(batch.Program, podstate.FromPod(pod), batch.Contents)
+func (e *Executor) doChore(ctx context.Context, batch Batch, pod *corev1.Pod) (wrote bool, err error) {
+	at := time.Now()
+	record := podstate.FromPod(pod).At(at)
+	now := tally.Look(batch.Program, record, batch.Contents)
 	if !now.Matched {
-		return nil
+		return false, nil
 	}
-	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Program: batch.Program, Now: time.Now()})
+	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Record: record, Program: batch.Program, Now: at})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case reset.Patch != nil:
-		return e.reset(ctx, batch.Program, pod, reset.Patch)
+		return true, e.reset(ctx, batch.Program, pod, reset.Patch)
 	case now.Way == inplace.Current:
 		return e.writeUpgradable(ctx, batch.Program, pod, true)
 	case now.Way == inplace.Recreate:
 		return e.writeUpgradable(ctx, batch.Program, pod, false)
 	}
-	return nil
+	return false, nil
 }
 
 // reset ends a hot upgrade, and tells what came of it. A conflict is tried again at

@@ -1,10 +1,12 @@
 package executor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -53,12 +56,15 @@ func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 		err   error
 		image string
 		told  string
+		rest  time.Duration
 	}{
-		"it is ended":               {nil, "empty", done},
-		"another writer was faster": {apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("changed")), "empty", done},
-		"the API server refuses":    {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "hands off"}}, "side:v1", failed},
-		"the Pod is gone":           {apierrors.NewNotFound(corev1.Resource("pods"), "p"), "side:v1", ""},
-		"the Lease is old":          {errNotLeading, "side:v1", ""},
+		"it is ended":               {nil, "empty", done, staleWait},
+		"another writer was faster": {apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("changed")), "empty", done, staleWait},
+		"the API server refuses":    {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "hands off"}}, "side:v1", failed, refusalWait},
+		"the API server fails":      {apierrors.NewInternalError(errors.New("etcd")), "side:v1", "Warning ResetContainerFailed reset sidecar container image empty failed: Internal error occurred: etcd", failureWait},
+		"the API server is slow":    {context.DeadlineExceeded, "side:v1", "Warning ResetContainerFailed reset sidecar container image empty failed: context deadline exceeded", failureWait},
+		"the Pod is gone":           {apierrors.NewNotFound(corev1.Resource("pods"), "p"), "side:v1", "", staleWait},
+		"the Lease is old":          {errNotLeading, "side:v1", "", staleWait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, program := upgraded(t)
@@ -73,12 +79,46 @@ func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 			if tc.err != nil {
 				r.failPatches(1, false, tc.err)
 			}
-			r.attend(t.Context(), Batch{Program: program, Contents: tally.Contents{}}, Chore{Name: Name{UID: p.UID, Namespace: "a", Name: "p"}})
+			rest := r.attend(t.Context(), Batch{Program: program, Contents: tally.Contents{}}, Chore{Name: Name{UID: p.UID, Namespace: "a", Name: "p"}})
+			if rest != tc.rest {
+				t.Errorf("the Pod rests %s, want %s", rest, tc.rest)
+			}
 			if got := r.image(t, "p"); got != tc.image {
 				t.Errorf("the old container has the image %s, want %s", got, tc.image)
 			}
 			if len(told) != min(1, len(tc.told)) || len(told) == 1 && told[0] != tc.told {
 				t.Errorf("told are %q, want %q", told, tc.told)
+			}
+		})
+	}
+}
+
+// Where no digest tells what the new container ran before, time does. As long as there
+// is nothing to do, the Pod is not read every second.
+func TestAHotUpgradeEndsOnceItsEvidenceHasSettled(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ago   time.Duration
+		image string
+		rest  time.Duration
+	}{
+		"just updated":          {0, "side:v1", failureWait},
+		"updated an hour ago":   {time.Hour, "empty", staleWait},
+		"and not started since": {time.Hour, "side:v1", failureWait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, program := upgraded(t)
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`})
+			before := inplace.Before{Name: "side-2", ID: "c://earlier", Image: "empty"}
+			if name == "and not started since" {
+				before.ID = p.Status.ContainerStatuses[2].ContainerID
+			}
+			mark := inplace.Mark{Generation: p.Generation, At: time.Now().Add(-tc.ago), Containers: []inplace.Before{before}}
+			p.Annotations["sidecarset.io/in-place"] = inplace.Marks{}.With("log", mark).Format(p.UID)
+			r := newRig(t, p)
+			r.Tell = func(events.Event) {}
+			rest := r.attend(t.Context(), Batch{Program: program, Contents: tally.Contents{}}, Chore{Name: Name{UID: p.UID, Namespace: "a", Name: "p"}})
+			if got := r.image(t, "p"); got != tc.image || rest != tc.rest {
+				t.Errorf("the old container has the image %s, and the Pod rests %s; want %s and %s", got, rest, tc.image, tc.rest)
 			}
 		})
 	}

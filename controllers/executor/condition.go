@@ -33,12 +33,12 @@ func (e *Executor) sayUpgradable(ctx context.Context, program *inject.Program, n
 }
 
 // writeUpgradable writes the condition if it changes.
-func (e *Executor) writeUpgradable(ctx context.Context, program *inject.Program, pod *corev1.Pod, upgradable bool) error {
+func (e *Executor) writeUpgradable(ctx context.Context, program *inject.Program, pod *corev1.Pod, upgradable bool) (wrote bool, err error) {
 	condition, differs := upgradableCondition(pod, program.Name(), upgradable, time.Now())
 	if !differs {
-		return nil
+		return false, nil
 	}
-	return e.patchCondition(ctx, pod, condition)
+	return true, e.patchCondition(ctx, pod, condition)
 }
 
 // patchCondition writes a condition of the Pod with this UID, in the version that was

@@ -17,7 +17,7 @@ import (
 type UpdateInput struct {
 	// Pod as it was read from the API server, not from a cache. It is not changed.
 	Pod *corev1.Pod
-	// Record is that of the Pod; nil if the caller has none.
+	// Record is that of the Pod at this time; nil if the caller has none.
 	Record *podstate.Record
 	// Program is the current content.
 	Program *Program
@@ -110,7 +110,7 @@ type update struct {
 func newUpdate(in UpdateInput) *update {
 	u := &update{UpdateInput: in, set: in.Program.Name()}
 	if u.record = in.Record; u.record == nil {
-		u.record = podstate.FromPod(u.Pod)
+		u.record = podstate.FromPod(u.Pod).At(u.Now)
 	}
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
 	marks, err := inplace.MarksOf(u.Pod)

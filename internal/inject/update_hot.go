@@ -86,6 +86,9 @@ func (u *update) hotStepOf(container string) *hotStep {
 
 // runs reports whether a container is ready with the image that it was given last.
 func (u *update) runs(container string) bool {
+	if u.previous != nil {
+		return u.previous.Runs(u.Pod, container, u.Now)
+	}
 	return inplace.IsReady(u.Pod, container) && u.record.Landed(podstate.MakeName(u.set), podstate.MakeName(container))
 }
 

@@ -3,9 +3,11 @@ package inject_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
@@ -128,5 +130,107 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 				t.Errorf("a second reset: %s", u.Patch)
 			}
 		})
+	}
+}
+
+// kubeletReports has the Pod's kubelet report one container as waiting, "" if it runs,
+// and of the Pod what follows from its containers.
+func kubeletReports(pod *corev1.Pod, container, waiting string, at time.Time) {
+	if waiting == "" {
+		kubeletRuns(pod, container)
+	}
+	pod.Status.ObservedGeneration = pod.Generation
+	ready := corev1.ConditionTrue
+	for i := range pod.Status.ContainerStatuses {
+		s := &pod.Status.ContainerStatuses[i]
+		if s.Name == container {
+			s.Ready, s.Started, s.State = waiting == "", new(waiting == ""), corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}}
+			if waiting == "" {
+				s.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}
+			}
+		}
+		if !s.Ready {
+			ready = corev1.ConditionFalse
+		}
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status != ready {
+			c.Status, c.LastTransitionTime = ready, metav1.NewTime(at)
+		}
+	}
+}
+
+// hotUpdate brings a Pod to an image, and wants the container that gets it.
+func hotUpdate(t *testing.T, pod *corev1.Pod, image, want string, now time.Time) *corev1.Pod {
+	t.Helper()
+	u, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, hotSidecar(image).Map()), Now: now})
+	if err != nil || len(u.Changes) != 1 || u.Changes[0].Container != want || u.Changes[0].To != image {
+		t.Fatalf("the update to %s is %+v, %v; want it in %s", image, u, err, want)
+	}
+	pod = patched(t, pod, u.Patch)
+	pod.Generation++
+	return pod
+}
+
+// hotReset ends the hot upgrade of a Pod if it is to be ended.
+func hotReset(t *testing.T, pod *corev1.Pod, image string, now time.Time) (*corev1.Pod, bool) {
+	t.Helper()
+	u, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, hotSidecar(image).Map()), Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Patch == nil {
+		return pod, false
+	}
+	pod = patched(t, pod, u.Patch)
+	pod.Generation++
+	return pod, true
+}
+
+// While the new image cannot be started, the old container serves. A third image
+// replaces the one that fails.
+func TestABadHotUpgradeIsRepairedWhereItFails(t *testing.T) {
+	pod := running(t, hotSidecar("mesh:v1"))
+	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
+	at := updatedAt.Add(5 * time.Second)
+	kubeletReports(pod, "mesh-2", "ImagePullBackOff", at)
+	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(2*time.Hour)); reset {
+		t.Error("the container that serves is given up")
+	}
+	pod = hotUpdate(t, pod, "mesh:v3", "mesh-2", updatedAt.Add(time.Minute))
+	if _, reset := hotReset(t, pod, "mesh:v3", updatedAt.Add(time.Minute)); reset {
+		t.Error("the container that serves is given up before the third image runs")
+	}
+	kubeletReports(pod, "mesh-2", "", updatedAt.Add(2*time.Minute))
+	pod, reset := hotReset(t, pod, "mesh:v3", updatedAt.Add(2*time.Hour))
+	want := hotState{First: "empty:1", Second: "mesh:v3", Working: `{"mesh":"mesh-2"}`}
+	got := hotStateOf(pod)
+	got.Versions = ""
+	if diff := cmp.Diff(want, got); !reset || diff != "" {
+		t.Errorf("reset %v (-want +got):\n%s", reset, diff)
+	}
+}
+
+// A hot upgrade heals a Pod whose old container was never ready, and so ends while the
+// Pod is not.
+func TestAHotUpgradeHealsAPodThatWasNeverReady(t *testing.T) {
+	pod := running(t, hotSidecar("mesh:v1"))
+	kubeletReports(pod, "mesh-1", "CrashLoopBackOff", createdAt.Add(time.Second))
+	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
+	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Hour)); reset {
+		t.Error("the hot upgrade ends before the kubelet has seen it")
+	}
+	pod.Status.ObservedGeneration = pod.Generation
+	if _, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(time.Hour)); reset {
+		t.Error("the hot upgrade ends before the new container has started")
+	}
+	kubeletReports(pod, "mesh-2", "", updatedAt.Add(5*time.Second))
+	pod, reset := hotReset(t, pod, "mesh:v2", updatedAt.Add(6*time.Second))
+	if got := hotStateOf(pod); !reset || got.First != "empty:1" || got.Second != "mesh:v2" {
+		t.Fatalf("reset %v: %+v", reset, got)
+	}
+	kubeletReports(pod, "mesh-1", "", updatedAt.Add(8*time.Second))
+	if p := podstate.FromPod(pod).Progress(podstate.MakeName("mesh")); p.State() != inplace.Back {
+		t.Errorf("once the empty image runs, progress is %+v", p)
 	}
 }

@@ -86,9 +86,7 @@ const breakDelay = 5 * time.Second
 // records. A container that the Pod does not have is left out.
 func Observe(pod *corev1.Pod, mark Mark) Progress {
 	p := Progress{Generation: mark.Generation, WasReady: mark.WasReady, state: Moving}
-	// The Pod has an older generation than was expected if a webhook took all images
-	// back out of the write.
-	if observed := pod.Status.ObservedGeneration; observed != 0 && observed < min(mark.Generation, pod.Generation) {
+	if !mark.observed(pod) {
 		return p
 	}
 	available, since := IsAvailable(pod), time.Time{} // when the condition changed
@@ -114,6 +112,25 @@ func Observe(pod *corev1.Pod, mark Mark) Progress {
 	}
 	p.state, p.then, p.until = Settling, then, settledAt(pod, mark, e.started)
 	return p
+}
+
+// observed reports whether the kubelet has seen the update, as far as the status
+// tells. The Pod has an older generation than was expected if a webhook took all
+// images back out of the write.
+func (m *Mark) observed(pod *corev1.Pod) bool {
+	observed := pod.Status.ObservedGeneration
+	return observed == 0 || observed >= min(m.Generation, pod.Generation)
+}
+
+// Runs reports whether a container is ready at a time, with the image that it was
+// given last. Neither other containers nor the Pod's conditions count.
+func (m *Mark) Runs(pod *corev1.Pod, container string, now time.Time) bool {
+	if !m.observed(pod) || !IsReady(pod, container) {
+		return false
+	}
+	e := evidence{pod: pod, sure: true}
+	i := slices.IndexFunc(m.Containers, func(c Before) bool { return c.Name == container })
+	return i < 0 || e.add(m.Containers[i]) && (e.sure || now.Unix() >= settledAt(pod, *m, e.started))
 }
 
 // evidence is what the changed containers say together.

@@ -58,3 +58,40 @@ func TestTheConditionWaitsForUpdates(t *testing.T) {
 	chores("back, and one is outdated", 1)
 	chores("none waits", 0, second.Name)
 }
+
+// That the new container of a hot upgrade runs is an event of the Pod, and the old
+// one is given up then, whether the Pod was looked at before or not.
+func TestAHotUpgradeIsLookedAtWithEachEvent(t *testing.T) {
+	tl := newTally()
+	rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) {
+		s.Spec.Containers[0].UpgradeStrategy = appsv1beta1.SidecarContainerUpgradeStrategy{UpgradeType: appsv1beta1.SidecarContainerHotUpgrade, HotUpgradeEmptyImage: "empty"}
+	})
+	p := carrier(0, "v2")
+	p.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = `{"side":"side-2"}`
+	p.Annotations[appsv1beta1.AnnotationVersionAltPrefix+"side-2"] = "8"
+	p.Spec.Containers = []corev1.Container{{Name: "side-1", Image: "v1"}, {Name: "side-2", Image: "v2"}}
+	p.Status.ContainerStatuses = nil // the Pod was never ready
+	p.Status.Conditions = nil
+	event := func(version string) {
+		p.ResourceVersion = version
+		tl.Set(podstate.FromPod(p))
+	}
+	chores := func(when string, want int) {
+		t.Helper()
+		stirred := false
+		tl.Stirred(func(string) { stirred = true })
+		if due := tl.Due("log", 8); len(due.Chores) != want || want > 0 && !stirred {
+			t.Errorf("%s: %d chores are due, and a look was asked for: %t; want %d", when, len(due.Chores), stirred, want)
+		}
+	}
+	event("2")
+	chores("updated", 1)
+	chores("given out", 0)
+	event("3")
+	chores("an event", 1)
+	event("4")
+	chores("another event", 1)
+	p.Spec.Containers[0].Image = "empty"
+	event("5")
+	chores("ended", 0)
+}

@@ -252,7 +252,7 @@ func (t *Tally) enter(p *pod, sh *share, now rollout.Pod, is part) {
 	if sh.set.queue.Set(now) || is != sh.part {
 		t.alter(sh.set)
 	}
-	if is.moves || sh.moves {
+	if is.moves || sh.moves || is.reset {
 		t.stir(sh.set)
 	}
 	sh.set.count(p, sh.part, is)
@@ -283,7 +283,7 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 	case from.down && !to.down:
 		delete(s.down, p)
 	}
-	if to.reset != from.reset {
+	if to.reset || from.reset { // each event may be that the new container runs
 		s.resets.set(p, to.reset)
 	}
 	if to.label != from.label {
