@@ -23,7 +23,7 @@ type callWatch struct {
 	mu       sync.Mutex
 	about    string             // the configuration whose barrier is asked for; "" asks nothing
 	silent   map[string]silence // by API server: those whose last calls were not answered
-	asked    int                // how many API servers told about their last call
+	asked    int                // how many API servers are known to get an answer, or none
 	answered time.Time          // when a call was answered last
 }
 
@@ -50,7 +50,7 @@ const (
 func (c *callWatch) run(ctx context.Context, b *barrier, changed func()) {
 	for {
 		if about := c.configuration(); about != "" {
-			if answers, err := b.answers(ctx, about); err == nil && c.note(about, answers, time.Now()) {
+			if answers, failed, err := b.answers(ctx, about); err == nil && c.note(about, answers, failed, time.Now()) {
 				changed()
 			}
 		}
@@ -79,9 +79,10 @@ func (c *callWatch) ask(configuration string) {
 	}
 }
 
-// note takes in, by API server, whether its call was answered. It reports whether
-// that changes what counts.
-func (c *callWatch) note(about string, answers map[string]bool, now time.Time) bool {
+// note takes in, by API server, whether its call was answered. Those that failed could
+// not be asked, and stay as silent as they were. It reports whether that changes what
+// counts.
+func (c *callWatch) note(about string, answers map[string]bool, failed []string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.about != about {
@@ -91,11 +92,16 @@ func (c *callWatch) note(about string, answers map[string]bool, now time.Time) b
 	if c.silent == nil {
 		c.silent = map[string]silence{}
 	}
-	maps.DeleteFunc(c.silent, func(server string, _ silence) bool { _, ok := answers[server]; return !ok })
+	maps.DeleteFunc(c.silent, func(server string, _ silence) bool {
+		_, ok := answers[server]
+		return !ok && !slices.Contains(failed, server)
+	})
+	others := 0
 	for server, answered := range answers {
 		if answered {
 			delete(c.silent, server)
 			c.answered = now
+			others++
 			continue
 		}
 		s, ok := c.silent[server]
@@ -106,7 +112,7 @@ func (c *callWatch) note(about string, answers map[string]bool, now time.Time) b
 		c.silent[server] = s
 	}
 	recovered := c.asked == 0 // from nothing that was known
-	c.asked = len(answers)
+	c.asked = others + len(c.silent)
 	return recovered || !slices.Equal(before, c.silentServers(now))
 }
 
@@ -148,40 +154,42 @@ func (c *callWatch) problem(namespace string, now time.Time) *status.Readiness {
 }
 
 // answers asks every API server that can be reached whether its calls about a
-// configuration are answered. One that cannot be asked is not in the result.
-func (b *barrier) answers(ctx context.Context, configuration string) (map[string]bool, error) {
+// configuration are answered. Those that cannot be asked failed.
+func (b *barrier) answers(ctx context.Context, configuration string) (answers map[string]bool, failed []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	servers, err := b.published(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	answers := b.answersOf(ctx, servers, configuration)
+	answers, failed = b.answersOf(ctx, servers, configuration)
 	if len(answers) > 0 {
-		return answers, nil
+		return answers, failed, nil
 	}
 	host, err := b.configured()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if answers = b.answersOf(ctx, []*apiServer{host}, configuration); len(answers) == 0 {
-		return nil, errors.New("no API server can be asked")
+	if answers, _ = b.answersOf(ctx, []*apiServer{host}, configuration); len(answers) == 0 {
+		return nil, nil, errors.New("no API server can be asked")
 	}
-	return answers, nil
+	return answers, failed, nil
 }
 
-func (b *barrier) answersOf(ctx context.Context, servers []*apiServer, configuration string) map[string]bool {
+func (b *barrier) answersOf(ctx context.Context, servers []*apiServer, configuration string) (answers map[string]bool, failed []string) {
 	serials, errs := make([]int64, len(servers)), make([]error, len(servers))
 	var all sync.WaitGroup
 	for i, s := range servers {
 		all.Go(func() { serials[i], errs[i] = b.probe(ctx, s, configuration) })
 	}
 	all.Wait()
-	answers := map[string]bool{}
+	answers = map[string]bool{}
 	for i, s := range servers {
 		if errs[i] == nil {
 			answers[s.address] = serials[i] > 0
+		} else {
+			failed = append(failed, s.address)
 		}
 	}
-	return answers
+	return answers, failed
 }

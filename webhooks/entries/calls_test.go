@@ -3,6 +3,7 @@ package entries
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
@@ -17,10 +23,10 @@ import (
 
 // called tells the leader of calls, one every callInterval for so long, and returns
 // what it says then.
-func (l *leader) called(t *testing.T, lasting time.Duration, answers map[string]bool) (ready bool, reason, message string) {
+func (l *leader) called(t *testing.T, lasting time.Duration, answers map[string]bool, failed ...string) (ready bool, reason, message string) {
 	t.Helper()
 	for begin := time.Now(); ; <-time.After(callInterval) {
-		l.calls.note(l.calls.configuration(), answers, time.Now())
+		l.calls.note(l.calls.configuration(), answers, failed, time.Now())
 		if time.Since(begin) >= lasting {
 			break
 		}
@@ -61,18 +67,76 @@ func TestNobodyIsReadyWhileCallsAreNotAnswered(t *testing.T) {
 				t.Errorf("%s: it says %s: %s", step.what, reason, message)
 			}
 		}
-		_, _, message := l.called(t, 2*time.Minute, map[string]bool{"a": true, "b": false})
+		l.called(t, 2*time.Minute, map[string]bool{"a": true, "b": false})
+		_, _, message := l.called(t, time.Minute, map[string]bool{"a": true}, "b", "c") // which cannot be asked now
 		if !strings.Contains(message, "API server b ") {
 			t.Errorf("which one is not answered is not said: %s", message)
 		}
 	})
 }
 
+// An API server that accepts requests and does not answer keeps Ready of no SidecarSet
+// as it is.
+func TestTheLeaderJudgesWhileRequestsHang(t *testing.T) {
+	write := func(l *leader, _ *cluster) {
+		other := logSet(1)
+		other.Name, other.Spec.Selector.MatchLabels = "other", map[string]string{"app": "db"}
+		l.sets.(*sidecarSets).swap(logSet(1), other)
+	}
+	tests := map[string]struct {
+		hangs func(what any) bool
+		begin func(*leader, *cluster)
+	}{
+		"writes": {func(what any) bool { _, ok := what.(*client.UpdateOptions); return ok }, write},
+		"the read after a conflict": {
+			func(what any) bool { _, ok := what.(*admissionregistrationv1.MutatingWebhookConfiguration); return ok },
+			func(l *leader, c *cluster) {
+				write(l, c)
+				for name, object := range c.configurations {
+					object = object.DeepCopy()
+					object.ResourceVersion += "0"
+					c.configurations[name] = object
+				}
+			},
+		},
+		"dry runs of what is refused": {
+			func(what any) bool { o, ok := what.(*client.UpdateOptions); return ok && len(o.DryRun) > 0 },
+			func(l *leader, c *cluster) {
+				write(l, c)
+				c.err = apierrors.NewInvalid(schema.GroupKind{Kind: "MutatingWebhookConfiguration"}, "sidecarset-pods-0", nil)
+			},
+		},
+		"the read of the CustomResourceDefinition": {
+			func(what any) bool {
+				o, ok := what.(*metav1.PartialObjectMetadata)
+				return ok && o.Kind == "CustomResourceDefinition"
+			},
+			func(*leader, *cluster) {},
+		},
+		"the list of endpoints": {func(what any) bool { _, ok := what.(*discoveryv1.EndpointSliceList); return ok }, func(*leader, *cluster) {}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			leading(t, func(t *testing.T, l *leader, c *cluster) {
+				if got := l.judged(t); !got.Ready {
+					t.Fatalf("before, it says %+v", got)
+				}
+				tc.begin(l, c)
+				asked := false
+				c.hangs = func(what any) bool { hangs := tc.hangs(what); asked = asked || hangs; return hangs }
+				if _, reason, message := l.called(t, 2*time.Minute, map[string]bool{"a": false}); reason != appsv1beta1.ReasonNoReplica || !asked {
+					t.Errorf("it says %s: %s", reason, message)
+				}
+			})
+		})
+	}
+}
+
 // A leader that stood still has asked nobody meanwhile.
 func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		l.judged(t)
-		l.calls.note(l.calls.configuration(), map[string]bool{"a": false}, time.Now())
+		l.calls.note(l.calls.configuration(), map[string]bool{"a": false}, nil, time.Now())
 		<-time.After(time.Hour)
 		if _, reason, message := l.called(t, 0, map[string]bool{"a": false}); reason != appsv1beta1.ReasonReady {
 			t.Errorf("it says %s: %s", reason, message)
@@ -87,7 +151,7 @@ func TestWhatIsNotThereIsNotAskedAbout(t *testing.T) {
 		about := l.calls.configuration()
 		l.calls.ask("")
 		for range 100 {
-			l.calls.note(about, map[string]bool{"a": false}, time.Now())
+			l.calls.note(about, map[string]bool{"a": false}, nil, time.Now())
 			<-time.After(callInterval)
 		}
 		if got := l.judged(t); !got.Ready {
@@ -156,22 +220,22 @@ func TestCallsAreAskedOfEveryAPIServer(t *testing.T) {
 	inCluster(t, []string{"10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.3:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
 		servers.serials["10.0.0.1:6443"].Store(8)
 		servers.refuses.Store("10.0.0.3:6443", true)
-		got, err := b.answers(t.Context(), "sidecarset-pods-3")
-		if diff := cmp.Diff(map[string]bool{"10.0.0.1:6443": true, "10.0.0.2:6443": false}, got); err != nil || diff != "" {
-			t.Errorf("answers (-want +got):\n%s%v", diff, err)
+		got, failed, err := b.answers(t.Context(), "sidecarset-pods-3")
+		if diff := cmp.Diff(map[string]bool{"10.0.0.1:6443": true, "10.0.0.2:6443": false}, got); err != nil || diff != "" || !slices.Equal(failed, []string{"10.0.0.3:6443"}) {
+			t.Errorf("answers (-want +got):\n%s%v; failed: %v", diff, err, failed)
 		}
 	})
 	inCluster(t, []string{"10.0.0.1:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
 		servers.refuses.Store("10.0.0.1:6443", true)
 		servers.serials[configuredHost].Store(1)
-		if got, err := b.answers(t.Context(), "sidecarset-pods-3"); err != nil || len(got) != 1 || !got["https://"+configuredHost] {
+		if got, failed, err := b.answers(t.Context(), "sidecarset-pods-3"); err != nil || len(got) != 1 || len(failed) != 1 || !got["https://"+configuredHost] {
 			t.Errorf("of the configured host: %v, %v", got, err)
 		}
 	})
 	inCluster(t, []string{"10.0.0.1:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
 		servers.refuses.Store("10.0.0.1:6443", true)
 		servers.refuses.Store(configuredHost, true)
-		if got, err := b.answers(t.Context(), "sidecarset-pods-3"); err == nil {
+		if got, _, err := b.answers(t.Context(), "sidecarset-pods-3"); err == nil {
 			t.Errorf("when none can be reached it says %v", got)
 		}
 	})

@@ -43,11 +43,24 @@ type cluster struct {
 	err            error                                                       // of the next writes
 	sets           []metav1.PartialObjectMetadata                              // SidecarSets that are stored, besides log
 	listErr        error                                                       // of the next lists of them
+	hangs          func(what any) bool                                         // which requests are not answered
 	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // with what was written
 	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
 }
 
-func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+// hang waits until ctx ends if requests for an object are not answered.
+func (c *cluster) hang(ctx context.Context, what any) error {
+	if c.hangs == nil || !c.hangs(what) {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if err := c.hang(ctx, into); err != nil {
+		return err
+	}
 	switch into := into.(type) {
 	case *metav1.PartialObjectMetadata:
 		if into.Kind == "CustomResourceDefinition" && c.undefined {
@@ -66,7 +79,10 @@ func (c *cluster) Get(_ context.Context, key client.ObjectKey, into client.Objec
 	return nil
 }
 
-func (c *cluster) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+func (c *cluster) List(ctx context.Context, into client.ObjectList, _ ...client.ListOption) error {
+	if err := c.hang(ctx, into); err != nil {
+		return err
+	}
 	if list, ok := into.(*metav1.PartialObjectMetadataList); ok {
 		list.Items = c.sets
 		return c.listErr
@@ -86,7 +102,11 @@ func (c *cluster) Create(ctx context.Context, object client.Object, _ ...client.
 	return fmt.Errorf("making a %T", object)
 }
 
-func (c *cluster) Update(_ context.Context, object client.Object, options ...client.UpdateOption) error {
+func (c *cluster) Update(ctx context.Context, object client.Object, options ...client.UpdateOption) error {
+	o := (&client.UpdateOptions{}).ApplyOptions(options)
+	if err := c.hang(ctx, o); err != nil {
+		return err
+	}
 	stored, ok := c.configurations[object.GetName()]
 	if !ok {
 		return apierrors.NewNotFound(configurationResource, object.GetName())
@@ -94,7 +114,7 @@ func (c *cluster) Update(_ context.Context, object client.Object, options ...cli
 	if stored.ResourceVersion != object.GetResourceVersion() {
 		return apierrors.NewConflict(configurationResource, object.GetName(), errors.New("somebody else wrote it"))
 	}
-	if o := (&client.UpdateOptions{}).ApplyOptions(options); len(o.DryRun) > 0 {
+	if len(o.DryRun) > 0 {
 		return c.err
 	}
 	return c.write(object)

@@ -234,11 +234,7 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 		return soon, nil
 	}
 	if !v.rival.ClaimsEntries() && !l.webhooks.options.Static {
-		plan, problem := l.plan(ctx, v)
-		if problem == nil {
-			problem = l.apply(ctx, v, plan)
-		}
-		v.problem = errors.Join(v.problem, problem)
+		v.problem = errors.Join(v.problem, l.write(ctx, v))
 		l.prove(ctx, v)
 	}
 	next = later
@@ -249,6 +245,21 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 		next = min(next, v.due)
 	}
 	return next, v.problem
+}
+
+// writeTimeout bounds what one pass asks of API servers before it proves and judges: one
+// that accepts requests and does not answer must not keep Ready as it is.
+const writeTimeout = 5 * time.Second
+
+// write plans and applies.
+func (l *leader) write(ctx context.Context, v *view) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	plan, err := l.plan(ctx, v)
+	if err != nil {
+		return err
+	}
+	return l.apply(ctx, v, plan)
 }
 
 // view is what one pass knows.

@@ -25,8 +25,12 @@ type replicaWatch struct {
 	asked time.Time // when found was read
 }
 
-// replicasKept is how long the answer that there are replicas is used.
-const replicasKept = 5 * time.Second
+const (
+	// replicasKept is how long the answer that there are replicas is used.
+	replicasKept = 5 * time.Second
+	// replicasTimeout bounds the question.
+	replicasTimeout = 2 * time.Second
+)
 
 // any says whether some replica is ready. What cannot be asked is assumed; the calls
 // tell.
@@ -34,6 +38,8 @@ func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
 	if r.assumed || r.found && now.Sub(r.asked) < replicasKept {
 		return true
 	}
+	ctx, cancel := context.WithTimeout(ctx, replicasTimeout)
+	defer cancel()
 	var list discoveryv1.EndpointSliceList
 	err := r.live.List(ctx, &list, client.InNamespace(r.service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: r.service.Name})
 	if err != nil {
