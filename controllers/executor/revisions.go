@@ -34,13 +34,25 @@ func newRevisions(read func(context.Context, string) (*appsv1.ControllerRevision
 }
 
 // previous returns the content that a Pod records, nil if it is not known: the Pod
-// records none, it is no longer kept, or it cannot be read. A Pod's author may have
-// named a revision of another SidecarSet; that counts as none.
+// records none, it is no longer kept, or it cannot be read. Nor is it known if the
+// revision that the Pod names has not the hash that the Pod records: OpenKruise names
+// the revision before in Pods that it injects right after a change. A Pod's author may
+// have named a revision of another SidecarSet; that counts as none.
 func (r *revisions) previous(ctx context.Context, current *inject.Program, pod *corev1.Pod) (*inject.Program, error) {
-	name := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash]).Revision(current.Name())
+	hashes := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
+	name := hashes.Revision(current.Name())
 	if name == "" || r.read == nil {
 		return nil, nil
 	}
+	program, err := r.program(ctx, current, name)
+	if err != nil || program == nil || program.Hash != hashes.Hash(current.Name()) {
+		return nil, err
+	}
+	return program, nil
+}
+
+// program returns the content of a revision, nil if it is not known.
+func (r *revisions) program(ctx context.Context, current *inject.Program, name string) (*inject.Program, error) {
 	recorded, err := r.read(ctx, name)
 	switch {
 	case apierrors.IsNotFound(err):

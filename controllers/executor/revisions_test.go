@@ -15,6 +15,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
+	"github.com/sidecarset/operator/internal/inject"
 )
 
 func TestRevisionsThatPodsRecord(t *testing.T) {
@@ -40,18 +41,25 @@ func TestRevisionsThatPodsRecord(t *testing.T) {
 		}
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "controllerrevisions"}, name)
 	})
-	for name, want := range map[string]string{"mesh-1": "log:1", "mesh-broken": "", "other-1": "", "mesh-gone": "", "": ""} {
+	first, err := inject.CompileRevision(current, stored["mesh-1"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, hash, want string }{
+		{"mesh-1", first.Hash, "log:1"}, {"mesh-1", current.Hash, ""}, {"mesh-1", "", ""},
+		{"mesh-broken", first.Hash, ""}, {"other-1", first.Hash, ""}, {"mesh-gone", first.Hash, ""}, {"", first.Hash, ""},
+	} {
 		for range 2 { // the second time it is remembered
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-				appsv1beta1.AnnotationHash: `{"mesh":{"hash":"h","controllerRevision":"` + name + `"},"other":{"controllerRevision":"mesh-1"}}`,
+				appsv1beta1.AnnotationHash: `{"mesh":{"hash":"` + tc.hash + `","controllerRevision":"` + tc.name + `"},"other":{"controllerRevision":"mesh-1"}}`,
 			}}}
 			program, err := r.previous(t.Context(), current, pod)
 			image := ""
 			if program != nil {
 				image = program.Set.Spec.Containers[0].Image
 			}
-			if err != nil || image != want {
-				t.Errorf("%q: image %q, %v; want %q", name, image, err, want)
+			if err != nil || image != tc.want {
+				t.Errorf("%+v: image %q, %v", tc, image, err)
 			}
 		}
 	}
