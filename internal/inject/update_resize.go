@@ -21,11 +21,7 @@ func (u *update) judgeResources(changes []inplace.ResourceChange) inplace.Verdic
 	if u.plan = plan; len(plan.Containers) > 0 {
 		return inplace.Verdict{Way: inplace.Resize}
 	}
-	var containers []string
-	for _, size := range plan.Sizes {
-		containers = append(containers, size.Container)
-	}
-	state, message := inplace.ObserveResize(u.Pod, containers)
+	state, message := plan.Observe(u.Pod)
 	u.message = message
 	switch {
 	case state == inplace.ResizeDone:

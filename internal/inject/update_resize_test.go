@@ -137,6 +137,37 @@ func TestUpdateInPlaceUndoesAResize(t *testing.T) {
 	}
 }
 
+// A kubelet that cannot resize reports no resources. A resize that the API server
+// refuses for that is taken back by a write of what the Pod records.
+func TestUpdateInPlaceTakesBackAResizeThatNoNodeMade(t *testing.T) {
+	old, now := sizedSet("1", "100m"), sizedSet("1", "9")
+	in := inject.UpdateInput{Pod: running(t, old), Program: fixtures.Program(t, now.Map()), Difference: differenceOf(t, old, now), Now: updatedAt}
+	u, err := inject.UpdateInPlace(in)
+	if err != nil || u.Record == nil {
+		t.Fatalf("%+v, %v; want a record", u, err)
+	}
+	in.Pod = patched(t, in.Pod, u.Record)
+	in.Program, in.Difference = fixtures.Program(t, old.Map()), nil
+	for i := range in.Pod.Status.ContainerStatuses { // it restarts
+		if s := &in.Pod.Status.ContainerStatuses[i]; s.Name == "log" {
+			running := s.State
+			s.State = corev1.ContainerState{}
+			if u, err := inject.UpdateInPlace(in); err != nil || u.Verdict != (inplace.Verdict{Way: inplace.Resize}) {
+				t.Errorf("while the container does not run: %+v, %v", u, err)
+			}
+			s.State = running
+		}
+	}
+	u, err = inject.UpdateInPlace(in)
+	if err != nil || u.Verdict != (inplace.Verdict{Way: inplace.Images}) || u.Patch == nil {
+		t.Fatalf("taken back: %+v, %v; want a write", u, err)
+	}
+	in.Pod = patched(t, in.Pod, u.Patch)
+	if u, err := inject.UpdateInPlace(in); err != nil || u.Verdict != (inplace.Verdict{Way: inplace.Current}) || len(u.Changes) > 0 {
+		t.Errorf("in the end: %+v, %v", u, err)
+	}
+}
+
 func TestUpdateInPlaceDoesNotResize(t *testing.T) {
 	old := sizedSet("1", "100m")
 	tests := map[string]struct {

@@ -347,15 +347,33 @@ func TestObserveSizes(t *testing.T) {
 	}
 	sizes := inplace.Sizes{Values: []inplace.Size{{Container: "log", Resource: corev1.ResourceCPU, Values: []string{"1", "2"}}}}
 	const one, two = `{"requests":{"cpu":"1"}}`, `{"requests":{"cpu":"2"}}`
+	silent := func(p *corev1.Pod) *corev1.Pod {
+		p.Status.ContainerStatuses[0].Resources = nil
+		p.Status.ContainerStatuses[0].State.Running = &corev1.ContainerStateRunning{}
+		return p
+	}
 	for name, tc := range map[string]struct {
 		pod  *corev1.Pod
 		want inplace.ResizeState
 	}{
-		"before it is written": {pod(one, one), inplace.ResizeOpen}, "before the kubelet is done": {pod(two, one), inplace.ResizeMoving},
+		"a kubelet that cannot": {silent(pod(two, one)), inplace.ResizeMoving},
+		"before it is written":  {pod(one, one), inplace.ResizeOpen}, "before the kubelet is done": {pod(two, one), inplace.ResizeMoving},
 		"done": {pod(two, two), inplace.ResizeDone}, "no such container": {&corev1.Pod{}, inplace.ResizeOpen},
 	} {
 		if got, _ := sizes.Observe(tc.pod); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+	sizes.Values[0].Values = []string{"1", "1"} // taken back
+	for name, tc := range map[string]struct {
+		pod  *corev1.Pod
+		want inplace.ResizeState
+	}{
+		"done": {pod(one, one), inplace.ResizeDone}, "before the kubelet is done": {pod(one, two), inplace.ResizeMoving},
+		"a kubelet that cannot": {silent(pod(one, one)), inplace.ResizeDone},
+	} {
+		if got, _ := sizes.Observe(tc.pod); got != tc.want {
+			t.Errorf("taken back, %s: %d, want %d", name, got, tc.want)
 		}
 	}
 }

@@ -60,7 +60,6 @@ func (s *Size) about(other Size) bool {
 // Observe reads from a Pod how far the resize is. ResizeOpen means that the next
 // step is the operator's.
 func (s Sizes) Observe(pod *corev1.Pod) (state ResizeState, message string) {
-	var containers []string
 	for i := range s.Values {
 		size := &s.Values[i]
 		c, _ := containerOf(pod, size.Container)
@@ -71,9 +70,8 @@ func (s Sizes) Observe(pod *corev1.Pod) (state ResizeState, message string) {
 		if !is(size.to(), live, present) {
 			return ResizeOpen, ""
 		}
-		containers = append(containers, size.Container)
 	}
-	return ObserveResize(pod, containers)
+	return observeSizes(pod, s.Values)
 }
 
 func listOf(c *corev1.Container, limit bool) corev1.ResourceList {
