@@ -114,7 +114,7 @@ func Run(ctx context.Context, version string, o Options) error {
 			return err
 		}
 	}
-	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "watches": watches.Ready} {
+	for name, check := range map[string]healthz.Checker{"catalog": catalog.Ready, "watches": watches.Ready, "injectors": rivals.Ready} {
 		probes.AddReadiness(name, check)
 	}
 	running := ctx

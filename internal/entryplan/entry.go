@@ -21,7 +21,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -253,8 +252,4 @@ func (e *Entry) shard() int {
 
 func coarse(members []string, policy admissionregistrationv1.FailurePolicyType) Entry {
 	return Entry{Name: coarseName, FailurePolicy: policy, TimeoutSeconds: defaultTimeoutSeconds, Members: members, Coarse: true}
-}
-
-func (e *Entry) String() string {
-	return fmt.Sprintf("entry %s of %s", e.Name, strings.Join(e.Members, ", "))
 }

@@ -169,9 +169,6 @@ type Plan struct {
 	Changes []Change
 	// Overflow is the coarse entry, if there is no room for all; nil otherwise.
 	Overflow *Entry
-	// Homeless are the members of entries that stand nowhere, since no object can be
-	// written.
-	Homeless []string
 	// Foreign are entries, by object, that are removed or put right since the operator
 	// would not have written them.
 	Foreign map[string][]string
@@ -210,8 +207,6 @@ func Next(state State, s *Settings) Plan {
 		touch := slices.ContainsFunc(homeless, func(e Entry) bool { return state.Claimed[e.Name] || p.provided(e) })
 		if p.stand(overflow, touch) {
 			plan.Overflow = &overflow
-		} else {
-			plan.Homeless = overflow.Members
 		}
 	}
 	p.clear(wanted)

@@ -82,8 +82,8 @@ type Entry struct {
 
 // Static are the facts about the one entry that an administrator keeps.
 type Static struct {
-	// Known is false until the webhook configurations have been read.
-	Known, Present bool
+	// Present is true if some webhook configuration has it.
+	Present bool
 	// Trust is for how much longer a replica may trust an older snapshot.
 	Trust time.Duration
 }
@@ -132,8 +132,6 @@ func (e Entry) obstacle() *status.Readiness {
 
 func (s Static) obstacle() *status.Readiness {
 	switch {
-	case !s.Known:
-		return unsure(appsv1beta1.ReasonEntryMissing, "The webhook configurations have not been read yet.")
 	case !s.Present:
 		return no(appsv1beta1.ReasonEntryMissing, "No MutatingWebhookConfiguration has new Pods sent to the operator, and with --pod-webhook=static it keeps none itself. "+
 			"Apply config/overlays/static, or run it with --pod-webhook=exact.")

@@ -59,11 +59,10 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 		"an entry that is missing":         {readiness.SidecarSet{Entry: readiness.Entry{Missing: "gone", Fought: "sidecarset-pods-3"}}, no, appsv1beta1.ReasonEntryMissing, "gone"},
 		"an object that is fought over":    {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Proven: true}}, no, appsv1beta1.ReasonEntryMissing, "sidecarset-pods-3"},
 		"an entry that is not proven":      {readiness.SidecarSet{Entry: readiness.Entry{Problem: "API server a is silent"}}, unsure, appsv1beta1.ReasonNotInForce, "is silent"},
-		"static, nothing read yet":         {readiness.SidecarSet{Static: &readiness.Static{}}, unsure, appsv1beta1.ReasonEntryMissing, "not been read"},
-		"static, without an entry":         {readiness.SidecarSet{Static: &readiness.Static{Known: true}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
-		"static, while replicas may trust": {readiness.SidecarSet{Static: &readiness.Static{Known: true, Present: true, Trust: 12 * time.Second}}, unsure, appsv1beta1.ReasonNotInForce, "12s more"},
-		"static":                           {readiness.SidecarSet{Static: &readiness.Static{Known: true, Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},
-		"static, and what no Pod can have": {readiness.SidecarSet{Static: &readiness.Static{Known: true, Present: true}, Invalid: wrong}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
+		"static, without an entry":         {readiness.SidecarSet{Static: &readiness.Static{}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
+		"static, while replicas may trust": {readiness.SidecarSet{Static: &readiness.Static{Present: true, Trust: 12 * time.Second}}, unsure, appsv1beta1.ReasonNotInForce, "12s more"},
+		"static":                           {readiness.SidecarSet{Static: &readiness.Static{Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},
+		"static, and what no Pod can have": {readiness.SidecarSet{Static: &readiness.Static{Present: true}, Invalid: wrong}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

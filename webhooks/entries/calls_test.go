@@ -196,7 +196,6 @@ func TestInStaticModeTheAdministratorsBarrierIsAskedFor(t *testing.T) {
 		configuration := &admissionregistrationv1.MutatingWebhookConfiguration{Webhooks: []admissionregistrationv1.MutatingWebhook{entry("inject.pods.sidecarset.io", "/pods", "pods")}}
 		configuration.Name = "sidecarset-mutating-webhook"
 		rivals := l.webhooks.options.Rivals
-		rivals.listed.Store(true)
 		for _, step := range []struct{ path, want string }{
 			{"/elsewhere", ""}, // that of earlier manifests: nothing can be asked
 			{entryplan.BarrierPath(entryplan.StaticBarrier, 1), entryplan.StaticBarrier},

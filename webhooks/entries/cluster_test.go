@@ -171,6 +171,7 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 			m:       newRoomMetrics(prometheus.NewRegistry()),
 			pace:    newWidenPace(),
 		}
+		w.options.Rivals.listed.Store(true)
 		w.store = &configurationStore{live: c, writer: c, notify: w.configurationsChanged}
 		c.store = w.store
 		for i := range entryplan.MaxConfigurations + 1 {

@@ -282,10 +282,10 @@ type view struct {
 }
 
 // observe finds out what each SidecarSet needs, and since when it says so; nil while
-// there is no snapshot.
+// there is no snapshot, or other injectors are not known.
 func (l *leader) observe(ctx context.Context) *view {
 	catalog := l.sets.Current()
-	if catalog == nil {
+	if catalog == nil || l.webhooks.options.Rivals.Ready(nil) != nil {
 		return nil
 	}
 	v := &view{

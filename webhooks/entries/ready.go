@@ -185,8 +185,7 @@ func (l *leader) entryFacts(v *view, sidecarSet string) readiness.Entry {
 // staticEntry is about the one entry that an administrator keeps. It is on /pods, where
 // replicas answer from a snapshot that they trust.
 func (l *leader) staticEntry(v *view, program *inject.Program) *readiness.Static {
-	facts := &readiness.Static{}
-	facts.Present, facts.Known = l.webhooks.options.Rivals.StaticEntry()
+	facts := &readiness.Static{Present: l.webhooks.options.Rivals.StaticEntry()}
 	if claim := l.claims[program.Name()]; !claim.known {
 		trust := l.webhooks.options.Trust + l.webhooks.options.Trust/2
 		facts.Trust = max(trust-v.now.Sub(claim.since), 0)

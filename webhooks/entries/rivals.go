@@ -2,7 +2,9 @@ package entries
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -64,9 +66,18 @@ func (*Rivals) NeedLeaderElection() bool { return false }
 // configuration; nil if none is known.
 func (r *Rivals) Injector() *rival.Injector { return r.current.Load() }
 
+// Ready is a readiness check: it fails until all configurations have been looked at.
+// Before that, nil from Injector does not mean that there is none.
+func (r *Rivals) Ready(*http.Request) error {
+	if !r.listed.Load() {
+		return errors.New("the MutatingWebhookConfigurations have not all been read yet, so another injector may be live")
+	}
+	return nil
+}
+
 // StaticEntry says whether a configuration that the operator does not keep has new
-// Pods sent to it, and whether that is known yet.
-func (r *Rivals) StaticEntry() (stands, known bool) { return r.calls.Load(), r.listed.Load() }
+// Pods sent to it.
+func (r *Rivals) StaticEntry() bool { return r.calls.Load() }
 
 // StaticBarrier is the name of the barrier that such a configuration has; "" if it
 // has none, as those of earlier manifests.
@@ -94,7 +105,16 @@ func (r *Rivals) Start(ctx context.Context) error {
 		return err
 	}
 	r.listed.Store(cache.WaitForCacheSync(ctx.Done(), registration.HasSynced))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tell()
 	return nil
+}
+
+func (r *Rivals) tell() {
+	for _, changed := range r.notify {
+		signal(changed)
+	}
 }
 
 // note replaces what is known of one configuration, which is nil if it is gone.
@@ -129,7 +149,5 @@ func (r *Rivals) note(ctx context.Context, name string, c *admissionregistration
 	default:
 		logger.Info("No other program injects SidecarSets any more", "MutatingWebhookConfiguration", before.Configuration)
 	}
-	for _, changed := range r.notify {
-		signal(changed)
-	}
+	r.tell()
 }

@@ -4,15 +4,19 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	sourcetesting "k8s.io/client-go/tools/cache/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/await"
 )
@@ -108,16 +112,13 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 	rivals := NewRivals(server, "ours", prometheus.NewRegistry())
 	changed := make(chan struct{}, 1)
 	rivals.Notify(changed)
-	if _, known := rivals.StaticEntry(); known {
-		t.Error("it is known before anything was read")
-	}
 	go func() { _ = rivals.Start(t.Context()) }()
 
 	await := func(want bool) {
 		t.Helper()
 		await.Eventually(t, "the static entry", func(context.Context) error {
-			if stands, known := rivals.StaticEntry(); stands != want || !known {
-				return fmt.Errorf("it stands: %v, known: %v", stands, known)
+			if stands, unknown := rivals.StaticEntry(), rivals.Ready(nil); stands != want || unknown != nil {
+				return fmt.Errorf("it stands: %v, known: %v", stands, unknown)
 			}
 			return nil
 		})
@@ -142,4 +143,58 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 	server.Delete(calling("admins", nil))
 	await(false)
 	told()
+}
+
+// Before all configurations have been looked at, there may be another injector: the
+// replica answers no Pods, and the leader writes no entry and judges nothing.
+func TestNothingIsDecidedBeforeInjectorsAreKnown(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		server, list := newWatched(injecting("kruise", "/mutate-pod")), make(chan struct{})
+		rivals := NewRivals(lateList{server, list}, "ours", prometheus.NewRegistry())
+		rivals.Notify(l.again)
+		l.webhooks.options.Rivals = rivals
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer server.Shutdown()
+		defer cancel()
+		go func() { _ = rivals.Start(ctx) }()
+		<-time.After(time.Minute)
+		if next, err := l.pass(ctx); next != soon || err != nil || c.writes != 0 || rivals.Ready(nil) == nil {
+			t.Errorf("ready: %v; a pass writes %d times, with %v, and comes again after %v", rivals.Ready(nil), c.writes, err, next)
+		}
+		program, _ := l.sets.Current().Get("log")
+		if said := l.board.Of("log", program.Set.UID, 1); said != nil {
+			t.Errorf("the leader says %+v", said)
+		}
+		close(list)
+		<-time.After(time.Second)
+		select {
+		case <-l.again:
+		default:
+			t.Error("the leader is not told")
+		}
+		if err := rivals.Ready(nil); err != nil {
+			t.Errorf("not ready: %v", err)
+		}
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonAnotherInjector {
+			t.Errorf("when it is known the leader says %+v", got)
+		}
+	})
+}
+
+// lateList is watched, whose list is not answered at first.
+type lateList struct {
+	watched
+	answered <-chan struct{}
+}
+
+func (w lateList) List(options metav1.ListOptions) (runtime.Object, error) {
+	<-w.answered
+	return w.watched.List(options)
+}
+
+func (w lateList) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	informer := toolscache.NewSharedIndexInformer(w, object, 0, toolscache.Indexers{})
+	go informer.RunWithContext(ctx)
+	return informer, nil
 }
