@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/expr"
+	"github.com/sidecarset/operator/internal/inplace"
 )
 
 // resourcesPolicy computes the resources of one sidecar. It is compiled once;
@@ -132,8 +134,20 @@ type containerResources struct {
 
 // amounts are nil where nothing is set.
 type amounts struct {
-	CPU    *resource.Quantity `json:"cpu"`
-	Memory *resource.Quantity `json:"memory"`
+	CPU    *amount `json:"cpu"`
+	Memory *amount `json:"memory"`
+}
+
+// amount is a quantity that the Pod's author wrote, and that can be computed with at
+// little cost. The API server has not validated it yet.
+type amount struct{ resource.Quantity }
+
+// UnmarshalJSON refuses a quantity before it is parsed.
+func (a *amount) UnmarshalJSON(text []byte) error {
+	if !inplace.IsShortQuantity(strings.Trim(string(text), `"`)) {
+		return errors.New("a quantity is longer than 32 characters, or has an exponent of more than 3; write a number of usual size")
+	}
+	return a.Quantity.UnmarshalJSON(text)
 }
 
 // parseResources reads a container's resources, which may be absent.
@@ -150,7 +164,7 @@ func parseResources(name string, resources json.RawMessage) (containerResources,
 	return containerResources{name, members.Limits, members.Requests}, nil
 }
 
-func (c *containerResources) amount(list string, variable expr.Variable) *resource.Quantity {
+func (c *containerResources) amount(list string, variable expr.Variable) *amount {
 	of := &c.requests
 	if list == limits {
 		of = &c.limits
@@ -217,7 +231,7 @@ func (p *resourcesPolicy) total(containers []*containerResources, e resourceExpr
 	complete = true
 	for _, c := range containers {
 		if q := c.amount(e.list, e.variable); q != nil {
-			p.combine(&total, *q)
+			p.combine(&total, q.Quantity)
 		} else {
 			complete = false
 		}

@@ -13,17 +13,17 @@ const (
 	mostExponent = 3  // characters behind the e of an exponent
 )
 
-// isShort reports whether the text of a quantity is so short that it costs nothing
+// IsShortQuantity reports whether the text of a quantity is so short that it costs nothing
 // to parse it and to compare what it says. 1e900000000 is parsed at once, and has
 // 900 million digits as soon as it is compared with 1.
-func isShort(text string) bool {
+func IsShortQuantity(text string) bool {
 	e := strings.IndexAny(text, "eE")
 	return len(text) <= mostDigits && (e < 0 || len(text)-e-1 <= mostExponent)
 }
 
 // parseQuantity reads a quantity that a Pod's author may have written.
 func parseQuantity(text string) (q resource.Quantity, ok bool) {
-	if !isShort(text) {
+	if !IsShortQuantity(text) {
 		return q, false
 	}
 	q, err := resource.ParseQuantity(text)
@@ -42,7 +42,7 @@ func textOf(q resource.Quantity) string {
 func areShort(lists ...corev1.ResourceList) bool {
 	for _, list := range lists {
 		for _, q := range list {
-			if !isShort(textOf(q)) {
+			if !IsShortQuantity(textOf(q)) {
 				return false
 			}
 		}

@@ -46,7 +46,7 @@ func is(text string, live resource.Quantity, present bool) bool {
 		return text == "" && !present
 	}
 	value, ok := parseQuantity(text)
-	return ok && isShort(textOf(live)) && value.Cmp(live) == 0
+	return ok && IsShortQuantity(textOf(live)) && value.Cmp(live) == 0
 }
 
 func (s *Size) from() string { return s.Values[0] }
