@@ -150,15 +150,6 @@ func (v *eviction) last(ctx context.Context) outcome {
 	return hasFailed(v.unsure)
 }
 
-// giveBackEvicted gives back a Pod that was taken to be evicted.
-func (e *Executor) giveBackEvicted(ctx context.Context, sidecarSet string, take rollout.Take, o outcome) error {
-	e.evictions.WithLabelValues(string(o.result)).Inc()
-	if o.result == evicted {
-		return e.Source.Evicted(ctx, sidecarSet, take)
-	}
-	return e.Source.NotEvicted(ctx, sidecarSet, take.UID)
-}
-
 // patience remembers since when PodDisruptionBudgets have refused the Pods of a
 // controller. It is safe for concurrent use.
 type patience struct {

@@ -36,7 +36,7 @@ const (
 	nodeWait = time.Minute
 )
 
-// Source has the queues of all SidecarSets.
+// Source has the queues of all SidecarSets. Its methods fail only when ctx ends.
 type Source interface {
 	// Take takes at most n Pods of a SidecarSet that may be written now: from its queue,
 	// or since they have a chore.
@@ -93,7 +93,7 @@ type Name struct {
 // Executor writes Pods while it runs. It is made by New.
 type Executor struct {
 	Options
-	queue   workqueue.TypedRateLimitingInterface[item]
+	queue   workqueue.TypedDelayingInterface[item]
 	slots   chan struct{}
 	nodes   *nodes
 	known   *revisions
@@ -146,7 +146,7 @@ func New(o Options) *Executor {
 	}
 	return &Executor{
 		Options:  o,
-		queue:    workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[item](), workqueue.TypedRateLimitingQueueConfig[item]{Name: "rollout"}),
+		queue:    workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[item]{Name: "rollout"}),
 		slots:    make(chan struct{}, writesInAll),
 		nodes:    newNodes(o.Nodes),
 		known:    newRevisions(o.Revision),
@@ -180,10 +180,7 @@ func (e *Executor) Start(ctx context.Context) error {
 		if shutdown {
 			break
 		}
-		if err := e.look(ctx, next); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Looking for Pods to update failed", "SidecarSet", next.sidecarSet)
-			e.queue.AddRateLimited(next)
-		}
+		_ = e.look(ctx, next) // it fails when ctx ends
 		e.queue.Done(next)
 	}
 	e.running.Wait()
@@ -255,38 +252,34 @@ func (e *Executor) underWay(sidecarSet string, more int) int {
 	return n
 }
 
-// finish gives a Pod back.
+// finish gives a Pod back, unless ctx has ended.
 func (e *Executor) finish(ctx context.Context, program *inject.Program, take rollout.Take, o outcome) {
 	name := program.Name()
 	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", name, "Pod", take.Namespace.Value()+"/"+take.Name)
 	if take.Way == inplace.Recreate {
-		if err := e.giveBackEvicted(ctx, name, take, o); err != nil && ctx.Err() == nil {
-			logger.Error(err, "Giving back a Pod failed")
-		}
+		e.evictions.WithLabelValues(string(o.result)).Inc()
 	} else {
 		e.updates.WithLabelValues(string(o.result)).Inc()
 	}
-	var give func(*rollout.Queue)
+	if take.Way == inplace.Recreate && o.result != evicted {
+		_ = e.Source.NotEvicted(ctx, name, take.UID)
+	}
 	switch o.result {
 	case evicted:
 		logger.Info("Evicted a Pod")
-		return
+		_ = e.Source.Evicted(ctx, name, take)
 	case written:
 		logger.V(1).Info("Updated a Pod")
-		give = func(q *rollout.Queue) { q.Written(take, o.version, o.disturbed) }
+		_ = e.Source.Do(ctx, name, func(q *rollout.Queue) { q.Written(take, o.version, o.disturbed) })
 	case refused, failed, protected:
 		logger.Info("A Pod is not updated now", "reason", o.reason, "message", o.message, "again", o.wait)
-		give = func(q *rollout.Queue) { q.Hold(take, o.reason, o.message) }
-		e.queue.AddAfter(item{sidecarSet: name, held: take.UID}, o.wait)
+		_ = e.Source.Do(ctx, name, func(q *rollout.Queue) { q.Hold(take, o.reason, o.message) })
+		if o.stuck { // after Hold: the Pod is to be evicted perhaps
+			_ = e.Source.SetStuck(ctx, program, take, o.reason)
+		}
+		e.queue.AddAfter(item{sidecarSet: name, held: take.UID}, o.wait) // after Hold, which Release ends
 	default:
 		logger.V(1).Info("A Pod is not as its queue has it", "message", o.message)
 		e.queue.AddAfter(item{sidecarSet: name, take: take}, staleWait)
-		return
-	}
-	if err := e.Source.Do(ctx, name, give); err != nil && ctx.Err() == nil {
-		logger.Error(err, "Giving back a Pod failed")
-	}
-	if o.stuck { // after Hold: the Pod is to be evicted perhaps
-		_ = e.Source.SetStuck(ctx, program, take, o.reason) // it fails when ctx ends
 	}
 }

@@ -51,6 +51,8 @@ func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
 	if ok && time.Since(known.read) < nodeAge {
 		return known.Node, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	found := node{read: time.Now(), Node: inplace.Node{NotReady: true}}
 	object, err := n.client.Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/podstate"
@@ -94,4 +95,34 @@ func TestAHotUpgradeIsLookedAtWithEachEvent(t *testing.T) {
 	p.Spec.Containers[0].Image = "empty"
 	event("5")
 	chores("ended", 0)
+}
+
+// The caller has room for so many writes.
+func TestUpdatesAndChoresAreNoMoreThanAsked(t *testing.T) {
+	tl := newTally()
+	rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) {
+		s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(9))
+		s.Spec.Containers[0].UpgradeStrategy = appsv1beta1.SidecarContainerUpgradeStrategy{
+			UpgradeType: appsv1beta1.SidecarContainerHotUpgrade, HotUpgradeEmptyImage: "empty",
+		}
+	})
+	for i := range 4 { // of which two end their hot upgrade
+		p := carrier(i, []string{"v1", "v2"}[i%2])
+		p.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = `{"side":"side-2"}`
+		if i%2 == 1 {
+			p.Annotations[appsv1beta1.AnnotationVersionAltPrefix+"side-2"] = "8"
+		}
+		p.Spec.Containers[0].Name, p.Status.ContainerStatuses[0].Name = "side-1", "side-1"
+		p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0])
+		p.Spec.Containers[1].Name = "side-2"
+		status := p.Status.ContainerStatuses[0]
+		status.Name = "side-2"
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
+		set(tl, p)
+	}
+	for _, want := range [][2]int{{2, 1}, {0, 1}, {0, 0}} {
+		if due := tl.Due("log", 3); len(due.Updates) != want[0] || len(due.Chores) != want[1] {
+			t.Errorf("%d updates and %d chores are due, want %v", len(due.Updates), len(due.Chores), want)
+		}
+	}
 }
