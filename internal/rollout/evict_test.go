@@ -53,6 +53,28 @@ func TestAPodInFlightThatIsToBeEvictedHasItsPlace(t *testing.T) {
 	expect(t, "taken", q.Next(10, 0), "pod-000002")
 }
 
+// A Pod that was disturbed, and has to wait for its eviction, does not keep the repair of
+// another from being written.
+func TestARepairInPlaceDoesNotWaitForAnEviction(t *testing.T) {
+	for name, r := range map[string]rollout.Replacements{
+		"evictions wait":        {Allowed: 3, Wait: true},
+		"enough are missing":    {Allowed: 3, Missing: 3},
+		"evictions are allowed": {Allowed: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stuck, broken := evictable(1), ready(2)
+			stuck.InFlight, broken.InFlight = true, true
+			q := queue(strategy(update{MaxUnavailable: share("2")}), stuck, broken)
+			q.SetReplacements(r)
+			want := []string{"pod-000002"}
+			if !r.Wait && r.Missing == 0 {
+				want = append(want, "pod-000001")
+			}
+			expect(t, "taken", q.Next(10, 0), want...)
+		})
+	}
+}
+
 func TestEvictablePodsAreBlockedUnlessEvictionIsOn(t *testing.T) {
 	q := queue(strategy(update{}), evictable(1))
 	for _, on := range []bool{false, true, false} {

@@ -76,7 +76,10 @@ func (q *Queue) pick(first func(class) int32) int32 {
 	trial := missing > 0
 	outstanding := q.count.outstanding + q.replaced.Missing
 	if !trial || outstanding < missing {
-		if slot := first(disturbed); slot != 0 && q.may(slot) {
+		if slot := first(disturbed); slot != 0 {
+			return slot
+		}
+		if slot := first(stranded); slot != 0 && q.mayEvict() {
 			return slot
 		}
 		if slot := first(unavailable); slot != 0 && !trial {
@@ -86,7 +89,7 @@ func (q *Queue) pick(first func(class) int32) int32 {
 			if slot := first(available); slot != 0 {
 				return slot
 			}
-			if slot := first(evicted); slot != 0 && q.may(slot) {
+			if slot := first(evicted); slot != 0 && q.mayEvict() {
 				return slot
 			}
 		}
@@ -97,9 +100,9 @@ func (q *Queue) pick(first func(class) int32) int32 {
 	return 0
 }
 
-// may reports whether a Pod is to be written, or may be evicted.
-func (q *Queue) may(slot int32) bool {
-	return q.slab[slot].pod.Way != inplace.Recreate || !q.replaced.Wait && q.replaced.Missing+q.count.evicting < q.replaced.Allowed
+// mayEvict reports whether one more Pod may be evicted, whatever the budget says.
+func (q *Queue) mayEvict() bool {
+	return !q.replaced.Wait && q.replaced.Missing+q.count.evicting < q.replaced.Allowed
 }
 
 // used is how many places of the budget are taken.

@@ -290,6 +290,8 @@ func (q *Queue) placeOf(e *entry) place {
 
 func classOf(p *Pod) class {
 	switch {
+	case p.InFlight && p.Way == inplace.Recreate:
+		return stranded
 	case p.InFlight:
 		return disturbed
 	case p.Way == inplace.Recreate:
