@@ -2,6 +2,7 @@ package recreate
 
 import (
 	"cmp"
+	"container/list"
 	"math"
 	"slices"
 	"time"
@@ -55,8 +56,16 @@ type Ledger struct {
 	// Timeouts are set before the Ledger is used.
 	Timeouts Timeouts
 
-	content   string
-	open      []eviction
+	content string
+	open    []*eviction
+	// victims and replacements find the evictions of Pods that are known; absent has
+	// those without a replacement, the first to be replaced at the front.
+	victims, replacements map[types.UID]*eviction
+	absent                map[stage]*list.List
+
+	missing   int // evictions that are accepted
+	failed    int // those that have a replacement which has failed
+	next      int64
 	failures  int // in a row, of this content
 	lost      int // those of them that had no replacement at all
 	successes int // of this content
@@ -70,9 +79,20 @@ type eviction struct {
 	accepted    bool      // by the API server
 	gone        bool      // the victim, or a replacement that was not back
 	back        bool
-	failed      bool  // it is counted among the failures
+	failed      bool  // it was counted among the failures
 	adopted     bool  // it may be none of the operator's
 	since       int64 // when the last of these happened
+
+	place  int           // in Ledger.open
+	waits  *list.Element // in Ledger.absent
+	queued stage         // the list of it
+}
+
+// stage says which evictions a new Pod may be the answer to: those of its controller,
+// first the ones that have come farthest.
+type stage struct {
+	controller podstate.Name
+	progress   int
 }
 
 // Replacement is what the watch says about a Pod that a controller has made.
@@ -86,42 +106,100 @@ type Replacement struct {
 // SetContent says which content is current. A new one makes a new attempt: what
 // failed before does not count any more.
 func (l *Ledger) SetContent(content string) {
-	if content == l.content {
-		return
+	if content != l.content {
+		l.content, l.failures, l.lost, l.successes = content, 0, 0, 0
 	}
-	l.content, l.failures, l.lost, l.successes = content, 0, 0, 0
-	for i := range l.open {
-		l.open[i].failed = false
+}
+
+// add takes up an eviction.
+func (l *Ledger) add(e *eviction) {
+	if l.absent == nil {
+		l.victims, l.replacements, l.absent = map[types.UID]*eviction{}, map[types.UID]*eviction{}, map[stage]*list.List{}
+	}
+	e.place = len(l.open)
+	l.open = append(l.open, e)
+	l.count(e, 1)
+}
+
+// drop forgets an eviction.
+func (l *Ledger) drop(e *eviction) {
+	l.count(e, -1)
+	last := l.open[len(l.open)-1]
+	l.open[e.place], last.place = last, e.place
+	l.open[len(l.open)-1] = nil
+	l.open = l.open[:len(l.open)-1]
+}
+
+// change changes an eviction, and what is counted of it.
+func (l *Ledger) change(e *eviction, how func()) {
+	l.count(e, -1)
+	how()
+	l.count(e, 1)
+}
+
+// count adds an eviction to what is counted, or takes it out.
+func (l *Ledger) count(e *eviction, n int) {
+	if e.accepted {
+		l.missing += n
+	}
+	if e.failed {
+		l.failed += n
+	}
+	set := func(of map[types.UID]*eviction, uid types.UID) {
+		switch {
+		case uid != "" && n > 0:
+			of[uid] = e
+		case uid != "" && of[uid] == e:
+			delete(of, uid)
+		}
+	}
+	set(l.victims, e.victim)
+	set(l.replacements, e.replacement)
+	switch {
+	case n < 0 && e.waits != nil:
+		all := l.absent[e.queued]
+		all.Remove(e.waits)
+		if e.waits = nil; all.Len() == 0 {
+			delete(l.absent, e.queued)
+		}
+	case n > 0 && e.replacement == "":
+		e.queued = stage{e.controller, e.progress()}
+		if l.absent[e.queued] == nil {
+			l.absent[e.queued] = list.New()
+		}
+		e.waits = l.absent[e.queued].PushBack(e)
+	}
+	if due := l.due(e); n > 0 && due != 0 && !e.failed && (l.next == 0 || due < l.next) {
+		l.next = due
 	}
 }
 
 // Begin says that the API server is about to be asked to evict a Pod. From now on, a
 // new Pod of the controller may be its replacement.
 func (l *Ledger) Begin(victim types.UID, controller podstate.Name) {
-	l.open = append(l.open, eviction{controller: controller, victim: victim})
+	if l.victims[victim] == nil {
+		l.add(&eviction{controller: controller, victim: victim})
+	}
 }
 
 // Accepted says that the API server has accepted the eviction. The caller gives the
 // Take back with Hold in the same turn: the Pod must not be taken again, and the
 // Ledger now counts its place of the budget.
 func (l *Ledger) Accepted(victim types.UID, now int64) {
-	for i := range l.open {
-		if e := &l.open[i]; e.victim == victim {
-			e.accepted, e.since = true, now
-		}
+	if e := l.victims[victim]; e != nil {
+		l.change(e, func() { e.accepted, e.since = true, now })
+		l.settle(e)
 	}
-	l.settle()
 }
 
 // Cancel says that the API server has not accepted the eviction. A Pod that was taken
 // for its replacement is another one's.
 func (l *Ledger) Cancel(victim types.UID) {
-	i := slices.IndexFunc(l.open, func(e eviction) bool { return e.victim == victim && !e.accepted })
-	if i < 0 {
+	e := l.victims[victim]
+	if e == nil || e.accepted {
 		return
 	}
-	e := l.open[i]
-	l.open = slices.Delete(l.open, i, i+1)
+	l.drop(e)
 	if e.replacement != "" {
 		l.Added(Replacement{UID: e.replacement, Controller: e.controller, Back: e.back}, e.since)
 	}
@@ -134,17 +212,16 @@ func (l *Ledger) Cancel(victim types.UID) {
 // that is being deleted: it may replace one that is gone already, and then both are
 // away. So a Pod that is being deleted may take a place until it is gone for that long.
 func (l *Ledger) Adopt(r Replacement) {
-	if r.Back || l.find(r.UID) >= 0 {
-		return
+	if !r.Back && l.replacements[r.UID] == nil {
+		l.add(&eviction{controller: r.Controller, replacement: r.UID, accepted: true, adopted: true})
 	}
-	l.open = append(l.open, eviction{controller: r.Controller, replacement: r.UID, accepted: true, adopted: true})
 }
 
 // AdoptVictim says, to the Ledger of a new leader, that a Pod is being deleted since it
 // was evicted, perhaps by the last leader.
 func (l *Ledger) AdoptVictim(victim types.UID, controller podstate.Name) {
-	if !slices.ContainsFunc(l.open, func(e eviction) bool { return e.victim == victim }) {
-		l.open = append(l.open, eviction{controller: controller, victim: victim, accepted: true, adopted: true})
+	if l.victims[victim] == nil {
+		l.add(&eviction{controller: controller, victim: victim, accepted: true, adopted: true})
 	}
 }
 
@@ -156,40 +233,50 @@ func (l *Ledger) Stop() { l.failures = maxFailures }
 // controller that was evicted and has no replacement: if possible one that is gone,
 // and else one whose eviction was accepted.
 func (l *Ledger) Added(r Replacement, now int64) {
-	if i := l.missing(r); i >= 0 {
-		l.open[i].replacement, l.open[i].since = r.UID, now
+	if e := l.answered(r); e != nil {
+		l.change(e, func() { e.replacement, e.since = r.UID, now })
 		l.Changed(r)
 	}
 }
 
-// missing returns the eviction that a Pod is the replacement of; -1 if there is none.
-func (l *Ledger) missing(r Replacement) int {
-	best := -1
-	for i := range l.open {
-		e := &l.open[i]
-		if e.replacement == "" && e.controller == r.Controller && e.victim != r.UID && (best < 0 || e.progress() > l.open[best].progress()) {
-			best = i
+// answered returns the eviction that a Pod is the replacement of, nil if there is none.
+func (l *Ledger) answered(r Replacement) *eviction {
+	for progress := hasGone; progress >= hasBegun; progress-- {
+		all := l.absent[stage{r.Controller, progress}]
+		if all == nil {
+			continue
+		}
+		for at := all.Front(); at != nil; at = at.Next() {
+			if e := at.Value.(*eviction); e.victim != r.UID {
+				return e
+			}
 		}
 	}
-	return best
+	return nil
 }
 
-// progress is how far an eviction is, as a number to compare.
+// How far an eviction is.
+const (
+	hasBegun = iota
+	wasAccepted
+	hasGone
+)
+
 func (e *eviction) progress() int {
 	switch {
 	case e.gone:
-		return 2
+		return hasGone
 	case e.accepted:
-		return 1
+		return wasAccepted
 	}
-	return 0
+	return hasBegun
 }
 
 // Changed says what the watch says about a Pod that it has shown before.
 func (l *Ledger) Changed(r Replacement) {
-	if i := l.find(r.UID); i >= 0 {
-		l.open[i].back = r.Back
-		l.settle()
+	if e := l.replacements[r.UID]; e != nil {
+		e.back = r.Back
+		l.settle(e)
 	}
 }
 
@@ -197,18 +284,17 @@ func (l *Ledger) Changed(r Replacement) {
 // replacement that was not back, its own replacement is waited for. known is false if
 // the Ledger does not wait for the Pod.
 func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
-	for i := range l.open {
-		switch e := &l.open[i]; uid {
-		case e.victim:
+	if e := l.victims[uid]; e != nil {
+		known = true
+		l.change(e, func() {
 			if e.gone = true; e.replacement == "" {
 				e.since = now
 			}
-		case e.replacement:
-			e.replacement, e.back, e.failed, e.gone, e.since = "", false, false, true, now
-		default:
-			continue
-		}
+		})
+	}
+	if e := l.replacements[uid]; e != nil {
 		known = true
+		l.change(e, func() { e.replacement, e.back, e.failed, e.gone, e.since = "", false, false, true, now })
 	}
 	return known
 }
@@ -216,29 +302,25 @@ func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 // Forget says that a Pod exists, and is not selected any more. If it is a replacement, it
 // is not waited for. It returns false if the Ledger does not wait for the Pod.
 func (l *Ledger) Forget(uid types.UID) (known bool) {
-	n := len(l.open)
-	l.open = slices.DeleteFunc(l.open, func(e eviction) bool { return e.replacement == uid })
-	return len(l.open) < n
+	e := l.replacements[uid]
+	if e != nil {
+		l.drop(e)
+	}
+	return e != nil
 }
 
-// settle forgets the evictions whose replacements are back.
-func (l *Ledger) settle() {
-	l.open = slices.DeleteFunc(l.open, func(e eviction) bool {
-		if !e.accepted || !e.back {
-			return false
-		}
-		if !e.adopted || l.Stopped() { // the content starts after all
-			l.failures, l.lost = 0, 0
-		}
-		if !e.adopted {
-			l.successes++
-		}
-		return true
-	})
-}
-
-func (l *Ledger) find(replacement types.UID) int {
-	return slices.IndexFunc(l.open, func(e eviction) bool { return e.replacement == replacement })
+// settle forgets an eviction whose replacement is back.
+func (l *Ledger) settle(e *eviction) {
+	if !e.accepted || !e.back {
+		return
+	}
+	if !e.adopted || l.Stopped() { // the content starts after all
+		l.failures, l.lost = 0, 0
+	}
+	if !e.adopted {
+		l.successes++
+	}
+	l.drop(e)
 }
 
 // Empty reports whether no eviction is under way.
@@ -246,11 +328,11 @@ func (l *Ledger) Empty() bool { return len(l.open) == 0 }
 
 // Pods are those that the Ledger waits for: victims, and replacements.
 func (l *Ledger) Pods() (uids []types.UID) {
-	for i := range l.open {
-		if e := &l.open[i]; e.victim != "" && !e.gone {
+	for _, e := range l.open {
+		if e.victim != "" && !e.gone {
 			uids = append(uids, e.victim)
 		}
-		if e := &l.open[i]; e.replacement != "" {
+		if e.replacement != "" {
 			uids = append(uids, e.replacement)
 		}
 	}
@@ -266,14 +348,7 @@ func (l *Ledger) Failures() int { return l.failures }
 func (l *Ledger) Stopped() bool { return l.failures >= maxFailures }
 
 // Failed is how many replacements exist that have not become ready in time.
-func (l *Ledger) Failed() (n int) {
-	for i := range l.open {
-		if l.open[i].failed {
-			n++
-		}
-	}
-	return n
-}
+func (l *Ledger) Failed() int { return l.failed }
 
 // Replacements is what package rollout has to know. Time passes without events, so
 // the caller asks again from time to time; next is when something may have changed
@@ -285,30 +360,10 @@ func (l *Ledger) Failed() (n int) {
 // any more: the controller may have been scaled down. After three failures in a row,
 // nothing more is evicted until one of them becomes ready or the content changes.
 func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
-	l.open = slices.DeleteFunc(l.open, func(e eviction) bool {
-		if l.unwanted(&e, now) && !e.adopted {
-			l.failures++
-			l.lost++
-		}
-		return l.unwanted(&e, now)
-	})
-	for i := range l.open {
-		e := &l.open[i]
-		if e.accepted {
-			r.Missing++
-		}
-		due := l.due(e)
-		switch {
-		case due == 0:
-		case now < due:
-			if next == 0 || due < next {
-				next = due
-			}
-		case !e.failed:
-			e.failed = true
-			l.failures++
-		}
+	if l.next != 0 && now >= l.next {
+		l.expire(now)
 	}
+	r.Missing = l.missing
 	switch {
 	case l.Stopped():
 	case l.successes == 0:
@@ -316,12 +371,31 @@ func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 	default:
 		r.Allowed = math.MaxInt32
 	}
-	return r, next
+	return r, l.next
 }
 
-// unwanted reports whether a Pod is not replaced at all.
-func (l *Ledger) unwanted(e *eviction, now int64) bool {
-	return e.accepted && e.replacement == "" && e.gone && now >= e.since+l.Timeouts.CreationSeconds()
+// expire does what time alone changes. It passes over all evictions, once a second at
+// most.
+func (l *Ledger) expire(now int64) {
+	l.next = 0
+	for _, e := range slices.Clone(l.open) {
+		switch due := l.due(e); {
+		case due == 0 || e.failed:
+		case now < due:
+			if l.next == 0 || due < l.next {
+				l.next = due
+			}
+		case e.replacement != "":
+			l.change(e, func() { e.failed = true })
+			l.failures++
+		default: // the Pod is not replaced at all
+			l.drop(e)
+			if !e.adopted {
+				l.failures++
+				l.lost++
+			}
+		}
+	}
 }
 
 // due is when an eviction changes without an event; 0 if it does not.
