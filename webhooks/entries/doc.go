@@ -36,7 +36,8 @@
 //	  │  ▼
 //	  └─ orphan      W after the last review; W after the leader closed it at the latest
 //
-// A provisional entry ignores failures and waits for one second, since nothing proves that
+// A provisional entry is removed after the barrier has shown that the entry that replaces
+// it is in force. A provisional entry ignores failures and waits for one second, since nothing proves that
 // a review is an API server's. Fresh and settled entries have the failure policy and the
 // timeout of their SidecarSets. Fresh ones call /pods/fresh, settled ones /pods.
 //

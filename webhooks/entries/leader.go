@@ -62,7 +62,8 @@ type leader struct {
 	paces    [entryplan.MaxConfigurations + 1]flowcontrol.PassiveRateLimiter
 	edits    [entryplan.MaxConfigurations + 1]edits
 
-	provisional entryplan.ProvisionalRoom
+	provisional   entryplan.ProvisionalRoom
+	unprovenTries int // how often provisional entries have been kept
 
 	// anew says that this leader has recorded that any SidecarSet may be on its way: the one
 	// before it may have been of a version that records no names.

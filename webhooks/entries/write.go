@@ -98,13 +98,40 @@ func (l *leader) apply(ctx context.Context, v *view, plan entryplan.Plan) error 
 	return err
 }
 
-// carryOut makes changes in their order. What stands for others is removed only if
-// those have been written.
+// triesToProve is how often provisional entries are kept because API servers do not use
+// what replaces them. An API server that cannot be asked must not keep them for ever.
+const triesToProve = 5
+
+// inForce says whether API servers use what was written. The order of writes is not
+// enough: an API server compiles each object apart from the others, and may go on with
+// an older copy of one until the object is written again, while it uses a newer copy of
+// another. If it does not use an object in time, the next pass writes the object again,
+// because the provisional entry is still there.
+func (l *leader) inForce(ctx context.Context, written []entryplan.Change) bool {
+	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
+	defer cancel()
+	for _, change := range written {
+		if l.unprovenTries >= triesToProve {
+			break
+		}
+		if err := l.webhooks.barrier.await(ctx, change.Object.Name, entryplan.Serial(change.Object)); err != nil {
+			log.FromContext(ctx).V(1).Info("Keeping provisional entries", "reason", err.Error())
+			l.unprovenTries++
+			return false
+		}
+	}
+	l.unprovenTries = 0
+	return true
+}
+
+// carryOut makes changes in their order. A provisional entry is removed only if the one
+// that replaces it has been written, and is in force.
 func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) error {
 	var errs []error
+	var written []entryplan.Change
 	complete := true
 	for _, change := range plan.Changes {
-		if change.Index == entryplan.Provisional && !complete {
+		if change.Index == entryplan.Provisional && !(complete && l.inForce(ctx, written)) {
 			l.wake()
 			break
 		}
@@ -122,6 +149,7 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 		case stale:
 			l.wake()
 		default:
+			written = append(written, change)
 			l.noteClaims(v, change)
 			l.tellChange(ctx, v.layout[change.Index], change, plan.Foreign[change.Object.Name])
 		}
