@@ -73,9 +73,9 @@ func (r *rolled) begin(t *testing.T) (image string) {
 	t.Helper()
 	image = fmt.Sprintf("example.com/sidecar:round-%d", r.rounds)
 	r.rounds++
-	if err := changeImage(t.Context(), r.name, image); err != nil {
-		t.Fatal(err)
-	}
+	await.Eventually(t, "a change of the image", func(ctx context.Context) error { // a replica whose watch begins anew refuses changes
+		return changeImage(ctx, r.name, image)
+	})
 	return image
 }
 
