@@ -211,6 +211,34 @@ func TestABadHotUpgradeIsRepairedWhereItFails(t *testing.T) {
 	}
 }
 
+// A rollback takes a bad hot upgrade back: the Pod is then as it was injected.
+func TestABadHotUpgradeIsTakenBack(t *testing.T) {
+	pod := running(t, hotSidecar("mesh:v1"))
+	injected := hotStateOf(pod)
+	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
+	kubeletReports(pod, "mesh-2", "ImagePullBackOff", updatedAt.Add(5*time.Second))
+	set := hotSidecar("mesh:v1").Map()
+	u, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, set), Now: updatedAt.Add(time.Minute)})
+	if err != nil || len(u.Changes) != 1 || u.Changes[0].Container != "mesh-2" || u.Changes[0].To != "empty:1" {
+		t.Fatalf("the rollback is %+v, %v; want the empty image in mesh-2", u, err)
+	}
+	pod = patched(t, pod, u.Patch)
+	pod.Generation++
+	if diff := cmp.Diff(injected, hotStateOf(pod)); diff != "" {
+		t.Errorf("after the rollback (-injected +got):\n%s", diff)
+	}
+	kubeletReports(pod, "mesh-2", "", updatedAt.Add(2*time.Minute))
+	if _, reset := hotReset(t, pod, "mesh:v1", updatedAt.Add(2*time.Hour)); reset {
+		t.Error("it is reset although no hot upgrade is under way")
+	}
+	if r := podstate.FromPod(pod).At(updatedAt.Add(2 * time.Hour)); r.Progress(podstate.MakeName("mesh")).State() != inplace.Back || r.HotUpgraded(podstate.MakeName("mesh")) {
+		t.Errorf("progress %+v, upgraded %t", r.Progress(podstate.MakeName("mesh")), r.HotUpgraded(podstate.MakeName("mesh")))
+	}
+	if u, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, set), Now: updatedAt.Add(2 * time.Hour)}); err != nil || u.Verdict.Way != inplace.Current {
+		t.Errorf("in the end: %+v, %v", u, err)
+	}
+}
+
 // A hot upgrade heals a Pod whose old container was never ready, and so ends while the
 // Pod is not.
 func TestAHotUpgradeHealsAPodThatWasNeverReady(t *testing.T) {

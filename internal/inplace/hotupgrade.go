@@ -34,11 +34,20 @@ const idleVersion = "0"
 // resourceVersion, a number that grows from one upgrade to the next. working is the
 // container that the Pod records as the working one. runs says whether a container
 // is ready with the image that it was given last.
+//
+// If the other image does not run and the old one, which does, is wanted again, the
+// step takes the upgrade back: the container that fails gets the empty image.
 func (h HotSidecar) Upgrade(pod *corev1.Pod, working, version string, runs func(container string) bool) (HotStep, bool) {
 	target := h.target(pod, working, runs)
 	sibling := h.sibling(target)
 	if imageOf(pod, sibling) == h.Image {
-		return HotStep{}, false
+		given := imageOf(pod, target)
+		if given == h.EmptyImage || given == h.Image || runs(target) || !runs(sibling) {
+			return HotStep{}, false
+		}
+		step := h.idle(target)
+		step.Working = sibling
+		return step, true
 	}
 	return HotStep{
 		Container: target, Image: h.Image, Working: target,
@@ -87,13 +96,18 @@ func (h HotSidecar) Reset(pod *corev1.Pod, working string, runs func(container s
 	if !h.Upgrading(pod, working) || !runs(work) {
 		return HotStep{}, false
 	}
+	return h.idle(other), true
+}
+
+// idle is the step that gives a container the empty image.
+func (h HotSidecar) idle(container string) HotStep {
 	return HotStep{
-		Container: other, Image: h.EmptyImage,
+		Container: container, Image: h.EmptyImage,
 		Annotations: map[string]string{
-			appsv1beta1.AnnotationVersionPrefix + other:   idleVersion,
-			appsv1beta1.AnnotationVersionAltPrefix + work: idleVersion,
+			appsv1beta1.AnnotationVersionPrefix + container:               idleVersion,
+			appsv1beta1.AnnotationVersionAltPrefix + h.sibling(container): idleVersion,
 		},
-	}, true
+	}
 }
 
 // sibling is the other container of the pair: the first, if container names none of
