@@ -103,12 +103,7 @@ var (
 // Transformer makes the reflector's own store, where it collects the initial
 // Pods of a WatchList, keep records instead of Pods.
 func (s *podStore) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) {
-		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			return tombstone, nil
-		}
-		return recordOf(obj)
-	}
+	return func(obj any) (any, error) { return recordOf(obj) }
 }
 
 // Add takes a Pod that is new to the watch.
@@ -151,16 +146,10 @@ func (s *podStore) UpdateResourceVersion(resourceVersion string) {
 	_ = s.do(func(t *tally.Tally) { t.Watched(version) }) // it fails when the watch ends
 }
 
-// Delete takes a Pod that was deleted, or a tombstone if the watch missed the
-// deletion.
+// Delete takes a Pod that was deleted. A reflector passes on what the watch says, and no
+// tombstones: a deletion that the watch missed shows in the next Replace.
 func (s *podStore) Delete(obj any) error {
 	s.events.WithLabelValues("deleted").Inc()
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		if tombstone.Obj == nil {
-			return s.deleteKey(tombstone.Key)
-		}
-		obj = tombstone.Obj
-	}
 	record, err := recordOf(obj)
 	if err != nil {
 		return err
@@ -170,14 +159,6 @@ func (s *podStore) Delete(obj any) error {
 		t.Delete(record)
 		t.Watched(version)
 	})
-}
-
-func (s *podStore) deleteKey(key string) error {
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err != nil {
-		return fmt.Errorf("deleting a Pod: %w", err)
-	}
-	return s.do(func(t *tally.Tally) { t.DeleteNamed(namespace, name) })
 }
 
 // Replace takes a complete list of Pods. With the first list the counters are

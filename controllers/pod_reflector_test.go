@@ -158,7 +158,7 @@ func localStore(t *testing.T) (*podStore, *tally.Tally) {
 	}, tl
 }
 
-func TestPodStoreTakesPodsRecordsAndTombstones(t *testing.T) {
+func TestPodStoreTakesPodsAndRecords(t *testing.T) {
 	pod := webPod(1)
 	record := podstate.FromPod(pod)
 	forms := map[string]any{"a Pod": pod, "a record": record, "a listed record": listedRecord{record}}
@@ -175,9 +175,7 @@ func TestPodStoreTakesPodsRecordsAndTombstones(t *testing.T) {
 			check("Update", s.Update(form), 1)
 			check("Delete", s.Delete(form), 0)
 			check("Replace", s.Replace([]any{form, webPod(2)}, "1"), 2)
-			check("Delete of a tombstone", s.Delete(cache.DeletedFinalStateUnknown{Key: "ns/web-1", Obj: form}), 1)
-			check("Delete of an empty tombstone", s.Delete(cache.DeletedFinalStateUnknown{Key: "ns/web-2"}), 0)
-			check("Resync", s.Resync(), 0)
+			check("Resync", s.Resync(), 2)
 		})
 	}
 }
@@ -186,9 +184,7 @@ func TestPodStoreRefusesWhatIsNoPod(t *testing.T) {
 	s, tl := localStore(t)
 	for name, err := range map[string]error{
 		"Add": s.Add(&corev1.Node{}), "Update": s.Update(1), "Delete": s.Delete("x"),
-		"Replace":                s.Replace([]any{webPod(1), "x"}, "1"),
-		"tombstone of something": s.Delete(cache.DeletedFinalStateUnknown{Key: "ns/x", Obj: 1}),
-		"tombstone without key":  s.Delete(cache.DeletedFinalStateUnknown{Key: "a/b/c"}),
+		"Replace": s.Replace([]any{webPod(1), "x"}, "1"),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)

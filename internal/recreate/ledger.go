@@ -339,10 +339,6 @@ func (l *Ledger) Pods() (uids []types.UID) {
 	return uids
 }
 
-// Failures is how many replacements in a row have not become ready in time. From three
-// on, nothing more is evicted.
-func (l *Ledger) Failures() int { return l.failures }
-
 // Stopped reports whether nothing more is evicted until a replacement becomes ready
 // after all or the content changes.
 func (l *Ledger) Stopped() bool { return l.failures >= maxFailures }

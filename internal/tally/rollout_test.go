@@ -163,7 +163,7 @@ func TestWhatLeavesTheRolloutIsForgotten(t *testing.T) {
 			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			set(tl, p)
 		},
-		"it is gone": func(tl *tally.Tally, p *corev1.Pod) { tl.DeleteNamed("a", p.Name) },
+		"it is gone": func(tl *tally.Tally, p *corev1.Pod) { tl.Delete(podstate.FromPod(p)) },
 		"another has its name": func(tl *tally.Tally, p *corev1.Pod) {
 			other := carrier(0, "v2")
 			other.UID = "other"

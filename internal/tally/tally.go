@@ -206,11 +206,6 @@ func (t *Tally) Delete(r *podstate.Record) {
 	t.gone(r.UID)
 }
 
-// DeleteNamed removes the Pod of that name, whichever it is.
-func (t *Tally) DeleteNamed(namespace, name string) {
-	t.forget(podstate.MakeNamespace(namespace), name)
-}
-
 // Replace makes the given Pods the only ones.
 func (t *Tally) Replace(records []*podstate.Record) {
 	t.pass++

@@ -180,11 +180,7 @@ func (w *world) deletePod(r *rand.Rand, tl *tally.Tally) string {
 		return "nothing"
 	}
 	delete(w.pods, key)
-	if r.IntN(2) == 0 {
-		tl.DeleteNamed(pod.Namespace, pod.Name)
-	} else {
-		tl.Delete(podstate.FromPod(pod))
-	}
+	tl.Delete(podstate.FromPod(pod))
 	return "delete Pod " + key
 }
 
