@@ -118,7 +118,7 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 		t.Helper()
 		await.Eventually(t, "the static entry", func(context.Context) error {
 			if stands, unknown := rivals.StaticEntry(), rivals.Ready(nil); stands != want || unknown != nil {
-				return fmt.Errorf("it stands: %v, known: %v", stands, unknown)
+				return fmt.Errorf("it is there: %v; %w", stands, unknown)
 			}
 			return nil
 		})

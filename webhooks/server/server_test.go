@@ -315,12 +315,12 @@ func TestServerKeepsConnectionsThatAreNotUsedYet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := s.dial(t)
-			time.Sleep(3 * options.ReadTimeout)
+			<-time.After(3 * options.ReadTimeout)
 			for _, part := range tc.sent {
 				if _, err := io.WriteString(conn, part); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(options.ReadHeaderTimeout / 10)
+				<-time.After(options.ReadHeaderTimeout / 10)
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second)) // the connection may be idle for two minutes
 			answer, err := io.ReadAll(conn)
