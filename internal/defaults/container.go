@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 func defaultContainer(c node) {
@@ -72,7 +74,11 @@ func defaultHTTPGet(handler node) {
 // with. A quantity that needs no rounding stays as the user wrote it.
 func roundUp(quantities node) {
 	for _, name := range slices.Sorted(maps.Keys(quantities.members)) {
-		q, err := resource.ParseQuantity(quantityText(quantities.members[name]))
+		text := quantityText(quantities.members[name])
+		if !jsonread.IsShortQuantity(text) {
+			continue // it is refused when the SidecarSet is decoded
+		}
+		q, err := resource.ParseQuantity(text)
 		if err != nil {
 			continue
 		}

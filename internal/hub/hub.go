@@ -111,8 +111,18 @@ func Typed(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 	return set, nil
 }
 
-// decodeText decodes the text of an object.
+// decodeText decodes the text of an object. It bounds quantities first, because the
+// decoder parses them.
 func decodeText(text []byte, object map[string]any, into *appsv1beta1.SidecarSet) error {
+	numbers, err := boundQuantities(object)
+	if err != nil {
+		return err
+	}
+	if numbers { // the text may have more digits than the numbers that were read
+		if text, err = json.Marshal(object); err != nil {
+			return locate(object, nil, err)
+		}
+	}
 	if err := utiljson.Unmarshal(text, into); err != nil {
 		return locate(object, nil, err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/expr"
-	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // resourcesPolicy computes the resources of one sidecar. It is compiled once;
@@ -144,8 +144,8 @@ type amount struct{ resource.Quantity }
 
 // UnmarshalJSON refuses a quantity before it is parsed.
 func (a *amount) UnmarshalJSON(text []byte) error {
-	if !inplace.IsShortQuantity(strings.Trim(string(text), `"`)) {
-		return errors.New("a quantity is longer than 32 characters, or has an exponent of more than 3; write a number of usual size")
+	if !jsonread.IsShortQuantity(strings.Trim(string(text), `"`)) {
+		return jsonread.ErrLongQuantity
 	}
 	return a.Quantity.UnmarshalJSON(text)
 }

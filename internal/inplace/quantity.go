@@ -1,29 +1,15 @@
 package inplace
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-)
 
-// What the text of a quantity may have. Every value that a node can have is shorter.
-const (
-	mostDigits   = 32 // with point, sign and suffix
-	mostExponent = 3  // characters behind the e of an exponent
+	"github.com/sidecarset/operator/internal/jsonread"
 )
-
-// IsShortQuantity reports whether the text of a quantity is so short that it costs nothing
-// to parse it and to compare what it says. 1e900000000 is parsed at once, and has
-// 900 million digits as soon as it is compared with 1.
-func IsShortQuantity(text string) bool {
-	e := strings.IndexAny(text, "eE")
-	return len(text) <= mostDigits && (e < 0 || len(text)-e-1 <= mostExponent)
-}
 
 // parseQuantity reads a quantity that a Pod's author may have written.
 func parseQuantity(text string) (q resource.Quantity, ok bool) {
-	if !IsShortQuantity(text) {
+	if !jsonread.IsShortQuantity(text) {
 		return q, false
 	}
 	q, err := resource.ParseQuantity(text)
@@ -42,7 +28,7 @@ func textOf(q resource.Quantity) string {
 func areShort(lists ...corev1.ResourceList) bool {
 	for _, list := range lists {
 		for _, q := range list {
-			if !IsShortQuantity(textOf(q)) {
+			if !jsonread.IsShortQuantity(textOf(q)) {
 				return false
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // Sizes records that a resize of a Pod for one SidecarSet is under way. It is
@@ -46,7 +48,7 @@ func is(text string, live resource.Quantity, present bool) bool {
 		return text == "" && !present
 	}
 	value, ok := parseQuantity(text)
-	return ok && IsShortQuantity(textOf(live)) && value.Cmp(live) == 0
+	return ok && jsonread.IsShortQuantity(textOf(live)) && value.Cmp(live) == 0
 }
 
 func (s *Size) from() string { return s.Values[0] }

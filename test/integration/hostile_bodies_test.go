@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -157,53 +156,39 @@ func TestUnfinishedHeaders(t *testing.T) {
 	}
 }
 
-// Connections of some Pods that each keep a request open, of HTTP/1.1 and, where
-// it is offered, of HTTP/2, keep no Pod waiting: neither one that comes by a new
-// connection, nor one that comes by a connection that was used before, from the
-// attackers' own address.
+// Connections of some Pods that each keep a request open keep no Pod waiting: neither one
+// that comes by a new connection, nor one that comes by a connection that was used before,
+// from the attackers' own address.
 func TestBusyConnections(t *testing.T) {
 	operator.NeedReplicas(t)
-	for protocol, args := range map[string][]string{"http/1.1": nil, "h2": {"--pod-webhook-url=https://127.0.0.1:9443"}} {
-		t.Run(protocol, func(t *testing.T) {
-			replica := startSpare(t, args...)
-			replica.ForgetPeak(t)
-			secure := trusting(t, replica).Transport.(*http.Transport).TLSClientConfig.Clone()
-			secure.NextProtos = []string{protocol}
-			ctx, stop := context.WithCancel(t.Context())
-			defer stop()
-			var wg sync.WaitGroup
-			var spoken sync.Map
-			kept := trustingFrom(t, replica, stranger.Address(0))
-			isAnswered(t, kept)
-			for i := range 1000 {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						if got := stranger.KeepBusy(ctx, replica.Webhook, stranger.Address(i%4), secure); got != "" {
-							spoken.Store(got, true)
-						}
-					}
-				})
-			}
-			for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
-				isAnswered(t, kept)
-				fresh := trusting(t, replica)
-				isAnswered(t, fresh)
-				fresh.CloseIdleConnections()
-				await.Eventually(t, "readiness meanwhile", replica.Ready)
-			}
-			stop()
-			wg.Wait()
-			var protocols []string
-			spoken.Range(func(key, _ any) bool { protocols = append(protocols, key.(string)); return true })
-			if protocol == "h2" && !slices.Contains(protocols, "h2") {
-				t.Errorf("spoke %q", protocols)
-			}
-			peak := replica.Memory(t, "VmHWM")
-			t.Logf("spoke %q, resident at most %d MiB", protocols, peak>>20)
-			if peak > halfOfLimit {
-				t.Errorf("%d MiB were resident", peak>>20)
+	replica := startSpare(t)
+	replica.ForgetPeak(t)
+	secure := trusting(t, replica).Transport.(*http.Transport).TLSClientConfig.Clone()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var wg sync.WaitGroup
+	kept := trustingFrom(t, replica, stranger.Address(0))
+	isAnswered(t, kept)
+	for i := range 1000 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				stranger.KeepBusy(ctx, replica.Webhook, stranger.Address(i%4), secure)
 			}
 		})
+	}
+	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
+		isAnswered(t, kept)
+		fresh := trusting(t, replica)
+		isAnswered(t, fresh)
+		fresh.CloseIdleConnections()
+		await.Eventually(t, "readiness meanwhile", replica.Ready)
+	}
+	stop()
+	wg.Wait()
+	peak := replica.Memory(t, "VmHWM")
+	t.Logf("resident at most %d MiB", peak>>20)
+	if peak > halfOfLimit {
+		t.Errorf("%d MiB were resident", peak>>20)
 	}
 }
 

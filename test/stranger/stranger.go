@@ -119,41 +119,17 @@ func dial(ctx context.Context, address, from string, config *tls.Config) (net.Co
 	return (&tls.Dialer{NetDialer: Dialer(from), Config: config}).DialContext(ctx, "tcp", address)
 }
 
-// KeepBusy opens a connection that begins one request, or a new stream every
-// second, and never ends one, until it is closed.
-func KeepBusy(ctx context.Context, address, from string, config *tls.Config) string {
-	raw, err := dial(ctx, address, from, config)
+// KeepBusy opens a connection that begins a request and never ends it, until it is closed.
+func KeepBusy(ctx context.Context, address, from string, config *tls.Config) {
+	conn, err := dial(ctx, address, from, config)
 	if err != nil {
-		return ""
+		return
 	}
-	conn := raw.(*tls.Conn)
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	protocol := conn.ConnectionState().NegotiatedProtocol
-	if protocol != "h2" {
-		_, _ = io.WriteString(conn, "POST /pods HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-		_, _ = io.Copy(io.Discard, conn)
-		return protocol
-	}
-	go func() {
-		ticks := time.NewTicker(time.Second)
-		defer ticks.Stop()
-		frames := append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 0, 0, 0, 4, 0, 0, 0, 0, 0) // an empty SETTINGS frame
-		for stream := uint32(1); ; stream += 2 {
-			if _, err := conn.Write(append(frames, unfinishedStream(stream)...)); err != nil {
-				return
-			}
-			frames = nil
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticks.C:
-			}
-		}
-	}()
+	_, _ = io.WriteString(conn, "POST /pods HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 	_, _ = io.Copy(io.Discard, conn)
-	return protocol
 }
 
 // Address is the n-th of four that no replica and no API server has.
@@ -167,18 +143,4 @@ func Address(n int) string {
 // Dialer connects from an address.
 func Dialer(address string) *net.Dialer {
 	return &net.Dialer{Timeout: Patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-}
-
-// unfinishedStream is a HEADERS frame of POST /pods, behind which DATA would have
-// to follow.
-func unfinishedStream(stream uint32) []byte {
-	literal := func(name, value string) []byte { // without indexing, without Huffman's code
-		return append(append([]byte{0, byte(len(name))}, name...), append([]byte{byte(len(value))}, value...)...)
-	}
-	block := []byte{0x83, 0x87} // :method POST, :scheme https
-	for _, header := range [][2]string{{":path", "/pods"}, {":authority", "x"}, {"content-type", "application/json"}} {
-		block = append(block, literal(header[0], header[1])...)
-	}
-	head := []byte{0, byte(len(block) >> 8), byte(len(block)), 1, 4, byte(stream >> 24), byte(stream >> 16), byte(stream >> 8), byte(stream)}
-	return append(head, block...)
 }
