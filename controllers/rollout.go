@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -77,8 +76,8 @@ func (r rollouts) Evicted(ctx context.Context, sidecarSet string, take rollout.T
 }
 
 // NotEvicted says that a Pod was not evicted.
-func (r rollouts) NotEvicted(ctx context.Context, sidecarSet string, uid types.UID) error {
-	return r.pods.do(ctx, func(t *tally.Tally) { t.NotEvicted(sidecarSet, uid) })
+func (r rollouts) NotEvicted(ctx context.Context, sidecarSet string, take rollout.Take) error {
+	return r.pods.do(ctx, func(t *tally.Tally) { t.NotEvicted(sidecarSet, take) })
 }
 
 // SetStuck says why a Pod cannot follow in place.

@@ -48,7 +48,7 @@ type Source interface {
 	Evicted(ctx context.Context, sidecarSet string, take rollout.Take) error
 	// NotEvicted says that a Pod was not evicted that was taken for that. It is given
 	// back by Do.
-	NotEvicted(ctx context.Context, sidecarSet string, pod types.UID) error
+	NotEvicted(ctx context.Context, sidecarSet string, take rollout.Take) error
 	// SetStuck says why a Pod that was taken cannot follow a Program in place, although the
 	// Pod watch does not show it; with an empty reason, that it can.
 	SetStuck(ctx context.Context, program *inject.Program, take rollout.Take, reason inplace.Reason) error
@@ -262,7 +262,7 @@ func (e *Executor) finish(ctx context.Context, program *inject.Program, take rol
 		e.updates.WithLabelValues(string(o.result)).Inc()
 	}
 	if take.Way == inplace.Recreate && o.result != evicted {
-		_ = e.Source.NotEvicted(ctx, name, take.UID)
+		_ = e.Source.NotEvicted(ctx, name, take)
 	}
 	switch o.result {
 	case evicted:

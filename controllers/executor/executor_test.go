@@ -73,10 +73,10 @@ func (r *rig) Evicted(_ context.Context, sidecarSet string, take rollout.Take) e
 	return nil
 }
 
-func (r *rig) NotEvicted(_ context.Context, sidecarSet string, pod types.UID) error {
+func (r *rig) NotEvicted(_ context.Context, sidecarSet string, take rollout.Take) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tally.NotEvicted(sidecarSet, pod)
+	r.tally.NotEvicted(sidecarSet, take)
 	return nil
 }
 

@@ -148,7 +148,7 @@ func TestAPodThatIsNotStuckAnyMoreIsNotEvicted(t *testing.T) {
 	if o := r.carryOut(t.Context(), batch, take); o.result != stale || take.Way != inplace.Recreate {
 		t.Errorf("%+v has the outcome %+v, want none", take, o)
 	}
-	if err := r.NotEvicted(t.Context(), "log", take.UID); err != nil {
+	if err := r.NotEvicted(t.Context(), "log", take); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.look(t.Context(), item{sidecarSet: "log", take: take}); err != nil { // it has rested

@@ -64,6 +64,7 @@ type Ledger struct {
 	absent                map[stage]*list.List
 
 	missing   int // evictions that are accepted
+	outdated  int // those of them that have a replacement with an older content
 	failed    int // those that have a replacement which has failed
 	next      int64
 	failures  int // in a row, of this content
@@ -77,8 +78,10 @@ type eviction struct {
 	victim      types.UID // empty if it is not known
 	replacement types.UID // empty as long as none exists
 	accepted    bool      // by the API server
+	again       bool      // the victim is a replacement, and its own eviction is not accepted
 	gone        bool      // the victim, or a replacement that was not back
 	back        bool
+	outdated    bool  // the replacement has an older content
 	failed      bool  // it was counted among the failures
 	adopted     bool  // it may be none of the operator's
 	since       int64 // when the last of these happened
@@ -99,8 +102,11 @@ type stage struct {
 type Replacement struct {
 	UID        types.UID
 	Controller podstate.Name
-	// Back: the Pod carries the current content and is ready.
+	// Back: the Pod is ready.
 	Back bool
+	// Outdated: the Pod carries an older content, so that it tells nothing about the
+	// current one.
+	Outdated bool
 }
 
 // SetContent says which content is current. A new one makes a new attempt: what
@@ -142,6 +148,9 @@ func (l *Ledger) count(e *eviction, n int) {
 	if e.accepted {
 		l.missing += n
 	}
+	if e.accepted && e.outdated && e.replacement != "" {
+		l.outdated += n
+	}
 	if e.failed {
 		l.failed += n
 	}
@@ -175,9 +184,16 @@ func (l *Ledger) count(e *eviction, n int) {
 }
 
 // Begin says that the API server is about to be asked to evict a Pod. From now on, a
-// new Pod of the controller may be its replacement.
+// new Pod of the controller may be its replacement. If the victim is itself a replacement
+// that is waited for, the next one takes over its place of the budget.
 func (l *Ledger) Begin(victim types.UID, controller podstate.Name) {
-	if l.victims[victim] == nil {
+	switch e := l.replacements[victim]; {
+	case l.victims[victim] != nil:
+	case e != nil && e.accepted:
+		l.change(e, func() {
+			e.victim, e.replacement, e.again, e.gone, e.back, e.failed = victim, "", true, false, false, false
+		})
+	default:
 		l.add(&eviction{controller: controller, victim: victim})
 	}
 }
@@ -187,22 +203,43 @@ func (l *Ledger) Begin(victim types.UID, controller podstate.Name) {
 // Ledger now counts its place of the budget.
 func (l *Ledger) Accepted(victim types.UID, now int64) {
 	if e := l.victims[victim]; e != nil {
-		l.change(e, func() { e.accepted, e.since = true, now })
+		l.change(e, func() {
+			e.adopted = e.adopted && !e.again
+			e.accepted, e.again, e.since = true, false, now
+		})
 		l.settle(e)
 	}
 }
 
 // Cancel says that the API server has not accepted the eviction. A Pod that was taken
-// for its replacement is another one's.
+// for its replacement is another one's. If the victim is itself a replacement, it is
+// waited for again; the caller then calls Changed or Forget for it.
 func (l *Ledger) Cancel(victim types.UID) {
 	e := l.victims[victim]
-	if e == nil || e.accepted {
+	if e == nil || e.accepted && !e.again {
 		return
 	}
-	l.drop(e)
-	if e.replacement != "" {
-		l.Added(Replacement{UID: e.replacement, Controller: e.controller, Back: e.back}, e.since)
+	taken := Replacement{UID: e.replacement, Controller: e.controller, Back: e.back, Outdated: e.outdated}
+	switch {
+	case !e.again:
+		l.drop(e)
+	case e.gone: // although it was not evicted
+		l.change(e, func() { e.again = false })
+		l.settle(e)
+		return
+	default:
+		l.change(e, func() { e.victim, e.replacement, e.again, e.back, e.outdated = "", victim, false, false, true })
 	}
+	if taken.UID != "" {
+		l.Added(taken, e.since)
+	}
+}
+
+// Awaits reports whether a Pod is the replacement of one whose eviction was accepted, and
+// is not back. It has a place of the budget.
+func (l *Ledger) Awaits(uid types.UID) bool {
+	e := l.replacements[uid]
+	return e != nil && e.accepted
 }
 
 // Adopt says, to the Ledger of a new leader, that a Pod is newer than the current
@@ -234,8 +271,8 @@ func (l *Ledger) Stop() { l.failures = maxFailures }
 // and else one whose eviction was accepted.
 func (l *Ledger) Added(r Replacement, now int64) {
 	if e := l.answered(r); e != nil {
-		l.change(e, func() { e.replacement, e.since = r.UID, now })
-		l.Changed(r)
+		l.change(e, func() { e.replacement, e.outdated, e.since = r.UID, r.Outdated, now })
+		l.Changed(r, now)
 	}
 }
 
@@ -272,9 +309,13 @@ func (e *eviction) progress() int {
 	return hasBegun
 }
 
-// Changed says what the watch says about a Pod that it has shown before.
-func (l *Ledger) Changed(r Replacement) {
+// Changed says what the watch says about a Pod that it has shown before, or what it means
+// since the content has changed.
+func (l *Ledger) Changed(r Replacement, now int64) {
 	if e := l.replacements[r.UID]; e != nil {
+		if e.outdated != r.Outdated {
+			l.change(e, func() { e.outdated, e.failed, e.since = r.Outdated, false, now })
+		}
 		e.back = r.Back
 		l.settle(e)
 	}
@@ -311,13 +352,13 @@ func (l *Ledger) Forget(uid types.UID) (known bool) {
 
 // settle forgets an eviction whose replacement is back.
 func (l *Ledger) settle(e *eviction) {
-	if !e.accepted || !e.back {
+	if !e.accepted || e.again || !e.back {
 		return
 	}
-	if !e.adopted || l.Stopped() { // the content starts after all
+	if !e.outdated && (!e.adopted || l.Stopped()) { // the content starts after all
 		l.failures, l.lost = 0, 0
 	}
-	if !e.adopted {
+	if !e.outdated && !e.adopted {
 		l.successes++
 	}
 	l.drop(e)
@@ -355,11 +396,12 @@ func (l *Ledger) Failed() int { return l.failed }
 // budget. One that is not created in time counts as a failure too, and takes no place
 // any more: the controller may have been scaled down. After three failures in a row,
 // nothing more is evicted until one of them becomes ready or the content changes.
+// Then a replacement that is not ready is outdated: it keeps its place, and is no failure.
 func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 	if l.next != 0 && now >= l.next {
 		l.expire(now)
 	}
-	r.Missing = l.missing
+	r.Missing, r.Outdated = l.missing, l.outdated
 	switch {
 	case l.Stopped():
 	case l.successes == 0:
@@ -397,8 +439,8 @@ func (l *Ledger) expire(now int64) {
 // due is when an eviction changes without an event; 0 if it does not.
 func (l *Ledger) due(e *eviction) int64 {
 	switch {
-	case e.replacement != "" && e.adopted:
-		return 0 // it may be broken for another reason
+	case e.replacement != "" && (e.adopted || e.outdated):
+		return 0 // it may be broken for another reason, or by an older content
 	case e.replacement != "":
 		return e.since + l.Timeouts.readySeconds()
 	case e.accepted && e.gone:

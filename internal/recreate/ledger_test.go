@@ -47,9 +47,9 @@ func TestAnEvictedPodCostsUntilItsReplacementIsBack(t *testing.T) {
 	l.Added(replacement("new", false), 2)
 	l.Gone("old-0", 3)
 	expect(t, "replaced", l, 100, 1, 3)
-	l.Changed(replacement("other", true))
+	l.Changed(replacement("other", true), 0)
 	expect(t, "another Pod is ready", l, 100, 1, 3)
-	l.Changed(replacement("new", true))
+	l.Changed(replacement("new", true), 0)
 	expect(t, "back", l, 100, 0, math.MaxInt32)
 }
 
@@ -108,8 +108,36 @@ func TestAReplacementThatIsGoneIsReplacedToo(t *testing.T) {
 	l.Gone("new", 2)
 	l.Added(replacement("newer", false), 3)
 	expect(t, "replaced again", l, 4, 1, 3)
-	l.Changed(replacement("newer", true))
+	l.Changed(replacement("newer", true), 0)
 	expect(t, "back", l, 5, 0, math.MaxInt32)
+}
+
+// The content has changed while the replacement starts, which is evicted itself.
+func TestAReplacementThatIsEvictedHandsOnItsPlace(t *testing.T) {
+	begun := func() *recreate.Ledger {
+		l := evicted(1)
+		l.Added(recreate.Replacement{UID: "new", Controller: rs, Outdated: true}, 1)
+		if got, _ := l.Replacements(1); got.Missing != 1 || got.Outdated != 1 || !l.Awaits("new") {
+			t.Errorf("while it starts: %+v, awaited %v", got, l.Awaits("new"))
+		}
+		l.Begin("new", rs)
+		l.Added(replacement("newer", true), 2)
+		expect(t, "before the answer", l, 2, 1, 3)
+		return l
+	}
+	l := begun()
+	l.Accepted("new", 3)
+	expect(t, "evicted", l, 3, 0, math.MaxInt32)
+	l = begun()
+	l.Cancel("new")
+	l.Changed(recreate.Replacement{UID: "new", Controller: rs, Outdated: true}, 3)
+	if got, _ := l.Replacements(100_000); got.Missing != 1 || got.Outdated != 1 || !l.Awaits("new") {
+		t.Errorf("refused: %+v, awaited %v", got, l.Awaits("new"))
+	}
+	l = begun()
+	l.Gone("new", 3)
+	l.Cancel("new")
+	expect(t, "gone without an eviction", l, 3, 0, math.MaxInt32)
 }
 
 func TestNothingMoreIsEvictedAfterThreeFailures(t *testing.T) {
@@ -123,7 +151,7 @@ func TestNothingMoreIsEvictedAfterThreeFailures(t *testing.T) {
 	if l.Failed() != 3 {
 		t.Errorf("%d failures, want 3", l.Failed())
 	}
-	l.Changed(replacement("new-1", true))
+	l.Changed(replacement("new-1", true), 0)
 	expect(t, "when one does", l, next+20, 2, math.MaxInt32)
 }
 
@@ -166,7 +194,7 @@ func TestANewLeaderAdoptsReplacements(t *testing.T) {
 	l.Adopt(replacement("ready", true))
 	expect(t, "adopted", l, 1, 1, 3)
 	expect(t, "it may be broken for another reason", l, 1_000_000, 1, 3)
-	l.Changed(replacement("new", true))
+	l.Changed(replacement("new", true), 0)
 	expect(t, "back, which says nothing about others", l, 2, 0, 3)
 }
 
@@ -177,7 +205,7 @@ func TestANewLeaderAdoptsPodsThatAreBeingEvicted(t *testing.T) {
 	expect(t, "being evicted", l, 1_000_000, 1, 3)
 	l.Adopt(replacement("new", false)) // it may replace a Pod that is gone
 	expect(t, "with a Pod that is not back", l, 1_000_000, 2, 3)
-	l.Changed(replacement("new", true))
+	l.Changed(replacement("new", true), 0)
 	expect(t, "of which one is back", l, 1_000_001, 1, 3)
 	l.Gone("old", 1_000_001)
 	expect(t, "gone", l, 1_000_001, 1, 3)
@@ -207,7 +235,7 @@ func TestAnAdoptedReplacementThatBecomesReadyEndsTheStop(t *testing.T) {
 	l.Adopt(replacement("new-0", false))
 	l.Adopt(replacement("new-1", false))
 	expect(t, "stopped", l, 1, 2, 0)
-	l.Changed(replacement("new-0", true))
+	l.Changed(replacement("new-0", true), 0)
 	expect(t, "when one is ready, which is not a success of this leader", l, 2, 1, 3)
 }
 
@@ -232,7 +260,7 @@ func BenchmarkAdoptedPods(b *testing.B) {
 	}
 	b.Run("another event", func(b *testing.B) {
 		for b.Loop() {
-			l.Changed(replacement("another", false))
+			l.Changed(replacement("another", false), 0)
 			l.Replacements(1)
 		}
 	})

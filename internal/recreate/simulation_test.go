@@ -2,7 +2,9 @@ package recreate_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,9 +18,9 @@ import (
 )
 
 // A cluster of controllers whose Pods are evicted through queue and Ledger, with a
-// watch that lags by less than absence. Never are more Pods away than maxUnavailable says, no Pod is
-// evicted that was created with the current content, a content that does not start
-// costs three Pods, and one that does reaches all of them, whenever the leader changes.
+// watch that lags by less than absence, while users change the content. Never are more Pods away
+// than maxUnavailable says, no Pod is evicted that was created with the current content, a content that
+// does not start costs three Pods, and one that does reaches all of them, whenever the leader changes.
 func TestRecreationKeepsItsLimitsAndEnds(t *testing.T) {
 	for seed := range uint64(2000) {
 		c := newCluster(t, seed)
@@ -36,7 +38,10 @@ type cluster struct {
 	*testing.T
 	*rand.Rand
 	limit   int
-	bad     bool
+	slots   int // how many Pods there are to be
+	orphans int // that were not ready and outdated when the leader changed, which it does not adopt
+	content int
+	bad     bool // the content does not start
 	now     int64
 	pods    map[types.UID]*member
 	order   []*member // in which they were created
@@ -44,7 +49,7 @@ type cluster struct {
 	queue   *rollout.Queue
 	ledger  recreate.Ledger
 	known   map[types.UID]bool
-	matched map[types.UID]bool
+	matched map[types.UID]event
 	writes  []*request
 	evicted int
 	names   int
@@ -55,7 +60,8 @@ type cluster struct {
 type member struct {
 	uid               types.UID
 	controller        podstate.Name
-	current           bool
+	content           int
+	broken            bool // it will not be ready
 	ready, gone, ends bool
 }
 
@@ -69,17 +75,19 @@ type event struct {
 const mostLag = absence - 1
 
 type request struct {
-	take rollout.Take
-	sent bool
+	take    rollout.Take
+	content int
+	sent    bool
 }
 
 func newCluster(t *testing.T, seed uint64) *cluster {
-	c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 3)), pods: map[types.UID]*member{}, known: map[types.UID]bool{}, matched: map[types.UID]bool{}}
-	c.limit, c.bad = 1+c.IntN(6), seed%4 == 0
+	c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 3)), pods: map[types.UID]*member{}, known: map[types.UID]bool{}, matched: map[types.UID]event{}}
+	c.limit, c.slots = 1+c.IntN(6), 3+c.IntN(12)
 	c.lead()
-	for range 3 + c.IntN(12) {
-		c.create(podstate.MakeName(fmt.Sprint("rs-", c.IntN(3))), false, true)
+	for range c.slots {
+		c.create(podstate.MakeName(fmt.Sprint("rs-", c.IntN(3))), true)
 	}
+	c.publish()
 	for len(c.events) > 0 { // the list
 		c.watch()
 	}
@@ -93,11 +101,23 @@ func (c *cluster) lead() {
 	set := &appsv1beta1.SidecarSet{}
 	set.Spec.UpdateStrategy.MaxUnavailable = &most
 	c.queue.SetStrategy(rollout.NewStrategy(set))
+	c.queue.SetContent(fmt.Sprint(c.content))
 }
 
-func (c *cluster) create(controller podstate.Name, current, ready bool) {
+// publish makes a new content the current one, for users and leader at once.
+func (c *cluster) publish() {
+	c.content++
+	c.bad, c.evicted = c.IntN(4) == 0, 0
+	c.queue.SetContent(fmt.Sprint(c.content))
+	c.ledger.SetContent(fmt.Sprint(c.content))
+	for _, uid := range slices.Sorted(maps.Keys(c.matched)) {
+		c.look(c.matched[uid])
+	}
+}
+
+func (c *cluster) create(controller podstate.Name, ready bool) {
 	c.names++
-	m := &member{uid: types.UID(fmt.Sprint("pod-", c.names)), controller: controller, current: current, ready: ready}
+	m := &member{uid: types.UID(fmt.Sprint("pod-", c.names)), controller: controller, content: c.content, broken: c.bad, ready: ready}
 	c.pods[m.uid] = m
 	c.order = append(c.order, m)
 	c.happened(m)
@@ -111,24 +131,34 @@ func (c *cluster) watch() {
 	}
 	m := c.events[0]
 	c.events = c.events[1:]
-	r := recreate.Replacement{UID: m.uid, Controller: m.controller, Back: m.current && m.ready && !m.ends && !m.gone}
-	switch {
-	case m.gone:
+	if m.gone {
 		c.ledger.Gone(m.uid, c.now)
-	case !c.known[m.uid]:
-		c.ledger.Added(r, c.now)
-	default:
-		c.ledger.Changed(r)
 	}
-	c.known[m.uid] = true
 	if m.gone || m.ends {
 		delete(c.matched, m.uid)
 		c.queue.Remove(m.uid)
+	}
+	if !m.gone {
+		c.look(m)
+	}
+}
+
+// look tells Ledger and queue what a Pod means for the current content.
+func (c *cluster) look(m event) {
+	outdated := m.content != c.content
+	r := recreate.Replacement{UID: m.uid, Controller: m.controller, Back: m.ready && !m.ends, Outdated: outdated}
+	if c.known[m.uid] {
+		c.ledger.Changed(r, c.now)
+	} else {
+		c.ledger.Added(r, c.now)
+	}
+	c.known[m.uid] = true
+	if m.ends {
 		return
 	}
-	c.matched[m.uid] = true
-	p := rollout.Pod{UID: m.uid, Namespace: podstate.MakeNamespace("default"), Name: string(m.uid), Ready: m.ready}
-	if !m.current {
+	c.matched[m.uid] = m
+	p := rollout.Pod{UID: m.uid, Namespace: podstate.MakeNamespace("default"), Name: string(m.uid), Ready: m.ready, Missing: c.ledger.Awaits(m.uid)}
+	if outdated {
 		p.Way, p.Evictable, p.Reason = inplace.Recreate, true, inplace.ImmutableFieldChanged
 	}
 	c.queue.Set(p)
@@ -139,6 +169,13 @@ func (c *cluster) change() {
 	stopped := c.ledger.Stopped() // which is in the status
 	c.lead()
 	c.ledger = recreate.Ledger{}
+	c.ledger.SetContent(fmt.Sprint(c.content))
+	c.orphans = 0
+	for _, m := range c.order {
+		if m.content != c.content && !m.ready && !m.gone {
+			c.orphans++
+		}
+	}
 	if stopped {
 		c.ledger.Stop()
 	}
@@ -166,7 +203,7 @@ func (c *cluster) adopt() {
 		}
 	}
 	for _, m := range c.order {
-		if c.matched[m.uid] && m.current && !m.ready && !m.gone && !m.ends {
+		if _, matched := c.matched[m.uid]; matched && m.content == c.content && !m.ready && !m.gone && !m.ends {
 			c.ledger.Adopt(recreate.Replacement{UID: m.uid, Controller: m.controller})
 		}
 	}
@@ -183,7 +220,8 @@ func (c *cluster) plan() {
 	c.queue.SetReplacements(r)
 	c.queue.SetCounts(len(c.matched), 0)
 	for _, take := range c.queue.Next(1+c.IntN(10), 0) {
-		c.writes = append(c.writes, &request{take: take})
+		c.ledger.Begin(take.UID, c.pods[take.UID].controller)
+		c.writes = append(c.writes, &request{take: take, content: c.content})
 	}
 }
 
@@ -196,14 +234,16 @@ func (c *cluster) write() {
 	m := c.pods[w.take.UID]
 	if !w.sent {
 		w.sent = true
-		c.ledger.Begin(m.uid, m.controller)
-		if c.IntN(5) == 0 { // a PodDisruptionBudget
+		if w.content != c.content || m.gone || m.ends || m.ready && !w.take.Charged || c.IntN(5) == 0 { // a PodDisruptionBudget
 			c.ledger.Cancel(m.uid)
+			if seen, matched := c.matched[m.uid]; matched && c.ledger.Awaits(m.uid) {
+				c.look(seen)
+			}
 			c.queue.Retry(w.take)
 			c.writes = append(c.writes[:i], c.writes[i+1:]...)
 			return
 		}
-		if m.current || m.ends {
+		if m.content == c.content {
 			c.Errorf("%+v is evicted", *m)
 		}
 		c.evicted++
@@ -218,11 +258,8 @@ func (c *cluster) write() {
 }
 
 func (c *cluster) check() {
-	all, ready := 0, 0
+	ready := 0
 	for _, m := range c.order {
-		if !m.gone {
-			all++
-		}
 		if m.ready && !m.ends && !m.gone {
 			ready++
 		}
@@ -230,15 +267,8 @@ func (c *cluster) check() {
 	if c.bad && c.evicted > 3 {
 		c.Errorf("%d Pods are evicted for a content that does not start", c.evicted)
 	}
-	// Each Pod that ends has been replaced by another, or not yet.
-	wanted := 0
-	for _, m := range c.order {
-		if !m.current {
-			wanted++
-		}
-	}
-	if wanted-ready > c.limit {
-		c.Errorf("%d of %d Pods are away, maxUnavailable is %d", wanted-ready, wanted, c.limit)
+	if away := c.slots - ready; away > c.limit+c.orphans {
+		c.Errorf("%d of %d Pods are away, maxUnavailable is %d", away, c.slots, c.limit)
 	}
 }
 
@@ -251,9 +281,9 @@ func (c *cluster) workloads() {
 		case m.ends:
 			m.gone, m.ready = true, false
 			c.happened(m)
-			c.create(m.controller, true, false)
+			c.create(m.controller, false)
 			return
-		case m.current && !m.ready && !c.bad:
+		case !m.ready && !m.broken:
 			m.ready = true
 		default:
 			continue
@@ -268,8 +298,11 @@ func (c *cluster) step() {
 	for len(c.events) > 0 && c.now > c.events[0].at+mostLag {
 		c.watch()
 	}
-	if c.IntN(500) == 0 {
+	switch c.IntN(1000) {
+	case 0, 1:
 		c.change()
+	case 2:
+		c.publish()
 	}
 	switch c.IntN(4) {
 	case 0:
@@ -295,7 +328,7 @@ func (c *cluster) drain() {
 		}
 	}
 	for _, m := range c.order {
-		if !c.bad && !m.gone && !m.current {
+		if !c.bad && !m.gone && m.content != c.content {
 			c.Errorf("%+v is never replaced", *m)
 			return
 		}

@@ -153,7 +153,7 @@ func cut(text string, limit int) string {
 // width is how many bytes a character takes in JSON as Go writes it, at most.
 func width(c rune) int {
 	switch {
-	case c == '"', c == '\\', c == '\n', c == '\t', c == '\r':
+	case c == '"', c == '\\', c == '\n', c == '\t', c == '\r', c == '\b', c == '\f':
 		return 2
 	case c < ' ', c == '<', c == '>', c == '&', c == '\u2028', c == '\u2029':
 		return 6

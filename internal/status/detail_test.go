@@ -172,7 +172,7 @@ func TestRevisionsStayWithoutARevision(t *testing.T) {
 // Whatever a message consists of, what is shown of it is valid and no longer as JSON
 // than allowed, and what fits is shown as it is.
 func FuzzMessagesAreCut(f *testing.F) {
-	for _, text := range []string{"", "a", strings.Repeat("<", 50), strings.Repeat("ü", 200), "\xff\xfe", strings.Repeat("x", 199) + "ü", "\u2028\x00\"\\"} {
+	for _, text := range []string{"", "a", strings.Repeat("<", 50), strings.Repeat("ü", 200), "\xff\xfe", strings.Repeat("x", 199) + "ü", "\u2028\x00\"\\", strings.Repeat("\f\b\t", 33)} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -231,15 +231,15 @@ func (t *Tally) begin(s *sidecarSet, takes []rollout.Take) {
 }
 
 // observe tells the Ledger about a Pod that its SidecarSet selects.
-func (t *Tally) observe(p *pod, s *sidecarSet, back bool) {
+func (t *Tally) observe(p *pod, s *sidecarSet, back, outdated bool) {
 	if s.ledger.Empty() || p.record.Controller == 0 {
 		return
 	}
-	r := recreate.Replacement{UID: p.record.UID, Controller: p.record.Controller, Back: back}
+	r := recreate.Replacement{UID: p.record.UID, Controller: p.record.Controller, Back: back, Outdated: outdated}
 	if p.fresh {
 		s.ledger.Added(r, t.now)
 	} else {
-		s.ledger.Changed(r)
+		s.ledger.Changed(r, t.now)
 	}
 	t.replace(s)
 }
@@ -333,10 +333,29 @@ func (t *Tally) Evicted(sidecarSet string, take rollout.Take) {
 
 // NotEvicted says that the API server has not evicted a Pod. The caller then gives it
 // back to the queue.
-func (t *Tally) NotEvicted(sidecarSet string, uid types.UID) {
-	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
-		s.ledger.Cancel(uid)
-		t.replace(s)
+func (t *Tally) NotEvicted(sidecarSet string, take rollout.Take) {
+	s, ok := t.sets[sidecarSet]
+	if !ok || s.queue == nil {
+		return
+	}
+	s.ledger.Cancel(take.UID)
+	if s.ledger.Awaits(take.UID) { // again
+		t.lookAgain(s, take)
+	}
+	t.replace(s)
+}
+
+// lookAgain tells the Ledger what became of a Pod for which it did not wait meanwhile.
+func (t *Tally) lookAgain(s *sidecarSet, take rollout.Take) {
+	if p := t.pod(take.Namespace, take.Name); p != nil && p.record.UID == take.UID {
+		for i := range p.shares {
+			if sh := &p.shares[i]; sh.set == s {
+				t.follow(p, sh)
+				return
+			}
+		}
+		s.ledger.Forget(take.UID)
+		return
 	}
 }
 

@@ -109,7 +109,7 @@ func (r *rebuilt) due(t *testing.T) []string {
 			t.Errorf("%s is to be written %v", take.Name, take.Way)
 		}
 		names = append(names, take.Name)
-		r.NotEvicted("log", take.UID)
+		r.NotEvicted("log", take)
 		r.Tend("log", func(q *rollout.Queue) { q.Retry(take) })
 	}
 	slices.Sort(names)
@@ -126,9 +126,10 @@ func (r *rebuilt) wantDue(t *testing.T, what, want string) {
 // evict evicts the Pods that are due, as the executor and the API server would.
 func (r *rebuilt) evict(t *testing.T, pods map[string]*corev1.Pod) (names []string) {
 	t.Helper()
-	for _, take := range r.Due("log", 10).Updates {
+	due := r.Due("log", 10)
+	for _, take := range due.Updates {
 		p := pods[take.Name]
-		if !tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), false) {
+		if !tally.MayEvict(r.program, tally.Contents{}, due.Since, podstate.FromPod(p), false) {
 			t.Errorf("%s is given out, and must not be evicted", take.Name)
 		}
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(r.now, 0)}
@@ -390,7 +391,7 @@ func (r *rebuilt) stick(t *testing.T, reason inplace.Reason) rollout.Take {
 		t.Fatalf("%+v are due, want one", takes)
 	}
 	if takes[0].Way == inplace.Recreate {
-		r.NotEvicted("log", takes[0].UID)
+		r.NotEvicted("log", takes[0])
 	}
 	r.Tend("log", func(q *rollout.Queue) { q.Hold(takes[0], reason, "") })
 	r.SetStuck(r.program, takes[0], reason)
@@ -406,7 +407,7 @@ func (r *rebuilt) wantWay(t *testing.T, when string, want inplace.Way) {
 		t.Fatalf("%s: %+v is due, want one in the way %v", when, takes, want)
 	}
 	if want == inplace.Recreate {
-		r.NotEvicted("log", takes[0].UID)
+		r.NotEvicted("log", takes[0])
 	}
 	r.Tend("log", func(q *rollout.Queue) { q.Retry(takes[0]) })
 }

@@ -213,7 +213,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 	case s.queue == nil:
 		return
 	case sh.verdict&matched == 0:
-		t.observe(p, s, false)
+		t.observe(p, s, false, false)
 		t.followStray(p, sh)
 		return
 	}
@@ -233,8 +233,8 @@ func (t *Tally) follow(p *pod, sh *share) {
 
 		differs: s.differsIn(s.name, r),
 	}
+	t.observe(p, s, now.Ready && !now.InFlight && !now.InTransition, now.Way != inplace.Current)
 	t.enter(p, sh, now, is)
-	t.observe(p, s, is.back)
 }
 
 // followStray tells a SidecarSet's queue about a Pod that does not carry it.
@@ -249,6 +249,7 @@ func (t *Tally) followStray(p *pod, sh *share) {
 
 // enter puts a Pod into a SidecarSet's queue.
 func (t *Tally) enter(p *pod, sh *share, now rollout.Pod, is part) {
+	now.Missing = sh.set.ledger.Awaits(p.record.UID)
 	if sh.set.queue.Set(now) || is != sh.part {
 		t.alter(sh.set)
 	}

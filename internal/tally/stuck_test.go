@@ -98,7 +98,7 @@ func (w *stuckWorld) check(t *testing.T, seed uint64, step int) {
 			t.Fatalf("seed %d, step %d, mode %s: %s is given out for way %v, want %v", seed, step, w.mode, take.UID, take.Way, want)
 		}
 		if take.Way == inplace.Recreate {
-			w.NotEvicted("log", take.UID)
+			w.NotEvicted("log", take)
 		}
 	}
 	for _, take := range takes {
