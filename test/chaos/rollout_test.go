@@ -89,18 +89,25 @@ func (r *rolled) end(t *testing.T, image string) {
 // The leader is killed at a random moment of each rollout: the next one goes on from
 // what the Pods say, and at no time are more Pods disturbed than the budget allows.
 func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
-	r := newRolled(t, 500, 25)
-	rounds := scaled(5, 50)
+	const pods = 500
+	r := newRolled(t, pods, 25)
+	rounds, under := scaled(5, 50), 0
 	for range rounds {
 		image := r.begin(t)
 		leader := r.controllers.replicas[r.controllers.awaitLeader(t)]
 		<-time.After(rand.N(8 * time.Second))
 		leader.Kill()
+		if r.with(t, image) < pods {
+			under++
+		}
 		r.controllers.revive(t)
 		r.end(t, image)
 		if t.Failed() {
 			return
 		}
+	}
+	if under < rounds/2 {
+		t.Errorf("%d of %d rollouts were under way when the leader was killed; want half of them at least", under, rounds)
 	}
 	r.report(t, "kills")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stranger"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 const (
@@ -33,10 +34,11 @@ func TestHostileBodies(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)
 	client, other := trustingFrom(t, replica, stranger.Address(0)), trusting(t, replica)
+	good := injectedBy(t, replica)
 	for _, b := range stranger.Bodies() {
 		t.Run(b.Name, func(t *testing.T) {
 			replica.ForgetPeak(t)
-			statuses := sendFor(t, 2*time.Second, client, b, func() { isAnswered(t, other) })
+			statuses := sendFor(t, 2*time.Second, client, b, func() { isAnswered(t, other, good) })
 			peak := replica.Memory(t, "VmHWM")
 			t.Logf("%d bytes: answers by status %v, resident at most %d MiB", len(b.Body), statuses, peak>>20)
 			if peak > halfOfLimit {
@@ -78,13 +80,24 @@ func sendFor(t *testing.T, span time.Duration, client *http.Client, b stranger.B
 	return statuses
 }
 
-// isAnswered asks about a Pod as an API server does, which tries again where it is told
-// to.
-func isAnswered(t *testing.T, client *http.Client) {
+// injectedBy returns the review of a Pod that a SidecarSet selects, once a replica injects
+// it.
+func injectedBy(t *testing.T, replica *deploy.Replica) (body string) {
+	t.Helper()
+	namespace := testkit.Namespace(t, api, nil)
+	set := createSidecarSet(t, namespace, fullSet)
+	await.Eventually(t, "a snapshot that selects the Pod", func(ctx context.Context) error {
+		return replica.Injects(ctx, set.GetName(), namespace, map[string]string{"app": "web"})
+	})
+	return strings.ReplaceAll(review(`{"metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[]}}`), "NS", namespace)
+}
+
+// isAnswered asks about a Pod, and wants it injected. It tries again where the server tells
+// it to. How soon that has to be is the law of test/chaos, which goes through an API server.
+func isAnswered(t *testing.T, client *http.Client, good string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
-	good := strings.ReplaceAll(review(`{"metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[]}}`), "NS", "default")
 	for {
 		began := time.Now()
 		tryAgain := func() bool { return ctx.Err() == nil && time.Since(began) > handshakeTime }
@@ -103,7 +116,7 @@ func isAnswered(t *testing.T, client *http.Client) {
 		}
 		answer, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if err == nil && response.StatusCode == http.StatusOK && bytes.Contains(answer, []byte(`"uid":"u-1"`)) {
+		if err == nil && response.StatusCode == http.StatusOK && bytes.Contains(answer, []byte(`"patch":`)) {
 			return
 		}
 		if response.StatusCode != http.StatusTooManyRequests && !tryAgain() {
@@ -123,6 +136,7 @@ func isAnswered(t *testing.T, client *http.Client) {
 func TestUnfinishedHeaders(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)
+	good := injectedBy(t, replica)
 	secure := trusting(t, replica).Transport.(*http.Transport).TLSClientConfig
 	for port, address := range map[string]string{
 		"webhook": replica.Webhook, "metrics": strings.TrimPrefix(replica.Metrics, "https://"), "probes": strings.TrimPrefix(replica.Probes, "http://"),
@@ -143,7 +157,7 @@ func TestUnfinishedHeaders(t *testing.T) {
 					}
 				})
 			}
-			isAnswered(t, trusting(t, replica))
+			isAnswered(t, trusting(t, replica), good)
 			await.Eventually(t, "readiness meanwhile", replica.Ready)
 			stop()
 			wg.Wait()
@@ -162,13 +176,14 @@ func TestUnfinishedHeaders(t *testing.T) {
 func TestBusyConnections(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)
+	good := injectedBy(t, replica)
 	replica.ForgetPeak(t)
 	secure := trusting(t, replica).Transport.(*http.Transport).TLSClientConfig.Clone()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var wg sync.WaitGroup
 	kept := trustingFrom(t, replica, stranger.Address(0))
-	isAnswered(t, kept)
+	isAnswered(t, kept, good)
 	for i := range 1000 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -177,9 +192,9 @@ func TestBusyConnections(t *testing.T) {
 		})
 	}
 	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
-		isAnswered(t, kept)
+		isAnswered(t, kept, good)
 		fresh := trusting(t, replica)
-		isAnswered(t, fresh)
+		isAnswered(t, fresh, good)
 		fresh.CloseIdleConnections()
 		await.Eventually(t, "readiness meanwhile", replica.Ready)
 	}

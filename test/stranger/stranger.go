@@ -58,6 +58,8 @@ func Bodies() []Body {
 		{"as many wrong ports as pass", validate, sidecarSetWith(`{"containers":` + many(container, 990*(len(container)+1)) + `}`)},
 		{"7 MiB of labels of a SidecarSet", mutate, sidecarSetWith(`{"selector":{"matchLabels":{` + members(6<<20, `""`) + `}}}`)},
 		{"7 MiB of one string of a SidecarSet", mutate, sidecarSetWith(`{"selector":{"matchLabels":{"a":"` + strings.Repeat("x", 6<<20) + `"}}}`)},
+		{"a quantity that takes hours to parse", mutate, sidecarSetWith(`{"containers":[{"name":"a","resources":{"limits":{"cpu":"1e-900000000"}}}]}`)},
+		{"such a quantity to the validator", validate, sidecarSetWith(`{"volumes":[{"name":"a","emptyDir":{"sizeLimit":"1e-900000000"}}]}`)},
 		{"7 MiB of labels of a Pod", pods, podReview(`{"metadata":{"name":"p","labels":{` + members(6<<20, `""`) + `}},"spec":{"containers":[]}}`)},
 		{"7 MiB of empty containers of a Pod", pods, podReview(`{"metadata":{"name":"p"},"spec":{"containers":` + many(`{}`, 6<<20) + `}}`)},
 		{"3 MiB of hashes of a Pod", pods, podReview(`{"metadata":{"name":"p","annotations":{"kruise.io/sidecarset-hash":"{` + hashes + `}"}},"spec":{"containers":[]}}`)},
