@@ -21,7 +21,11 @@ import (
 // to wait before the Pod is looked at again.
 func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Duration {
 	for range attempts {
-		wrote, err := e.tryChore(ctx, batch, chore)
+		var wrote bool
+		var err error
+		if panicked := contained(ctx, func() { wrote, err = e.tryChore(ctx, batch, chore) }); panicked != nil {
+			return refusalWait
+		}
 		switch {
 		case apierrors.IsConflict(err):
 			chore.FirstWord = false

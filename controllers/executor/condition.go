@@ -69,9 +69,9 @@ func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, no
 		}
 	}
 	before := next
-	said := map[string]bool{}
-	if json.Unmarshal([]byte(next.Message), &said) != nil {
-		said = map[string]bool{} // it says nothing
+	var said map[string]bool
+	if json.Unmarshal([]byte(next.Message), &said) != nil || said == nil {
+		said = map[string]bool{} // it says nothing, or null
 	}
 	carried := podstate.ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
 	for name := range said {

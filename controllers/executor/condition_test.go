@@ -45,6 +45,7 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 		"T23: a SidecarSet that is not carried":    {[]corev1.PodCondition{no(`{"gone":false,"log":true}`, early.Time)}, true, yes(`{"log":true}`, now), false},
 		"a message that cannot be read":            {[]corev1.PodCondition{no(`sorry`, early.Time)}, true, yes(`{"log":true}`, now), false},
 		"a message that is not about SidecarSets":  {[]corev1.PodCondition{no(`[1]`, early.Time)}, false, no(`{"log":false}`, early.Time), false},
+		"a message that is null":                   {[]corev1.PodCondition{yes(`null`, early.Time)}, false, no(`{"log":false}`, now), false},
 		"conditions of other types are left alone": {[]corev1.PodCondition{{Type: "Ready", Status: "True"}}, true, yes(`{"log":true}`, now), false},
 	}
 	for name, tc := range tests {
@@ -124,5 +125,17 @@ func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
 				t.Errorf("the condition says %s, want %s", message, tc.message)
 			}
 		})
+	}
+}
+
+// What is written on one Pod must not end the process.
+func TestAPanicIsAnError(t *testing.T) {
+	var none map[string]bool
+	err := contained(t.Context(), func() { none["a"] = true })
+	if err == nil || !strings.Contains(err.Error(), "nil map") {
+		t.Errorf("contained returns %v", err)
+	}
+	if err := contained(t.Context(), func() {}); err != nil {
+		t.Error(err)
 	}
 }

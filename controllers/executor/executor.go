@@ -2,6 +2,8 @@ package executor
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -218,11 +220,31 @@ func (e *Executor) look(ctx context.Context, next item) error {
 	return nil
 }
 
-func (e *Executor) carryOut(ctx context.Context, batch Batch, take rollout.Take) outcome {
-	if take.Way == inplace.Recreate {
-		return e.evict(ctx, batch, take)
+func (e *Executor) carryOut(ctx context.Context, batch Batch, take rollout.Take) (o outcome) {
+	err := contained(ctx, func() {
+		if take.Way == inplace.Recreate {
+			o = e.evict(ctx, batch, take)
+		} else {
+			o = e.update(ctx, batch, take)
+		}
+	})
+	if err != nil {
+		return hasFailed(err)
 	}
-	return e.update(ctx, batch, take)
+	return o
+}
+
+// contained turns a panic into an error. What is written on one Pod must not end the leader,
+// and every leader after it.
+func contained(ctx context.Context, work func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a defect of the operator: %v", p)
+			log.FromContext(ctx).Error(err, "Work on a Pod has panicked", "stack", string(debug.Stack()))
+		}
+	}()
+	work()
+	return nil
 }
 
 // run does work on a Pod of a SidecarSet as soon as there is a slot.

@@ -22,7 +22,6 @@ type Object struct {
 	// Members are the JSON of the object, with members that this build does not
 	// know. Hub may share them.
 	Members map[string]any
-	text    []byte // of Members, nil if they have changed since
 }
 
 // SidecarSet is a SidecarSet of the hub version, in two forms that say the same:
@@ -32,13 +31,12 @@ type SidecarSet struct {
 	Set    *appsv1beta1.SidecarSet
 }
 
-// Read decodes a SidecarSet of a version that the operator serves. It keeps text,
-// which must not change.
+// Read decodes a SidecarSet of a version that the operator serves.
 func Read(text []byte) (*Object, error) {
 	if len(text) == 0 {
 		return nil, errors.New("the request holds no object")
 	}
-	object := &Object{text: text}
+	object := &Object{}
 	if err := utiljson.Unmarshal(text, &object.Members); err != nil {
 		return nil, fmt.Errorf("reading the object of the request: %w", err)
 	}
@@ -72,11 +70,7 @@ func NameOf(object map[string]any) string {
 
 // Default fills in the defaults of a SidecarSet that may have been stored without
 // its webhook.
-func (o *Object) Default() {
-	if len(defaults.Apply(o.Members)) > 0 {
-		o.text = nil
-	}
-}
+func (o *Object) Default() { defaults.Apply(o.Members) }
 
 // Hub returns the object in the hub version. An error names the object, and the
 // member whose value has the wrong type.
@@ -85,12 +79,7 @@ func (o *Object) Hub() (*SidecarSet, error) {
 	if err != nil {
 		return nil, err // names the object and the member
 	}
-	set := &appsv1beta1.SidecarSet{}
-	if o.text != nil && o.Members["apiVersion"] == hub["apiVersion"] {
-		err = decodeText(o.text, hub, set)
-	} else {
-		set, err = Typed(hub)
-	}
+	set, err := Typed(hub)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Describe(), err)
 	}
@@ -99,32 +88,20 @@ func (o *Object) Hub() (*SidecarSet, error) {
 
 // Typed decodes an object of the hub version. It ignores members that our types do
 // not know. If a value has the wrong type, the error is a *MemberError.
+//
+// The decoder parses quantities, so they are bounded first. What it decodes is the object,
+// not a text that was sent: that may name a member twice.
 func Typed(object map[string]any) (*appsv1beta1.SidecarSet, error) {
+	if err := boundQuantities(object); err != nil {
+		return nil, err
+	}
 	set := &appsv1beta1.SidecarSet{}
 	text, err := json.Marshal(object)
+	if err == nil {
+		err = utiljson.Unmarshal(text, set)
+	}
 	if err != nil {
 		return nil, locate(object, nil, err)
 	}
-	if err := decodeText(text, object, set); err != nil {
-		return nil, err
-	}
 	return set, nil
-}
-
-// decodeText decodes the text of an object. It bounds quantities first, because the
-// decoder parses them.
-func decodeText(text []byte, object map[string]any, into *appsv1beta1.SidecarSet) error {
-	numbers, err := boundQuantities(object)
-	if err != nil {
-		return err
-	}
-	if numbers { // the text may have more digits than the numbers that were read
-		if text, err = json.Marshal(object); err != nil {
-			return locate(object, nil, err)
-		}
-	}
-	if err := utiljson.Unmarshal(text, into); err != nil {
-		return locate(object, nil, err)
-	}
-	return nil
 }

@@ -26,6 +26,7 @@ func TestQuantitiesThatTakeHoursAreRefused(t *testing.T) {
 			for value, want := range map[string]error{
 				`"1111111111111111111e900000000"`: jsonread.ErrLongQuantity, `"1e-900000000"`: jsonread.ErrLongQuantity,
 				`1e-900000000`: nil, `"1.5"`: nil, `2`: nil,
+				`"1e-900000000","cpu":"1","memory":"1","storage":"1","divisor":"1","sizeLimit":"1"`: nil, // the last one counts
 			} {
 				text := fmt.Sprintf(`{"apiVersion":"apps.kruise.io/%s","kind":"SidecarSet","metadata":{"name":"log"},"spec":{`+member+`}}`, version, value)
 				object, err := hub.Read([]byte(text))

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // Difference is what the hashed parts of two contents of a SidecarSet differ in.
@@ -100,7 +102,7 @@ func (c *ResourceChange) restarts(policies any) bool {
 func differsIn(name corev1.ResourceName, old, now corev1.ResourceList) bool {
 	before, had := old[name]
 	after, has := now[name]
-	return had != has || before.Cmp(after) != 0
+	return had != has || !equal(before, after)
 }
 
 // others is a container without what a running Pod can get.
@@ -111,7 +113,19 @@ func others(container map[string]any) map[string]any {
 	return out
 }
 
+// decode decodes a part of a recorded content. Quantities are parsed by that, so they are
+// bounded first.
 func decode(value any, into any) bool {
+	if members, ok := value.(map[string]any); ok {
+		for _, list := range []string{"limits", "requests"} {
+			quantities, _ := members[list].(map[string]any)
+			for _, q := range quantities {
+				if text, ok := q.(string); ok && !jsonread.IsShortQuantity(text) {
+					return false
+				}
+			}
+		}
+	}
 	text, err := json.Marshal(value)
 	return err == nil && json.Unmarshal(text, into) == nil
 }
@@ -148,7 +162,7 @@ func resizableList(old, now corev1.ResourceList) bool {
 	}
 	for name, value := range now {
 		before, had := old[name]
-		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && (!had || before.Cmp(value) != 0) {
+		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && (!had || !equal(before, value)) {
 			return false
 		}
 	}

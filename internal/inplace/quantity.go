@@ -24,6 +24,12 @@ func textOf(q resource.Quantity) string {
 	return short.String()
 }
 
+// equal reports whether two quantities are the same. One that may not be compared is equal
+// to none.
+func equal(a, b resource.Quantity) bool {
+	return jsonread.IsShortQuantity(textOf(a)) && jsonread.IsShortQuantity(textOf(b)) && a.Cmp(b) == 0
+}
+
 // areShort reports whether quantities may be compared with each other.
 func areShort(lists ...corev1.ResourceList) bool {
 	for _, list := range lists {

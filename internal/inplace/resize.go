@@ -223,7 +223,7 @@ func qosOf(pod *corev1.Pod) corev1.PodQOSClass {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			request, limit := r.Requests[name], r.Limits[name]
 			some = some || !request.IsZero() || !limit.IsZero()
-			guaranteed = guaranteed && !limit.IsZero() && request.Cmp(limit) == 0
+			guaranteed = guaranteed && !limit.IsZero() && equal(request, limit)
 		}
 	}
 	switch {
@@ -348,12 +348,12 @@ func has(spec corev1.ResourceRequirements, status *corev1.ContainerStatus) bool 
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if want, ok := spec.Requests[name]; ok {
 			allocated, exact := status.AllocatedResources[name]
-			if actual := status.Resources.Requests[name]; actual.Cmp(want) != 0 && !(exact && allocated.Cmp(want) == 0) {
+			if actual := status.Resources.Requests[name]; !equal(actual, want) && !(exact && equal(allocated, want)) {
 				return false
 			}
 		}
 		if want, ok := spec.Limits[name]; ok {
-			if actual := status.Resources.Limits[name]; actual.Cmp(want) != 0 {
+			if actual := status.Resources.Limits[name]; !equal(actual, want) {
 				return false
 			}
 		}

@@ -10,8 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // Sizes records that a resize of a Pod for one SidecarSet is under way. It is
@@ -48,7 +46,7 @@ func is(text string, live resource.Quantity, present bool) bool {
 		return text == "" && !present
 	}
 	value, ok := parseQuantity(text)
-	return ok && jsonread.IsShortQuantity(textOf(live)) && value.Cmp(live) == 0
+	return ok && equal(value, live)
 }
 
 func (s *Size) from() string { return s.Values[0] }

@@ -6,8 +6,11 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sidecarset/operator/internal/jsonread"
 )
 
 // encoder writes values of known shape as encoding/json writes the typed value.
@@ -180,9 +183,13 @@ func (e *encoder) quantity(v any) error {
 	default:
 		return mismatch("a quantity such as 100m or 64Mi", v)
 	}
+	text := appendJSON(nil, v, dropNulls)
+	if !jsonread.IsShortQuantity(strings.Trim(string(text), `"`)) {
+		return mismatch("a quantity of at most 32 characters", v)
+	}
 	var q resource.Quantity
-	if err := q.UnmarshalJSON(appendJSON(nil, v, dropNulls)); err != nil {
-		return &TypeError{Want: "a quantity such as 100m or 64Mi", Got: string(appendJSON(nil, v, dropNulls))}
+	if err := q.UnmarshalJSON(text); err != nil {
+		return &TypeError{Want: "a quantity such as 100m or 64Mi", Got: string(text)}
 	}
 	e.buf = appendString(e.buf, q.String())
 	return nil

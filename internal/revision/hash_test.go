@@ -212,6 +212,7 @@ func TestHashesRefuseWrongTypes(t *testing.T) {
 		"an object for a list":        {`containers: {name: a}`, "spec.containers: must be a list, not an object"},
 		"a list for a map":            {`containers: [{resources: {limits: []}}]`, "spec.containers[0].resources.limits: must be an object, not a list"},
 		"a word for a quantity":       {`containers: [{resources: {limits: {cpu: lots}}}]`, `spec.containers[0].resources.limits["cpu"]: must be a quantity such as 100m or 64Mi, not "lots"`},
+		"a quantity of hours":         {`containers: [{resources: {limits: {cpu: "1e-900000000"}}}]`, `spec.containers[0].resources.limits["cpu"]: must be a quantity of at most 32 characters, not a string`},
 		"a truth value for a port":    {`containers: [{livenessProbe: {httpGet: {port: true}}}]`, "spec.containers[0].livenessProbe.httpGet.port: must be a whole number, not true"},
 		"a string for a container":    {`containers: [sidecar]`, "spec.containers[0]: must be an object, not a string"},
 		"in a native sidecar as well": {`initContainers: [{image: [], restartPolicy: Always}]`, "spec.initContainers[0].image: must be a string, not a list"},

@@ -45,7 +45,8 @@ type ValueBound struct{ weights *semaphore.Weighted }
 func NewValueBound() *ValueBound { return &ValueBound{semaphore.NewWeighted(maxWeight)} }
 
 // Before returns a handler that gives next only reviews that are one JSON document
-// within the bounds, nested at most 10,000 deep. If the object is too large, the
+// within the bounds, nested at most 10,000 deep, in which no object names a member twice:
+// decoders do not agree on which one counts. If the object is too large, the
 // handler denies it and names the field and the bound. If the stored object is too
 // large, the handler leaves it out of the review: no update could repair it otherwise.
 func (b *ValueBound) Before(next server.Handler) server.Handler {
@@ -85,7 +86,7 @@ func (e *tooMuchError) Error() string { return e.field + ": " + e.problem }
 // checkReview counts what document holds, up to the first bound that it exceeds.
 func checkReview(document []byte) (census, error) {
 	counted := census{document: document}
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(document), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(document), jsontext.AllowInvalidUTF8(true))
 	var old [2]int64
 	err := counted.count(decoder, func() error {
 		switch string(decoder.StackPointer()) {
@@ -103,7 +104,7 @@ func checkReview(document []byte) (census, error) {
 				return err
 			}
 			stored := census{values: counted.values}
-			within := jsontext.NewDecoder(bytes.NewBuffer(value), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+			within := jsontext.NewDecoder(bytes.NewBuffer(value), jsontext.AllowInvalidUTF8(true))
 			var tooMuch *tooMuchError
 			if errors.As(stored.count(within, nil), &tooMuch) {
 				old = [2]int64{begin, decoder.InputOffset()}

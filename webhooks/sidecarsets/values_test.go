@@ -72,6 +72,24 @@ func TestBodiesAreRefusedByWhatTheyBecome(t *testing.T) {
 	}
 }
 
+// A review whose members are named twice is none of an API server. Decoders take the first
+// or the last of them, or look at both.
+func TestMembersThatAreNamedTwiceAreRefused(t *testing.T) {
+	stored := `,"oldObject":{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"containers":` + listOf(`{}`, 3*400_000) + `}}`
+	once := sidecarSetReviewOf(`{"containers":[{"name":"a"}]}`)
+	for name, body := range map[string]string{
+		"a quantity":      sidecarSetReviewOf(`{"containers":[{"name":"a","resources":{"limits":{"cpu":"1e-900000000","cpu":"1"}}}]}`),
+		"the old object":  once[:len(once)-2] + stored + `,"oldObject":` + listOf(`{}`, 3*1100) + "}}",
+		"in another one":  once[:len(once)-2] + `,"oldObject":{"spec":{},"spec":{}}}}`,
+		"the object":      once[:len(once)-2] + `,"object":{}}}`,
+		"escaped members": sidecarSetReviewOf(`{"containers":[{"name":"a","resources":{"limits":{"cp\u0075":"1e-900000000","cpu":"1"}}}]}`),
+	} {
+		if recorder := askSidecarSetDefaulter(strings.NewReader(body)); recorder.Code != http.StatusBadRequest || !strings.Contains(recorder.Body.String(), "duplicate") {
+			t.Errorf("%s: %d %.300s, want a bad request", name, recorder.Code, recorder.Body)
+		}
+	}
+}
+
 // manyMembers are members of an object, of some size in bytes.
 func manyMembers(size int) string {
 	var b strings.Builder
