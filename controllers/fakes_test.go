@@ -17,7 +17,7 @@ import (
 )
 
 // deadline is how long a test waits for something that takes milliseconds.
-const deadline = 30 * time.Second
+const deadline = 2 * time.Minute
 
 // eventually polls until ok, and fails with the last complaint otherwise.
 func eventually(t *testing.T, ok func() error) {

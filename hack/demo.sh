@@ -16,9 +16,9 @@ run() { # show a command as a user would type it, then run it
   "$KUBECTL" "$@"
 }
 
-free_port() { # a loopback port that nothing listens on just now
+free_port() { # a loopback port that nothing listens on just now, below the local ports of connections
   local port
-  while port=$((20000 + RANDOM % 20000)); (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+  while port=$((20000 + RANDOM % 12000)); (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
   echo "$port"
 }
 
@@ -64,7 +64,7 @@ ready() {
 install_operator() {
   "$KUBECTL" kustomize test/overlays/demo | sed "s#https://127.0.0.1:9443/#https://127.0.0.1:$1/#" |
     "$KUBECTL" apply --server-side -f - >/dev/null
-  "$KUBECTL" wait --for=condition=Established crd/sidecarsets.apps.kruise.io --timeout=30s >/dev/null
+  "$KUBECTL" wait --for=condition=Established crd/sidecarsets.apps.kruise.io --timeout=120s >/dev/null
 }
 
 # operator_kubeconfig: the rights of the operator's ServiceAccount, no more.
@@ -116,13 +116,15 @@ up() {
   echo "both replicas are ready: each serves a certificate that the API server has been told to trust"
 
   title "A SidecarSet: a sidecar, a native sidecar and a volume"
+  # The API server may read a new CA bundle a moment after the replicas are ready.
+  wait_for 120 "the webhooks" "$KUBECTL" apply --dry-run=server -f hack/demo/sidecarset.yaml
   run apply -f hack/demo/sidecarset.yaml
-  run wait --for=condition=Ready sidecarset/demo --timeout=30s
+  run wait --for=condition=Ready sidecarset/demo --timeout=120s
 
   title "Two Deployments of the same app: one labelled for injection, one not"
   run apply -f hack/demo/deployments.yaml
   wait_for 120 "the Deployments" "$KUBECTL" wait --for=condition=Available deployment/labelled deployment/plain --timeout=1s
-  wait_for 30 "the counters" counted
+  wait_for 120 "the counters" counted
   run get sidecarset
 
   title "One of the labelled Pods: the app's container is as it was, the sidecars are beside it"

@@ -12,7 +12,7 @@ import (
 
 // Patience bounds waits that are no claim about time. What takes milliseconds
 // may take long where the machine is busy with something else.
-const Patience = time.Minute
+const Patience = 3 * time.Minute
 
 // Eventually asks again and again until probe returns nil, and fails the test
 // with its last answer if Patience is over.

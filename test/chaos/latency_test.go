@@ -112,9 +112,7 @@ func TestAddedLatencyOnTheFreshPath(t *testing.T) {
 				changes++
 				selecting := newArm(nil, all[at:at+1], nil)
 				arms[name].pod, arms[name].sidecars = selecting.pod, selecting.sidecars
-				if err := changeImage(t.Context(), all[at].GetName(), fmt.Sprintf("example.com/sidecar:v%d.%d", count, changes)); err != nil {
-					t.Fatal(err)
-				}
+				mustChangeImage(t, all[at].GetName(), fmt.Sprintf("example.com/sidecar:v%d.%d", count, changes))
 			}
 			awaitSettled(t) // the other half has left nothing on the fresh path
 			timeArms(t, namespace, arms, 1)

@@ -19,7 +19,7 @@ import (
 func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 	publishAPIServers(t) // so that the operator waits for both
 	// A busy machine may take long for the checks that trust depends on.
-	f := startReplicas(t, 2, append([]string{"--pod-webhook-snapshot-trust=4s"}, steadyLeases...)...)
+	f := startReplicas(t, 2, append([]string{"--pod-webhook-snapshot-trust=10s"}, steadyLeases...)...)
 	namespace := newNamespace(t)
 	token := metricsToken(t, f)
 	await.Eventually(t, "recorded names, after those that a new leader does not know", func(ctx context.Context) error {
@@ -55,9 +55,7 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 		if warned {
 			testkit.AwaitReady(t, api, name)
 		}
-		if err := changeImage(t.Context(), name, "example.com/sidecar:v2"); err != nil {
-			t.Fatal(err)
-		}
+		mustChangeImage(t, name, "example.com/sidecar:v2")
 		await.Eventually(t, "a Pod with the change", func(ctx context.Context) error {
 			return probe(ctx, clients[i%len(clients)], namespace, name, "example.com/sidecar:v2")
 		})

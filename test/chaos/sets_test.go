@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,8 +63,12 @@ func (foretold) HandleWarningHeaderWithContext(ctx context.Context, _ int, _ str
 // which do not wait for it to be ready may be missed.
 func create(ctx context.Context, client dynamic.ResourceInterface, set *unstructured.Unstructured) (warned bool, err error) {
 	var noted atomic.Bool
-	_, err = client.Create(context.WithValue(ctx, foretold{}, &noted), set, metav1.CreateOptions{})
-	return noted.Load(), err
+	for begin := time.Now(); ; <-time.After(time.Second) { // a replica on a busy machine asks for it
+		_, err = client.Create(context.WithValue(ctx, foretold{}, &noted), set, metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), "try again") || time.Since(begin) > await.Patience {
+			return noted.Load(), err
+		}
+	}
 }
 
 // applySidecarSet makes a patientSet, and deletes it after the test.
@@ -113,6 +118,14 @@ func changeImage(ctx context.Context, sidecarSet, image string) error {
 	patch := fmt.Sprintf(`[{"op": "replace", "path": "/spec/containers/0/image", "value": %q}]`, image)
 	_, err := sets[0].Patch(ctx, sidecarSet, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
 	return err
+}
+
+// mustChangeImage is changeImage, also if a replica asks to try again.
+func mustChangeImage(t *testing.T, sidecarSet, image string) {
+	t.Helper()
+	await.Eventually(t, "a change of SidecarSet "+sidecarSet, func(ctx context.Context) error {
+		return changeImage(ctx, sidecarSet, image)
+	})
 }
 
 // each calls do for every item, so many at the same time.

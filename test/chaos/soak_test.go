@@ -33,7 +33,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	replicas := startReplicas(t, 2, steadyLeases...)
+	replicas := startReplicas(t, 2, patientLeases...)
 	token := metricsToken(t, replicas)
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "soak")
@@ -88,9 +88,7 @@ func churn(t *testing.T, namespace string, round int, pods *misses) {
 		t.Fatal(err)
 	}
 	pods.add(pod, warned, name)
-	if err := changeImage(t.Context(), name, "example.com/sidecar:v2"); err != nil {
-		t.Fatal(err)
-	}
+	mustChangeImage(t, name, "example.com/sidecar:v2")
 	if err := clients[0].CoreV1().Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	old[0].Store(true)
 	old[1].Store(true)
 	publishAPIServers(t) // so that the operator waits for both
-	f := startReplicas(t, 2, append([]string{"--drain-grace=3s"}, patientLeases...)...)
+	f := startReplicas(t, 2, append([]string{"--drain-grace=5s"}, patientLeases...)...)
 	leader := f.awaitLeader(t)
 	namespace := newNamespace(t)
 	applySidecarSet(t, namespace, "versions")

@@ -158,8 +158,17 @@ func TestAReplicaMayStopAtAnyTime(t *testing.T) {
 	apply(t, namespace, sidecarSet)
 	testkit.AwaitReady(t, api, namespace)
 
+	// It answers until the API server has surely seen that its endpoint was removed.
+	if err := replicas[1].Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	draining, err := operator.StartReplica(t.Context(), replicas[1].Number, "--drain-grace=5s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replicas[1] = draining
 	stopped := make(chan error, 1)
-	go func() { stopped <- replicas[1].Stop(t.Context()) }()
+	go func() { stopped <- draining.Stop(t.Context()) }()
 	for i, done := 0, false; !done || i < 20; i++ {
 		select {
 		case err := <-stopped:

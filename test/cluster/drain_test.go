@@ -26,7 +26,7 @@ func TestDrainOfTheOnlyNode(t *testing.T) {
 		t.Helper()
 		for _, args := range [][]string{
 			{"apply", "--server-side", "-k", filepath.Join(deploy.Root(), layout)},
-			{"-n", deploy.Namespace, "rollout", "status", "deployment/sidecarset-operator", "--timeout=60s"},
+			{"-n", deploy.Namespace, "rollout", "status", "deployment/sidecarset-operator", "--timeout=180s"},
 		} {
 			if _, err := kubectl(args...); err != nil {
 				t.Fatal(err)

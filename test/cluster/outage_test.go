@@ -79,7 +79,7 @@ func (o *outage) apply(t *testing.T, name, metadata string) {
 		_, err := o.cluster.Kubectl(ctx, manifest, "apply", "-f", "-")
 		return err
 	})
-	o.kubectl(t, "wait", "--for=condition=Ready", "sidecarset/"+name, "--timeout=60s")
+	o.kubectl(t, "wait", "--for=condition=Ready", "sidecarset/"+name, "--timeout=180s")
 }
 
 // pod tries a Pod that the SidecarSet selects: the images that it gets.
@@ -173,7 +173,7 @@ func TestTheDocsNameTheWayOutWhileNoReplicaRuns(t *testing.T) {
 	o.awaitPod(t, "two", injected)
 	o.awaitPod(t, "gone", bare)
 	for _, name := range []string{"one", "two"} {
-		o.kubectl(t, "wait", "--for=condition=Ready", "sidecarset/"+name, "--timeout=60s")
+		o.kubectl(t, "wait", "--for=condition=Ready", "sidecarset/"+name, "--timeout=180s")
 	}
 }
 
@@ -184,7 +184,7 @@ func TestDeletionsEndWhileNoReplicaRuns(t *testing.T) {
 	o.apply(t, "foreground", "")
 	o.apply(t, "held", ", finalizers: [example.com/hold]")
 	o.stop(t)
-	o.kubectl(t, "delete", "sidecarset", "foreground", "--cascade=foreground", "--timeout=60s")
+	o.kubectl(t, "delete", "sidecarset", "foreground", "--cascade=foreground", "--timeout=180s")
 	o.kubectl(t, "delete", "sidecarset", "held", "--wait=false")
 	// A finalizer is no way around the checks.
 	for _, change := range []string{
@@ -197,5 +197,5 @@ func TestDeletionsEndWhileNoReplicaRuns(t *testing.T) {
 		}
 	}
 	o.kubectl(t, "patch", "sidecarset", "held", "--type=merge", "-p", `{"metadata": {"finalizers": null}}`)
-	o.kubectl(t, "delete", "crd", deploy.CRD, "--timeout=60s")
+	o.kubectl(t, "delete", "crd", deploy.CRD, "--timeout=180s")
 }

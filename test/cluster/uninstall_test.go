@@ -39,7 +39,7 @@ func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 				_, err := c.Kubectl(ctx, selectsAll, "apply", "-f", "-")
 				return err
 			})
-			if _, err := c.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/all", "--timeout=60s"); err != nil {
+			if _, err := c.Kubectl(t.Context(), "", "wait", "--for=condition=Ready", "sidecarset/all", "--timeout=180s"); err != nil {
 				t.Fatal(err)
 			}
 			if !alive {

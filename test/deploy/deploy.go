@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -115,7 +116,7 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	if _, err := c.Kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
 		return nil, err
 	}
-	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/"+CRD); err != nil {
+	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout="+await.Patience.String(), "crd/"+CRD); err != nil {
 		return nil, err
 	}
 	for _, account := range layout.Accounts() {

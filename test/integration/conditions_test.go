@@ -38,6 +38,9 @@ func (r *conditionRules) follow(ctx context.Context, c client.WithWatch) error {
 					r.check(e.Type, set)
 				}
 			}
+			r.mu.Lock()
+			r.history = map[types.UID]*fixtures.ConditionHistory{} // the watch did not see what happens meanwhile
+			r.mu.Unlock()
 			for w, err = begin(); err != nil && ctx.Err() == nil; w, err = begin() {
 				<-time.After(100 * time.Millisecond)
 			}

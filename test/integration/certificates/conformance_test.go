@@ -57,7 +57,7 @@ func TestSelfManaged(t *testing.T) {
 }
 
 func selfMode(_ *testing.T, m *conformance.Mode) {
-	m.Renew = func(*testing.T) {} // by itself, every four seconds
+	m.Renew = func(*testing.T) {} // by itself, every ten seconds
 	m.ChangeCA = func(t *testing.T) {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Options.Namespace, Name: m.Options.SecretName}}
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"now"}}}`, certs.RotateAnnotation)

@@ -52,7 +52,7 @@ func newMode(t *testing.T) *conformance.Mode {
 		Options: certs.Options{
 			Namespace: s.namespace, SecretName: "ca",
 			Subject:    certs.Subject{DNSNames: []string{"webhook." + s.namespace + ".svc"}, IPs: []net.IP{net.ParseIP(loopback)}},
-			CALifetime: time.Hour, LeafLifetime: 6 * time.Second, Settle: 2 * time.Second, Poll: 250 * time.Millisecond,
+			CALifetime: time.Hour, LeafLifetime: 15 * time.Second, Settle: 2 * time.Second, Poll: 250 * time.Millisecond,
 		},
 		Targets:  []certs.Target{certs.MutatingWebhooks(s.namespace), certs.ValidatingWebhooks(s.namespace)},
 		Bundles:  s.bundles,
