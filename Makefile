@@ -55,6 +55,7 @@ help: ## List the targets
 .PHONY: build
 build: ## Build the operator into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(OPERATOR) .
+	@echo "$(OPERATOR): $$(($$(wc -c <$(OPERATOR)) / 1000)) kB"
 
 .PHONY: test
 test: build stand-build certmanager-build older-build previous-build ## Run every tier that this machine can run, side by side; each prints when it ends
