@@ -36,7 +36,7 @@ type result string
 const (
 	written result = "written"
 	refused result = "refused" // by the API server, or by what surrounds the Pod
-	failed  result = "failed"  // nobody knows why
+	failed  result = "failed"  // for an unknown reason
 	stale   result = "stale"   // the Pod is not what its queue has
 )
 
