@@ -51,9 +51,12 @@ const (
 	// doubles while a CA is replaced.
 	maxBytes = 700_000
 
-	// MaxProvisional bounds the provisional entries of the whole cluster. Its
-	// arithmetic is in docs/design/0005.
+	// MaxProvisional bounds the provisional entries of the whole cluster for which the
+	// leader has seen no SidecarSet stored. The arithmetic is in docs/design/0005.
 	MaxProvisional = 12
+	// MaxProvisionals bounds all of them. The others wait for the proof that the entry
+	// of their SidecarSet is in force.
+	MaxProvisionals = 32
 	// maxProvisionalBytes bounds one of them: its selectors are a stranger's.
 	maxProvisionalBytes = 16_000
 	// provisionalTimeoutSeconds is as short as API servers allow.

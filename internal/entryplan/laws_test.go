@@ -163,7 +163,7 @@ func (w *world) changesOnlyPaths(before, after entryplan.Layout) {
 			}
 		}
 	}
-	if was, is := podEntryNames(before[entryplan.Provisional]), podEntryNames(after[entryplan.Provisional]); len(is) > max(len(was), entryplan.MaxProvisional) {
+	if was, is := podEntryNames(before[entryplan.Provisional]), podEntryNames(after[entryplan.Provisional]); len(is) > max(len(was), entryplan.MaxProvisionals) {
 		w.t.Fatalf("there are %d provisional entries", len(is))
 	}
 }

@@ -227,6 +227,11 @@ func TestAnEntryWithoutMembersIsClosedBeforeItGoes(t *testing.T) {
 	if len(homeless) != 0 || len(changes) != 1 || changes[0].Index != entryplan.Provisional {
 		t.Errorf("a review has %v changed, homeless %v", changes, homeless)
 	}
+	full := carryOut(clone(l), changes)
+	full[entryplan.Provisional].Annotations[roomAnnotation] = "1"
+	if _, homeless := entryplan.Widen(full, []entryplan.Entry{strict(t, 1)}, settings()); len(homeless) != 1 {
+		t.Error("a closed entry makes room for another review")
+	}
 	if again := entryplan.Next(state(entryplan.Window{Since: noon, Orphaned: hourAgo}), settings()); len(again.Changes) != 0 {
 		t.Errorf("it is closed again: %v", again.Changes)
 	}

@@ -89,7 +89,7 @@ func (p *planning) provide(e Entry) bool {
 		return false // also if it is there: it is about to be removed, and no review may keep it
 	case at >= 0:
 		p.replace(Provisional, at, w)
-	case count(p.layout[Provisional]) >= room || w.Size()-len(w.ClientConfig.CABundle) > maxProvisionalBytes:
+	case !p.hasRoom(room) || w.Size()-len(w.ClientConfig.CABundle) > maxProvisionalBytes:
 		return false
 	default:
 		c := p.edit(Provisional)
@@ -98,6 +98,34 @@ func (p *planning) provide(e Entry) bool {
 	p.edit(Provisional)
 	p.touched[Provisional][w.Name] = p.nextSerial(Provisional)
 	return true
+}
+
+// hasRoom reports whether one more provisional entry may be added. Those for whose selectors
+// the leader has written another entry do not count: their SidecarSets are stored.
+func (p *planning) hasRoom(room int) bool {
+	all := count(p.layout[Provisional])
+	if all < room || all >= MaxProvisionals {
+		return all < room
+	}
+	written := map[string]bool{}
+	for _, c := range p.layout[:MaxConfigurations] {
+		if c == nil {
+			continue
+		}
+		touched := Touched(c)
+		for at := range c.Webhooks {
+			w := &c.Webhooks[at]
+			if e, _, ok := p.settings.author(w).parse(w); ok && touched[w.Name] != closed {
+				written[e.provisional().Name] = true
+			}
+		}
+	}
+	for _, name := range p.layout.Provisionals() {
+		if written[name] {
+			all--
+		}
+	}
+	return all < room
 }
 
 // stand makes an entry stand once, where it belongs; false if there is no room. A

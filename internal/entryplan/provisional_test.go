@@ -75,6 +75,28 @@ func TestReviewsHaveRoomForFewEntries(t *testing.T) {
 	}
 }
 
+// A provisional entry stays until the entry of its SidecarSet is proven to be in force. In the
+// meantime others have its place, up to a bound of all.
+func TestWhatIsStoredTakesNoRoom(t *testing.T) {
+	l, stored := bare(), []entryplan.Entry(nil)
+	for i := range 3 * entryplan.MaxProvisionals {
+		e := strict(t, i)
+		changes, homeless := entryplan.Widen(l, []entryplan.Entry{e}, settings())
+		if full := i >= entryplan.MaxProvisionals; (len(homeless) > 0) != full {
+			t.Fatalf("SidecarSet %d of those that are stored: %d have no entry, want some: %v", i, len(homeless), full)
+		}
+		l, stored = carryOut(l, changes), append(stored, e)
+		for _, change := range entryplan.Next(calm(l, stored...), settings()).Changes {
+			if change.Index != entryplan.Provisional { // the leader proves these first
+				l[change.Index] = change.Object
+			}
+		}
+	}
+	if got := len(provisionals(l)); got != entryplan.MaxProvisionals {
+		t.Errorf("%d provisional entries, want %d", got, entryplan.MaxProvisionals)
+	}
+}
+
 // A SidecarSet whose timeout is changed, or a second one with another policy.
 func TestAReviewChangesNothingButThePathOfAnEntry(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
