@@ -94,7 +94,7 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 	proxy, flags := startProxy(t)
 	// Replicas trust their snapshot for half of this at least, which is longer than any
 	// fault takes. A shorter admission window makes up for it.
-	s := newScene(t, "connection", append(flags, "--pod-webhook-admission-window=1s", "--pod-webhook-snapshot-trust="+scaled("12s", "40s"))...)
+	s := newScene(t, "connection", append(flags, "--pod-webhook-admission-window=1s", "--pod-webhook-snapshot-trust="+scaled("6s", "40s"))...)
 	// again does something every half a second, for as long as a fault lasts.
 	lasting := scaled(1500*time.Millisecond, 15*time.Second)
 	again := func(do func()) {

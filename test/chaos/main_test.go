@@ -28,7 +28,7 @@ var (
 
 // seconds is how long the short forms take.
 var seconds = map[string]int{
-	"TestKillingTheLeaderInARolloutKeepsTheBudget": 150,
+	"TestKillingTheLeaderInARolloutKeepsTheBudget": 80,
 	"TestAnAPIServerMayBeRestartedInARollout":      46, "TestTwoLeadersForAMomentKeepTheBudget": 87, "TestPodsMayLeaveInARollout": 30,
 	"TestFaultsOfTheConnectionChangeNoDecision": 85, "TestNoPodBehindALabelIsMissedThatWasAskedAbout": 72, "TestStrangerOnTheNetwork": 65,
 	"TestTwoVersionsSideBySide": 60, "TestAddedLatencyOfACreation": 20, "TestManySidecarSetsBesideNone": 21, "TestAddedLatencyOnTheFreshPath": 14, "TestAPodBehindItsSidecarSetNeedsNoList": 20, "TestARollingRestartFailsNoPod": 55, "TestForgedReviewsLeaveFewEntries": 54,

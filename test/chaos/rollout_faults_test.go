@@ -43,7 +43,7 @@ func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
 			return
 		}
 	}
-	r.report(t, "restarts")
+	r.report(t, "restarts", r.rounds)
 }
 
 // A leader is stopped in the middle of a rollout until another one leads, and goes on
@@ -78,7 +78,7 @@ func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {
 			return
 		}
 	}
-	r.report(t, "pauses")
+	r.report(t, "pauses", r.rounds)
 }
 
 // awaitAnotherLeader waits until a controller leads that is not this one.
