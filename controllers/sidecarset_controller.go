@@ -207,11 +207,13 @@ func (r *SidecarSetReconciler) allowRecreation(ctx context.Context, p *pass) err
 	if !tally.Recreates(p.counted.Program) {
 		return nil
 	}
-	stopped := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionDegraded)
 	current := tally.Current{
 		Program: p.counted.Program, Since: p.seen.Revision.Since,
 		InForce: p.seen.Readiness == nil || p.seen.Readiness.Ready || p.seen.Readiness.Unsure,
-		Stopped: stopped != nil && stopped.Reason == appsv1beta1.ReasonRecreationStopped && stopped.ObservedGeneration == p.seen.Generation,
+	}
+	stopped := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionDegraded)
+	if stopped != nil && stopped.Reason == appsv1beta1.ReasonRecreationStopped && stopped.ObservedGeneration == p.seen.Generation {
+		current.Stopped = stopped.LastTransitionTime.Time
 	}
 	return r.pods.do(ctx, func(t *tally.Tally) { t.SetCurrent(p.name, current) })
 }

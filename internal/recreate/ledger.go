@@ -244,13 +244,16 @@ func (l *Ledger) Awaits(uid types.UID) bool {
 
 // Adopt says, to the Ledger of a new leader, that a Pod is newer than the current
 // content and not back: it may replace a Pod that the last leader evicted. It takes a
-// place of the budget until it is back. It may also be broken for another reason, so
+// place of the budget until it is back. One that came back after the last leader had
+// stopped ends that. It may also be broken for another reason, so
 // that it says nothing about the content. It is not taken for the replacement of a Pod
 // that is being deleted: it may replace one that is gone already, and then both are
 // away. So a Pod that is being deleted may take a place until it is gone for that long.
 func (l *Ledger) Adopt(r Replacement) {
-	if !r.Back && l.replacements[r.UID] == nil {
-		l.add(&eviction{controller: r.Controller, replacement: r.UID, accepted: true, adopted: true})
+	if l.replacements[r.UID] == nil {
+		e := &eviction{controller: r.Controller, replacement: r.UID, accepted: true, adopted: true, back: r.Back}
+		l.add(e)
+		l.settle(e)
 	}
 }
 

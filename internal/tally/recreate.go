@@ -24,6 +24,8 @@ type recreation struct {
 	// not known yet.
 	since   int64
 	inForce bool
+	// stopped is since when the last leader evicts nothing more; 0 if it did not stop.
+	stopped int64
 	// begun: SetCurrent was called. adopts: the last leader may have evicted Pods whose
 	// replacements are not adopted yet.
 	begun, adopts bool
@@ -48,8 +50,9 @@ type Current struct {
 	Since time.Time
 	// InForce: the next Pod gets it.
 	InForce bool
-	// Stopped: an earlier leader has stopped evicting Pods, and says so in the status.
-	Stopped bool
+	// Stopped is since when an earlier leader has stopped evicting Pods, as the status
+	// says; zero if it has not.
+	Stopped time.Time
 }
 
 // Recreates reports whether a SidecarSet wants Pods evicted, so that SetCurrent is
@@ -66,7 +69,8 @@ func (t *Tally) SetCurrent(sidecarSet string, c Current) {
 	if !ok || s.queue == nil || s.mode == recreate.Never || s.program.Hash != c.Program.Hash {
 		return
 	}
-	if c.Stopped && !s.begun {
+	if !c.Stopped.IsZero() && !s.begun {
+		s.stopped = c.Stopped.Unix()
 		s.ledger.Stop()
 	}
 	s.begun, s.inForce = true, c.InForce
@@ -168,7 +172,9 @@ func (t *Tally) adopt(s *sidecarSet) {
 		}
 	}
 	t.eachShare(s, func(p *pod, sh *share) {
-		if r := p.record; r.Controller != 0 && sh.verdict&updated != 0 && r.Order.Created >= s.since {
+		r := p.record
+		wasBack := sh.back && (s.stopped == 0 || r.Order.ReadySince < s.stopped)
+		if r.Controller != 0 && sh.verdict&updated != 0 && r.Order.Created >= s.since && !wasBack {
 			s.ledger.Adopt(recreate.Replacement{UID: r.UID, Controller: r.Controller, Back: sh.back})
 		}
 	})

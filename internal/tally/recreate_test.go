@@ -293,13 +293,19 @@ func TestRecreationStopsAndGoesOn(t *testing.T) {
 	if blocked := r.Rollout("log").Blocked; fmt.Sprint(blocked) == "[]" || blocked[0].Pods != 3 {
 		t.Errorf("the Pods that are left are reported as %+v", blocked)
 	}
-	next := newRebuilt(t, "All")
-	for i := range 3 {
-		set(next.Tally, of(carrier(i, "v1"), 500))
+	var next *rebuilt
+	for readySince, want := range map[int64]string{1900: "", 2000: "p-0 p-1"} {
+		next = newRebuilt(t, "All")
+		for i := range 2 {
+			set(next.Tally, of(carrier(i, "v1"), 500))
+		}
+		replaced := of(carrier(2, "v2"), 1500)
+		replaced.Status.Conditions[0].LastTransitionTime = metav1.Unix(readySince, 0)
+		set(next.Tally, replaced)
+		next.SetCurrent("log", tally.Current{Program: next.program, Since: time.Unix(1000, 0), InForce: true, Stopped: time.Unix(2000, 0)})
+		next.lead()
+		next.wantDue(t, fmt.Sprintf("the leader has changed, and a replacement is ready since second %d", readySince), want)
 	}
-	next.SetCurrent("log", tally.Current{Program: next.program, Since: time.Unix(1000, 0), InForce: true, Stopped: true})
-	next.lead()
-	next.wantDue(t, "after the leader has changed", "")
 	next.change(t, "Outdated", "v2", nil)
 	next.current(1000)
 	next.wantDue(t, "after an edit of the annotation", "p-0 p-1")
