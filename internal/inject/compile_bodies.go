@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/expr"
 	"github.com/sidecarset/operator/internal/hub"
 )
 
@@ -16,10 +17,11 @@ import (
 // wrote, in which members survive that the typed view does not know.
 func (p *Program) compileBodies(spec map[string]any) error {
 	var err error
-	if p.initContainers, err = p.sidecars(spec, "initContainers", p.Set.Spec.InitContainers); err != nil {
+	targets := new(expr.Targets)
+	if p.initContainers, err = p.sidecars(spec, "initContainers", p.Set.Spec.InitContainers, targets); err != nil {
 		return err
 	}
-	if p.containers, err = p.sidecars(spec, "containers", p.Set.Spec.Containers); err != nil {
+	if p.containers, err = p.sidecars(spec, "containers", p.Set.Spec.Containers, targets); err != nil {
 		return err
 	}
 	volumes, err := p.named(spec, "volumes")

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/expr"
 )
 
 // sidecarOnly are the members of a SidecarContainer that no container of a Pod has.
@@ -52,7 +53,7 @@ type transfer struct {
 	names             []string // sorted, without duplicates
 }
 
-func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1.SidecarContainer) ([]sidecar, error) {
+func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1.SidecarContainer, targets *expr.Targets) ([]sidecar, error) {
 	raw, _ := spec[list].([]any)
 	out := make([]sidecar, 0, len(typed))
 	for i := range typed {
@@ -66,7 +67,7 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 			p.hotUpgrade = append(p.hotUpgrade, typed[i].Name)
 			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
 		}
-		policy := p.resourcesPolicy(c, &typed[i], index("spec."+list, i))
+		policy := p.resourcesPolicy(c, &typed[i], targets, index("spec."+list, i))
 		for _, v := range variants(&typed[i], hot) {
 			s, err := newSidecar(c, &typed[i], v, policy)
 			if err != nil {
@@ -113,13 +114,18 @@ func variants(c *appsv1beta1.SidecarContainer, hot bool) []variant {
 	return []variant{{first, c.Image, second, idle}, {second, idle, first, c.Image}}
 }
 
-// resourcesPolicy is nil for a sidecar that has none.
-func (p *Program) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarContainer, field string) *resourcesPolicy {
+// resourcesPolicy is nil for a sidecar that has none. It notes a policy that can serve
+// no Pod.
+func (p *Program) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarContainer, targets *expr.Targets, field string) *resourcesPolicy {
 	if typed.ResourcesPolicy == nil {
 		return nil
 	}
 	resources, _ := c["resources"].(map[string]any)
-	return compileResourcesPolicy(policyOrigin{p.Name(), typed.Name, field + ".resourcesPolicy"}, typed.ResourcesPolicy, resources)
+	policy := compileResourcesPolicy(policyOrigin{p.Name(), typed.Name, field + ".resourcesPolicy"}, typed.ResourcesPolicy, targets, resources)
+	if unusable := new(ResourcesError); p.invalid == nil && errors.As(policy.err, &unusable) {
+		p.invalid = &InvalidError{p.Name(), unusable.Field, "cannot be used: " + unusable.Err.Error()}
+	}
+	return policy
 }
 
 func newSidecar(c map[string]any, typed *appsv1beta1.SidecarContainer, v variant, policy *resourcesPolicy) (s sidecar, err error) {

@@ -62,17 +62,18 @@ func (e *ResourcesError) Unwrap() error { return e.Err }
 // compileResourcesPolicy prepares the policy of a sidecar. The resources that
 // the user wrote beside it are kept in what is injected, without limits and
 // requests: claims, and members that are newer than our types. A policy that
-// cannot be used (it was stored while no webhook checked it) is compiled as well
-// and refuses each Pod with the reason.
-func compileResourcesPolicy(place policyOrigin, policy *appsv1beta1.ResourcesPolicy, resources map[string]any) *resourcesPolicy {
+// cannot be used (it was stored while no webhook checked it, or before there was
+// the rule) is compiled as well, and refuses each Pod with the reason. The policies
+// of one SidecarSet share targets.
+func compileResourcesPolicy(place policyOrigin, policy *appsv1beta1.ResourcesPolicy, targets *expr.Targets, resources map[string]any) *resourcesPolicy {
 	p := &resourcesPolicy{place: place, own: maps.Clone(resources)}
 	delete(p.own, limits)
 	delete(p.own, requests)
-	p.err = p.compile(policy)
+	p.err = p.compile(policy, targets)
 	return p
 }
 
-func (p *resourcesPolicy) compile(policy *appsv1beta1.ResourcesPolicy) (err error) {
+func (p *resourcesPolicy) compile(policy *appsv1beta1.ResourcesPolicy, targets *expr.Targets) (err error) {
 	switch mode := policy.TargetContainersMode; mode {
 	case appsv1beta1.TargetContainersModeSum:
 		p.combine = addUp
@@ -81,7 +82,7 @@ func (p *resourcesPolicy) compile(policy *appsv1beta1.ResourcesPolicy) (err erro
 	default:
 		return p.error(".targetContainersMode", fmt.Errorf("%q is neither sum nor max; correct it", mode))
 	}
-	if p.target, err = regexp.Compile(policy.TargetContainersNameRegex); err != nil {
+	if p.target, err = targets.Compile(policy.TargetContainersNameRegex); err != nil {
 		return p.error(".targetContainersNameRegex", fmt.Errorf("%w; correct it", err))
 	}
 	return p.compileExprs(&policy.ResourcesExpr)

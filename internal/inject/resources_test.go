@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/expr"
 )
 
 const policyField = "spec.containers[0].resourcesPolicy"
@@ -21,7 +22,7 @@ func compiledPolicy(t *testing.T, policy string, own map[string]any) *resourcesP
 	if err := yaml.UnmarshalStrict([]byte(policy), typed); err != nil {
 		t.Fatal(err)
 	}
-	return compileResourcesPolicy(policyOrigin{"log", "agent", policyField}, typed, own)
+	return compileResourcesPolicy(policyOrigin{"log", "agent", policyField}, typed, new(expr.Targets), own)
 }
 
 // podContainers reads resources by container name, in the order of the names.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/expr"
 )
 
 // validateContainers checks both lists. Rules that only containers have to obey
@@ -18,14 +19,14 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path place) {
 		path.required("at least one of containers and initContainers must have an element; add a sidecar")
 		return
 	}
-	volumes, names := volumesByName(spec.Volumes), sets.New[string]()
+	volumes, names, targets := volumesByName(spec.Volumes), sets.New[string](), new(expr.Targets)
 	for i := range spec.InitContainers {
 		c, at := &spec.InitContainers[i], path.Child("initContainers").Index(i)
 		validateUniqueName(c.Name, names, at.Child("name"))
 		validateContainer(&c.Container, volumes, at)
 		validateRestartRules(c.RestartPolicyRules, c.IsNative(), at.Child("restartPolicyRules"))
 		validateInitContainer(c, at)
-		validateSidecar(c, c.IsNative(), at)
+		validateSidecar(c, c.IsNative(), targets, at)
 	}
 	for i := range spec.Containers {
 		c, at := &spec.Containers[i], path.Child("containers").Index(i)
@@ -33,7 +34,7 @@ func validateContainers(spec *appsv1beta1.SidecarSetSpec, path place) {
 		validateContainer(&c.Container, volumes, at)
 		validateRestartRules(c.RestartPolicyRules, false, at.Child("restartPolicyRules"))
 		validateAppContainer(c, at)
-		validateSidecar(c, true, at)
+		validateSidecar(c, true, targets, at)
 	}
 	validateHostPortsAcross(spec.Containers, path.Child("containers"))
 	validateFileKeyVolumes(spec, path)
@@ -96,7 +97,7 @@ func validateAppContainer(c *appsv1beta1.SidecarContainer, path place) {
 
 // validateSidecar checks what a SidecarSet adds to a container of either list.
 // One that stays is a container or a native sidecar.
-func validateSidecar(c *appsv1beta1.SidecarContainer, stays bool, path place) {
+func validateSidecar(c *appsv1beta1.SidecarContainer, stays bool, targets *expr.Targets, path place) {
 	if stays {
 		validateHotUpgrade(c, path)
 	}
@@ -104,7 +105,7 @@ func validateSidecar(c *appsv1beta1.SidecarContainer, stays bool, path place) {
 		path.Child("resourcesPolicy").invalid("", "an init container may have it with restartPolicy Always only; remove it and set resources")
 		return
 	}
-	validateResourcesPolicy(c, path)
+	validateResourcesPolicy(c, targets, path)
 }
 
 // validateUniqueName checks the name of a container or volume, and adds it to names.

@@ -1,8 +1,6 @@
 package validation
 
 import (
-	"regexp"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/expr"
 )
@@ -10,8 +8,8 @@ import (
 // validateResourcesPolicy checks the resourcesPolicy of the container at path,
 // if it has one. The mode is the schema's business. An expression is refused
 // where it cannot work in any Pod; whether its result is negative or too large
-// depends on the Pod.
-func validateResourcesPolicy(c *appsv1beta1.SidecarContainer, path place) {
+// depends on the Pod. The policies of one SidecarSet share targets.
+func validateResourcesPolicy(c *appsv1beta1.SidecarContainer, targets *expr.Targets, path place) {
 	policy := c.ResourcesPolicy
 	if policy == nil {
 		return
@@ -21,17 +19,17 @@ func validateResourcesPolicy(c *appsv1beta1.SidecarContainer, path place) {
 		path.invalid("", "cannot be combined with resources.limits and resources.requests, which it computes; remove them or the policy")
 		return
 	}
-	validateTargetRegex(policy.TargetContainersNameRegex, path.Child("targetContainersNameRegex"))
+	validateTargetRegex(policy.TargetContainersNameRegex, targets, path.Child("targetContainersNameRegex"))
 	validateResourcesExpr(&policy.ResourcesExpr, path.Child("resourcesExpr"))
 }
 
-func validateTargetRegex(text string, path place) {
+func validateTargetRegex(text string, targets *expr.Targets, path place) {
 	if text == "" {
 		path.required("choose the target containers by name; .* means all of them")
 		return
 	}
-	if _, err := regexp.Compile(text); err != nil {
-		path.invalid(text, "invalid regular expression: "+err.Error()+"; correct it (RE2)")
+	if _, err := targets.Compile(text); err != nil {
+		path.invalid(text[:min(len(text), expr.MaxTargetLength)], "invalid regular expression: "+err.Error()+"; correct it (RE2)")
 	}
 }
 

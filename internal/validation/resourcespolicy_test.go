@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/expr"
 )
 
 // The rules of the reference's resourcesPolicy, with T21 and T22 repaired.
@@ -29,6 +30,10 @@ func TestResourcesPolicy(t *testing.T) {
 			"containers[0].resourcesPolicy.resourcesExpr: Invalid: at least one of limits and requests must be set"}},
 		"what is no regular expression": {`{resourcesPolicy: {targetContainersNameRegex: "a(?=b)", resourcesExpr: {limits: {}}}}`, []string{
 			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: error parsing regexp"}},
+		"a long regular expression": {`{resourcesPolicy: {targetContainersNameRegex: "` + strings.Repeat("a", 257) + `", resourcesExpr: {limits: {}}}}`, []string{
+			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: it has 257 characters and may have 256"}},
+		"a regular expression of many repetitions": {`{resourcesPolicy: {targetContainersNameRegex: "` + strings.Repeat("a{1000}", 36) + `", resourcesExpr: {limits: {}}}}`, []string{
+			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: with it, the regular expressions of this SidecarSet have more than 4000 steps"}},
 		"every expression that cannot work": {`{resourcesPolicy: {targetContainersNameRegex: ., resourcesExpr: {limits: {cpu: cpu*cpu, memory: cpu}, requests: {cpu: 50mm, memory: memory/0}}}}`, []string{
 			"containers[0].resourcesPolicy.resourcesExpr.limits.cpu: Invalid: invalid expression: column 4: multiplication of two quantities",
 			`containers[0].resourcesPolicy.resourcesExpr.limits.memory: Invalid: invalid expression: column 1: "cpu" cannot be used here; use memory`,
@@ -44,7 +49,7 @@ func TestResourcesPolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			var errs field.ErrorList
-			validateResourcesPolicy(&c, place{field.NewPath("containers").Index(0), &errs})
+			validateResourcesPolicy(&c, new(expr.Targets), place{field.NewPath("containers").Index(0), &errs})
 			if len(errs) != len(tc.want) {
 				t.Fatalf("errors: %v\nwant %q", errs, tc.want)
 			}
@@ -55,5 +60,23 @@ func TestResourcesPolicy(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The containers of both lists share the bound.
+func TestRegularExpressionsOfASidecarSetAreBoundedTogether(t *testing.T) {
+	policy := `, image: a, resourcesPolicy: {targetContainersMode: sum, targetContainersNameRegex: "a{900}", resourcesExpr: {limits: {cpu: cpu}}}`
+	var set appsv1beta1.SidecarSet
+	text := "spec: {selector: {matchLabels: {app: web}}, initContainers: [{name: i, restartPolicy: Always" + policy + "}], containers: ["
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		text += "{name: " + name + ", podInjectPolicy: BeforeAppContainer, shareVolumePolicy: {type: disabled}" + policy + "},"
+	}
+	if err := yaml.UnmarshalStrict([]byte(text+"]}"), &set); err != nil {
+		t.Fatal(err)
+	}
+	var errs field.ErrorList
+	validateContainers(&set.Spec, place{field.NewPath("spec"), &errs})
+	if len(errs) != 2 || errs[0].Field != "spec.containers[3].resourcesPolicy.targetContainersNameRegex" {
+		t.Errorf("errors: %v; want one about d and one about e", errs)
 	}
 }

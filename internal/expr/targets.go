@@ -1,0 +1,66 @@
+package expr
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+)
+
+// MaxTargetLength is how many bytes the regular expression of one policy may have.
+// The longest name of a container has 63.
+const MaxTargetLength = 256
+
+// maxTargetSize bounds what the regular expressions of one SidecarSet take in memory
+// together, in instructions of 40 bytes: 160 KB. It bounds what it takes to match the
+// containers of a Pod, too.
+const maxTargetSize = 4000
+
+// Targets compiles the regular expressions by which the policies of one SidecarSet
+// choose containers. The zero Targets is ready to use. It is not safe for concurrent use.
+type Targets struct{ size int }
+
+// Compile compiles the regular expression of one policy (RE2). It refuses one that is
+// too long. It refuses one by which all together become too large, and every one that
+// follows: a{1000} becomes a thousand instructions. The error says what to do about both.
+func (t *Targets) Compile(text string) (*regexp.Regexp, error) {
+	if len(text) > MaxTargetLength {
+		return nil, fmt.Errorf("it has %d characters and may have %d; shorten it", len(text), MaxTargetLength)
+	}
+	if t.size <= maxTargetSize {
+		parsed, err := syntax.Parse(text, syntax.Perl) // as regexp.Compile does
+		if err != nil {
+			return nil, err
+		}
+		t.size += sizeOf(parsed)
+	}
+	if t.size > maxTargetSize {
+		return nil, fmt.Errorf("with it, the regular expressions of this SidecarSet have more than %d steps, and a repetition counts as often as it repeats; "+
+			"use *, + or smaller counts", maxTargetSize)
+	}
+	return regexp.Compile(text)
+}
+
+// sizeOf is at least the size of what an expression is compiled to, in instructions.
+func sizeOf(re *syntax.Regexp) (size int) {
+	for _, sub := range re.Sub {
+		size += sizeOf(sub)
+	}
+	switch re.Op {
+	case syntax.OpConcat:
+		return size
+	case syntax.OpLiteral:
+		return len(re.Rune)
+	case syntax.OpCharClass:
+		return 1 + len(re.Rune)/10 // of 4 bytes each
+	case syntax.OpCapture, syntax.OpStar:
+		return size + 2
+	case syntax.OpAlternate:
+		return size + len(re.Sub)
+	case syntax.OpRepeat:
+		if re.Max < 0 {
+			return max(re.Min, 1)*size + 2
+		}
+		return max(re.Max, 1)*size + re.Max - re.Min
+	}
+	return size + 1
+}
