@@ -33,9 +33,9 @@ type Installation struct {
 func (i Installation) Obstacle() *status.Readiness {
 	switch {
 	case i.Rival != "":
-		return no(appsv1beta1.ReasonAnotherInjector, i.Rival)
+		return No(appsv1beta1.ReasonAnotherInjector, i.Rival)
 	case !i.Served:
-		return no(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+
+		return No(appsv1beta1.ReasonNoReplica, "No replica of the operator answers webhooks: selected Pods are refused, or created without sidecars where "+
 			appsv1beta1.AnnotationFailurePolicy+" is Ignore. Look at the operator's Pods in namespace "+i.Namespace+".")
 	case i.Certificate != nil:
 		reason := appsv1beta1.ReasonCertificateNotTrusted
@@ -43,7 +43,7 @@ func (i Installation) Obstacle() *status.Readiness {
 		if errors.As(i.Certificate, &invalid) && invalid.Reason == x509.Expired {
 			reason = appsv1beta1.ReasonCertificateExpired
 		}
-		return no(reason, "API servers do not accept the certificate of the webhooks: "+i.Certificate.Error())
+		return No(reason, "API servers do not accept the certificate of the webhooks: "+i.Certificate.Error())
 	}
 	return i.Calls
 }
@@ -94,15 +94,15 @@ func Of(s SidecarSet) status.Readiness {
 	var why *status.Readiness
 	switch {
 	case s.Selectors != nil:
-		why = no(appsv1beta1.ReasonEntryRefused, "The selectors make no webhook entry: "+s.Selectors.Error())
+		why = No(appsv1beta1.ReasonEntryRefused, "The selectors make no webhook entry: "+s.Selectors.Error())
 	case s.Refused != "":
-		why = no(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+s.Refused)
+		why = No(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+s.Refused)
 	case s.Nothing != "":
-		why = no(appsv1beta1.ReasonNothingSelected, s.Nothing+".")
+		why = No(appsv1beta1.ReasonNothingSelected, s.Nothing+".")
 	case s.Paused:
-		why = no(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
+		why = No(appsv1beta1.ReasonPaused, "New Pods are not injected while spec.injectionStrategy.paused is true.")
 	case s.Invalid != nil:
-		why = no(appsv1beta1.ReasonInvalid, "Selected Pods are refused: "+s.Invalid.Error())
+		why = No(appsv1beta1.ReasonInvalid, "Selected Pods are refused: "+s.Invalid.Error())
 	case s.Static != nil:
 		why = s.Static.obstacle()
 	default:
@@ -117,15 +117,15 @@ func Of(s SidecarSet) status.Readiness {
 func (e Entry) obstacle() *status.Readiness {
 	switch {
 	case e.Missing != "":
-		return no(appsv1beta1.ReasonEntryMissing, e.Missing)
+		return No(appsv1beta1.ReasonEntryMissing, e.Missing)
 	case e.Fought != "":
-		return no(appsv1beta1.ReasonEntryMissing, EditedMessage(e.Fought))
+		return No(appsv1beta1.ReasonEntryMissing, EditedMessage(e.Fought))
 	case !e.Proven:
 		message := "The webhook entry is written; not every API server is known to use it yet."
 		if e.Problem != "" {
 			message += " " + e.Problem
 		}
-		return unsure(appsv1beta1.ReasonNotInForce, message)
+		return Unsure(appsv1beta1.ReasonNotInForce, message)
 	}
 	return nil
 }
@@ -133,10 +133,10 @@ func (e Entry) obstacle() *status.Readiness {
 func (s Static) obstacle() *status.Readiness {
 	switch {
 	case !s.Present:
-		return no(appsv1beta1.ReasonEntryMissing, "No MutatingWebhookConfiguration has new Pods sent to the operator, and with --pod-webhook=static it keeps none itself. "+
+		return No(appsv1beta1.ReasonEntryMissing, "No MutatingWebhookConfiguration has new Pods sent to the operator, and with --pod-webhook=static it keeps none itself. "+
 			"Apply config/overlays/static, or run it with --pod-webhook=exact.")
 	case s.Trust > 0:
-		return unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may trust an older snapshot of the SidecarSets for %s more.", s.Trust.Round(time.Second)))
+		return Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may trust an older snapshot of the SidecarSets for %s more.", s.Trust.Round(time.Second)))
 	}
 	return nil
 }
@@ -147,11 +147,13 @@ func EditedMessage(configuration string) string {
 		"See which one does (kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml), and make it leave them alone, or use --pod-webhook=static.", configuration)
 }
 
-func no(reason, message string) *status.Readiness {
+// No says that the next Pod will not be injected.
+func No(reason, message string) *status.Readiness {
 	return &status.Readiness{Reason: reason, Message: message}
 }
 
-func unsure(reason, message string) *status.Readiness {
+// Unsure says that it is not known whether the next Pod will be injected.
+func Unsure(reason, message string) *status.Readiness {
 	return &status.Readiness{Reason: reason, Message: message, Unsure: true}
 }
 

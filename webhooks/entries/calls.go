@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/readiness"
 	"github.com/sidecarset/operator/internal/status"
 )
 
@@ -147,10 +148,10 @@ func (c *callWatch) problem(namespace string, now time.Time) *status.Readiness {
 	consequence := "selected Pods are refused, or created without sidecars where " + appsv1beta1.AnnotationFailurePolicy + " is Ignore. " +
 		"Look at the operator's Pods in namespace " + namespace + ", at the endpoints of its Service, and at what may keep API servers from reaching them (network policies, firewalls)."
 	if len(servers) == c.asked {
-		return new(no(appsv1beta1.ReasonNoReplica, fmt.Sprintf("No replica of the operator has answered API servers for a minute: %s", consequence)))
+		return readiness.No(appsv1beta1.ReasonNoReplica, fmt.Sprintf("No replica of the operator has answered API servers for a minute: %s", consequence))
 	}
-	return new(no(appsv1beta1.ReasonNotInForce, fmt.Sprintf("No replica of the operator has answered API server %s for a minute, though others are answered. Through it, %s",
-		strings.Join(servers, ", "), consequence)))
+	return readiness.No(appsv1beta1.ReasonNotInForce, fmt.Sprintf("No replica of the operator has answered API server %s for a minute, though others are answered. Through it, %s",
+		strings.Join(servers, ", "), consequence))
 }
 
 // answers asks every API server that can be reached whether its calls about a

@@ -71,7 +71,7 @@ func TestANewLeaderCountsAgain(t *testing.T) {
 		l.judged(t)
 		<-time.After(90 * time.Second)
 		set.Status.Conditions = []metav1.Condition{{Type: appsv1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
-		l.planned, l.claims, l.windows, l.placed = map[string]plannedEntry{}, map[string]claim{}, entryplan.Windows{}, map[string]placement{}
+		l.promises, l.memory.windows, l.places = promises{}, entryplan.Windows{}, newPlaces()
 		l.sets.(*sidecarSets).swap(set)
 		if got := l.judged(t); !got.Ready || c.writes != 1 {
 			t.Errorf("of what was Ready it says %+v after %d writes", got, c.writes)

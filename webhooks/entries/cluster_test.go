@@ -179,13 +179,7 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 				Name: entryplan.ConfigurationName(i), UID: types.UID(entryplan.ConfigurationName(i)), Labels: map[string]string{entryplan.LabelConfiguration: "true"},
 			}})
 		}
-		l := &leader{
-			webhooks: w, sets: sets, live: c, writer: c, board: newBoard(), again: make(chan struct{}, 1),
-			replicas: replicaWatch{live: c, service: w.options.Settings.Service},
-			planned:  map[string]plannedEntry{}, claims: map[string]claim{}, windows: entryplan.Windows{},
-			placed: map[string]placement{}, lost: map[string]bool{}, refused: map[string]refusal{},
-		}
-		l.setPaces()
+		l := newLeader(w, sets, c, c)
 		w.leader = l
 		test(t, l, c)
 	})

@@ -3,25 +3,17 @@ package entries
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
-	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
-	"github.com/sidecarset/operator/internal/validation"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
@@ -53,92 +45,23 @@ type leader struct {
 	calls    callWatch
 	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
-	planned  map[string]plannedEntry // by SidecarSet
-	claims   map[string]claim        // by SidecarSet
-	windows  entryplan.Windows
-	placed   map[string]placement // by entry
-	lost     map[string]bool      // entries that another program removed or changed
-	refused  map[string]refusal   // by entry
-	paces    [entryplan.MaxConfigurations + 1]flowcontrol.PassiveRateLimiter
-	edits    [entryplan.MaxConfigurations + 1]edits
 
-	provisional   entryplan.ProvisionalRoom
-	unprovenTries int // how often provisional entries have been kept
-
-	// anew says that this leader has recorded that any SidecarSet may be on its way: the one
-	// before it may have been of a version that records no names.
-	anew bool
-
-	definitionSeen time.Time // when the CustomResourceDefinition was last there
+	promises promises
+	places   places
+	refused  refusals
+	memory   memory // of plan alone
+	paces    paces
+	// unprovenTries is how often apply has kept provisional entries.
+	unprovenTries int
 }
 
-// plannedEntry is what a Program needs, remembered by its identity and that of
-// the recorded revision that it injects.
-type plannedEntry struct {
-	program, history *inject.Program
-
-	entry   entryplan.Entry
-	err     error  // why there is none
-	refuse  error  // why no Pod can be injected
-	nothing string // why no Pod can be selected
-}
-
-// claim is what the leader knows of one content of a SidecarSet. Ready waits for the
-// entry as the leader wrote it for that content: an older serial may be on /pods at an
-// API server that is behind, and a leader that was replaced may be about to put it
-// there.
-type claim struct {
-	content content
-	since   time.Time // when the leader first saw it
-	known   bool      // its status says that an earlier leader found it Ready
-	// recorded says that the name was recorded for it, so that replicas look it up.
-	recorded bool
-	written  placement // where, and with which serial; zero before
-}
-
-// content identifies what a SidecarSet says about new Pods.
-type content struct {
-	uid           types.UID
-	generation    int64
-	annotations   string
-	customVersion string
-}
-
-// refusal is what the API server said of an entry.
-type refusal struct {
-	message string
-	at      time.Time
-}
-
-// refusedFor is how long an entry is left out. It may be the bundle that the API
-// server refused, or a version of it that is replaced.
-const refusedFor = 10 * time.Minute
-
-// placement is the serial since which an entry has been in its object.
-type placement struct {
-	configuration int
-	serial        int64
-}
+// paces limit the writes of each configuration.
+type paces [entryplan.MaxConfigurations + 1]flowcontrol.PassiveRateLimiter
 
 // AddLeader adds the leader's part to the manager, for a process that runs
 // controllers. Call it before controllers.Setup.
 func (w *Keeper) AddLeader(mgr ctrl.Manager, sets Snapshots) error {
-	l := &leader{
-		webhooks: w,
-		sets:     sets,
-		live:     mgr.GetAPIReader(),
-		writer:   mgr.GetClient(),
-		board:    newBoard(),
-		again:    make(chan struct{}, 1),
-		replicas: replicaWatch{live: mgr.GetAPIReader(), service: w.options.Settings.Service, assumed: w.options.ServesWebhooks || w.options.Settings.URL != ""},
-		planned:  map[string]plannedEntry{},
-		claims:   map[string]claim{},
-		windows:  entryplan.Windows{},
-		placed:   map[string]placement{},
-		lost:     map[string]bool{},
-		refused:  map[string]refusal{},
-	}
-	l.setPaces()
+	l := newLeader(w, sets, mgr.GetAPIReader(), mgr.GetClient())
 	if w.options.ProbeNamespace != "" {
 		l.probe = newPodProbe(w.options.ProbeNamespace, mgr.GetClient(), l.wake)
 	}
@@ -148,16 +71,26 @@ func (w *Keeper) AddLeader(mgr ctrl.Manager, sets Snapshots) error {
 	return mgr.Add(l)
 }
 
+func newLeader(w *Keeper, sets Snapshots, live client.Reader, writer client.Client) *leader {
+	settings := &w.options.Settings
+	return &leader{
+		webhooks: w, sets: sets, live: live, writer: writer, board: newBoard(), again: make(chan struct{}, 1),
+		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
+		promises: promises{}, places: newPlaces(), refused: refusals{}, memory: memory{windows: entryplan.Windows{}}, paces: newPaces(),
+	}
+}
+
 func (l *leader) wake() { signal(l.again) }
 
-func (l *leader) setPaces() {
-	for i := range l.paces {
+func newPaces() (p paces) {
+	for i := range p {
 		perSecond := float32(writesPerSecond)
 		if i == entryplan.Provisional {
 			perSecond = provisionalWritesPerSecond // each SidecarSet that is stored is two
 		}
-		l.paces[i] = flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, writesAtOnce)
+		p[i] = flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, writesAtOnce)
 	}
+	return p
 }
 
 // NeedLeaderElection reports true: entries are removed by one process only.
@@ -235,17 +168,12 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 		return soon, nil
 	}
 	if !v.rival.ClaimsEntries() && !l.webhooks.options.Static {
-		v.problem = errors.Join(v.problem, l.write(ctx, v))
+		err := l.write(ctx, v)
+		v.problem = errors.Join(v.problem, err)
 		l.prove(ctx, v)
 	}
-	next = later
-	if unsettled := l.judge(ctx, v); v.problem != nil || unsettled {
-		next = soon
-	}
-	if v.due > 0 {
-		next = min(next, v.due)
-	}
-	return next, v.problem
+	l.judge(ctx, v)
+	return v.next, v.problem
 }
 
 // writeTimeout bounds what one pass asks of API servers before it proves and judges: one
@@ -263,135 +191,57 @@ func (l *leader) write(ctx context.Context, v *view) error {
 	return l.apply(ctx, v, plan)
 }
 
-// view is what one pass knows.
+// view is what one pass knows. Each phase adds what the later ones need.
 type view struct {
-	catalog  *match.Snapshot
-	programs []*inject.Program
-	wanted   []entryplan.Entry
-	served   bool // some replica can answer
-	rival    *rival.Injector
-	overflow *entryplan.Entry
-	layout   entryplan.Layout
+	// Of observe.
+	now     time.Time
+	catalog *match.Snapshot
+	wanted  []entryplan.Entry
+	served  bool // some replica can answer
+	rival   *rival.Injector
+
+	// Of plan and apply.
 	settings *entryplan.Settings // nil if there are none
-	now      time.Time
+	overflow *entryplan.Entry
+	layout   entryplan.Layout // as it is after the last write
+	paced    map[int]bool     // configurations that are not written now
+	problem  error            // why something could not be written
+
+	// Of prove.
 	unproven map[int]string // what API servers say, by configuration
-	paced    map[int]bool   // configurations that are not written now
-	problem  error          // why something could not be written
-	complete *bool          // a live list showed that programs are all that is stored; nil if not asked
-	waiting  bool           // something changes by time alone
-	due      time.Duration  // something changes after it; 0 if that is not known
+
+	next time.Duration // when the next pass begins at the latest
 }
+
+// wakeAfter has the next pass begin after a time at the latest.
+func (v *view) wakeAfter(d time.Duration) { v.next = min(v.next, max(d, time.Millisecond)) }
 
 // observe finds out what each SidecarSet needs, and since when it says so; nil while
 // there is no snapshot, or other injectors are not known.
 func (l *leader) observe(ctx context.Context) *view {
-	catalog := l.sets.Current()
-	if catalog == nil || l.webhooks.options.Rivals.Ready(nil) != nil {
+	catalog, options := l.sets.Current(), &l.webhooks.options
+	if catalog == nil || options.Rivals.Ready(nil) != nil {
 		return nil
 	}
 	v := &view{
-		catalog: catalog, programs: catalog.Programs(), layout: l.webhooks.store.current(), rival: l.webhooks.options.Rivals.Injector(),
-		unproven: map[int]string{}, paced: map[int]bool{}, now: time.Now(),
+		now: time.Now(), catalog: catalog, rival: options.Rivals.Injector(), layout: l.webhooks.store.current(),
+		paced: map[int]bool{}, unproven: map[int]string{}, next: later,
 	}
 	v.served = l.replicas.any(ctx, v.now)
-	names := make(map[string]bool, len(v.programs))
-	for _, program := range v.programs {
-		name := program.Name()
-		names[name] = true
-		known, ok := l.planned[name]
-		if history := v.catalog.History(name); !ok || known.program != program || known.history != history {
-			known = plannedEntry{program: program, history: history, refuse: whyRefused(program, history)}
-			known.nothing = validation.SelectsNothing(&program.Set.Spec, l.webhooks.options.Settings.ExcludedNamespaces)
-			known.entry, known.err = entryplan.Of(program.Set)
-			l.planned[name] = known
-			l.noteContent(program, v.now)
-		}
-		if known.err == nil {
-			v.wanted = append(v.wanted, known.entry)
-		}
-	}
-	v.wanted = entryplan.Combine(v.wanted)
+	v.wanted = l.promises.observe(catalog, options.Settings.ExcludedNamespaces, v.now)
 	l.webhooks.m.entries.Set(float64(len(v.wanted)))
-	maps.DeleteFunc(l.planned, func(name string, _ plannedEntry) bool { return !names[name] })
-	maps.DeleteFunc(l.claims, func(name string, _ claim) bool { return !names[name] })
 	return v
-}
-
-// whyRefused asks the engine why it would refuse every Pod: what it says of one
-// in which nothing is, if that cannot be for want of what may be in others.
-func whyRefused(program, history *inject.Program) error {
-	_, err := inject.Compute(inject.Input{
-		Pod:        inject.PodView{Labels: sampleLabels(program.Set.Spec.Selector), Parts: ^inject.Parts(0)},
-		Candidates: []inject.Candidate{{Current: program, History: history}},
-		Known:      func(string) bool { return true },
-	})
-	var invalid *inject.InvalidError
-	var missing *inject.RevisionError
-	var conflict *inject.ConflictError
-	if errors.As(err, &invalid) || errors.As(err, &missing) || errors.As(err, &conflict) {
-		return err
-	}
-	return nil
-}
-
-// noteContent begins a claim if a SidecarSet says something new. Its status may tell
-// that it was Ready under an earlier leader.
-func (l *leader) noteContent(program *inject.Program, now time.Time) {
-	set := program.Set
-	content := content{set.UID, set.Generation, fmt.Sprint(set.Annotations), set.Spec.CustomVersion}
-	before, ok := l.claims[set.Name]
-	if ok && before.content == content {
-		return
-	}
-	ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
-	known := !ok && ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == set.Generation
-	l.claims[set.Name] = claim{content: content, since: now, known: known}
-}
-
-// claimed names the entries to write for SidecarSets whose claim is open.
-func (l *leader) claimed() map[string]bool {
-	claimed := map[string]bool{}
-	for name, c := range l.claims {
-		if planned := l.planned[name]; planned.err == nil && !c.known && c.recorded && c.written.serial == 0 {
-			claimed[planned.entry.Name] = true
-		}
-	}
-	return claimed
-}
-
-// noteClaims ends the claims that a change, which was written, has made good.
-func (l *leader) noteClaims(v *view, change entryplan.Change) {
-	layout := entryplan.Layout{}
-	layout[change.Index] = change.Object
-	for name, c := range l.claims {
-		if c.known || !c.recorded || c.written.serial != 0 {
-			continue
-		}
-		if _, _, ok := layout.Locate(l.entryOf(v, name)); ok {
-			c.written = placement{change.Index, entryplan.Serial(change.Object)}
-			l.claims[name] = c
-		}
-	}
-}
-
-// entryOf is the name of the entry that API servers call us by for a SidecarSet.
-func (l *leader) entryOf(v *view, sidecarSet string) string {
-	if l.coarse(v, sidecarSet) {
-		return v.overflow.Name
-	}
-	return l.planned[sidecarSet].entry.Name
 }
 
 // required is the configuration that a SidecarSet needs to be in force, and the least
 // serial that API servers have to use; false if that is not written yet.
-func (l *leader) required(v *view, sidecarSet string) (placement, bool) {
-	placed, ok := l.placed[l.entryOf(v, sidecarSet)]
-	claim := l.claims[sidecarSet]
-	if !ok || v.layout[placed.configuration] == nil || !claim.known && claim.written.serial == 0 {
+func (l *leader) required(v *view, p *promise) (placement, bool) {
+	placed, ok := l.places.of(p.servedBy(v.overflow))
+	if !ok || v.layout[placed.configuration] == nil || !p.known && p.written.serial == 0 {
 		return placed, false
 	}
-	if claim.written.configuration == placed.configuration {
-		placed.serial = max(placed.serial, claim.written.serial)
+	if p.written.configuration == placed.configuration {
+		placed.serial = max(placed.serial, p.written.serial)
 	}
 	return placed, true
 }
@@ -404,8 +254,8 @@ func (l *leader) prove(ctx context.Context, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
 	defer cancel()
 	asked := map[int]bool{}
-	for _, program := range v.programs {
-		needs, ok := l.required(v, program.Name())
+	for _, program := range v.catalog.Programs() {
+		needs, ok := l.required(v, l.promises[program.Name()])
 		if !ok || asked[needs.configuration] || !v.served {
 			continue
 		}

@@ -28,7 +28,7 @@ import (
 func TestTheLeaderTellsOfAnEntryThatItRestored(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.judged(t)
-		placed := l.placed[l.planned["log"].entry.Name]
+		placed, _ := l.places.of(l.promises["log"].entry.Name)
 		without := c.configurations[entryplan.ConfigurationName(placed.configuration)].DeepCopy()
 		without.Webhooks = nil
 		c.change(without)

@@ -18,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/readiness"
 	"github.com/sidecarset/operator/internal/status"
 )
 
@@ -113,9 +114,9 @@ func (p *podProbe) check(catalog *match.Snapshot, program *inject.Program) *stat
 	}
 	switch {
 	case !ok:
-		return new(unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A Pod that is selected is being tried in namespace %s, under dry-run.", p.namespace)))
+		return readiness.Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A Pod that is selected is being tried in namespace %s, under dry-run.", p.namespace))
 	case known.problem != "":
-		return new(no(appsv1beta1.ReasonProbeFailed, fmt.Sprintf("A Pod that is selected was tried in namespace %s, under dry-run: %s", p.namespace, known.problem)))
+		return readiness.No(appsv1beta1.ReasonProbeFailed, fmt.Sprintf("A Pod that is selected was tried in namespace %s, under dry-run: %s", p.namespace, known.problem))
 	}
 	return nil
 }

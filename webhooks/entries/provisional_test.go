@@ -137,7 +137,7 @@ func TestStoredSidecarSetsTakeNoRoom(t *testing.T) {
 				t.Fatalf("after %s was stored: %d provisional entries, %v", name, provisional, policies)
 			}
 		}
-		if got := l.provisional.Room(); got != entryplan.MaxProvisional {
+		if got := l.memory.provisional.Room(); got != entryplan.MaxProvisional {
 			t.Errorf("the room is %d", got)
 		}
 	})

@@ -3,14 +3,11 @@ package entries
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/entryplan"
-	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/readiness"
 	"github.com/sidecarset/operator/internal/status"
 )
@@ -76,41 +73,36 @@ func (b *Board) replace(next map[string]boardEntry) {
 // AddLeader.
 func (w *Keeper) Readiness() *Board { return w.leader.board }
 
-// judge says of each SidecarSet whether the next Pod will be injected, on the board. It
-// reports whether that may change by time alone.
-func (l *leader) judge(ctx context.Context, v *view) bool {
+// judge says of each SidecarSet whether the next Pod will be injected, on the board.
+func (l *leader) judge(ctx context.Context, v *view) {
 	l.calls.ask(l.barrierToAsk())
 	obstacle := l.installation(ctx, v).Obstacle()
-	next := make(map[string]boardEntry, len(v.programs))
-	waiting := v.waiting || obstacle != nil
-	for _, program := range v.programs {
+	if obstacle != nil || v.problem != nil {
+		v.wakeAfter(soon)
+	}
+	programs := v.catalog.Programs()
+	next := make(map[string]boardEntry, len(programs))
+	for _, program := range programs {
 		var judged status.Readiness
 		if obstacle != nil {
 			judged = *obstacle
 		} else {
-			judged = readiness.Of(l.facts(v, program))
+			judged = readiness.Of(l.facts(v, l.promises[program.Name()]))
 		}
 		if judged.Ready && l.probe != nil {
 			if problem := l.probe.check(v.catalog, program); problem != nil {
 				judged = *problem
 			}
 		}
-		waiting = waiting || !judged.Ready
+		if !judged.Ready {
+			v.wakeAfter(soon)
+		}
 		next[program.Name()] = boardEntry{program.Set.UID, program.Set.Generation, judged}
 	}
 	if l.probe != nil {
-		l.probe.forget(v.programs)
+		l.probe.forget(programs)
 	}
 	l.board.replace(next)
-	return waiting
-}
-
-func no(reason, message string) status.Readiness {
-	return status.Readiness{Reason: reason, Message: message}
-}
-
-func unsure(reason, message string) status.Readiness {
-	return status.Readiness{Reason: reason, Message: message, Unsure: true}
 }
 
 // installation are the facts that concern every SidecarSet.
@@ -143,37 +135,31 @@ func (l *leader) barrierToAsk() string {
 }
 
 // facts are those about one SidecarSet.
-func (l *leader) facts(v *view, program *inject.Program) readiness.SidecarSet {
-	planned := l.planned[program.Name()]
+func (l *leader) facts(v *view, p *promise) readiness.SidecarSet {
 	facts := readiness.SidecarSet{
-		Selectors: planned.err, Refused: l.refused[planned.entry.Name].message, Nothing: planned.nothing,
-		Paused: program.Set.Spec.InjectionStrategy.Paused, Invalid: planned.refuse,
+		Selectors: p.err, Refused: l.refused[p.entry.Name].message, Nothing: p.nothing,
+		Paused: p.program.Set.Spec.InjectionStrategy.Paused, Invalid: p.refuse,
 	}
 	if l.webhooks.options.Static {
-		facts.Static = l.staticEntry(v, program)
+		facts.Static = l.staticEntry(v, p)
 	} else {
-		facts.Entry = l.entryFacts(v, program.Name())
+		facts.Entry = l.entryFacts(v, p)
 	}
 	return facts
 }
 
-// coarse says whether a SidecarSet has no entry of its own.
-func (l *leader) coarse(v *view, sidecarSet string) bool {
-	return v.overflow != nil && slices.Contains(v.overflow.Members, sidecarSet)
-}
-
-func (l *leader) entryFacts(v *view, sidecarSet string) readiness.Entry {
-	entry := l.entryOf(v, sidecarSet)
-	placed, ok := l.placed[entry]
+func (l *leader) entryFacts(v *view, p *promise) readiness.Entry {
+	entry := p.servedBy(v.overflow)
+	placed, ok := l.places.of(entry)
 	if !ok || v.layout[placed.configuration] == nil {
 		return readiness.Entry{Missing: l.whyMissing(v, entry)}
 	}
-	facts := readiness.Entry{Coarse: l.coarse(v, sidecarSet), Problem: v.unproven[placed.configuration]}
+	facts := readiness.Entry{Coarse: p.coarse(v.overflow), Problem: v.unproven[placed.configuration]}
 	name := v.layout[placed.configuration].Name
-	if l.edits[placed.configuration].goOn(v.now) {
+	if l.places.edits[placed.configuration].goOn(v.now) {
 		facts.Fought = name
 	}
-	if needs, ok := l.required(v, sidecarSet); ok {
+	if needs, ok := l.required(v, p); ok {
 		facts.Proven = l.webhooks.barrier.passed(name, needs.serial)
 	}
 	if facts.Problem == "" && v.problem != nil {
@@ -184,11 +170,11 @@ func (l *leader) entryFacts(v *view, sidecarSet string) readiness.Entry {
 
 // staticEntry is about the one entry that an administrator keeps. It is on /pods, where
 // replicas answer from a snapshot that they trust.
-func (l *leader) staticEntry(v *view, program *inject.Program) *readiness.Static {
+func (l *leader) staticEntry(v *view, p *promise) *readiness.Static {
 	facts := &readiness.Static{Present: l.webhooks.options.Rivals.StaticEntry()}
-	if claim := l.claims[program.Name()]; !claim.known {
+	if !p.known {
 		trust := l.webhooks.options.Trust + l.webhooks.options.Trust/2
-		facts.Trust = max(trust-v.now.Sub(claim.since), 0)
+		facts.Trust = max(trust-v.now.Sub(p.since), 0)
 	}
 	if facts.Trust > 0 {
 		v.wakeAfter(facts.Trust)
@@ -198,41 +184,15 @@ func (l *leader) staticEntry(v *view, program *inject.Program) *readiness.Static
 
 // whyMissing says why an entry is not what it has to be.
 func (l *leader) whyMissing(v *view, entry string) string {
-	i, _, stands := v.layout.Locate(entry)
+	i, _, present := v.layout.Locate(entry)
 	if problem := l.noObject(v.layout); problem != "" {
 		return problem
 	}
 	switch {
-	case stands && (v.paced[i] || l.edits[i].goOn(v.now)):
+	case present && (v.paced[i] || l.places.edits[i].goOn(v.now)):
 		return readiness.EditedMessage(v.layout[i].Name)
 	case v.problem != nil:
 		return "The webhook entry for the selected Pods is not written: " + v.problem.Error()
 	}
 	return "The webhook entry for the selected Pods is not written yet."
-}
-
-// edits are how often another program has changed what the leader wrote into a
-// configuration object.
-type edits struct {
-	count int
-	last  time.Time
-}
-
-// Ten foreign edits, each within a minute of the last, mean that another program fights
-// the leader. Until it stops, Ready stays False, also while the entry is in place.
-const (
-	editsOfAProgram = 10
-	pauseOfEdits    = time.Minute
-)
-
-func (e *edits) note(now time.Time) {
-	if now.Sub(e.last) >= pauseOfEdits {
-		e.count = 0
-	}
-	e.count++
-	e.last = now
-}
-
-func (e *edits) goOn(now time.Time) bool {
-	return e.count >= editsOfAProgram && now.Sub(e.last) < pauseOfEdits
 }

@@ -3,90 +3,16 @@ package entries
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"slices"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
-	"github.com/sidecarset/operator/internal/events"
 )
-
-// plan says what the objects have to become.
-func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
-	going, err := l.uninstalling(ctx, v)
-	if err != nil {
-		return entryplan.Plan{}, err
-	}
-	if going {
-		return entryplan.Plan{Changes: entryplan.RemoveAll(v.layout)}, nil
-	}
-	v.problem = l.record(ctx, v)
-	l.place(v) // what is missing now will have come back later
-	l.expire(ctx, v)
-	state := l.state(v)
-	plan := entryplan.Next(state, v.settings)
-	if plan.Incomplete {
-		if state.Complete = l.knowsAllStored(ctx, v); state.Complete {
-			plan = entryplan.Next(state, v.settings)
-		}
-	}
-	v.overflow = plan.Overflow
-	if plan.Again > 0 {
-		v.wakeAfter(plan.Again)
-	}
-	return plan, nil
-}
-
-// record has the names of SidecarSets recorded before their entries are claimed. A claim
-// whose name is not recorded waits.
-func (l *leader) record(ctx context.Context, v *view) error {
-	names := map[string]string{}
-	if !l.anew {
-		names[entryplan.RecentAny] = ""
-	}
-	for name, c := range l.claims {
-		if planned := l.planned[name]; planned.err == nil && !c.known && !c.recorded {
-			names[name] = planned.entry.Contents[name]
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	layout, err := l.webhooks.store.recordable(ctx)
-	if err != nil {
-		return err
-	}
-	if change, ok := entryplan.Record(layout, names, v.settings); ok {
-		if !l.paces[change.Index].TryAccept() {
-			v.waiting = true
-			return nil
-		}
-		stale, err := l.webhooks.write(ctx, change)
-		if stale {
-			l.wake()
-		}
-		if stale || err != nil {
-			return err
-		}
-	}
-	v.layout = l.webhooks.store.current()
-	l.anew = true
-	for name := range names {
-		if c, ok := l.claims[name]; ok {
-			c.recorded = true
-			l.claims[name] = c
-		}
-	}
-	return nil
-}
 
 // apply makes the objects hold what is planned, and notes where entries are then.
 func (l *leader) apply(ctx context.Context, v *view, plan entryplan.Plan) error {
@@ -136,7 +62,8 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 			break
 		}
 		if !l.paces[change.Index].TryAccept() {
-			v.paced[change.Index], v.waiting, complete = true, true, false
+			v.paced[change.Index], complete = true, false
+			v.wakeAfter(soon)
 			continue
 		}
 		stale, err := l.webhooks.write(ctx, change)
@@ -150,70 +77,35 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 			l.wake()
 		default:
 			written = append(written, change)
-			l.noteClaims(v, change)
+			l.promises.note(change, v.overflow)
 			l.tellChange(ctx, v.layout[change.Index], change, plan.Foreign[change.Object.Name])
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// uninstalling says whether the operator is being uninstalled: its Namespace is being
-// deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its entries
-// would then refuse Pods, and no replica could answer.
-func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
-	settings, err := l.webhooks.settings(ctx)
-	if errors.Is(err, errUninstalling) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	v.settings = settings
-	if len(v.programs) == 0 && v.layout.Empty() {
-		return false, nil
-	}
-	return l.definitionIsGone(ctx, v)
+// refusals are the entries that the API server refused, by name, with what it said.
+type refusals map[string]refusal
+
+type refusal struct {
+	message string
+	at      time.Time
 }
 
-// definitionIsGone says whether SidecarSets have no CustomResourceDefinition. The
-// snapshot cannot tell: an API server may end the watch of SidecarSets before it has
-// sent all deletions, and the last SidecarSets that the snapshot holds then stay in it.
-func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
-	if len(v.programs) > 0 && v.now.Sub(l.definitionSeen) < definitionRecheck {
-		return false, nil
-	}
-	crd := &metav1.PartialObjectMetadata{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	switch err := l.live.Get(ctx, client.ObjectKey{Name: appsv1beta1.Resource.GroupResource().String()}, crd); {
-	case apierrors.IsNotFound(err):
-		return true, nil
-	case err != nil:
-		return false, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
-	}
-	l.definitionSeen = v.now
-	return crd.DeletionTimestamp != nil && len(v.programs) == 0, nil
-}
+// refusedFor is how long an entry is left out. It may be the bundle that the API
+// server refused, or a version of it that is replaced.
+const refusedFor = 10 * time.Minute
 
-func (l *leader) state(v *view) entryplan.State {
+// observe forgets the refusals that do not count any more, and names the entries of the
+// others.
+func (r refusals) observe(wanted []entryplan.Entry, now time.Time) map[string]bool {
 	refused := map[string]bool{}
-	for _, e := range v.wanted {
-		known, ok := l.refused[e.Name]
-		refused[e.Name] = ok && v.now.Sub(known.at) < refusedFor
+	for _, e := range wanted {
+		known, ok := r[e.Name]
+		refused[e.Name] = ok && now.Sub(known.at) < refusedFor
 	}
-	maps.DeleteFunc(l.refused, func(name string, _ refusal) bool { return !refused[name] })
-	l.windows.Observe(v.layout, v.wanted, v.now)
-	return entryplan.State{
-		Layout:   v.layout,
-		Wanted:   v.wanted,
-		Claimed:  l.claimed(),
-		Windows:  l.windows,
-		Now:      v.now,
-		Window:   l.webhooks.options.AdmissionWindow + l.webhooks.options.Trust + l.webhooks.options.Trust/2,
-		Refused:  refused,
-		CanServe: v.served,
-		Expired:  l.provisional.Expired(),
-		Room:     l.provisional.Room(),
-	}
+	maps.DeleteFunc(r, func(name string, _ refusal) bool { return !refused[name] })
+	return refused
 }
 
 // isolate finds the entries of an object that the API server refuses, by dry-run
@@ -253,49 +145,5 @@ func (l *leader) tellChange(ctx context.Context, before *admissionregistrationv1
 		logger.Info("Removed webhook entries", "MutatingWebhookConfiguration", name)
 	default:
 		logger.V(1).Info("Removed names of SidecarSets", "MutatingWebhookConfiguration", name)
-	}
-}
-
-// place notes since which serial each entry has been where it is.
-func (l *leader) place(v *view) {
-	if v.settings == nil {
-		return
-	}
-	wanted := v.wanted
-	if v.overflow != nil {
-		wanted = append(slices.Clone(wanted), *v.overflow)
-	}
-	names, edited := map[string]bool{}, map[int]bool{}
-	for _, e := range wanted {
-		names[e.Name] = true
-		before, was := l.placed[e.Name]
-		i, holds := v.layout.Holds(e, v.settings)
-		switch {
-		case !holds && was:
-			l.webhooks.m.restored.Inc()
-			edited[before.configuration] = true
-			delete(l.placed, e.Name)
-			l.lost[e.Name] = true
-		case holds && (!was || before.configuration != i):
-			l.placed[e.Name] = placement{i, entryplan.Serial(v.layout[i])}
-			if l.lost[e.Name] {
-				delete(l.lost, e.Name)
-				l.tellRestored(v, e, v.layout[i].Name)
-			}
-		}
-	}
-	for i := range edited {
-		l.edits[i].note(v.now)
-	}
-	maps.DeleteFunc(l.placed, func(name string, _ placement) bool { return !names[name] })
-	maps.DeleteFunc(l.lost, func(name string, _ bool) bool { return !names[name] })
-}
-
-// tellRestored has an Event written about each SidecarSet that an entry serves.
-func (l *leader) tellRestored(v *view, e entryplan.Entry, configuration string) {
-	for _, member := range e.Members {
-		if program, ok := v.catalog.Get(member); ok {
-			l.webhooks.options.Tell(events.EntryRestored(events.Of(program.Set), configuration))
-		}
 	}
 }

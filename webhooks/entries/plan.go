@@ -1,0 +1,194 @@
+package entries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+)
+
+// memory is what plan remembers from one pass to the next.
+type memory struct {
+	windows     entryplan.Windows
+	provisional entryplan.ProvisionalRoom
+	// anew says that this leader has recorded that any SidecarSet may be on its way: the one
+	// before it may have been of a version that records no names.
+	anew           bool
+	definitionSeen time.Time // when the CustomResourceDefinition was last there
+}
+
+// plan says what the objects have to become.
+func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
+	going, err := l.uninstalling(ctx, v)
+	if err != nil {
+		return entryplan.Plan{}, err
+	}
+	if going {
+		return entryplan.Plan{Changes: entryplan.RemoveAll(v.layout)}, nil
+	}
+	v.problem = l.record(ctx, v)
+	l.place(v) // what is missing now will have come back later
+	complete := sync.OnceValue(func() bool {
+		err := l.missesNothing(ctx, v)
+		if err != nil {
+			log.FromContext(ctx).V(1).Info("Could not tell yet whether all stored SidecarSets are known", "reason", err.Error())
+			v.wakeAfter(soon)
+		}
+		return err == nil
+	})
+	l.expire(v, complete)
+	state := l.state(v)
+	plan := entryplan.Next(state, v.settings)
+	if plan.Incomplete {
+		if state.Complete = complete(); state.Complete {
+			plan = entryplan.Next(state, v.settings)
+		}
+	}
+	v.overflow = plan.Overflow
+	if plan.Again > 0 {
+		v.wakeAfter(plan.Again)
+	}
+	return plan, nil
+}
+
+// record has the names of SidecarSets recorded before their entries are claimed. A claim
+// whose name is not recorded waits.
+func (l *leader) record(ctx context.Context, v *view) error {
+	names := l.promises.unrecorded()
+	if !l.memory.anew {
+		names[entryplan.RecentAny] = ""
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	layout, err := l.webhooks.store.recordable(ctx)
+	if err != nil {
+		return err
+	}
+	if change, ok := entryplan.Record(layout, names, v.settings); ok {
+		if !l.paces[change.Index].TryAccept() {
+			v.wakeAfter(soon)
+			return nil
+		}
+		stale, err := l.webhooks.write(ctx, change)
+		if stale {
+			l.wake()
+		}
+		if stale || err != nil {
+			return err
+		}
+	}
+	v.layout = l.webhooks.store.current()
+	l.memory.anew = true
+	for name := range names {
+		if promise := l.promises[name]; promise != nil {
+			promise.recorded = true
+		}
+	}
+	return nil
+}
+
+// uninstalling says whether the operator is being uninstalled: its Namespace is being
+// deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its entries
+// would then refuse Pods, and no replica could answer.
+func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
+	settings, err := l.webhooks.settings(ctx)
+	if errors.Is(err, errUninstalling) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v.settings = settings
+	if len(v.catalog.Programs()) == 0 && v.layout.Empty() {
+		return false, nil
+	}
+	return l.definitionIsGone(ctx, v)
+}
+
+// definitionIsGone says whether SidecarSets have no CustomResourceDefinition. The
+// snapshot cannot tell: an API server may end the watch of SidecarSets before it has
+// sent all deletions, and the last SidecarSets that the snapshot holds then stay in it.
+func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
+	stored := len(v.catalog.Programs()) > 0
+	if stored && v.now.Sub(l.memory.definitionSeen) < definitionRecheck {
+		return false, nil
+	}
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
+	switch err := l.live.Get(ctx, client.ObjectKey{Name: appsv1beta1.Resource.GroupResource().String()}, crd); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
+	}
+	l.memory.definitionSeen = v.now
+	return crd.DeletionTimestamp != nil && !stored, nil
+}
+
+func (l *leader) state(v *view) entryplan.State {
+	l.memory.windows.Observe(v.layout, v.wanted, v.now)
+	return entryplan.State{
+		Layout:   v.layout,
+		Wanted:   v.wanted,
+		Claimed:  l.promises.claimed(),
+		Windows:  l.memory.windows,
+		Now:      v.now,
+		Window:   l.webhooks.options.AdmissionWindow + l.webhooks.options.Trust + l.webhooks.options.Trust/2,
+		Refused:  l.refused.observe(v.wanted, v.now),
+		CanServe: v.served,
+		Expired:  l.memory.provisional.Expired(),
+		Room:     l.memory.provisional.Room(),
+	}
+}
+
+// storedTimeout bounds the question which SidecarSets are stored.
+const storedTimeout = 2 * time.Second
+
+// expire finds the provisional entries that go since there is no SidecarSet for them.
+// Those of stored ones go when their own entries are there.
+func (l *leader) expire(v *view, complete func() bool) {
+	provisional := &l.memory.provisional
+	provisional.Observe(v.layout, v.now)
+	l.webhooks.m.provisional.Set(float64(provisional.Len()))
+	due, again := provisional.Due(v.wanted, v.now)
+	if again > 0 {
+		v.wakeAfter(again)
+	}
+	if len(due) > 0 && complete() {
+		provisional.Expire(due, v.now)
+		l.webhooks.m.unvouched.Add(float64(len(due)))
+	}
+}
+
+// missesNothing is nil if the snapshot holds every SidecarSet that is stored, by a live
+// list.
+func (l *leader) missesNothing(ctx context.Context, v *view) error {
+	ctx, cancel := context.WithTimeout(ctx, storedTimeout)
+	defer cancel()
+	list, err := listSidecarSets(ctx, l.live)
+	if err != nil {
+		return fmt.Errorf("listing SidecarSets: %w", err)
+	}
+	for i := range list.Items {
+		stored := &list.Items[i]
+		program, known := v.catalog.Get(stored.Name)
+		if !known && l.sets.Problem(stored.Name) != nil {
+			continue // it cannot be used, whatever it selects
+		}
+		if !known || program.Set.UID != stored.UID || program.Set.Generation < stored.Generation {
+			return fmt.Errorf("SidecarSet %s is stored in a version that is not known yet", stored.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package entries
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/validation"
+)
+
+// promises are what the leader owes each stored SidecarSet, by name.
+type promises map[string]*promise
+
+// promise is what a SidecarSet needs, remembered by the identity of its Program and of
+// the recorded revision that it injects, and how far the leader has come with it.
+type promise struct {
+	program, history *inject.Program
+
+	entry   entryplan.Entry
+	err     error  // why there is none
+	refuse  error  // why no Pod can be injected
+	nothing string // why no Pod can be selected
+
+	claim
+}
+
+// claim is what the leader knows of one content of a SidecarSet. Ready waits for the
+// entry as the leader wrote it for that content: an older serial may be on /pods at an
+// API server that is behind, and a leader that was replaced may be about to put it
+// there.
+type claim struct {
+	content string    // see entryplan.Content
+	since   time.Time // when the leader first saw it
+	known   bool      // its status says that an earlier leader found it Ready
+	// recorded says that the name was recorded for it, so that replicas look it up.
+	recorded bool
+	written  placement // where, and with which serial; zero before
+}
+
+// observe takes in the SidecarSets that are stored, and returns the entries that they
+// need.
+func (p promises) observe(catalog *match.Snapshot, excludedNamespaces []string, now time.Time) (wanted []entryplan.Entry) {
+	for _, program := range catalog.Programs() {
+		name := program.Name()
+		one, history := p[name], catalog.History(name)
+		if one == nil || one.program != program || one.history != history {
+			one = &promise{program: program, history: history, refuse: whyRefused(program, history), claim: p.claim(program, now)}
+			one.nothing = validation.SelectsNothing(&program.Set.Spec, excludedNamespaces)
+			one.entry, one.err = entryplan.Of(program.Set)
+			p[name] = one
+		}
+		if one.err == nil {
+			wanted = append(wanted, one.entry)
+		}
+	}
+	maps.DeleteFunc(p, func(name string, _ *promise) bool { return !catalog.Has(name) })
+	return entryplan.Combine(wanted)
+}
+
+// claim is the one that there is, or a new one if the SidecarSet says something new. Its
+// status may tell that it was Ready under an earlier leader.
+func (p promises) claim(program *inject.Program, now time.Time) claim {
+	set, before := program.Set, p[program.Name()]
+	content := entryplan.Content(set)
+	if before != nil && before.content == content {
+		return before.claim
+	}
+	ready := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
+	known := before == nil && ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == set.Generation
+	return claim{content: content, since: now, known: known}
+}
+
+// unrecorded are the contents, by name, of the SidecarSets whose names have to be recorded.
+func (p promises) unrecorded() map[string]string {
+	contents := map[string]string{}
+	for name, one := range p {
+		if one.err == nil && !one.known && !one.recorded {
+			contents[name] = one.content
+		}
+	}
+	return contents
+}
+
+// open says whether the entry has to be written for the claim.
+func (p *promise) open() bool {
+	return p.err == nil && !p.known && p.recorded && p.written.serial == 0
+}
+
+// claimed names the entries to write for SidecarSets whose claim is open.
+func (p promises) claimed() map[string]bool {
+	claimed := map[string]bool{}
+	for _, one := range p {
+		if one.open() {
+			claimed[one.entry.Name] = true
+		}
+	}
+	return claimed
+}
+
+// note ends the claims that a change, which was written, has made good.
+func (p promises) note(change entryplan.Change, overflow *entryplan.Entry) {
+	layout := entryplan.Layout{}
+	layout[change.Index] = change.Object
+	for _, one := range p {
+		if !one.open() {
+			continue
+		}
+		if _, _, ok := layout.Locate(one.servedBy(overflow)); ok {
+			one.written = placement{change.Index, entryplan.Serial(change.Object)}
+		}
+	}
+}
+
+// coarse says whether a SidecarSet has no entry of its own.
+func (p *promise) coarse(overflow *entryplan.Entry) bool {
+	return overflow != nil && slices.Contains(overflow.Members, p.program.Name())
+}
+
+// servedBy is the name of the entry that API servers call us by for a SidecarSet.
+func (p *promise) servedBy(overflow *entryplan.Entry) string {
+	if p.coarse(overflow) {
+		return overflow.Name
+	}
+	return p.entry.Name
+}
+
+// whyRefused asks the engine why it would refuse every Pod: what it says of one
+// in which nothing is, if that cannot be for want of what may be in others.
+func whyRefused(program, history *inject.Program) error {
+	_, err := inject.Compute(inject.Input{
+		Pod:        inject.PodView{Labels: sampleLabels(program.Set.Spec.Selector), Parts: ^inject.Parts(0)},
+		Candidates: []inject.Candidate{{Current: program, History: history}},
+		Known:      func(string) bool { return true },
+	})
+	var invalid *inject.InvalidError
+	var missing *inject.RevisionError
+	var conflict *inject.ConflictError
+	if errors.As(err, &invalid) || errors.As(err, &missing) || errors.As(err, &conflict) {
+		return err
+	}
+	return nil
+}
