@@ -1,14 +1,14 @@
-// Package entryplan plans the webhook entries that make the API server call us
+// Package entryplan plans the webhook entries that make API servers call the operator
 // for the Pods that SidecarSets select and for no others: which entries there
-// have to be, in which configuration object each stands, and what each says.
+// have to be, in which configuration object each is, and what each says.
 //
-// It holds the formats, too, that replicas, leader and API servers share (wire.go). It is
+// It also holds the formats that replicas, leader and API servers share (wire.go). It is
 // pure: values in, values out. webhooks/entries writes the objects.
 //
 // Entries are spread over several objects because one has to stay below the
 // size that etcd takes, and because an API server rebuilds all entries of an
-// object whenever it changes. The objects are part of the manifests: nothing here
-// makes or deletes one, it only fills and empties those that exist.
+// object whenever it changes. The objects are part of the manifests. A plan fills and
+// empties the objects that exist. It makes and deletes none.
 //
 // One object is for provisional entries alone. Any Pod of the cluster can send an
 // AdmissionReview of a SidecarSet that does not exist, so an entry that only a
@@ -57,7 +57,7 @@ const (
 	// MaxProvisionals bounds all of them. The others wait for the proof that the entry
 	// of their SidecarSet is in force.
 	MaxProvisionals = 32
-	// maxProvisionalBytes bounds one of them: its selectors are a stranger's.
+	// maxProvisionalBytes bounds one of them: a stranger may have written its selectors.
 	maxProvisionalBytes = 16_000
 	// provisionalTimeoutSeconds is as short as API servers allow.
 	provisionalTimeoutSeconds = 1
@@ -68,7 +68,7 @@ const (
 
 	// nameSuffix ends the names of all entries; they need three parts.
 	nameSuffix = ".pods.sidecarset.io"
-	// coarseName is that of the entry that stands for all that have no room.
+	// coarseName is that of the entry that serves all SidecarSets whose own has no room.
 	coarseName = "all" + nameSuffix
 	// provisionalSuffix ends the names of provisional entries.
 	provisionalSuffix = ".provisional" + nameSuffix
@@ -101,10 +101,10 @@ func Index(name string) (int, bool) {
 	return 0, false
 }
 
-// Entry is one webhook entry: the Pods that it selects, and what happens if we
-// cannot be called for them.
+// Entry is one webhook entry: the Pods that it selects, and what an API server does with
+// them if it cannot call the operator.
 type Entry struct {
-	// Name is unique; it follows from the other fields but Members.
+	// Name is unique. It follows from the selectors, FailurePolicy and TimeoutSeconds.
 	Name string
 	// Selector and NamespaceSelector choose Pods as in the SidecarSets. A nil
 	// NamespaceSelector is every namespace but the excluded ones.
@@ -120,8 +120,8 @@ type Entry struct {
 }
 
 // Of returns the entry that a SidecarSet needs. The error says why the API
-// server would refuse it, by the SidecarSet's fields. Annotations with values
-// that mean nothing count as absent.
+// server would refuse it, by the SidecarSet's fields. Annotations with invalid values
+// count as absent.
 func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	e := Entry{
 		Selector:          normal(set.Spec.Selector),
@@ -136,7 +136,7 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	if selectors.IsEmpty(e.Selector) {
 		errs = append(errs, field.Required(spec.Child("selector"), "it selects no Pod while it is empty"))
 	}
-	// As they were written: the normal ones have their expressions elsewhere.
+	// The selectors as the user wrote them: normal ones have their expressions elsewhere.
 	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.Selector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
 	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.NamespaceSelector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("namespaceSelector"))...)
 	if len(errs) > 0 {
@@ -163,8 +163,8 @@ func normal(s *metav1.LabelSelector) *metav1.LabelSelector {
 	return s
 }
 
-// provisional is the entry for the same Pods that stands until the SidecarSet is
-// seen stored. Its name follows from the selectors alone.
+// provisional is the entry for the same Pods that serves until the leader sees the
+// SidecarSet stored. Its name follows from the selectors alone.
 func (e *Entry) provisional() Entry {
 	return Entry{
 		Name:     hash(e.Selector, e.NamespaceSelector) + provisionalSuffix,
@@ -232,7 +232,7 @@ func Combine(entries []Entry) []Entry {
 	return combined
 }
 
-// combineContents has no content of a SidecarSet that has two.
+// combineContents has content "" for a SidecarSet that has two.
 func combineContents(a, b map[string]string) map[string]string {
 	combined := maps.Clone(a)
 	for name, content := range b {
@@ -244,7 +244,7 @@ func combineContents(a, b map[string]string) map[string]string {
 	return combined
 }
 
-// shard is where an entry stands if there is room.
+// shard is the index of the object that an entry is put into if it has room.
 func (e *Entry) shard() int {
 	digit, err := strconv.ParseUint(e.Name[:2], 16, 8)
 	if err != nil {

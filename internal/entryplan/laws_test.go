@@ -17,7 +17,7 @@ import (
 )
 
 // world is a cluster as far as entries go: objects that are stored, replicas
-// that remember old ones, SidecarSets that come and go, and somebody who edits.
+// that remember old ones, SidecarSets that come and go, and a user who edits.
 type world struct {
 	t        *testing.T
 	rng      *rand.Rand
@@ -194,7 +194,7 @@ func (w *world) unchanged(before, after entryplan.Layout) {
 	}
 }
 
-// edit is what somebody with kubectl does to an object.
+// edit is what a user with kubectl does to an object.
 func (w *world) edit() {
 	i := w.rng.IntN(len(w.stored))
 	if w.stored[i] == nil {
@@ -370,7 +370,7 @@ func (w *world) lead() {
 }
 
 // check complains about anything that is not as it should be once the plan is at
-// rest. On before, entries stood when the leader began.
+// rest. The entries of before were present when the leader began.
 func (w *world) check(before entryplan.Layout) {
 	w.t.Helper()
 	wanted := map[string]entryplan.Entry{}
@@ -453,7 +453,7 @@ func (w *world) checkEntry(e *entryplan.Entry, before entryplan.Layout) {
 	}
 }
 
-// Whatever happens, planning comes to rest, and then every wanted entry stands
+// Whatever happens, planning comes to rest, and then every wanted entry is present
 // once, as it should, and nothing else for longer than it has to.
 func TestPlanningComesToRestWhateverHappens(t *testing.T) {
 	const histories, events = 100, 80

@@ -10,16 +10,15 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// Layout are the configuration objects as they stand, by index; nil for those
-// that do not exist or cannot be read. Planning never changes what it points to.
+// Layout are the configuration objects, by index; nil for those that do not exist or
+// cannot be read. Planning never changes what it points to.
 type Layout [MaxConfigurations + 1]*admissionregistrationv1.MutatingWebhookConfiguration
 
 // Change is what to do with one configuration object.
 type Change struct {
 	Index int
 	// Object is what it has to become. Its resourceVersion is that of the object
-	// from which this was planned; nothing may be done to one that has become another
-	// since.
+	// from which this was planned. The writer has to make it a precondition.
 	Object *admissionregistrationv1.MutatingWebhookConfiguration
 }
 
@@ -33,20 +32,20 @@ func (l *Layout) Locate(entry string) (configuration, position int, ok bool) {
 	return 0, 0, false
 }
 
-// Exist says whether there is an object to write entries of stored SidecarSets in.
+// Exist reports whether there is an object to write entries of stored SidecarSets in.
 func (l *Layout) Exist() bool {
 	return slices.ContainsFunc(l[:MaxConfigurations], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool { return c != nil })
 }
 
-// Empty says whether no object holds anything.
+// Empty reports whether no object holds an entry.
 func (l *Layout) Empty() bool {
 	return !slices.ContainsFunc(l[:], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 		return c != nil && len(c.Webhooks) > 0
 	})
 }
 
-// Holds says whether an entry stands in an object as it should, on whichever
-// path; and in which.
+// Holds reports whether an object holds an entry as it should be, on either path; and
+// which object does.
 func (l *Layout) Holds(e Entry, s *Settings) (configuration int, ok bool) {
 	i, at, ok := l.Locate(e.Name)
 	if !ok {
@@ -58,9 +57,9 @@ func (l *Layout) Holds(e Entry, s *Settings) (configuration int, ok bool) {
 		sameEntry(w, s.webhook(e, path)) && len(w.ClientConfig.CABundle) > 0
 }
 
-// Serves returns an object that has API servers call us on the fresh path for all
-// Pods that an entry selects: by an entry with the same selectors, whatever it says
-// of failures, or by the provisional one.
+// Serves returns an object by which API servers call the operator on the fresh path for
+// all Pods that an entry selects. The object holds an entry with the same selectors,
+// with any failure policy, or the provisional one.
 func (l *Layout) Serves(e Entry, s *Settings) (configuration int, ok bool) {
 	like := s.like(e)
 	for i, c := range l {
@@ -73,7 +72,7 @@ func (l *Layout) Serves(e Entry, s *Settings) (configuration int, ok bool) {
 	return 0, false
 }
 
-// Provisionals returns the names of the provisional entries that stand.
+// Provisionals returns the names of the provisional entries that are present.
 func (l *Layout) Provisionals() (names []string) {
 	c := l[Provisional]
 	for at := range webhooks(c) {
@@ -100,19 +99,19 @@ func webhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []admissi
 	return c.Webhooks
 }
 
-// Widen plans that API servers call us, on the fresh path, for the Pods of
-// SidecarSets that are being admitted. Where entries with the same selectors
-// stand, those are put on the fresh path, and nothing else about them changes:
-// a review proves nothing, so that it must not change what an entry says. For
-// others a provisional entry is added, as long as there is room for one.
+// Widen plans that API servers call the operator, on the fresh path, for the Pods of
+// SidecarSets that are being admitted. If entries with the same selectors are present,
+// Widen puts them on the fresh path. It changes nothing else about them: a stranger can
+// send a review, so a review must not change what an entry says. If there are none, it
+// adds a provisional entry, as long as there is room for one.
 //
-// Each object that is relied on gets a new serial, also if nothing else about it
-// changes: that is how the leader knows that it has to wait for a SidecarSet. No
-// entry is removed, not even a copy. Entries that have no room are returned; until
-// the leader has found a place for them they are not in force.
+// Each object that serves a SidecarSet gets a new serial, also if nothing else about it
+// changes. By the serial the leader knows that it has to wait for a SidecarSet. Widen
+// removes no entry, not even a copy. It returns the entries that have no room. They are
+// not in force until the leader has found a place for them.
 //
-// The names of the SidecarSets are recorded as well (see Recent), by the first of the
-// changes. The others must not be carried out unless it was.
+// The first of the changes also records the names of the SidecarSets (see Recent). If
+// it fails, the caller must not carry out the others.
 func Widen(l Layout, entries []Entry, s *Settings) (changes []Change, homeless []Entry) {
 	p := newPlanning(l, s)
 	recorded := map[string]string{}
@@ -136,9 +135,9 @@ type State struct {
 	Layout Layout
 	// Wanted are the entries of all stored SidecarSets, combined.
 	Wanted []Entry
-	// Claimed names wanted entries that have to be written on the fresh path now,
-	// although they may be there already: the leader has not written them for the
-	// present content of a SidecarSet.
+	// Claimed names wanted entries that have to be written on the fresh path now, also
+	// if they are there already: the leader has not written them for the present content
+	// of a SidecarSet.
 	Claimed map[string]bool
 	// Windows is what the leader has observed. An entry that is not in it has not
 	// settled.
@@ -153,7 +152,7 @@ type State struct {
 	Complete bool
 	// Refused names entries that the API server does not take.
 	Refused map[string]bool
-	// CanServe is false while no replica could answer; then no entry is added.
+	// CanServe is false while no replica can answer. Then no entry is added.
 	CanServe bool
 	// Expired names provisional entries that no SidecarSet was stored for in time.
 	Expired map[string]bool
@@ -164,16 +163,15 @@ type State struct {
 // Plan is what the objects have to become.
 type Plan struct {
 	// Changes are in the order in which they have to be carried out. The one of the
-	// object Provisional comes last, and only after all others were: it removes
-	// entries in whose place others have to be in force.
+	// object Provisional is the last. The leader carries it out only after all others,
+	// when they are in force: it removes the entries that the others replace.
 	Changes []Change
 	// Overflow is the coarse entry, if there is no room for all; nil otherwise.
 	Overflow *Entry
-	// Foreign are entries, by object, that are removed or put right since the operator
+	// Foreign are entries, by object, that are removed or repaired because the operator
 	// would not have written them.
 	Foreign map[string][]string
-	// Again is after what time the plan becomes another one, if nothing else changes; 0
-	// if it does not.
+	// Again is the time after which the plan changes by itself; 0 if it does not.
 	Again time.Duration
 	// Incomplete says that the plan would be another one if State.Complete were true.
 	Incomplete bool
@@ -191,12 +189,12 @@ func Next(state State, s *Settings) Plan {
 			continue
 		}
 		wanted[e.Name] = true
-		_, _, stands := p.layout.Locate(e.Name)
-		if !stands && !state.CanServe {
-			wanted[coarseName] = true // if it is there, it may be there for this one
+		_, _, present := p.layout.Locate(e.Name)
+		if !present && !state.CanServe {
+			wanted[coarseName] = true // it may serve this one
 			continue
 		}
-		if !p.stand(e, state.Claimed[e.Name]) {
+		if !p.ensure(e, state.Claimed[e.Name]) {
 			homeless = append(homeless, e)
 		}
 	}
@@ -205,7 +203,7 @@ func Next(state State, s *Settings) Plan {
 		overflow := merge(homeless)
 		wanted[coarseName] = true
 		touch := slices.ContainsFunc(homeless, func(e Entry) bool { return state.Claimed[e.Name] || p.provided(e) })
-		if p.stand(overflow, touch) {
+		if p.ensure(overflow, touch) {
 			plan.Overflow = &overflow
 		}
 	}
@@ -230,7 +228,7 @@ func merge(homeless []Entry) Entry {
 	return coarse(members, policy)
 }
 
-// RemoveAll plans that no object holds anything.
+// RemoveAll plans that no object holds an entry.
 func RemoveAll(l Layout) []Change {
 	var changes []Change
 	for i, c := range l {
@@ -243,9 +241,9 @@ func RemoveAll(l Layout) []Change {
 	return changes
 }
 
-// empty takes out of an object what it holds. The serial stays: an API server that is
-// behind may use the entries that were there, and the next ones must have a higher
-// serial, whatever the clock of the process shows that writes them.
+// empty removes all entries of an object. The serial stays: an API server that is behind
+// may use the former entries, and the next ones must have a higher serial, whatever the
+// writer's clock shows.
 func empty(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	if serial := lastSerial(c); serial > 0 {
 		annotate(c, annotationSerial, strconv.FormatInt(serial, 10))
@@ -254,9 +252,8 @@ func empty(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	setTouched(c, nil)
 }
 
-// Alone returns an object as it would be with one of its entries and nothing else,
-// so that an API server can be asked what it thinks of it; false if there is no
-// such entry.
+// Alone returns an object with one of its entries and no other, for a dry-run that shows
+// whether the API server takes the entry; false if there is no such entry.
 func Alone(c *admissionregistrationv1.MutatingWebhookConfiguration, entry string) (*admissionregistrationv1.MutatingWebhookConfiguration, bool) {
 	at := find(c, entry)
 	if at < 0 {

@@ -72,7 +72,7 @@ func settle(t testing.TB, state entryplan.State) (entryplan.Layout, *entryplan.E
 	return entryplan.Layout{}, nil
 }
 
-// webhookOf returns an entry as it stands; nil if it does not.
+// webhookOf returns an entry; nil if it is not present.
 func webhookOf(l entryplan.Layout, name string) *admissionregistrationv1.MutatingWebhook {
 	if i, at, ok := l.Locate(name); ok {
 		return &l[i].Webhooks[at]
@@ -80,7 +80,7 @@ func webhookOf(l entryplan.Layout, name string) *admissionregistrationv1.Mutatin
 	return nil
 }
 
-// pathOf is that of an entry; "none" if it does not stand.
+// pathOf is that of an entry; "none" if it is not present.
 func pathOf(l entryplan.Layout, name string) string {
 	if w := webhookOf(l, name); w != nil {
 		return *w.ClientConfig.Service.Path

@@ -11,7 +11,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// About says what a webhook of one of the operator's own configurations is about.
+// About is which requests API servers send to a webhook of one of the operator's own
+// configurations.
 type About struct {
 	Name              string
 	Rules             []admissionregistrationv1.RuleWithOperations
@@ -41,16 +42,16 @@ const staticBarrierName = "static.barrier.sidecarset.io"
 // Repair is what to do with one webhook of a configuration of the manifests.
 type Repair struct {
 	Index int
-	// Rules are what it has to be about; nil says that it has to go.
+	// Rules are those that it has to have; nil if it has to be removed.
 	Rules []admissionregistrationv1.RuleWithOperations
 }
 
 // Repairs returns what to undo in a configuration of the manifests, the last webhook
-// first: one that is about anything but SidecarSets and new Pods has been widened,
-// or is not ours. Who may edit the object could otherwise have Secrets sent to it.
-// An administrator may change everything else, and the rules as long as they are
-// about these. The barrier of static mode is about ConfigMaps of the operator's
-// Namespace.
+// first: a webhook with rules for anything but SidecarSets and new Pods. Another program
+// has widened or added it. Otherwise a user who may edit the object could have Secrets
+// sent to a server. An administrator may change everything else, and the rules as long as
+// they are for SidecarSets or new Pods. The barrier of static mode is an exception: its
+// rules are for ConfigMaps, and its namespace selector for the operator's Namespace.
 func Repairs(webhooks []About, namespace string) (repairs []Repair) {
 	for i, w := range slices.Backward(webhooks) {
 		if !slices.ContainsFunc(w.Rules, tooWide) || isStaticBarrier(&w, namespace) {

@@ -19,7 +19,7 @@ type planning struct {
 	settings       *Settings
 	changed        map[int]bool
 	touched        map[int]map[string]int64 // of the changed ones
-	promoting      bool                     // provisional entries stand
+	promoting      bool                     // there are provisional entries
 	foreign        map[string][]string
 	recent         *recent // of the changed object for provisional entries; nil if it was not read
 
@@ -29,8 +29,8 @@ type planning struct {
 	incomplete bool
 }
 
-// newPlanning leaves out what is of a newer format: nothing there is touched, and
-// nothing there is relied on.
+// newPlanning leaves out objects of a newer format: a plan does not change them, and does
+// not rely on them.
 func newPlanning(l Layout, s *Settings) *planning {
 	for i, c := range l {
 		if c != nil && !Readable(c) {
@@ -55,8 +55,8 @@ func (p *planning) touchAlike(e Entry) (found bool) {
 	return found
 }
 
-// like returns what says whether a webhook is an entry of ours with the selectors
-// of e.
+// like returns a function that reports whether a webhook is an entry of the operator
+// with the selectors of e.
 func (s *Settings) like(e Entry) func(*admissionregistrationv1.MutatingWebhook) bool {
 	pods, namespaces := orEverything(e.Selector), s.allowed(e.NamespaceSelector)
 	return func(w *admissionregistrationv1.MutatingWebhook) bool {
@@ -76,7 +76,7 @@ func (p *planning) touch(i, at int) {
 	p.touched[i][p.layout[i].Webhooks[at].Name] = p.nextSerial(i)
 }
 
-// provide makes the provisional entry stand; false if there is no room for it.
+// provide adds or repairs the provisional entry; false if there is no room for it.
 func (p *planning) provide(e Entry) bool {
 	if p.layout[Provisional] == nil {
 		return false
@@ -86,7 +86,7 @@ func (p *planning) provide(e Entry) bool {
 	room, _ := RoomOf(p.layout[Provisional])
 	switch {
 	case room == 0:
-		return false // also if it is there: it is about to be removed, and no review may keep it
+		return false // also if it is present: the leader is about to remove it, and no review may keep it
 	case at >= 0:
 		p.replace(Provisional, at, w)
 	case !p.hasRoom(room) || w.Size()-len(w.ClientConfig.CABundle) > maxProvisionalBytes:
@@ -128,24 +128,24 @@ func (p *planning) hasRoom(room int) bool {
 	return all < room
 }
 
-// stand makes an entry stand once, where it belongs; false if there is no room. A
-// copy, or a provisional entry, may have been put there for a SidecarSet that is
-// on its way: then the entry that stays is touched, as are new entries and those that
-// touch asks for.
-func (p *planning) stand(e Entry, touch bool) bool {
-	_, _, stands := p.layout.Locate(e.Name)
-	if copied, provided := p.removeCopies(e.Name), p.provided(e); touch || copied || provided || !stands {
+// ensure has an entry in one object, on the path where it belongs; false if there is no
+// room. It touches new entries, those that touch asks for, and those that have a copy or
+// a provisional entry: a replica may have written that one for a SidecarSet that is on
+// its way.
+func (p *planning) ensure(e Entry, touch bool) bool {
+	_, _, present := p.layout.Locate(e.Name)
+	if copied, provided := p.removeCopies(e.Name), p.provided(e); touch || copied || provided || !present {
 		return p.put(e, PathPodsFresh, true)
 	}
 	return p.put(e, p.path(e), false)
 }
 
-// provided says whether a provisional entry stands for the Pods of an entry.
+// provided reports whether there is a provisional entry for the Pods of an entry.
 func (p *planning) provided(e Entry) bool {
 	return p.promoting && !e.Coarse && find(p.before[Provisional], e.provisional().Name) >= 0
 }
 
-// path is where an entry that stands belongs: on /pods once it has settled.
+// path is where an entry that is present belongs: on /pods once it has settled.
 func (p *planning) path(e Entry) string {
 	if i, at, ok := p.layout.Locate(e.Name); ok && pathOf(&p.layout[i].Webhooks[at]) == PathPods || p.settled(e.Name) {
 		return PathPods
@@ -153,8 +153,8 @@ func (p *planning) path(e Entry) string {
 	return PathPodsFresh
 }
 
-// settled says whether an entry was touched longer ago than a window, and all stored
-// SidecarSets are known. If not, it notes what that takes.
+// settled reports whether an entry was touched longer ago than a window, and all stored
+// SidecarSets are known. If not, it notes what is missing.
 func (p *planning) settled(entry string) bool {
 	if !p.over(p.state.Windows[entry].Since) {
 		return false
@@ -163,8 +163,8 @@ func (p *planning) settled(entry string) bool {
 	return p.state.Complete
 }
 
-// over says whether a window that began then has passed. If not, it notes when it will
-// have.
+// over reports whether a window that began at since has passed. If not, it notes when
+// the window ends.
 func (p *planning) over(since time.Time) bool {
 	wait := p.state.Window
 	if !since.IsZero() {
@@ -176,7 +176,7 @@ func (p *planning) over(since time.Time) bool {
 	return wait <= 0
 }
 
-// put makes an entry stand somewhere, on that path; false if there is no room.
+// put adds or repairs an entry, on that path; false if there is no room.
 func (p *planning) put(e Entry, path string, touch bool) bool {
 	i, at, ok := p.layout.Locate(e.Name)
 	if !ok {
@@ -195,7 +195,7 @@ func (p *planning) put(e Entry, path string, touch bool) bool {
 	return true
 }
 
-// replace makes an entry say something, if it does not; its bundle stays.
+// replace gives an entry the content of w, if it differs; its bundle stays.
 func (p *planning) replace(i, at int, w admissionregistrationv1.MutatingWebhook) {
 	current := p.layout[i].Webhooks[at]
 	if len(current.ClientConfig.CABundle) > 0 {
@@ -206,9 +206,9 @@ func (p *planning) replace(i, at int, w admissionregistrationv1.MutatingWebhook)
 	}
 }
 
-// removeCopies keeps an entry in the first object that holds it only, and says
-// whether there was another. A leader that wrote before it knew of all objects
-// put an entry in two.
+// removeCopies keeps an entry in the first object that holds it, and reports whether it
+// removed it from another. A leader that writes before it knows all objects may put an
+// entry into two.
 func (p *planning) removeCopies(name string) bool {
 	first, _, ok := p.layout.Locate(name)
 	if !ok {
@@ -226,8 +226,8 @@ func (p *planning) removeCopies(name string) bool {
 }
 
 // room finds an object for a new entry: its own by hash, or the next that exists
-// and is not full. In the first that exists one place is kept for the coarse entry,
-// whether it stands there or not.
+// and is not full. In the first that exists one place is reserved for the coarse entry,
+// present or not.
 func (p *planning) room(e Entry) (int, bool) {
 	w := p.settings.webhook(e, PathPodsFresh)
 	first := slices.IndexFunc(p.layout[:], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool { return c != nil })
@@ -247,10 +247,10 @@ func (p *planning) room(e Entry) (int, bool) {
 	return 0, false
 }
 
-// clear removes entries of SidecarSets that are gone, a window after they were touched,
-// and at once what the operator has not written. Reviews may touch an entry again and
-// again, and no SidecarSet follow. So an entry that has had no members for a window is
-// closed first: reviews do not rely on it any more.
+// clear removes entries of SidecarSets that are gone, a window after they were touched.
+// It removes at once what the operator has not written. A stranger may send reviews that
+// touch an entry again and again. So clear first closes an entry that has had no members
+// for a window: reviews do not use a closed entry.
 func (p *planning) clear(wanted map[string]bool) {
 	state := p.state
 	for i := range MaxConfigurations {
@@ -283,8 +283,9 @@ func (p *planning) clear(wanted map[string]bool) {
 	}
 }
 
-// adopt makes entries that a process of ours has written with other flags say what this
-// one would. They may be of SidecarSets that are on their way, or stored and not known.
+// adopt rewrites entries of a process of the operator with other flags as this process
+// would write them. They may be of SidecarSets that are on their way, or stored and not
+// known.
 func (p *planning) adopt(i int, wanted map[string]bool) {
 	for at := range p.layout[i].Webhooks {
 		w := &p.layout[i].Webhooks[at]
@@ -297,8 +298,8 @@ func (p *planning) adopt(i int, wanted map[string]bool) {
 	}
 }
 
-// clearProvisional removes provisional entries in whose place others stand, and
-// those that no SidecarSet was stored for.
+// clearProvisional removes provisional entries that others replace, and those that no
+// SidecarSet was stored for.
 func (p *planning) clearProvisional(overflow *Entry) {
 	state, c := p.state, p.layout[Provisional]
 	if c == nil {
@@ -310,10 +311,10 @@ func (p *planning) clearProvisional(overflow *Entry) {
 		if !p.promoting {
 			break
 		}
-		// While the entry of a stored SidecarSet cannot stand, it keeps the provisional
-		// one, unless the API server does not take it.
-		_, _, stands := p.layout.Locate(e.Name)
-		if stands || state.Refused[e.Name] || overflow != nil && slices.Contains(overflow.Members, e.Members[0]) {
+		// While the entry of a stored SidecarSet cannot be written, the provisional one
+		// stays, unless the API server does not take the entry.
+		_, _, present := p.layout.Locate(e.Name)
+		if present || state.Refused[e.Name] || overflow != nil && slices.Contains(overflow.Members, e.Members[0]) {
 			replaced[e.provisional().Name] = true
 		}
 	}
@@ -343,7 +344,7 @@ func (p *planning) keep(i int, kept func(*admissionregistrationv1.MutatingWebhoo
 	}
 }
 
-// edit returns an object to change. It has to exist.
+// edit returns a copy of an object to change. The object has to exist.
 func (p *planning) edit(i int) *admissionregistrationv1.MutatingWebhookConfiguration {
 	if !p.changed[i] {
 		p.changed[i] = true
@@ -386,7 +387,7 @@ func (p *planning) changes() []Change {
 	return changes
 }
 
-// sealed says whether an object has what all of them have.
+// sealed reports whether an object has what seal gives to each.
 func (p *planning) sealed(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 	if len(c.Webhooks) == 0 {
 		return true
@@ -397,14 +398,14 @@ func (p *planning) sealed(c *admissionregistrationv1.MutatingWebhookConfiguratio
 		c.Labels[LabelConfiguration] == "true" && p.owned(c)
 }
 
-// owned says whether an object belongs to the operator's Namespace, as far as we
-// may say so.
+// owned reports whether an object belongs to the operator's Namespace, or the operator
+// may not set its owner.
 func (p *planning) owned(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 	return p.settings.Ownerless || Owner(c) == p.settings.NamespaceUID
 }
 
-// seal gives a changed object its next serial, its entries in one order, and
-// what all objects have.
+// seal gives a changed object its next serial, its entries in one order, its barrier
+// entry, label, format and owner.
 func (p *planning) seal(i int) {
 	c := p.layout[i]
 	barrier := p.settings.barrier(c.Name, p.nextSerial(i))

@@ -30,7 +30,7 @@ func strict(t testing.TB, i int) entryplan.Entry {
 	return entryOf(t, set)
 }
 
-// A review proves nothing: whoever sends it, and whatever it says, no Pod is refused
+// A review proves nothing: whichever client sends it, and whatever it says, no Pod is refused
 // for it, and none waits for longer than a second.
 func TestWhatAReviewAsksForIsProvisional(t *testing.T) {
 	l := bare()
@@ -287,7 +287,7 @@ func TestAnEntryOfAProcessWithOtherFlagsIsAdopted(t *testing.T) {
 }
 
 // Nothing is made and nothing deleted: what is gone has to be applied again, and its
-// entries stand elsewhere meanwhile.
+// entries are in others meanwhile.
 func TestEntriesMoveFromAnObjectThatIsGone(t *testing.T) {
 	wanted := many(t, 60)
 	l, _ := settle(t, calm(bare(), wanted...))

@@ -14,19 +14,19 @@ const (
 	annotationRecent = "sidecarset.io/recent"
 	// RecentAny is recorded instead of names: any SidecarSet may have been on its way.
 	RecentAny = "*"
-	// maxRecent bounds the names, which may be a stranger's: 32 are 11 KB at most.
+	// maxRecent bounds the names, since a stranger may have sent them: 32 are 11 KB at most.
 	maxRecent = 32
 )
 
-// recent names the SidecarSets that were on their way into storage lately, and that
-// replicas may therefore not know yet. Every write that puts an entry on the fresh path
-// for a SidecarSet has its name recorded before, or in the same write. The leader removes
-// a name a window after the last write that recorded it.
+// recent names the SidecarSets that were on their way into storage lately. Replicas may
+// not know them yet. A replica or the leader records a name before it puts an entry on
+// the fresh path for the SidecarSet, or in the same write. The leader removes a name a
+// window after the last write that recorded it.
 type recent struct {
 	// Serial grows with each write that records a name.
 	Serial int64 `json:"serial"`
 	// Widened is the highest serial of a provisional entry. A version of the operator
-	// that knows no names leaves it behind.
+	// that records no names does not raise it, so that its writes show.
 	Widened int64                 `json:"widened"`
 	Names   map[string]recentMark `json:"names"`
 }
@@ -34,13 +34,14 @@ type recent struct {
 type recentMark struct {
 	// Serial is that of the last write that recorded the name.
 	Serial int64 `json:"serial"`
-	// Content is what was recorded of the SidecarSet; "" if that differed between two
-	// writes, of which one may be stored and the other not.
+	// Content is the Content of the SidecarSet; "" if two writes recorded different ones:
+	// the API server may have stored either.
 	Content string `json:"content,omitempty"`
 }
 
-// Content identifies what a SidecarSet says about new Pods; "" if that cannot be told.
-// It is the same in its review and when it is stored.
+// Content identifies what a SidecarSet says about new Pods; "" if it has no UID. It is the
+// same in the review of the SidecarSet and when the SidecarSet is stored. By it replicas
+// and the leader, which may be of different versions, compare SidecarSets.
 func Content(set *appsv1beta1.SidecarSet) string {
 	if set.UID == "" {
 		return ""
@@ -50,7 +51,7 @@ func Content(set *appsv1beta1.SidecarSet) string {
 
 // Recent returns the SidecarSets that may have been stored less than a window ago, by
 // name, with their Contents, from the annotations of the object for provisional entries.
-// False if that cannot be told: then it may be any SidecarSet.
+// False if the record does not tell: then it may be any SidecarSet.
 func Recent(annotations map[string]string) (contents map[string]string, ok bool) {
 	r, ok := readRecent(annotations)
 	if !ok || !readable(annotations, format) {
@@ -88,8 +89,8 @@ func highest(serials map[string]int64) (highest int64) {
 }
 
 // Record plans that names of SidecarSets, with their Contents, are recorded, or
-// RecentAny. False without the object for provisional entries: then no replica relies on
-// names.
+// RecentAny. False if there is no object for provisional entries: then no replica relies
+// on names.
 func Record(l Layout, contents map[string]string, s *Settings) (Change, bool) {
 	p := newPlanning(l, s)
 	p.record(contents)
@@ -120,8 +121,8 @@ func (p *planning) record(contents map[string]string) {
 	}
 }
 
-// recentNow is what is recorded after the changes so far. What cannot be read, or lacks a
-// name, counts as RecentAny.
+// recentNow is what is recorded after the changes so far. A record that cannot be read, or
+// lacks a name, counts as RecentAny.
 func (p *planning) recentNow() *recent {
 	if p.recent == nil {
 		r, ok := readRecent(p.before[Provisional].Annotations)
@@ -139,7 +140,7 @@ func (p *planning) recentNow() *recent {
 
 func (p *planning) recentSerial(r *recent) int64 { return max(r.Serial+1, p.nextSerial(Provisional)) }
 
-// forget removes the names that a window has passed for.
+// forget removes names a window after they were recorded.
 func (p *planning) forget() {
 	c := p.layout[Provisional]
 	if c == nil || c.Annotations[annotationRecent] == "" {
@@ -168,7 +169,7 @@ func (p *planning) setRecent(c *admissionregistrationv1.MutatingWebhookConfigura
 	annotate(c, annotationRecent, string(value))
 }
 
-// recentKey is that of a name in Windows. No entry has such a name.
+// recentKey is the key of a recorded name in Windows. No entry has such a name.
 func recentKey(name string) string { return "recent " + name }
 
 // recentMarks are the serials of names, as Windows follows them.

@@ -83,7 +83,7 @@ func TestNamesAreRecorded(t *testing.T) {
 	}
 }
 
-// Where nothing is recorded, or what nobody can read, the first record says that there may
+// Where nothing is recorded, or something unreadable, the first record says that there may
 // have been any.
 func TestRecordsBeginWithAny(t *testing.T) {
 	for name, value := range map[string]string{"nothing": "", "no object": "[]", "no names": "{}", "no numbers": `{"names":{"log":{"serial":"x"}}}`} {

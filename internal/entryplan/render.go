@@ -19,24 +19,24 @@ type Settings struct {
 	// belong to it, so that they go with it.
 	Namespace    string
 	NamespaceUID types.UID
-	// Ownerless has the owner of objects left as it is: the API server does not let
-	// us change it.
+	// Ownerless leaves the owner of objects as it is: the API server does not let the
+	// operator change it.
 	Ownerless bool
-	// ExcludedNamespaces are those whose Pods we are never called for; they
-	// include Namespace.
+	// ExcludedNamespaces are those for whose Pods API servers never call the operator;
+	// they include Namespace.
 	ExcludedNamespaces []string
-	// Service is how API servers reach us, without a path. URL, if not "", is
+	// Service is how API servers reach the operator, without a path. URL, if not "", is
 	// used instead: a prefix that paths are appended to.
 	Service admissionregistrationv1.ServiceReference
 	URL     string
 	// Reinvocation is Never if empty.
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
-	// Bundle is what new entries tell API servers to trust.
+	// Bundle is the CA bundle of new entries.
 	Bundle []byte
-	// MinSerial is the least serial of what is written now. It has to be higher
-	// than any that an object of the same name had before, though it was deleted or
-	// replaced by an older copy since: an API server may still use that one.
-	// Milliseconds of a clock are.
+	// MinSerial is the least serial of what is written now. Use the wall clock in
+	// milliseconds, and more than any serial seen. It has to be higher than any serial
+	// that an object of the same name had before, even if the object was deleted or
+	// restored meanwhile: an API server may still use the former one.
 	MinSerial int64
 }
 
@@ -44,11 +44,11 @@ const (
 	barrierSuffix         = ".barrier.sidecarset.io"
 	barrierTimeoutSeconds = 2
 
-	// annotationTouched holds, by entry, the serial with which it last had to
-	// expect a SidecarSet that is not stored yet: a JSON object.
+	// annotationTouched holds, by entry, the serial of the last write for a SidecarSet
+	// that may not have been stored yet: a JSON object.
 	annotationTouched = "sidecarset.io/widened"
-	// closed, in place of a serial, says that reviews do not rely on an entry: it has no
-	// members, and is about to be removed.
+	// closed, in place of a serial, says that reviews do not use an entry: it has no
+	// members, and the leader is about to remove it.
 	closed = -1
 	// annotationRoom holds how many provisional entries there may be now. The leader
 	// writes it; see RoomOf.
@@ -56,9 +56,9 @@ const (
 	// annotationSerial holds the serial of an object without entries, which has no
 	// barrier entry either.
 	annotationSerial = "sidecarset.io/serial"
-	// format is the newest that this version of the operator can read. Raise it if
-	// an older version would misread what is written, and not otherwise: older ones
-	// touch nothing in an object of a newer format, and rely on nothing there.
+	// format is the newest that this version of the operator can read. Raise it only if
+	// an older version would misread what this one writes: an older version does not
+	// change an object of a newer format, and does not rely on it.
 	format = 1
 )
 
@@ -79,8 +79,8 @@ func (s *Settings) webhook(e Entry, path string) admissionregistrationv1.Mutatin
 	}
 }
 
-// wrote reports whether webhook renders exactly this for some entry, so that the
-// operator, and no other party, is the author of it.
+// wrote reports whether webhook renders exactly this for some entry. If not, another
+// program has written it.
 func (s *Settings) wrote(w *admissionregistrationv1.MutatingWebhook) bool {
 	_, _, ok := s.parse(w)
 	return ok
@@ -107,10 +107,10 @@ func (s *Settings) parse(w *admissionregistrationv1.MutatingWebhook) (e Entry, p
 	return e, path, e.Name == w.Name && sameEntry(*w, s.webhook(e, path))
 }
 
-// author returns the settings of a process of ours that may have written a webhook.
-// While flags are rolled out, processes differ in excluded namespaces, reinvocation
-// policy and Service. All of them exclude the operator's Namespace, and call a Service
-// there, or the same URL.
+// author returns the settings of a process of the operator that may have written a
+// webhook. While flags are rolled out, processes differ in excluded namespaces,
+// reinvocation policy and Service. All of them exclude the operator's Namespace, and call
+// a Service there, or the same URL.
 func (s *Settings) author(w *admissionregistrationv1.MutatingWebhook) *Settings {
 	other := *s
 	if selector := w.NamespaceSelector; selector != nil && len(selector.MatchExpressions) > 0 {
@@ -212,7 +212,7 @@ func rules(resource string) []admissionregistrationv1.RuleWithOperations {
 	}}
 }
 
-// path is that of a rendered entry, "" if it has none that we know.
+// pathOf is the path of a rendered entry; "" if it has none that the operator renders.
 func pathOf(w *admissionregistrationv1.MutatingWebhook) string {
 	switch config := &w.ClientConfig; {
 	case config.Service != nil && config.Service.Path != nil:
@@ -230,15 +230,15 @@ func pathOf(w *admissionregistrationv1.MutatingWebhook) string {
 	return ""
 }
 
-// sameEntry compares what two renderings say, but for the bundle, which others
-// keep up to date.
+// sameEntry compares two renderings, except for the bundle, which package certs keeps up
+// to date.
 func sameEntry(a, b admissionregistrationv1.MutatingWebhook) bool {
 	a.ClientConfig.CABundle, b.ClientConfig.CABundle = nil, nil
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// Serial is the serial with which API servers call us for a configuration object; 0 if
-// it has no entries. It grows with every write of an entry.
+// Serial is the serial in the path of a configuration object's barrier; 0 if the object
+// has no entries. It grows with every write of an entry.
 func Serial(c *admissionregistrationv1.MutatingWebhookConfiguration) int64 {
 	at := find(c, c.Name+barrierSuffix)
 	if at < 0 {
@@ -271,15 +271,15 @@ func Owner(c *admissionregistrationv1.MutatingWebhookConfiguration) types.UID {
 	return ""
 }
 
-// Readable says whether this version of the operator understands an object. It
-// touches nothing in others, and relies on nothing there.
+// Readable reports whether this version of the operator understands an object. It does
+// not change others, and does not rely on them.
 func Readable(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 	return readable(c.Annotations, format)
 }
 
-// RoomOf is how many provisional entries there may be. It shrinks with each that no
-// SidecarSet was stored for, and grows again with time. False if no leader has said:
-// then there may be none.
+// RoomOf is how many provisional entries there may be. The leader lowers it with each
+// that no SidecarSet was stored for, and raises it with time. False if no leader has
+// written it: then there may be none.
 func RoomOf(c *admissionregistrationv1.MutatingWebhookConfiguration) (room int, ok bool) {
 	room, err := strconv.Atoi(c.Annotations[annotationRoom])
 	if err != nil {

@@ -239,7 +239,7 @@ func TestObjectsAreReadBack(t *testing.T) {
 	}
 }
 
-// A serial that somebody put back, or that cannot be counted on from, is followed
+// A serial that a user put back, or that cannot be counted on from, is followed
 // by one of the clock.
 func TestSerialsNeverGoBack(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))

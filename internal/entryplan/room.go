@@ -15,10 +15,10 @@ const (
 )
 
 // ProvisionalRoom is what a leader remembers of provisional entries, and how many of
-// them it allows. An entry that no SidecarSet was stored for within a second takes a
-// place away, and so does each further second that reviews ask for. Places come back
-// one after the other. The zero value is that of a new leader. Its times are of the
-// clock of its one user.
+// them it allows. An entry for which no SidecarSet is stored within a second takes a
+// place away, and so does each further second by which reviews prolong it. Places come
+// back one after the other. The zero value is that of a new leader. All times are of one
+// clock. It is used by one goroutine.
 type ProvisionalRoom struct {
 	lives map[string]provisionalLife // by entry
 	room  int
@@ -40,11 +40,11 @@ func (p *ProvisionalRoom) Observe(l Layout, now time.Time) {
 		p.lives = map[string]provisionalLife{}
 	}
 	object := l[Provisional]
-	stands := map[string]bool{}
+	present := map[string]bool{}
 	if object != nil {
 		touched := Touched(object)
 		for _, name := range l.Provisionals() {
-			stands[name] = true
+			present[name] = true
 			life, ok := p.lives[name]
 			if !ok {
 				life.since = now
@@ -55,7 +55,7 @@ func (p *ProvisionalRoom) Observe(l Layout, now time.Time) {
 			p.lives[name] = life
 		}
 	}
-	maps.DeleteFunc(p.lives, func(name string, _ provisionalLife) bool { return !stands[name] })
+	maps.DeleteFunc(p.lives, func(name string, _ provisionalLife) bool { return !present[name] })
 	switch {
 	case !p.known && object != nil:
 		p.known, p.room, p.grown = true, MaxProvisional, now
@@ -69,9 +69,10 @@ func (p *ProvisionalRoom) Observe(l Layout, now time.Time) {
 	}
 }
 
-// Due returns the entries whose time is over, if a live list shows that no SidecarSet
-// is stored for them, and after what time to ask again; 0 if there is nothing to wait
-// for. A second that a review asked for costs a place once the one before is over.
+// Due returns the entries whose time is over, and after what time to ask again; 0 if no
+// entry waits. They are to be removed if a live list shows that no SidecarSet is stored
+// for them. A second by which a review prolongs an entry costs a place once the one
+// before it is over.
 func (p *ProvisionalRoom) Due(wanted []Entry, now time.Time) (due []string, again time.Duration) {
 	if len(p.lives) == 0 {
 		return nil, 0
@@ -96,7 +97,7 @@ func (p *ProvisionalRoom) Due(wanted []Entry, now time.Time) (due []string, agai
 	return due, again
 }
 
-// Expire has entries removed. Each takes a place away.
+// Expire makes entries ones to remove. Each takes a place away.
 func (p *ProvisionalRoom) Expire(names []string, now time.Time) {
 	for _, name := range names {
 		life := p.lives[name]

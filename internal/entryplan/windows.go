@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Windows remembers since when each entry has been as it is, and each recorded name. It begins empty, so that a
-// new leader counts every window again. Its times are of the clock of its one user.
+// Windows remembers since when each entry, and each recorded name, has been as it is. It
+// begins empty, so that a new leader counts every window again. All times are of one
+// clock. It is used by one goroutine.
 type Windows map[string]Window
 
-// Window is since when one entry has been as it is.
+// Window is since when one entry or recorded name has been as it is.
 type Window struct {
 	touched int64 // see Touched; 0 if it never was
 	// Since is when the entry was first seen touched as it is.
@@ -24,7 +25,7 @@ func (w Windows) Observe(l Layout, wanted []Entry, now time.Time) {
 	for i := range wanted {
 		members[wanted[i].Name] = true
 	}
-	stands := map[string]bool{}
+	present := map[string]bool{}
 	for _, c := range l[:MaxConfigurations] {
 		if c == nil || len(c.Webhooks) == 0 {
 			continue
@@ -32,7 +33,7 @@ func (w Windows) Observe(l Layout, wanted []Entry, now time.Time) {
 		touched := Touched(c)
 		for at := range c.Webhooks {
 			name := c.Webhooks[at].Name
-			stands[name] = true
+			present[name] = true
 			known, ok := w[name]
 			if !ok || known.touched != touched[name] {
 				known.touched, known.Since = touched[name], now
@@ -46,10 +47,10 @@ func (w Windows) Observe(l Layout, wanted []Entry, now time.Time) {
 		}
 	}
 	for key, serial := range recentMarks(l[Provisional]) {
-		stands[key] = true
+		present[key] = true
 		if known, ok := w[key]; !ok || known.touched != serial {
 			w[key] = Window{touched: serial, Since: now}
 		}
 	}
-	maps.DeleteFunc(w, func(name string, _ Window) bool { return !stands[name] })
+	maps.DeleteFunc(w, func(name string, _ Window) bool { return !present[name] })
 }

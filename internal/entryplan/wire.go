@@ -63,19 +63,19 @@ const Trust = 20 * time.Second
 // clocksAgree is by how much the two clocks of a machine may differ about a duration.
 const clocksAgree = time.Second
 
-// Trusted says whether a replica trusts a check that began so long ago, by the clock
-// that only runs forward (and may stand still while the machine is suspended) and by
-// the wall clock (which may be set). If the two disagree, neither is believed: a
-// machine that was suspended while its wall clock was set back shows too little on both.
+// Trusted reports whether a replica trusts a check that began so long ago, by its
+// monotonic clock, which may stop while the machine is suspended, and by its wall clock,
+// which may be set. If the two disagree, the replica trusts neither: on a machine that was
+// suspended while its wall clock was set back, both show too little.
 func Trusted(monotonic, wall, trust time.Duration) bool {
 	return (wall-monotonic).Abs() <= clocksAgree && monotonic <= trust && wall <= trust
 }
 
-// AnnotationFormat holds the number of the format that an object of ours has. One
-// without it has the first.
+// AnnotationFormat holds the number of the format that an object with entries has. An
+// object without it has the first format.
 const AnnotationFormat = "sidecarset.io/format"
 
-// readable says whether annotations are of an object in a format that is not newer
+// readable reports whether annotations are of an object in a format that is not newer
 // than the given one.
 func readable(annotations map[string]string, newest int) bool {
 	value, ok := annotations[AnnotationFormat]
@@ -86,8 +86,8 @@ func readable(annotations map[string]string, newest int) bool {
 	return err == nil && number <= newest
 }
 
-// ParseVersion reads a resourceVersion as the number that Kubernetes says it
-// is, so that two of the same kind can be compared.
+// ParseVersion reads a resourceVersion as a number, so that two of the same kind can be
+// compared.
 func ParseVersion(resourceVersion string) (uint64, error) {
 	version, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {

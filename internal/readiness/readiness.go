@@ -1,6 +1,6 @@
-// Package readiness says whether the next Pod that a SidecarSet selects will be injected,
-// given what the leader knows. It decides the order in which reasons count, and words
-// them. It knows no cluster, and not how the facts were found.
+// Package readiness decides whether the next Pod that a SidecarSet selects will be
+// injected, given what the leader knows. It decides which reason comes first, and words
+// it. It knows no cluster, and not how the leader found the facts.
 package readiness
 
 import (
@@ -25,11 +25,11 @@ type Installation struct {
 	// Certificate says why API servers would refuse the serving certificate; nil if they
 	// would not, or if calls prove that they do not.
 	Certificate error
-	// Calls says which calls of API servers are not answered; nil if none is known.
+	// Calls says that calls of API servers are not answered; nil if that is not known of any.
 	Calls *status.Readiness
 }
 
-// Obstacle is what keeps every SidecarSet from being ready; nil if nothing does.
+// Obstacle says why no SidecarSet is ready; nil if this does not follow from the facts.
 func (i Installation) Obstacle() *status.Readiness {
 	switch {
 	case i.Rival != "":
@@ -50,9 +50,9 @@ func (i Installation) Obstacle() *status.Readiness {
 
 // SidecarSet are the facts about one SidecarSet.
 type SidecarSet struct {
-	// Selectors says why they make no webhook entry; nil if they do.
+	// Selectors says why the selectors make no webhook entry; nil if they do.
 	Selectors error
-	// Refused is what the API server said of the entry; "" if it takes it.
+	// Refused is the API server's message about the entry; "" if it takes the entry.
 	Refused string
 	// Nothing says why no Pod can be selected; "" if one can.
 	Nothing string
@@ -60,17 +60,18 @@ type SidecarSet struct {
 	Paused bool
 	// Invalid is the error that any Pod would get; nil if there is none.
 	Invalid error
-	// Entry is about the entry that the operator keeps; Static about that of an
-	// administrator, who keeps it instead if Static is not nil.
+	// Static is about the entry that an administrator keeps; nil if the operator keeps
+	// one. Entry is about that one.
 	Entry  Entry
 	Static *Static
 }
 
 // Entry are the facts about the webhook entry of a SidecarSet.
 type Entry struct {
-	// Missing says why the entry is not as it has to be in any object; "" if it is.
+	// Missing says why no object holds the entry as it has to be; "" if one does.
 	Missing string
-	// Fought is the object that another program edits again and again; "" if none does.
+	// Fought is the object with the entry, if another program keeps editing it; "" if none
+	// does.
 	Fought string
 	// Proven is true if every API server that can be reached uses the entry, as the leader
 	// wrote it for this content of the SidecarSet. Problem says what is known otherwise.
@@ -88,8 +89,8 @@ type Static struct {
 	Trust time.Duration
 }
 
-// Of says whether the next Pod that is selected will be injected, where nothing keeps
-// every SidecarSet from being ready.
+// Of decides whether the next selected Pod will be injected, if Installation has no
+// Obstacle.
 func Of(s SidecarSet) status.Readiness {
 	var why *status.Readiness
 	switch {
@@ -141,7 +142,7 @@ func (s Static) obstacle() *status.Readiness {
 	return nil
 }
 
-// EditedMessage says that another program fights the leader over an object.
+// EditedMessage says that another program keeps editing an object.
 func EditedMessage(configuration string) string {
 	return fmt.Sprintf("Another program edits the webhook entries in MutatingWebhookConfiguration %s again and again, and the operator restores them. "+
 		"See which one does (kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml), and make it leave them alone, or use --pod-webhook=static.", configuration)

@@ -1,10 +1,11 @@
-// Package rival recognises another program that injects SidecarSets into Pods:
-// OpenKruise, or a second operator of this kind in another namespace. It knows
-// what their webhook configurations look like, and which Pods are then theirs.
-// It refuses to know how configurations are watched.
+// Package rival recognises another injector, that is another program that injects
+// SidecarSets into Pods: OpenKruise, or a second operator of this kind in another
+// namespace. It knows what their webhook configurations look like, and which Pods the
+// operator leaves to them. It refuses to know how configurations are watched.
 //
-// A configuration that stands counts as live: whether its server answers is not
-// ours to find out, and one whose server is gone should be deleted anyway.
+// A configuration that is present counts as live. The operator does not find out whether
+// its server answers: if the server is gone, an administrator should delete the
+// configuration.
 package rival
 
 import (
@@ -20,33 +21,34 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// The paths of the reference: its Pod webhook, and that for SidecarSets, which is
-// ours as well.
+// The paths of OpenKruise's webhooks for Pods and for SidecarSets. The operator has the
+// same path for SidecarSets.
 const (
 	pathReferencePods = "/mutate-pod"
 	pathSidecarSets   = "/mutate-apps-kruise-io-sidecarset"
 )
 
 const (
-	// domain ends the names of our entries.
+	// domain ends the names of the operator's entries.
 	domain = ".sidecarset.io"
-	// firstOfOurs is not after the name of any of our configurations.
+	// firstOfOurs sorts before the names of all configurations of the operator.
 	firstOfOurs = "sidecarset-"
 )
 
-// Injector is another program that injects SidecarSets. It is not changed once
-// it is made. A nil one is none.
+// Injector is another program that injects SidecarSets. It is immutable. A nil one means
+// that there is none.
 type Injector struct {
 	// Configuration is the name of its MutatingWebhookConfiguration.
 	Configuration string
-	// Entry is the webhook in it that Pods are sent to, and Server who answers.
+	// Entry is the name of the webhook in it that API servers send Pods to, and Server
+	// where they send them.
 	Entry, Server string
 	// OfOurKind says that it is another operator like this one.
 	OfOurKind bool
 }
 
-// Find returns the injector that a configuration calls; nil if it calls none
-// but the operator in our namespace.
+// Find returns the injector that a configuration calls; nil if it calls none, or the
+// operator in ourNamespace.
 func Find(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) *Injector {
 	aboutSidecarSets := slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 		return pathOf(&w) == pathSidecarSets || slices.ContainsFunc(w.Rules, namesSidecarSets)
@@ -60,7 +62,7 @@ func Find(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace 
 		case path == pathReferencePods && aboutSidecarSets:
 			return &Injector{Configuration: c.Name, Entry: w.Name, Server: serverOf(w)}
 		case strings.HasSuffix(w.Name, domain) && (path == entryplan.PathPods || path == entryplan.PathPodsFresh):
-			// By URL nobody can tell whose it is; that is for trying out.
+			// A URL does not tell which operator it leads to. URLs are for development.
 			if service := w.ClientConfig.Service; service != nil && service.Namespace != ourNamespace {
 				return &Injector{Configuration: c.Name, Entry: w.Name, Server: serverOf(w), OfOurKind: true}
 			}
@@ -69,8 +71,8 @@ func Find(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace 
 	return nil
 }
 
-// CallsUs says whether a configuration has new Pods sent to the operator in our
-// namespace.
+// CallsUs reports whether API servers send new Pods to the operator in ourNamespace by a
+// configuration.
 func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 		path := pathOf(&w)
@@ -80,8 +82,8 @@ func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespa
 	})
 }
 
-// HasBarrier says whether a configuration has the barrier entry of static mode call
-// the operator in our namespace.
+// HasBarrier reports whether a configuration has the barrier entry of static mode, and
+// that calls the operator in ourNamespace.
 func HasBarrier(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 		configuration, _, ok := entryplan.ParseBarrierPath(pathOf(&w))
@@ -96,7 +98,7 @@ func coversPods(rule admissionregistrationv1.RuleWithOperations) bool {
 		slices.ContainsFunc(rule.Resources, func(resource string) bool { return resource == "pods" || resource == "*" || resource == "*/*" })
 }
 
-// namesSidecarSets leaves rules for everything out: those are about policies.
+// namesSidecarSets ignores rules for all resources: policy engines have them.
 func namesSidecarSets(rule admissionregistrationv1.RuleWithOperations) bool {
 	return slices.Contains(rule.APIGroups, appsv1beta1.Resource.Group) && slices.Contains(rule.Resources, appsv1beta1.Resource.Resource)
 }
@@ -129,11 +131,11 @@ func serverOf(w *admissionregistrationv1.MutatingWebhook) string {
 	return parsed.Host
 }
 
-// ClaimsEntries says whether it keeps webhook entries under the names of ours, so
-// that two would undo each other's work without end.
+// ClaimsEntries reports whether the injector keeps webhook entries under the same names
+// as this operator: then each would undo what the other writes.
 func (i *Injector) ClaimsEntries() bool { return i != nil && i.OfOurKind }
 
-// Message says who else injects, what that means, and what to do.
+// Message names the other injector, and says what that means and what to do.
 func (i *Injector) Message() string {
 	switch {
 	case i == nil:
@@ -151,14 +153,14 @@ func (i *Injector) Message() string {
 		i.Configuration, i.Entry, i.Server)
 }
 
-// calledFirst says whether API servers call it before us: they go by the names
-// of configurations.
+// calledFirst reports whether API servers call it before this operator: they call
+// configurations in the order of their names.
 func (i *Injector) calledFirst() bool { return i.Configuration < firstOfOurs || i.OfOurKind }
 
-// Owns says whether a Pod with these annotations that some SidecarSets select is
-// to be left to the injector: it has recorded one of them in the Pod, or it will
-// be called after us. A Pod that it was not called for, or did not inject, is
-// ours, so that nothing is missed on the day when it is removed.
+// Owns reports whether the operator leaves a Pod with these annotations, which some
+// SidecarSets select, to the injector: the injector has recorded one of them in the Pod,
+// or API servers call it after the operator. The operator injects other Pods, so that it
+// misses none when the injector is removed.
 func (i *Injector) Owns(annotations map[string]string, sidecarSets func(yield func(name string) bool)) bool {
 	if i == nil {
 		return false

@@ -37,7 +37,7 @@ func AnswerBarrier(ctx context.Context, w http.ResponseWriter, r server.Request)
 	})(ctx, w, r)
 }
 
-// barrierPatch adds the annotation to those that there are.
+// barrierPatch adds the annotation to those of the object.
 func barrierPatch(annotations map[string]string, serial int64) []jsonpatch.Operation {
 	value := strconv.FormatInt(serial, 10)
 	if annotations == nil {

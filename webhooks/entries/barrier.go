@@ -52,9 +52,9 @@ const (
 	// A configuration reaches an API server after 4 to 50 ms.
 	firstProbePause = 2 * time.Millisecond
 	lastProbePause  = 50 * time.Millisecond
-	// connectTimeout is after how long an address that does not answer is left
-	// out: a lost packet is sent again after one second. From then on nobody waits
-	// for it for longer than silentPatience.
+	// connectTimeout is after how long the barrier leaves out an address that does not
+	// answer: a lost packet is sent again after one second. From then on it waits for the
+	// address for silentPatience at most.
 	connectTimeout = 2 * time.Second
 	silentPatience = 100 * time.Millisecond
 )
@@ -108,8 +108,8 @@ func (b *barrier) await(ctx context.Context, configuration string, serial int64)
 	return b.awaitOne(ctx, host, configuration, serial)
 }
 
-// ask says whether any of the servers could be reached, and what is wrong with
-// those that could.
+// ask reports whether any of the servers could be reached, and which of those do not use
+// the configuration in time.
 func (b *barrier) ask(ctx context.Context, servers []*apiServer, configuration string, serial int64) (answered bool, err error) {
 	results := make([]error, len(servers))
 	var all sync.WaitGroup
@@ -182,7 +182,7 @@ func (b *barrier) probe(ctx context.Context, s *apiServer, configuration string)
 	s.silent.Store(false) // by a connection that there was
 	said := answer.Annotations[entryplan.AnnotationBarrier]
 	if said == "" {
-		return 0, nil // nobody answered for the entry, or there is none yet
+		return 0, nil // no replica answered for the entry, or there is none yet
 	}
 	serial, err := strconv.ParseInt(said, 10, 64)
 	if err != nil {
@@ -265,7 +265,8 @@ func endpoints(list *discoveryv1.EndpointSliceList) []string {
 	return hosts
 }
 
-// server makes a client for an address. It notes whether anybody answers there.
+// server makes a client for an address. It notes whether an API server accepts connections
+// there.
 func (b *barrier) server(address string, config *rest.Config) (*apiServer, error) {
 	s := &apiServer{address: address, proven: map[string]int64{}}
 	dial := config.Dial

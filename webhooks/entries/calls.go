@@ -18,7 +18,7 @@ import (
 // callWatch knows whether something answers when API servers call the operator. It
 // asks them by a barrier, again and again, so that the whole way is tried: the
 // Service, its endpoints, the network, the certificate that is served and a replica
-// that answers. What replicas say of themselves proves none of that. The zero value
+// that answers. The readiness of replicas proves none of that. The zero value
 // knows nothing. It is safe for concurrent use.
 type callWatch struct {
 	mu       sync.Mutex
@@ -38,7 +38,7 @@ const (
 	// callInterval is the time between two calls.
 	callInterval = 10 * time.Second
 	// silentAfter is how long no call of an API server is answered until its silence
-	// counts, and silentCalls how many calls at least: a leader may have stood still.
+	// counts, and silentCalls how many calls at least: the leader may have been suspended.
 	// A call that reaches a replica in the moment in which it crashes is not answered,
 	// nor are those that lead to a node that was lost until its endpoint is withdrawn.
 	silentAfter = time.Minute
@@ -129,8 +129,8 @@ func (c *callWatch) silentServers(now time.Time) []string {
 	return servers
 }
 
-// proven says whether a call has been answered lately: then the certificates that
-// are served are accepted, whatever that of this process is.
+// proven reports whether a call has been answered lately: then API servers accept the
+// certificates that replicas serve, even if not that of this process.
 func (c *callWatch) proven(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

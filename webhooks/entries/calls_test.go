@@ -132,7 +132,7 @@ func TestTheLeaderJudgesWhileRequestsHang(t *testing.T) {
 	}
 }
 
-// A leader that stood still has asked nobody meanwhile.
+// A leader that was suspended has asked no API server meanwhile.
 func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		l.judged(t)

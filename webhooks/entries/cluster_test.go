@@ -188,7 +188,7 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 // readiness is what the leader says of SidecarSet log after another pass.
 func (l *leader) judged(t *testing.T) status.Readiness {
 	t.Helper()
-	_, _ = l.pass(t.Context()) // what is wrong stands in the answer
+	_, _ = l.pass(t.Context()) // the answer says what is wrong
 	program, _ := l.sets.Current().Get("log")
 	said := l.board.Of("log", program.Set.UID, 1)
 	if said == nil {

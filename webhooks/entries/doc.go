@@ -1,8 +1,8 @@
-// Package entries decides who is called: it keeps the webhook entries by which API
-// servers call the operator for the Pods that SidecarSets select, and for no others. It
-// holds both halves of each protocol between a replica, the leader and the API servers.
-// It knows API servers, clocks and informers. Which entries there have to be, and in
-// which objects, is decided in internal/entryplan; what is injected, in internal/inject.
+// Package entries keeps the webhook entries by which API servers call the operator for
+// the Pods that SidecarSets select, and for no others. It holds both halves of each
+// protocol between a replica, the leader and the API servers. It knows API servers, clocks
+// and informers. It refuses to know which entries there have to be, and in which objects
+// (internal/entryplan decides), and what is injected (internal/inject).
 //
 // # Three ways to be late
 //
@@ -15,8 +15,8 @@
 //     serial that the API server uses (barrier, AnswerBarrier);
 //  3. the replica that answers does not know the SidecarSet yet. So the entry first calls
 //     /pods/fresh, where the replica compares its snapshot with what is stored before it
-//     answers (Freshness). The names of SidecarSets that are on their way are recorded
-//     before their entries are written, so that it has to look at few.
+//     answers (Freshness). Before a replica or the leader writes an entry it records the
+//     names of the SidecarSets that are on their way, so that replicas look at few.
 //
 // # States of an entry
 //
@@ -36,10 +36,11 @@
 //	  │  ▼
 //	  └─ orphan      W after the last review; W after the leader closed it at the latest
 //
-// A provisional entry is removed after the barrier has shown that the entry that replaces
-// it is in force. A provisional entry ignores failures and waits for one second, since nothing proves that
-// a review is an API server's. Fresh and settled entries have the failure policy and the
-// timeout of their SidecarSets. Fresh ones call /pods/fresh, settled ones /pods.
+// The leader removes a provisional entry after the barrier has shown that the entry that
+// replaces it is in force. By a provisional entry an API server ignores failures and waits
+// for one second at most, since any Pod can send a review. Fresh and settled entries have
+// the failure policy and the timeout of their SidecarSets. Fresh ones call /pods/fresh,
+// settled ones /pods.
 //
 // # Who writes what
 //
@@ -66,18 +67,19 @@
 // # Why no Pod is missed
 //
 // Take a Pod whose request an API server gets after it uses the entry of a stored
-// SidecarSet. If the entry is on the fresh path, the replica that answers has listed the
-// SidecarSets after the request came, and its snapshot holds this one; or it has read the
-// recorded names then, and the SidecarSet is among them, or was stored before the check by
-// which the replica trusts its snapshot. If the entry is on /pods, W has passed since the last write for an admission. The SidecarSet was stored
-// within 90 s of its review, so every replica that trusts its snapshot began a check after
-// that. A replica that cannot check refuses.
+// SidecarSet. If the entry is on the fresh path, the replica that answers has done one of
+// two things since the request came. It has listed the SidecarSets, and its snapshot holds
+// this one. Or it has read the recorded names: the SidecarSet is among them, or was stored
+// before the check by which the replica trusts its snapshot. If the entry is on /pods, W
+// has passed since the last write for an admission. The SidecarSet was stored within 90 s
+// of its review, so every replica that trusts its snapshot began a check after that. A
+// replica that cannot check refuses.
 //
-// Ready is said after the leader itself has written the entry on the fresh path for that
-// content, and every API server that can be reached uses that serial: no older object, with
-// the entry on /pods, is in use any more. A leader that was replaced meanwhile fails on the
-// precondition. The leader settles and removes only if a live list shows that it knows all
-// stored SidecarSets.
+// The leader writes Ready after it has itself written the entry on the fresh path for that
+// content, and every API server that can be reached uses that serial: none uses an older
+// object, with the entry on /pods, any more. If a leader was replaced meanwhile, its write
+// fails on the precondition. The leader settles and removes entries only if a live list
+// shows that it knows all stored SidecarSets.
 //
 // docs/design/0005, 0008 and 0011 have the reasons; test/protocol simulates all of this, with
 // faults, from a seed.

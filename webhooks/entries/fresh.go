@@ -128,7 +128,8 @@ func (f *Freshness) Start(ctx context.Context) error {
 }
 
 // CatchUp returns nil once the snapshot holds every SidecarSet that was stored
-// when CatchUp was called. Otherwise it cannot be told what selects a Pod.
+// when CatchUp was called. If it fails, the replica cannot tell which SidecarSets select a
+// Pod.
 func (f *Freshness) CatchUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()

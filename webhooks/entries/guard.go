@@ -17,9 +17,9 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// manifestGuard keeps the two configurations of the manifests from being about
-// other objects than SidecarSets and new Pods. The operator may write into them, for
-// the CA bundle, and so may whoever takes one of its processes over. It runs on the
+// manifestGuard removes rules for other objects than SidecarSets and new Pods from the
+// two configurations of the manifests. The operator may write into them, for the CA
+// bundle, and so may an attacker who takes over one of its processes. It runs on the
 // leader.
 type manifestGuard struct {
 	webhooks             *Keeper
@@ -57,8 +57,8 @@ func (g *manifestGuard) Start(ctx context.Context) error {
 	}
 }
 
-// look repairs the configurations. It lists, since that is the right that there is for
-// an object of one name.
+// look repairs the configurations. It lists them by name: the operator has the right to
+// list configurations, but not to get these.
 func (g *manifestGuard) look(ctx context.Context) error {
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList

@@ -25,7 +25,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// The objects for entries are part of the manifests. Who may make a webhook
+// The objects for entries are part of the manifests. A program that may create a webhook
 // configuration can have every Secret that is written sent to it.
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15;sidecarset-pods-provisional,verbs=get;update
 // The barrier: a ConfigMap that is created under dry-run only, at every API server.
@@ -138,8 +138,8 @@ func (w *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// Reviews cause so many writes at once, and then so many per second, however many
-// reviews there are: those that wait share the next write. They may be a stranger's.
+// Reviews cause so many writes at once, and then one in each interval, however many
+// reviews there are: those that wait share the next write. A stranger may send them.
 const (
 	widenBurst    = 100
 	widenInterval = 50 * time.Millisecond
@@ -149,8 +149,8 @@ const (
 // when it is planned. The next batch waits until that is paid back.
 func newWidenPace() *rate.Limiter { return rate.NewLimiter(rate.Every(widenInterval), widenBurst) }
 
-// settings completes those that were given. They are about the Namespace as it
-// is now: one that is being deleted takes its entries with it.
+// settings completes the settings of the options. errUninstalling says that the operator's
+// Namespace is being deleted.
 func (w *Keeper) settings(ctx context.Context) (*entryplan.Settings, error) {
 	s := w.options.Settings
 	namespace := &metav1.PartialObjectMetadata{}
@@ -178,17 +178,17 @@ var errUninstalling = errors.New("the operator's Namespace is being deleted")
 type widening struct {
 	entry entryplan.Entry
 	done  chan error      // has capacity 1
-	gone  <-chan struct{} // is closed when nobody waits any more
+	gone  <-chan struct{} // is closed when its review does not wait any more
 }
 
-// Widen makes sure that Pods which the SidecarSet (v1beta1) selects reach us, on
-// the path that waits for SidecarSets to be known: it returns nil once an entry
-// is written and every API server uses it. Any error says why that is not so, at
-// the latest when ctx ends; it is no reason to refuse the SidecarSet, since the
-// leader goes on. Calls that come at the same time share their writes.
+// Widen makes API servers call the operator, on the fresh path, for the Pods that the
+// SidecarSet (v1beta1) selects. It returns nil once an entry is written and every API
+// server uses it. An error, at the latest when ctx ends, says why that is not so. It is
+// not a reason to refuse the SidecarSet, since the leader goes on. Concurrent calls share
+// their writes.
 //
-// Nothing proves that the SidecarSet exists or ever will. So the entry may be a
-// provisional one, and nothing but the path of another one is changed.
+// Nothing proves that the SidecarSet exists or ever will. So Widen may add a provisional
+// entry, and changes nothing but the path of another one.
 func (w *Keeper) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	start := time.Now()
 	err := w.await(ctx, set)
@@ -224,7 +224,7 @@ func signal(ch chan<- struct{}) {
 	}
 }
 
-// takePending returns those that are waited for.
+// takePending returns the widenings whose reviews still wait.
 func (w *Keeper) takePending() []*widening {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,10 +240,10 @@ func (w *Keeper) takePending() []*widening {
 	return pending
 }
 
-// widenTimeout bounds one batch, which nobody may be waiting for any more.
+// widenTimeout bounds one batch, also if no review waits for it any more.
 const widenTimeout = 2 * time.Second
 
-// widen writes what a batch needs and has each told when it is in force.
+// widen writes what a batch needs, and tells each review when that is in force.
 func (w *Keeper) widen(ctx context.Context, batch []*widening) {
 	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
 	layout, settings, err := w.writeBatch(ctx, batch)
@@ -268,7 +268,7 @@ func (w *Keeper) widen(ctx context.Context, batch []*widening) {
 	}()
 }
 
-// writeBatch returns what stands afterwards.
+// writeBatch writes what a batch needs, and returns the objects as they are then.
 func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.Layout, *entryplan.Settings, error) {
 	wanted := make([]entryplan.Entry, 0, len(batch))
 	for _, one := range batch {
@@ -306,9 +306,9 @@ func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.L
 // server has refused one.
 const ownerlessFor = 10 * time.Minute
 
-// write carries out a change. Where the admission plugin
-// OwnerReferencesPermissionEnforcement runs, an owner can be set only by those who
-// may delete the object, and the operator may not: then it goes without.
+// write carries out a change. The admission plugin OwnerReferencesPermissionEnforcement
+// lets a program set an owner only if it may delete the object. The operator may not: then
+// it writes the object without an owner.
 func (w *Keeper) write(ctx context.Context, change entryplan.Change) (stale bool, err error) {
 	before := w.store.current()[change.Index]
 	stale, err = w.store.write(ctx, change)
@@ -319,7 +319,7 @@ func (w *Keeper) write(ctx context.Context, change entryplan.Change) (stale bool
 	return stale, err
 }
 
-// tell waits for the objects that serve a batch to be in force.
+// tell waits until the objects that serve a batch are in force, and tells the reviews.
 func (w *Keeper) tell(ctx context.Context, layout entryplan.Layout, settings *entryplan.Settings, batch []*widening) {
 	waiting := map[int][]*widening{}
 	for _, one := range batch {

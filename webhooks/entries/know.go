@@ -30,8 +30,9 @@ const (
 
 // Know returns nil once the snapshot holds every SidecarSet that was stored when Know
 // was called. It asks which SidecarSets were on their way into storage lately, and reads
-// those of them that the snapshot does not hold as they were then. What was stored
-// before, the last check has shown. Where this cannot be told, Know is CatchUp.
+// those of them that the snapshot does not hold as they were then. The last check has
+// shown that it holds those that were stored before. If the names do not tell, Know is
+// CatchUp.
 func (f *Freshness) Know(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
@@ -43,8 +44,8 @@ func (f *Freshness) Know(ctx context.Context) error {
 	return f.CatchUp(ctx)
 }
 
-// knowByName says what was read to know that the snapshot holds all; "" if that is not
-// known.
+// knowByName returns what it has read to know that the snapshot holds all; "" if it does
+// not know that.
 func (f *Freshness) knowByName(ctx context.Context) (read string) {
 	if !f.Trusted() {
 		return ""
@@ -56,8 +57,8 @@ func (f *Freshness) knowByName(ctx context.Context) (read string) {
 		f.read(ctx, reads, *guess)
 	}
 	object, err := f.recent.Get(ctx, struct{}{})
-	// A name goes a window after it was recorded. So the check must count still, now that
-	// the names have been read.
+	// The leader removes a name a window after it was recorded. So the replica has to trust
+	// its check still, now that it has read the names.
 	if err != nil || !f.Trusted() {
 		return ""
 	}
@@ -109,7 +110,7 @@ func (f *Freshness) read(ctx context.Context, r reads, names []string) {
 	}
 }
 
-// wait waits until the snapshot holds SidecarSets in the versions that the answers say.
+// wait waits until the snapshot holds SidecarSets in the versions that the answers have.
 func (f *Freshness) wait(ctx context.Context, r reads, names []string) error {
 	versions := snapshot.Versions{}
 	for _, name := range names {

@@ -30,10 +30,10 @@ type Snapshots interface {
 	Problem(name string) error
 }
 
-// leader keeps the webhook entries as the stored SidecarSets want them
-// and says of each SidecarSet whether the next Pod will be injected. It is level
-// based: a pass looks at everything, and whatever changes asks for another one.
-// Only the goroutine of Start uses the fields below the line.
+// leader keeps the webhook entries that the stored SidecarSets need, and decides of each
+// SidecarSet whether the next Pod will be injected. It is level based: a pass looks at
+// everything, and each change asks for another pass. Only the goroutine of Start uses the
+// fields below the line, except calls and probe.
 type leader struct {
 	webhooks *Keeper
 	sets     Snapshots
@@ -46,11 +46,11 @@ type leader struct {
 	probe    *podProbe // nil if no Pods are tried
 	replicas replicaWatch
 
-	promises promises
-	places   places
-	refused  refusals
-	memory   memory // of plan alone
-	paces    paces
+	promises promises // observe begins them, plan and apply keep them
+	places   places   // of plan and apply
+	refused  refusals // of apply
+	memory   memory   // of plan
+	paces    paces    // of plan and apply
 	// unprovenTries is how often apply has kept provisional entries.
 	unprovenTries int
 }
@@ -106,8 +106,8 @@ const (
 	// definitionRecheck is how often the CustomResourceDefinition is read while there
 	// are SidecarSets.
 	definitionRecheck = 5 * time.Second
-	// An object is written twice for each of its entries when all of them are new.
-	// Whoever goes on to change what was restored is not followed faster than this.
+	// An object is written twice for each of its entries when all of them are new. If
+	// another program keeps editing an object, the leader restores it once a second.
 	writesAtOnce    = 2 * entryplan.MaxEntries
 	writesPerSecond = 1
 
@@ -216,8 +216,8 @@ type view struct {
 // wakeAfter has the next pass begin after a time at the latest.
 func (v *view) wakeAfter(d time.Duration) { v.next = min(v.next, max(d, time.Millisecond)) }
 
-// observe finds out what each SidecarSet needs, and since when it says so; nil while
-// there is no snapshot, or other injectors are not known.
+// observe finds out what each SidecarSet needs, and since when; nil while there is no
+// snapshot, or other injectors are not known.
 func (l *leader) observe(ctx context.Context) *view {
 	catalog, options := l.sets.Current(), &l.webhooks.options
 	if catalog == nil || options.Rivals.Ready(nil) != nil {
@@ -249,7 +249,7 @@ func (l *leader) required(v *view, p *promise) (placement, bool) {
 // proveTimeout bounds how long a pass waits for API servers.
 const proveTimeout = 500 * time.Millisecond
 
-// prove asks API servers for the configurations whose entries wait for it.
+// prove asks API servers whether they use the configurations that SidecarSets need.
 func (l *leader) prove(ctx context.Context, v *view) {
 	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
 	defer cancel()

@@ -85,7 +85,7 @@ func TestTheLeaderSaysWhatKeepsAnEntryFromBeingWritten(t *testing.T) {
 	})
 }
 
-// Whoever waits for Ready would see every Pod refused.
+// A user who waits for Ready would see every Pod refused.
 func TestASidecarSetThatNoPodCanHaveIsNotReady(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		object := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
@@ -206,7 +206,7 @@ func narrow(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
 
 const editedAgain = "Another program edits the webhook entries in MutatingWebhookConfiguration sidecarset-pods-"
 
-// Somebody who changes whatever is written would have the leader write without
+// A program that changes whatever is written would have the leader write without
 // end.
 func TestTheLeaderDoesNotFightForEver(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
@@ -236,7 +236,7 @@ func TestTheLeaderDoesNotFightForEver(t *testing.T) {
 	})
 }
 
-// What is restored stands until it is edited again. Saying so each time would
+// A restored entry stays until it is edited again. Saying so each time would
 // have the condition change for ever.
 func TestReadyIsNotSaidBetweenEdits(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {

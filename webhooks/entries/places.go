@@ -29,7 +29,7 @@ type placement struct {
 
 func newPlaces() places { return places{entries: map[string]place{}} }
 
-// of is where an entry is; false if no object holds it as it has to be.
+// of is where an entry is; false if it is not known to be in an object as it has to be.
 func (p *places) of(entry string) (placement, bool) {
 	known, ok := p.entries[entry]
 	return known.placement, ok && !known.lost

@@ -21,8 +21,8 @@ import (
 type memory struct {
 	windows     entryplan.Windows
 	provisional entryplan.ProvisionalRoom
-	// anew says that this leader has recorded that any SidecarSet may be on its way: the one
-	// before it may have been of a version that records no names.
+	// anew says that this leader has recorded that any SidecarSet may be on its way: the
+	// leader before it may have been of a version that records no names.
 	anew           bool
 	definitionSeen time.Time // when the CustomResourceDefinition was last there
 }
@@ -37,7 +37,7 @@ func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 		return entryplan.Plan{Changes: entryplan.RemoveAll(v.layout)}, nil
 	}
 	v.problem = l.record(ctx, v)
-	l.place(v) // what is missing now will have come back later
+	l.place(v) // another program removed what is missing now
 	complete := sync.OnceValue(func() bool {
 		err := l.missesNothing(ctx, v)
 		if err != nil {
@@ -61,8 +61,8 @@ func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 	return plan, nil
 }
 
-// record has the names of SidecarSets recorded before their entries are claimed. A claim
-// whose name is not recorded waits.
+// record records the names of SidecarSets before apply writes their entries. A claim whose
+// name is not recorded waits.
 func (l *leader) record(ctx context.Context, v *view) error {
 	names := l.promises.unrecorded()
 	if !l.memory.anew {
@@ -155,8 +155,8 @@ func (l *leader) state(v *view) entryplan.State {
 // storedTimeout bounds the question which SidecarSets are stored.
 const storedTimeout = 2 * time.Second
 
-// expire finds the provisional entries that go since there is no SidecarSet for them.
-// Those of stored ones go when their own entries are there.
+// expire finds the provisional entries to remove because no SidecarSet is stored for them.
+// Those of stored SidecarSets go when their own entries are in force.
 func (l *leader) expire(v *view, complete func() bool) {
 	provisional := &l.memory.provisional
 	provisional.Observe(v.layout, v.now)
@@ -184,7 +184,7 @@ func (l *leader) missesNothing(ctx context.Context, v *view) error {
 		stored := &list.Items[i]
 		program, known := v.catalog.Get(stored.Name)
 		if !known && l.sets.Problem(stored.Name) != nil {
-			continue // it cannot be used, whatever it selects
+			continue // the operator cannot use it
 		}
 		if !known || program.Set.UID != stored.UID || program.Set.Generation < stored.Generation {
 			return fmt.Errorf("SidecarSet %s is stored in a version that is not known yet", stored.Name)

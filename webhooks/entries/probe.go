@@ -24,8 +24,8 @@ import (
 
 // podProbe creates Pods under dry-run in a namespace that an administrator has
 // set aside for it, and looks whether they are injected. It tries the whole way,
-// other people's webhooks and policies included, one Pod at a time and beside the
-// leader's passes: whoever else is on the way may take long to answer.
+// including the webhooks and policies of others. It tries one Pod at a time, beside the
+// leader's passes: another webhook may take long to answer.
 type podProbe struct {
 	namespace string
 	writer    client.Client
@@ -96,9 +96,9 @@ func (p *podProbe) next() (attempt, bool) {
 	return p.queue[0], true
 }
 
-// check says whether a SidecarSet that should be in force is: nil if a Pod got its
-// sidecars, or if it selects none that could be made in the namespace. It waits
-// for nothing.
+// check returns nil if a Pod got the sidecars of a SidecarSet, or if the SidecarSet selects
+// no Pod that could be created in the namespace. Otherwise it says why the SidecarSet may
+// not be in force. It does not wait.
 func (p *podProbe) check(catalog *match.Snapshot, program *inject.Program) *status.Readiness {
 	set := program.Set
 	sample, ok := p.sample(catalog, program)
@@ -173,7 +173,7 @@ func sampleLabels(selector *metav1.LabelSelector) labels.Set {
 	return sample
 }
 
-// try creates one Pod and says what is wrong with it.
+// try creates one Pod under dry-run and says why it is not injected; "" if it is.
 func (p *podProbe) try(ctx context.Context, sidecarSet string, sample labels.Set) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -65,7 +65,7 @@ func (p promises) observe(catalog *match.Snapshot, excludedNamespaces []string, 
 	return entryplan.Combine(wanted)
 }
 
-// claim is the one that there is, or a new one if the SidecarSet says something new. Its
+// claim is the present claim, or a new one if the SidecarSet has another content. Its
 // status may tell that it was Ready under an earlier leader.
 func (p promises) claim(program *inject.Program, now time.Time) claim {
 	set, before := program.Set, p[program.Name()]
@@ -105,7 +105,7 @@ func (p promises) claimed() map[string]bool {
 	return claimed
 }
 
-// note ends the claims that a change, which was written, has made good.
+// note ends the claims whose entries are in a change that was written.
 func (p promises) note(change entryplan.Change, overflow *entryplan.Entry) {
 	layout := entryplan.Layout{}
 	layout[change.Index] = change.Object
@@ -124,7 +124,8 @@ func (p *promise) coarse(overflow *entryplan.Entry) bool {
 	return overflow != nil && slices.Contains(overflow.Members, p.program.Name())
 }
 
-// servedBy is the name of the entry that API servers call us by for a SidecarSet.
+// servedBy is the name of the entry by which API servers call the operator for a
+// SidecarSet.
 func (p *promise) servedBy(overflow *entryplan.Entry) string {
 	if p.coarse(overflow) {
 		return overflow.Name
@@ -132,8 +133,8 @@ func (p *promise) servedBy(overflow *entryplan.Entry) string {
 	return p.entry.Name
 }
 
-// whyRefused asks the engine why it would refuse every Pod: what it says of one
-// in which nothing is, if that cannot be for want of what may be in others.
+// whyRefused returns the error that any Pod would get; nil if there is none. It injects
+// into an empty Pod, and ignores errors that the content of another Pod could avoid.
 func whyRefused(program, history *inject.Program) error {
 	_, err := inject.Compute(inject.Input{
 		Pod:        inject.PodView{Labels: sampleLabels(program.Set.Spec.Selector), Parts: ^inject.Parts(0)},

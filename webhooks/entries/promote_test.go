@@ -58,7 +58,7 @@ func TestAProvisionalEntryIsKeptUntilItsSuccessorIsInForce(t *testing.T) {
 				written := int64(0)
 				for pass := range tc.stays + 1 {
 					serial = tc.uses(pass)
-					_, _ = l.pass(t.Context()) // what is not proven stands in the conditions
+					_, _ = l.pass(t.Context()) // the conditions say what is not proven
 					layout := l.webhooks.store.current()
 					i, _, ok := layout.Locate(entry.Name)
 					if !ok {

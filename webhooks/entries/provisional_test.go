@@ -15,7 +15,7 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// reviewed is what an AdmissionReview says is being created: nobody knows whether it
+// reviewed is what an AdmissionReview says is being created: the receiver cannot tell whether it
 // will be.
 func reviewed(name string) *appsv1beta1.SidecarSet {
 	set := logSet(1)

@@ -12,8 +12,8 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
-// Board holds what the leader knows of each SidecarSet's readiness, and tells
-// what changes. It is safe for concurrent use.
+// Board holds what the leader knows of each SidecarSet's readiness, and notifies of
+// changes. It is safe for concurrent use.
 type Board struct {
 	mu      sync.Mutex
 	known   map[string]boardEntry
@@ -73,7 +73,7 @@ func (b *Board) replace(next map[string]boardEntry) {
 // AddLeader.
 func (w *Keeper) Readiness() *Board { return w.leader.board }
 
-// judge says of each SidecarSet whether the next Pod will be injected, on the board.
+// judge writes on the board whether the next Pod of each SidecarSet will be injected.
 func (l *leader) judge(ctx context.Context, v *view) {
 	l.calls.ask(l.barrierToAsk())
 	obstacle := l.installation(ctx, v).Obstacle()
@@ -112,8 +112,8 @@ func (l *leader) installation(ctx context.Context, v *view) readiness.Installati
 	if v.rival != nil {
 		i.Rival = v.rival.Message()
 	}
-	// Where other processes serve the webhooks, a call that was answered proves more
-	// than the certificate of this one.
+	// If other processes serve the webhooks, a call that was answered proves more than the
+	// certificate of this one.
 	if err := options.Certificate(ctx); options.ServesWebhooks || !l.calls.proven(v.now) {
 		i.Certificate = err
 	}
@@ -182,7 +182,7 @@ func (l *leader) staticEntry(v *view, p *promise) *readiness.Static {
 	return facts
 }
 
-// whyMissing says why an entry is not what it has to be.
+// whyMissing says why no object holds an entry as it has to be.
 func (l *leader) whyMissing(v *view, entry string) string {
 	i, _, present := v.layout.Locate(entry)
 	if problem := l.noObject(v.layout); problem != "" {

@@ -32,8 +32,8 @@ const (
 	replicasTimeout = 2 * time.Second
 )
 
-// any says whether some replica is ready. What cannot be asked is assumed; the calls
-// tell.
+// any reports whether some replica is ready. If the endpoints cannot be listed, it assumes
+// one; callWatch finds out.
 func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
 	if r.assumed || r.found && now.Sub(r.asked) < replicasKept {
 		return true

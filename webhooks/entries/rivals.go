@@ -20,14 +20,13 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// Whose configurations there are is not known beforehand, so no name restricts
-// it. They hold no secrets.
+// The names of another injector's configurations are not known beforehand, so no name
+// restricts this right. Configurations hold no secrets.
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,verbs=list;watch
 
-// Rivals watches, on every replica, for another program that injects SidecarSets:
-// OpenKruise, or a second operator; and for the entry for Pods that an
-// administrator keeps for us. Its methods are safe for concurrent use, and none but
-// Start does I/O.
+// Rivals watches, on every replica, for another injector: OpenKruise, or a second
+// operator. It also watches for the entry for Pods that an administrator keeps with
+// --pod-webhook=static. Its methods are safe for concurrent use. Only Start does I/O.
 type Rivals struct {
 	informers snapshot.Informers
 	namespace string
@@ -35,12 +34,12 @@ type Rivals struct {
 
 	current atomic.Pointer[rival.Injector]
 	listed  atomic.Bool // all configurations have been looked at
-	calls   atomic.Bool // somebody's configuration has Pods sent to us
+	calls   atomic.Bool // an administrator's configuration sends Pods to the operator
 	barrier atomic.Bool // one of those has the barrier entry of static mode
 
 	mu     sync.Mutex
 	found  map[string]*rival.Injector // by configuration
-	ours   map[string]bool            // the configurations that have Pods sent to us, and whether they have the barrier entry
+	ours   map[string]bool            // the configurations of an administrator that send Pods to the operator; whether they have the barrier entry
 	notify []chan<- struct{}
 }
 
@@ -67,7 +66,7 @@ func (*Rivals) NeedLeaderElection() bool { return false }
 func (r *Rivals) Injector() *rival.Injector { return r.current.Load() }
 
 // Ready is a readiness check: it fails until all configurations have been looked at.
-// Before that, nil from Injector does not mean that there is none.
+// Before that, Injector may return nil although there is one.
 func (r *Rivals) Ready(*http.Request) error {
 	if !r.listed.Load() {
 		return errors.New("the MutatingWebhookConfigurations have not all been read yet, so another injector may be live")

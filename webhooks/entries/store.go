@@ -39,8 +39,8 @@ func (s *configurationStore) current() entryplan.Layout {
 	return layout
 }
 
-// recordable is current, after it has made sure that the object which names are recorded
-// in does not exist if it is not known: names have to be recorded while it does.
+// recordable is current. If it does not know the object in which names are recorded, it
+// first reads whether it exists: names have to be recorded while it does.
 func (s *configurationStore) recordable(ctx context.Context) (entryplan.Layout, error) {
 	if s.all()[entryplan.Provisional] == nil {
 		if err := s.refresh(ctx, entryplan.ConfigurationName(entryplan.Provisional)); err != nil {
@@ -65,9 +65,9 @@ func (s *configurationStore) minSerial(now time.Time) int64 {
 	return max(now.UnixMilli(), s.serial+1)
 }
 
-// changed takes in what the watch tells of an object; c is nil if it is deleted. An
-// object that is older than what the watch told of it before is what there is,
-// nevertheless: the cluster's state was restored. Objects without the label are not ours.
+// changed takes in an event of the watch; c is nil if the object is deleted. If the watch
+// sends an older object than before, the cluster's state was restored, and the store takes
+// the older one. Objects without the label are not the operator's.
 func (s *configurationStore) changed(_ string, c, before *admissionregistrationv1.MutatingWebhookConfiguration) {
 	switch is, was := labelled(c), labelled(before); {
 	case is && was && newer(before, c):
@@ -79,7 +79,7 @@ func (s *configurationStore) changed(_ string, c, before *admissionregistrationv
 	}
 }
 
-// labelled says whether an object is one of those that hold entries.
+// labelled reports whether an object is one of those that hold entries.
 func labelled(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 	return c != nil && entryplan.Labelled().Matches(labels.Set(c.Labels))
 }
@@ -132,9 +132,8 @@ func newer(a, b metav1.Object) bool {
 	return errA != nil || errB != nil || va > vb
 }
 
-// write carries out a change, if nobody has written the object since it was
-// planned. A conflict is reported as stale, after the store has seen what there
-// is now.
+// write carries out a change, if the object is the one that the change was planned from.
+// Otherwise it reports stale, after the store has read the present object.
 func (s *configurationStore) write(ctx context.Context, change entryplan.Change) (stale bool, err error) {
 	name := entryplan.ConfigurationName(change.Index)
 	switch err = s.send(ctx, change); {
@@ -156,8 +155,8 @@ func (s *configurationStore) send(ctx context.Context, change entryplan.Change) 
 	return err
 }
 
-// refresh reads one object as it is stored now. That counts whatever its version
-// is, unless something else has become known meanwhile.
+// refresh reads one object as it is stored now. The store takes it whatever its version
+// is, unless a newer one has become known meanwhile.
 func (s *configurationStore) refresh(ctx context.Context, name string) error {
 	then := s.all()
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}

@@ -108,8 +108,8 @@ func (r refusals) observe(wanted []entryplan.Entry, now time.Time) map[string]bo
 	return refused
 }
 
-// isolate finds the entries of an object that the API server refuses, by dry-run
-// and one at a time. The next pass leaves them out.
+// isolate finds the entries of an object that the API server refuses, by a dry-run of
+// each. The next pass leaves them out.
 func (l *leader) isolate(ctx context.Context, v *view, change entryplan.Change, cause error) error {
 	found := false
 	for _, e := range v.wanted {
@@ -129,8 +129,8 @@ func (l *leader) isolate(ctx context.Context, v *view, change entryplan.Change, 
 	return cause
 }
 
-// tellChange says what was written. Foreign entries, which are gone or as they should
-// be now, may be the work of a process of ours that another program has taken over.
+// tellChange logs what was written. Foreign entries, which the change removed or repaired,
+// may have been written by an attacker who has taken over a process of the operator.
 func (l *leader) tellChange(ctx context.Context, before *admissionregistrationv1.MutatingWebhookConfiguration, change entryplan.Change, foreign []string) {
 	logger := log.FromContext(ctx)
 	name := entryplan.ConfigurationName(change.Index)
