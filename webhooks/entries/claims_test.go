@@ -61,6 +61,12 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 		c.err = nil
 		expect("of another content", entryplan.PathPodsFresh, true, 4)
 		expect("and later", entryplan.PathPodsFresh, true, 4)
+		for i, annotations := range []map[string]string{{"a": "b c:d"}, {"a": "b", "c": "d"}} { // which print alike
+			set := set.DeepCopy()
+			set.Annotations = annotations
+			l.sets.(*sidecarSets).swap(set)
+			expect("of other annotations", entryplan.PathPodsFresh, true, 5+i)
+		}
 	})
 }
 
