@@ -146,13 +146,13 @@ func sidecarList(set *appsv1beta1.SidecarSet) []string {
 // duplicateName finds a name that is present twice among init containers and
 // containers. Objects that were stored without our webhook may have one.
 func duplicateName(lists ...[]sidecar) string {
-	var seen []string
+	var seen keyed
 	for _, list := range lists {
 		for i := range list {
-			if slices.Contains(seen, list[i].name) {
+			if seen.has(list[i].name) {
 				return list[i].name
 			}
-			seen = append(seen, list[i].name)
+			seen.add(element{key: list[i].name})
 		}
 	}
 	return ""

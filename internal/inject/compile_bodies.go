@@ -60,10 +60,14 @@ func (p *Program) named(spec map[string]any, list string) ([]part, error) {
 // volume that the SidecarSet does not bring is to one of the Pod's.
 func referenced(volumes []part, set *appsv1beta1.SidecarSet) []part {
 	var out []part
+	unused := make(map[string]*part, len(volumes))
+	for i := range slices.Backward(volumes) { // of equal names the first counts
+		unused[volumes[i].name] = &volumes[i]
+	}
 	add := func(name string) {
-		same := func(v part) bool { return v.name == name }
-		if i := slices.IndexFunc(volumes, same); i >= 0 && !slices.ContainsFunc(out, same) {
-			out = append(out, volumes[i])
+		if v := unused[name]; v != nil {
+			out = append(out, *v)
+			delete(unused, name)
 		}
 	}
 	for _, list := range [][]appsv1beta1.SidecarContainer{set.Spec.InitContainers, set.Spec.Containers} {

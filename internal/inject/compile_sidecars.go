@@ -32,7 +32,7 @@ type sidecar struct {
 type template struct {
 	rest                 []byte // the members that do not depend on the Pod, without braces
 	env, mounts, devices []element
-	deviceVolumes        []string  // what devices are of
+	deviceVolumes        []element // what devices are of, by name only
 	hotEnv               []element // behind all other variables
 	transfers            []transfer
 	shareMounts          bool
@@ -211,7 +211,7 @@ func newTemplate(body map[string]any, hotEnv []any, typed *appsv1beta1.SidecarCo
 		resources:    policy,
 	}
 	for _, device := range typed.VolumeDevices {
-		t.deviceVolumes = append(t.deviceVolumes, device.Name)
+		t.deviceVolumes = append(t.deviceVolumes, element{key: device.Name})
 	}
 	var err error
 	take := func(into *[]element, list any, key string) {

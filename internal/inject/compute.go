@@ -14,8 +14,8 @@ import (
 // Compute derives the Plan for one Pod. Equal inputs give equal plans, whatever
 // the order of the candidates, and a Pod that already carries the result yields
 // an empty plan. The error is, or joins, *ConflictError, *InvalidError,
-// *RevisionError, *MetadataError and *ResourcesError: each says what the users
-// have to change.
+// *RevisionError, *MetadataError, *ResourcesError and *SizeError: each says what
+// the users have to change.
 func Compute(in Input) (Plan, error) {
 	c := computation{pod: &in.Pod, targets: choose(&in), records: records{now: in.Now, known: in.Known}}
 	c.readRecords()
@@ -93,13 +93,16 @@ type computation struct {
 	pod     *PodView
 	targets []target
 	records
-	plan    Plan
-	sources []*source // what sidecars take from the Pod's containers, once it is needed
+	plan      Plan
+	sources   []*source            // what sidecars take from the Pod's containers, once it is needed
+	resources []containerResources // what policies read of them, once it is needed
+	rendered  int                  // bytes of the bodies that were made for this Pod
 }
 
 // checkTargets refuses what must not be injected. A SidecarSet that the Pod
 // already carries asks for nothing, so it is not refused for what it uses.
 func (c *computation) checkTargets() error {
+	var needs Parts
 	for i := range c.targets {
 		switch t := &c.targets[i]; {
 		case t.skip != "":
@@ -109,9 +112,40 @@ func (c *computation) checkTargets() error {
 			return t.invalid
 		case t.Needs&^c.pod.Parts != 0:
 			return fmt.Errorf("the Pod was read without what SidecarSet %q needs of it: read %b, needed %b", t.Name(), c.pod.Parts, t.Needs)
+		default:
+			needs |= t.Needs
+		}
+	}
+	if needs != 0 {
+		if err := c.checkParts(); err != nil {
+			return err
 		}
 	}
 	return c.checkNames()
+}
+
+// Bounds of what a Pod can be. API servers store 1.5 MB of a Pod, in a form that is
+// shorter than JSON.
+const (
+	maxPartsBytes    = 1 << 20 // what sidecars take from the Pod's containers; decoded it takes ten times as much
+	maxRenderedBytes = 8 << 20 // what becomes of it in all sidecars
+)
+
+// checkParts refuses a Pod before the parts of its containers are decoded that cannot
+// be meant. What was not read is not counted.
+func (c *computation) checkParts() error {
+	total := 0
+	for _, list := range [][]ContainerView{c.pod.InitContainers, c.pod.Containers} {
+		for i := range list {
+			if raw := list[i].Raw; raw != nil {
+				total += len(raw.Env) + len(raw.VolumeMounts) + len(raw.VolumeDevices) + len(raw.Resources)
+			}
+		}
+	}
+	if total > maxPartsBytes {
+		return &SizeError{What: "env, volumeMounts, volumeDevices and resources of the Pod's containers, which sidecars are made from,", Bytes: total, Most: maxPartsBytes}
+	}
+	return nil
 }
 
 // checkNames refuses two sidecars of one name. They do not see each other while
@@ -316,7 +350,11 @@ func (c *computation) body(s placed) (json.RawMessage, error) {
 	if s.template == nil {
 		return s.body, nil
 	}
-	return c.render(s)
+	body, err := c.render(s)
+	if c.rendered += len(body); err == nil && c.rendered > maxRenderedBytes {
+		err = &SizeError{What: "the sidecars that share variables and volumes of the Pod", Bytes: c.rendered, Most: maxRenderedBytes}
+	}
+	return body, err
 }
 
 func indexOf(containers []ContainerView, name string) int {
@@ -338,24 +376,27 @@ func (c *computation) insert(t *target, list List, length, index int, p part) {
 // A name that the Pod or an earlier SidecarSet has already is taken to be the same
 // thing, unless it is a volume of an enforced SidecarSet.
 func (c *computation) addNamed(list List, has []string, of func(*target) []part) {
-	next, start := len(has), len(c.plan.Insertions)
+	next, brought := len(has), keyed{}
+	var enforcers map[string]*target
+	if list == Volumes {
+		enforcers = c.enforcers()
+	}
 	for i := range c.targets {
 		t := &c.targets[i]
 		if t.skip != "" {
 			continue
 		}
 		for _, p := range of(t) {
-			if list == Volumes {
-				if owner := c.enforcer(p.name); owner != nil && owner != t {
-					continue
-				}
+			if owner := enforcers[p.name]; owner != nil && owner != t {
+				continue
 			}
 			at := slices.Index(has, p.name)
 			switch {
 			case at >= 0 && t.enforced && list == Volumes:
 				c.plan.Replacements = append(c.plan.Replacements, Edit{SidecarSet: t.Name(), List: list, Index: at, Name: p.name, Body: p.body})
-			case at < 0 && !slices.ContainsFunc(c.plan.Insertions[start:], func(e Edit) bool { return e.Name == p.name }):
+			case at < 0 && !brought.has(p.name):
 				c.insert(t, list, len(has), next, p)
+				brought.add(element{key: p.name})
 				next++
 			}
 		}

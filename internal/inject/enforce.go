@@ -53,20 +53,25 @@ func (c *computation) remove(list List, all []ContainerView, owners map[string]s
 	return slices.DeleteFunc(slices.Clone(all), claims)
 }
 
-// enforcer returns the enforced SidecarSet whose volume of that name the Pod
-// gets, before the Pod's own and those of other SidecarSets, and the volume; nil
-// if none brings one.
-func (c *computation) enforcer(volume string) *target {
+// enforcers returns by the names of their volumes the enforced SidecarSets whose volumes
+// the Pod gets, before its own and those of other SidecarSets. Of several that bring one
+// name, the first one does.
+func (c *computation) enforcers() (owners map[string]*target) {
 	for i := range c.targets {
 		t := &c.targets[i]
 		if !t.disbelieves() {
 			continue
 		}
-		if slices.ContainsFunc(t.volumes, func(v part) bool { return v.name == volume }) {
-			return t
+		for j := range t.volumes {
+			if owners == nil {
+				owners = make(map[string]*target, len(t.volumes))
+			}
+			if name := t.volumes[j].name; owners[name] == nil {
+				owners[name] = t
+			}
 		}
 	}
-	return nil
+	return owners
 }
 
 // stamp is when the Pod was given the content. An enforced SidecarSet is recorded

@@ -65,3 +65,15 @@ func (e *MetadataError) Error() string {
 }
 
 func (e *MetadataError) Unwrap() error { return e.Err }
+
+// SizeError says that what injection reads of a Pod, or would make of it, is longer than
+// any Pod can be.
+type SizeError struct {
+	What        string
+	Bytes, Most int
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("%s have %d bytes as JSON, and may have %d: shorten the Pod, or change the selectors of the SidecarSets so that they leave it out",
+		e.What, e.Bytes, e.Most)
+}

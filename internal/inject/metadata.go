@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 
@@ -53,11 +54,17 @@ func (c *computation) patchAnnotations(sidecarSet string, rule metadataRule) err
 	return nil
 }
 
+// maxAnnotations is what API servers accept of a Pod.
+const maxAnnotations = 256 << 10
+
 // mergeText merges a JSON text into another (RFC 7386). If the Pod has none yet,
 // it gets the patch as it is, and merging once more changes nothing.
 func mergeText(document, patch string) (string, *MetadataError) {
 	if document == "" || document == patch {
 		return patch, nil
+	}
+	if len(document) > maxAnnotations {
+		return "", &MetadataError{InPod: true, Err: fmt.Errorf("it has %d bytes, and the annotations of a Pod may have %d together", len(document), maxAnnotations)}
 	}
 	target, err := parseJSON(document)
 	if err != nil {

@@ -2,8 +2,6 @@ package inject
 
 import (
 	"encoding/json"
-	"errors"
-	"regexp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,18 +11,19 @@ import (
 // the Pod as it was submitted, whatever else is injected in the same pass.
 func (c *computation) render(s placed) (json.RawMessage, error) {
 	t := s.template
-	env := c.transferEnv(t, slices.Clone(t.env))
-	mounts, devices := t.mounts, t.devices
+	env := keyed{list: slices.Clip(t.env)}
+	mounts, devices := keyed{list: slices.Clip(t.mounts)}, keyed{list: slices.Clip(t.devices)}
+	c.transferEnv(t, &env)
 	if t.shareMounts {
-		mounts, env = c.shareMounts(s, env)
+		c.shareMounts(&mounts, &devices, &env)
 	}
 	if t.shareDevices {
-		devices = c.shareDevices(t, mounts)
+		c.shareDevices(t, &devices, &mounts)
 	}
 	body := append(make([]byte, 0, len(t.rest)+1024), '{')
-	body = appendMember(body, "env", append(env, t.hotEnv...))
-	body = appendMember(body, "volumeMounts", mounts)
-	body = appendMember(body, "volumeDevices", devices)
+	body = appendMember(body, "env", append(env.list, t.hotEnv...))
+	body = appendMember(body, "volumeMounts", mounts.list)
+	body = appendMember(body, "volumeDevices", devices.list)
 	if t.resources != nil {
 		var err error
 		if body, err = c.appendResources(body, t.resources); err != nil {
@@ -52,15 +51,14 @@ func appendMember(dst []byte, name string, list []element) []byte {
 // transferEnv appends what the transferEnv entries copy. A variable that the
 // sidecar has already is not copied; a container or a variable that the Pod
 // lacks is passed over.
-func (c *computation) transferEnv(t *template, env []element) []element {
+func (c *computation) transferEnv(t *template, env *keyed) {
 	for _, transfer := range t.transfers {
 		if from := c.source(c.sourceName(transfer)); from != nil {
 			for _, name := range transfer.names {
-				env = from.appendVariable(env, name)
+				from.copyVariable(name, env)
 			}
 		}
 	}
-	return env
 }
 
 // sourceName is the container that a transferEnv entry copies from. An
@@ -113,45 +111,40 @@ func (c *computation) appContainers() []*source {
 // shareMounts appends the mounts of the Pod's own containers where their paths
 // are free, and the variables that their sub-paths are made of. Those come along
 // even for a mount whose path is taken (T28).
-func (c *computation) shareMounts(s placed, env []element) (mounts, _ []element) {
-	mounts = slices.Clone(s.template.mounts)
+func (c *computation) shareMounts(mounts, devices, env *keyed) {
 	for _, from := range c.appContainers() {
 		if from.Injected { // a user's container may opt out this way, too (T27)
 			continue
 		}
-		for _, m := range from.mounts {
-			for _, reference := range references.FindAllStringSubmatch(m.subPathExpr, -1) {
-				env = from.appendVariable(env, reference[1])
+		for i := range from.mounts {
+			m := &from.mounts[i]
+			for name := range referencesIn(m.subPathExpr) {
+				from.copyVariable(name, env)
 			}
-			if hasKey(mounts, m.key) || hasKey(s.template.devices, m.key) {
-				continue
+			if !mounts.has(m.key) && !devices.has(m.key) {
+				mounts.add(m.element)
 			}
-			mounts = append(mounts, m.element)
 		}
 	}
-	return mounts, env
 }
-
-// references are the variables in a subPathExpr. As in the reference, $$(X) is
-// not read as an escape.
-var references = regexp.MustCompile(`\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)`)
 
 // shareDevices appends the devices of the Pod's own containers where their paths
 // are free. Two containers may see one volume at different paths, but none may
 // see it twice: of those paths the first counts.
-func (c *computation) shareDevices(t *template, mounts []element) []element {
-	devices, volumes := slices.Clone(t.devices), slices.Clone(t.deviceVolumes)
+func (c *computation) shareDevices(t *template, devices, mounts *keyed) {
+	volumes := keyed{list: slices.Clip(t.deviceVolumes)}
 	for _, from := range c.appContainers() {
 		if from.Injected {
 			continue
 		}
-		for _, d := range from.devices {
-			if !hasKey(devices, d.key) && !hasKey(mounts, d.key) && !slices.Contains(volumes, d.name) {
-				devices, volumes = append(devices, d.element), append(volumes, d.name)
+		for i := range from.devices {
+			d := &from.devices[i]
+			if !devices.has(d.key) && !mounts.has(d.key) && !volumes.has(d.name) {
+				devices.add(d.element)
+				volumes.add(element{key: d.name})
 			}
 		}
 	}
-	return devices
 }
 
 // appendResources appends what the policy makes of the Pod's containers and a
@@ -173,25 +166,31 @@ func (c *computation) appendResources(dst []byte, policy *resourcesPolicy) ([]by
 }
 
 // containerResources are those of the Pod's native sidecars and then of its
-// containers.
-func (c *computation) containerResources() (all []containerResources, err error) {
-	add := func(view *ContainerView) {
-		var raw json.RawMessage
-		if view.Raw != nil {
-			raw = view.Raw.Resources
-		}
-		one, parseErr := parseResources(view.Name, raw)
-		all, err = append(all, one), errors.Join(err, parseErr)
+// containers. They are read once for all policies, up to the first error.
+func (c *computation) containerResources() ([]containerResources, error) {
+	if c.resources != nil {
+		return c.resources, nil
+	}
+	all := make([]containerResources, 0, len(c.pod.InitContainers)+len(c.pod.Containers))
+	add := func(view *ContainerView) error {
+		one, err := parseResources(view)
+		all = append(all, one)
+		return err
 	}
 	for i := range c.pod.InitContainers {
 		if view := &c.pod.InitContainers[i]; view.Raw != nil && view.Raw.RestartPolicy == string(corev1.ContainerRestartPolicyAlways) {
-			add(view)
+			if err := add(view); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for i := range c.pod.Containers {
-		add(&c.pod.Containers[i])
+		if err := add(&c.pod.Containers[i]); err != nil {
+			return nil, err
+		}
 	}
-	return all, err
+	c.resources = all
+	return all, nil
 }
 
 // belongsToSidecars reports whether a SidecarSet that takes part has a container
@@ -202,8 +201,4 @@ func (c *computation) belongsToSidecars(name string) bool {
 	return slices.ContainsFunc(c.targets, func(t target) bool {
 		return t.takesPart() && (slices.ContainsFunc(t.containers, named) || slices.ContainsFunc(t.initContainers, named) || slices.Contains(t.hotUpgrade, name))
 	})
-}
-
-func hasKey(list []element, key string) bool {
-	return slices.ContainsFunc(list, func(e element) bool { return e.key == key })
 }

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -151,18 +150,18 @@ func (a *amount) UnmarshalJSON(text []byte) error {
 	return a.Quantity.UnmarshalJSON(text)
 }
 
-// parseResources reads a container's resources, which may be absent.
-func parseResources(name string, resources json.RawMessage) (containerResources, error) {
+// parseResources reads the resources of a container, which may be absent.
+func parseResources(view *ContainerView) (containerResources, error) {
 	var members struct {
 		Limits   amounts `json:"limits"`
 		Requests amounts `json:"requests"`
 	}
-	if len(resources) > 0 {
-		if err := utiljson.Unmarshal(resources, &members); err != nil {
-			return containerResources{}, fmt.Errorf("reading the resources of container %q: %w", name, err)
+	if view.Raw != nil && len(view.Raw.Resources) > 0 {
+		if err := utiljson.Unmarshal(view.Raw.Resources, &members); err != nil {
+			return containerResources{}, fmt.Errorf("reading the resources of container %q: %w", view.Name[:min(len(view.Name), maxContainerName)], err)
 		}
 	}
-	return containerResources{name, members.Limits, members.Requests}, nil
+	return containerResources{view.Name, members.Limits, members.Requests}, nil
 }
 
 func (c *containerResources) amount(list string, variable expr.Variable) *amount {
@@ -217,10 +216,12 @@ func (p *resourcesPolicy) resources(containers []containerResources, excluded fu
 	return out, nil
 }
 
+// choose returns the containers that the policy is about. None has a name that is too
+// long for a container.
 func (p *resourcesPolicy) choose(containers []containerResources, excluded func(name string) bool) []*containerResources {
 	var chosen []*containerResources
 	for i := range containers {
-		if c := &containers[i]; p.target.MatchString(c.name) && !excluded(c.name) {
+		if c := &containers[i]; len(c.name) <= maxContainerName && p.target.MatchString(c.name) && !excluded(c.name) {
 			chosen = append(chosen, c)
 		}
 	}

@@ -229,7 +229,7 @@ func (h *headReader) missing() error {
 
 // ReadPod reads the Pod of a review, to the end of the document. labels are those
 // of its Head. Of the containers it keeps the parts that are asked for, as bytes
-// of document.
+// of document. The error is a *LongListError if a list is too long.
 func (r *Reader) ReadPod(document []byte, labels map[string]string, parts inject.Parts) (inject.PodView, error) {
 	r.json.Reset(document)
 	r.pod = podReader{Reader: &r.json, pod: inject.PodView{Labels: labels, Parts: parts}}
@@ -282,21 +282,42 @@ func (p *podReader) readSpec() bool {
 	return p.Object(specMembers, func(name string) {
 		switch name {
 		case "initContainers":
-			p.pod.InitContainers = p.readContainers()
+			p.pod.InitContainers = p.readContainers(name)
 		case "containers":
-			p.pod.Containers = p.readContainers()
+			p.pod.Containers = p.readContainers(name)
 		case "volumes":
-			p.pod.Volumes = p.readNames()
+			p.pod.Volumes = p.readNames(name)
 		case "imagePullSecrets":
-			p.pod.ImagePullSecrets = p.readNames()
+			p.pod.ImagePullSecrets = p.readNames(name)
 		}
 	})
 }
 
+// MaxElements is how many elements each list of a Pod may have that is read. No Pod can
+// run as many.
+const MaxElements = 1000
+
+// LongListError says which list of a Pod has more than MaxElements elements.
+type LongListError struct{ Field string }
+
+func (e *LongListError) Error() string {
+	return fmt.Sprintf("%s: the list has more than %d elements, which no Pod can use; shorten it", e.Field, MaxElements)
+}
+
+// another fails before the element of a list that is one too many.
+func (p *podReader) another(list string, read int) {
+	if read >= MaxElements {
+		p.Fail(&LongListError{"spec." + list})
+	}
+}
+
 // readContainers returns nil if there is no list.
-func (p *podReader) readContainers() []inject.ContainerView {
+func (p *podReader) readContainers(list string) []inject.ContainerView {
 	views := make([]inject.ContainerView, 0, 4)
-	if !p.Array(func() { views = append(views, p.readContainer()) }) {
+	if !p.Array(func() {
+		p.another(list, len(views))
+		views = append(views, p.readContainer())
+	}) {
 		return nil
 	}
 	return views
@@ -366,9 +387,10 @@ func (p *podReader) readInjected() bool {
 }
 
 // readNames reads the names of a list's elements; nil if there is no list.
-func (p *podReader) readNames() []string {
+func (p *podReader) readNames(list string) []string {
 	names := make([]string, 0, 8)
 	if !p.Array(func() {
+		p.another(list, len(names))
 		element := ""
 		p.Object(nameMember, func(string) {
 			element = p.Text()

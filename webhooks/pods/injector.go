@@ -129,7 +129,7 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	}
 	pod, err := reader.ReadPod(document, head.Labels, selected.needs())
 	if err != nil {
-		return verdict{result: resultInvalid, head: head, err: server.Malformed("AdmissionReview", head.UID, err)}
+		return verdict{result: resultInvalid, head: head, err: unreadable(&head, err)}
 	}
 	if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
 		return verdict{result: resultOther, head: head}
@@ -151,6 +151,14 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 		return verdict{result: resultUnchanged, head: head, plan: plan}
 	}
 	return verdict{result: resultInjected, head: head, plan: plan}
+}
+
+// unreadable is the denial of a Pod that cannot be read, or that is too large to be.
+func unreadable(head *review.Head, err error) error {
+	if long := new(review.LongListError); errors.As(err, &long) {
+		return &server.Refusal{UID: head.UID, Code: http.StatusRequestEntityTooLarge, Message: long.Error(), Reason: server.ReasonTooLarge}
+	}
+	return server.Malformed("AdmissionReview", head.UID, err)
 }
 
 // dryRun is in the reviews of requests that store nothing, as API servers write

@@ -1,0 +1,41 @@
+package inject
+
+// manyCompared is how many keys are compared one by one, for all searches in one list
+// together, before a table of them is made. Ordinary Pods stay below.
+const manyCompared = 4096
+
+// keyed is a list that elements are added to while their keys are free. The keys of a
+// list that came from elsewhere may be present twice. What a search costs does not grow
+// with the list: the author of a Pod chooses how long it is.
+type keyed struct {
+	list     []element
+	compared int
+	keys     map[string]struct{} // once many have been compared
+}
+
+// has reports whether the list has an element of that key.
+func (k *keyed) has(key string) bool {
+	if k.keys == nil {
+		if k.compared += len(k.list); k.compared <= manyCompared {
+			for i := range k.list {
+				if k.list[i].key == key {
+					return true
+				}
+			}
+			return false
+		}
+		k.keys = make(map[string]struct{}, 2*len(k.list))
+		for i := range k.list {
+			k.keys[k.list[i].key] = struct{}{}
+		}
+	}
+	_, ok := k.keys[key]
+	return ok
+}
+
+func (k *keyed) add(e element) {
+	k.list = append(k.list, e)
+	if k.keys != nil {
+		k.keys[e.key] = struct{}{}
+	}
+}
