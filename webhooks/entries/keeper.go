@@ -127,10 +127,8 @@ func (w *Keeper) Start(ctx context.Context) error {
 		case <-w.changed:
 		}
 		_ = w.pace.WaitN(ctx, 0) // it fails when ctx ends
-		select {
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return nil
-		default:
 		}
 		if batch := w.takePending(); len(batch) > 0 {
 			w.widen(ctx, batch)
@@ -177,8 +175,8 @@ var errUninstalling = errors.New("the operator's Namespace is being deleted")
 // widening is one SidecarSet that waits for its entry.
 type widening struct {
 	entry entryplan.Entry
-	done  chan error      // has capacity 1
-	gone  <-chan struct{} // is closed when its review does not wait any more
+	done  chan error   // has capacity 1
+	gone  func() error // is not nil when its review does not wait any more
 }
 
 // Widen makes API servers call the operator, on the fresh path, for the Pods that the
@@ -204,7 +202,7 @@ func (w *Keeper) await(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	if err != nil {
 		return err
 	}
-	widening := &widening{entry: entry, done: make(chan error, 1), gone: ctx.Done()}
+	widening := &widening{entry: entry, done: make(chan error, 1), gone: ctx.Err}
 	w.mu.Lock()
 	w.pending = append(w.pending, widening)
 	w.mu.Unlock()
@@ -228,14 +226,7 @@ func signal(ch chan<- struct{}) {
 func (w *Keeper) takePending() []*widening {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pending := slices.DeleteFunc(w.pending, func(one *widening) bool {
-		select {
-		case <-one.gone:
-			return true
-		default:
-			return false
-		}
-	})
+	pending := slices.DeleteFunc(w.pending, func(one *widening) bool { return one.gone() != nil })
 	w.pending = nil
 	return pending
 }
