@@ -7,8 +7,8 @@ SHELL := /usr/bin/env bash
 # The Kubernetes version of the stand: v1.37.1, or one that test/controlplane has a go.v*.mod for.
 K8S_VERSION ?= v1.37.1
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# What the image is called, and what is deployed. The registry does not exist, so
-# that a name that nobody has set is pulled from nowhere.
+# What the image is called, and what is deployed. The registry does not exist: without a
+# name that the user has set, a kubelet pulls no image.
 IMAGE       ?= registry.invalid/sidecarset-operator:$(VERSION)
 CONTAINER_TOOL ?= docker
 KUBECTL     ?= kubectl

@@ -51,7 +51,7 @@ func TestAdvance(t *testing.T) {
 			retiring, start.Add(10 * day), false, certs.StepNone, []*x509.Certificate{signing.Certificate, old.Certificate}},
 		"drops an old CA after its last leaf has expired": {
 			retiring, start.Add(10*day + time.Second), false, certs.StepRetire, []*x509.Certificate{signing.Certificate}},
-		"settles when to drop a CA that somebody added": {
+		"settles when to drop a CA that a user added": {
 			certs.Authority{Signing: signing, Old: oldCAs(time.Time{})}, start, false, certs.StepSchedule,
 			[]*x509.Certificate{signing.Certificate, old.Certificate}},
 		"rotates first and retires later": {
@@ -174,9 +174,9 @@ func TestDecodeAuthority(t *testing.T) {
 		"reports a key of another CA": {func(s *corev1.Secret) {
 			s.Data["tls.key"] = secretOf(t, certs.Authority{Signing: other}).Data["tls.key"]
 		}, start, "no key pair", certs.ByAny},
-		"reports an expired CA":             {func(*corev1.Secret) {}, start.Add(366 * day), "the CA expired at 2031-01-01T00:00:00Z", certs.ByAny},
-		"keeps a CA of the future":          {func(*corev1.Secret) {}, start.Add(-2 * time.Hour), "is the clock right?", certs.ByKnown},
-		"keeps somebody else's certificate": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, start, "belongs to another program", certs.Never},
+		"reports an expired CA":               {func(*corev1.Secret) {}, start.Add(366 * day), "the CA expired at 2031-01-01T00:00:00Z", certs.ByAny},
+		"keeps a CA of the future":            {func(*corev1.Secret) {}, start.Add(-2 * time.Hour), "is the clock right?", certs.ByKnown},
+		"keeps another program's certificate": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, start, "belongs to another program", certs.Never},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestDecodeAuthority(t *testing.T) {
 			}
 			checkError(t, err, "Secret system/ca") // names the object
 			if strings.Contains(err.Error(), "garbage") {
-				t.Errorf("the error tells what the Secret holds: %v", err)
+				t.Errorf("the error shows what the Secret holds: %v", err)
 			}
 			var secretErr *certs.SecretError
 			if !errors.As(err, &secretErr) || secretErr.Replaceable != tc.replaceable {
@@ -243,7 +243,7 @@ func TestReplacement(t *testing.T) {
 			}
 			for _, f := range got.Old {
 				if f.RetireAfter.IsZero() {
-					t.Errorf("nobody says when to drop %s", f.Subject)
+					t.Errorf("no time is set to drop %s", f.Subject)
 				}
 			}
 			if _, err := certs.DecodeAuthority(secretOf(t, got), tc.at); err != nil {

@@ -163,7 +163,7 @@ func TestObjectsMayBeAppliedLater(t *testing.T) {
 			checkError(t, follower.published.Missing(), missing)
 		}
 		if err := follower.published.Missing(); strings.Contains(err.Error(), "on-demand") {
-			t.Errorf("an object that nobody needs counts as missing: %v", err)
+			t.Errorf("an optional object counts as missing: %v", err)
 		}
 		checkError(t, follower.readiness.Ready(t.Context()), "") // it says nothing about a replica
 		for _, o := range manifests() {
@@ -205,7 +205,8 @@ func TestLabelledObjectsArePublishedTo(t *testing.T) {
 	})
 }
 
-// A patch that was computed from an older version would hit whichever entry stands at that position now.
+// A patch that was computed from an older version would hit the entry that is at that
+// position now.
 func TestPatchIsRefusedWhenTheObjectHasChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused, raced := 0, false
@@ -259,7 +260,7 @@ func TestReadySaysWhatIsMissing(t *testing.T) {
 			"checking the serving certificate as MutatingWebhookConfiguration defaulting, webhook default.sidecarset.io does: x509"},
 		"an entry that calls another Service": {
 			[]client.Object{foreign}, true, "it calls other.sidecarset-system.svc, and this operator is webhook.sidecarset-system.svc"},
-		"an entry that nobody has written yet": {
+		"an entry without a bundle": {
 			[]client.Object{validatingWebhooks("checking")}, false,
 			"checking ValidatingWebhookConfiguration checking, webhook check.sidecarset.io: its caBundle is empty"},
 		"a permission": {nil, true, "no role"},

@@ -31,7 +31,7 @@ type skewed struct {
 	events           *reasons
 }
 
-// newSkewed starts both. API servers tell them the time or not.
+// newSkewed starts both. If told, they learn the time from the answers of API servers.
 func newSkewed(t *testing.T, told bool) *skewed {
 	s := &skewed{server: newAPIServer(t, manifests()...), clock: &conformance.Clock{}, events: &reasons{}}
 	opts := hourly()
@@ -80,7 +80,8 @@ var aheadBy = map[string]struct {
 	"it is behind, by a day":           {210 * time.Minute, -24 * time.Hour, 40 * time.Minute},
 }
 
-// The leader's clock is wrong for a while, and API servers tell it so: no call fails, nothing is written, and people are told.
+// The leader's clock is wrong for a while, and it learns that from API servers. No call
+// fails, the leader writes nothing, and an Event informs the administrator.
 func TestClockThatIsWrongWritesNothing(t *testing.T) {
 	for name, tc := range aheadBy {
 		t.Run(name, func(t *testing.T) {
@@ -166,8 +167,9 @@ func (s *skewed) opts() certs.Options {
 	return telling(true, opts)
 }
 
-// API servers do not tell the time, so the leader does what is right by its clock. When the clock is right again everything heals, and
-// replicas whose clock was right were not harmed.
+// The leader does not learn the time from API servers, so it does what is right by its
+// clock. When the clock is right again everything heals. Replicas whose clock was right
+// were not harmed.
 func TestClockThatIsWrongDestroysNothing(t *testing.T) {
 	for name, tc := range aheadBy {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +192,7 @@ func TestClockThatIsWrongDestroysNothing(t *testing.T) {
 
 // The first replica makes the CA, and its clock is wrong. If it knows, it leaves that to others; if it does not, its CA is replaced.
 func TestFirstReplicaWhoseClockIsAhead(t *testing.T) {
-	for name, told := range map[string]bool{"and it is told": true, "and it is not told": false} {
+	for name, told := range map[string]bool{"and it knows": true, "and it does not know": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, wrong := newAPIServer(t, manifests()...), &conformance.Clock{}

@@ -333,7 +333,7 @@ func getAuthority(t *testing.T, c client.Client, now time.Time) certs.Authority 
 	return a
 }
 
-// publishedBundles reads what API servers are told to trust, by place.
+// publishedBundles reads the CA bundles that API servers trust, by place.
 func publishedBundles(t *testing.T, c client.Client) map[string]string {
 	t.Helper()
 	bundles := map[string]string{}

@@ -74,7 +74,7 @@ func newMode(t *testing.T) *conformance.Mode {
 	}
 }
 
-// withClock are options of a replica that API servers tell the time.
+// withClock are options of a replica whose clock the answers of API servers set.
 func withClock(clock *certs.ServerClock) certs.Options {
 	opts := shortLived()
 	opts.ServerClock = clock

@@ -137,7 +137,7 @@ func TestCAsIssuedAtOnceDiffer(t *testing.T) {
 		t.Error("equal serial numbers")
 	}
 	if bytes.Equal(a.Certificate.SubjectKeyId, b.Certificate.SubjectKeyId) {
-		t.Error("equal key ids: a verifier could not tell which of them signed")
+		t.Error("equal key ids: a verifier could not find out which of them signed")
 	}
 }
 
@@ -169,7 +169,7 @@ func TestNeedsRenewal(t *testing.T) {
 	}
 }
 
-// A monotonic reading stands still while a machine sleeps; the wall clock does not.
+// A monotonic reading does not advance while a machine sleeps. The wall clock does.
 func TestNeedsRenewalGoesByTheWallClock(t *testing.T) {
 	now := time.Now()
 	leaf := issueLeaf(t, issueCA(t, now, 365*day), now, 30*day).Leaf
@@ -203,7 +203,7 @@ func TestParseBundle(t *testing.T) {
 			got, err := certs.ParseBundle([]byte(tc.data))
 			checkError(t, err, tc.err)
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("the error tells a key: %v", err)
+				t.Errorf("the error shows a key: %v", err)
 			}
 			if diff := cmp.Diff(string(tc.want), string(certs.EncodeBundle(got))); diff != "" {
 				t.Errorf("certificates (-want +got):\n%s", diff)

@@ -250,7 +250,7 @@ func TestRotationWaitsForEveryClient(t *testing.T) {
 		annotateSecret(t, server, certs.RotateAnnotation, "please")
 		pass(10 * time.Minute)
 		if getAuthority(t, server, time.Now()).Next == nil {
-			t.Error("the next CA signs, and nobody trusts it")
+			t.Error("the next CA signs, and no API server trusts it")
 		}
 		stop()
 	})
@@ -321,7 +321,7 @@ func TestCAReplacedByHand(t *testing.T) {
 		checkError(t, follower.readiness.Ready(t.Context()), "")
 		pass(shortLived().Settle + 15*time.Second)
 		if serving(t, follower) == old {
-			t.Error("the old leaf is served when everybody trusts the new one")
+			t.Error("the old leaf is served when all API servers trust the new one")
 		}
 		checkError(t, follower.readiness.Ready(t.Context()), "")
 	})

@@ -109,7 +109,7 @@ func TestLeafIsKeptWhileTheSecretCannotBeRead(t *testing.T) {
 	clk.SetTime(start.Add(29 * day))
 	checkError(t, r.source.Refresh(t.Context()), errCutOff.Error())
 	if serving(t, r) != leaf {
-		t.Error("another leaf, although nobody said which CA signs")
+		t.Error("another leaf, although the replica could not read which CA signs")
 	}
 }
 
@@ -163,7 +163,7 @@ func TestLeaderRepairs(t *testing.T) {
 		"a broken key":               {func(s *corev1.Secret) { s.Data["tls.key"] = []byte("garbage") }, true},
 		"a bundle without its CA":    {func(s *corev1.Secret) { s.Data["ca.crt"] = nil }, true},
 		"nothing that works":         {func(*corev1.Secret) {}, false},
-		"nothing of somebody else's": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, false},
+		"nothing of another program": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}{
 		"defaults are good":           {func(*certs.Options) {}, ""},
 		"a Secret has a name":         {func(o *certs.Options) { o.SecretName = "" }, "no name"},
-		"a leaf is for somebody":      {func(o *certs.Options) { o.Subject = certs.Subject{} }, "neither a DNS name nor an IP address"},
+		"a leaf has a subject":        {func(o *certs.Options) { o.Subject = certs.Subject{} }, "neither a DNS name nor an IP address"},
 		"durations are not negative":  {func(o *certs.Options) { o.Poll = -1 }, "negative"},
 		"leaves fit into a CA's life": {func(o *certs.Options) { o.CALifetime = 80 * day }, "a third of the CA's lifetime"},
 		"leaves live to be renewed":   {func(o *certs.Options) { o.LeafLifetime = 59 * time.Second }, "less than two polls"},

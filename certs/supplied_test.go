@@ -284,7 +284,7 @@ func TestWhatIsDeclaredToCertManager(t *testing.T) {
 		pass(time.Minute + 5*time.Second)
 		get("sidecarset-serving", serving)
 		if diff := cmp.Diff([]string{host}, serving.Spec.DNSNames); diff != "" {
-			t.Errorf("names that somebody changed (-want +got):\n%s", diff)
+			t.Errorf("names that a user changed (-want +got):\n%s", diff)
 		}
 	})
 }

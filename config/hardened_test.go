@@ -65,7 +65,7 @@ func TestOperatorFitsItsNamespace(t *testing.T) {
 	}
 }
 
-// Kubelets can tell from a number that a user is not root, and not from a name.
+// Kubelets can see from a number that a user is not root, and not from a name.
 func TestTheImageNamesItsUserByNumber(t *testing.T) {
 	dockerfile, err := os.ReadFile("../Dockerfile")
 	if err != nil {
@@ -323,7 +323,7 @@ func TestOnlyTheHardenedWebhookIsReached(t *testing.T) {
 		for _, port := range d.Spec.Template.Spec.Containers[0].Ports {
 			// A kubelet reaches the Pods of its node whatever a NetworkPolicy says.
 			if port.Name != "probes" && !slices.Contains(ports, port.Name) {
-				t.Errorf("%s declares port %s, which nobody may call", deployment, port.Name)
+				t.Errorf("%s declares port %s, which no client may call", deployment, port.Name)
 			}
 		}
 	}
@@ -346,7 +346,7 @@ func TestFlowSchemas(t *testing.T) {
 	}
 }
 
-// A registry that cannot exist: what nobody has named is pulled from nowhere.
+// The registry cannot exist: a kubelet pulls no image unless the user has named it.
 func TestImagesHaveToBeNamed(t *testing.T) {
 	for name, layout := range layouts {
 		for _, deployment := range all[appsv1.Deployment](t, layout.path, "Deployment") {

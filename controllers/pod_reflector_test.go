@@ -76,8 +76,8 @@ func TestPodWatch(t *testing.T) {
 			server.remove(webPod(0)) // C §17 T15: without a deletionTimestamp before
 			p.becomes(t, allReady(initial))
 
-			// What happens while nobody watches is found by listing again: Pods
-			// that are gone, new, changed, and others under an old name.
+			// The reflector lists again after a gap between watches. It then finds Pods
+			// that are gone, new or changed, and other Pods under an old name.
 			server.missed(func() {
 				server.change(watch.Deleted, webPod(1))
 				server.change(watch.Added, webPod(initial+1))

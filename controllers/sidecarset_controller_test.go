@@ -292,7 +292,7 @@ func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 	})
 }
 
-// Why an entry is missing is told again when it turns out that only a user can help.
+// The leader reports again why an entry is missing if it finds that only a user can help.
 func TestAnotherMessageAboutAMissingEntryIsTold(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)

@@ -31,8 +31,8 @@ const (
 
 // Options say what the webhooks need to know of the installation.
 type Options struct {
-	// Catalog decides about Pods. It runs on every replica; whoever made it adds
-	// it to the manager.
+	// Catalog decides about Pods. It runs on every replica. The caller adds it to the
+	// manager.
 	Catalog *snapshot.Catalog
 	// Fresh checks the Catalog. It runs on every replica, as the Catalog does.
 	Fresh *entries.Freshness

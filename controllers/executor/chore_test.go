@@ -48,8 +48,8 @@ func upgraded(t *testing.T) (*corev1.Pod, *inject.Program) {
 	return p, program
 }
 
-// The end of a hot upgrade is told, and why it is not ended; not what is tried again
-// at once.
+// An Event reports the end of a hot upgrade, and why it is not ended. No Event reports what
+// is tried again at once.
 func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 	const done, failed = "Normal ResetContainerSucceed reset sidecar container image empty successfully", "Warning ResetContainerFailed reset sidecar container image empty failed: hands off"
 	for name, tc := range map[string]struct {
@@ -87,13 +87,13 @@ func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 				t.Errorf("the old container has the image %s, want %s", got, tc.image)
 			}
 			if len(told) != min(1, len(tc.told)) || len(told) == 1 && told[0] != tc.told {
-				t.Errorf("told are %q, want %q", told, tc.told)
+				t.Errorf("the Events are %q, want %q", told, tc.told)
 			}
 		})
 	}
 }
 
-// Where no digest tells what the new container ran before, time does. As long as there
+// Where no digest shows what the new container ran before, time does. As long as there
 // is nothing to do, the Pod is not read every second.
 func TestAHotUpgradeEndsOnceItsEvidenceHasSettled(t *testing.T) {
 	for name, tc := range map[string]struct {

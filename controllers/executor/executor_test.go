@@ -30,7 +30,7 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// rig is an Executor with a real tally, and an API server that fails as it is told to.
+// rig is an Executor with a real tally, and an API server that fails as the test says.
 type rig struct {
 	*Executor
 	client *fake.Clientset

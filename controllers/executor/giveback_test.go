@@ -43,7 +43,7 @@ func TestAPodIsReleasedAfterItIsHeld(t *testing.T) {
 	}
 }
 
-// silent has no Nodes, and tells for how long it is asked.
+// silent has no Nodes, and records whether a request has a deadline.
 type silent struct {
 	corev1client.NodeInterface
 	bounded bool

@@ -11,7 +11,7 @@ import (
 )
 
 // checkPlatform reads the operator out of an image, and says whether it is a
-// static program of the architecture that everybody may run and root owns.
+// static program of the architecture that every user may run and root owns.
 func checkPlatform(image v1.Image, architecture string) error {
 	config, err := image.ConfigFile()
 	if err != nil {

@@ -58,16 +58,16 @@ func TestQueue(t *testing.T) {
 		list []added
 		want []string
 	}{
-		"an Event is written when the state has lasted":    {[]added{{0, "a", "X"}}, []string{"1s a X"}},
-		"a state that does not last is not told":           {[]added{{0, "a", "X"}, {500 * ms, "a", "Y"}}, []string{"1s a Y"}},
-		"a state that keeps changing is told all the same": {[]added{{0, "a", "X"}, {900 * ms, "a", "Y"}, {1100 * ms, "a", "Z"}}, []string{"1s a Y", "11s a Z"}},
-		"the next state waits":                             {[]added{{0, "a", "X"}, {2 * s, "a", "Y"}}, []string{"1s a X", "11s a Y"}},
-		"a state that is left for a moment is told once":   {[]added{{0, "a", "X"}, {3 * s, "a", "Y"}, {5 * s, "a", "X"}}, []string{"1s a X"}},
-		"what is repeated is told once":                    {[]added{{0, "a", "X"}, {3 * s, "a", "X"}, {10 * s, "a", "X"}}, []string{"1s a X"}},
-		"what comes again later is told again":             {[]added{{0, "a", "X"}, {20 * s, "a", "X"}}, []string{"1s a X", "21s a X"}},
-		"SidecarSets do not delay each other for long":     {[]added{{0, "a", "X"}, {0, "b", "X"}, {0, "c", "X"}}, []string{"1s a X", "1.1s b X", "1.2s c X"}},
-		"more than may wait are dropped":                   {[]added{{0, "a", "X"}, {0, "b", "X"}, {0, "c", "X"}, {0, "d", "X"}}, []string{"1s a X", "1.1s b X", "1.2s c X"}},
-		"one that waits long delays no other":              {[]added{{0, "a", "X"}, {2 * s, "a", "Y"}, {3 * s, "b", "X"}}, []string{"1s a X", "4s b X", "11s a Y"}},
+		"an Event is written when the state has lasted":     {[]added{{0, "a", "X"}}, []string{"1s a X"}},
+		"a state that does not last is not reported":        {[]added{{0, "a", "X"}, {500 * ms, "a", "Y"}}, []string{"1s a Y"}},
+		"a state that keeps changing is reported too":       {[]added{{0, "a", "X"}, {900 * ms, "a", "Y"}, {1100 * ms, "a", "Z"}}, []string{"1s a Y", "11s a Z"}},
+		"the next state waits":                              {[]added{{0, "a", "X"}, {2 * s, "a", "Y"}}, []string{"1s a X", "11s a Y"}},
+		"a state that is left for a moment makes one Event": {[]added{{0, "a", "X"}, {3 * s, "a", "Y"}, {5 * s, "a", "X"}}, []string{"1s a X"}},
+		"what is repeated is reported once":                 {[]added{{0, "a", "X"}, {3 * s, "a", "X"}, {10 * s, "a", "X"}}, []string{"1s a X"}},
+		"what comes again later is reported again":          {[]added{{0, "a", "X"}, {20 * s, "a", "X"}}, []string{"1s a X", "21s a X"}},
+		"SidecarSets do not delay each other for long":      {[]added{{0, "a", "X"}, {0, "b", "X"}, {0, "c", "X"}}, []string{"1s a X", "1.1s b X", "1.2s c X"}},
+		"more than may wait are dropped":                    {[]added{{0, "a", "X"}, {0, "b", "X"}, {0, "c", "X"}, {0, "d", "X"}}, []string{"1s a X", "1.1s b X", "1.2s c X"}},
+		"one that waits long delays no other":               {[]added{{0, "a", "X"}, {2 * s, "a", "Y"}, {3 * s, "b", "X"}}, []string{"1s a X", "4s b X", "11s a Y"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestFiveHundredSidecarSetsAreToldWithinAMinute(t *testing.T) {
 	}
 }
 
-// A failure that repeats is told once; each write of a Pod is told.
+// A failure that repeats makes one Event. Each write of a Pod makes an Event of its own.
 func TestPodsAreToldOnce(t *testing.T) {
 	q, first := events.NewQueue(events.PodLimits), events.Pod{Namespace: "a", Name: "p"}
 	second := first
@@ -164,7 +164,7 @@ func TestPodsAreToldOnce(t *testing.T) {
 	} {
 		now := start.Add(time.Duration(i) * time.Minute)
 		if added := q.Add(tc.event, now); added != tc.told {
-			t.Errorf("%d: told: %t", i, added)
+			t.Errorf("%d: added: %t", i, added)
 		}
 		q.Next(now)
 	}

@@ -55,8 +55,8 @@ const (
 	maxEntries    = 256 // SidecarSets and containers together
 )
 
-// errUnreadable is the error of all values that cannot be read. What exactly is
-// wrong helps no one: the operator writes no such values.
+// errUnreadable is the error of all values that cannot be read. What exactly is wrong is
+// of no use to users: the operator writes no such values.
 var errUnreadable = errors.New("annotation " + appsv1beta1.AnnotationInPlace + " cannot be read: it is damaged, too long, or of another version")
 
 // MarksOf reads a Pod's annotation. A Pod without it has no Marks. A record that

@@ -143,7 +143,7 @@ func (c *cluster) watch() {
 	}
 }
 
-// look tells Ledger and queue what a Pod means for the current content.
+// look reports to Ledger and queue what a Pod means for the current content.
 func (c *cluster) look(m event) {
 	outdated := m.content != c.content
 	r := recreate.Replacement{UID: m.uid, Controller: m.controller, Back: m.ready && !m.ends, Outdated: outdated}

@@ -82,13 +82,13 @@ func TestWhoMayInject(t *testing.T) {
 		"who may create Pods everywhere, without another question": {
 			spec: agent, rights: []string{"create pods"}, asked: []string{"create pods"},
 		},
-		"nobody else, if all namespaces are selected": {
+		"no other user, if all namespaces are selected": {
 			spec: agent, rights: []string{"create pods team-a"}, asked: []string{"create pods"}, missing: []string{everywhere},
 		},
-		"nobody else, if an empty selector selects all": {
+		"no other user, if an empty selector selects all": {
 			spec: agent + "namespaceSelector: {}", asked: []string{"create pods"}, missing: []string{everywhere},
 		},
-		"nobody else, if namespaces are only left out": {
+		"no other user, if namespaces are only left out": {
 			spec:  agent + "namespaceSelector: {matchExpressions: [{key: team, operator: NotIn, values: [a]}]}",
 			asked: []string{"create pods"}, missing: []string{everywhere},
 		},
@@ -110,7 +110,7 @@ func TestWhoMayInject(t *testing.T) {
 			spec:   agent + "namespaceSelector: {matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [team-a, team-b]}, {key: kubernetes.io/metadata.name, operator: NotIn, values: [team-b]}]}",
 			rights: []string{"create pods team-a"}, asked: []string{"create pods", "create pods team-a"},
 		},
-		"anybody, where nothing is ever injected": {
+		"any user, where nothing is ever injected": {
 			spec: agent + "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}",
 		},
 		"in all namespaces with the label but excluded ones": {
@@ -166,7 +166,7 @@ func TestPrivilegedContainersTakeAVerb(t *testing.T) {
 		"without it": {[]string{"create pods"}, []string{
 			"may not use spec.containers[0].securityContext.privileged: remove it, or have the verb inject-privileged on sidecarsets.apps.kruise.io granted",
 		}},
-		"and does not stand for it": {[]string{"inject-privileged sidecarsets"}, []string{everywhere}},
+		"and does not replace it": {[]string{"inject-privileged sidecarsets"}, []string{everywhere}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestChangedIsAboutWhatIsInjectedAndWhere(t *testing.T) {
 		"how Pods follow":            {old + "updateStrategy: {type: NotUpdate, paused: true, partition: 10%, selector: {matchLabels: {a: b}}}\nrevisionHistoryLimit: 3", false},
 		"a version":                  {old + "customVersion: v1", false},
 		"an image":                   {strings.Replace(old, "image: a", "image: b", 1), true},
-		"a member nobody knows":      {strings.Replace(old, "image: a", "image: a, invented: {a: 1}", 1), true},
+		"an unknown member":          {strings.Replace(old, "image: a", "image: a, invented: {a: 1}", 1), true},
 		"the selector":               {strings.Replace(old, "web", "db", 1), true},
 		"the namespaces":             {old + "namespaceSelector: {matchLabels: {team: a}}", true},
 		"another revision to inject": {old + "injectionStrategy: {paused: true, revision: {revisionName: log-1}}", true},
@@ -310,8 +310,8 @@ func TestACanaryTakesTheRightToUpdateItsBase(t *testing.T) {
 		base    bool
 		missing []string
 	}{
-		"whoever lacks it":      {"true", false, []string{update}},
-		"whoever has it":        {"true", true, nil},
+		"a user who lacks it":   {"true", false, []string{update}},
+		"a user who has it":     {"true", true, nil},
 		"not what is no canary": {"True", false, nil},
 	}
 	for name, tc := range tests {

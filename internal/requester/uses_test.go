@@ -31,14 +31,14 @@ func TestUses(t *testing.T) {
 		"a hook that calls another host":  {container("lifecycle: {preStop: {httpGet: {host: example.com, port: 80}}}"), []string{c + "lifecycle.preStop.httpGet.host"}},
 		"a variable from a Secret":        {container("env: [{name: A, value: b}, {name: B, valueFrom: {secretKeyRef: {name: s, key: k}}}]"), []string{c + "env[1].valueFrom.secretKeyRef"}},
 		"not one from elsewhere":          {container("env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: B, valueFrom: {configMapKeyRef: {name: c, key: k}}}]"), nil},
-		"a source nobody knows":           {container("env: [{name: A, valueFrom: {inventedRef: {name: s}}}]"), []string{c + "env[0].valueFrom.inventedRef"}},
+		"an unknown source":               {container("env: [{name: A, valueFrom: {inventedRef: {name: s}}}]"), []string{c + "env[0].valueFrom.inventedRef"}},
 		"all variables of a Secret":       {container("envFrom: [{configMapRef: {name: c}, prefix: P}, {secretRef: {name: s}}]"), []string{c + "envFrom[1].secretRef"}},
 		"init containers":                 {"initContainers: [{name: i, image: a, securityContext: {privileged: true}}]", []string{"spec.initContainers[0].securityContext.privileged"}},
 		"a path of the host":              {volume("hostPath: {path: /var/log}"), []string{"spec.volumes[0].hostPath"}},
 		"a Secret":                        {volume("secret: {secretName: s}"), []string{"spec.volumes[0].secret"}},
 		"a projected Secret":              {volume("projected: {sources: [{configMap: {name: c}}, {secret: {name: s}}]}"), []string{"spec.volumes[0].projected.sources[1].secret"}},
 		"a driver that is given a Secret": {volume("csi: {driver: d, nodePublishSecretRef: {name: s}}"), []string{"spec.volumes[0].csi.nodePublishSecretRef"}},
-		"a kind of volume nobody knows":   {volume("invented: {}"), []string{"spec.volumes[0].invented"}},
+		"an unknown kind of volume":       {volume("invented: {}"), []string{"spec.volumes[0].invented"}},
 		"not what every Pod may have":     {"volumes: [{name: a, emptyDir: {}}, {name: b, configMap: {name: c}}, {name: c, persistentVolumeClaim: {claimName: c}}, {name: d, downwardAPI: {items: []}}, {name: e}]", nil},
 	}
 	for name, tc := range tests {

@@ -169,7 +169,7 @@ func TestReaderEqualsKubernetesDecoder(t *testing.T) {
 	}
 }
 
-// Parts of containers are kept as they stand in the document, the ones that are
+// Parts of containers are kept as they are in the document, the ones that are
 // asked for and no others, whether that is known before the spec or after it.
 func TestReadPodKeepsThePartsThatAreAskedFor(t *testing.T) {
 	all := inject.RawParts{

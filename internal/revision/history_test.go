@@ -94,7 +94,7 @@ func TestAdopts(t *testing.T) {
 		want     bool
 	}{
 		"the owner's own":                            {recordedAs("a", 1), true},
-		"nobody's":                                   {recordedAs("a", 1, orphaned), true},
+		"one without an owner":                       {recordedAs("a", 1, orphaned), true},
 		"other content is a collision":               {recordedAs("b", 1), false},
 		"that of a deleted SidecarSet will vanish":   {recordedAs("a", 1, ownedBy("uid-0")), false},
 		"what is labelled for another one is not it": {recordedAs("a", 1, labelledFor("mesh")), false},
@@ -122,7 +122,7 @@ func TestChoose(t *testing.T) {
 		"the name wins":                    {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("c"), CustomVersion: new("v1")}, "c"},
 		"no such name":                     {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("x"), CustomVersion: new("v1")}, ""},
 		"no such version":                  {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("v3")}, ""},
-		"an empty version is nobody's":     {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("")}, ""},
+		"an empty version has no revision": {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("")}, ""},
 		"another SidecarSet's by its name": {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("foreign")}, ""},
 	}
 	for name, tc := range tests {

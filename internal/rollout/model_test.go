@@ -21,7 +21,7 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// model is OpenKruise's choice of Pods, as the specification tells it: from nothing,
+// model is OpenKruise's choice of Pods, as the specification has it: from nothing,
 // over all matched Pods, in the words of its steps. It keeps no state.
 type model struct {
 	update update
@@ -357,7 +357,7 @@ func TestTheQueueChoosesWhatOpenKruiseChooses(t *testing.T) {
 	}
 	t.Logf("%d rounds, %d Pods taken, %d rounds without T11", rounds, taken, equal)
 	if equal < rounds/2 || taken < rounds {
-		t.Errorf("the rounds are too few that tell something")
+		t.Errorf("too few rounds prove anything")
 	}
 }
 

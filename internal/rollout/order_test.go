@@ -116,7 +116,7 @@ func TestScatterCountsAllMatchedPods(t *testing.T) {
 	u := update{MaxUnavailable: share("100"), ScatterStrategy: scatterOver("zone", "a")}
 	q := rollout.NewQueue()
 	if again := q.SetStrategy(strategy(u)); !again {
-		t.Errorf("the caller is not told that the strategy needs all Pods")
+		t.Errorf("the caller does not learn that the strategy needs all Pods")
 	}
 	for _, p := range []rollout.Pod{
 		done, alsoDone, labelled(1, "zone", "a"), labelled(2, "zone", "a"), labelled(3, "zone", "a"),

@@ -108,7 +108,7 @@ func (w *world) activePods() (n int) {
 	return n
 }
 
-// randomStep changes the world and tells the Tally what a watch would.
+// randomStep changes the world and reports to the Tally what a watch would.
 func (w *world) randomStep(r *rand.Rand, tl *tally.Tally) string {
 	switch n := r.IntN(21); {
 	case n < 5:

@@ -30,7 +30,7 @@ type Site string
 // The sites that are compared.
 const (
 	// SiteStatic reads the body and writes an answer of the size that is asked
-	// for, on a server of net/http without any limit: what nobody can go below.
+	// for, on a server of net/http without any limit. No site can be faster.
 	SiteStatic Site = "static"
 	// SiteBounded is the same on the operator's own server.
 	SiteBounded Site = "static on our server"
@@ -109,7 +109,7 @@ func listenPlainly(ctx context.Context, handler http.Handler, certificate *tls.C
 		Handler: handler, Protocols: protocols, ReadHeaderTimeout: 4 * time.Second,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS13},
 	}
-	context.AfterFunc(ctx, func() { _ = server.Close() }) // nobody is left to hear of it
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // the benchmark is over and ignores the error
 	go func() { _ = server.ServeTLS(listener, "", "") }() // ends with the server
 	return listener.Addr(), nil
 }

@@ -78,8 +78,8 @@ func readyCondition(ctx context.Context, sidecarSet string) (metav1.Condition, e
 	return *condition, nil
 }
 
-// staysReady looks at a SidecarSet until it is told to stop, and fails the test if
-// its condition Ready was anything but True.
+// staysReady looks at a SidecarSet until stop is called, and fails the test if the
+// condition Ready was anything but True.
 func staysReady(t *testing.T, sidecarSet string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -80,8 +80,8 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 	}
 }
 
-// checkUnselected creates Pods that no SidecarSet selects, and holds API servers
-// to not having called anybody.
+// checkUnselected creates Pods that no SidecarSet selects, and fails the test if an API
+// server called a webhook for them.
 func checkUnselected(t *testing.T, namespace string) {
 	t.Helper()
 	before := webhookCalls(t)
@@ -95,12 +95,12 @@ func checkUnselected(t *testing.T, namespace string) {
 		return err
 	})
 	if err != nil {
-		t.Errorf("Pods that nobody selects: %v", err)
+		t.Errorf("Pods that no SidecarSet selects: %v", err)
 	}
 	calls := webhookCalls(t) - before
 	report(t, "unselected=%d webhook-calls=%.0f in %s", len(indices), calls, rounded(time.Since(begin)))
 	if calls != 0 {
-		t.Errorf("API servers called webhooks %.0f times for Pods that nobody selects", calls)
+		t.Errorf("API servers called webhooks %.0f times for Pods that no SidecarSet selects", calls)
 	}
 }
 
@@ -115,7 +115,7 @@ func checkRefused(t *testing.T, namespace, sidecarSet string) {
 		_, err := client.CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(sidecarSet)), metav1.CreateOptions{})
 		cancel()
 		if err == nil || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ".pods.sidecarset.io") {
-			t.Errorf("a Pod that nobody can inject: %v, want a refusal that names the webhook", err)
+			t.Errorf("a Pod that no replica can inject: %v, want a refusal that names the webhook", err)
 		}
 		report(t, "refused after %s: %v", rounded(time.Since(begin)), err)
 	}
@@ -132,7 +132,7 @@ func checkAdmitted(t *testing.T, namespace, sidecarSet string, count int) {
 		if err != nil {
 			t.Errorf("a Pod whose SidecarSet says Ignore: %v", err)
 		} else if !Injected(pod, nil) {
-			t.Errorf("a Pod has the containers %v, though nobody could inject", pod.Spec.Containers)
+			t.Errorf("a Pod has the containers %v, though no replica could inject", pod.Spec.Containers)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 				await.Eventually(t, "a refusal", func(ctx context.Context) error { // a busy replica may say it when the API server waits no longer
 					err := s.tryChange(ctx)
 					if err == nil {
-						t.Fatal("a SidecarSet that nobody can check was changed")
+						t.Fatal("a SidecarSet was changed while no replica could check it")
 					}
 					if !strings.Contains(err.Error(), "try again") {
 						return fmt.Errorf("%w, which does not say to try again", err)
@@ -170,8 +170,8 @@ func TestAnAPIServerMayBeRestarted(t *testing.T) {
 	}
 }
 
-// While etcd hangs nothing can be created. What is created before and after is
-// right, and nobody has to do anything.
+// While etcd hangs, no Pod can be created. Pods that are created before and after are
+// right, and no user has to do anything.
 func TestEtcdMayHang(t *testing.T) {
 	s := newScene(t, "etcd")
 	for _, load := range []*Load{&s.selected, &s.others} {

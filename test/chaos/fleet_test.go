@@ -65,8 +65,8 @@ func (f *fleet) join(ctx context.Context, replica *deploy.Replica) error {
 	return err
 }
 
-// restart stops a replica as a kubelet does, which withdraws its endpoint while
-// it tells it to stop and not before; and starts it again.
+// restart stops a replica and starts it again. As with a kubelet, the endpoint is
+// withdrawn while the replica is asked to stop, and not before.
 func (f *fleet) restart(t *testing.T, i int) error {
 	t.Helper()
 	stopped := make(chan struct{})
@@ -116,7 +116,7 @@ func (f *fleet) await(t *testing.T, sidecarSet, what string, check func(*appsv1b
 	})
 }
 
-// kill ends all as crashes would; nobody withdraws their endpoints.
+// kill ends all replicas as crashes would. Their endpoints are not withdrawn.
 func (f *fleet) kill() {
 	for _, replica := range f.replicas {
 		replica.Kill()

@@ -92,7 +92,7 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 // forgedApp is the label of other people's Pods that a stranger is after.
 const forgedApp = "other-peoples"
 
-// forge sends replicas so many reviews of SidecarSets that nobody stores, in about
+// forge sends replicas so many reviews of SidecarSets that no API server stores, in about
 // so long, and returns how many were answered as if they were an API server's.
 func forge(ctx context.Context, t *testing.T, replicas []*deploy.Replica, count int, took time.Duration) int {
 	var httpClients []*http.Client

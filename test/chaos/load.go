@@ -132,7 +132,7 @@ func NewPod(labels map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "load-", Labels: labels},
 		Spec: corev1.PodSpec{
-			SchedulerName: "nobody",
+			SchedulerName: "none",
 			Containers:    []corev1.Container{{Name: "app", Image: "example.com/app:v1"}},
 		},
 	}
@@ -204,7 +204,7 @@ func quantile(times []time.Duration, q float64) time.Duration {
 	return sorted[min(max(at, 0), len(sorted)-1)]
 }
 
-// rounded keeps three digits, which is all that a busy machine tells.
+// rounded keeps three digits, which is all that a busy machine can show.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d > 10*time.Second:

@@ -14,11 +14,12 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// A Namespace is labelled, and a Pod created in it at once, through the connection
-// that set the label. The API server may not know the label itself yet; then it
-// calls nobody, and the Pod is missed. A Pod for which it did call is not, however
-// late replicas hear of the label: alone or beside another SidecarSet that selects
-// the Pod anyway. The API server's own metric tells, Pod by Pod, whether it called.
+// The test labels a Namespace and creates a Pod in it at once, through the same
+// connection. If the API server does not know the label itself yet, it calls no webhook,
+// and the Pod is missed. A Pod for which it did call is not missed, however late replicas
+// hear of the label. This holds for one SidecarSet alone, and beside another SidecarSet
+// that selects the Pod anyway. The API server's own metric shows, Pod by Pod, whether it
+// called.
 func TestNoPodBehindALabelIsMissedThatWasAskedAbout(t *testing.T) {
 	for _, by := range scaled([]time.Duration{300 * time.Millisecond}, []time.Duration{0, 300 * time.Millisecond}) {
 		t.Run(fmt.Sprintf("replicas hear of it %s late", by), func(t *testing.T) {

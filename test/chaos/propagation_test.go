@@ -188,7 +188,7 @@ spec:
   template:
     metadata: {labels: {app: NAME}}
     spec:
-      schedulerName: nobody
+      schedulerName: none
       containers: [{name: app, image: "example.com/app:v1"}]
 `
 

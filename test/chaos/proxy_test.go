@@ -26,8 +26,8 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// proxy stands between replicas and the first API server, and does to them what
-// networks and API servers do. The replicas' tokens go through it.
+// proxy is between replicas and the first API server, and imposes on them the faults of
+// networks and API servers. The replicas' tokens go through it.
 type proxy struct {
 	server *httptest.Server
 	fault  atomic.Pointer[fault] // nil: none
@@ -59,7 +59,7 @@ func startProxy(t *testing.T) (*proxy, []string) {
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
 		FlushInterval: -1,                         // watches are passed on at once
-		ErrorLog:      log.New(io.Discard, "", 0), // of what it is told to do
+		ErrorLog:      log.New(io.Discard, "", 0), // of the faults that the test imposes
 	}
 	p := &proxy{watches: map[*http.Request]func(){}}
 	reverse.ModifyResponse = func(r *http.Response) error {
@@ -134,7 +134,7 @@ func (p *proxy) handle(next http.Handler) http.HandlerFunc {
 	}
 }
 
-// lag has watches of one resource tell everything late.
+// lag delays the watches of one resource.
 type lag struct {
 	resource string
 	by       time.Duration

@@ -33,10 +33,10 @@ func shortLived() []string {
 	}
 }
 
-// CAs and leaves change all the time, and then the CA Secret is deleted, damaged
-// and written by somebody else, while Pods are created, objects converted and
-// SidecarSets admitted, all through the API servers, and every replica is called
-// with a handshake for each call.
+// CAs and leaves change all the time. Then the CA Secret is deleted, damaged and written
+// by another program. Meanwhile Pods are created, objects converted and SidecarSets
+// admitted, all through the API servers, and the test calls every replica with a handshake
+// for each call.
 func TestCertificatesChangeUnderLoad(t *testing.T) {
 	d := startDrill(t, startReplicas(t, 2, shortLived()...), "rotating")
 	d.phase(t, "rotations", func() {
@@ -51,7 +51,7 @@ func TestCertificatesChangeUnderLoad(t *testing.T) {
 	})
 	d.phase(t, "Secret deleted", func() { deleteSecret(t) })
 	d.phase(t, "Secret corrupted", func() { corruptSecret(t) })
-	d.phase(t, "Secret written by somebody else", func() { d.replaceSecret(t) })
+	d.phase(t, "Secret written by another program", func() { d.replaceSecret(t) })
 	d.phase(t, "Secret written with a CA that may not sign for us", func() { rejectSecret(t) })
 	d.phase(t, "asked to rotate all the time", func() { d.rotateWithoutEnd(t, scaled(5*time.Second, time.Minute)) })
 	d.end(t)
@@ -227,7 +227,7 @@ func caSecret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// updateCASecret changes the Secret, whoever else writes it at the same time.
+// updateCASecret changes the Secret, even if another client writes it at the same time.
 func updateCASecret(t *testing.T, change func(*corev1.Secret)) {
 	t.Helper()
 	await.Eventually(t, "writing the CA Secret", func(ctx context.Context) error {

@@ -46,8 +46,8 @@ func newSet(name, namespace string, labels map[string]string) *unstructured.Unst
 	}}
 }
 
-// foretold handles warnings: create asks for those of entries that API servers
-// may not use yet, which a busy machine brings about. Nobody asks for others.
+// foretold handles warnings. It notes the warning that API servers may not use an entry
+// yet, which create asks for and a busy machine causes. It drops all others.
 type foretold struct{}
 
 // notInForce is in the warning, wherever it is shown.

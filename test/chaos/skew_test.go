@@ -79,7 +79,7 @@ func TestClocksTenMinutesApartFailNoCall(t *testing.T) {
 // then by as much as it takes to be due; and set right again.
 func TestClockThatIsSetWrongFailsNoCall(t *testing.T) {
 	if !scaled(false, true) {
-		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestClockThatDiffersWritesNoCertificate has API servers tell another time instead")
+		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestClockThatDiffersWritesNoCertificate has API servers answer with another time instead")
 	}
 	clock := newClock(t, 0)
 	useClocks(t, skewedOperator(t), map[string]operatorClock{"operator-1": clock})

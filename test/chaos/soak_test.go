@@ -115,7 +115,7 @@ func median(samples []sample) sample {
 	return sample{pick(func(s sample) float64 { return s.goroutines }), pick(func(s sample) float64 { return s.bytes })}
 }
 
-// metricsToken is a token of somebody who may read the metrics of replicas.
+// metricsToken is a token of a ServiceAccount that may read the metrics of replicas.
 func metricsToken(t *testing.T, f *fleet) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "reader-", Namespace: "default"}}

@@ -28,7 +28,7 @@ func quickCAs() []string {
 }
 
 // The API server that the leader talks to seems to be two hours ahead: so the
-// leader's clock is two hours behind, as far as it can know. Somebody asks for a
+// leader's clock is two hours behind, as far as it can know. The test asks for a
 // rotation meanwhile.
 func TestClockThatDiffersWritesNoCertificate(t *testing.T) {
 	p, flags := startProxy(t)
@@ -64,9 +64,9 @@ func TestClockThatDiffersWritesNoCertificate(t *testing.T) {
 	d.end(t)
 }
 
-// Nobody leads, and somebody empties the CA bundle of one object, or puts another
-// one there; a copy of an object of ours is there all the time. What other
-// objects have API servers call is answered.
+// While no replica leads, the test empties the CA bundle of one object, or puts another
+// bundle there. A copy of one of the operator's objects is present all the time. Replicas
+// answer the calls that API servers make because of the other objects.
 func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 	flags := []string{"--cert-ca-lifetime=24h", "--cert-leaf-lifetime=6h", "--cert-settle=500ms", "--cert-poll=250ms"}
 	controllers := startControllers(t, 1, append(flags, fastLeases...)...)

@@ -115,10 +115,10 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	in(append(append([]string{"label", "--overwrite"}, pods[:20]...), "sidecars=no")...)
 	awaitCounters(t, namespace, 180, 180, 180, 0)
 
-	testkit.Kubectl(t, cluster, "", "label", "--overwrite", "namespace", namespace, "for=nobody")
+	testkit.Kubectl(t, cluster, "", "label", "--overwrite", "namespace", namespace, "for=none")
 	awaitCounters(t, namespace, 0, 0, 0, 0)
 
-	// While nobody watches: Pods go, and the Namespace comes back.
+	// While no replica watches, Pods are deleted, and the Namespace is selected again.
 	for _, replica := range replicas {
 		replica.Kill()
 	}

@@ -109,7 +109,7 @@ func joinNodes(ctx context.Context, count int) error {
 	return nil
 }
 
-// apply applies manifests in which NS stands for the namespace, and deletes the
+// apply applies manifests, in which it replaces NS by the namespace, and deletes the
 // SidecarSet of that name afterwards.
 func apply(t *testing.T, namespace, manifests string) {
 	t.Helper()

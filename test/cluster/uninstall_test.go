@@ -11,8 +11,8 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// The README's command takes everything away, also when nobody is left to clean
-// up: entries that stayed would refuse Pods for ever.
+// The README's command removes everything, even if no replica is left to clean up.
+// Entries that stayed would refuse Pods for ever.
 func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	operator.NeedReplicas(t)
 	for name, alive := range map[string]bool{"while the operator runs": true, "when it does not": false} {

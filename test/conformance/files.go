@@ -45,7 +45,7 @@ func (v *Volume) Write(t *testing.T, files map[string][]byte) {
 	}
 }
 
-// Files configures the mode in which somebody mounts files: here, in dir.
+// Files configures the mode in which the administrator mounts files: here, in dir.
 func (m *Mode) Files(dir string) {
 	m.Options.Mode, m.Options.Directory = certs.ModeFiles, dir
 	m.Empty = "no such file or directory"

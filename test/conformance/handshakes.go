@@ -38,8 +38,8 @@ func (r *replica) handshake(ctx context.Context, bundle string) error {
 	return err
 }
 
-// connection returns two ends of a connection with buffers: without any, whoever refuses a certificate could not say so while the
-// other one is still sending.
+// connection returns two ends of a connection with buffers. Without buffers, the end that
+// refuses a certificate could not say so while the other end is still sending.
 func connection() (near, far net.Conn, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -172,7 +172,8 @@ func (c *callers) count(ctx context.Context, err error) {
 	}
 }
 
-// end stops calling, when nobody is behind any more, and fails the test if a call has.
+// end waits until no replica and no API server is behind, and stops calling. It fails the
+// test if a call has failed.
 func (c *callers) end(t *testing.T) {
 	t.Helper()
 	<-time.After(c.mode.Lag + 2*c.mode.Interval)

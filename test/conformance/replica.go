@@ -36,7 +36,7 @@ type Mode struct {
 	Options certs.Options
 	Host    string
 	Targets []certs.Target
-	// Bundles returns what API servers are told to trust, by place.
+	// Bundles returns the CA bundles that API servers trust, by place.
 	Bundles func(ctx context.Context) (map[string]string, error)
 	// Reset takes the bundle away from one place.
 	Reset func(t *testing.T)
@@ -51,7 +51,7 @@ type Mode struct {
 	MayHoldKey string
 	// Empty is what a replica says that was started before there was anything.
 	Empty string
-	// Tell returns a client through which API servers tell a clock the time.
+	// Tell returns a client through which the answers of API servers set a clock.
 	Tell func(t *testing.T, clock *certs.ServerClock) client.WithWatch
 	// Serve, if set, has real API servers call a replica that started.
 	Serve func(t *testing.T, number int, serving *certs.Serving)

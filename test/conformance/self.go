@@ -26,12 +26,12 @@ import (
 )
 
 // SelfTests are the laws of mode self: whatever happens to the CA Secret, and
-// whatever the clocks say, calls go on and people are told.
+// whatever the clocks say, calls go on and Events inform the administrator.
 var SelfTests = map[string]func(*testing.T, *Mode){
 	"a CA Secret that is deleted comes back":         deletedSecret,
 	"a CA Secret that is corrupted is repaired":      corruptedSecret,
 	"a CA Secret that never was usable is replaced":  unusableSecret,
-	"a CA that somebody else writes is followed":     foreignCA,
+	"a CA that another program writes is followed":   foreignCA,
 	"clocks that are ten minutes apart cost nothing": skewedClocks,
 	"a clock that is wrong costs nothing":            wrongClock,
 }

@@ -33,7 +33,7 @@ var Tests = map[string]func(*testing.T, *Mode){
 	"a renewal fails no handshake":                       renewal,
 	"a change of CA fails no handshake":                  changeOfCA,
 	"a leader that dies in a change of CA costs nothing": changeOfLeader,
-	"a bundle that somebody takes away comes back":       bundleComesBack,
+	"a bundle that a user removes comes back":            bundleComesBack,
 	"a replica is un-ready when its leaf has expired":    unreadyWhenExpired,
 }
 
@@ -176,7 +176,7 @@ func changeOfLeader(t *testing.T, m *Mode) {
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
 	callers := m.call(t, replicas...)
-	// The change is published, and the leader is gone before anybody follows it.
+	// The change is published, and the leader is gone before any replica follows it.
 	before := replicas[0].leaf()
 	m.ChangeCA(t)
 	m.await(t, "a published change", func() error {
@@ -250,7 +250,7 @@ func unreadyWhenExpired(t *testing.T, m *Mode) {
 	}
 }
 
-// begin starts replicas; nobody leads.
+// begin starts replicas. None of them leads.
 func (m *Mode) begin(t *testing.T, count int) []*replica {
 	t.Helper()
 	if m.Provide != nil {

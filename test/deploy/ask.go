@@ -19,7 +19,7 @@ import (
 const ServerName = Service + "." + Namespace + ".svc"
 
 // Client returns a client that talks to this replica, whatever the URL's host,
-// and trusts what the API server has been told to trust. The caller closes its
+// and trusts the CAs in the bundle that the API server has. The caller closes its
 // idle connections.
 func (r *Replica) Client(ctx context.Context) (*http.Client, error) {
 	bundle, err := r.operator.Bundle(ctx)

@@ -49,8 +49,8 @@ const (
 	CRD                     = "sidecarsets.apps.kruise.io"
 )
 
-// portOfURL is the port that test/overlays/demo puts in its URLs; it stands for
-// the port of the one replica.
+// portOfURL is the beginning of the URLs of test/overlays/demo. InstallLayout puts the
+// port of the one replica into it.
 const portOfURL = "https://127.0.0.1:9443/"
 
 // Operator is an installation on one cluster.

@@ -29,7 +29,7 @@ func (r *Replica) Memory(t testing.TB, figure string) int {
 	return 0
 }
 
-// ForgetPeak lets VmHWM begin anew, to tell one load from the next.
+// ForgetPeak lets VmHWM begin anew, to separate one load from the next.
 func (r *Replica) ForgetPeak(t testing.TB) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.Pid()), []byte("5"), 0); err != nil {

@@ -28,7 +28,7 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 	told := admin.told()
 	for _, part := range []string{`"side" is a container of SidecarSet ` + squat.GetName() + " as well, in fewer namespaces", "a Pod that both select is refused"} {
 		if !strings.Contains(told, part) {
-			t.Errorf("the author was told %q, want %q", told, part)
+			t.Errorf("the author was warned of %q, want %q", told, part)
 		}
 	}
 	testkit.AwaitObserved(t, api, mesh.GetName())

@@ -101,7 +101,7 @@ func TestARepeatedStateIsOneEvent(t *testing.T) {
 	told := map[string]bool{}
 	for _, e := range list {
 		if told[e.Reason] {
-			t.Errorf("%s is told by more than one Event: %v", e.Reason, reasons(list))
+			t.Errorf("more than one Event reports %s: %v", e.Reason, reasons(list))
 		}
 		told[e.Reason] = true
 	}

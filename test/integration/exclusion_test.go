@@ -11,7 +11,7 @@ import (
 // T35: OpenKruise passes by every namespace with a label control-plane, whatever
 // its value. Here only the namespaces that are named are excluded.
 func TestNamespacesLabelledControlPlaneAreInjected(t *testing.T) {
-	namespace := testkit.Namespace(t, api, map[string]string{"control-plane": "somebody"})
+	namespace := testkit.Namespace(t, api, map[string]string{"control-plane": "any-value"})
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: labelled}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}

@@ -47,7 +47,7 @@ func startApart(t *testing.T, number int, args ...string) *deploy.Replica {
 	return replica
 }
 
-// A replica listens where it was told to and nowhere else.
+// A replica listens where its flags say and nowhere else.
 func TestNothingElseListens(t *testing.T) {
 	spare := startSpare(t)
 	tests := map[string]listener{
@@ -98,7 +98,7 @@ func listening(pid int) ([]string, error) {
 		}
 	}
 	var found []string
-	// 0A is LISTEN; a UDP socket that is bound to a port and connected to nobody is 07.
+	// 0A is LISTEN; a UDP socket that is bound to a port and not connected is 07.
 	for table, state := range map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"} {
 		file, err := os.Open(filepath.Join(process, "net", table))
 		if err != nil {

@@ -18,8 +18,8 @@ import (
 
 // An API server builds its cache of SidecarSets anew after each write of the
 // CustomResourceDefinition, for instance for a new CA bundle. A look-up of that moment
-// is answered from etcd. It is not told to come back after a second, since then the
-// API server would create the Pod without its sidecars.
+// is answered from etcd. The API server does not ask the replica to try again after a
+// second: if it did, it would create the Pod without its sidecars.
 func TestALookUpDoesNotWaitForTheCacheOfAnAPIServer(t *testing.T) {
 	t.Run("while it is built", whileTheCacheIsBuilt)
 	awaitDefinition(t)

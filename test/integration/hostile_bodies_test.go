@@ -92,8 +92,8 @@ func injectedBy(t *testing.T, replica *deploy.Replica) (body string) {
 	return strings.ReplaceAll(review(`{"metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[]}}`), "NS", namespace)
 }
 
-// isAnswered asks about a Pod, and wants it injected. It tries again where the server tells
-// it to. How soon that has to be is the law of test/chaos, which goes through an API server.
+// isAnswered asks about a Pod, and wants it injected. It tries again if the server asks
+// for it. How soon that has to be is the law of test/chaos, which goes through an API server.
 func isAnswered(t *testing.T, client *http.Client, good string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)

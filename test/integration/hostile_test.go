@@ -107,7 +107,7 @@ func attacks() []attack {
 	}
 }
 
-// TestHostileInput attacks a replica that serves nobody else.
+// TestHostileInput attacks a replica that no other test uses.
 func TestHostileInput(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)

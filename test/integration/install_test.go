@@ -52,9 +52,9 @@ func checkInstall(t *testing.T, directory string) {
 	}
 }
 
-// What the operator writes into objects of the manifests is still there when they
-// have been applied again, with a change: the answer to the command says so, before
-// anybody could write it anew.
+// What the operator writes into objects of the manifests is still there after a user has
+// applied the manifests again, with a change. The answer to the command shows it, before
+// the operator could write it again.
 func TestApplyingAgainKeepsTheBundle(t *testing.T) {
 	operator.NeedReplicas(t)
 	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", filepath.Join(deploy.Root(), "test/overlays/processes"))
@@ -191,7 +191,7 @@ func TestALostLeaseFailsNoCall(t *testing.T) {
 			}
 		}
 	})
-	steal := []byte(`{"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 15}}`)
+	steal := []byte(`{"spec": {"holderIdentity": "another", "leaseDurationSeconds": 15}}`)
 	if _, err := i.Clients.CoordinationV1().Leases(deploy.Namespace).Patch(t.Context(), deploy.Lease, types.MergePatchType, steal, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestNamesThatAreMistakesAreSaidToBe(t *testing.T) {
 			t.Fatal(err)
 		}
 		if told := author.told(); !strings.Contains(told, says) {
-			t.Errorf("the author was told %q, want %q", told, says)
+			t.Errorf("the author was warned of %q, want %q", told, says)
 		}
 	}
 }

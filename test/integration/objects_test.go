@@ -102,8 +102,9 @@ func (i *installation) mustInject(t *testing.T, app string) {
 	}
 }
 
-// The operator may make no object for entries. Whoever deletes one has its entries
-// move; whoever deletes all is told by every SidecarSet what brings them back.
+// The operator may create no object for entries. If a user deletes one object, the leader
+// moves its entries to another. If a user deletes all of them, the condition Ready
+// and an Event of every SidecarSet name the command that brings them back.
 func TestDeletedObjectsForEntries(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)

@@ -61,7 +61,7 @@ func TestReadyIsTriedInTheProbeNamespace(t *testing.T) {
 	await("tried", metav1.ConditionTrue, appsv1beta1.ReasonReady, "")
 	await("elsewhere", metav1.ConditionTrue, appsv1beta1.ReasonReady, "")
 
-	// Somebody else refuses Pods there.
+	// Pod Security admission refuses Pods there.
 	if _, err := i.cluster.Kubectl(t.Context(), "", "label", "namespace", "sidecarset-probe", "pod-security.kubernetes.io/enforce=restricted"); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func requestsOf(t *testing.T, i *installation) []request {
 		}
 		account, ours := strings.CutPrefix(event.User.Username, "system:serviceaccount:"+deploy.Namespace+":")
 		if !ours || event.ObjectRef == nil {
-			continue // discovery is everybody's
+			continue // every account may use discovery
 		}
 		o := event.ObjectRef
 		q := request{
@@ -166,7 +166,7 @@ var rare = map[string]string{
 	"events patch":            "for an event that happens again within minutes",
 	"namespaces list":         "informers list where the API server has no WatchList, or refuses it",
 	"pods list":               "the Pod watch begins with a list where the API server has no WatchList, or refuses it",
-	"mutatingwebhookconfigurations get sidecarset-pods-0": "for entries that somebody else wrote at the same moment",
+	"mutatingwebhookconfigurations get sidecarset-pods-0": "for entries that another client wrote at the same moment",
 	"endpointslices list": "those of the operator's own Service: by a leader that serves no webhooks itself, to see whether a replica does",
 	"leases list":         "informers list where the API server has no WatchList, or refuses it",
 	"leases create":       "by replicas of an earlier version, which publish one each: it has to work under these manifests, see docs/design/0008",
@@ -234,7 +234,7 @@ func checkShape(t *testing.T, granted map[string][]right) {
 	}
 	for key := range rare {
 		if !listed[key] {
-			t.Errorf("nobody may %q: take it off the list of rare rights", key)
+			t.Errorf("no account may %q: take it off the list of rare rights", key)
 		}
 	}
 }

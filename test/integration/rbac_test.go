@@ -291,7 +291,7 @@ func (s *scenario) lose(t *testing.T) {
 	applyObjects(t, s.cluster)
 }
 
-// scrape reads metrics of both roles as somebody who may not.
+// scrape tries to read metrics of both roles with an account that may not.
 func (s *scenario) scrape(t *testing.T) {
 	t.Helper()
 	token, err := s.cluster.Kubectl(t.Context(), "", "-n", "kube-system", "create", "token", s.stranger(t))

@@ -53,7 +53,7 @@ func checkDetours(t *testing.T, own *installation) {
 		expectForbidden(t, author.Patch(t.Context(), plain.DeepCopy(), becomeCanary), lacks)
 
 		own.ownerOf(t, author.name, "mandatory")
-		await.Eventually(t, "a canary by somebody who may update its base", func(ctx context.Context) error {
+		await.Eventually(t, "a canary by a user who may update its base", func(ctx context.Context) error {
 			return author.Create(ctx, canary("granted"), client.DryRunAll)
 		})
 	})

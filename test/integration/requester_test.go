@@ -20,8 +20,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// user is a client of somebody with rights of their own; it keeps what the API
-// server warns of.
+// user is a client that acts as one user with rights of its own. It keeps the warnings
+// of the API server.
 type user struct {
 	client.Client
 	name string
@@ -46,7 +46,7 @@ func (u *user) told() string {
 	return told
 }
 
-// newUser makes a client of somebody who may write SidecarSets and has the
+// newUser makes a client of a user who may write SidecarSets and has the
 // roles, each as "role" for all namespaces or "namespace/role" for one.
 func newUser(t *testing.T, c *stand.Cluster, admin client.Client, name string, roles ...string) *user {
 	t.Helper()
@@ -148,7 +148,7 @@ func TestAuthorsAreWarnedOfRightsTheyLack(t *testing.T) {
 			}
 			told, lacks := author.told(), strings.ReplaceAll(tc.lacks, "NS", namespace)
 			if tc.lacks == "" && strings.Contains(told, "may not") || !strings.Contains(told, lacks) {
-				t.Errorf("the author was told %q, want %q", told, lacks)
+				t.Errorf("the author was warned of %q, want %q", told, lacks)
 			}
 		})
 	}
@@ -185,7 +185,7 @@ func TestAuthorsWithoutRightsAreRefusedWhereEnforced(t *testing.T) {
 	t.Run("by detours as well", func(t *testing.T) { checkDetours(t, own) })
 }
 
-// checkUpdates changes a SidecarSet as somebody who may inject nowhere.
+// checkUpdates changes a SidecarSet as a user who may inject nowhere.
 func checkUpdates(t *testing.T, own *installation) {
 	set := newSidecarSet(t, "default", requesterSpec+inNamespace)
 	if err := own.api.Create(t.Context(), set); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// What the reference installs, for one namespace; nobody answers, and that is
-// ignored.
+// What OpenKruise installs, for one namespace. No server answers these calls, and API
+// servers ignore that.
 const openKruise = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -33,13 +33,13 @@ webhooks:
 - name: msidecarset.kb.io
   clientConfig: {service: {namespace: kruise-system, name: kruise-webhook-service, path: /mutate-apps-kruise-io-sidecarset}}
   rules: [{operations: [CREATE, UPDATE], apiGroups: [apps.kruise.io], apiVersions: [v1alpha1, v1beta1], resources: [sidecarsets]}]
-  objectSelector: {matchLabels: {nobody: has-this}}
+  objectSelector: {matchLabels: {no-object: has-this}}
   failurePolicy: Ignore
   sideEffects: None
   admissionReviewVersions: [v1]
 `
 
-// awaitWord waits until the log of every replica tells of another injector, with
+// awaitWord waits until the log of every replica reports another injector, with
 // all parts in one line.
 func awaitWord(t *testing.T, parts ...string) {
 	t.Helper()

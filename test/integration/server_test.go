@@ -122,8 +122,8 @@ func deniedWith(answer string, code int) bool {
 		r.Response.Result != nil && r.Response.Result.Code == int32(code)
 }
 
-// A member that neither the API server nor we know is not touched in the Pod,
-// and one of a sidecar stands in our patch.
+// Neither the API server nor the operator knows these members. The operator does not touch
+// those of the Pod, and its patch has that of the sidecar.
 func TestUnknownMembersTravel(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `

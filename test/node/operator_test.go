@@ -208,7 +208,7 @@ func TestARolloutReplacesSidecarsOneByOne(t *testing.T) {
 }
 
 // watchFlight counts the Pods whose sidecars are to be replaced and are not, and
-// returns what tells the greatest number so far.
+// returns a function that returns the greatest number so far.
 func watchFlight(t *testing.T, namespace string, before []corev1.Pod) func() int {
 	t.Helper()
 	was := map[types.UID]*corev1.Pod{}
@@ -336,7 +336,7 @@ func TestARolloutSparesAJob(t *testing.T) {
 	image(t, "spared-app:v1", "PORT=8090")
 	before := startApp(t, "spared", nativeOnly, job, 1)
 	change(t, "spared", map[string]string{nativeImage: registry + "/spared:v2"})
-	await.Within(t, 2*await.Patience, "the status tells why the Pod does not follow", func(ctx context.Context) error {
+	await.Within(t, 2*await.Patience, "the status says why the Pod does not follow", func(ctx context.Context) error {
 		got, err := cluster.Kubectl(ctx, "", "get", "sidecarset", "spared", "-o", "jsonpath={.status.updatedPods} {.status.blockedPods[*].reason}")
 		if want := "0 RunToCompletion"; err == nil && got != want {
 			err = fmt.Errorf("it says %q, want %q", got, want)

@@ -39,8 +39,8 @@ func image(t *testing.T, name string, env ...string) string {
 	return registry + "/" + name
 }
 
-// startPod creates a Pod from YAML, in which REGISTRY stands for the registry, and
-// waits until it is Ready.
+// startPod creates a Pod from YAML, in which it replaces REGISTRY by the registry, and
+// waits until the Pod is Ready.
 func startPod(t *testing.T, manifest string) *corev1.Pod {
 	t.Helper()
 	pod := createPod(t, manifest)

@@ -92,7 +92,7 @@ spec:
 `)
 	awaitAnswer(t, before, 8080, "/signals", "0")
 	written := setImages(t, before, images("observed:v2", "native"))
-	awaitAnswer(t, before, 8080, "/signals", "1") // it was told to end, and does not
+	awaitAnswer(t, before, 8080, "/signals", "1") // the container got SIGTERM, and ignores it
 	killing := awaitPod(t, before, "the generation is observed", observed(written.Generation))
 	if _, err := ask(t.Context(), before, http.MethodGet, 8080, "/signals"); err != nil {
 		t.Fatalf("the old container has ended already: %v", err)

@@ -45,8 +45,8 @@ func awaitBlocked(t *testing.T, name, reason string, pods int, message string) {
 }
 
 // A change of resources in a SidecarSet is a resize of its Pods: nothing restarts,
-// and the Pods say that they have the content. What the node cannot do is told; a
-// change back undoes it.
+// and the Pods say that they have the content. The status reports what the node cannot
+// do. A change back undoes it.
 func TestTheOperatorResizes(t *testing.T) {
 	t.Parallel()
 	const name = "sized"
@@ -110,7 +110,7 @@ func TestTheOperatorResizesWithAnImage(t *testing.T) {
 	}
 }
 
-// A resize that the node's policies exclude is told, and the Pod goes on.
+// The status reports a resize that the node's policies exclude, and the Pod goes on.
 func TestAnInfeasibleResizeIsTold(t *testing.T) {
 	t.Parallel()
 	const name = "sized-infeasible"

@@ -33,7 +33,7 @@ func ended(container string) func(*corev1.Pod) error {
 
 // A bad tag takes sidecars down and the Pod out of Ready; a good one repairs it at
 // once, whatever the back-off of the bad one. The status of a native sidecar that
-// exited with 0 does not tell why it is down.
+// exited with 0 does not show why it is down.
 func TestAGoodImageRepairsABadOne(t *testing.T) {
 	t.Parallel()
 	image(t, "repair:v1")

@@ -68,8 +68,8 @@ type world struct {
 	temper    temper
 	elections int
 	uids      int
-	// promised is, by UID of a SidecarSet, the newest generation of which its author was
-	// told that Pods have it from now on.
+	// promised is, by UID of a SidecarSet, the newest generation of which the operator has
+	// promised its author that Pods have it from now on.
 	promised map[int]int
 	// reviewed is, by name, the content that was recorded last.
 	reviewed map[string]string

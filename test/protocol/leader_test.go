@@ -228,9 +228,9 @@ func (l *leader) expire(v *view, then func()) {
 // dueUnrenewed are the provisional entries that have been there for a second, however
 // many reviews came.
 func (l *leader) dueUnrenewed(v *view) (due []string) {
-	stands, stored := map[string]bool{}, entryplan.ProvisionalNames(v.wanted)
+	present, stored := map[string]bool{}, entryplan.ProvisionalNames(v.wanted)
 	for _, name := range v.layout.Provisionals() {
-		stands[name] = true
+		present[name] = true
 		if _, ok := l.began[name]; !ok {
 			l.began[name] = v.now
 		}
@@ -238,11 +238,11 @@ func (l *leader) dueUnrenewed(v *view) (due []string) {
 			due = append(due, name)
 		}
 	}
-	maps.DeleteFunc(l.began, func(name string, _ time.Time) bool { return !stands[name] })
+	maps.DeleteFunc(l.began, func(name string, _ time.Time) bool { return !present[name] })
 	return due
 }
 
-// state is what the planner is told.
+// state is the input of the planner.
 func (l *leader) state(v *view) entryplan.State {
 	rules := &l.p.w.rules
 	state := entryplan.State{

@@ -26,7 +26,7 @@ const (
 	provisionalFor = time.Second
 
 	// maxDrift is by which part clocks go wrong. Linux slews clocks by 0.05 percent, and by
-	// 10 percent at most where a time daemon is told to. W leaves room for 5 percent on both
+	// 10 percent at most where a time daemon says so. W leaves room for 5 percent on both
 	// sides: 120 s / 1.05 is 114.3 s; 20 s / 0.95 is 21.1 s; 90 s + 21.1 s is 111.1 s.
 	maxDrift = 0.05
 )
@@ -263,7 +263,7 @@ func TestMistakesAreFound(t *testing.T) {
 		"leaders record no names":                                 {10, func(r *rules) { r.leaderNamesNothing = true }},
 		"names are enough without trust":                          {140, func(r *rules) { r.namesWithoutTrust = true }},
 		"names are forgotten after the trust":                     {35, func(r *rules) { r.namesForgotten = true }},
-		"the last review says what a name stands for":             {8, func(r *rules) { r.lastContent = true }},
+		"the last review says what a name means":                  {8, func(r *rules) { r.lastContent = true }},
 		"SidecarSets with names are not read":                     {0, func(r *rules) { r.skipsNames = true }},
 	}
 	for name, tc := range tests {

@@ -11,8 +11,8 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// reading is what the clocks of one machine say: the one that nobody sets, which stands
-// still while the machine does, and the one that people set.
+// reading is what the two clocks of one machine say. The monotonic clock pauses while the
+// machine pauses. The wall clock is the one that people set.
 type reading struct{ mono, wall time.Duration }
 
 // process is one replica of the operator. Any of them may lead as well.
@@ -20,11 +20,11 @@ type process struct {
 	w     *world
 	name  string
 	ended bool
-	// paused is until when the process or its machine stands still.
+	// paused is until when the process or its machine pauses.
 	paused  time.Duration
 	drift   float64       // of its clocks
-	lost    time.Duration // what the clock that nobody sets has missed
-	set     time.Duration // by how much people have set the other
+	lost    time.Duration // what the monotonic clock has missed
+	set     time.Duration // by how much people have set the wall clock
 	watches []*follower
 	leader  *leader // the last that this process was; nil if none
 
@@ -140,7 +140,7 @@ func (p *process) trusts(r reading) bool {
 }
 
 // after has the process do something later, unless it has ended then. A process that
-// stands still does it when it goes on.
+// pauses does it when it goes on.
 func (p *process) after(d time.Duration, do func()) {
 	p.w.after(d, func() {
 		switch {
@@ -154,7 +154,7 @@ func (p *process) after(d time.Duration, do func()) {
 }
 
 // call has the API server do something for the process. A request that is under way
-// goes on while the process stands still. Either way may be lost.
+// goes on while the process pauses. Either way may be lost.
 func (p *process) call(do func(), then func(ok bool)) {
 	w := p.w
 	there, back := w.between(500*time.Microsecond, 3*time.Millisecond), w.between(500*time.Microsecond, 3*time.Millisecond)

@@ -321,7 +321,7 @@ func (r *run) roll(t *testing.T) {
 }
 
 // retag rolls a tag of the image that runs through two SidecarSets, one of which has a
-// native sidecar: the digest does not tell that a Pod is back, and the operator waits for
+// native sidecar: the digest does not show that a Pod is back, and the operator waits for
 // 40 s.
 func (r *run) retag(t *testing.T) {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FreePorts returns ports of 127.0.0.1 that nobody listens on.
+// FreePorts returns ports of 127.0.0.1 on which no process listens.
 //
 // They lie below the range from which the kernel takes the local ports of
 // outgoing connections: a client that dials a stopped server again and again

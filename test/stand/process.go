@@ -201,7 +201,7 @@ func AnswersHTTP(url string) func(context.Context) error {
 	}
 }
 
-// AnswersTCP is a Command's Ready: somebody listens at the address.
+// AnswersTCP is a Command's Ready: a process listens at the address.
 func AnswersTCP(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)

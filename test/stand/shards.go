@@ -20,8 +20,8 @@ import (
 // several of them.
 const shardsVariable = "SHARDS"
 
-// shards returns the tests for each process, or nil if this process is to run
-// them itself: because nobody asked for more, or a part of a test was asked for.
+// shards returns the tests for each process, or nil if this process is to run them
+// itself: because SHARDS asks for no more, or the flags ask for a part of a test.
 func shards(weights map[string]int) ([][]string, error) {
 	count, _ := strconv.Atoi(os.Getenv(shardsVariable))
 	if weights == nil { // a suite that is better in one piece

@@ -256,7 +256,7 @@ func TestComponentsDieWithTheLauncher(t *testing.T) {
 	if err := c.Stop(); err == nil {
 		t.Error("Stop does not say that the launcher was killed")
 	}
-	_ = os.RemoveAll(c.Dir) // nobody was left to do it
+	_ = os.RemoveAll(c.Dir) // the launcher would have done it
 }
 
 func TestStandEndsWhenAComponentDies(t *testing.T) {
@@ -321,8 +321,8 @@ func startSmall(t *testing.T) (*stand.Cluster, []int) {
 	return c, pids
 }
 
-// exists reports whether there is such a process. One that ended and was not
-// waited for counts, as it is somebody's mistake.
+// exists reports whether there is such a process. A process that ended and was not waited
+// for counts: not to wait for it is a mistake of its parent.
 func exists(pid int) bool {
 	return syscall.Kill(pid, 0) == nil
 }

@@ -47,8 +47,8 @@ func TestInjectorEqualsGoldenFiles(t *testing.T) {
 	})
 }
 
-// T1: whatever stands in a container, it is the user's, and nothing that our
-// libraries do not know gets lost, in the Pod and in the SidecarSet.
+// T1: a container belongs to the user, whatever it contains. No member that our libraries
+// do not know gets lost, in the Pod and in the SidecarSet.
 func TestInjectorKeepsInventedMembers(t *testing.T) {
 	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").With("inventedMember", map[string]any{"a": "b"}).BeforeApp().Map()
 	pod := fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").With("alsoInvented", []any{"x"}).Obj()
@@ -174,7 +174,7 @@ func TestInjectorReadsUnknownNamespacesLive(t *testing.T) {
 		"and injects if its labels match":           {byLabel, liveNamespaces{labels: map[string]labels.Set{"young": {"env": "prod"}}}, 200, true, 1},
 		"and does not if they do not":               {byLabel, liveNamespaces{labels: map[string]labels.Set{"young": {"env": "test"}}}, 200, false, 1},
 		"and fails if there is no such namespace":   {byLabel, liveNamespaces{}, 503, false, 1},
-		"and fails if the API server does not tell": {byLabel, liveNamespaces{err: errors.New("connection refused")}, 503, false, 1},
+		"and fails if the API server cannot answer": {byLabel, liveNamespaces{err: errors.New("connection refused")}, 503, false, 1},
 		"but not if its name is enough":             {byName, liveNamespaces{err: errors.New("connection refused")}, 200, true, 0},
 	}
 	for name, tc := range tests {
@@ -329,7 +329,7 @@ func TestInjectorRefusesRequestsThatAreNone(t *testing.T) {
 }
 
 // Where the uid is known the answer is an AdmissionReview, which the API server
-// shows to whoever creates the Pod.
+// shows to the Pod's creator.
 func TestInjectorDeniesMalformedRequests(t *testing.T) {
 	head := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"uid-1",` +
 		`"resource":{"group":"","version":"v1","resource":"pods"},`

@@ -30,7 +30,7 @@ func (r *reviewer) Create(_ context.Context, object client.Object, _ ...client.C
 	switch review := object.(type) {
 	case *authenticationv1.TokenReview:
 		r.tokens++
-		review.Status.Authenticated = review.Spec.Token == "reader" || review.Spec.Token == "somebody"
+		review.Status.Authenticated = review.Spec.Token == "reader" || review.Spec.Token == "outsider"
 		review.Status.User = authenticationv1.UserInfo{Username: review.Spec.Token, Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
 	case *authorizationv1.SubjectAccessReview:
 		r.accesses++
@@ -72,7 +72,7 @@ func TestAccess(t *testing.T) {
 		<-time.After(time.Second)
 		expect("a made-up token, a second later", ask("Bearer x"), 401)
 		<-time.After(time.Second)
-		expect("a token that may not", ask("Bearer somebody"), 403)
+		expect("a token that may not", ask("Bearer outsider"), 403)
 		expect("reviews", server.tokens, 3)
 		expect("reviews of rights", server.accesses, 2)
 

@@ -19,7 +19,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// blocking is a handler that answers only when it is told to.
+// blocking is a handler that answers only when the test lets it.
 type blocking struct {
 	entered chan struct{}
 	leave   chan struct{}
@@ -258,8 +258,8 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 	}
 }
 
-// A connection whose request is answered stays when there are too many; one that
-// only began a request does not, and keeps nobody out.
+// If there are too many connections, one whose request is being answered stays. One that
+// only began a request is closed, and keeps no other client out.
 func TestTooManyConnections(t *testing.T) {
 	handler := newBlocking(t)
 	s := start(t, server.Options{MaxConnections: 8}, map[string]server.Handler{"/x": handler.serve, "/y": answerOK})

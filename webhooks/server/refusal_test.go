@@ -43,7 +43,7 @@ func TestErrorsOfHandlersBecomeAStatus(t *testing.T) {
 			server.Malformed("AdmissionReview", "", errors.New("no <JSON>")),
 			metav1.Status{Message: "sidecarset: malformed AdmissionReview: no <JSON>", Reason: metav1.StatusReasonBadRequest, Code: 400}, true,
 		},
-		"a replica that cannot tell, wrapped": {
+		"a replica that cannot answer yet, wrapped": {
 			fmt.Errorf("wrapped: %w", server.Unavailable("not yet")),
 			metav1.Status{Message: "sidecarset: not yet", Reason: metav1.StatusReasonServiceUnavailable, Code: 503, Details: &metav1.StatusDetails{RetryAfterSeconds: 1}}, false,
 		},

@@ -19,7 +19,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
-// authorizer stands for the API server: it allows users what they are granted.
+// authorizer is a fake API server: it allows users what they are granted.
 type authorizer struct {
 	client.Writer
 	wait chan struct{} // an answer takes until it is closed; nil means no time

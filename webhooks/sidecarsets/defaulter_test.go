@@ -220,7 +220,7 @@ func sidecarSetReview(t *testing.T, manifest, old string) []byte {
 	return fixtures.Encode(t, map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 }
 
-// submitted is JSON as it stands, or what YAML means.
+// submitted returns JSON unchanged, and converts YAML.
 func submitted(t *testing.T, manifest string) any {
 	t.Helper()
 	if json.Valid([]byte(manifest)) {

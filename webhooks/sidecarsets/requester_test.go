@@ -23,7 +23,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
-// rights are what everybody may do, as "verb resource namespace".
+// rights are what every user may do, as "verb resource namespace".
 type rights struct {
 	granted []string
 	err     error
@@ -68,8 +68,8 @@ func TestRequesterCheck(t *testing.T) {
 		says    string // the warning, or the refusal
 		result  string
 	}{
-		"off asks nobody":                  {mode: sidecarsets.RequesterOff, allowed: true},
-		"warn tells the author":            {mode: sidecarsets.RequesterWarn, allowed: true, says: problem, result: "warned"},
+		"off asks no API server":           {mode: sidecarsets.RequesterOff, allowed: true},
+		"warn warns the author":            {mode: sidecarsets.RequesterWarn, allowed: true, says: problem, result: "warned"},
 		"enforce refuses":                  {mode: sidecarsets.RequesterEnforce, code: 403, reason: metav1.StatusReasonForbidden, says: `sidecarsets.apps.kruise.io "log" is forbidden: ` + problem, result: "refused"},
 		"enforce admits who may":           {mode: sidecarsets.RequesterEnforce, granted: "create pods team-a", allowed: true, result: "allowed"},
 		"warn is silent to who may":        {mode: sidecarsets.RequesterWarn, granted: "create pods", allowed: true, result: "allowed"},

@@ -22,7 +22,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
-// live stands for the API server: SidecarSets by name with their annotations,
+// live is a fake API server. It has SidecarSets by name with their annotations,
 // and the content of the whitelist.
 type live struct {
 	client.Reader
@@ -299,7 +299,7 @@ func TestAClashThatCannotBeConfirmedIsAnError(t *testing.T) {
 	}
 }
 
-// An object that was stored while nobody checked it can still be repaired.
+// An object that was stored while no replica checked it can still be repaired.
 func TestSidecarSetValidatorLetsABrokenObjectBeRepaired(t *testing.T) {
 	old := strings.Replace(betaManifest, `"busybox:1.36"`, "5", 1)
 	answer := fixtures.Review(t, validator(&live{}), sidecarSetReview(t, defaulted(t, betaManifest), old))
@@ -367,7 +367,7 @@ func TestSidecarSetValidatorLooksUpRevisions(t *testing.T) {
 		found bool
 	}{
 		"T16: that another SidecarSet recorded": {recorded("other"), false},
-		"rule 15: that nobody recorded":         {live{}, false},
+		"rule 15: that no SidecarSet recorded":  {live{}, false},
 		"its own":                               {recorded("log"), true},
 	}
 	for name, tc := range tests {

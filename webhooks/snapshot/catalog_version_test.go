@@ -74,7 +74,7 @@ func TestCatalogKnowsWhatItWasWaitedFor(t *testing.T) {
 	}
 	listed := c.stored(t)
 	c.sets.Delete(storedSet("b"))
-	waitFor(t, catalog, listed) // one that has gone since keeps nobody waiting
+	waitFor(t, catalog, listed) // a SidecarSet that was deleted since is not waited for
 	waitFor(t, catalog, c.stored(t))
 	waitFor(t, catalog, nil)
 }
@@ -139,8 +139,8 @@ func TestCatalogIsAheadOfARestoredSidecarSet(t *testing.T) {
 	}
 }
 
-// Counters in a status change with every Pod. They are no news to anybody who
-// decides about Pods; what decides is compiled again.
+// Counters in a status change with every Pod. They are no news to the handlers that
+// decide about Pods. A change that matters to a decision is compiled again.
 func TestCatalogCompilesOnlyWhatDecides(t *testing.T) {
 	status := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(set *unstructured.Unstructured) {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// answering counts questions, and answers each when it is told to.
+// answering counts questions, and answers each when the test lets it.
 type answering struct {
 	mu      sync.Mutex
 	asked   []string

@@ -13,9 +13,9 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// A replica of another mode has a certificate that nobody trusts until somebody
-// of that mode leads. Then it has, and no Pod is refused meanwhile: those that are
-// left of the mode before stay trusted.
+// A replica of another mode has a certificate that no API server trusts until a replica
+// of that mode leads. Then API servers trust it. They refuse no Pod meanwhile: they still
+// trust the replicas that are left of the mode before.
 func TestANewLeaderChangesTheMode(t *testing.T) {
 	i := install(t, deploy.Default)
 	// The leader drains until the API server has surely seen that its endpoint was removed.

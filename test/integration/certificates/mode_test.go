@@ -64,7 +64,7 @@ func newMode(t *testing.T) *conformance.Mode {
 	}
 }
 
-// toldClient returns a client whose answers tell a clock the time.
+// toldClient returns a client whose answers set a clock.
 func toldClient(t *testing.T, clock *certs.ServerClock) client.WithWatch {
 	t.Helper()
 	config := rest.CopyConfig(cluster.Config())

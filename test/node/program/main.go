@@ -1,6 +1,6 @@
-// Command program is what the Pods of the node tier run, and their sandboxes: it
-// waits until it is told to end. What an image of it does is said by the image's
-// environment, so that images that share their only layer behave differently.
+// Command program is what the Pods of the node tier run, and their sandboxes. It waits for
+// SIGTERM. The environment of an image says what else it does, so that images that share
+// their only layer behave differently.
 //
 //	PORT      where it listens; without it, it does not listen
 //	DEAF      if set, SIGTERM does not end it

@@ -1,4 +1,4 @@
-// Command splice stands in for a Service where there is no kube-proxy: it
+// Command splice replaces a Service where there is no kube-proxy: it
 // accepts TCP connections on one loopback address and joins each to one of
 // several backends, in turn, skipping those that refuse. TLS passes through
 // untouched, so certificates are those of the backends.

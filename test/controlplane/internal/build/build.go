@@ -25,8 +25,8 @@ func DefaultCache() (string, error) {
 	return filepath.Join(dir, "sidecarset-operator"), nil
 }
 
-// Ensure returns the directory with the programs of this source, and builds
-// them if nobody has yet. Concurrent callers wait for one build; an interrupted
+// Ensure returns the directory with the programs of this source. It builds them if
+// no earlier call has. Concurrent callers wait for one build; an interrupted
 // build leaves nothing that a later caller would take for a finished one.
 func Ensure(ctx context.Context, s Source, cache string, progress io.Writer) (string, error) {
 	key, err := s.Key()

@@ -78,7 +78,7 @@ func TestSelect(t *testing.T) {
 		"no version means go.mod":      {"", "go.mod", "v1.37.1"},
 		"the version of go.mod":        {"v1.37.1", "go.mod", "v1.37.1"},
 		"the version of another one":   {"v1.36.4", "go.v1.36.mod", "v1.36.4"},
-		"a version that nobody wrote":  {"v1.35.0", "", ""},
+		"a version without a go.mod":   {"v1.35.0", "", ""},
 		"the beginning of a version":   {"v1.37", "", ""},
 		"a version without its prefix": {"1.37.1", "", ""},
 	}

@@ -23,7 +23,7 @@ import (
 	"syscall"
 )
 
-// Environment is the variable that tells the command where it runs: "made", or
+// Environment is the variable that says where the command runs: "made", or
 // "none: " and the reason.
 const Environment = "STAND_NAMESPACE"
 
@@ -125,7 +125,7 @@ func startInside(argv []string, namespaces uintptr) (*exec.Cmd, error) {
 const reportFD = 3
 
 // Init runs inside the namespace: it sets the interface up and becomes the
-// command. If it fails it tells Run and exits.
+// command. If it fails it reports the error to Run and exits.
 func Init(argv []string) {
 	syscall.CloseOnExec(reportFD) // the end of the pipe is how Run learns of success
 	err := setUp()

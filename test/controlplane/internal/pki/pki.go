@@ -141,8 +141,8 @@ func (a *Authority) issue(name string, template *x509.Certificate) (*x509.Certif
 }
 
 // ServiceAccountKey returns the file with the key that signs ServiceAccount
-// tokens, and makes it if there is none. Whoever wants the public half reads
-// it from the same file.
+// tokens, and makes it if there is none. API servers read the public half from the
+// same file.
 func (a *Authority) ServiceAccountKey() (string, error) {
 	path := filepath.Join(a.dir, "service-accounts.key")
 	if _, err := os.Stat(path); err == nil {

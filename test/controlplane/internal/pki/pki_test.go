@@ -45,12 +45,12 @@ func TestServingCertificateIsTrustedForItsNames(t *testing.T) {
 
 func TestClientCertificateNamesUserAndGroups(t *testing.T) {
 	a := open(t, t.TempDir())
-	pair, err := a.Client("admin", "somebody", "system:masters")
+	pair, err := a.Client("admin", "jane", "system:masters")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cert := leaf(t, pair)
-	if cert.Subject.CommonName != "somebody" || !slices.Equal(cert.Subject.Organization, []string{"system:masters"}) {
+	if cert.Subject.CommonName != "jane" || !slices.Equal(cert.Subject.Organization, []string{"system:masters"}) {
 		t.Errorf("the subject is %s", cert.Subject)
 	}
 	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}

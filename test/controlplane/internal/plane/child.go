@@ -115,7 +115,7 @@ func (c *child) tail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// lostPort reports whether the process ended because somebody else took a port
+// lostPort reports whether the process ended because another process took a port
 // between the choice and the bind.
 func (c *child) lostPort() bool {
 	return !c.alive() && strings.Contains(c.tail(200), "address already in use")

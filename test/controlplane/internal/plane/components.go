@@ -28,7 +28,7 @@ type component struct {
 	health func(ports []int) string
 }
 
-// files are the paths that components are told; all exist before any starts.
+// files are the paths in the flags of components; all exist before any starts.
 type files struct {
 	dir               string
 	authority         *pki.Authority

@@ -52,7 +52,7 @@ func waitGone(ctx context.Context, dir string) error {
 	})
 }
 
-// AwaitReady waits until a stand that somebody else started in dir is ready.
+// AwaitReady waits until a stand that another process started in dir is ready.
 func AwaitReady(ctx context.Context, dir string) (info *Info, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*startPatience)
 	defer cancel()

@@ -28,7 +28,7 @@ type Options struct {
 	// last on the command line, so they win over the flags chosen here.
 	Args []string
 
-	Progress io.Writer // where start-up and failures are told
+	Progress io.Writer // where start-up and failures are reported
 }
 
 // Validate reports what cannot be run.

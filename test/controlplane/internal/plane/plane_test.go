@@ -315,10 +315,10 @@ func TestControlSocketInALongPath(t *testing.T) {
 	if err != nil || info.Version != "v1.37.1" {
 		t.Errorf("Status = %+v, %v", info, err)
 	}
-	if _, err := Kill(t.Context(), dir, "nobody", "KILL"); err == nil || !strings.Contains(err.Error(), `no component "nobody"`) {
+	if _, err := Kill(t.Context(), dir, "unknown", "KILL"); err == nil || !strings.Contains(err.Error(), `no component "unknown"`) {
 		t.Errorf("Kill of an unknown component = %v", err)
 	}
-	if _, err := Kill(t.Context(), dir, "nobody", "HUP"); err == nil || !strings.Contains(err.Error(), `no signal "HUP"`) {
+	if _, err := Kill(t.Context(), dir, "unknown", "HUP"); err == nil || !strings.Contains(err.Error(), `no signal "HUP"`) {
 		t.Errorf("Kill with an unknown signal = %v", err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // lowestPort is above what services usually listen on.
 const lowestPort = 15000
 
-// freePorts picks ports that nobody listens on at this address. They lie below
+// freePorts picks ports of this address on which no process listens. They lie below
 // the range from which the kernel takes the local ports of outgoing
 // connections: a client that dials a stopped server again and again would
 // otherwise, sooner or later, be connected to itself and keep the server from

@@ -167,7 +167,7 @@ func (s *supervisor) startTier(ctx context.Context, tier ...component) error {
 }
 
 // startComponent starts a component on ports of its own and waits until it is
-// healthy. Other ports are tried if somebody was faster to bind one.
+// healthy. It tries other ports if another process was faster to bind one.
 func (s *supervisor) startComponent(ctx context.Context, c component) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
