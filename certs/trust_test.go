@@ -402,7 +402,7 @@ func TestForeignEntriesAreCounted(t *testing.T) {
 	})
 }
 
-// A leaf that waits for API servers to trust it is no error, but one that waits for long is.
+// A leaf that waits for API servers to trust it is not an error. One that waits for long is.
 func TestLeafHeldBackForLongIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, opts := newAPIServer(t, manifests()...), options()

@@ -15,7 +15,7 @@ import (
 )
 
 // Contents are compared in the form in which they are recorded: that a quantity is
-// written in another way is no difference. What is known is not compared again.
+// written in another way is not a difference. What is known is not compared again.
 func TestContentsAreComparedInOneForm(t *testing.T) {
 	spec := func(text string) map[string]any {
 		var out map[string]any

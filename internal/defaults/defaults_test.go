@@ -100,7 +100,7 @@ func TestApplyToContainer(t *testing.T) {
 				`replace resources/limits/memory "101m"`,
 				`replace resources/requests/cpu "1m"`}},
 		"exact quantities stay as written":              {completeContainer + `, resources: {limits: {cpu: 1000m, memory: 1024Mi, a: 1, b: 0.5}}`, nil},
-		"what is no quantity stays":                     {completeContainer + `, resources: {limits: {cpu: lots, memory: []}}`, nil},
+		"what is not a quantity stays":                  {completeContainer + `, resources: {limits: {cpu: lots, memory: []}}`, nil},
 		"livenessProbe":                                 {completeContainer + `, livenessProbe: {tcpSocket: {port: 1}, periodSeconds: 5}`, ops(`add livenessProbe/timeoutSeconds 1`, `add livenessProbe/successThreshold 1`, `add livenessProbe/failureThreshold 3`)},
 		"zeros in a probe mean nothing":                 {completeContainer + `, readinessProbe: {timeoutSeconds: 0, periodSeconds: 0, successThreshold: 0, failureThreshold: 0}`, ops(`replace readinessProbe/timeoutSeconds 1`, `replace readinessProbe/periodSeconds 10`, `replace readinessProbe/successThreshold 1`, `replace readinessProbe/failureThreshold 3`)},
 		"readinessProbe.httpGet":                        {completeContainer + `, readinessProbe: {httpGet: {port: 1}, ` + unquote(probe) + `}`, ops(`add readinessProbe/httpGet/path "/"`, `add readinessProbe/httpGet/scheme "HTTP"`)},

@@ -70,7 +70,7 @@ func TestEval(t *testing.T) {
 		"as deep as its length allows":                     {expr.CPU, strings.Repeat("(", 500) + "cpu" + strings.Repeat(")", 500), "2", "2"},
 		"as long as it may be":                             {expr.CPU, "cpu" + strings.Repeat(" ", expr.MaxLength-3), "2", "2"},
 		"a long chain":                                     {expr.CPU, "cpu" + strings.Repeat("+1", 500), "2", "502"},
-		"a quantity times itself is no use, but max helps": {expr.CPU, "max(cpu, cpu*2)", "2", "4"},
+		"max helps where a quantity times itself does not": {expr.CPU, "max(cpu, cpu*2)", "2", "4"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestParseRefuses(t *testing.T) {
 		"another operator":                     {expr.CPU, "cpu^2", "column 4: unexpected '^'"},
 		"another alphabet":                     {expr.CPU, "cpu*µ", "column 5: unexpected 'µ'"},
 		"a NUL":                                {expr.CPU, "cpu\x00*2", `column 4: unexpected '\x00'`},
-		"bytes that are no text":               {expr.CPU, "\xff", "column 1: unexpected '\uFFFD'"},
+		"bytes that are not text":              {expr.CPU, "\xff", "column 1: unexpected '\uFFFD'"},
 		"a negative constant":                  {expr.CPU, "1-1.5", "the result -0.5 is negative; write max(…, 0) around it"},
 		"a negative constant finer than 1m":    {expr.CPU, "0-0.0001", "the result -0.0001 is negative"},
 		"a negative quantity":                  {expr.Memory, "-1Ki", "the result -1024 is negative"},

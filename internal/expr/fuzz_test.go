@@ -85,7 +85,7 @@ func check(t *testing.T, variable expr.Variable, term term, value resource.Quant
 		if ok || strings.Contains(term.text, string(variable)) {
 			t.Fatalf("Parse(%q): %v", term.text, err)
 		}
-		return // a constant that is no result
+		return // a constant that is not a result
 	}
 	got, err := e.Eval(value)
 	if (err == nil) != ok {

@@ -212,7 +212,7 @@ func TestANewLeaderAdoptsPodsThatAreBeingEvicted(t *testing.T) {
 	expect(t, "gone for some time: the other one has replaced it", l, 1_000_001+absence, 0, 3)
 }
 
-// Three apps that start slowly are no reason to stop.
+// Three apps that start slowly are not a reason to stop.
 func TestANewLeaderCountsNoFailuresOfPodsThatTheLastOneEvicted(t *testing.T) {
 	l := &recreate.Ledger{}
 	for i := range 3 {

@@ -58,7 +58,7 @@ func TestJudge(t *testing.T) {
 		"an uninjected Pod":               {func(q *recreate.Question) { q.Injected, q.Way, q.Mode = false, 0, recreate.Uninjected }, "evicted"},
 		"an uninjected Pod, and All":      {func(q *recreate.Question) { q.Injected, q.Way, q.Mode = false, 0, recreate.All }, "evicted"},
 		"a bare Pod":                      {func(q *recreate.Question) { q.Pod = pod(func(p *corev1.Pod) { p.OwnerReferences = nil }) }, recreate.NoController},
-		"a Pod with an owner that is no controller": {func(q *recreate.Question) {
+		"a Pod with an owner that is not a controller": {func(q *recreate.Question) {
 			q.Pod = pod(func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil })
 		}, recreate.NoController},
 		"a Pod of a Job": {func(q *recreate.Question) { q.Pod = pod(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }) }, recreate.ControlledByJob},

@@ -310,9 +310,9 @@ func TestACanaryTakesTheRightToUpdateItsBase(t *testing.T) {
 		base    bool
 		missing []string
 	}{
-		"a user who lacks it":   {"true", false, []string{update}},
-		"a user who has it":     {"true", true, nil},
-		"not what is no canary": {"True", false, nil},
+		"a user who lacks it":  {"true", false, []string{update}},
+		"a user who has it":    {"true", true, nil},
+		"not without a canary": {"True", false, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

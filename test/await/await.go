@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Patience bounds waits that are no claim about time. What takes milliseconds
+// Patience bounds waits that are not claims about time. What takes milliseconds
 // may take long where the machine is busy with something else.
 const Patience = 3 * time.Minute
 

@@ -78,7 +78,7 @@ func applySidecarSet(t *testing.T, namespace, name string) {
 }
 
 // patientSet returns a SidecarSet of newSet for Pods with its podLabels, for which API
-// servers wait as long as they can: a busy machine is no failure.
+// servers wait as long as they can: a busy machine is not a failure.
 func patientSet(name, namespace string) *unstructured.Unstructured {
 	set := newSet(name, namespace, podLabels(name))
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})

@@ -186,7 +186,7 @@ func TestDeletionsEndWhileNoReplicaRuns(t *testing.T) {
 	o.stop(t)
 	o.kubectl(t, "delete", "sidecarset", "foreground", "--cascade=foreground", "--timeout=180s")
 	o.kubectl(t, "delete", "sidecarset", "held", "--wait=false")
-	// A finalizer is no way around the checks.
+	// A finalizer is not a way around the checks.
 	for _, change := range []string{
 		`{"spec": {"containers": [{"name": "side", "image": "example.com/other:v1"}]}}`,
 		`{"metadata": {"annotations": {"apps.kruise.io/sidecarset-canary": "true"}}}`,

@@ -86,7 +86,7 @@ spec:
 }
 
 // A program that looks after OpenKruise's CRDs may put its own conversion webhook
-// there. That is no reason not to answer Pods, and its bundle is not ours to write.
+// there. The operator answers Pods all the same, and does not write its bundle.
 func TestAnotherConversionWebhookIsLeftAlone(t *testing.T) {
 	t.Run("while it is there", whileAnotherConverts)
 	awaitDefinition(t)

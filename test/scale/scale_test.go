@@ -44,7 +44,7 @@ const (
 	creators = 32
 	// writers are as many as the operator's, for the bare client.
 	writers = 64
-	// patience bounds each phase, for each Pod. It is no claim about speed.
+	// patience bounds each phase, for each Pod. It is not a claim about speed.
 	patience = 200 * time.Millisecond
 )
 

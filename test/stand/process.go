@@ -134,7 +134,7 @@ func (p *Process) ExitCode() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Signal sends a signal. That the process has ended is no error.
+// Signal sends a signal. That the process has ended is not an error.
 func (p *Process) Signal(sig os.Signal) error {
 	err := p.cmd.Process.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) {

@@ -46,7 +46,7 @@ func FuzzConversionHandler(f *testing.F) {
 		}
 		r := answer.Response
 		if answer.Kind != kind || answer.APIVersion != apiVersion || r == nil {
-			t.Fatalf("the answer is no review: %s", recorder.Body)
+			t.Fatalf("the answer is not a review: %s", recorder.Body)
 		}
 		switch r.Result.Status {
 		case "Success":

@@ -312,7 +312,7 @@ func TestInjectorRefusesRequestsThatAreNone(t *testing.T) {
 		"no kind":                    {post(`{"apiVersion":"admission.k8s.io/v1"}`), 400, "kind and apiVersion are missing"},
 		"no request":                 {post(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}`), 400, "request is missing"},
 		"no uid":                     {post(strings.Replace(valid, `"uid":"uid-1"`, `"uid":""`, 1)), 400, "request.uid is missing"},
-		"a uid that is no string":    {post(strings.Replace(valid, `"uid":"uid-1"`, `"uid":7`, 1)), 400, "request.uid must be a string, not a number"},
+		"a uid that is not a string": {post(strings.Replace(valid, `"uid":"uid-1"`, `"uid":7`, 1)), 400, "request.uid must be a string, not a number"},
 		"members in the wrong case":  {post(strings.Replace(valid, `"request":`, `"Request":`, 1)), 400, "request is missing"},
 		"nesting beyond all measure": {post(`{"kind":"AdmissionReview","x":` + strings.Repeat("[", 20_000)), 400, "malformed"},
 	}

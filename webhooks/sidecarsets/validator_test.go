@@ -287,7 +287,7 @@ func TestWhatIsGoneRefusesNothing(t *testing.T) {
 	}
 }
 
-// What cannot be looked up is no verdict.
+// A failed look-up is not a verdict.
 func TestAClashThatCannotBeConfirmedIsAnError(t *testing.T) {
 	reader := &live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}}
 	handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{

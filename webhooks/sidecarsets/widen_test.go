@@ -76,7 +76,7 @@ func TestSidecarSetIsWidenedWhileItIsAdmitted(t *testing.T) {
 	})
 }
 
-// The leader goes on where this ends, so it is no reason to refuse.
+// The leader goes on where this ends, so it is not a reason to refuse.
 func TestSidecarSetIsAdmittedThoughItIsNotWidened(t *testing.T) {
 	for want, w := range map[string]*widener{
 		"no API server answers":     {err: errors.New("no API server answers")},

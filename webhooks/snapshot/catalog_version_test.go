@@ -139,7 +139,7 @@ func TestCatalogIsAheadOfARestoredSidecarSet(t *testing.T) {
 	}
 }
 
-// Counters in a status change with every Pod. They are no news to the handlers that
+// Counters in a status change with every Pod. They are not news to the handlers that
 // decide about Pods. A change that matters to a decision is compiled again.
 func TestCatalogCompilesOnlyWhatDecides(t *testing.T) {
 	status := func(value any, path ...string) func(*unstructured.Unstructured) {
@@ -153,7 +153,7 @@ func TestCatalogCompilesOnlyWhatDecides(t *testing.T) {
 		change func(*unstructured.Unstructured)
 		news   bool
 	}{
-		"counters are no news":               {status(int64(7), "status", "matchedPods"), false},
+		"counters are not news":              {status(int64(7), "status", "matchedPods"), false},
 		"conditions are none":                {status([]any{map[string]any{"type": "Ready", "status": "True"}}, "status", "conditions"), false},
 		"managed fields are none":            {func(set *unstructured.Unstructured) { set.SetFinalizers([]string{"example.com/x"}) }, false},
 		"the recorded revision is":           {status("a-1", "status", "latestRevision"), true},

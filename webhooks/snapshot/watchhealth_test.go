@@ -96,7 +96,7 @@ func noticesASilentWatch(t *testing.T) {
 		step.sign()
 		synctest.Wait()
 		if err := health.Ready(nil); err != nil {
-			t.Fatalf("%s is no sign of life: %v", step.name, err)
+			t.Fatalf("%s is not a sign of life: %v", step.name, err)
 		}
 	}
 }
@@ -140,6 +140,6 @@ func TestStripManagedFieldsKeepsTheRest(t *testing.T) {
 		}
 	}
 	if got, err := snapshot.StripManagedFields(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
-		t.Errorf("got %v, %v for something that is no object", got, err)
+		t.Errorf("got %v, %v for something that is not an object", got, err)
 	}
 }
