@@ -29,16 +29,8 @@ func IsEquality(requirement *labels.Requirement) bool {
 // Contradiction returns the first label, by its key, of which a selector demands
 // what neither a value nor its absence can meet; "" if there is none. It returns
 // "" for a selector that cannot be compiled.
-func Contradiction(selector *metav1.LabelSelector) string {
-	wanted := make(map[string]*demand)
-	if !collect(selector, wanted) {
-		return ""
-	}
-	return contradiction(wanted)
-}
-
-func contradiction(wanted map[string]*demand) (first string) {
-	for key, d := range wanted {
+func Contradiction(selector *metav1.LabelSelector) (first string) {
+	for key, d := range DemandsOf(selector).byLabel {
 		if !d.satisfiable() && (first == "" || key < first) {
 			first = key
 		}
@@ -46,74 +38,94 @@ func contradiction(wanted map[string]*demand) (first string) {
 	return first
 }
 
-// Overlap reports whether some set of labels matches both selectors. A nil
-// selector and one that cannot be compiled match nothing; an empty one matches
-// everything.
-func Overlap(a, b *metav1.LabelSelector) bool {
-	if a == nil || b == nil || disjoint(a.MatchLabels, b.MatchLabels) {
+// Demands is what one selector requires. It is worked out once for a selector that is
+// compared with many. Any number of goroutines may use it at the same time.
+type Demands struct {
+	byLabel map[string]*demand // nil if the selector cannot be compiled
+	matches bool               // some set of labels
+}
+
+// DemandsOf returns what a selector requires. A nil selector and one that cannot be
+// compiled match nothing; an empty one matches everything.
+func DemandsOf(selector *metav1.LabelSelector) *Demands {
+	if _, err := metav1.LabelSelectorAsSelector(selector); selector == nil || err != nil {
+		return &Demands{}
+	}
+	d := &Demands{byLabel: make(map[string]*demand, len(selector.MatchLabels)+len(selector.MatchExpressions)), matches: true}
+	d.collect(selector)
+	for _, of := range d.byLabel {
+		d.matches = d.matches && of.satisfiable()
+	}
+	return d
+}
+
+// Overlap reports whether some set of labels matches a selector as well. What that takes
+// grows with the length of the selector, and not with that of this one. Most that do not
+// overlap ask for another value of one label: that is found first, and takes no memory,
+// because a new SidecarSet is compared with all others.
+func (d *Demands) Overlap(selector *metav1.LabelSelector) bool {
+	if !d.matches || selector == nil {
 		return false
 	}
-	wanted := make(map[string]*demand)
-	return collect(a, wanted) && collect(b, wanted) && contradiction(wanted) == ""
-}
-
-// disjoint reports whether two selectors ask for different values of one label. That
-// settles most pairs, and takes no memory: a new SidecarSet is compared with all others.
-func disjoint(a, b map[string]string) bool {
-	for key, value := range a {
-		if other, ok := b[key]; ok && other != value {
-			return true
+	for key, value := range selector.MatchLabels {
+		if mine := d.byLabel[key]; mine != nil && !mine.allows(value) {
+			return false
 		}
 	}
-	return false
+	other := DemandsOf(selector)
+	if !other.matches {
+		return false
+	}
+	for key, theirs := range other.byLabel {
+		if mine := d.byLabel[key]; mine != nil && !mine.meets(theirs) {
+			return false
+		}
+	}
+	return true
 }
 
-// IsNarrower reports whether selector a of Namespaces selects fewer than b, of
+// HasNarrower reports whether a selector of Namespaces selects fewer than this one, of
 // all Namespaces that there may ever be. A selector that names its Namespaces is
 // narrower than one that does not: tenants name Namespaces, and administrators
-// leave some out by labels.
-func IsNarrower(a, b *metav1.LabelSelector) bool {
-	all := &metav1.LabelSelector{}
-	if a == nil {
-		a = all
+// leave some out by labels. Nil selects all.
+func (d *Demands) HasNarrower(selector *metav1.LabelSelector) bool {
+	if selector == nil {
+		selector = &metav1.LabelSelector{}
 	}
-	if b == nil {
-		b = all
-	}
-	namesOfA, namedA := namedBy(a)
-	namesOfB, namedB := namedBy(b)
+	a, b := DemandsOf(selector), d
+	namesOfA, namedA := a.named()
+	namesOfB, namedB := b.named()
 	if namedA != namedB {
 		return namedA
 	}
 	if namedA && !namesOfA.Equal(namesOfB) {
 		return namesOfB.IsSuperset(namesOfA)
 	}
-	return isWithin(a, b) && !isWithin(b, a)
+	return a.isWithin(b) && !b.isWithin(a)
 }
 
-// namedBy returns the Namespaces to which a selector confines itself by name, and
+// named returns the Namespaces to which a selector confines itself by name, and
 // whether it does.
-func namedBy(selector *metav1.LabelSelector) (names sets.Set[string], named bool) {
-	wanted := make(map[string]*demand)
-	if !collect(selector, wanted) {
+func (d *Demands) named() (names sets.Set[string], named bool) {
+	of := d.byLabel[corev1.LabelMetadataName]
+	if of == nil || of.among == nil {
 		return nil, false
 	}
-	d := wanted[corev1.LabelMetadataName]
-	if d == nil || d.among == nil {
-		return nil, false
-	}
-	return d.among.Difference(d.except), true
+	return of.among.Difference(of.except), true
 }
 
-// isWithin reports whether every set of labels that matches a matches b. At least
-// one set has to match a.
-func isWithin(a, b *metav1.LabelSelector) bool {
-	ofA, ofB := make(map[string]*demand), make(map[string]*demand)
-	if !collect(a, ofA) || !collect(b, ofB) {
+// isWithin reports whether every set of labels that matches d matches other. At least
+// one set has to match d.
+func (d *Demands) isWithin(other *Demands) bool {
+	if d.byLabel == nil || other.byLabel == nil {
 		return false
 	}
-	for key, d := range ofB {
-		if !demandFor(ofA, key).isWithin(d) {
+	for key, theirs := range other.byLabel {
+		mine := d.byLabel[key]
+		if mine == nil {
+			mine = &demand{}
+		}
+		if !mine.isWithin(theirs) {
 			return false
 		}
 	}
@@ -135,7 +147,7 @@ func (d *demand) isWithin(other *demand) bool {
 	return (other.among == nil || other.among.IsSuperset(allowed)) && !other.except.HasAny(allowed.UnsortedList()...)
 }
 
-// demand is what selectors require of one label.
+// demand is what a selector requires of one label.
 type demand struct {
 	present, absent bool
 	among           sets.Set[string] // nil: any value
@@ -146,35 +158,57 @@ func (d *demand) satisfiable() bool {
 	return !(d.absent && d.present) && (d.among == nil || d.among.Difference(d.except).Len() > 0)
 }
 
-// collect adds what one selector demands. It reports whether anything can match.
-func collect(selector *metav1.LabelSelector, wanted map[string]*demand) bool {
-	if _, err := metav1.LabelSelectorAsSelector(selector); selector == nil || err != nil {
-		return false
-	}
-	for key, value := range selector.MatchLabels {
-		demandFor(wanted, key).oneOf(value)
-	}
-	for _, e := range selector.MatchExpressions {
-		d := demandFor(wanted, e.Key)
-		switch e.Operator {
-		case metav1.LabelSelectorOpIn:
-			d.oneOf(e.Values...)
-		case metav1.LabelSelectorOpNotIn:
-			d.except.Insert(e.Values...)
-		case metav1.LabelSelectorOpExists:
-			d.present = true
-		case metav1.LabelSelectorOpDoesNotExist:
-			d.absent = true
-		}
-	}
-	return true
+// allows reports whether the label may have the value.
+func (d *demand) allows(value string) bool {
+	return !d.absent && (d.among == nil || d.among.Has(value)) && !d.except.Has(value)
 }
 
-func demandFor(wanted map[string]*demand, key string) *demand {
-	if wanted[key] == nil {
-		wanted[key] = &demand{except: sets.New[string]()}
+// meets reports whether a value, or the label's absence, is what both require. Each of
+// them can be met.
+func (d *demand) meets(other *demand) bool {
+	if d.absent || other.absent {
+		return !d.present && !other.present
 	}
-	return wanted[key]
+	fewer := d
+	if d.among == nil || other.among != nil && len(other.among) < len(d.among) {
+		fewer = other
+	}
+	if fewer.among == nil {
+		return true
+	}
+	for value := range fewer.among {
+		if d.allows(value) && other.allows(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// collect adds what a selector that can be compiled requires.
+func (d *Demands) collect(selector *metav1.LabelSelector) {
+	for key, value := range selector.MatchLabels {
+		d.of(key).oneOf(value)
+	}
+	for _, e := range selector.MatchExpressions {
+		switch of := d.of(e.Key); e.Operator {
+		case metav1.LabelSelectorOpIn:
+			of.oneOf(e.Values...)
+		case metav1.LabelSelectorOpNotIn:
+			of.except.Insert(e.Values...)
+		case metav1.LabelSelectorOpExists:
+			of.present = true
+		case metav1.LabelSelectorOpDoesNotExist:
+			of.absent = true
+		}
+	}
+}
+
+// of is what is required of one label so far.
+func (d *Demands) of(key string) *demand {
+	if d.byLabel[key] == nil {
+		d.byLabel[key] = &demand{except: sets.New[string]()}
+	}
+	return d.byLabel[key]
 }
 
 func (d *demand) oneOf(values ...string) {

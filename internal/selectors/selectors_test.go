@@ -72,7 +72,7 @@ func TestOverlapEqualsASearchOverAllLabelSets(t *testing.T) {
 		for _, set := range all {
 			want = want || matchA.Matches(set) && matchB.Matches(set)
 		}
-		if got := Overlap(a, b); got != want {
+		if got := DemandsOf(a).Overlap(b); got != want {
 			t.Fatalf("Overlap(%s, %s) = %t, want %t", matchA, matchB, got, want)
 		}
 		if want {
@@ -88,7 +88,7 @@ func TestOverlapOfNothing(t *testing.T) {
 	some := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "x"}}
 	broken := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 	for name, other := range map[string]*metav1.LabelSelector{"no selector (T10)": nil, "a broken one": broken} {
-		if Overlap(some, other) || Overlap(other, some) {
+		if DemandsOf(some).Overlap(other) || DemandsOf(other).Overlap(some) {
 			t.Errorf("%s overlaps with something", name)
 		}
 	}
@@ -102,11 +102,11 @@ func TestWithinEqualsASearchOverAllLabelSets(t *testing.T) {
 	within := 0
 	for range 5000 {
 		a, b := randomSelector(r), randomSelector(r)
-		if !Overlap(a, a) {
+		if !DemandsOf(a).Overlap(a) {
 			continue // matches nothing: conflicts with nothing
 		}
 		want := !exists(t, all, a, b)
-		if got := isWithin(a, b); got != want {
+		if got := DemandsOf(a).isWithin(DemandsOf(b)); got != want {
 			t.Fatalf("isWithin(%s, %s) = %t, want %t", metav1.FormatLabelSelector(a), metav1.FormatLabelSelector(b), got, want)
 		}
 		if want {
@@ -170,8 +170,12 @@ func TestNarrowerNamespaces(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := IsNarrower(tc.a, tc.b); got != tc.want {
-				t.Errorf("IsNarrower(%s, %s) is %v", metav1.FormatLabelSelector(tc.a), metav1.FormatLabelSelector(tc.b), got)
+			wider := tc.b
+			if wider == nil {
+				wider = &metav1.LabelSelector{}
+			}
+			if got := DemandsOf(wider).HasNarrower(tc.a); got != tc.want {
+				t.Errorf("HasNarrower(%s, %s) is %v", metav1.FormatLabelSelector(tc.a), metav1.FormatLabelSelector(tc.b), got)
 			}
 		})
 	}

@@ -14,83 +14,79 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// conflict is something of which two SidecarSets both have a say in one Pod.
+// Conflicts are what a SidecarSet and others both have a say in, in one Pod.
+type Conflicts struct {
+	refused, warned []conflict
+	refusing        []string
+}
+
+// conflict is one thing of which two SidecarSets both have a say.
 type conflict struct {
-	path    *field.Path
-	value   string
-	detail  string
-	with    string // the other SidecarSet
-	refused bool   // others are warnings
+	path   *field.Path
+	value  string
+	detail string
 }
 
-// validateConflicts refuses what clashes with other SidecarSets.
-func validateConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet, spec place) {
-	for _, c := range conflicts(set, others) {
-		if c.refused {
-			spec.add(field.Invalid(c.path, c.value, c.detail))
-		}
-	}
-}
+// mostConflicts is how many refused ones, and how many warnings, are kept. An answer
+// names fewer.
+const mostConflicts = 1000
 
-// Refusing returns the names of the others for whose sake a SidecarSet is
+// Refusing returns the names of the others for whose sake the SidecarSet is
 // refused, in their order. The caller may want to know whether they still exist.
-func Refusing(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
-	var names []string
-	for _, c := range conflicts(set, others) {
-		if c.refused && !slices.Contains(names, c.with) {
-			names = append(names, c.with)
-		}
-	}
-	return names
-}
+func (c *Conflicts) Refusing() []string { return c.refusing }
 
-func warnAboutConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
-	var warnings []string
-	for _, c := range conflicts(set, others) {
-		if !c.refused {
-			warnings = append(warnings, fmt.Sprintf("%s: %q %s", c.path, c.value, c.detail))
-		}
+// FindConflicts compares with every SidecarSet that may select one of the same Pods;
+// set itself may be among others. A canary and its base never meet in a Pod, whichever
+// of them is written. One that selects in fewer namespaces only warns: its author may
+// have no say in the others, and would keep this one out of them.
+func FindConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) Conflicts {
+	var found Conflicts
+	if selectors.IsEmpty(set.Spec.Selector) {
+		return found
 	}
-	return warnings
-}
-
-// conflicts compares with every SidecarSet that may select one of the same Pods.
-// A canary and its base never meet in a Pod, whichever of them is written. One
-// that selects in fewer namespaces only warns: its author may have no say in the
-// others, and would keep this one out of them.
-func conflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []conflict {
-	var found []conflict
+	all := set.Spec.NamespaceSelector
+	if all == nil {
+		all = &metav1.LabelSelector{}
+	}
+	pods, namespaces := selectors.DemandsOf(set.Spec.Selector), selectors.DemandsOf(all)
 	for i := range others {
 		other := &others[i]
 		if other.Name == set.Name || appsv1beta1.BaseOfCanary(set.Annotations) == other.Name || appsv1beta1.BaseOfCanary(other.Annotations) == set.Name {
 			continue
 		}
-		meet, refused := meets(&set.Spec, &other.Spec)
-		if !meet {
+		mine, theirs := &set.Spec, &other.Spec
+		if selectors.IsEmpty(theirs.Selector) || !pods.Overlap(theirs.Selector) {
 			continue
 		}
-		pair := pairing{mine: &set.Spec, theirs: &other.Spec, name: set.Name, with: other.Name, refused: refused}
-		if selectors.IsNarrower(other.Spec.NamespaceSelector, set.Spec.NamespaceSelector) {
+		both := mine.NamespaceSelector != nil && theirs.NamespaceSelector != nil
+		if both && !namespaces.Overlap(theirs.NamespaceSelector) {
+			continue
+		}
+		pair := pairing{mine: mine, theirs: theirs, name: set.Name, with: other.Name, found: &found}
+		pair.refused = !unseenByReference(mine.Selector, theirs.Selector) && !(both && unseenByReference(mine.NamespaceSelector, theirs.NamespaceSelector))
+		if namespaces.HasNarrower(theirs.NamespaceSelector) {
 			pair.narrower, pair.refused = true, false
 		}
-		found = append(found, pair.containers()...)
-		found = append(found, pair.volumes()...)
-		found = append(found, pair.annotations()...)
+		pair.containers()
+		pair.volumes()
+		pair.annotations()
 	}
 	return found
 }
 
-// meets reports whether two SidecarSets may select one Pod, and whether the
-// reference notices.
-func meets(a, b *appsv1beta1.SidecarSetSpec) (meet, noticed bool) {
-	if selectors.IsEmpty(a.Selector) || selectors.IsEmpty(b.Selector) || !selectors.Overlap(a.Selector, b.Selector) {
-		return false, false
+// validateConflicts refuses what clashes with other SidecarSets.
+func validateConflicts(conflicts *Conflicts, spec place) {
+	for _, c := range conflicts.refused {
+		spec.add(field.Invalid(c.path, c.value, c.detail))
 	}
-	noticed = !unseenByReference(a.Selector, b.Selector)
-	if a.NamespaceSelector == nil || b.NamespaceSelector == nil {
-		return true, noticed
+}
+
+func warnAboutConflicts(conflicts *Conflicts) []string {
+	var warnings []string
+	for _, c := range conflicts.warned {
+		warnings = append(warnings, fmt.Sprintf("%s: %q %s", c.path, c.value, c.detail))
 	}
-	return selectors.Overlap(a.NamespaceSelector, b.NamespaceSelector), noticed && !unseenByReference(a.NamespaceSelector, b.NamespaceSelector)
+	return warnings
 }
 
 // unseenByReference reports whether the reference takes two selectors for
@@ -122,18 +118,30 @@ type pairing struct {
 	name, with   string // of this and the other one
 	refused      bool   // what the reference refuses
 	narrower     bool   // the other one selects in fewer namespaces
+	found        *Conflicts
 }
 
 // kindOfConflict says what two SidecarSets both have a say in: what it is of the
 // other one, and what becomes of a Pod that both select.
 type kindOfConflict struct{ is, consequence string }
 
-func (p pairing) conflict(path *field.Path, value string, kind kindOfConflict, refused bool) conflict {
+// note keeps a conflict, unless many are kept.
+func (p *pairing) note(path *field.Path, value string, kind kindOfConflict, refused bool) {
+	list := &p.found.warned
+	if refused {
+		list = &p.found.refused
+		if last := len(p.found.refusing) - 1; last < 0 || p.found.refusing[last] != p.with {
+			p.found.refusing = append(p.found.refusing, p.with)
+		}
+	}
+	if len(*list) >= mostConflicts {
+		return
+	}
 	detail := fmt.Sprintf("is %s SidecarSet %s, which may select the same Pods; rename it or keep their selectors apart", kind.is, p.with)
 	if p.narrower {
 		detail = fmt.Sprintf("is %s SidecarSet %s as well, in fewer namespaces: %s; rename one of them or keep their selectors apart", kind.is, p.with, kind.consequence)
 	}
-	return conflict{path, value, detail, p.with, refused}
+	*list = append(*list, conflict{path, value, detail})
 }
 
 // podNames returns the names that a sidecar of one list has in Pods.
@@ -146,30 +154,28 @@ var (
 
 var containerConflict = kindOfConflict{"a container of", "a Pod that both select is refused, all others get this one"}
 
-func (p pairing) containers() []conflict {
+func (p *pairing) containers() {
 	inits, apps := namesOf(p.theirs.InitContainers, inInitContainers), namesOf(p.theirs.Containers, inContainers)
-	found := p.inList(p.mine.InitContainers, inInitContainers, inits, apps, field.NewPath("spec", "initContainers"))
-	return append(found, p.inList(p.mine.Containers, inContainers, apps, inits, field.NewPath("spec", "containers"))...)
+	p.inList(p.mine.InitContainers, inInitContainers, inits, apps, field.NewPath("spec", "initContainers"))
+	p.inList(p.mine.Containers, inContainers, apps, inits, field.NewPath("spec", "containers"))
 }
 
 // inList compares the containers of one list with those of the same list and of
 // the other list. The reference compares what users wrote in the same list, and
 // nothing else.
-func (p pairing) inList(mine []appsv1beta1.SidecarContainer, inPods podNames, same, other containerNames, path *field.Path) []conflict {
-	var found []conflict
+func (p *pairing) inList(mine []appsv1beta1.SidecarContainer, inPods podNames, same, other containerNames, path *field.Path) {
 	for i := range mine {
 		c, at := &mine[i], path.Index(i).Child("name")
 		if same.written.Has(c.Name) {
-			found = append(found, p.conflict(at, c.Name, containerConflict, p.refused))
+			p.note(at, c.Name, containerConflict, p.refused)
 			continue
 		}
 		for _, name := range inPods(c) {
 			if same.inPods.Has(name) || other.inPods.Has(name) {
-				found = append(found, p.conflict(at, name, containerConflict, false))
+				p.note(at, name, containerConflict, false)
 			}
 		}
 	}
-	return found
 }
 
 // containerNames are those of one list, as users wrote them and as Pods have
@@ -187,25 +193,22 @@ func namesOf(containers []appsv1beta1.SidecarContainer, inPods podNames) contain
 
 // volumes compares by name. SidecarSets are processed in the order of their names:
 // the first one brings the volume.
-func (p pairing) volumes() []conflict {
+func (p *pairing) volumes() {
 	kind := kindOfConflict{"another volume of", "a Pod that both select gets the volume of " + min(p.name, p.with)}
 	theirs := volumesByName(p.theirs.Volumes)
-	var found []conflict
 	for i := range p.mine.Volumes {
 		mine := &p.mine.Volumes[i]
 		if other := theirs[mine.Name]; other != nil && !apiequality.Semantic.DeepEqual(mine, other) {
-			found = append(found, p.conflict(field.NewPath("spec", "volumes").Index(i).Child("name"), mine.Name, kind, p.refused))
+			p.note(field.NewPath("spec", "volumes").Index(i).Child("name"), mine.Name, kind, p.refused)
 		}
 	}
-	return found
 }
 
 // annotations finds those that both write and at least one of them overwrites. The
 // last SidecarSet in the order of names has the last say.
-func (p pairing) annotations() []conflict {
+func (p *pairing) annotations() {
 	kind := kindOfConflict{"an annotation of", "in a Pod that both select, " + max(p.name, p.with) + " writes it last"}
 	theirs := writtenAnnotations(p.theirs.PatchPodMetadata)
-	var found []conflict
 	for i, entry := range p.mine.PatchPodMetadata {
 		for _, key := range slices.Sorted(maps.Keys(entry.Annotations)) {
 			policies, written := theirs[key]
@@ -213,11 +216,10 @@ func (p pairing) annotations() []conflict {
 				continue
 			}
 			if entry.PatchPolicy == appsv1beta1.SidecarSetOverwritePatchPolicy || policies.Has(appsv1beta1.SidecarSetOverwritePatchPolicy) {
-				found = append(found, p.conflict(field.NewPath("spec", "patchPodMetadata").Index(i).Child("annotations").Key(key), key, kind, p.refused))
+				p.note(field.NewPath("spec", "patchPodMetadata").Index(i).Child("annotations").Key(key), key, kind, p.refused)
 			}
 		}
 	}
-	return found
 }
 
 func writtenAnnotations(entries []appsv1beta1.SidecarSetPatchPodMetadata) map[string]sets.Set[appsv1beta1.SidecarSetPatchPolicyType] {

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -117,8 +118,8 @@ func TestT8OverlapThroughExistsIsAWarning(t *testing.T) {
 	if errs := refusals(&set, others); len(errs) > 0 {
 		t.Errorf("refused: %v", errs)
 	}
-	if warnings := warnAboutConflicts(&set, others); len(warnings) != 1 || !strings.Contains(warnings[0], "other") {
-		t.Errorf("warnings are %q", warnings)
+	if said := warnings(&set, others); len(said) != 1 || !strings.Contains(said[0], "other") {
+		t.Errorf("warnings are %q", said)
 	}
 }
 
@@ -148,8 +149,8 @@ func TestNamesThatMeetOnlyInPodsAreWarnings(t *testing.T) {
 			if errs := refusals(set, others); len(errs) > 0 {
 				t.Errorf("refused: %v", errs)
 			}
-			if warnings := warnAboutConflicts(set, others); len(warnings) != 1 || !strings.Contains(warnings[0], "SidecarSet other") {
-				t.Errorf("warnings are %q", warnings)
+			if said := warnings(set, others); len(said) != 1 || !strings.Contains(said[0], "SidecarSet other") {
+				t.Errorf("warnings are %q", said)
 			}
 		})
 	}
@@ -171,7 +172,7 @@ func TestASidecarSetOfFewerNamespacesIsAWarningForTheWiderOne(t *testing.T) {
 	if errs := refusals(&mesh, []appsv1beta1.SidecarSet{squat}); len(errs) > 0 {
 		t.Errorf("the wider one is refused: %v", errs)
 	}
-	said := warnAboutConflicts(&mesh, []appsv1beta1.SidecarSet{squat})
+	said := warnings(&mesh, []appsv1beta1.SidecarSet{squat})
 	const remedy = "; rename one of them or keep their selectors apart"
 	for i, consequence := range []string{
 		`spec.containers[0].name: "istio-proxy" is a container of SidecarSet squat as well, in fewer namespaces: a Pod that both select is refused, all others get this one` + remedy,
@@ -185,15 +186,46 @@ func TestASidecarSetOfFewerNamespacesIsAWarningForTheWiderOne(t *testing.T) {
 	if errs := refusals(&squat, []appsv1beta1.SidecarSet{mesh}); len(errs) != 3 {
 		t.Errorf("the narrower one beside the wider one: %v, want three refusals", errs)
 	}
-	if refusing := Refusing(&squat, []appsv1beta1.SidecarSet{mesh}); len(refusing) != 1 || refusing[0] != "mesh" {
-		t.Errorf("refused because of %v, want mesh", refusing)
+	if names := refusing(&squat, mesh); len(names) != 1 || names[0] != "mesh" {
+		t.Errorf("refused because of %v, want mesh", names)
 	}
-	if refusing := Refusing(&mesh, []appsv1beta1.SidecarSet{squat}); len(refusing) > 0 {
-		t.Errorf("refused because of %v", refusing)
+	if names := refusing(&mesh, squat); len(names) > 0 {
+		t.Errorf("refused because of %v", names)
 	}
 }
 
 func refusals(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) (errs field.ErrorList) {
-	validateConflicts(set, others, place{errs: &errs})
+	found := FindConflicts(set, others)
+	validateConflicts(&found, place{errs: &errs})
 	return errs
+}
+
+func warnings(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
+	found := FindConflicts(set, others)
+	return warnAboutConflicts(&found)
+}
+
+func refusing(set *appsv1beta1.SidecarSet, others ...appsv1beta1.SidecarSet) []string {
+	found := FindConflicts(set, others)
+	return found.Refusing()
+}
+
+// A made-up SidecarSet may have the names of all others a thousand times.
+func TestConflictsThatAreKeptAreBounded(t *testing.T) {
+	set := conflicting("set", nil)
+	for range 1000 {
+		set.Spec.Containers = append(set.Spec.Containers, appsv1beta1.SidecarContainer{Container: corev1.Container{Name: "c"}})
+		set.Spec.InitContainers = append(set.Spec.InitContainers, appsv1beta1.SidecarContainer{Container: corev1.Container{Name: "c"}})
+	}
+	others := make([]appsv1beta1.SidecarSet, 200)
+	for i := range others {
+		others[i] = conflicting(fmt.Sprint("other-", i), func(s *appsv1beta1.SidecarSet) { s.Spec.Containers = set.Spec.Containers[:1] })
+	}
+	found := FindConflicts(&set, others)
+	if len(found.refused) != mostConflicts || len(found.warned) != mostConflicts {
+		t.Errorf("%d refusals and %d warnings are kept, want %d", len(found.refused), len(found.warned), mostConflicts)
+	}
+	if names := found.Refusing(); len(names) != len(others) {
+		t.Errorf("%d SidecarSets refuse it, want %d", len(names), len(others))
+	}
 }

@@ -3,6 +3,11 @@ package validation
 import (
 	"encoding/json"
 	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // maxSpecBytes bounds the spec of a SidecarSet as JSON, since every replica of
@@ -23,4 +28,69 @@ func validateSize(object, replaced map[string]any, spec place) {
 func sizeOf(object map[string]any) int {
 	text, _ := json.Marshal(specOf(object)) // a tree of JSON values always marshals
 	return len(text)
+}
+
+// maxTerms bounds a selector. Every SidecarSet that is written is compared with the
+// selectors of all others.
+const maxTerms = 1000
+
+// validateSelectorSizes refuses selectors that are too long. One that is stored already
+// may stay as long as it is.
+func validateSelectorSizes(set, old *appsv1beta1.SidecarSet, spec place) {
+	for _, of := range selectorsOf {
+		n := 0
+		for _, selector := range of.list(&set.Spec) {
+			n += termsOf(selector)
+		}
+		if n <= maxTerms {
+			continue
+		}
+		stored := 0
+		if old != nil {
+			for _, selector := range of.list(&old.Spec) {
+				stored += termsOf(selector)
+			}
+		}
+		if n > stored {
+			spec.add(field.Forbidden(spec.Child(of.path[0], of.path[1:]...).Path, fmt.Sprintf("has %d labels, expressions and values, and may have %d, "+
+				"since every SidecarSet that is written is compared with it; choose by a label that means what the values have in common", n, maxTerms)))
+		}
+	}
+}
+
+// selectorsOf are the selectors of a SidecarSet that the operator evaluates, by the
+// place where they are. Those of one place are bounded together.
+var selectorsOf = []struct {
+	path []string
+	list func(*appsv1beta1.SidecarSetSpec) []*metav1.LabelSelector
+}{
+	{[]string{"selector"}, func(s *appsv1beta1.SidecarSetSpec) []*metav1.LabelSelector {
+		return []*metav1.LabelSelector{s.Selector}
+	}},
+	{[]string{"namespaceSelector"}, func(s *appsv1beta1.SidecarSetSpec) []*metav1.LabelSelector {
+		return []*metav1.LabelSelector{s.NamespaceSelector}
+	}},
+	{[]string{"updateStrategy", "selector"}, func(s *appsv1beta1.SidecarSetSpec) []*metav1.LabelSelector {
+		return []*metav1.LabelSelector{s.UpdateStrategy.Selector}
+	}},
+	{[]string{"updateStrategy", "priorityStrategy", "weightPriority"}, func(s *appsv1beta1.SidecarSetSpec) (list []*metav1.LabelSelector) {
+		if p := s.UpdateStrategy.PriorityStrategy; p != nil {
+			for i := range p.WeightPriority {
+				list = append(list, &p.WeightPriority[i].MatchSelector)
+			}
+		}
+		return list
+	}},
+}
+
+// termsOf is how much a selector that may be absent says.
+func termsOf(selector *metav1.LabelSelector) int {
+	if selector == nil {
+		return 0
+	}
+	n := len(selector.MatchLabels) + len(selector.MatchExpressions)
+	for i := range selector.MatchExpressions {
+		n += len(selector.MatchExpressions[i].Values)
+	}
+	return n
 }

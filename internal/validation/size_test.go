@@ -1,10 +1,9 @@
 package validation_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/validation"
@@ -28,19 +27,65 @@ func TestTheSizeOfASpecIsBounded(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			env := validation.Environment{Object: tc.set.Map()}
-			var errs field.ErrorList
-			if tc.old == nil {
-				errs = validation.Create(tc.set.Obj(), env)
-			} else {
-				env.Replaced = tc.old.Map()
-				errs = validation.Update(tc.set.Obj(), tc.old.Obj(), env)
+			errs := validation.Bounds(tc.set.Obj(), nil, tc.set.Map(), nil)
+			if tc.old != nil {
+				errs = validation.Bounds(tc.set.Obj(), tc.old.Obj(), tc.set.Map(), tc.old.Map())
 			}
 			if refused := len(errs) > 0; refused != tc.refused {
 				t.Fatalf("problems are %v", errs)
 			}
 			if tc.refused && (errs[0].Field != "spec" || !strings.Contains(errs[0].Error(), "ConfigMaps")) {
 				t.Errorf("the problem is %v", errs[0])
+			}
+		})
+	}
+}
+
+func TestTheSizeOfSelectorsIsBounded(t *testing.T) {
+	choosing := func(operator string, values int) map[string]any {
+		list := make([]any, values)
+		for i := range list {
+			list[i] = fmt.Sprint("v", i)
+		}
+		return map[string]any{"matchExpressions": []any{map[string]any{"key": "app", "operator": operator, "values": list}}}
+	}
+	selecting := func(values int) *fixtures.SidecarSetBuilder {
+		return fixtures.SidecarSet("long").Container("side", "side:v1").Spec("selector", choosing("NotIn", values))
+	}
+	updating := func(strategy map[string]any) *fixtures.SidecarSetBuilder {
+		return selecting(1).Spec("updateStrategy", strategy)
+	}
+	weight := func(values int) any { return map[string]any{"weight": 1, "matchSelector": choosing("In", values)} }
+	labels := map[string]any{}
+	for i := range 1001 {
+		labels[fmt.Sprint("l", i)] = "x"
+	}
+	tests := map[string]struct {
+		set, old *fixtures.SidecarSetBuilder
+		field    string
+	}{
+		"999 values":                 {set: selecting(999)},
+		"1,000 values":               {set: selecting(1000), field: "spec.selector"},
+		"98,000 values":              {set: selecting(98_000), field: "spec.selector"},
+		"many that were stored":      {set: selecting(2000), old: selecting(2000)},
+		"many that become fewer":     {set: selecting(1999), old: selecting(2000)},
+		"many that become more":      {set: selecting(2001), old: selecting(2000), field: "spec.selector"},
+		"few that become many":       {set: selecting(2000), old: selecting(2), field: "spec.selector"},
+		"namespaces":                 {set: selecting(1).Spec("namespaceSelector", choosing("In", 1000)), field: "spec.namespaceSelector"},
+		"labels":                     {set: selecting(1).Spec("selector", map[string]any{"matchLabels": labels}), field: "spec.selector"},
+		"of the update":              {set: updating(map[string]any{"selector": choosing("In", 1000)}), field: "spec.updateStrategy.selector"},
+		"weights that are short":     {set: updating(map[string]any{"priorityStrategy": map[string]any{"weightPriority": []any{weight(400), weight(500)}}})},
+		"weights that are too many":  {set: updating(map[string]any{"priorityStrategy": map[string]any{"weightPriority": []any{weight(500), weight(500)}}}), field: "spec.updateStrategy.priorityStrategy.weightPriority"},
+		"one that had no such field": {set: updating(map[string]any{"selector": choosing("In", 1000)}), old: selecting(1), field: "spec.updateStrategy.selector"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			errs := validation.Bounds(tc.set.Obj(), nil, nil, nil)
+			if tc.old != nil {
+				errs = validation.Bounds(tc.set.Obj(), tc.old.Obj(), nil, nil)
+			}
+			if len(errs) != min(1, len(tc.field)) || tc.field != "" && (errs[0].Field != tc.field || len(errs[0].Error()) > 300) {
+				t.Errorf("problems are %v, want one at %q", errs, tc.field)
 			}
 		})
 	}

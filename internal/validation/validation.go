@@ -21,9 +21,8 @@ type Environment struct {
 	// Whitelist says which annotations patchPodMetadata may set. It is not read
 	// unless the SidecarSet has some.
 	Whitelist Whitelist
-	// Others are the SidecarSets that are stored, defaulted; this one may be
-	// among them.
-	Others []appsv1beta1.SidecarSet
+	// Conflicts are those with the SidecarSets that are stored, defaulted.
+	Conflicts Conflicts
 	// Recorded is true if injectionStrategy.revision names a ControllerRevision
 	// that exists and is this SidecarSet's. It is not read unless that is set.
 	Recorded bool
@@ -42,6 +41,16 @@ type Environment struct {
 	ServerMinor int
 }
 
+// Bounds returns what of a SidecarSet is too large, if it is about to be created or, with
+// old, to replace another one. object and replaced are both as JSON. Ask it first: the
+// other rules, and what has to be looked up for them, take long for what it refuses.
+func Bounds(set, old *appsv1beta1.SidecarSet, object, replaced map[string]any) (errs field.ErrorList) {
+	spec := place{field.NewPath("spec"), &errs}
+	validateSize(object, replaced, spec)
+	validateSelectorSizes(set, old, spec)
+	return errs
+}
+
 // Create returns what is wrong with a SidecarSet that is about to be created.
 func Create(set *appsv1beta1.SidecarSet, env Environment) (errs field.ErrorList) {
 	metadata, spec := place{field.NewPath("metadata"), &errs}, place{field.NewPath("spec"), &errs}
@@ -51,10 +60,9 @@ func Create(set *appsv1beta1.SidecarSet, env Environment) (errs field.ErrorList)
 	var ofSpec field.ErrorList
 	validateSpec(&set.Spec, env.Recorded, place{spec.Path, &ofSpec})
 	spec.add(withoutGuesses(ofSpec, env.Object)...)
-	validateSize(env.Object, env.Replaced, spec)
 	validateNulls(env.Object, spec.Child("imagePullSecrets"))
 	validateWhitelisted(set, env.Whitelist, spec.Child("patchPodMetadata"))
-	validateConflicts(set, env.Others, spec)
+	validateConflicts(&env.Conflicts, spec)
 	return errs
 }
 

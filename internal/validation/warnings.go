@@ -32,7 +32,7 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	}
 	w.spec(spec, path)
 	w.warnAboutVersion(spec, env.ServerMinor)
-	w.list = append(w.list, warnAboutConflicts(set, env.Others)...)
+	w.list = append(w.list, warnAboutConflicts(&env.Conflicts)...)
 	if env.Replaced != nil && spec.UpdateStrategy.Type == appsv1beta1.RollingUpdateSidecarSetStrategyType {
 		w.update(env)
 	}

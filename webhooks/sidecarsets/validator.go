@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -124,15 +125,22 @@ func warnAboutVersion(object map[string]any) []string {
 // validate says whether a SidecarSet may be created or, if old is not nil,
 // replace it.
 func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]string, error) {
+	var stored *appsv1beta1.SidecarSet
+	var replaced map[string]any
+	if old != nil {
+		stored, replaced = old.Set, old.Object
+	}
+	if err := refuse(set.Set, validation.Bounds(set.Set, stored, set.Object, replaced)); err != nil {
+		return nil, err
+	}
 	env, err := v.gather(ctx, set.Set)
 	if err != nil {
 		return nil, err
 	}
-	env.Object = set.Object
+	env.Object, env.Replaced = set.Object, replaced
 	if old == nil {
 		return validation.Warnings(set.Set, env), refuse(set.Set, validation.Create(set.Set, env))
 	}
-	env.Replaced = old.Object
 	env.SameWithoutImages = sameWithoutImages(set.Object, old.Object)
 	return validation.Warnings(set.Set, env), refuse(set.Set, validation.Update(set.Set, old.Set, env))
 }
@@ -196,10 +204,11 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 		return env, err
 	}
 	env.Recorded = recorded != nil
-	if env.Others, err = v.others(ctx, set.Name); err != nil {
+	others, err := v.others(ctx, set.Name)
+	if err != nil {
 		return env, err
 	}
-	env.Others, err = v.withoutGone(ctx, set, env.Others)
+	env.Conflicts, err = v.conflicts(ctx, set, others)
 	return env, err
 }
 
@@ -224,23 +233,29 @@ func (v *validator) others(ctx context.Context, name string) ([]appsv1beta1.Side
 // live. More of them would not change the answer, only how many it names.
 const enoughToRefuse = 10
 
-// withoutGone leaves out SidecarSets that would refuse this one but are not stored
-// any more: the snapshot learns of a deletion a moment later.
-func (v *validator) withoutGone(ctx context.Context, set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) ([]appsv1beta1.SidecarSet, error) {
-	stored := 0
-	for _, name := range validation.Refusing(set, others) {
-		switch found, err := v.metadata(ctx, name); {
+// conflicts finds the conflicts with others. It leaves out SidecarSets that would refuse
+// this one but are not stored any more: the snapshot learns of a deletion a moment later.
+func (v *validator) conflicts(ctx context.Context, set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) (validation.Conflicts, error) {
+	found := validation.FindConflicts(set, others)
+	stored, gone := 0, sets.New[string]()
+	for _, name := range found.Refusing() {
+		switch metadata, err := v.metadata(ctx, name); {
 		case err != nil:
-			return nil, err
-		case found == nil:
-			others = slices.DeleteFunc(others, func(other appsv1beta1.SidecarSet) bool { return other.Name == name })
-		case stored+1 == enoughToRefuse:
-			return others, nil
+			return found, err
+		case metadata == nil:
+			gone.Insert(name)
 		default:
 			stored++
 		}
+		if stored == enoughToRefuse {
+			break
+		}
 	}
-	return others, nil
+	if len(gone) == 0 {
+		return found, nil
+	}
+	others = slices.DeleteFunc(others, func(other appsv1beta1.SidecarSet) bool { return gone.Has(other.Name) })
+	return validation.FindConflicts(set, others), nil
 }
 
 // metadata reads the metadata of a SidecarSet; nil if there is none. It is read
