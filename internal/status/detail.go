@@ -15,7 +15,7 @@ import (
 // Names of Pods, and what is recorded on Pods, are other users' text. How much of
 // them a status repeats is bounded: what it says of Pods takes at most maxDetail
 // bytes as JSON, so that the whole status stays below 4 KB.
-const maxDetail = 1900
+const maxDetail = 1700
 
 // ByRevision counts all matched Pods by the ControllerRevisions of that name. What
 // Pods record is users' text, so only names that exist are shown. An empty name means

@@ -82,8 +82,14 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 		set(ready(previous.Conditions, o))
 	}
 	if o.Rollout != nil {
-		set(progressing(o))
-		set(degraded(o))
+		p, d := progressing(o), degraded(o)
+		set(p)
+		set(d)
+		c, ok := generic(p, d)
+		withoutGeneric(&next.Conditions, c.Type)
+		if ok {
+			set(c)
+		}
 	}
 	return next
 }

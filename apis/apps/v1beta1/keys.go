@@ -210,6 +210,14 @@ const (
 	ReasonFirstBatch = "FirstBatchNotBack"
 	// ReasonAsExpected says that nothing needs a user.
 	ReasonAsExpected = "AsExpected"
+
+	// ConditionReconciling and ConditionStalled are for tools that read the status of any
+	// object by kstatus. Each is True, or absent. Reconciling is there while Progressing is
+	// True, and Stalled while Degraded is for another reason than ReasonBlocked. They are
+	// never there together: Stalled comes first. Reason and message are those of the other
+	// condition.
+	ConditionReconciling = "Reconciling"
+	ConditionStalled     = "Stalled"
 )
 
 // Reasons of status.uninjected.

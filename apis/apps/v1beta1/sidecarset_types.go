@@ -437,7 +437,8 @@ type SidecarSetStatus struct {
 	// wait. Accepted: the operator can use the object. Ready: the next Pod that it
 	// selects gets what the spec says in the generation of the condition's
 	// observedGeneration. Progressing: running Pods are being updated. Degraded:
-	// Pods cannot be updated until a user does something.
+	// Pods cannot be updated until a user does something. Reconciling and Stalled
+	// repeat the last two for other tools, and are absent when they are not True.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
