@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -147,6 +148,13 @@ func TestAPodThatSeveralEntriesSelectIsInjectedByTheFirst(t *testing.T) {
 	awaitCalls(t, 3, pod(namespace, "again", "a=yes", "b=yes", "c=yes"))
 }
 
+// figures prints how long something took, in one line that is easy to find. It depends on
+// the machine, so no test asserts it.
+func figures(t *testing.T, what string, begin time.Time) {
+	t.Helper()
+	t.Logf("FIGURES %s: %s after %s", t.Name(), what, time.Since(begin).Round(time.Millisecond))
+}
+
 // Whoever deletes or edits an entry is answered by the leader.
 func TestEntriesAreRestored(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
@@ -201,15 +209,18 @@ func TestEntriesAreRestored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			begin := time.Now()
 			for err = damage(c, at); apierrors.IsConflict(err); err = damage(c, at) {
 				if c, at, err = holder(t.Context()); err != nil {
 					t.Fatal(err)
 				}
+				begin = time.Now()
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			await.Eventually(t, "the entry", restored)
+			figures(t, "the entry is restored", begin)
 		})
 	}
 	testkit.AwaitReady(t, api, set.GetName())

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -117,6 +118,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	begin := time.Now()
 	if err := i.api.Delete(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
@@ -127,9 +129,11 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 		}
 		return err
 	})
+	figures(t, "the entry is in another object", begin)
 	await.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
 	// It may be Ready since before. The API server follows the objects with a delay.
 	await.Eventually(t, "injection", func(ctx context.Context) error { return i.injects(ctx, "web") })
+	figures(t, "Pods are injected again", begin)
 
 	if _, err := i.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
 		t.Fatal(err)
