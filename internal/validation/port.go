@@ -40,7 +40,7 @@ func validatePorts(ports []corev1.ContainerPort, path place) {
 func validateHostPortsAcross(containers []appsv1beta1.SidecarContainer, path place) {
 	taken := sets.New[string]()
 	for i := range containers {
-		within := sets.New[string]() // two of one container are reported by validatePorts
+		var within []string // two of one container are reported by validatePorts
 		for j := range containers[i].Ports {
 			key := hostPortKey(&containers[i].Ports[j])
 			if key == "" {
@@ -49,9 +49,9 @@ func validateHostPortsAcross(containers []appsv1beta1.SidecarContainer, path pla
 			if taken.Has(key) {
 				path.Index(i).Child("ports").Index(j).Child("hostPort").duplicate(key, "another container of this SidecarSet has this port of the node; choose another one")
 			}
-			within.Insert(key)
+			within = append(within, key)
 		}
-		taken = taken.Union(within)
+		taken.Insert(within...)
 	}
 }
 

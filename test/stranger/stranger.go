@@ -32,6 +32,21 @@ func sidecarSetWith(spec string) string {
 		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":` + spec + `}}}`
 }
 
+// targeting is a SidecarSet of n sidecars with one regular expression each.
+func targeting(n int, target string) string {
+	container := `{"name":"a","image":"a","resourcesPolicy":{"targetContainersMode":"sum","targetContainersNameRegex":"` + target + `","resourcesExpr":{"limits":{"cpu":"cpu"}}}}`
+	return `{"selector":{"matchLabels":{"app":"web"}},"containers":` + many(container, (n-1)*(len(container)+1)) + `}`
+}
+
+// numbered is a JSON list of n different strings.
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"v%x"`, i)
+	}
+	return "[" + b.String()[1:] + "]"
+}
+
 func members(size int, value string) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {
@@ -60,6 +75,11 @@ func Bodies() []Body {
 		{"7 MiB of one string of a SidecarSet", mutate, sidecarSetWith(`{"selector":{"matchLabels":{"a":"` + strings.Repeat("x", 6<<20) + `"}}}`)},
 		{"a quantity that takes hours to parse", mutate, sidecarSetWith(`{"containers":[{"name":"a","resources":{"limits":{"cpu":"1e-900000000"}}}]}`)},
 		{"such a quantity to the validator", validate, sidecarSetWith(`{"volumes":[{"name":"a","emptyDir":{"sizeLimit":"1e-900000000"}}]}`)},
+		{"a regular expression that becomes 133 MiB", validate, sidecarSetWith(targeting(1, strings.Repeat("a{1000}", 3000)))},
+		{"a thousand that become 1 MiB each", validate, sidecarSetWith(targeting(900, strings.Repeat("a{1000}", 36)))},
+		{"98,000 values of a selector", validate, sidecarSetWith(`{"selector":{"matchExpressions":[{"key":"app","operator":"NotIn","values":` + numbered(98_000) + `}]},"containers":[{"name":"a","image":"a"}]}`)},
+		{"98,000 values of a hundred expressions", validate, sidecarSetWith(`{"selector":{"matchExpressions":` +
+			many(`{"key":"app","operator":"NotIn","values":`+numbered(970)+`}`, 100*970*9) + `},"containers":[{"name":"a","image":"a"}]}`)},
 		{"7 MiB of labels of a Pod", pods, podReview(`{"metadata":{"name":"p","labels":{` + members(6<<20, `""`) + `}},"spec":{"containers":[]}}`)},
 		{"7 MiB of empty containers of a Pod", pods, podReview(`{"metadata":{"name":"p"},"spec":{"containers":` + many(`{}`, 6<<20) + `}}`)},
 		{"3 MiB of hashes of a Pod", pods, podReview(`{"metadata":{"name":"p","annotations":{"kruise.io/sidecarset-hash":"{` + hashes + `}"}},"spec":{"containers":[]}}`)},
