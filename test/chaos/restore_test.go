@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
@@ -220,10 +222,111 @@ func (r *restoring) revive(t *testing.T) {
 	}
 }
 
+// flood are Loads of the SidecarSets kept, changed and lost in a cluster that is restored.
+// What the Pods of a SidecarSet got is read from the Pods that are stored in the end.
+type flood struct {
+	r     *restoring
+	loads map[string]*Running
+	// carry has what Pods have to have from a version of the cluster on, by SidecarSet: the
+	// images of which each has one, "" for a Pod without a sidecar.
+	carry []carried
+}
+
+type carried struct {
+	since  uint64
+	images map[string][]string
+}
+
+func (r *restoring) flood(t *testing.T) *flood {
+	t.Helper()
+	f := &flood{r: r, loads: map[string]*Running{}}
+	for _, set := range []string{"kept", "changed", "lost"} {
+		load := Load{Clients: []kubernetes.Interface{r.operator.Clients}, Namespace: metav1.NamespaceDefault, Labels: podLabels(set), Sidecars: []string{set}, Rate: scaled(5, 20)}
+		f.loads[set] = load.Start(t.Context())
+	}
+	t.Cleanup(func() {
+		for _, running := range f.loads {
+			running.Stop()
+		}
+	})
+	return f
+}
+
+// from says what the Pods have to have that are created from now on.
+func (f *flood) from(t *testing.T, images map[string][]string) {
+	t.Helper()
+	_, since := f.pods(t)
+	f.carry = append(f.carry, carried{since, images})
+}
+
+// pods returns the Pods that are stored, and the version at which they are.
+func (f *flood) pods(t *testing.T) ([]corev1.Pod, uint64) {
+	t.Helper()
+	list, err := f.r.operator.Clients.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items, version(t, list.ResourceVersion)
+}
+
+func version(t *testing.T, resourceVersion string) uint64 {
+	t.Helper()
+	number, err := strconv.ParseUint(resourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return number
+}
+
+func (f *flood) figures() (sum Figures) {
+	for _, running := range f.loads {
+		figures := running.Figures()
+		sum.Created, sum.Failed = sum.Created+figures.Created, sum.Failed+figures.Failed
+	}
+	return sum
+}
+
+// end stops the loads, and holds each Pod against what it has to carry. It returns how
+// many there are, and how many carry something else and were created before that counted.
+func (f *flood) end(t *testing.T) (pods, stale int) {
+	t.Helper()
+	for set, running := range f.loads {
+		if figures := running.Stop(); set != "lost" && figures.Uninjected > 0 {
+			t.Errorf("%d Pods of SidecarSet %s were created without it", figures.Uninjected, set)
+		}
+	}
+	all, _ := f.pods(t)
+	for i := range all {
+		pod := &all[i]
+		set, got := pod.Labels["app"], ""
+		for _, c := range pod.Spec.Containers {
+			if c.Name == set {
+				got = c.Image
+			}
+		}
+		want := f.carry[0].images
+		for _, c := range f.carry {
+			if version(t, pod.ResourceVersion) > c.since {
+				want = c.images
+			}
+		}
+		switch {
+		case slices.Contains(want[set], got):
+		case version(t, pod.ResourceVersion) > f.carry[0].since:
+			t.Errorf("Pod %s of SidecarSet %s, of version %s, carries %q, want one of %q", pod.Name, set, pod.ResourceVersion, got, want[set])
+		default:
+			stale++
+		}
+	}
+	return len(all), stale
+}
+
 // After a restore the cluster's versions begin again below those that were seen.
 // Watches stay silent then, and snapshots hold what is not stored any more: every
-// process has to start anew, by itself.
+// process has to start anew, by itself. Pods are created all the time, so that the
+// versions soon pass those that were seen.
 func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
+	const v1, v2, v3 = "example.com/sidecar:v1", "example.com/sidecar:v2", "example.com/sidecar:v3"
 	layouts := map[string]func(t *testing.T) *restoring{
 		"default": func(t *testing.T) *restoring {
 			return newRestoring(t, deploy.Default, steadyLeases, steadyLeases)
@@ -238,14 +341,19 @@ func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
 	for name, begin := range layouts {
 		t.Run(name, func(t *testing.T) {
 			r := begin(t)
-			r.apply(t, "example.com/sidecar:v1", "kept", "changed")
-			r.awaitReady(t, "changed")
+			r.apply(t, v1, "kept", "changed")
+			for _, set := range []string{"kept", "changed"} {
+				r.awaitReady(t, set)
+				r.awaitImage(t, set, v1)
+			}
+			f := r.flood(t)
+			await.That(t, func() bool { return f.figures().Created >= 30 }, "Pods before the backup")
 			backup := r.backup(t)
 
 			// What the backup does not have.
-			r.apply(t, "example.com/sidecar:v2", "changed", "lost")
-			r.awaitImage(t, "changed", "example.com/sidecar:v2")
-			r.awaitImage(t, "lost", "example.com/sidecar:v2")
+			r.apply(t, v2, "changed", "lost")
+			r.awaitImage(t, "changed", v2)
+			r.awaitImage(t, "lost", v2)
 			for i := range scaled(200, 2000) {
 				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)}}
 				if _, err := r.operator.Clients.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(), config, metav1.CreateOptions{}); err != nil {
@@ -253,22 +361,37 @@ func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
 				}
 			}
 
+			before := f.figures()
 			r.restore(t, backup)
 			answers := time.Now()
 			r.revive(t)
 			ready := time.Since(answers)
-			r.awaitImage(t, "changed", "example.com/sidecar:v1")
-			r.awaitImage(t, "kept", "example.com/sidecar:v1")
+			f.from(t, map[string][]string{"kept": {v1}, "changed": {v1}, "lost": {""}})
+			again := f.figures()
+			r.awaitImage(t, "changed", v1)
+			r.awaitImage(t, "kept", v1)
 			r.awaitImage(t, "lost", "")
-			r.apply(t, "example.com/sidecar:v3", "changed", "new")
-			r.awaitImage(t, "changed", "example.com/sidecar:v3")
-			r.awaitImage(t, "new", "example.com/sidecar:v3")
-			injected := time.Since(answers)
+			stored := time.Since(answers)
+			await.That(t, func() bool { return f.figures().Created >= again.Created+30 }, "Pods before the next change")
+			began := time.Now()
+			f.from(t, map[string][]string{"kept": {v1}, "changed": {v1, v3}, "lost": {""}})
+			r.apply(t, v3, "changed", "new")
+			r.awaitImage(t, "changed", v3)
+			r.awaitImage(t, "new", v3)
+			injected, settled := time.Since(began), f.figures()
+			f.from(t, map[string][]string{"kept": {v1}, "changed": {v3}, "lost": {""}})
 			for _, set := range []string{"kept", "changed", "new"} {
 				r.awaitReady(t, set)
 			}
-			report(t, "after the API server answers: all replicas anew and ready %s, Pods as stored and new SidecarSets injected %s, all Ready %s",
-				rounded(ready), rounded(injected), rounded(time.Since(answers)))
+			all, now := time.Since(answers), f.figures()
+			pods, stale := f.end(t)
+			report(t, "after the API server answers: all replicas anew and ready %s, Pods as stored %s, all Ready %s; new SidecarSets injected after another %s; "+
+				"Pods created/failed: before the restore %d/%d, until the replicas are ready %d/%d, afterwards %d/%d; %d are stored, %d with what is not",
+				rounded(ready), rounded(stored), rounded(all), rounded(injected), before.Created, before.Failed,
+				again.Created-before.Created, again.Failed-before.Failed, now.Created-again.Created, now.Failed-again.Failed, pods, stale)
+			if created := now.Created - again.Created; created < scaled(50, 200) || now.Failed > settled.Failed {
+				t.Errorf("%d Pods were created after the replicas were ready again, and %d failed after they had injected", created, now.Failed-settled.Failed)
+			}
 		})
 	}
 }
