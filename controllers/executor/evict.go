@@ -108,11 +108,7 @@ func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
 func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err error) {
 	u := update{Executor: v.Executor, program: v.program, contents: v.contents, take: v.take}
 	stuck := false
-	u.look(pod)
-	if u.now.Matched && u.now.Ready && !v.take.Charged {
-		return false, nil // it is a replacement that has become available
-	}
-	if u.now.Matched && (u.now.Way == inplace.Images || u.now.Way == inplace.Resize) {
+	if u.look(pod); u.now.Matched && (u.now.Way == inplace.Images || u.now.Way == inplace.Resize) {
 		in, err := u.gather(ctx, pod)
 		if err != nil {
 			return false, err

@@ -63,9 +63,10 @@ type Ledger struct {
 	victims, replacements map[types.UID]*eviction
 	absent                map[stage]*list.List
 
-	missing   int // evictions that are accepted
-	outdated  int // those of them that have a replacement with an older content
-	failed    int // those that have a replacement which has failed
+	left      []Replacement
+	begun     []*eviction // that are not accepted yet
+	missing   int         // evictions that are accepted
+	failed    int         // those that have a replacement which has failed
 	next      int64
 	failures  int // in a row, of this content
 	lost      int // those of them that had no replacement at all
@@ -75,16 +76,13 @@ type Ledger struct {
 // eviction is one Pod that is evicted and whose replacement is not back.
 type eviction struct {
 	controller  podstate.Name
-	victim      types.UID // empty if it is not known
-	replacement types.UID // empty as long as none exists
-	accepted    bool      // by the API server
-	again       bool      // the victim is a replacement, and its own eviction is not accepted
-	gone        bool      // the victim, or a replacement that was not back
-	back        bool
-	outdated    bool  // the replacement has an older content
-	failed      bool  // it was counted among the failures
-	adopted     bool  // it may be none of the operator's
-	since       int64 // when the last of these happened
+	victim      types.UID   // empty if it is not known
+	replacement Replacement // its UID is empty as long as none exists
+	accepted    bool        // by the API server
+	gone        bool        // the victim, or a replacement that was not back
+	failed      bool        // it was counted among the failures
+	adopted     bool        // it may be none of the operator's
+	since       int64       // when the last of these happened
 
 	place  int           // in Ledger.open
 	waits  *list.Element // in Ledger.absent
@@ -101,20 +99,46 @@ type stage struct {
 // Replacement is what the watch says about a Pod that a controller has made.
 type Replacement struct {
 	UID        types.UID
+	Namespace  podstate.Namespace
+	Name       string
 	Controller podstate.Name
 	// Back: the Pod is ready.
 	Back bool
-	// Outdated: the Pod carries an older content, so that it tells nothing about the
-	// current one.
+	// Outdated: the Pod does not carry the current content, and is older than it.
 	Outdated bool
 }
 
 // SetContent says which content is current. A new one makes a new attempt: what
-// failed before does not count any more.
+// failed before does not count any more, and is left (see Left).
 func (l *Ledger) SetContent(content string) {
-	if content != l.content {
-		l.content, l.failures, l.lost, l.successes = content, 0, 0, 0
+	if content == l.content {
+		return
 	}
+	l.content, l.failures, l.lost, l.successes = content, 0, 0, 0
+	for _, e := range slices.Clone(l.open) {
+		if e.failed {
+			l.leave(e)
+		}
+	}
+}
+
+// leave forgets an eviction whose replacement exists and tells nothing about the current
+// content.
+func (l *Ledger) leave(e *eviction) {
+	l.drop(e)
+	if !e.replacement.Back {
+		l.left = append(l.left, e.replacement)
+	}
+}
+
+// Left returns the replacements that the Ledger does not wait for any more although they are not
+// back, since they carry an older content, or failed before the content changed. They are away because
+// of the operator: each keeps its place of the budget until it is available, for which the
+// caller sees. Left returns each once.
+func (l *Ledger) Left() []Replacement {
+	left := l.left
+	l.left = nil
+	return left
 }
 
 // add takes up an eviction.
@@ -148,9 +172,6 @@ func (l *Ledger) count(e *eviction, n int) {
 	if e.accepted {
 		l.missing += n
 	}
-	if e.accepted && e.outdated && e.replacement != "" {
-		l.outdated += n
-	}
 	if e.failed {
 		l.failed += n
 	}
@@ -163,7 +184,7 @@ func (l *Ledger) count(e *eviction, n int) {
 		}
 	}
 	set(l.victims, e.victim)
-	set(l.replacements, e.replacement)
+	set(l.replacements, e.replacement.UID)
 	switch {
 	case n < 0 && e.waits != nil:
 		all := l.absent[e.queued]
@@ -171,7 +192,7 @@ func (l *Ledger) count(e *eviction, n int) {
 		if e.waits = nil; all.Len() == 0 {
 			delete(l.absent, e.queued)
 		}
-	case n > 0 && e.replacement == "":
+	case n > 0 && e.replacement.UID == "":
 		e.queued = stage{e.controller, e.progress()}
 		if l.absent[e.queued] == nil {
 			l.absent[e.queued] = list.New()
@@ -184,17 +205,12 @@ func (l *Ledger) count(e *eviction, n int) {
 }
 
 // Begin says that the API server is about to be asked to evict a Pod. From now on, a
-// new Pod of the controller may be its replacement. If the victim is itself a replacement
-// that is waited for, the next one takes over its place of the budget.
+// new Pod of the controller may be its replacement.
 func (l *Ledger) Begin(victim types.UID, controller podstate.Name) {
-	switch e := l.replacements[victim]; {
-	case l.victims[victim] != nil:
-	case e != nil && e.accepted:
-		l.change(e, func() {
-			e.victim, e.replacement, e.again, e.gone, e.back, e.failed = victim, "", true, false, false, false
-		})
-	default:
-		l.add(&eviction{controller: controller, victim: victim})
+	if l.victims[victim] == nil {
+		e := &eviction{controller: controller, victim: victim}
+		l.add(e)
+		l.begun = append(l.begun, e)
 	}
 }
 
@@ -202,44 +218,38 @@ func (l *Ledger) Begin(victim types.UID, controller podstate.Name) {
 // Take back with Hold in the same turn: the Pod must not be taken again, and the
 // Ledger now counts its place of the budget.
 func (l *Ledger) Accepted(victim types.UID, now int64) {
-	if e := l.victims[victim]; e != nil {
-		l.change(e, func() {
-			e.adopted = e.adopted && !e.again
-			e.accepted, e.again, e.since = true, false, now
-		})
-		l.settle(e)
+	e := l.victims[victim]
+	if e == nil {
+		return
 	}
+	l.answer(e)
+	l.change(e, func() { e.accepted, e.since = true, now })
+	for _, other := range l.begun { // the Pod may have been taken for its replacement
+		if taken := other.replacement; e.replacement.UID == "" && taken.UID != "" && !other.gone && other.controller == e.controller {
+			l.change(other, func() { other.replacement = Replacement{} })
+			l.change(e, func() { e.replacement = taken })
+		}
+	}
+	l.settle(e)
+}
+
+// answer says that the API server has answered.
+func (l *Ledger) answer(e *eviction) {
+	l.begun = slices.DeleteFunc(l.begun, func(other *eviction) bool { return other == e })
 }
 
 // Cancel says that the API server has not accepted the eviction. A Pod that was taken
-// for its replacement is another one's. If the victim is itself a replacement, it is
-// waited for again; the caller then calls Changed or Forget for it.
+// for its replacement is another one's.
 func (l *Ledger) Cancel(victim types.UID) {
 	e := l.victims[victim]
-	if e == nil || e.accepted && !e.again {
+	if e == nil || e.accepted {
 		return
 	}
-	taken := Replacement{UID: e.replacement, Controller: e.controller, Back: e.back, Outdated: e.outdated}
-	switch {
-	case !e.again:
-		l.drop(e)
-	case e.gone: // although it was not evicted
-		l.change(e, func() { e.again = false })
-		l.settle(e)
-		return
-	default:
-		l.change(e, func() { e.victim, e.replacement, e.again, e.back, e.outdated = "", victim, false, false, true })
+	l.answer(e)
+	l.drop(e)
+	if e.replacement.UID != "" {
+		l.Added(e.replacement, e.since)
 	}
-	if taken.UID != "" {
-		l.Added(taken, e.since)
-	}
-}
-
-// Awaits reports whether a Pod is the replacement of one whose eviction was accepted, and
-// is not back. It has a place of the budget.
-func (l *Ledger) Awaits(uid types.UID) bool {
-	e := l.replacements[uid]
-	return e != nil && e.accepted
 }
 
 // Adopt says, to the Ledger of a new leader, that a Pod is newer than the current
@@ -251,7 +261,7 @@ func (l *Ledger) Awaits(uid types.UID) bool {
 // away. So a Pod that is being deleted may take a place until it is gone for that long.
 func (l *Ledger) Adopt(r Replacement) {
 	if l.replacements[r.UID] == nil {
-		e := &eviction{controller: r.Controller, replacement: r.UID, accepted: true, adopted: true, back: r.Back}
+		e := &eviction{controller: r.Controller, replacement: r, accepted: true, adopted: true}
 		l.add(e)
 		l.settle(e)
 	}
@@ -274,8 +284,8 @@ func (l *Ledger) Stop() { l.failures = maxFailures }
 // and else one whose eviction was accepted.
 func (l *Ledger) Added(r Replacement, now int64) {
 	if e := l.answered(r); e != nil {
-		l.change(e, func() { e.replacement, e.outdated, e.since = r.UID, r.Outdated, now })
-		l.Changed(r, now)
+		l.change(e, func() { e.replacement, e.since = r, now })
+		l.settle(e)
 	}
 }
 
@@ -314,12 +324,9 @@ func (e *eviction) progress() int {
 
 // Changed says what the watch says about a Pod that it has shown before, or what it means
 // since the content has changed.
-func (l *Ledger) Changed(r Replacement, now int64) {
+func (l *Ledger) Changed(r Replacement) {
 	if e := l.replacements[r.UID]; e != nil {
-		if e.outdated != r.Outdated {
-			l.change(e, func() { e.outdated, e.failed, e.since = r.Outdated, false, now })
-		}
-		e.back = r.Back
+		e.replacement = r
 		l.settle(e)
 	}
 }
@@ -331,14 +338,14 @@ func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 	if e := l.victims[uid]; e != nil {
 		known = true
 		l.change(e, func() {
-			if e.gone = true; e.replacement == "" {
+			if e.gone = true; e.replacement.UID == "" {
 				e.since = now
 			}
 		})
 	}
 	if e := l.replacements[uid]; e != nil {
 		known = true
-		l.change(e, func() { e.replacement, e.back, e.failed, e.gone, e.since = "", false, false, true, now })
+		l.change(e, func() { e.replacement, e.failed, e.gone, e.since = Replacement{}, false, true, now })
 	}
 	return known
 }
@@ -353,15 +360,21 @@ func (l *Ledger) Forget(uid types.UID) (known bool) {
 	return e != nil
 }
 
-// settle forgets an eviction whose replacement is back.
+// settle forgets an eviction whose replacement is back, or outdated.
 func (l *Ledger) settle(e *eviction) {
-	if !e.accepted || e.again || !e.back {
+	switch {
+	case !e.accepted:
+		return
+	case e.replacement.Outdated:
+		l.leave(e)
+		return
+	case !e.replacement.Back:
 		return
 	}
-	if !e.outdated && (!e.adopted || l.Stopped()) { // the content starts after all
+	if !e.adopted || l.Stopped() { // the content starts after all
 		l.failures, l.lost = 0, 0
 	}
-	if !e.outdated && !e.adopted {
+	if !e.adopted {
 		l.successes++
 	}
 	l.drop(e)
@@ -376,8 +389,8 @@ func (l *Ledger) Pods() (uids []types.UID) {
 		if e.victim != "" && !e.gone {
 			uids = append(uids, e.victim)
 		}
-		if e.replacement != "" {
-			uids = append(uids, e.replacement)
+		if e.replacement.UID != "" {
+			uids = append(uids, e.replacement.UID)
 		}
 	}
 	return uids
@@ -399,12 +412,11 @@ func (l *Ledger) Failed() int { return l.failed }
 // budget. One that is not created in time counts as a failure too, and takes no place
 // any more: the controller may have been scaled down. After three failures in a row,
 // nothing more is evicted until one of them becomes ready or the content changes.
-// Then a replacement that is not ready is outdated: it keeps its place, and is no failure.
 func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 	if l.next != 0 && now >= l.next {
 		l.expire(now)
 	}
-	r.Missing, r.Outdated = l.missing, l.outdated
+	r.Missing = l.missing
 	switch {
 	case l.Stopped():
 	case l.successes == 0:
@@ -426,7 +438,7 @@ func (l *Ledger) expire(now int64) {
 			if l.next == 0 || due < l.next {
 				l.next = due
 			}
-		case e.replacement != "":
+		case e.replacement.UID != "":
 			l.change(e, func() { e.failed = true })
 			l.failures++
 		default: // the Pod is not replaced at all
@@ -442,9 +454,9 @@ func (l *Ledger) expire(now int64) {
 // due is when an eviction changes without an event; 0 if it does not.
 func (l *Ledger) due(e *eviction) int64 {
 	switch {
-	case e.replacement != "" && (e.adopted || e.outdated):
-		return 0 // it may be broken for another reason, or by an older content
-	case e.replacement != "":
+	case e.replacement.UID != "" && e.adopted:
+		return 0 // it may be broken for another reason
+	case e.replacement.UID != "":
 		return e.since + l.Timeouts.readySeconds()
 	case e.accepted && e.gone:
 		return e.since + l.Timeouts.CreationSeconds()

@@ -3,6 +3,7 @@ package recreate_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,22 @@ var rs = podstate.MakeName("rs")
 
 // absence is how long a replacement may take to be created, in seconds.
 const absence = int64(recreate.DefaultCreation / time.Second)
+
+// outdated is a replacement that carries an older content.
+func outdated(uid string, back bool) recreate.Replacement {
+	return recreate.Replacement{UID: types.UID(uid), Controller: rs, Back: back, Outdated: true}
+}
+
+func left(t *testing.T, what string, l *recreate.Ledger, want ...types.UID) {
+	t.Helper()
+	var got []types.UID
+	for _, r := range l.Left() {
+		got = append(got, r.UID)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v are left, want %v", what, got, want)
+	}
+}
 
 func replacement(uid string, back bool) recreate.Replacement {
 	return recreate.Replacement{UID: types.UID(uid), Controller: rs, Back: back}
@@ -47,9 +64,9 @@ func TestAnEvictedPodCostsUntilItsReplacementIsBack(t *testing.T) {
 	l.Added(replacement("new", false), 2)
 	l.Gone("old-0", 3)
 	expect(t, "replaced", l, 100, 1, 3)
-	l.Changed(replacement("other", true), 0)
+	l.Changed(replacement("other", true))
 	expect(t, "another Pod is ready", l, 100, 1, 3)
-	l.Changed(replacement("new", true), 0)
+	l.Changed(replacement("new", true))
 	expect(t, "back", l, 100, 0, math.MaxInt32)
 }
 
@@ -108,36 +125,56 @@ func TestAReplacementThatIsGoneIsReplacedToo(t *testing.T) {
 	l.Gone("new", 2)
 	l.Added(replacement("newer", false), 3)
 	expect(t, "replaced again", l, 4, 1, 3)
-	l.Changed(replacement("newer", true), 0)
+	l.Changed(replacement("newer", true))
 	expect(t, "back", l, 5, 0, math.MaxInt32)
 }
 
-// The content has changed while the replacement starts, which is evicted itself.
-func TestAReplacementThatIsEvictedHandsOnItsPlace(t *testing.T) {
-	begun := func() *recreate.Ledger {
+// The content changes while replacements start.
+func TestAReplacementWithAnOlderContentIsLeft(t *testing.T) {
+	l := evicted(3)
+	l.Added(replacement("starts", false), 1)
+	l.Added(outdated("late", false), 1) // of a webhook that was behind
+	left(t, "at once", l, "late")
+	l.SetContent("next")
+	l.Changed(outdated("starts", false))
+	left(t, "with the next content", l, "starts")
+	l.Added(outdated("ready", true), 2)
+	left(t, "of those that are available", l)
+	expect(t, "afterwards", l, 100_000, 0, 3)
+}
+
+// The replacement is there before the API server has answered, and the content changes.
+func TestAReplacementIsNotLeftBeforeTheAnswer(t *testing.T) {
+	for _, accepted := range []bool{true, false} {
 		l := evicted(1)
-		l.Added(recreate.Replacement{UID: "new", Controller: rs, Outdated: true}, 1)
-		if got, _ := l.Replacements(1); got.Missing != 1 || got.Outdated != 1 || !l.Awaits("new") {
-			t.Errorf("while it starts: %+v, awaited %v", got, l.Awaits("new"))
+		l.Begin("old", rs)
+		l.Added(replacement("first", false), 1)
+		l.Added(replacement("second", false), 1)
+		l.Changed(outdated("second", false))
+		left(t, "before the answer", l)
+		if accepted {
+			l.Accepted("old", 2)
+			left(t, "accepted", l, "second")
+		} else {
+			l.Cancel("old")
+			left(t, "refused", l)
 		}
-		l.Begin("new", rs)
-		l.Added(replacement("newer", true), 2)
-		expect(t, "before the answer", l, 2, 1, 3)
-		return l
+		expect(t, "afterwards", l, 3, 1, 3)
 	}
-	l := begun()
-	l.Accepted("new", 3)
-	expect(t, "evicted", l, 3, 0, math.MaxInt32)
-	l = begun()
-	l.Cancel("new")
-	l.Changed(recreate.Replacement{UID: "new", Controller: rs, Outdated: true}, 3)
-	if got, _ := l.Replacements(100_000); got.Missing != 1 || got.Outdated != 1 || !l.Awaits("new") {
-		t.Errorf("refused: %+v, awaited %v", got, l.Awaits("new"))
+}
+
+func TestWhatFailedIsLeftWithTheNextContent(t *testing.T) {
+	l := evicted(3)
+	for i := range 3 {
+		l.Added(replacement(fmt.Sprint("new-", i), false), 0)
 	}
-	l = begun()
-	l.Gone("new", 3)
-	l.Cancel("new")
-	expect(t, "gone without an eviction", l, 3, 0, math.MaxInt32)
+	_, next := l.Replacements(1)
+	expect(t, "failed", l, next, 3, 0)
+	l.SetContent("next, or the same and another mode")
+	if got := len(l.Left()); got != 3 {
+		t.Errorf("%d are left, want 3", got)
+	}
+	expect(t, "a new attempt", l, next+1, 0, 3)
 }
 
 func TestNothingMoreIsEvictedAfterThreeFailures(t *testing.T) {
@@ -151,7 +188,7 @@ func TestNothingMoreIsEvictedAfterThreeFailures(t *testing.T) {
 	if l.Failed() != 3 {
 		t.Errorf("%d failures, want 3", l.Failed())
 	}
-	l.Changed(replacement("new-1", true), 0)
+	l.Changed(replacement("new-1", true))
 	expect(t, "when one does", l, next+20, 2, math.MaxInt32)
 }
 
@@ -172,19 +209,18 @@ func TestTimeoutsOfReplacementsCanBeChosen(t *testing.T) {
 	}
 }
 
-func TestANewContentIsANewAttempt(t *testing.T) {
-	l := evicted(3)
-	for i := range 3 {
-		l.Added(replacement(fmt.Sprint("new-", i), false), 0)
-	}
-	expect(t, "failed", l, 10_000, 3, 0)
-	l.SetContent("repaired")
-	expect(t, "with another content, before it has reached a Pod", l, 10_000, 3, 3)
-	for i := range 3 { // which takes other Pods
-		l.Gone(types.UID(fmt.Sprint("new-", i)), 10_000)
-		l.Added(replacement(fmt.Sprint("newer-", i), i > 0), 10_000)
-	}
-	expect(t, "with another content", l, 10_001, 1, math.MaxInt32)
+// Two Pods of a controller are about to be evicted, and the replacement is there before the
+// answers. It belongs to the Pod that is evicted.
+func TestAReplacementBelongsToAnAcceptedEviction(t *testing.T) {
+	l := &recreate.Ledger{}
+	l.Begin("old-0", rs)
+	l.Begin("old-1", rs)
+	l.Added(replacement("new", false), 1)
+	l.Accepted("old-1", 2)
+	l.Changed(replacement("new", true))
+	expect(t, "with one answer", l, 3, 0, math.MaxInt32)
+	l.Accepted("old-0", 4)
+	expect(t, "with the other", l, 5, 1, math.MaxInt32)
 }
 
 func TestANewLeaderAdoptsReplacements(t *testing.T) {
@@ -194,7 +230,7 @@ func TestANewLeaderAdoptsReplacements(t *testing.T) {
 	l.Adopt(replacement("ready", true))
 	expect(t, "adopted", l, 1, 1, 3)
 	expect(t, "it may be broken for another reason", l, 1_000_000, 1, 3)
-	l.Changed(replacement("new", true), 0)
+	l.Changed(replacement("new", true))
 	expect(t, "back, which says nothing about others", l, 2, 0, 3)
 }
 
@@ -205,7 +241,7 @@ func TestANewLeaderAdoptsPodsThatAreBeingEvicted(t *testing.T) {
 	expect(t, "being evicted", l, 1_000_000, 1, 3)
 	l.Adopt(replacement("new", false)) // it may replace a Pod that is gone
 	expect(t, "with a Pod that is not back", l, 1_000_000, 2, 3)
-	l.Changed(replacement("new", true), 0)
+	l.Changed(replacement("new", true))
 	expect(t, "of which one is back", l, 1_000_001, 1, 3)
 	l.Gone("old", 1_000_001)
 	expect(t, "gone", l, 1_000_001, 1, 3)
@@ -235,7 +271,7 @@ func TestAnAdoptedReplacementThatBecomesReadyEndsTheStop(t *testing.T) {
 	l.Adopt(replacement("new-0", false))
 	l.Adopt(replacement("new-1", false))
 	expect(t, "stopped", l, 1, 2, 0)
-	l.Changed(replacement("new-0", true), 0)
+	l.Changed(replacement("new-0", true))
 	expect(t, "when one is ready, which is not a success of this leader", l, 2, 1, 3)
 }
 
@@ -260,7 +296,7 @@ func BenchmarkAdoptedPods(b *testing.B) {
 	}
 	b.Run("another event", func(b *testing.B) {
 		for b.Loop() {
-			l.Changed(replacement("another", false), 0)
+			l.Changed(replacement("another", false))
 			l.Replacements(1)
 		}
 	})

@@ -19,9 +19,10 @@ type Mode uint8
 const (
 	// Never: none.
 	Never Mode = 0
-	// Outdated: Pods that carry the SidecarSet, and cannot follow in place.
+	// Outdated: Pods that carry the SidecarSet, perhaps without sidecars that were added
+	// since, and cannot follow in place.
 	Outdated Mode = 1 << 0
-	// Uninjected: selected Pods that do not carry the SidecarSet.
+	// Uninjected: selected Pods that do not carry every sidecar of the SidecarSet.
 	Uninjected Mode = 1 << 1
 	// All: both.
 	All = Outdated | Uninjected
@@ -65,9 +66,12 @@ func TraitsOf(r *podstate.Record) Traits {
 type Question struct {
 	Mode Mode
 	Pod  Traits
-	// Injected: the Pod carries the SidecarSet. Way is how it can follow.
+	// Injected: the Pod carries every sidecar of the SidecarSet. Way is how it can follow.
 	Injected bool
 	Way      inplace.Way
+	// Recorded: the Pod says that it carries the SidecarSet. It may lack sidecars that were
+	// added since.
+	Recorded bool
 	// Since is when the current content became the current one, in seconds; 0 if that
 	// is not known. It must not be earlier than that; for a content that was current
 	// before, it is when it became current again.
@@ -131,8 +135,8 @@ func Judge(q Question) (evictable bool, reason inplace.Reason) {
 }
 
 func (q *Question) asked() bool {
-	if !q.Injected {
-		return q.Mode&Uninjected != 0
+	if q.Injected {
+		return q.Mode&Outdated != 0 && q.Way == inplace.Recreate
 	}
-	return q.Mode&Outdated != 0 && q.Way == inplace.Recreate
+	return q.Mode&Uninjected != 0 || q.Mode&Outdated != 0 && q.Recorded
 }

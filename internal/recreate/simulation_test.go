@@ -50,6 +50,7 @@ type cluster struct {
 	ledger  recreate.Ledger
 	known   map[types.UID]bool
 	matched map[types.UID]event
+	away    map[types.UID]bool // that the Ledger does not wait for any more
 	writes  []*request
 	evicted int
 	names   int
@@ -63,6 +64,7 @@ type member struct {
 	content           int
 	broken            bool // it will not be ready
 	ready, gone, ends bool
+	replaced          bool // when it was evicted
 }
 
 // event is what the watch brings, and when it happened.
@@ -81,7 +83,7 @@ type request struct {
 }
 
 func newCluster(t *testing.T, seed uint64) *cluster {
-	c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 3)), pods: map[types.UID]*member{}, known: map[types.UID]bool{}, matched: map[types.UID]event{}}
+	c := &cluster{T: t, Rand: rand.New(rand.NewPCG(seed, 3)), pods: map[types.UID]*member{}, known: map[types.UID]bool{}, matched: map[types.UID]event{}, away: map[types.UID]bool{}}
 	c.limit, c.slots = 1+c.IntN(6), 3+c.IntN(12)
 	c.lead()
 	for range c.slots {
@@ -110,6 +112,9 @@ func (c *cluster) publish() {
 	c.bad, c.evicted = c.IntN(4) == 0, 0
 	c.queue.SetContent(fmt.Sprint(c.content))
 	c.ledger.SetContent(fmt.Sprint(c.content))
+	for _, left := range c.ledger.Left() {
+		c.away[left.UID] = true
+	}
 	for _, uid := range slices.Sorted(maps.Keys(c.matched)) {
 		c.look(c.matched[uid])
 	}
@@ -148,16 +153,23 @@ func (c *cluster) look(m event) {
 	outdated := m.content != c.content
 	r := recreate.Replacement{UID: m.uid, Controller: m.controller, Back: m.ready && !m.ends, Outdated: outdated}
 	if c.known[m.uid] {
-		c.ledger.Changed(r, c.now)
+		c.ledger.Changed(r)
 	} else {
 		c.ledger.Added(r, c.now)
 	}
 	c.known[m.uid] = true
+	for _, left := range c.ledger.Left() {
+		c.away[left.UID] = true
+	}
 	if m.ends {
 		return
 	}
+	if m.ready {
+		delete(c.away, m.uid)
+	}
 	c.matched[m.uid] = m
-	p := rollout.Pod{UID: m.uid, Namespace: podstate.MakeNamespace("default"), Name: string(m.uid), Ready: m.ready, Missing: c.ledger.Awaits(m.uid)}
+	p := rollout.Pod{UID: m.uid, Namespace: podstate.MakeNamespace("default"), Name: string(m.uid), Ready: m.ready}
+	p.InFlight = c.away[m.uid]
 	if outdated {
 		p.Way, p.Evictable, p.Reason = inplace.Recreate, true, inplace.ImmutableFieldChanged
 	}
@@ -183,6 +195,7 @@ func (c *cluster) change() {
 	c.events, c.writes = nil, nil
 	clear(c.known)
 	clear(c.matched)
+	clear(c.away)
 	for _, m := range c.order {
 		if !m.gone {
 			c.happened(m)
@@ -236,10 +249,8 @@ func (c *cluster) write() {
 		w.sent = true
 		if w.content != c.content || m.gone || m.ends || m.ready && !w.take.Charged || c.IntN(5) == 0 { // a PodDisruptionBudget
 			c.ledger.Cancel(m.uid)
-			if seen, matched := c.matched[m.uid]; matched && c.ledger.Awaits(m.uid) {
-				c.look(seen)
-			}
 			c.queue.Retry(w.take)
+			c.answer()
 			c.writes = append(c.writes[:i], c.writes[i+1:]...)
 			return
 		}
@@ -249,12 +260,33 @@ func (c *cluster) write() {
 		c.evicted++
 		m.ends = true
 		c.happened(m)
+		if c.prompt(m.controller) {
+			m.replaced = true
+			c.create(m.controller, false)
+		}
 		c.check()
 		return
 	}
 	c.ledger.Accepted(m.uid, c.now)
 	c.queue.Hold(w.take, "Evicted", "")
+	c.answer()
 	c.writes = append(c.writes[:i], c.writes[i+1:]...)
+}
+
+// prompt reports whether a controller makes a replacement as soon as a Pod is evicted, as a
+// ReplicaSet does. The others wait until the Pod is gone.
+func (c *cluster) prompt(controller podstate.Name) bool {
+	return controller != podstate.MakeName("rs-0")
+}
+
+// answer looks at the replacements that an answer of the API server was about.
+func (c *cluster) answer() {
+	for _, left := range c.ledger.Left() {
+		c.away[left.UID] = true
+		if m, matched := c.matched[left.UID]; matched {
+			c.look(m)
+		}
+	}
 }
 
 func (c *cluster) check() {
@@ -281,7 +313,9 @@ func (c *cluster) workloads() {
 		case m.ends:
 			m.gone, m.ready = true, false
 			c.happened(m)
-			c.create(m.controller, false)
+			if !m.replaced {
+				c.create(m.controller, false)
+			}
 			return
 		case !m.ready && !m.broken:
 			m.ready = true

@@ -72,14 +72,11 @@ func (q *Queue) unscattered(room int) func(class) int32 {
 // All of it is read from the Pods: how many carry the content and are back (SetCounts),
 // and how many are in flight with it. So a new leader goes on where the last one was.
 func (q *Queue) pick(first func(class) int32) int32 {
-	lacking := q.strategy.firstBatch - q.back
-	trial := lacking > 0
-	outstanding := q.count.outstanding + q.trying()
-	if !trial || outstanding < lacking {
+	missing := q.strategy.firstBatch - q.back
+	trial := missing > 0
+	outstanding := q.count.outstanding + q.replaced.Missing
+	if !trial || outstanding < missing {
 		if slot := first(disturbed); slot != 0 {
-			return slot
-		}
-		if slot := first(missing); slot != 0 && q.mayEvict() {
 			return slot
 		}
 		if slot := first(stranded); slot != 0 && q.mayEvict() {
@@ -105,12 +102,8 @@ func (q *Queue) pick(first func(class) int32) int32 {
 
 // mayEvict reports whether one more Pod may be evicted, whatever the budget says.
 func (q *Queue) mayEvict() bool {
-	return !q.replaced.Wait && q.trying()+q.count.evicting < q.replaced.Allowed
+	return !q.replaced.Wait && q.replaced.Missing+q.count.evicting < q.replaced.Allowed
 }
-
-// trying is how many evicted Pods are missing whose replacements have, or will have, the
-// wanted content.
-func (q *Queue) trying() int { return q.replaced.Missing - q.replaced.Outdated }
 
 // used is how many places of the budget are taken.
 func (q *Queue) used() int { return q.count.used + q.replaced.Missing }
@@ -118,8 +111,7 @@ func (q *Queue) used() int { return q.count.used + q.replaced.Missing }
 func (q *Queue) take(slot int32) Take {
 	q.change(slot, func(e *entry) {
 		q.serial++
-		e.write, e.ticket, e.epoch = taken, q.serial, q.epoch
-		e.charged = e.class != unavailable && e.class != missing
+		e.write, e.charged, e.ticket, e.epoch = taken, e.class != unavailable, q.serial, q.epoch
 		e.evicting = e.pod.Way == inplace.Recreate
 	})
 	e := &q.slab[slot]

@@ -26,9 +26,6 @@ type Pod struct {
 	// Evictable Pods may be evicted, so that their controller makes new ones. Without
 	// it, a Pod with the way Recreate is blocked.
 	Evictable bool
-	// Missing Pods replace Pods that were evicted, and are not back: they are counted in
-	// Replacements.Missing. To evict one takes no further place of the budget.
-	Missing bool
 	// Resize is how far a resize of the Pod for this SidecarSet is.
 	Resize inplace.ResizeState
 	// Reason says why a Pod with another Way than these and Current does not follow.

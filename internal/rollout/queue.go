@@ -138,10 +138,7 @@ type Replacements struct {
 	// Missing is how many of them have no replacement that is back. Each takes a place
 	// of the budget.
 	Missing int
-	// Outdated is how many of these have a replacement with an older content, which is
-	// not ready.
-	Outdated int
-	// Allowed is how many others may be missing at once, beside the budget. If it is 0, as
+	// Allowed is how many may be missing at once, beside the budget. If it is 0, as
 	// it is in a queue that was told nothing, no Pod is evicted, and Evictable Pods
 	// are blocked.
 	Allowed int
@@ -293,9 +290,7 @@ func (q *Queue) placeOf(e *entry) place {
 
 func classOf(p *Pod) class {
 	switch {
-	case p.Way == inplace.Recreate && p.Missing:
-		return missing
-	case p.Way == inplace.Recreate && p.InFlight:
+	case p.InFlight && p.Way == inplace.Recreate:
 		return stranded
 	case p.InFlight:
 		return disturbed

@@ -5,8 +5,7 @@ type class uint8
 
 const (
 	disturbed   class = iota // in flight and outdated again: it has its place of the budget
-	missing                  // to be evicted, and the replacement of another: the same
-	stranded                 // in flight and to be evicted: it has its place until it is gone
+	stranded                 // the same, and to be evicted
 	unavailable              // not ready: free
 	available                // takes a place of the budget
 	evicted                  // the same, until its replacement is back

@@ -111,6 +111,7 @@ func (t *Tally) setRecreation(s *sidecarSet, program *inject.Program) (again boo
 	if content := program.Hash + " " + program.Set.Annotations[appsv1beta1.AnnotationRecreate]; content != s.content {
 		s.content, s.since = content, 0
 		s.ledger.SetContent(content)
+		again = len(t.takeOver(s)) > 0 || again
 	}
 	if mode != recreate.Never || !s.ledger.Empty() {
 		t.recreating[s] = struct{}{}
@@ -175,7 +176,7 @@ func (t *Tally) adopt(s *sidecarSet) {
 		r := p.record
 		wasBack := sh.back && (s.stopped == 0 || r.Order.ReadySince < s.stopped)
 		if r.Controller != 0 && sh.verdict&updated != 0 && r.Order.Created >= s.since && !wasBack {
-			s.ledger.Adopt(recreate.Replacement{UID: r.UID, Controller: r.Controller, Back: sh.back})
+			s.ledger.Adopt(replacementOf(r, sh.back, false))
 		}
 	})
 	s.adopts = false
@@ -236,16 +237,56 @@ func (t *Tally) begin(s *sidecarSet, takes []rollout.Take) {
 	}
 }
 
-// observe tells the Ledger about a Pod that its SidecarSet selects.
-func (t *Tally) observe(p *pod, s *sidecarSet, back, outdated bool) {
-	if s.ledger.Empty() || p.record.Controller == 0 {
-		return
+// observe tells the Ledger about a Pod that its SidecarSet selects. outdated is what
+// the Pod is if it does not carry the content.
+func (t *Tally) observe(p *pod, sh *share, back, outdated bool) {
+	s := sh.set
+	if !s.ledger.Empty() && p.record.Controller != 0 {
+		r := replacementOf(p.record, back, outdated)
+		if p.fresh {
+			s.ledger.Added(r, t.now)
+		} else {
+			s.ledger.Changed(r)
+		}
+		t.takeOver(s)
+		t.replace(s)
 	}
-	r := recreate.Replacement{UID: p.record.UID, Controller: p.record.Controller, Back: back, Outdated: outdated}
-	if p.fresh {
-		s.ledger.Added(r, t.now)
-	} else {
-		s.ledger.Changed(r, t.now)
+	sh.away = sh.away && !back
+}
+
+func replacementOf(r *podstate.Record, back, outdated bool) recreate.Replacement {
+	return recreate.Replacement{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Controller: r.Controller, Back: back, Outdated: outdated}
+}
+
+// takeOver marks the Pods that the Ledger does not wait for any more, and that are away
+// because of the operator. They are in flight until they are available.
+func (t *Tally) takeOver(s *sidecarSet) (taken []*pod) {
+	for _, r := range s.ledger.Left() {
+		p := t.pod(r.Namespace, r.Name)
+		if p == nil || p.record.UID != r.UID {
+			continue
+		}
+		if sh := p.shareOf(s); sh != nil {
+			sh.away = true
+			taken = append(taken, p)
+		}
+	}
+	return taken
+}
+
+func (p *pod) shareOf(s *sidecarSet) *share {
+	for i := range p.shares {
+		if sh := &p.shares[i]; sh.set == s {
+			return sh
+		}
+	}
+	return nil
+}
+
+// answer takes over what the answer of the API server to an eviction means.
+func (t *Tally) answer(s *sidecarSet) {
+	for _, p := range t.takeOver(s) {
+		t.follow(p, p.shareOf(s))
 	}
 	t.replace(s)
 }
@@ -256,6 +297,7 @@ func (t *Tally) mayEvict(p *pod, s *sidecarSet, injected bool, way inplace.Way) 
 	q := recreate.Question{
 		Mode: s.mode, Pod: recreate.TraitsOf(p.record), Injected: injected, Way: way, Since: s.since, ReplacementCurrent: true,
 	}
+	_, q.Recorded = p.record.Injection(s.name)
 	if s.since == 0 {
 		q.Since = math.MaxInt64 // the queue waits until it is known
 	}
@@ -276,13 +318,13 @@ func (t *Tally) mayEvict(p *pod, s *sidecarSet, injected bool, way inplace.Way) 
 // is.
 func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
 	s, r := sh.set, p.record
-	if sh.verdict&uninjected == 0 || s.mode&recreate.Uninjected == 0 {
+	if sh.verdict&uninjected == 0 || s.mode == recreate.Never {
 		return rollout.Pod{}, false
 	}
 	evictable, _ := t.mayEvict(p, s, false, inplace.Recreate)
 	return rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
-		Way: inplace.Recreate, Evictable: true, Reason: recreate.NotInjected, Ready: true,
+		Way: inplace.Recreate, Evictable: true, Reason: recreate.NotInjected, Ready: true, InFlight: sh.away && !p.lost,
 		Order: podstate.Order{Created: r.Order.Created},
 	}, evictable
 }
@@ -296,11 +338,9 @@ func (t *Tally) SetStuck(content *inject.Program, take rollout.Take, reason inpl
 	if s == nil || s.queue == nil || s.program.Hash != content.Hash || p == nil || p.record.UID != take.UID || s.stuck[p] == reason {
 		return
 	}
-	for i := range p.shares {
-		if sh := &p.shares[i]; sh.set == s {
-			s.setStuck(p, reason)
-			t.follow(p, sh)
-		}
+	if sh := p.shareOf(s); sh != nil {
+		s.setStuck(p, reason)
+		t.follow(p, sh)
 	}
 }
 
@@ -331,7 +371,7 @@ func (t *Tally) Evicted(sidecarSet string, take rollout.Take) {
 	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
 		s.ledger.Accepted(take.UID, t.now)
 		s.queue.Hold(take, recreate.Evicted, "")
-		t.replace(s)
+		t.answer(s)
 		t.stir(s)
 		t.alter(s)
 	}
@@ -340,28 +380,9 @@ func (t *Tally) Evicted(sidecarSet string, take rollout.Take) {
 // NotEvicted says that the API server has not evicted a Pod. The caller then gives it
 // back to the queue.
 func (t *Tally) NotEvicted(sidecarSet string, take rollout.Take) {
-	s, ok := t.sets[sidecarSet]
-	if !ok || s.queue == nil {
-		return
-	}
-	s.ledger.Cancel(take.UID)
-	if s.ledger.Awaits(take.UID) { // again
-		t.lookAgain(s, take)
-	}
-	t.replace(s)
-}
-
-// lookAgain tells the Ledger what became of a Pod for which it did not wait meanwhile.
-func (t *Tally) lookAgain(s *sidecarSet, take rollout.Take) {
-	if p := t.pod(take.Namespace, take.Name); p != nil && p.record.UID == take.UID {
-		for i := range p.shares {
-			if sh := &p.shares[i]; sh.set == s {
-				t.follow(p, sh)
-				return
-			}
-		}
-		s.ledger.Forget(take.UID)
-		return
+	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
+		s.ledger.Cancel(take.UID)
+		t.answer(s)
 	}
 }
 
@@ -393,6 +414,7 @@ func MayEvict(program *inject.Program, contents Contents, since int64, r *podsta
 	}
 	mode, _ := recreate.ModeOf(program.Set.Annotations)
 	q := recreate.Question{Mode: mode, Pod: recreate.TraitsOf(r), Since: since, ReplacementCurrent: true, Way: inplace.Recreate}
+	_, q.Recorded = r.Injection(podstate.MakeName(program.Name()))
 	if seen := Look(program, r, contents); seen.Matched {
 		q.Injected, q.Way = true, seen.Way
 		if stuck && (seen.Way == inplace.Images || seen.Way == inplace.Resize) {

@@ -1,6 +1,8 @@
 package tally_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // A Pod that a user has relabelled does not come back, and does not go either.
@@ -191,8 +194,8 @@ func TestAReplacementThatIsReadyWithAnOlderContentIsBack(t *testing.T) {
 	r.change(t, "Outdated", "v3", nil)
 	r.current(r.now)
 	take := r.Due("log", 10).Updates
-	if len(take) != 1 || take[0].Charged {
-		t.Fatalf("%+v are due, want one without a charge", take)
+	if used := r.Rollout("log").Used; len(take) != 1 || used != 1 {
+		t.Fatalf("%+v are due, and %d places are used, want one", take, used)
 	}
 	starting.Status.Conditions = ready
 	set(r.Tally, starting)
@@ -201,7 +204,127 @@ func TestAReplacementThatIsReadyWithAnOlderContentIsBack(t *testing.T) {
 	if used := r.Rollout("log").Used; used != 0 {
 		t.Errorf("%d places are used, want none", used)
 	}
-	if take := r.Due("log", 10).Updates; len(take) != 1 || !take[0].Charged {
-		t.Errorf("%+v are due, want one that takes a place", take)
+}
+
+// A fix may rename or add a sidecar. Then the replacements that failed lack it, and are not
+// Pods that carry the SidecarSet.
+func TestReplacementsWithoutASidecarFollowTheNextContent(t *testing.T) {
+	budget := func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(5)) }
+	for _, mode := range []string{"All", "Outdated"} {
+		t.Run(mode, func(t *testing.T) {
+			r := newRebuilt(t, mode)
+			r.change(t, mode, "v2", budget)
+			r.lead()
+			pods := map[string]*corev1.Pod{}
+			for i := range 6 {
+				p := of(carrier(i, "v1"), 500)
+				pods[p.Name] = p
+				set(r.Tally, p)
+			}
+			evicted := r.evict(t, pods)
+			if len(evicted) != 3 {
+				t.Fatalf("%v are evicted, want three", evicted)
+			}
+			for i, name := range evicted {
+				p := of(carrier(10+i, "v2"), r.now)
+				p.Status.Conditions = nil
+				pods[p.Name] = p
+				set(r.Tally, p)
+				r.Delete(podstate.FromPod(pods[name]))
+			}
+			r.wait(2 * int64(recreate.DefaultReady/time.Second))
+			if got := r.Recreation("log"); !got.Stopped || got.Failed != 3 {
+				t.Fatalf("when none of three has started: %+v", got)
+			}
+			r.change(t, mode, "v3", func(s *appsv1beta1.SidecarSet) {
+				budget(s)
+				s.Spec.Containers[0].Name = "side2"
+			})
+			r.wait(10)
+			r.current(r.now)
+			r.wantDue(t, "with a fix that renames the sidecar", "p-10 p-11 p-12")
+			if got, used := r.Recreation("log"), r.Rollout("log").Used; got.Stopped || got.Failed != 0 || used != 3 {
+				t.Errorf("%d places are used, want 3; %+v", used, got)
+			}
+		})
+	}
+}
+
+// The three replacements that failed keep their places, and three more Pods are tried.
+func TestAnEditOfTheModeIsANewAttempt(t *testing.T) {
+	r := newRebuilt(t, "Outdated")
+	edit := func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(5)) }
+	r.change(t, "Outdated", "v2", edit)
+	r.lead()
+	pods := map[string]*corev1.Pod{}
+	for i := range 9 {
+		p := of(carrier(i, "v1"), 500)
+		pods[p.Name] = p
+		set(r.Tally, p)
+	}
+	for i, name := range r.evict(t, pods) {
+		p := of(carrier(10+i, "v2"), r.now)
+		p.Status.Conditions = nil
+		set(r.Tally, p)
+		r.Delete(podstate.FromPod(pods[name]))
+	}
+	r.wait(2 * int64(recreate.DefaultReady/time.Second))
+	r.wantDue(t, "after three failures", "")
+	r.change(t, "All", "v2", edit)
+	r.current(1000)
+	if used := r.Rollout("log").Used; used != 3 {
+		t.Errorf("%d places are used, want 3", used)
+	}
+	if got := r.due(t); len(got) != 2 { // of five places
+		t.Errorf("%v are due after an edit, want two", got)
+	}
+}
+
+// The replacement is there before the API server has answered, and then the content changes.
+func TestAReplacementThatWasFasterThanTheAnswerFollows(t *testing.T) {
+	one := func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1)) }
+	r := newRebuilt(t, "Outdated")
+	r.change(t, "Outdated", "v2", one)
+	r.lead()
+	set(r.Tally, of(carrier(0, "v1"), 500))
+	takes := r.Due("log", 10).Updates
+	starting := of(carrier(1, "v2"), r.now)
+	starting.Status.Conditions = nil
+	set(r.Tally, starting)
+	r.wait(10)
+	r.change(t, "Outdated", "v3", one)
+	r.current(r.now)
+	r.Evicted("log", takes[0])
+	r.Delete(podstate.FromPod(of(carrier(0, "v1"), 500)))
+	r.wantDue(t, "without a further event", "p-1")
+}
+
+// A Pod of an older content lacks a sidecar that was added since. It carries the SidecarSet.
+func TestPodsThatLackAnAddedSidecarAreOutdated(t *testing.T) {
+	for mode, want := range map[string]string{"Outdated": "p-0", "All": "p-0 p-1", "Uninjected": "p-0 p-1", "Never": ""} {
+		r := newRebuilt(t, mode)
+		bare := of(carrier(1, "v1"), 500)
+		bare.Annotations = nil
+		for _, p := range []*corev1.Pod{of(carrier(0, "v1"), 500), bare} {
+			set(r.Tally, p)
+		}
+		r.change(t, mode, "v2", func(s *appsv1beta1.SidecarSet) {
+			s.Spec.Containers = append(s.Spec.Containers, appsv1beta1.SidecarContainer{Container: corev1.Container{Name: "added", Image: "a"}})
+		})
+		r.lead()
+		due := r.Due("log", 10)
+		var names []string
+		for _, take := range due.Updates {
+			names = append(names, take.Name)
+			for _, p := range []*corev1.Pod{of(carrier(0, "v1"), 500), bare} {
+				if p.Name == take.Name && !tally.MayEvict(r.program, tally.Contents{}, due.Since, podstate.FromPod(p), false) {
+					t.Errorf("%s: %s is given out, and must not be evicted", mode, p.Name)
+				}
+			}
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %q are evicted, want %q", mode, got, want)
+		}
 	}
 }

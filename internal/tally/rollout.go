@@ -213,12 +213,14 @@ func (t *Tally) follow(p *pod, sh *share) {
 	case s.queue == nil:
 		return
 	case sh.verdict&matched == 0:
-		t.observe(p, s, false, false)
+		older := s.since == 0 || r.Order.Created < s.since
+		t.observe(p, sh, r.Ready && older, older)
 		t.followStray(p, sh)
 		return
 	}
 	now, _ := s.outlook(s.name, r, s.contents)
-	now.InFlight = now.InFlight && !p.lost
+	t.observe(p, sh, now.Ready && !now.InFlight && !now.InTransition, now.Way != inplace.Current)
+	now.InFlight = (now.InFlight || sh.away) && !p.lost
 	label := s.labelled != nil && s.mislabelledIn(r, now)
 	if s.mode != recreate.Never {
 		t.consider(p, s, &now)
@@ -233,7 +235,6 @@ func (t *Tally) follow(p *pod, sh *share) {
 
 		differs: s.differsIn(s.name, r),
 	}
-	t.observe(p, s, now.Ready && !now.InFlight && !now.InTransition, now.Way != inplace.Current)
 	t.enter(p, sh, now, is)
 }
 
@@ -249,7 +250,6 @@ func (t *Tally) followStray(p *pod, sh *share) {
 
 // enter puts a Pod into a SidecarSet's queue.
 func (t *Tally) enter(p *pod, sh *share, now rollout.Pod, is part) {
-	now.Missing = sh.set.ledger.Awaits(p.record.UID)
 	if sh.set.queue.Set(now) || is != sh.part {
 		t.alter(sh.set)
 	}

@@ -112,6 +112,7 @@ type share struct {
 	verdict  verdict
 	concern  concern
 	place    int32 // in the group of that concern
+	away     bool  // it replaces a Pod that was evicted for an older content, and was never available
 	part
 }
 
@@ -414,14 +415,16 @@ func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 		t.group(sh, none)
 	}
 	t.bytes += (len(sets) - len(p.shares)) * shareBytes
-	p.shares = nil
 	if len(sets) == 0 {
+		p.shares = nil
 		return
 	}
-	p.shares = make([]share, len(sets))
+	shares := make([]share, len(sets))
 	for i, s := range sets {
-		p.shares[i] = share{set: s, pod: p}
+		before := p.shareOf(s)
+		shares[i] = share{set: s, pod: p, away: before != nil && before.away}
 	}
+	p.shares = shares
 	t.recount(p)
 }
 
