@@ -23,6 +23,9 @@ type planning struct {
 	foreign        map[string][]string
 	recent         *recent // of the changed object for provisional entries; nil if it was not read
 
+	// Of Widen alone, which adds nothing to the other objects; nil if nothing has asked for it.
+	written map[string]bool // names of provisional entries in whose place others are present
+
 	// Of Next alone.
 	state      *State
 	again      time.Duration
@@ -107,6 +110,19 @@ func (p *planning) hasRoom(room int) bool {
 	if all < room || all >= MaxProvisionals {
 		return all < room
 	}
+	if p.written == nil {
+		p.written = p.writtenFor()
+	}
+	for _, name := range p.layout.Provisionals() {
+		if p.written[name] {
+			all--
+		}
+	}
+	return all < room
+}
+
+// writtenFor returns the names of provisional entries in whose place others are present.
+func (p *planning) writtenFor() map[string]bool {
 	written := map[string]bool{}
 	for _, c := range p.layout[:MaxConfigurations] {
 		if c == nil {
@@ -120,12 +136,7 @@ func (p *planning) hasRoom(room int) bool {
 			}
 		}
 	}
-	for _, name := range p.layout.Provisionals() {
-		if written[name] {
-			all--
-		}
-	}
-	return all < room
+	return written
 }
 
 // ensure has an entry in one object, on the path where it belongs; false if there is no

@@ -38,6 +38,12 @@ func shortLived() []string {
 // admitted, all through the API servers, and the test calls every replica with a handshake
 // for each call.
 func TestCertificatesChangeUnderLoad(t *testing.T) {
+	t.Cleanup(func() { // when the replicas have ended: theirs lives for a minute, and would end in another test
+		err := clients[0].CoreV1().Secrets(deploy.Namespace).Delete(context.WithoutCancel(t.Context()), deploy.CertSecret, metav1.DeleteOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 	d := startDrill(t, startReplicas(t, 2, shortLived()...), "rotating")
 	d.phase(t, "rotations", func() {
 		d.rotate(t, 1, true) // the CA may be another test's, and live for a year

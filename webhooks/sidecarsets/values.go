@@ -66,6 +66,9 @@ func (b *ValueBound) Before(next server.Handler) server.Handler {
 			return server.Busy(server.ReasonMemory, "it is busy with large reviews")
 		}
 		defer b.weights.Release(weight)
+		if err := checkNames(counted.document); err != nil {
+			return server.Malformed("AdmissionReview", "", err)
+		}
 		r.Body = counted.document
 		return next(ctx, w, r)
 	}
@@ -83,28 +86,48 @@ type tooMuchError struct{ field, problem string }
 
 func (e *tooMuchError) Error() string { return e.field + ": " + e.problem }
 
+// unnamed are the options of a decoder that takes no memory for the names of members.
+var unnamed = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+
+var errDuplicate = errors.New("duplicate object member name \"oldObject\"")
+
+// checkNames refuses a document in which an object names a member twice. Its names are
+// kept in memory meanwhile, so that checkReview comes first.
+func checkNames(document []byte) error {
+	_, err := jsontext.NewDecoder(bytes.NewBuffer(document), jsontext.AllowInvalidUTF8(true)).ReadValue()
+	return err
+}
+
 // checkReview counts what document holds, up to the first bound that it exceeds.
 func checkReview(document []byte) (census, error) {
 	counted := census{document: document}
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(document), jsontext.AllowInvalidUTF8(true))
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(document), unnamed...)
 	var old [2]int64
+	seen := false
 	err := counted.count(decoder, func() error {
 		switch string(decoder.StackPointer()) {
 		case "/request/uid":
+			if decoder.PeekKind() != '"' {
+				return nil
+			}
 			value, err := decoder.ReadValue()
-			if err == nil && value.Kind() == '"' {
+			if err == nil {
 				text, _ := jsontext.AppendUnquote(nil, value) // the decoder has checked it
 				counted.uid = string(text)
 			}
 			return err
 		case "/request/oldObject":
+			if seen { // only one of them would be weighed
+				return errDuplicate
+			}
+			seen = true
 			begin := decoder.InputOffset()
 			value, err := decoder.ReadValue()
 			if err != nil {
 				return err
 			}
 			stored := census{values: counted.values}
-			within := jsontext.NewDecoder(bytes.NewBuffer(value), jsontext.AllowInvalidUTF8(true))
+			within := jsontext.NewDecoder(bytes.NewBuffer(value), unnamed...)
 			var tooMuch *tooMuchError
 			if errors.As(stored.count(within, nil), &tooMuch) {
 				old = [2]int64{begin, decoder.InputOffset()}

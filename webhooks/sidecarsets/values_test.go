@@ -3,6 +3,7 @@ package sidecarsets
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -86,6 +87,28 @@ func TestMembersThatAreNamedTwiceAreRefused(t *testing.T) {
 	} {
 		if recorder := askSidecarSetDefaulter(strings.NewReader(body)); recorder.Code != http.StatusBadRequest || !strings.Contains(recorder.Body.String(), "duplicate") {
 			t.Errorf("%s: %d %.300s, want a bad request", name, recorder.Code, recorder.Body)
+		}
+	}
+}
+
+// What is not weighed takes no memory: the stored object before it is cut out, and what is
+// no review.
+func TestWhatIsNotWeighedTakesNoMemory(t *testing.T) {
+	once := sidecarSetReviewOf(`{"containers":[{"name":"a"}]}`)
+	for name, body := range map[string]string{
+		"a stored object": once[:len(once)-2] + `,"oldObject":{` + manyMembers(6<<20) + `}}}`,
+		"a uid":           `{"request":{"uid":{` + manyMembers(6<<20) + `}}}`,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		counted, err := checkReview([]byte(body))
+		runtime.ReadMemStats(&after)
+		if made := after.TotalAlloc - before.TotalAlloc; made > uint64(3*len(body)) {
+			t.Errorf("%s of %d bytes: %d bytes of garbage", name, len(body), made)
+		}
+		var tooMuch *tooMuchError
+		if cut := len(counted.document) < len(body)/2; cut != (err == nil) || !cut && !errors.As(err, &tooMuch) {
+			t.Errorf("%s: %d of %d bytes are left, error %v", name, len(counted.document), len(body), err)
 		}
 	}
 }
