@@ -157,7 +157,11 @@ func (r *SidecarSetReconciler) judgeRollout(p *pass) *status.Rollout {
 	if !p.counted.Known {
 		return &status.Rollout{}
 	}
-	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing, p.counted.Recreation)
+	recreation := p.counted.Recreation
+	if !recreation.Begun && tally.Recreates(p.counted.Program) { // the tally learns it in this pass
+		recreation.Stopped = !p.stoppedSince().IsZero()
+	}
+	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing, recreation)
 	p.seen.Rollout = seen
 	seen.Moved = r.progress.observe(p.name, p.object.GetUID(), p.seen, p.before)
 	return seen
@@ -202,6 +206,16 @@ func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) (ctr
 	return ctrl.Result{}, err
 }
 
+// stoppedSince returns since when the status says that no further Pod is evicted for this
+// generation; the zero time if it does not.
+func (p *pass) stoppedSince() (since time.Time) {
+	stopped := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionDegraded)
+	if stopped != nil && stopped.Reason == appsv1beta1.ReasonRecreationStopped && stopped.ObservedGeneration == p.seen.Generation {
+		since = stopped.LastTransitionTime.Time
+	}
+	return since
+}
+
 // allowRecreation tells the tally what it has to know before Pods are evicted.
 func (r *SidecarSetReconciler) allowRecreation(ctx context.Context, p *pass) error {
 	if !tally.Recreates(p.counted.Program) {
@@ -210,10 +224,7 @@ func (r *SidecarSetReconciler) allowRecreation(ctx context.Context, p *pass) err
 	current := tally.Current{
 		Program: p.counted.Program, Since: p.seen.Revision.Since,
 		InForce: p.seen.Readiness == nil || p.seen.Readiness.Ready || p.seen.Readiness.Unsure,
-	}
-	stopped := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionDegraded)
-	if stopped != nil && stopped.Reason == appsv1beta1.ReasonRecreationStopped && stopped.ObservedGeneration == p.seen.Generation {
-		current.Stopped = stopped.LastTransitionTime.Time
+		Stopped: p.stoppedSince(),
 	}
 	return r.pods.do(ctx, func(t *tally.Tally) { t.SetCurrent(p.name, current) })
 }

@@ -118,7 +118,7 @@ func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err er
 			return false, v.Source.SetStuck(ctx, v.program, v.take, "")
 		}
 	}
-	return tally.MayEvict(v.program, v.contents, v.since, u.record, stuck), nil
+	return tally.MayEvict(v.program, v.contents, v.since, v.take, u.record, stuck), nil
 }
 
 // send asks the API server to evict the Pod as it was read. Like patch, it does not end

@@ -7,8 +7,8 @@ import (
 )
 
 // MaxTargetLength is how many bytes the regular expression of one policy may have.
-// The longest name of a container has 63.
-const MaxTargetLength = 256
+// It may list some hundred names.
+const MaxTargetLength = 2048
 
 // maxTargetSize bounds what the regular expressions of one SidecarSet take in memory
 // together, in instructions of 40 bytes: 160 KB. It bounds what it takes to match the

@@ -134,11 +134,11 @@ func FromPod(pod *corev1.Pod) *Record {
 	r.readOwner(pod)
 	r.Facts = inplace.FactsOf(pod)
 	r.Order.Created = createdAt(pod)
+	r.Ready = inplace.IsAvailable(pod)
 	r.readInjections(pod)
 	if len(r.Injections) == 0 {
 		return r
 	}
-	r.Ready = inplace.IsAvailable(pod)
 	r.Generation = pod.Generation
 	r.Order = orderOf(pod)
 	r.Reported = len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)

@@ -102,10 +102,12 @@ type Replacement struct {
 	Namespace  podstate.Namespace
 	Name       string
 	Controller podstate.Name
-	// Back: the Pod is ready.
+	// Back: the Pod is available, and carries the current content or is older than it.
 	Back bool
 	// Outdated: the Pod does not carry the current content, and is older than it.
 	Outdated bool
+	// InVain: the Pod is available, does not carry the current content, and is newer.
+	InVain bool
 }
 
 // SetContent says which content is current. A new one makes a new attempt: what
@@ -153,6 +155,7 @@ func (l *Ledger) add(e *eviction) {
 
 // drop forgets an eviction.
 func (l *Ledger) drop(e *eviction) {
+	l.answer(e)
 	l.count(e, -1)
 	last := l.open[len(l.open)-1]
 	l.open[e.place], last.place = last, e.place
@@ -245,7 +248,6 @@ func (l *Ledger) Cancel(victim types.UID) {
 	if e == nil || e.accepted {
 		return
 	}
-	l.answer(e)
 	l.drop(e)
 	if e.replacement.UID != "" {
 		l.Added(e.replacement, e.since)
@@ -345,7 +347,7 @@ func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 	}
 	if e := l.replacements[uid]; e != nil {
 		known = true
-		l.change(e, func() { e.replacement, e.failed, e.gone, e.since = Replacement{}, false, true, now })
+		l.change(e, func() { e.replacement, e.failed, e.gone, e.since = Replacement{}, false, e.gone || e.accepted, now })
 	}
 	return known
 }
@@ -354,10 +356,15 @@ func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 // is not waited for. It returns false if the Ledger does not wait for the Pod.
 func (l *Ledger) Forget(uid types.UID) (known bool) {
 	e := l.replacements[uid]
-	if e != nil {
+	switch {
+	case e == nil:
+		return false
+	case e.accepted:
 		l.drop(e)
+	default: // it may have been the replacement of another Pod
+		l.change(e, func() { e.replacement = Replacement{} })
 	}
-	return e != nil
+	return true
 }
 
 // settle forgets an eviction whose replacement is back, or outdated.
@@ -367,6 +374,13 @@ func (l *Ledger) settle(e *eviction) {
 		return
 	case e.replacement.Outdated:
 		l.leave(e)
+		return
+	case e.replacement.InVain: // it is available, and the next one would be like it
+		l.drop(e)
+		if !e.adopted {
+			l.failures++
+			l.lost++
+		}
 		return
 	case !e.replacement.Back:
 		return

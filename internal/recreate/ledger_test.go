@@ -163,6 +163,38 @@ func TestAReplacementIsNotLeftBeforeTheAnswer(t *testing.T) {
 	}
 }
 
+// The Pod may have been the replacement of another, and the API server has not answered.
+func TestAPodThatIsRelabelledBeforeTheAnswerReplacesNothing(t *testing.T) {
+	l := &recreate.Ledger{}
+	l.Begin("old", rs)
+	l.Added(replacement("relabelled", false), 1)
+	if !l.Forget("relabelled") {
+		t.Error("it was not waited for")
+	}
+	l.Accepted("old", 2)
+	expect(t, "evicted", l, 3, 1, 3)
+	l.Begin("old-1", rs)
+	l.Accepted("old-1", 4)
+	expect(t, "with another", l, 5, 2, 3)
+	l.Added(replacement("new", true), 6)
+	l.Added(replacement("new-1", true), 6)
+	expect(t, "both are back", l, 7, 0, math.MaxInt32)
+}
+
+// A replacement that another webhook strips, or that came while no replica answered.
+func TestAReplacementThatIsReadyWithoutTheContentIsAFailure(t *testing.T) {
+	l := evicted(3)
+	for i := range 3 {
+		r := replacement(fmt.Sprint("new-", i), false)
+		r.InVain = true
+		l.Added(r, 1)
+	}
+	expect(t, "after three", l, 2, 0, 0)
+	if !l.Stopped() {
+		t.Error("evicting goes on")
+	}
+}
+
 func TestWhatFailedIsLeftWithTheNextContent(t *testing.T) {
 	l := evicted(3)
 	for i := range 3 {

@@ -72,6 +72,9 @@ type Question struct {
 	// Recorded: the Pod says that it carries the SidecarSet. It may lack sidecars that were
 	// added since.
 	Recorded bool
+	// Away: the Pod replaces one that was evicted for an older content, and was never
+	// available.
+	Away bool
 	// Since is when the current content became the current one, in seconds; 0 if that
 	// is not known. It must not be earlier than that; for a content that was current
 	// before, it is when it became current again.
@@ -136,7 +139,7 @@ func Judge(q Question) (evictable bool, reason inplace.Reason) {
 
 func (q *Question) asked() bool {
 	if q.Injected {
-		return q.Mode&Outdated != 0 && q.Way == inplace.Recreate
+		return q.Way == inplace.Recreate && (q.Mode&Outdated != 0 || q.Mode != Never && q.Away)
 	}
 	return q.Mode&Uninjected != 0 || q.Mode&Outdated != 0 && q.Recorded
 }

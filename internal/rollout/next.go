@@ -117,7 +117,7 @@ func (q *Queue) take(slot int32) Take {
 	e := &q.slab[slot]
 	return Take{
 		UID: e.pod.UID, Namespace: e.pod.Namespace, Name: e.pod.Name,
-		Way: e.pod.Way, Charged: e.charged, ticket: e.ticket,
+		Way: e.pod.Way, Charged: e.charged, InFlight: e.pod.InFlight, ticket: e.ticket,
 	}
 }
 

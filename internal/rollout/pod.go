@@ -50,6 +50,8 @@ type Take struct {
 	// available or was when the operator disturbed it. A Pod that was taken without a
 	// charge must not be written if it is available by then; give it back with Retry.
 	Charged bool
+	// InFlight is what the Pod was when it was taken.
+	InFlight bool
 
 	ticket uint64
 }

@@ -34,6 +34,9 @@ type Rollout struct {
 	Unselected int32
 	// Uninjected Pods do not carry the SidecarSet, and are to be evicted.
 	Uninjected int32
+	// Stuck replacements of evicted Pods are not ready in time, and take all places of the
+	// budget; 0 if others can move.
+	Stuck int32
 	// FirstBatch is true while the other Pods wait for those of the first batch.
 	FirstBatch bool
 	// Failing are Pods in flight whose containers do not start, by the reason that the
@@ -55,7 +58,12 @@ func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup, recre
 	if recreation.Stopped {
 		stopped = recreationStopped
 	}
+	stuck := 0
+	if r.Limit == rollout.Budget && r.Used <= recreation.Failed {
+		stuck = recreation.Failed
+	}
 	return &Rollout{
+		Stuck:      int32(stuck),
 		Stopped:    stopped,
 		NotUpdate:  r.Limit == rollout.NotUpdate,
 		Paused:     r.Limit == rollout.Paused || r.Limit == rollout.Budget && r.Allowed == 0,
@@ -119,6 +127,9 @@ func (r *Rollout) StallsIn(now time.Time) (time.Duration, bool) {
 
 // stalled reports whether Pods in flight have not come back for too long.
 func (r *Rollout) stalled(now time.Time) bool {
+	if r.Stuck > 0 {
+		return true
+	}
 	if r.InFlight == 0 && !r.FirstBatch || r.Moved.IsZero() {
 		return false
 	}
@@ -214,6 +225,9 @@ func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
 // stalledMessage says which Pods are not back, and why as far as it is known.
 // How long that has been so is not in it: the message would change each minute.
 func stalledMessage(r *Rollout) string {
+	if r.Stuck > 0 {
+		return fmt.Sprintf("%d Pods were evicted whose replacements do not become ready, and maxUnavailable allows no more.", r.Stuck)
+	}
 	if r.InFlight == 0 {
 		return "The Pods of the first batch are updated and are not ready."
 	}

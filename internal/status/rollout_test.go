@@ -38,6 +38,8 @@ func TestNextSaysHowFarPodsHaveFollowed(t *testing.T) {
 			"False Complete", "False AsExpected", "All 5"},
 		"the last Pod is not back": {status.Observation{Counters: of(5, 5), Rollout: &status.Rollout{InFlight: 1, Moved: start}},
 			"True RollingOut", "False AsExpected", "1 were restarted"},
+		"a failed replacement takes the whole budget": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, Stuck: 1, Moved: start}},
+			"False Stalled", "True Stalled", "1 Pods were evicted"},
 		"Pods wait for their turn": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{InFlight: 1, Waiting: 3, Moved: ago(5 * time.Minute)}},
 			"True RollingOut", "False AsExpected", "2 of 5"},
 		"Pods wait and the budget is 0": {status.Observation{Counters: of(5, 2), Rollout: &status.Rollout{Waiting: 3, Moved: ago(time.Hour)}},
@@ -221,5 +223,16 @@ func TestAStalledRolloutStaysStalledUnderANewLeader(t *testing.T) {
 				t.Errorf("Progressing is %s, want %s", c.Reason, tc.want)
 			}
 		})
+	}
+}
+
+// With a budget of one, the first failure ends the rollout: the status says so at once, since
+// the replacement had ten minutes.
+func TestAFailedReplacementThatTakesTheBudgetStallsTheRollout(t *testing.T) {
+	for used, want := range map[int]int32{1: 1, 2: 0} { // of which one has failed
+		report := rollout.Report{Used: used, Allowed: used, Waiting: 5, Limit: rollout.Budget}
+		if got := status.RolloutOf(report, nil, tally.Recreation{Failed: 1}).Stuck; got != want {
+			t.Errorf("%d of %d places are taken: %d are stuck, want %d", used, used, got, want)
+		}
 	}
 }

@@ -176,7 +176,9 @@ func (t *Tally) adopt(s *sidecarSet) {
 		r := p.record
 		wasBack := sh.back && (s.stopped == 0 || r.Order.ReadySince < s.stopped)
 		if r.Controller != 0 && sh.verdict&updated != 0 && r.Order.Created >= s.since && !wasBack {
-			s.ledger.Adopt(replacementOf(r, sh.back, false))
+			adopted := replacementOf(r)
+			adopted.Back = sh.back
+			s.ledger.Adopt(adopted)
 		}
 	})
 	s.adopts = false
@@ -237,12 +239,14 @@ func (t *Tally) begin(s *sidecarSet, takes []rollout.Take) {
 	}
 }
 
-// observe tells the Ledger about a Pod that its SidecarSet selects. outdated is what
-// the Pod is if it does not carry the content.
-func (t *Tally) observe(p *pod, sh *share, back, outdated bool) {
+// observe tells the Ledger about a Pod that its SidecarSet selects: whether it is
+// available, and whether it carries the current content.
+func (t *Tally) observe(p *pod, sh *share, available, carries bool) {
 	s := sh.set
 	if !s.ledger.Empty() && p.record.Controller != 0 {
-		r := replacementOf(p.record, back, outdated)
+		older := s.since == 0 || p.record.Order.Created < s.since
+		r := replacementOf(p.record)
+		r.Back, r.Outdated, r.InVain = available && (carries || older), !carries && older, available && !carries && !older
 		if p.fresh {
 			s.ledger.Added(r, t.now)
 		} else {
@@ -251,11 +255,11 @@ func (t *Tally) observe(p *pod, sh *share, back, outdated bool) {
 		t.takeOver(s)
 		t.replace(s)
 	}
-	sh.away = sh.away && !back
+	sh.away = sh.away && !available
 }
 
-func replacementOf(r *podstate.Record, back, outdated bool) recreate.Replacement {
-	return recreate.Replacement{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Controller: r.Controller, Back: back, Outdated: outdated}
+func replacementOf(r *podstate.Record) recreate.Replacement {
+	return recreate.Replacement{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Controller: r.Controller}
 }
 
 // takeOver marks the Pods that the Ledger does not wait for any more, and that are away
@@ -293,11 +297,12 @@ func (t *Tally) answer(s *sidecarSet) {
 
 // mayEvict says whether a Pod may be evicted, and why not; the reason is empty if the
 // SidecarSet does not ask for it.
-func (t *Tally) mayEvict(p *pod, s *sidecarSet, injected bool, way inplace.Way) (bool, inplace.Reason) {
+func (t *Tally) mayEvict(p *pod, sh *share, injected bool, way inplace.Way) (bool, inplace.Reason) {
+	s := sh.set
 	q := recreate.Question{
 		Mode: s.mode, Pod: recreate.TraitsOf(p.record), Injected: injected, Way: way, Since: s.since, ReplacementCurrent: true,
 	}
-	_, q.Recorded = p.record.Injection(s.name)
+	q.Recorded, q.Away = records(p.record, s.name), sh.away
 	if s.since == 0 {
 		q.Since = math.MaxInt64 // the queue waits until it is known
 	}
@@ -314,6 +319,12 @@ func (t *Tally) mayEvict(p *pod, s *sidecarSet, injected bool, way inplace.Way) 
 	return recreate.Judge(q)
 }
 
+// records reports whether a Pod says that it carries a content of a SidecarSet.
+func records(r *podstate.Record, sidecarSet podstate.Name) bool {
+	in, listed := r.Injection(sidecarSet)
+	return listed && in.Hash != 0
+}
+
 // stray is what a Pod without the SidecarSet is to its rollout; false if it stays as it
 // is.
 func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
@@ -321,12 +332,12 @@ func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
 	if sh.verdict&uninjected == 0 || s.mode == recreate.Never {
 		return rollout.Pod{}, false
 	}
-	evictable, _ := t.mayEvict(p, s, false, inplace.Recreate)
+	evictable, reason := t.mayEvict(p, sh, false, inplace.Recreate)
 	return rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
-		Way: inplace.Recreate, Evictable: true, Reason: recreate.NotInjected, Ready: true, InFlight: sh.away && !p.lost,
+		Way: inplace.Recreate, Evictable: evictable, Reason: cmp.Or(reason, recreate.NotInjected), Ready: true, InFlight: sh.away && !p.lost,
 		Order: podstate.Order{Created: r.Order.Created},
-	}, evictable
+	}, evictable || sh.away
 }
 
 // SetStuck says why a Pod that was taken cannot follow a content in place, although its
@@ -354,14 +365,15 @@ func (s *sidecarSet) setStuck(p *pod, reason inplace.Reason) {
 
 // consider says whether a matched Pod is to be evicted. One that is stuck and must not be
 // evicted is given out to be updated in place, as if it were not stuck.
-func (t *Tally) consider(p *pod, s *sidecarSet, now *rollout.Pod) {
+func (t *Tally) consider(p *pod, sh *share, now *rollout.Pod) {
+	s := sh.set
 	if why := s.stuck[p]; why != "" && (now.Way == inplace.Images || now.Way == inplace.Resize) {
-		if evictable, _ := t.mayEvict(p, s, true, inplace.Recreate); evictable {
+		if evictable, _ := t.mayEvict(p, sh, true, inplace.Recreate); evictable {
 			now.Way, now.Evictable, now.Reason = inplace.Recreate, true, why
 		}
 		return
 	}
-	evictable, reason := t.mayEvict(p, s, true, now.Way)
+	evictable, reason := t.mayEvict(p, sh, true, now.Way)
 	now.Evictable, now.Reason = evictable, cmp.Or(reason, now.Reason)
 }
 
@@ -388,6 +400,8 @@ func (t *Tally) NotEvicted(sidecarSet string, take rollout.Take) {
 
 // Recreation is how far the recreation of Pods is.
 type Recreation struct {
+	// Begun: SetCurrent was called, so that the others are known.
+	Begun bool
 	// Stopped: nothing more is evicted until the SidecarSet changes.
 	Stopped bool
 	// Failed replacements exist and have not become ready in time.
@@ -402,19 +416,19 @@ func (t *Tally) Recreation(sidecarSet string) Recreation {
 	if !ok || s.mode == recreate.Never {
 		return Recreation{}
 	}
-	return Recreation{Stopped: s.ledger.Stopped(), Failed: s.failed, Uninjected: s.strays}
+	return Recreation{Begun: s.begun, Stopped: s.ledger.Stopped(), Failed: s.failed, Uninjected: s.strays}
 }
 
 // MayEvict says whether a Pod that Due gave out to be evicted still may be, by a newer
-// record. contents and since are those of Due. stuck: the Pod cannot follow in place,
+// record. contents and since are those of Due, and take is what it gave out. stuck: the Pod cannot follow in place,
 // although the record does not show it.
-func MayEvict(program *inject.Program, contents Contents, since int64, r *podstate.Record, stuck bool) bool {
+func MayEvict(program *inject.Program, contents Contents, since int64, take rollout.Take, r *podstate.Record, stuck bool) bool {
 	if !r.Active || r.TooLarge || !program.Selector.Matches(r.Labels.Labels()) {
 		return false
 	}
 	mode, _ := recreate.ModeOf(program.Set.Annotations)
 	q := recreate.Question{Mode: mode, Pod: recreate.TraitsOf(r), Since: since, ReplacementCurrent: true, Way: inplace.Recreate}
-	_, q.Recorded = r.Injection(podstate.MakeName(program.Name()))
+	q.Recorded, q.Away = records(r, podstate.MakeName(program.Name())), take.InFlight
 	if seen := Look(program, r, contents); seen.Matched {
 		q.Injected, q.Way = true, seen.Way
 		if stuck && (seen.Way == inplace.Images || seen.Way == inplace.Resize) {

@@ -129,7 +129,7 @@ func (r *rebuilt) evict(t *testing.T, pods map[string]*corev1.Pod) (names []stri
 	due := r.Due("log", 10)
 	for _, take := range due.Updates {
 		p := pods[take.Name]
-		if !tally.MayEvict(r.program, tally.Contents{}, due.Since, podstate.FromPod(p), false) {
+		if !tally.MayEvict(r.program, tally.Contents{}, due.Since, take, podstate.FromPod(p), false) {
 			t.Errorf("%s is given out, and must not be evicted", take.Name)
 		}
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(r.now, 0)}
@@ -333,7 +333,7 @@ func TestStuckPodsAreEvicted(t *testing.T) {
 			r.stick(t, inplace.NodeTooOld)
 			r.wantWay(t, "stuck", tc.want)
 			for stuck, want := range map[bool]bool{true: tc.want == inplace.Recreate, false: false} {
-				if may := tally.MayEvict(r.program, tally.Contents{}, 1001, podstate.FromPod(p), stuck); may != want {
+				if may := tally.MayEvict(r.program, tally.Contents{}, 1001, rollout.Take{}, podstate.FromPod(p), stuck); may != want {
 					t.Errorf("stuck %v: it may be evicted: %v", stuck, may)
 				}
 			}

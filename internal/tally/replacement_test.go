@@ -317,7 +317,7 @@ func TestPodsThatLackAnAddedSidecarAreOutdated(t *testing.T) {
 		for _, take := range due.Updates {
 			names = append(names, take.Name)
 			for _, p := range []*corev1.Pod{of(carrier(0, "v1"), 500), bare} {
-				if p.Name == take.Name && !tally.MayEvict(r.program, tally.Contents{}, due.Since, podstate.FromPod(p), false) {
+				if p.Name == take.Name && !tally.MayEvict(r.program, tally.Contents{}, due.Since, take, podstate.FromPod(p), false) {
 					t.Errorf("%s: %s is given out, and must not be evicted", mode, p.Name)
 				}
 			}
@@ -326,5 +326,84 @@ func TestPodsThatLackAnAddedSidecarAreOutdated(t *testing.T) {
 		if got := strings.Join(names, " "); got != want {
 			t.Errorf("%s: %q are evicted, want %q", mode, got, want)
 		}
+	}
+}
+
+// It is available, and lacks the SidecarSet. It takes no place, and the next one would be like it.
+func TestAReplacementThatIsReadyAndNotInjectedTakesNoPlace(t *testing.T) {
+	r := newRebuilt(t, "All")
+	r.lead()
+	pods := map[string]*corev1.Pod{"p-0": of(carrier(0, "v1"), 500)}
+	set(r.Tally, pods["p-0"])
+	r.evict(t, pods)
+	bare := of(carrier(1, "v2"), r.now)
+	bare.Annotations = nil
+	set(r.Tally, bare)
+	r.Delete(podstate.FromPod(pods["p-0"]))
+	if used := r.Rollout("log").Used; used != 0 {
+		t.Errorf("%d places are used, want none", used)
+	}
+	r.wantDue(t, "the replacement itself", "")
+}
+
+// awayWithoutASidecar is a rollout whose only Pod replaced an evicted one, does not start, and lacks a
+// sidecar that was added since.
+func awayWithoutASidecar(t *testing.T) *rebuilt {
+	r := newRebuilt(t, "Outdated")
+	r.lead()
+	pods := map[string]*corev1.Pod{"p-0": of(carrier(0, "v1"), 500)}
+	set(r.Tally, pods["p-0"])
+	r.evict(t, pods)
+	starting := of(carrier(1, "v2"), r.now)
+	starting.Spec.NodeName, starting.Status.Conditions = "node", nil
+	set(r.Tally, starting)
+	r.Delete(podstate.FromPod(pods["p-0"]))
+	r.wait(10)
+	r.change(t, "Outdated", "v3", func(s *appsv1beta1.SidecarSet) {
+		s.Spec.Containers[0].Name = "side2"
+		s.Spec.UpdateStrategy.Paused = true
+	})
+	r.current(r.now)
+	if used := r.Rollout("log").Used; used != 1 {
+		t.Fatalf("%d places are used, want 1", used)
+	}
+	return r
+}
+
+func TestAReplacementOnALostNodeTakesNoPlace(t *testing.T) {
+	r := awayWithoutASidecar(t)
+	for range 2 {
+		for _, record := range r.Overdue("log", 10) {
+			r.Lost(record.Namespace, record.Name, record.UID)
+		}
+	}
+	if used := r.Rollout("log").Used; used != 0 {
+		t.Errorf("%d places are used, want none", used)
+	}
+}
+
+// With the mode Uninjected, a replacement that does not start is replaced with the next
+// content, although no other outdated Pod is.
+func TestUninjectedReplacesItsOwnReplacements(t *testing.T) {
+	r := newRebuilt(t, "Uninjected")
+	r.lead()
+	bare := of(carrier(0, "v1"), 500)
+	bare.Annotations = nil
+	pods := map[string]*corev1.Pod{"p-0": bare}
+	set(r.Tally, bare)
+	set(r.Tally, of(carrier(5, "v1"), 500))
+	if got := r.evict(t, pods); len(got) != 1 {
+		t.Fatalf("%v are evicted, want one", got)
+	}
+	starting := of(carrier(1, "v2"), r.now)
+	starting.Status.Conditions = nil
+	pods["p-1"] = starting
+	set(r.Tally, starting)
+	r.Delete(podstate.FromPod(bare))
+	r.wait(10)
+	r.change(t, "Uninjected", "v3", nil)
+	r.current(r.now)
+	if got := r.evict(t, pods); len(got) != 1 || got[0] != "p-1" {
+		t.Errorf("%v are evicted, want p-1", got)
 	}
 }

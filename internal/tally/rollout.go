@@ -213,17 +213,16 @@ func (t *Tally) follow(p *pod, sh *share) {
 	case s.queue == nil:
 		return
 	case sh.verdict&matched == 0:
-		older := s.since == 0 || r.Order.Created < s.since
-		t.observe(p, sh, r.Ready && older, older)
+		t.observe(p, sh, r.Ready, false)
 		t.followStray(p, sh)
 		return
 	}
 	now, _ := s.outlook(s.name, r, s.contents)
-	t.observe(p, sh, now.Ready && !now.InFlight && !now.InTransition, now.Way != inplace.Current)
+	t.observe(p, sh, now.Ready && !now.InFlight && !now.InTransition, now.Way == inplace.Current)
 	now.InFlight = (now.InFlight || sh.away) && !p.lost
 	label := s.labelled != nil && s.mislabelledIn(r, now)
 	if s.mode != recreate.Never {
-		t.consider(p, s, &now)
+		t.consider(p, sh, &now)
 	}
 	moves := now.Way != inplace.Current || now.InFlight
 	is := part{
@@ -245,7 +244,7 @@ func (t *Tally) followStray(p *pod, sh *share) {
 		t.unfollow(p, sh)
 		return
 	}
-	t.enter(p, sh, now, part{moves: true, stray: true})
+	t.enter(p, sh, now, part{moves: true, stray: true, down: now.InFlight})
 }
 
 // enter puts a Pod into a SidecarSet's queue.

@@ -30,8 +30,8 @@ func TestResourcesPolicy(t *testing.T) {
 			"containers[0].resourcesPolicy.resourcesExpr: Invalid: at least one of limits and requests must be set"}},
 		"what is no regular expression": {`{resourcesPolicy: {targetContainersNameRegex: "a(?=b)", resourcesExpr: {limits: {}}}}`, []string{
 			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: error parsing regexp"}},
-		"a long regular expression": {`{resourcesPolicy: {targetContainersNameRegex: "` + strings.Repeat("a", 257) + `", resourcesExpr: {limits: {}}}}`, []string{
-			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: it has 257 characters and may have 256"}},
+		"a long regular expression": {`{resourcesPolicy: {targetContainersNameRegex: "` + strings.Repeat("a", 2049) + `", resourcesExpr: {limits: {}}}}`, []string{
+			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: it has 2049 characters and may have 2048"}},
 		"a regular expression of many repetitions": {`{resourcesPolicy: {targetContainersNameRegex: "` + strings.Repeat("a{1000}", 36) + `", resourcesExpr: {limits: {}}}}`, []string{
 			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: with it, the regular expressions of this SidecarSet have more than 4000 steps"}},
 		"every expression that cannot work": {`{resourcesPolicy: {targetContainersNameRegex: ., resourcesExpr: {limits: {cpu: cpu*cpu, memory: cpu}, requests: {cpu: 50mm, memory: memory/0}}}}`, []string{

@@ -120,20 +120,20 @@ func (w *Keeper) Start(ctx context.Context) error {
 	if _, err := snapshot.Follow(ctx, w.cached, configurations(), w.store.changed); err != nil {
 		return err
 	}
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			return nil
+			continue
 		case <-w.changed:
 		}
-		_ = w.pace.WaitN(ctx, 0) // it fails when ctx ends
-		if ctx.Err() != nil {
-			return nil
+		if w.pace.WaitN(ctx, 0) != nil { // ctx has ended
+			continue
 		}
 		if batch := w.takePending(); len(batch) > 0 {
 			w.widen(ctx, batch)
 		}
 	}
+	return nil
 }
 
 // Reviews cause so many writes at once, and then one in each interval, however many
