@@ -1,6 +1,8 @@
 package controllers
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +124,30 @@ func TestRunningPodsThatAreLeftAloneNeedNoUser(t *testing.T) {
 		wantReasons(t, r.written(t), "NotUpdate", "AsExpected")
 		if got := r.written(t).BlockedPods; got != nil {
 			t.Errorf("blocked Pods are %+v, want none", got)
+		}
+	})
+}
+
+// A new leader learns from the status that evicting has stopped. No write of its own says
+// anything else meanwhile.
+func TestANewLeaderKeepsAStopInTheStatus(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		set := logSet(1)
+		set.Annotations[appsv1beta1.AnnotationRecreate] = appsv1beta1.RecreateOutdated
+		set.Status.ObservedGeneration = 1
+		set.Status.Conditions = []metav1.Condition{{
+			Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRecreationStopped,
+			ObservedGeneration: 1, LastTransitionTime: metav1.Now(), Message: "said by the last leader",
+		}}
+		r.compiled(set)
+		r.store.replace(untyped(t, set))
+		r.feed(t, webPod(1), webPod(2))
+		r.pass(time.Minute)
+		wantReasons(t, r.written(t), "Stalled", "RecreationStopped")
+		for i, patch := range r.store.patches {
+			if text := fmt.Sprint(patch); !strings.Contains(text, appsv1beta1.ReasonRecreationStopped) {
+				t.Errorf("write %d is %s", i, text)
+			}
 		}
 	})
 }
