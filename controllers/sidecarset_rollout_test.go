@@ -1,8 +1,6 @@
 package controllers
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/status"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // inFlight is a Pod whose sidecar was updated while the Pod was available, and
@@ -128,26 +129,36 @@ func TestRunningPodsThatAreLeftAloneNeedNoUser(t *testing.T) {
 	})
 }
 
-// A new leader learns from the status that evicting has stopped. No write of its own says
-// anything else meanwhile.
+// A new leader learns from the status that evicting has stopped. Until its tally knows, it
+// writes nothing else there.
 func TestANewLeaderKeepsAStopInTheStatus(t *testing.T) {
-	control(t, 1, func(t *testing.T, r *rig) {
-		set := logSet(1)
-		set.Annotations[appsv1beta1.AnnotationRecreate] = appsv1beta1.RecreateOutdated
-		set.Status.ObservedGeneration = 1
-		set.Status.Conditions = []metav1.Condition{{
-			Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRecreationStopped,
-			ObservedGeneration: 1, LastTransitionTime: metav1.Now(), Message: "said by the last leader",
-		}}
-		r.compiled(set)
-		r.store.replace(untyped(t, set))
-		r.feed(t, webPod(1), webPod(2))
-		r.pass(time.Minute)
-		wantReasons(t, r.written(t), "Stalled", "RecreationStopped")
-		for i, patch := range r.store.patches {
-			if text := fmt.Sprint(patch); !strings.Contains(text, appsv1beta1.ReasonRecreationStopped) {
-				t.Errorf("write %d is %s", i, text)
+	stop := []metav1.Condition{{
+		Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRecreationStopped, ObservedGeneration: 1,
+		LastTransitionTime: metav1.Now(),
+	}}
+	for name, tc := range map[string]struct {
+		mode       string
+		begun      bool
+		generation int64
+		want       bool
+	}{
+		"the tally does not know yet": {appsv1beta1.RecreateOutdated, false, 1, true},
+		"the tally knows better":      {appsv1beta1.RecreateOutdated, true, 1, false},
+		"evicting is off":             {appsv1beta1.RecreateNever, false, 1, false},
+		"of another generation":       {appsv1beta1.RecreateOutdated, false, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := logSet(tc.generation)
+			set.Annotations[appsv1beta1.AnnotationRecreate] = tc.mode
+			p := &pass{
+				name: "log", object: untyped(t, set), before: appsv1beta1.SidecarSetStatus{Conditions: stop},
+				seen:    status.Observation{Generation: tc.generation},
+				counted: counted{Count: tally.Count{Program: &inject.Program{Set: set}}, Known: true, Recreation: tally.Recreation{Begun: tc.begun}},
 			}
-		}
-	})
+			r := &SidecarSetReconciler{progress: newProgress()}
+			if got := r.judgeRollout(p); (got.Stopped != "") != tc.want {
+				t.Errorf("it has stopped: %q, want some: %v", got.Stopped, tc.want)
+			}
+		})
+	}
 }
