@@ -4,8 +4,8 @@
 # may be replaced, where images have to begin with one of your own:
 #   docker build --build-arg BASE=registry.example.com/base:v1 .
 #
-# scratch is no image and has no digest. The other base is named by its tag, which
-# can be moved. To pin it, look up the digest once and pass it on:
+# scratch is not an image, so it has no digest. The other base is named by its tag,
+# which can be moved. To pin it, look up the digest once and pass it on:
 #   docker buildx imagetools inspect --format '{{.Manifest.Digest}}' golang:1.26.8
 #   docker build --build-arg GO_IMAGE=golang:1.26.8@sha256:... .
 ARG GO_IMAGE=golang:1.26.8
@@ -25,9 +25,11 @@ RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
 
 FROM ${BASE}
 ARG VERSION=dev
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="sidecarset-operator"
 LABEL org.opencontainers.image.description="Injects the containers of SidecarSets into Pods and keeps them up to date"
 LABEL org.opencontainers.image.version="${VERSION}"
+LABEL org.opencontainers.image.revision="${REVISION}"
 COPY NOTICES /NOTICES
 COPY --from=build /sidecarset-operator /sidecarset-operator
 USER 65532:65532

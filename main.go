@@ -26,6 +26,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sidecarset-operator:", err)
 		os.Exit(2)
 	}
+	if options.Version {
+		fmt.Println("sidecarset-operator", version)
+		return
+	}
 	if err := operator.Run(ctrl.SetupSignalHandler(), version, options); err != nil {
 		ctrl.Log.Error(err, "Stopped")
 		os.Exit(1)

@@ -55,7 +55,7 @@ type Step string
 // The steps of a rotation, in order.
 const (
 	StepNone      Step = ""
-	StepIntroduce Step = "introduce" // made the next CA, to be published beside the one that signs
+	StepIntroduce Step = "introduce" // made the next CA, to be published in addition to the one that signs
 	StepPromote   Step = "promote"   // made the next CA the signing one
 	StepSchedule  Step = "schedule"  // decided when to drop a CA that was found in the bundle
 	StepRetire    Step = "retire"    // dropped a former CA from the bundle

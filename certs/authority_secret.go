@@ -25,9 +25,6 @@ import (
 //	next.key      its private key
 //	previous.crt  certificate of the CA that signed before; there while it is in ca.crt
 //	previous.key  its private key
-//
-// Versions before FormatAnnotation know neither previous.* nor FormerAnnotation and leave them alone. They drop all former CAs at the
-// time in RetireAfterAnnotation, which is therefore the last of the times in FormerAnnotation.
 const (
 	bundleKey       = "ca.crt"
 	signingCertKey  = corev1.TLSCertKey
@@ -47,8 +44,7 @@ const (
 	FormerAnnotation = "sidecarset.io/ca-former"
 	// RotateAnnotation makes the leader rotate the CA now, whatever its value is. The leader removes it when the rotation has begun.
 	RotateAnnotation = "sidecarset.io/ca-rotate"
-	// FormatAnnotation is the version of the Secret's format. A Secret without it was written by a version of the operator that had no
-	// format versions.
+	// FormatAnnotation is the version of the Secret's format. A Secret without it has format 1: an administrator may have made it.
 	FormatAnnotation = "sidecarset.io/ca-format"
 )
 
@@ -72,7 +68,7 @@ func DecodeAuthority(secret *corev1.Secret, now time.Time) (Authority, error) {
 	signing, err := parseKeyPair(cert, key)
 	switch {
 	case err != nil:
-		return fail(ByAny, "%s and %s are no key pair: %w", signingCertKey, signingKeyKey, err)
+		return fail(ByAny, "%s and %s are not a certificate and its key: %w", signingCertKey, signingKeyKey, err)
 	case !canSign(signing.Certificate):
 		return fail(Never, "%s is not a CA, so the Secret belongs to another program", signingCertKey)
 	case now.Add(maxSkew).Before(signing.Certificate.NotBefore):
@@ -249,7 +245,7 @@ func (e *SecretError) Error() string {
 	case e.Replaceable == ByAny:
 		remedy = "the leader replaces it; if none can, delete it"
 	case e.Replaceable == ByKnown:
-		remedy = "the leader puts the CA from before in its place if a replica remembers one; if none does, delete it"
+		remedy = "the leader writes the previous CA again if a replica remembers one; if none does, delete the Secret"
 	}
 	return fmt.Sprintf("reading the CA from Secret %s/%s: %v; %s", e.Namespace, e.Name, e.Reason, remedy)
 }

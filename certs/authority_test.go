@@ -169,11 +169,11 @@ func TestDecodeAuthority(t *testing.T) {
 		"does with a broken time":         {func(s *corev1.Secret) { s.Annotations = map[string]string{certs.RetireAfterAnnotation: "soon"} }, start, "", certs.Never},
 		"reports an empty Secret":         {func(s *corev1.Secret) { s.Data = nil }, start, "tls.crt or tls.key is empty", certs.ByAny},
 		"reports a missing key":           {func(s *corev1.Secret) { delete(s.Data, "tls.key") }, start, "tls.crt or tls.key is empty", certs.ByAny},
-		"reports a broken certificate":    {func(s *corev1.Secret) { s.Data["tls.crt"] = []byte("garbage") }, start, "no key pair", certs.ByAny},
-		"reports a broken key":            {func(s *corev1.Secret) { s.Data["tls.key"] = []byte("garbage") }, start, "no key pair", certs.ByAny},
+		"reports a broken certificate":    {func(s *corev1.Secret) { s.Data["tls.crt"] = []byte("garbage") }, start, "are not a certificate and its key", certs.ByAny},
+		"reports a broken key":            {func(s *corev1.Secret) { s.Data["tls.key"] = []byte("garbage") }, start, "are not a certificate and its key", certs.ByAny},
 		"reports a key of another CA": {func(s *corev1.Secret) {
 			s.Data["tls.key"] = secretOf(t, certs.Authority{Signing: other}).Data["tls.key"]
-		}, start, "no key pair", certs.ByAny},
+		}, start, "are not a certificate and its key", certs.ByAny},
 		"reports an expired CA":               {func(*corev1.Secret) {}, start.Add(366 * day), "the CA expired at 2031-01-01T00:00:00Z", certs.ByAny},
 		"keeps a CA of the future":            {func(*corev1.Secret) {}, start.Add(-2 * time.Hour), "is the clock right?", certs.ByKnown},
 		"keeps another program's certificate": {func(s *corev1.Secret) { s.Data = servingSecret(t).Data }, start, "belongs to another program", certs.Never},

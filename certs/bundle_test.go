@@ -23,7 +23,12 @@ import (
 
 // startAll starts a leader and a follower on the manifests and lets them settle.
 func startAll(t *testing.T, server client.WithWatch, targets ...certs.Target) (leader, follower *replica) {
-	leader, follower = newReplica(t, server, options(), targets...), newReplica(t, server, options(), targets...)
+	return startPair(t, server, options(), options(), targets...)
+}
+
+// startPair is startAll with options of the leader and of the follower.
+func startPair(t *testing.T, server client.WithWatch, leads, follows certs.Options, targets ...certs.Target) (leader, follower *replica) {
+	leader, follower = newReplica(t, server, leads, targets...), newReplica(t, server, follows, targets...)
 	leader.start(t)
 	follower.start(t)
 	leader.lead(t)

@@ -13,6 +13,7 @@ import (
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -94,7 +95,8 @@ func manifests() []client.Object {
 	}
 }
 
-// newAPIServer is a stand-in for one: it stores, compares resourceVersions and lets itself be watched.
+// newAPIServer is controller-runtime's stand-in for one: it stores, compares resourceVersions and lets itself be watched. Rotations take
+// months, so these tests run in bubbles, and no real API server can be in a bubble; test/integration/certificates has the real ones.
 func newAPIServer(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -124,19 +126,25 @@ func watchAll(ctx context.Context, c client.WithWatch, l client.ObjectList, opts
 	if err != nil {
 		return nil, err
 	}
-	now, ok := l.DeepCopyObject().(*unstructured.UnstructuredList)
-	if err := c.List(ctx, now, opts...); err != nil || !ok {
+	now := l.DeepCopyObject().(client.ObjectList)
+	if err := c.List(ctx, now, opts...); err != nil {
 		later.Stop()
 		return nil, err
 	}
+	items, err := meta.ExtractList(now)
+	if err != nil {
+		later.Stop()
+		return nil, err
+	}
+	_, untyped := l.(*unstructured.UnstructuredList)
 	events := make(chan watch.Event)
 	w := watch.NewProxyWatcher(events)
 	go func() {
 		defer close(events)
 		defer later.Stop()
-		for i := range now.Items {
+		for _, item := range items {
 			select {
-			case events <- watch.Event{Type: watch.Modified, Object: &now.Items[i]}:
+			case events <- watch.Event{Type: watch.Modified, Object: item}:
 			case <-w.StopChan():
 				return
 			}
@@ -147,7 +155,9 @@ func watchAll(ctx context.Context, c client.WithWatch, l client.ObjectList, opts
 				if !ok {
 					return
 				}
-				e.Object = toUnstructured(e.Object)
+				if untyped {
+					e.Object = toUnstructured(e.Object)
+				}
 				select {
 				case events <- e:
 				case <-w.StopChan():

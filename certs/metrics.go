@@ -8,12 +8,12 @@ import (
 var (
 	certificateNotAfter = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "sidecarset_certificate_not_after_timestamp_seconds",
-		Help: "When a certificate expires, in seconds since 1970, by certificate: serving (of this replica) or ca (that signs leaves).",
+		Help: "Expiry of a certificate in seconds since 1970, by certificate: serving (of this replica) or ca (that signs leaves).",
 	}, []string{"certificate"})
 
 	refreshFailures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "sidecarset_certificate_refresh_failures_total",
-		Help: "Attempts of this replica to look for a new serving certificate that failed; it goes on serving the one it has.",
+		Help: "Failed attempts of this replica to find a new serving certificate; it continues to serve the present one.",
 	})
 
 	authorityRepairs = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -37,8 +37,8 @@ var (
 	})
 
 	heldBack = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "sidecarset_certificate_held_back_seconds",
-		Help: "How long this replica has had a new serving certificate that it does not serve because an API server would refuse it; 0 if it has none.",
+		Name: "sidecarset_certificate_pending_seconds",
+		Help: "Time since this replica has a new serving certificate that it does not serve because an API server would refuse it; 0 without one.",
 	})
 
 	clockAhead = prometheus.NewGauge(prometheus.GaugeOpts{

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -115,12 +114,6 @@ func (s snapshot) verify(cert *tls.Certificate, now time.Time) (accepted int, re
 	return accepted, refused, empty
 }
 
-// Missing returns an error for each object that should exist and does not, or that lacks a webhook. Applying the manifests again
-// restores them.
-func (p *Published) Missing() error {
-	return errors.Join(p.snapshot().missing...)
-}
-
 // carries checks that every clientConfig has the CA in its bundle. A missing or empty bundle is not an error: no API server calls
 // the operator through it, so none can lose trust. A target that has not been observed is an error.
 func (p *Published) carries(ca *x509.Certificate) error {
@@ -172,7 +165,7 @@ func (p *Published) certificates() ([]*x509.Certificate, bool) {
 type snapshot struct {
 	objects    []*object // in order of targets, then of names
 	unobserved []error   // errors of targets that have not been observed
-	missing    []error   // errors of targets that should exist and do not
+	missing    []error   // errors of targets that should exist and do not, or that lack a webhook; applying the manifests again restores them
 	elsewhere  []error   // errors of the operator's targets in which every entry calls another server
 	foreign    int       // number of entries that call another server
 }
@@ -257,7 +250,7 @@ func (p *Published) listWatch(i int) cache.ListerWatcher {
 	target := p.targets[i]
 	return listThenWatch{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			list, opts := target.list(), target.listOptions()
+			list, opts := target.kind.list(), target.listOptions()
 			opts.Raw = &options
 			err := p.client.List(ctx, list, opts)
 			p.note(i, err)
@@ -266,7 +259,7 @@ func (p *Published) listWatch(i int) cache.ListerWatcher {
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			opts := target.listOptions()
 			opts.Raw = &options
-			w, err := p.client.Watch(ctx, target.list(), opts)
+			w, err := p.client.Watch(ctx, target.kind.list(), opts)
 			p.note(i, err)
 			return w, err
 		},
@@ -280,7 +273,9 @@ func (p *Published) note(i int, err error) {
 	p.views[i].err = err
 }
 
-// targetStore receives what a reflector reads of one target.
+// targetStore receives what a reflector reads of one target. It is not an informer: an informer would keep whole objects, which are
+// large while there are many SidecarSets, does not report an empty list, and has no choice of pauses. Nor is it the manager's cache:
+// the client of this package reads the clock of API servers, and the watch must not wait for other informers.
 type targetStore struct {
 	p *Published
 	i int
@@ -292,8 +287,8 @@ func (s *targetStore) Add(obj any) error { return s.Update(obj) }
 // Update records a changed object.
 func (s *targetStore) Update(obj any) error {
 	target := s.p.targets[s.i]
-	if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
-		seen := target.observe(u, s.p.hosts)
+	if o, ok := obj.(client.Object); ok && target.selects(o) {
+		seen := target.observe(o, s.p.hosts)
 		s.p.update(s.i, func(v *view) { v.objects[seen.name] = seen })
 	}
 	return nil
@@ -301,8 +296,8 @@ func (s *targetStore) Update(obj any) error {
 
 // Delete removes an object that was deleted, or that lost the labels.
 func (s *targetStore) Delete(obj any) error {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		s.p.update(s.i, func(v *view) { delete(v.objects, u.GetName()) })
+	if o, ok := obj.(client.Object); ok {
+		s.p.update(s.i, func(v *view) { delete(v.objects, o.GetName()) })
 	}
 	return nil
 }
@@ -312,8 +307,8 @@ func (s *targetStore) Replace(list []any, _ string) error {
 	target := s.p.targets[s.i]
 	objects := map[string]*object{}
 	for _, obj := range list {
-		if u, ok := obj.(*unstructured.Unstructured); ok && target.selects(u) {
-			objects[u.GetName()] = target.observe(u, s.p.hosts)
+		if o, ok := obj.(client.Object); ok && target.selects(o) {
+			objects[o.GetName()] = target.observe(o, s.p.hosts)
 		}
 	}
 	s.p.update(s.i, func(v *view) { v.synced, v.objects = true, objects })

@@ -26,7 +26,7 @@ type Rotator struct {
 	postponed lastReason // why a rotation does not begin, as last reported
 }
 
-// Rotator returns the leader's part of the work. Add it to the manager beside the SelfManaged itself.
+// Rotator returns the leader's part of the work. Add it to the manager together with the SelfManaged.
 func (s *SelfManaged) Rotator() *Rotator { return &Rotator{source: s} }
 
 // NeedLeaderElection has a manager start it on the leader only.
@@ -130,7 +130,7 @@ func (r *Rotator) postpone(ctx context.Context, reason error) {
 }
 
 // found counts the certificates in ca.crt that the leader did not put there: those that are kept, and those that are left out.
-// Versions of the operator before FormatAnnotation did not record which ones they had put there.
+// A Secret without FormatAnnotation was not written by the leader, and does not record which ones the leader had put there.
 func (r *Rotator) found(secret *corev1.Secret, stored Authority) (kept, left int) {
 	if _, ok := secret.Annotations[FormatAnnotation]; !ok {
 		return 0, 0

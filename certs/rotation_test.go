@@ -79,11 +79,7 @@ func (a *apiServers) call(leaf *tls.Certificate) error {
 // The law of rotation: whatever happens to replicas and leaders, there is no moment at which an API server refuses a leaf that has
 // not expired, be the API server up to date or behind.
 func TestRotationLosesNoCall(t *testing.T) {
-	seeds := uint64(2)
-	if testing.Short() {
-		seeds = 1
-	}
-	for seed := range seeds {
+	for seed := range uint64(2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { rotateUnderFire(t, rand.New(rand.NewPCG(seed, 0))) })
 		})
@@ -192,11 +188,7 @@ func TestRotationStepByStep(t *testing.T) {
 		server, told := newAPIServer(t, manifests()...), &reasons{}
 		opts := shortLived()
 		opts.Events = told
-		leader, follower := newReplica(t, server, opts, targets()...), newReplica(t, server, shortLived(), targets()...)
-		leader.start(t)
-		follower.start(t)
-		leader.lead(t)
-		pass(2 * time.Second)
+		leader, follower := startPair(t, server, opts, shortLived(), targets()...)
 		first := getAuthority(t, server, time.Now()).Signing.Certificate
 
 		annotateSecret(t, server, certs.RotateAnnotation, "please")
@@ -262,11 +254,7 @@ func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
 		rarely := shortLived()
 		rarely.Poll = time.Minute
-		leader, follower := newReplica(t, server, shortLived(), targets()...), newReplica(t, server, rarely, targets()...)
-		leader.start(t)
-		follower.start(t)
-		leader.lead(t)
-		pass(2 * time.Second)
+		leader, follower := startPair(t, server, shortLived(), rarely, targets()...)
 		annotateSecret(t, server, certs.RotateAnnotation, "please")
 		pass(15 * time.Second)
 		leader.resign()
@@ -294,19 +282,10 @@ func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
 func TestCAReplacedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
-		leader, follower := newReplica(t, server, shortLived(), targets()...), newReplica(t, server, shortLived(), targets()...)
-		leader.start(t)
-		follower.start(t)
-		leader.lead(t)
-		pass(2 * time.Second)
+		leader, follower := startPair(t, server, shortLived(), shortLived(), targets()...)
 		old := serving(t, follower)
 		leader.resign()
-
-		secret := getSecret(t, server)
-		secret.Data = secretOf(t, certs.Authority{Signing: issueCA(t, time.Now(), time.Hour)}).Data
-		if err := server.Update(t.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
+		putCA(t, server, issueCA(t, time.Now(), time.Hour))
 		pass(30 * time.Second)
 		if serving(t, follower) != old {
 			t.Error("a leaf is served that no API server trusts")
@@ -337,11 +316,7 @@ func TestLeafIsNotServedUntilItExpires(t *testing.T) {
 		pass(2 * time.Second)
 		old := serving(t, leader)
 		leader.resign()
-		secret := getSecret(t, server)
-		secret.Data = secretOf(t, certs.Authority{Signing: issueCA(t, time.Now(), time.Hour)}).Data
-		if err := server.Update(t.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
+		putCA(t, server, issueCA(t, time.Now(), time.Hour))
 		pass(time.Until(old.Leaf.NotAfter) - 30*time.Second)
 		leader.lead(t)
 		pass(5 * time.Second)

@@ -162,6 +162,6 @@ func (e *ClockError) Error() string {
 	if e.Ahead < 0 {
 		which = "behind"
 	}
-	return fmt.Sprintf("the clock of this process is %s %s the API server's; set the clock of this node, or of the control plane, right: until then no certificate is written",
+	return fmt.Sprintf("the clock of this process is %s %s the API server's; correct the clock of this node, or of the control plane; until then no certificate is written",
 		e.Ahead.Abs().Round(time.Minute), which) // rounded, so that the message stays the same
 }

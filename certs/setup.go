@@ -1,9 +1,11 @@
 package certs
 
 import (
+	"errors"
 	"fmt"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +25,7 @@ type Serving struct {
 
 // AddToScheme adds the types that the clients of this package read as Go structs.
 func AddToScheme(scheme *runtime.Scheme) error {
-	if err := corev1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	return certmanagerv1.AddToScheme(scheme)

@@ -10,7 +10,7 @@
 //
 // # How a CA is rotated without a failed call
 //
-//  1. The leader makes the next CA and stores it in the Secret beside the one that signs. The bundle holds both.
+//  1. The leader makes the next CA and stores it in the Secret in addition to the one that signs. The bundle holds both.
 //  2. The leader writes that bundle into every object. It waits until it has read it back from all of them, and then for
 //     Options.Settle, so that every API server has noticed.
 //  3. Only then does the next CA become the signing one. Each replica notices, issues itself a new leaf, and serves it once no API

@@ -110,7 +110,7 @@ func (s *Supplied) lookAtPublished() {
 func (m material) parse(serverName string, now time.Time) (*servingLeaf, []*x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(m.cert, m.key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s and %s are no key pair: %w", signingCertKey, signingKeyKey, err)
+		return nil, nil, fmt.Errorf("%s and %s are not a certificate and its key: %w", signingCertKey, signingKeyKey, err)
 	}
 	if pair.Leaf, err = leafOf(&pair); err != nil {
 		return nil, nil, err

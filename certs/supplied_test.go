@@ -59,9 +59,9 @@ func TestFilesThatDoNotBelongTogether(t *testing.T) {
 		files map[string][]byte
 		want  string
 	}{
-		"the key is of another certificate": {map[string][]byte{"tls.key": fresh["tls.key"]}, "tls.crt and tls.key are no key pair"},
-		"the certificate is cut off":        {map[string][]byte{"tls.crt": fresh["tls.crt"][:100]}, "tls.crt and tls.key are no key pair"},
-		"the key is empty":                  {map[string][]byte{"tls.key": nil}, "tls.crt and tls.key are no key pair"},
+		"the key is of another certificate": {map[string][]byte{"tls.key": fresh["tls.key"]}, "tls.crt and tls.key are not a certificate and its key"},
+		"the certificate is cut off":        {map[string][]byte{"tls.crt": fresh["tls.crt"][:100]}, "tls.crt and tls.key are not a certificate and its key"},
+		"the key is empty":                  {map[string][]byte{"tls.key": nil}, "tls.crt and tls.key are not a certificate and its key"},
 		"the CA is cut off":                 {map[string][]byte{"ca.crt": append(bundleOf(ca), bundleOf(ca)[:100]...)}, "reading ca.crt: parsing PEM block 1: not PEM"},
 		"the CA is empty":                   {map[string][]byte{"ca.crt": nil}, "reading ca.crt: there is no certificate"},
 		"the CA is another one":             {map[string][]byte{"ca.crt": bundleOf(other)}, "checking tls.crt against ca.crt: x509: certificate signed by unknown authority"},

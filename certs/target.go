@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -33,28 +34,48 @@ func (t Target) Optional() Target {
 // targetKind is a kind of object, and how to find the clientConfigs in it.
 type targetKind struct {
 	schema.GroupVersionKind
-	clients func(u *unstructured.Unstructured) []clientConfig
+	// list returns an empty list. Webhook configurations are read as Go structs: the objects
+	// for the entries of the Pod webhook are large, and each SidecarSet changes some.
+	list    func() client.ObjectList
+	clients func(o client.Object) []clientConfig
 	// without says what is wrong with an object that was requested by name and has no clientConfig; "" if that is allowed.
 	without string
 	// contested reports whether another program may use such an object instead of this operator.
 	contested bool
 }
 
-func admissionKind(kind string) targetKind {
-	return targetKind{
-		GroupVersionKind: schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind},
+var (
+	mutatingKind = targetKind{
+		GroupVersionKind: admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"),
+		list:             func() client.ObjectList { return &admissionregistrationv1.MutatingWebhookConfigurationList{} },
 		clients:          webhookClients,
 	}
-}
+	validatingKind = targetKind{
+		GroupVersionKind: admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration"),
+		list:             func() client.ObjectList { return &admissionregistrationv1.ValidatingWebhookConfigurationList{} },
+		clients:          webhookClients,
+	}
+	definitionKind = targetKind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		list: func() client.ObjectList {
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
+			return list
+		},
+		clients:   conversionClients,
+		without:   "has no conversion webhook",
+		contested: true,
+	}
+)
 
 // MutatingWebhooks is the MutatingWebhookConfiguration of that name.
 func MutatingWebhooks(name string) Target {
-	return Target{kind: admissionKind("MutatingWebhookConfiguration"), name: name}
+	return Target{kind: mutatingKind, name: name}
 }
 
 // ValidatingWebhooks is the ValidatingWebhookConfiguration of that name.
 func ValidatingWebhooks(name string) Target {
-	return Target{kind: admissionKind("ValidatingWebhookConfiguration"), name: name}
+	return Target{kind: validatingKind, name: name}
 }
 
 // MutatingWebhooksLabelled is every MutatingWebhookConfiguration that selector selects and that has one of the operator's names.
@@ -62,17 +83,12 @@ func ValidatingWebhooks(name string) Target {
 // operator write it, and API servers call the operator through it only if the operator wrote it. RBAC cannot restrict list and
 // watch to these names, as it does for the other targets.
 func MutatingWebhooksLabelled(selector labels.Selector, isOurs func(name string) bool) Target {
-	return Target{kind: admissionKind("MutatingWebhookConfiguration"), selector: selector, isOurs: isOurs}
+	return Target{kind: mutatingKind, selector: selector, isOurs: isOurs}
 }
 
 // ConversionWebhook is the conversion webhook of the CustomResourceDefinition of that name.
 func ConversionWebhook(crd string) Target {
-	return Target{name: crd, kind: targetKind{
-		GroupVersionKind: schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
-		clients:          conversionClients,
-		without:          "has no conversion webhook",
-		contested:        true,
-	}}
+	return Target{kind: definitionKind, name: crd}
 }
 
 func (t Target) String() string {
@@ -90,13 +106,6 @@ func (t Target) listOptions() *client.ListOptions {
 	return &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", t.name)}
 }
 
-// list returns an empty list to read the target into.
-func (t Target) list() *unstructured.UnstructuredList {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(t.kind.GroupVersion().WithKind(t.kind.Kind + "List"))
-	return list
-}
-
 // object is the part of a published object that matters here. It is immutable.
 type object struct {
 	gvk             schema.GroupVersionKind
@@ -110,14 +119,14 @@ type object struct {
 func (o *object) String() string { return o.gvk.Kind + " " + o.name }
 
 // observe extracts from an object what tells API servers which CAs to trust. The argument hosts has the operator's names.
-func (t Target) observe(u *unstructured.Unstructured, hosts []string) *object {
+func (t Target) observe(read client.Object, hosts []string) *object {
 	o := &object{
 		gvk:             t.kind.GroupVersionKind,
-		name:            u.GetName(),
-		resourceVersion: u.GetResourceVersion(),
+		name:            read.GetName(),
+		resourceVersion: read.GetResourceVersion(),
 		optional:        t.optional,
 	}
-	for _, c := range t.kind.clients(u) {
+	for _, c := range t.kind.clients(read) {
 		if slices.Contains(hosts, c.host) {
 			o.clients = append(o.clients, c)
 		} else {
@@ -135,29 +144,43 @@ type clientConfig struct {
 	bundle string // PEM; "" if there is none
 }
 
-func webhookClients(u *unstructured.Unstructured) []clientConfig {
-	webhooks, _ := u.Object["webhooks"].([]any)
-	clients := make([]clientConfig, 0, len(webhooks))
+func webhookClients(o client.Object) []clientConfig {
+	var clients []clientConfig
 	shared := map[string]string{} // hundreds of entries have the same bundle: keep it once
-	for i, w := range webhooks {
-		webhook, _ := w.(map[string]any)
-		name, _ := webhook["name"].(string)
-		config, ok := webhook["clientConfig"].(map[string]any)
+	add := func(i int, name string, config *admissionregistrationv1.WebhookClientConfig) {
+		c := clientConfig{entry: "webhook " + name, path: fmt.Sprintf("/webhooks/%d/clientConfig", i)}
+		switch {
+		case config.Service != nil:
+			c.host = ServiceName(config.Service.Name, config.Service.Namespace)
+		case config.URL != nil:
+			c.host = hostOf(*config.URL)
+		}
+		bundle, ok := shared[string(config.CABundle)]
 		if !ok {
-			continue
+			bundle = string(config.CABundle)
+			shared[bundle] = bundle
 		}
-		c := readClientConfig(config)
-		c.entry, c.path = "webhook "+name, fmt.Sprintf("/webhooks/%d/clientConfig", i)
-		if first, ok := shared[c.bundle]; ok {
-			c.bundle = first
-		}
-		shared[c.bundle] = c.bundle
+		c.bundle = bundle
 		clients = append(clients, c)
+	}
+	switch o := o.(type) {
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			add(i, o.Webhooks[i].Name, &o.Webhooks[i].ClientConfig)
+		}
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range o.Webhooks {
+			add(i, o.Webhooks[i].Name, &o.Webhooks[i].ClientConfig)
+		}
 	}
 	return clients
 }
 
-func conversionClients(u *unstructured.Unstructured) []clientConfig {
+func conversionClients(o client.Object) []clientConfig {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
 	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "conversion", "strategy")
 	config, ok, _ := unstructured.NestedMap(u.Object, "spec", "conversion", "webhook", "clientConfig")
 	if strategy != "Webhook" || !ok {
@@ -176,12 +199,7 @@ func readClientConfig(config map[string]any) clientConfig {
 		namespace, _ := service["namespace"].(string)
 		c.host = ServiceName(name, namespace)
 	} else if raw, ok := config["url"].(string); ok {
-		if u, err := url.Parse(raw); err == nil {
-			c.host = u.Hostname()
-			if ip := net.ParseIP(c.host); ip != nil {
-				c.host = ip.String()
-			}
-		}
+		c.host = hostOf(raw)
 	}
 	if encoded, ok := config["caBundle"].(string); ok {
 		if bundle, err := base64.StdEncoding.DecodeString(encoded); err == nil {
@@ -191,11 +209,23 @@ func readClientConfig(config map[string]any) clientConfig {
 	return c
 }
 
+// hostOf is the host of a URL; "" if it is none.
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil {
+		return ip.String()
+	}
+	return u.Hostname()
+}
+
 // selects applies listOptions again, for clients that do not select at the server, and the conditions that listOptions cannot
 // express.
-func (t Target) selects(u *unstructured.Unstructured) bool {
+func (t Target) selects(o client.Object) bool {
 	if t.name == "" {
-		return t.selector.Matches(labels.Set(u.GetLabels())) && (t.isOurs == nil || t.isOurs(u.GetName()))
+		return t.selector.Matches(labels.Set(o.GetLabels())) && (t.isOurs == nil || t.isOurs(o.GetName()))
 	}
-	return u.GetName() == t.name
+	return o.GetName() == t.name
 }

@@ -2,13 +2,10 @@ package certs_test
 
 import (
 	"context"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +16,6 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -45,11 +41,7 @@ func TestCAThatCannotSignForUsIsNotFollowed(t *testing.T) {
 		server, told := newAPIServer(t, manifests()...), &reasons{}
 		opts := hourly()
 		opts.Events = told
-		leader, follower := newReplica(t, server, opts, targets()...), newReplica(t, server, hourly(), targets()...)
-		leader.start(t)
-		follower.start(t)
-		leader.lead(t)
-		pass(2 * time.Second)
+		leader, follower := startPair(t, server, opts, hourly(), targets()...)
 		before := getAuthority(t, server, time.Now())
 
 		putCA(t, server, conformance.ConstrainedCA(t, time.Now()))
@@ -83,7 +75,7 @@ func TestCAThatCannotSignForUsAtFirst(t *testing.T) {
 		r.start(t)
 		r.lead(t)
 		pass(10 * time.Minute)
-		checkError(t, r.readiness.Ready(t.Context()), "the leader puts the CA from before in its place if a replica remembers one; if none does, delete it")
+		checkError(t, r.readiness.Ready(t.Context()), "the leader writes the previous CA again if a replica remembers one; if none does, delete the Secret")
 		if getSecret(t, server).ResourceVersion != before.ResourceVersion || told.count(certs.ReasonCAUnusable) != 1 {
 			t.Errorf("the Secret was written, or the events are %q", told.seen)
 		}
@@ -98,11 +90,7 @@ func TestLaterFormatIsLeftAlone(t *testing.T) {
 				server, told := newAPIServer(t, manifests()...), &reasons{}
 				opts := hourly()
 				opts.Events = told
-				leader, follower := newReplica(t, server, opts, targets()...), newReplica(t, server, hourly(), targets()...)
-				leader.start(t)
-				follower.start(t)
-				leader.lead(t)
-				pass(2 * time.Second)
+				_, follower := startPair(t, server, opts, hourly(), targets()...)
 				bundles := publishedBundles(t, server)
 
 				secret := getSecret(t, server)
@@ -127,107 +115,6 @@ func TestLaterFormatIsLeftAlone(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// earlier is what the version before FormatAnnotation made of the Secret: one time for all former CAs, and no previous pair.
-type earlier struct {
-	signing, next certs.KeyPair
-	old           []*x509.Certificate
-	retireAfter   time.Time
-}
-
-func readEarlier(t *testing.T, secret *corev1.Secret) earlier {
-	t.Helper()
-	pair := func(cert, key string) (p certs.KeyPair) {
-		if len(secret.Data[cert]) == 0 {
-			return p
-		}
-		pair, err := tls.X509KeyPair(secret.Data[cert], secret.Data[key])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return certs.KeyPair{Certificate: pair.Leaf, Key: pair.PrivateKey.(crypto.Signer)}
-	}
-	e := earlier{signing: pair("tls.crt", "tls.key"), next: pair("next.crt", "next.key")}
-	bundle, err := certs.ParseBundle(secret.Data["ca.crt"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.old = slices.DeleteFunc(bundle, func(c *x509.Certificate) bool {
-		return c.Equal(e.signing.Certificate) || e.next.Certificate != nil && c.Equal(e.next.Certificate)
-	})
-	if len(e.old) > 0 {
-		if e.retireAfter, err = time.Parse(time.RFC3339, secret.Annotations["sidecarset.io/ca-retire-after"]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return e
-}
-
-// A rollback of the operator, and the way back.
-func TestEarlierVersionReadsTheSecret(t *testing.T) {
-	first, err := certs.NewAuthority(start, policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, now := first, start
-	for range 2 { // ten days apart
-		now = now.Add(10 * day)
-		a.RotationRequested = true
-		for range 2 {
-			if a, _, err = a.Advance(now, policy, true); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	secret := secretOf(t, a)
-	e := readEarlier(t, secret)
-	if !e.signing.Certificate.Equal(a.Signing.Certificate) || len(e.old) != 2 || !e.retireAfter.Equal(now.Add(30*day+time.Hour+time.Second)) {
-		t.Errorf("it reads %d old CAs, to be dropped at %s", len(e.old), e.retireAfter)
-	}
-
-	// It promotes another one. It keeps annotations and keys that it does not know.
-	now = now.Add(5 * day)
-	next := issueCA(t, now, 365*day)
-	secret.Data["ca.crt"] = certs.EncodeBundle(append([]*x509.Certificate{next.Certificate, e.signing.Certificate}, e.old...))
-	promoted := secretOf(t, certs.Authority{Signing: next})
-	secret.Data["tls.crt"], secret.Data["tls.key"] = promoted.Data["tls.crt"], promoted.Data["tls.key"]
-	last := now.Add(30*day + time.Hour).Truncate(time.Second)
-	secret.Annotations["sidecarset.io/ca-retire-after"] = last.Format(time.RFC3339)
-
-	back, err := certs.DecodeAuthority(secret, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]time.Time{
-		string(first.Signing.Certificate.Raw): start.Add(40*day + time.Hour + time.Second),
-		string(a.Previous.Certificate.Raw):    start.Add(50*day + time.Hour + time.Second),
-		string(a.Signing.Certificate.Raw):     last,
-	}
-	for _, f := range back.Old {
-		if at := want[string(f.Raw)]; !f.RetireAfter.Equal(at) {
-			t.Errorf("a former CA is dropped at %s, want %s", f.RetireAfter, at)
-		}
-		delete(want, string(f.Raw))
-	}
-	if len(want) > 0 {
-		t.Errorf("%d former CAs are lost", len(want))
-	}
-
-	// What it wrote with an hour and many former CAs becomes small: the youngest are kept.
-	var many []*x509.Certificate
-	for i := range 20 {
-		many = append(many, issueCA(t, start.Add(time.Duration(i)*time.Hour), 365*day).Certificate)
-	}
-	secret = secretOf(t, certs.Authority{Signing: next})
-	secret.Annotations = map[string]string{"sidecarset.io/ca-retire-after": last.Format(time.RFC3339)}
-	secret.Data["ca.crt"] = certs.EncodeBundle(append(many, next.Certificate))
-	if back, err = certs.DecodeAuthority(secret, now); err != nil {
-		t.Fatal(err)
-	}
-	if len(back.Old) != 8 || !slices.ContainsFunc(back.Old, func(f certs.Former) bool { return f.Equal(many[19]) }) {
-		t.Errorf("%d former CAs, want the 8 youngest", len(back.Old))
 	}
 }
 
@@ -426,7 +313,7 @@ func TestLeafHeldBackForLongIsReported(t *testing.T) {
 		putCA(t, server, issueCA(t, time.Now(), 365*day))
 
 		pass(time.Hour)
-		if got := gauge(t, "sidecarset_certificate_held_back_seconds"); got < 3500 || reports.Load() != 0 {
+		if got := gauge(t, "sidecarset_certificate_pending_seconds"); got < 3500 || reports.Load() != 0 {
 			t.Errorf("held back for %v seconds, want an hour; or it is reported too early", got)
 		}
 		pass(15 * time.Minute)
@@ -435,7 +322,7 @@ func TestLeafHeldBackForLongIsReported(t *testing.T) {
 		}
 		r.lead(t)
 		pass(11 * time.Minute)
-		if got := gauge(t, "sidecarset_certificate_held_back_seconds"); got != 0 {
+		if got := gauge(t, "sidecarset_certificate_pending_seconds"); got != 0 {
 			t.Errorf("held back for %v seconds when it is served", got)
 		}
 	})

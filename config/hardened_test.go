@@ -166,6 +166,10 @@ func expectGoodManners(t *testing.T, d *appsv1.Deployment) {
 		if !selects(t, constraint.LabelSelector, d) {
 			t.Errorf("spread over %s is about other Pods", constraint.TopologyKey)
 		}
+		if constraint.TopologyKey == corev1.LabelHostname && (constraint.WhenUnsatisfiable != corev1.DoNotSchedule ||
+			constraint.NodeTaintsPolicy == nil || *constraint.NodeTaintsPolicy != corev1.NodeInclusionPolicyHonor) {
+			t.Errorf("one node may get both replicas, or a cordoned node counts: %+v", constraint)
+		}
 	}
 	if diff := cmp.Diff([]string{"kubernetes.io/hostname", "topology.kubernetes.io/zone"}, spread); diff != "" {
 		t.Errorf("spread (-want +got):\n%s", diff)
@@ -261,13 +265,12 @@ func TestHardenedLayoutSplitsTheRoles(t *testing.T) {
 	}
 }
 
-// Processes that the network reaches write what they publish about themselves,
-// reviews, events about Pods that they refused, and the certificate's Secret if
+// Processes that the network reaches write reviews, events about Pods that they refused, and the certificate's Secret if
 // there is none, and nothing else.
 func TestTheHardenedWebhookWritesNothingOfOthers(t *testing.T) {
 	allowed := map[string][]string{
 		"ClusterRole": {"tokenreviews", "subjectaccessreviews"},
-		"Role":        {"secrets", "leases", "events"},
+		"Role":        {"secrets", "events"},
 	}
 	for _, kind := range []string{"ClusterRole", "Role"} {
 		roles := all[rbacv1.ClusterRole](t, hardened, kind)

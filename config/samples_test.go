@@ -64,6 +64,35 @@ func TestKustomizationListsEverySample(t *testing.T) {
 	}
 }
 
+// All samples can be applied to one cluster: none has the name of another one, or a
+// container or volume that clashes with those of another one.
+func TestSamplesDoNotClash(t *testing.T) {
+	var sets []appsv1beta1.SidecarSet
+	for _, path := range files(t, "samples/*.yaml") {
+		for _, document := range documents(t, path) {
+			if document["kind"] == "SidecarSet" {
+				sets = append(sets, decodeSidecarSet(t, document))
+			}
+		}
+	}
+	known := map[string]bool{}
+	for i := range sets {
+		if name := sets[i].Name; known[name] {
+			t.Errorf("two samples are named %s", name)
+		}
+		known[sets[i].Name] = true
+		var all []*appsv1beta1.SidecarSet
+		for j := range sets {
+			all = append(all, &sets[j])
+		}
+		conflicts := validation.FindConflicts(&sets[i], all)
+		environment := validation.Environment{Conflicts: conflicts, ExcludedNamespaces: []string{"kube-system", "sidecarset-system"}}
+		for _, err := range validation.Create(&sets[i], environment) {
+			t.Errorf("%s beside the others: %v", sets[i].Name, err)
+		}
+	}
+}
+
 // Each broken sample is refused with the message that it announces. Those that
 // the API server's schema refuses never reach our rules.
 func TestInvalidSamplesAreRefused(t *testing.T) {
@@ -109,9 +138,16 @@ func announced(content string) (wanted []string, bySchema bool) {
 	return wanted, bySchema
 }
 
-// problems takes a document the way of the webhooks: defaults, then validation
-// as v1beta1. A member that no version knows fails the test.
+// problems takes a document the way of the webhooks: defaults, then validation.
 func problems(t *testing.T, document map[string]any, whitelist validation.Whitelist) field.ErrorList {
+	t.Helper()
+	set := decodeSidecarSet(t, document)
+	return validation.Create(&set, validation.Environment{Whitelist: whitelist, ExcludedNamespaces: []string{"kube-system", "sidecarset-system"}})
+}
+
+// decodeSidecarSet returns what the webhooks make of a document: v1beta1, with defaults.
+// A member that no version knows fails the test.
+func decodeSidecarSet(t *testing.T, document map[string]any) appsv1beta1.SidecarSet {
 	t.Helper()
 	if document["apiVersion"] == appsv1alpha1.GroupVersion.String() {
 		convert(t, document, &appsv1alpha1.SidecarSet{})
@@ -132,7 +168,7 @@ func problems(t *testing.T, document map[string]any, whitelist validation.Whitel
 	if err := yaml.Unmarshal(data, &set); err != nil {
 		t.Fatal(err)
 	}
-	return validation.Create(&set, validation.Environment{Whitelist: whitelist, ExcludedNamespaces: []string{"kube-system", "sidecarset-system"}})
+	return set
 }
 
 func files(t *testing.T, pattern string) []string {

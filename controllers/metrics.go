@@ -19,7 +19,7 @@ type collectors struct {
 	statusWrites  *prometheus.CounterVec
 
 	matched, updated, ready, updatedReady, uninjected *prometheus.GaugeVec
-	waiting, inFlight, degraded                       *prometheus.GaugeVec
+	waiting, inFlight, readiness, degraded            *prometheus.GaugeVec
 	blocked                                           *prometheus.GaugeVec // by reason too
 }
 
@@ -38,20 +38,21 @@ func newCollectors(registry prometheus.Registerer) *collectors {
 	return &collectors{
 		trackedPods:   gauge("sidecarset_tracked_pods", "Active Pods that the controller keeps a record of."),
 		trackedBytes:  gauge("sidecarset_tracked_pods_bytes", "Estimate of the memory that the records of Pods take."),
-		uncountedPods: gauge("sidecarset_uncounted_pods", "Active Pods that count for no SidecarSet, since their labels, containers or injected list are too large to be kept."),
+		uncountedPods: gauge("sidecarset_uncounted_pods", "Active Pods that are in no counter, because their labels, containers or injected list are too large."),
 		podEvents:     counter("sidecarset_pod_events_total", "What the Pod watch delivered, by type: added, updated, deleted, listed (one for each complete list).", "type"),
 		statusWrites:  counter("sidecarset_status_writes_total", "Writes of a SidecarSet's status, by result: written, conflict, error.", "result"),
 		matched:       ofSidecarSet("sidecarset_matched_pods", "Active Pods that carry the SidecarSet's sidecars."),
 		updated:       ofSidecarSet("sidecarset_updated_pods", "Matched Pods that carry the current revision."),
-		ready:         ofSidecarSet("sidecarset_ready_pods", "Matched Pods that are ready and run the images they were given."),
+		ready:         ofSidecarSet("sidecarset_ready_pods", "Matched Pods that are ready and run the images in their spec."),
 		updatedReady:  ofSidecarSet("sidecarset_updated_ready_pods", "Matched Pods that are both updated and ready."),
 		uninjected:    ofSidecarSet("sidecarset_uninjected_pods", "Active Pods that the SidecarSet selects and that do not carry its sidecars."),
-		waiting:       ofSidecarSet("sidecarset_waiting_pods", "Matched Pods that are not updated and wait for their turn."),
-		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that were updated in place while they were available, and that are not back."),
+		waiting:       ofSidecarSet("sidecarset_waiting_pods", "Matched Pods that are outdated and wait to be updated."),
+		inFlight:      ofSidecarSet("sidecarset_in_flight_pods", "Pods that were available when the operator updated them, and whose update is not over."),
+		readiness:     ofSidecarSet("sidecarset_ready", "1 if the condition Ready is True, or else 0."),
 		degraded:      ofSidecarSet("sidecarset_degraded", "1 if the condition Degraded is True, or else 0."),
 		blocked: r.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sidecarset_blocked_pods",
-			Help: "Matched Pods that are not updated and cannot follow in place. By sidecarset: its name, and reason.",
+			Help: "Matched Pods that are outdated and cannot be updated in place. By sidecarset: its name, and reason.",
 		}, []string{"sidecarset", "reason"}),
 	}
 }
@@ -76,17 +77,21 @@ func (c *collectors) observe(sidecarSet string, seen status.Observation) {
 
 // observeConditions publishes the conditions of one SidecarSet.
 func (c *collectors) observeConditions(sidecarSet string, conditions []metav1.Condition) {
-	value := 0.0
-	if meta.IsStatusConditionTrue(conditions, appsv1beta1.ConditionDegraded) {
-		value = 1
+	for gauge, condition := range map[*prometheus.GaugeVec]string{
+		c.readiness: appsv1beta1.ConditionReady, c.degraded: appsv1beta1.ConditionDegraded,
+	} {
+		value := 0.0
+		if meta.IsStatusConditionTrue(conditions, condition) {
+			value = 1
+		}
+		gauge.WithLabelValues(sidecarSet).Set(value)
 	}
-	c.degraded.WithLabelValues(sidecarSet).Set(value)
 }
 
 // forget removes the gauges of a SidecarSet that is gone.
 func (c *collectors) forget(sidecarSet string) {
 	for _, gauge := range []*prometheus.GaugeVec{
-		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.degraded, c.blocked,
+		c.matched, c.updated, c.ready, c.updatedReady, c.uninjected, c.waiting, c.inFlight, c.readiness, c.degraded, c.blocked,
 	} {
 		gauge.DeletePartialMatch(prometheus.Labels{"sidecarset": sidecarSet})
 	}

@@ -60,7 +60,7 @@ func recordsOf(page *corev1.PodList) runtime.Object {
 	return records
 }
 
-// listedRecord lets a record travel through a list.
+// listedRecord makes a record an element of a list.
 type listedRecord struct{ *podstate.Record }
 
 // GetObjectKind returns none; a record has no kind on the wire.
@@ -91,7 +91,8 @@ type podStore struct {
 	do     func(func(*tally.Tally)) error
 	synced func() // run by the owner after the first list
 	events *prometheus.CounterVec
-	// version is how far the watch has come. It is the reflector's.
+	// version is the resourceVersion that the watch has reached. The reflector's
+	// goroutine owns it.
 	version uint64
 }
 
@@ -136,7 +137,8 @@ func (s *podStore) reached(obj any) uint64 {
 	return s.version
 }
 
-// UpdateResourceVersion takes how far the watch has come, also without an event.
+// UpdateResourceVersion receives the resourceVersion that the watch has reached, also
+// without an event.
 func (s *podStore) UpdateResourceVersion(resourceVersion string) {
 	version, ok := podstate.ParseVersion(resourceVersion)
 	if !ok || version == s.version {

@@ -1,30 +1,44 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	sourcetesting "k8s.io/client-go/tools/cache/testing"
 
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/test/await"
 )
 
-// watchedTally runs the real Pod watch against a server.
-func watchedTally(t *testing.T, server *podServer) *podTally {
+// podSource is an API server's list and watch of Pods, without WatchList.
+type podSource struct {
+	*sourcetesting.FakeControllerSource
+}
+
+func (podSource) IsWatchListSemanticsUnSupported() bool { return true }
+
+// watchedTally runs the real reflector over a source.
+func watchedTally(t *testing.T, source cache.ListerWatcher) *podTally {
 	t.Helper()
-	sets := &sidecarSets{}
-	p := newPodTally(sets, server.listerWatcher(t), tally.Options{}, newCollectors(prometheus.NewRegistry()))
-	p.changed = func(string) {}
-	sets.swap(logSet(1))
+	sets := &fixtures.Snapshots{}
+	p := newPodTally(sets, source, tally.Options{}, newCollectors(prometheus.NewRegistry()))
+	sets.Swap(fixtures.LogSet(1))
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Start(ctx) }()
@@ -39,8 +53,8 @@ func watchedTally(t *testing.T, server *podServer) *podTally {
 
 func (p *podTally) becomes(t *testing.T, want tally.Counters) {
 	t.Helper()
-	eventually(t, func() error {
-		n, err := p.count(t.Context(), "log")
+	await.Eventually(t, "the counters", func(ctx context.Context) error {
+		n, err := p.count(ctx, "log")
 		switch {
 		case err != nil:
 			return err
@@ -58,59 +72,80 @@ func allReady(n int32) tally.Counters {
 }
 
 func TestPodWatch(t *testing.T) {
-	for name, refuse := range map[string]bool{"with WatchList": false, "with WatchList refused": true} {
-		t.Run(name, func(t *testing.T) {
-			server := newPodServer(t)
-			server.refuseWatchList = refuse
-			const initial = 2*podPageSize + 1
-			for i := range initial {
-				server.put(webPod(i))
-			}
-			p := watchedTally(t, server)
-			p.becomes(t, allReady(initial))
-
-			server.put(webPod(initial))
-			p.becomes(t, allReady(initial+1))
-			server.put(notReady(webPod(0)))
-			p.becomes(t, tally.Counters{Matched: initial + 1, Updated: initial + 1, Ready: initial, UpdatedReady: initial})
-			server.remove(webPod(0)) // C §17 T15: without a deletionTimestamp before
-			p.becomes(t, allReady(initial))
-
-			// The reflector lists again after a gap between watches. It then finds Pods
-			// that are gone, new or changed, and other Pods under an old name.
-			server.missed(func() {
-				server.change(watch.Deleted, webPod(1))
-				server.change(watch.Added, webPod(initial+1))
-				server.change(watch.Added, webPod(initial+2))
-				server.change(watch.Modified, notReady(webPod(2)))
-				again := webPod(3)
-				again.UID = "another"
-				again.Labels = nil
-				server.change(watch.Modified, again)
-			})
-			p.becomes(t, tally.Counters{Matched: initial, Updated: initial, Ready: initial - 1, UpdatedReady: initial - 1})
-
-			checkRequests(t, server, refuse)
-		})
+	server := podSource{sourcetesting.NewFakeControllerSource()}
+	const initial = 8
+	for i := range initial {
+		server.Add(webPod(i))
 	}
+	p := watchedTally(t, server)
+	p.becomes(t, allReady(initial))
+
+	server.Add(webPod(initial))
+	p.becomes(t, allReady(initial+1))
+	server.Modify(notReady(webPod(0)))
+	p.becomes(t, tally.Counters{Matched: initial + 1, Updated: initial + 1, Ready: initial, UpdatedReady: initial})
+	server.Delete(webPod(0)) // C §17 T15: without a deletionTimestamp before
+	p.becomes(t, allReady(initial))
+
+	// The reflector lists again after a gap between watches. It then finds Pods
+	// that are gone, new or changed, and other Pods under an old name.
+	server.DeleteDropWatch(webPod(1))
+	server.AddDropWatch(webPod(initial + 1))
+	server.AddDropWatch(webPod(initial + 2))
+	server.ModifyDropWatch(notReady(webPod(2)))
+	again := webPod(3)
+	again.UID, again.Labels = "another", nil
+	server.DeleteDropWatch(webPod(3))
+	server.AddDropWatch(again)
+	server.ResetWatch()
+	p.becomes(t, tally.Counters{Matched: initial, Updated: initial, Ready: initial - 1, UpdatedReady: initial - 1})
 }
 
-func checkRequests(t *testing.T, server *podServer, refuse bool) {
-	t.Helper()
-	requests, accepts := server.seen()
-	for _, accept := range accepts {
-		if !strings.HasPrefix(accept, "application/vnd.kubernetes.protobuf") {
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// What an API server is asked about Pods, if it has no WatchList. test/integration and
+// test/scale have real API servers, with WatchList.
+func TestPodsAreListedInProtobufAndPages(t *testing.T) {
+	type question struct{ limit, version, after string }
+	var mu sync.Mutex
+	var lists []question
+	answer := func(r *http.Request) (code int, body any) {
+		query := r.URL.Query()
+		if accept := r.Header.Get("Accept"); !strings.HasPrefix(accept, "application/vnd.kubernetes.protobuf") {
 			t.Errorf("Pods are asked for as %q", accept)
 		}
-	}
-	listed := slices.ContainsFunc(requests, func(r string) bool { return strings.HasPrefix(r, "list") })
-	if listed != refuse {
-		t.Errorf("listed is %v: %v", listed, requests)
-	}
-	for _, request := range requests {
-		if strings.HasPrefix(request, "list") && (!strings.Contains(request, fmt.Sprint("limit=", podPageSize)) || strings.HasSuffix(request, "rv=0")) {
-			t.Errorf("a list is not in pages: %s", request)
+		switch {
+		case query.Get("sendInitialEvents") != "":
+			return http.StatusUnprocessableEntity, metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity}
+		case query.Get("watch") != "":
+			<-r.Context().Done()
+			return http.StatusServiceUnavailable, nil
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		lists = append(lists, question{query.Get("limit"), query.Get("resourceVersion"), query.Get("continue")})
+		if query.Get("continue") == "" {
+			return http.StatusOK, corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "more"}, Items: []corev1.Pod{*webPod(1), *webPod(2)}}
+		}
+		return http.StatusOK, corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []corev1.Pod{*webPod(3)}}
+	}
+	source, err := newPodListerWatcher(&rest.Config{Host: "http://api.test", QPS: -1}, &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		code, body := answer(r)
+		text, err := json.Marshal(body)
+		return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text))}, err
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watchedTally(t, source).becomes(t, allReady(3))
+	mu.Lock()
+	defer mu.Unlock()
+	// At version "0" API servers would answer with all Pods at once.
+	want := []question{{fmt.Sprint(podPageSize), "", ""}, {fmt.Sprint(podPageSize), "", "more"}}
+	if diff := cmp.Diff(want, lists, cmp.AllowUnexported(question{})); diff != "" {
+		t.Errorf("lists (-want +got):\n%s", diff)
 	}
 }
 
@@ -147,8 +182,8 @@ func TestPodStoreTransformsOnce(t *testing.T) {
 // localStore runs everything at once, on a tally that selects app=web.
 func localStore(t *testing.T) (*podStore, *tally.Tally) {
 	t.Helper()
-	sets := &sidecarSets{}
-	sets.swap(logSet(1))
+	sets := &fixtures.Snapshots{}
+	sets.Swap(fixtures.LogSet(1))
 	tl := tally.New(tally.Options{})
 	tl.SetSnapshot(sets.Current())
 	return &podStore{
@@ -197,7 +232,7 @@ func TestPodStoreRefusesWhatIsNoPod(t *testing.T) {
 
 // The watch must wait for the tally, not fill the memory.
 func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
-	p := newPodTally(&sidecarSets{}, nil, tally.Options{}, newCollectors(prometheus.NewRegistry()))
+	p := newPodTally(&fixtures.Snapshots{}, nil, tally.Options{}, newCollectors(prometheus.NewRegistry()))
 	ctx, stop := context.WithCancel(t.Context())
 	store := &podStore{do: func(f func(*tally.Tally)) error { return p.do(ctx, f) }, events: p.m.podEvents}
 	for i := range podQueueLength {
@@ -216,11 +251,11 @@ func TestPodStoreWaitsWhileTheQueueIsFull(t *testing.T) {
 // BenchmarkPodUpdate is one decoded Pod on its way to the counters: the record,
 // the queue and the count.
 func BenchmarkPodUpdate(b *testing.B) {
-	sets := &sidecarSets{}
+	sets := &fixtures.Snapshots{}
 	m := newCollectors(prometheus.NewRegistry())
 	p := newPodTally(sets, nil, tally.Options{}, m)
 	p.changed = func(string) {}
-	sets.swap(logSet(1))
+	sets.Swap(fixtures.LogSet(1))
 	go p.own(b.Context())
 	store := &podStore{do: func(f func(*tally.Tally)) error { return p.do(b.Context(), f) }, events: m.podEvents}
 	pods := [2]*corev1.Pod{webPod(1), notReady(webPod(1))}

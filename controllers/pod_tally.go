@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// podQueueLength is how far the Pod watch may run ahead of the tally: at two
+	// podQueueLength is the number of events that may wait for the tally: at two
 	// microseconds each, two milliseconds.
 	podQueueLength = 1024
 	// reportEvery is how many changes of the tally are reported at once, while more
@@ -31,16 +31,19 @@ type podTally struct {
 	sets   SidecarSets
 	source cache.ListerWatcher
 	m      *collectors
-	// changed is called with the name of each SidecarSet whose count is not what it
-	// was. It does not wait, and is set before Start.
+	// changed is called with the name of each SidecarSet whose count has changed. It
+	// does not wait, and is set before Start.
 	changed func(sidecarSet string)
-	// stirred is called with the name of each SidecarSet of which more Pods may have to
+	// dueChanged is called with the name of each SidecarSet of which more Pods may have to
 	// be written. It does not wait, and is set before Start.
-	stirred func(sidecarSet string)
-	pause   *wait.Backoff // between two attempts of the watch; set before Start
+	dueChanged func(sidecarSet string)
+	// unrecorded is called with the name of each SidecarSet whose content is to be recorded
+	// before Pods are updated. It does not wait, and is set before Start.
+	unrecorded func(sidecarSet string)
+	pause      *wait.Backoff // between two attempts of the watch; set before Start
 
 	work    chan func(*tally.Tally)
-	catalog chan struct{} // a new snapshot is there
+	catalog chan struct{} // receives a value for each new snapshot
 
 	// The rest belongs to the goroutine that Start runs.
 
@@ -51,13 +54,13 @@ type podTally struct {
 	settle     *time.Ticker
 }
 
-// counted is what is known of one SidecarSet.
+// counted has the numbers of one SidecarSet.
 type counted struct {
 	tally.Count
 	Groups tally.Groups
 	// Rollout is what the SidecarSet's queue reports.
 	Rollout rollout.Report
-	// Recreation is how far the recreation of Pods is.
+	// Recreation is the state of the recreation of Pods.
 	Recreation tally.Recreation
 	// Revisions are the ControllerRevisions that matched Pods record.
 	Revisions map[podstate.Name]tally.RevisionCount
@@ -75,21 +78,21 @@ type counted struct {
 
 func newPodTally(sets SidecarSets, source cache.ListerWatcher, o tally.Options, m *collectors) *podTally {
 	p := &podTally{
-		sets:    sets,
-		source:  source,
-		m:       m,
-		work:    make(chan func(*tally.Tally), podQueueLength),
-		catalog: make(chan struct{}, 1),
-		tally:   tally.New(o),
-		changed: func(string) {},
-		stirred: func(string) {},
+		sets:       sets,
+		source:     source,
+		m:          m,
+		work:       make(chan func(*tally.Tally), podQueueLength),
+		catalog:    make(chan struct{}, 1),
+		tally:      tally.New(o),
+		changed:    func(string) {},
+		dueChanged: func(string) {},
+		unrecorded: func(string) {},
 	}
 	sets.Notify(p.catalog)
 	return p
 }
 
-// NeedLeaderElection keeps the Pods of a whole cluster out of replicas that do
-// not count them.
+// NeedLeaderElection returns true: other replicas do not need the memory for all Pods.
 func (p *podTally) NeedLeaderElection() bool { return true }
 
 // Start counts Pods until ctx ends. It runs once.
@@ -110,16 +113,17 @@ func (p *podTally) Start(ctx context.Context) error {
 	return nil
 }
 
-// own does everything that happens to the tally, until ctx ends.
+// own runs all functions that use the tally, until ctx ends.
 func (p *podTally) own(ctx context.Context) {
 	p.settle = time.NewTicker(settleEvery)
 	defer p.settle.Stop()
+	p.tally.Settle(time.Now()) // so that the tally knows the time when it gets the first Pod
 	p.takeCatalog()
 	for p.step(ctx) {
 	}
 }
 
-// step does the next thing there is to do; false means that ctx ended.
+// step handles the next function, snapshot or tick; it returns false if ctx has ended.
 func (p *podTally) step(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
@@ -137,12 +141,14 @@ func (p *podTally) step(ctx context.Context) bool {
 	return true
 }
 
-// report tells what has changed since the last report.
+// report calls changed and dueChanged for the SidecarSets that have changed since the
+// last report.
 func (p *podTally) report() {
 	p.unreported = 0
 	if p.synced {
+		p.tally.Unrecorded(p.unrecorded)
 		p.tally.Changed(p.changed)
-		p.tally.Stirred(p.stirred)
+		p.tally.DueChanged(p.dueChanged)
 	}
 	p.m.trackedPods.Set(float64(p.tally.Pods()))
 	p.m.trackedBytes.Set(float64(p.tally.Bytes()))
@@ -155,8 +161,8 @@ func (p *podTally) takeCatalog() {
 	}
 }
 
-// do has the owner run f, after everything that was handed over before. It waits
-// while the queue is full.
+// do runs f in the owner's goroutine, after all functions passed before. It waits while
+// the queue is full.
 func (p *podTally) do(ctx context.Context, f func(*tally.Tally)) error {
 	select {
 	case p.work <- f:
@@ -166,7 +172,7 @@ func (p *podTally) do(ctx context.Context, f func(*tally.Tally)) error {
 	}
 }
 
-// count returns what is known of a SidecarSet. A later change is reported.
+// count returns the numbers of a SidecarSet. Later changes are reported.
 func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error) {
 	var answer counted
 	err := p.ask(ctx, func(t *tally.Tally) {
@@ -183,7 +189,7 @@ func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error
 	return answer, nil
 }
 
-// ask has the owner run f, and waits for it.
+// ask runs f in the owner's goroutine, and waits for it.
 func (p *podTally) ask(ctx context.Context, f func(*tally.Tally)) error {
 	done := make(chan struct{})
 	err := p.do(ctx, func(t *tally.Tally) {

@@ -6,14 +6,14 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
-// Readiness knows which SidecarSets are in force.
+// Readiness reports which SidecarSets are in force.
 type Readiness interface {
 	// Of returns what is known of one generation of the SidecarSet with this name
 	// and UID; nil if nothing is known. It does not wait, and is safe for
 	// concurrent use.
 	Of(sidecarSet string, uid types.UID, generation int64) *status.Readiness
-	// Notify makes every later change of what Of returns call changed with the
-	// SidecarSet's name. changed does not wait, and may be called from any
+	// Notify registers changed, which is called with a SidecarSet's name when the
+	// result of Of changes. changed does not wait, and may be called from any
 	// goroutine. Notify is called before the manager starts.
 	Notify(changed func(sidecarSet string))
 }

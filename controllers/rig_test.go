@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,11 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -35,7 +38,7 @@ import (
 type rig struct {
 	*SidecarSetReconciler
 
-	sets    *sidecarSets
+	sets    *fixtures.Snapshots
 	store   *store
 	api     *revisionAPI
 	judged  *judgements
@@ -78,20 +81,21 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
-			sets:    &sidecarSets{problems: map[string]error{}},
+			sets:    &fixtures.Snapshots{},
 			api:     newRevisionAPI(),
 			judged:  &judgements{known: map[judged]status.Readiness{}},
 			objects: &announcer{}, counts: &announcer{},
 		}
-		r.store = newStore(t, logSet(generation), func(name string) { r.objects.announce(r.readinessChanged, name) })
+		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(r.readinessChanged, name) })
 		pods := newPodTally(r.sets, nil, tally.Options{}, newCollectors(prometheus.NewRegistry()))
-		r.sets.swap(logSet(generation))
+		r.sets.Swap(fixtures.LogSet(generation))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
-			reader: r.store, status: r.store, sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
-			pace: newPace(writeInterval), progress: newProgress(), wake: &waker{}, m: pods.m,
-			tell: r.hear,
+			reader: r.store, status: r.store.Status(), sets: r.sets, pods: pods, readiness: r.judged, revisions: r.api.keeper(),
+			pace: newPace(), progress: newProgress(), wake: &waker{}, m: pods.m,
+			event: r.hear,
 		}
 		pods.changed = func(name string) { r.counts.announce(r.countsChanged, name) }
+		pods.unrecorded = func(name string) { r.counts.announce(r.contentChanged, name) }
 		r.judged.announcer = &announcer{}
 		r.judged.Notify(r.readinessChanged)
 		r.start(t)
@@ -153,7 +157,7 @@ func (r *rig) edit(t *testing.T, change func(*unstructured.Unstructured) error) 
 
 // compiled makes SidecarSets those of the snapshot.
 func (r *rig) compiled(sets ...*appsv1beta1.SidecarSet) {
-	r.sets.swap(sets...)
+	r.sets.Swap(sets...)
 	synctest.Wait()
 }
 
@@ -224,17 +228,15 @@ var (
 	noReplica = status.Readiness{Reason: appsv1beta1.ReasonNoReplica, Message: "No replica answers."}
 )
 
-// store is the part of an API server and its cache that the reconciler meets: one
-// SidecarSet, reads from a cache, and status patches. Each patch has to follow the
-// rules for conditions.
+// store is an API server with one SidecarSet, which is read as from a cache. Each status
+// patch has to follow the rules for conditions.
 type store struct {
-	client.SubResourceWriter
+	client.Client
 
 	t       *testing.T
 	changed func(sidecarSet string)
 
 	mu      sync.Mutex
-	cached  *unstructured.Unstructured // what Get returns; nil: NotFound
 	history fixtures.ConditionHistory
 	patches []map[string]any
 	err     error // of the next patches
@@ -242,7 +244,11 @@ type store struct {
 
 func newStore(t *testing.T, set *appsv1beta1.SidecarSet, changed func(sidecarSet string)) *store {
 	t.Helper()
-	return &store{t: t, cached: untyped(t, set), changed: changed}
+	s := &store{t: t, changed: changed}
+	s.Client = fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithTypeConverters(managedfields.NewDeducedTypeConverter()).
+		WithObjects(untyped(t, set)).WithStatusSubresource(newSidecarSet()).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: s.patch}).Build()
+	return s
 }
 
 func untyped(t *testing.T, set *appsv1beta1.SidecarSet) *unstructured.Unstructured {
@@ -256,53 +262,55 @@ func untyped(t *testing.T, set *appsv1beta1.SidecarSet) *unstructured.Unstructur
 
 func (s *store) announce() { s.changed("log") }
 
-func (s *store) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cached == nil {
-		return apierrors.NewNotFound(appsv1beta1.Resource.GroupResource(), key.Name)
-	}
-	s.cached.DeepCopyInto(into.(*unstructured.Unstructured))
-	return nil
-}
-
-func (s *store) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	panic("the reconciler lists nothing")
-}
-
 func (s *store) object() *unstructured.Unstructured {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.cached.DeepCopy()
+	s.t.Helper()
+	object := newSidecarSet()
+	if err := s.Get(s.t.Context(), client.ObjectKey{Name: "log"}, object); err != nil {
+		s.t.Fatalf("reading the SidecarSet: %v", err)
+	}
+	return object
 }
 
-// edit changes the object and announces that; remove and replace do the same.
+// edit changes the object and announces that; replace does the same.
 func (s *store) edit(change func(*unstructured.Unstructured) error) error {
-	s.mu.Lock()
-	err := change(s.cached)
-	s.mu.Unlock()
+	object := s.object()
+	if err := change(object); err != nil {
+		return err
+	}
+	withStatus := object.DeepCopy()
+	if err := s.Update(s.t.Context(), object); err != nil {
+		return err
+	}
+	withStatus.SetResourceVersion(object.GetResourceVersion())
+	err := s.Status().Update(s.t.Context(), withStatus)
 	s.announce()
 	return err
 }
 
+// replace deletes the object, and creates another one unless that is nil.
 func (s *store) replace(object *unstructured.Unstructured) {
+	s.t.Helper()
+	err := s.Delete(s.t.Context(), s.object())
+	if object != nil {
+		err = errors.Join(err, s.Create(s.t.Context(), object))
+	}
+	if err != nil {
+		s.t.Fatalf("replacing the SidecarSet: %v", err)
+	}
 	s.mu.Lock()
-	s.cached, s.history = object, fixtures.ConditionHistory{}
+	s.history = fixtures.ConditionHistory{}
 	s.mu.Unlock()
 	s.announce()
 }
 
-// Patch records the patch and merges its status into the cached object.
-func (s *store) Patch(_ context.Context, object client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
-	s.mu.Lock()
+// patch records a patch before it is carried out, and fails as the test says.
+func (s *store) patch(ctx context.Context, c client.Client, of string, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	defer s.announce()
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	data, err := patch.Data(object)
 	if err != nil {
 		return err
-	}
-	if patch.Type() != types.MergePatchType {
-		return fmt.Errorf("patch of type %s", patch.Type())
 	}
 	var body map[string]any
 	if err := json.Unmarshal(data, &body); err != nil {
@@ -312,36 +320,15 @@ func (s *store) Patch(_ context.Context, object client.Object, patch client.Patc
 	if s.err != nil {
 		return s.err
 	}
-	if err := s.merge(body["status"]); err != nil {
+	if err := c.SubResource(of).Patch(ctx, object, patch, opts...); err != nil {
 		return err
 	}
-	now, err := statusOf(s.cached)
+	now, err := statusOf(object.(*unstructured.Unstructured))
 	if err != nil {
 		return err
 	}
-	for _, problem := range s.history.Add(s.cached.GetGeneration(), now, time.Now()) {
+	for _, problem := range s.history.Add(object.GetGeneration(), now, time.Now()) {
 		s.t.Error(problem)
-	}
-	return nil
-}
-
-func (s *store) merge(patch any) error {
-	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Patch", "status": patch})
-	if err != nil {
-		return err
-	}
-	u := &unstructured.Unstructured{} // reads whole numbers as the cache does
-	if err := u.UnmarshalJSON(text); err != nil {
-		return err
-	}
-	members, _, err := unstructured.NestedMap(u.Object, "status")
-	if err != nil {
-		return err
-	}
-	for key, value := range members {
-		if err := unstructured.SetNestedField(s.cached.Object, value, "status", key); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// addExecutor adds what updates running Pods to a manager.
+// addExecutor adds the executor, which updates running Pods, to a manager.
 func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.QPS = -1 // the executor has a limit of its own
@@ -28,11 +28,11 @@ func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 	}
 	e := executor.New(executor.Options{
 		Source: rollouts{pods}, Current: pods.sets.Current, Pods: client, Nodes: client,
-		Revision: revisionReader(mgr.GetCache(), o.RevisionNamespace),
-		Tell:     o.TellOfPod,
-		QPS:      o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,
+		Revision:    revisionReader(mgr.GetCache(), o.RevisionNamespace),
+		RecordEvent: o.RecordPodEvent,
+		QPS:         o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,
 	})
-	pods.stirred = e.Wake
+	pods.dueChanged = e.Wake
 	return mgr.Add(e)
 }
 
@@ -44,12 +44,13 @@ func revisionReader(cached client.Reader, namespace string) func(context.Context
 	}
 }
 
-// rollouts lets the executor ask the tally.
+// rollouts gives the executor access to the tally.
 type rollouts struct{ pods *podTally }
 
 var _ executor.Source = rollouts{}
 
-// Take returns what can be written now. There is nothing until all Pods are known.
+// Take returns the Pods that can be written now; none before the first list of Pods is
+// complete.
 func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.Batch, error) {
 	var batch executor.Batch
 	err := r.pods.ask(ctx, func(t *tally.Tally) {
@@ -59,7 +60,7 @@ func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.
 		due := t.Due(sidecarSet, n)
 		batch.Program, batch.Contents, batch.Since, batch.Updates = due.Program, due.Contents, due.Since, due.Updates
 		for _, chore := range due.Chores {
-			batch.Chores = append(batch.Chores, executor.Chore{Name: nameOf(chore.Pod), FirstWord: chore.FirstWord})
+			batch.Chores = append(batch.Chores, executor.Chore{Name: nameOf(chore.Pod), FirstWord: chore.FirstWord, Over: chore.Over})
 		}
 	})
 	return batch, err
@@ -67,25 +68,25 @@ func (r rollouts) Take(ctx context.Context, sidecarSet string, n int) (executor.
 
 // Do runs a function on the queue of a SidecarSet.
 func (r rollouts) Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error {
-	return r.pods.do(ctx, func(t *tally.Tally) { t.Tend(sidecarSet, f) })
+	return r.pods.do(ctx, func(t *tally.Tally) { t.WithQueue(sidecarSet, f) })
 }
 
-// Evicted gives back a Pod that was evicted.
+// Evicted returns a Pod that was evicted to the queue.
 func (r rollouts) Evicted(ctx context.Context, sidecarSet string, take rollout.Take) error {
 	return r.pods.do(ctx, func(t *tally.Tally) { t.Evicted(sidecarSet, take) })
 }
 
-// NotEvicted says that a Pod was not evicted.
+// NotEvicted reports that a Pod was not evicted.
 func (r rollouts) NotEvicted(ctx context.Context, sidecarSet string, take rollout.Take) error {
 	return r.pods.do(ctx, func(t *tally.Tally) { t.NotEvicted(sidecarSet, take) })
 }
 
-// SetStuck says why a Pod cannot follow in place.
+// SetStuck records why a Pod cannot be updated in place.
 func (r rollouts) SetStuck(ctx context.Context, program *inject.Program, take rollout.Take, reason inplace.Reason) error {
 	return r.pods.do(ctx, func(t *tally.Tally) { t.SetStuck(program, take, reason) })
 }
 
-// CheckChore lets a Pod that was taken apart from the queue be taken again.
+// CheckChore makes a Pod that was taken as a chore available to Take again.
 func (r rollouts) CheckChore(ctx context.Context, sidecarSet string, pod executor.Name) error {
 	return r.pods.do(ctx, func(t *tally.Tally) { t.CheckChore(sidecarSet, podstate.MakeNamespace(pod.Namespace), pod.Name) })
 }
@@ -101,7 +102,7 @@ func (r rollouts) Overdue(ctx context.Context, sidecarSet string, n int) ([]exec
 	return overdue, err
 }
 
-// Lost says that the Node of a Pod is not ready or gone.
+// Lost reports that the Node of a Pod is not ready or gone.
 func (r rollouts) Lost(ctx context.Context, pod executor.Name) error {
 	return r.pods.do(ctx, func(t *tally.Tally) { t.Lost(podstate.MakeNamespace(pod.Namespace), pod.Name, pod.UID) })
 }

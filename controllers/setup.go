@@ -39,35 +39,38 @@ type Options struct {
 	// ExcludedNamespaces are those whose Pods the webhook is never called for.
 	// Their Pods do not count as uninjected.
 	ExcludedNamespaces []string
-	// Replacements say how long the replacements of evicted Pods may take.
+	// Replacements are the times that replacements of evicted Pods may take.
 	Replacements recreate.Timeouts
-	// Readiness says which SidecarSets are in force; if it is nil, no SidecarSet
-	// has the condition Ready.
+	// Readiness reports which SidecarSets are in force; if it is nil, no SidecarSet
+	// gets the condition Ready.
 	Readiness Readiness
 	// RevisionNamespace holds the ControllerRevisions.
 	RevisionNamespace string
-	// Tell writes Events. It does not wait. No Events are written if it is nil.
-	Tell func(events.Event)
-	// TellOfPod is Tell for Events about Pods.
-	TellOfPod func(events.Event)
+	// RecordEvent writes Events. It does not wait. No Events are written if it is nil.
+	RecordEvent func(events.Event)
+	// RecordPodEvent is RecordEvent for Events about Pods.
+	RecordPodEvent func(events.Event)
 	// WatchPause is the time between two attempts of the Pod watch, in which the
 	// counters do not follow the Pods; client-go's own if nil.
 	WatchPause *wait.Backoff
-	// RolloutQPS bounds the requests in a second that update Pods; 0 is no bound.
+	// RolloutQPS is the limit of requests per second that update Pods; 0 means no limit.
 	RolloutQPS int
-	// Leadership knows whether this process still leads; nil if it leads alone.
+	// Leadership knows whether this process still leads; nil without leader election.
 	Leadership *executor.Leadership
 	// Registry takes the metrics; the manager's if nil.
 	Registry prometheus.Registerer
 }
 
 const (
-	// workers is how many SidecarSets are looked at in parallel. A reconcile is
-	// one request to the API server at most, so a few are enough.
+	// workers is the number of SidecarSets that are reconciled in parallel. A reconcile
+	// sends at most one request to the API server, so a few are enough.
 	workers = 4
 	// writeInterval is the least time between two writes of one SidecarSet's
 	// status, however many Pods change in between.
 	writeInterval = time.Second
+	// calm is how long the counters of a SidecarSet have to stay as they are before its
+	// status is written, and longest how long a status waits for that.
+	calm, longest = writeInterval / 2, 3 * writeInterval
 	// entryPatience is how long the first status of a generation waits for its webhook
 	// entry to be in force.
 	entryPatience = 5 * time.Second
@@ -79,11 +82,11 @@ const (
 // Setup adds the Pod watch and the SidecarSet controller to a manager. Both wait
 // for leadership.
 func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
-	if o.Tell == nil {
-		o.Tell = func(events.Event) {}
+	if o.RecordEvent == nil {
+		o.RecordEvent = func(events.Event) {}
 	}
-	if o.TellOfPod == nil {
-		o.TellOfPod = func(events.Event) {}
+	if o.RecordPodEvent == nil {
+		o.RecordPodEvent = func(events.Event) {}
 	}
 	if o.Registry == nil {
 		o.Registry = metrics.Registry
@@ -103,13 +106,13 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 			cached: mgr.GetCache(), live: mgr.GetAPIReader(), writer: mgr.GetClient(), namespace: o.RevisionNamespace,
 		},
 		readiness: o.Readiness,
-		pace:      newPace(writeInterval),
+		pace:      newPace(),
 		progress:  newProgress(),
 		wake:      &waker{},
-		tell:      o.Tell,
+		event:     o.RecordEvent,
 		m:         m,
 	}
-	pods.changed, pods.pause = r.countsChanged, o.WatchPause
+	pods.changed, pods.unrecorded, pods.pause = r.countsChanged, r.contentChanged, o.WatchPause
 	if o.Readiness != nil {
 		o.Readiness.Notify(r.readinessChanged)
 	}

@@ -9,22 +9,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/sidecarset/operator/internal/fixtures"
 )
 
 func TestSetupListensToAllThatAnnounce(t *testing.T) {
-	mgr, err := ctrl.NewManager(&rest.Config{Host: newPodServer(t).URL}, manager.Options{
+	mgr, err := ctrl.NewManager(&rest.Config{Host: "http://api.test"}, manager.Options{
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		t.Fatalf("manager: %v", err)
 	}
-	sets, readiness := &sidecarSets{}, &judgements{}
+	sets, readiness := &fixtures.Snapshots{}, &judgements{}
 	if err := Setup(mgr, sets, Options{Registry: prometheus.NewRegistry(), Readiness: readiness}); err != nil {
 		t.Fatalf("Setup: %v", err)
 	}
-	if len(sets.changed) != 1 || readiness.changed == nil {
-		t.Errorf("%d parts listen to the snapshot, readiness is listened to: %v", len(sets.changed), readiness.changed != nil)
+	if sets.Listeners() != 1 || readiness.changed == nil {
+		t.Errorf("%d parts listen to the snapshot, readiness is listened to: %v", sets.Listeners(), readiness.changed != nil)
 	}
 	readiness.changed("log") // is harmless before the manager starts
 }

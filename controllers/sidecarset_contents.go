@@ -15,9 +15,9 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// compareContents tells the tally what the recorded contents of a SidecarSet differ
-// in from the current one, and counts again, if Pods record one that differs in more
-// than images. Each content is compared once with each other.
+// compareContents passes the differences between the recorded contents of a SidecarSet
+// and the current one to the tally, and counts again, if Pods record a content that
+// differs in more than images. Each pair of contents is compared once.
 func (r *SidecarSetReconciler) compareContents(ctx context.Context, p *pass) error {
 	n := p.counted
 	if !n.Synced || !n.Known || !n.Differs || !describes(n.Program, p.object) {

@@ -36,7 +36,7 @@ type SidecarSetReconciler struct {
 	pace      *pace
 	progress  *progress
 	wake      *waker
-	tell      func(events.Event)
+	event     func(events.Event)
 	m         *collectors
 }
 
@@ -47,15 +47,22 @@ const (
 	recheckWait = 5 * time.Second
 	// recheck is when to look again at any SidecarSet. A look costs no request.
 	recheck = time.Minute
+	// unrecordedAfter is for how long a content cannot be recorded before the status says
+	// so. A cache that is behind is a reason that passes.
+	unrecordedAfter = time.Second
 )
 
 // countsChanged has a SidecarSet reconciled when its new counters can be written.
 func (r *SidecarSetReconciler) countsChanged(sidecarSet string) {
-	r.wake.after(sidecarSet, r.pace.untilCounted(sidecarSet, time.Now()))
+	r.wake.after(sidecarSet, r.pace.counted(sidecarSet, time.Now()))
 }
 
 // readinessChanged has a SidecarSet reconciled at once.
 func (r *SidecarSetReconciler) readinessChanged(sidecarSet string) { r.wake.after(sidecarSet, 0) }
+
+// contentChanged has a SidecarSet reconciled at once: its Pods are not updated before its
+// content is recorded.
+func (r *SidecarSetReconciler) contentChanged(sidecarSet string) { r.wake.after(sidecarSet, 0) }
 
 // pass is one look at a SidecarSet. The steps read and extend it. The object is
 // the cache's: it is not changed.
@@ -159,7 +166,7 @@ func (r *SidecarSetReconciler) judgeRollout(p *pass) *status.Rollout {
 	}
 	recreation := p.counted.Recreation
 	if !recreation.Begun && tally.Recreates(p.counted.Program) { // the tally learns it in this pass
-		recreation.Stopped = !p.stoppedSince().IsZero()
+		recreation.Stopped = p.hasStopped()
 	}
 	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing, recreation)
 	p.seen.Rollout = seen
@@ -189,7 +196,7 @@ func (r *SidecarSetReconciler) judgeReadiness(_ context.Context, p *pass) (ctrl.
 
 // recordRevision records the content that the Pods were counted with. A status
 // that speaks of a generation promises that the generation is recorded, so without
-// a revision none is written for a new generation.
+// a revision none is written for a new generation: only Degraded says why.
 func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) (ctrl.Result, error) {
 	if !p.counted.Known || p.object.GetDeletionTimestamp() != nil {
 		return ctrl.Result{}, nil
@@ -197,34 +204,32 @@ func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) (ctr
 	var err error
 	p.seen.Revision, err = r.record(ctx, p)
 	if p.seen.Revision == nil {
-		r.tell(events.RevisionNotRecorded(events.Of(p.counted.Program.Set), err))
+		r.event(events.RevisionNotRecorded(events.Of(p.counted.Program.Set), err))
 		p.complete = p.before.ObservedGeneration == p.seen.Generation
+		if r.progress.recorded(p.name, p.object.GetUID(), false, p.seen.Now) >= unrecordedAfter {
+			p.seen.Unrecorded = err
+		}
 	} else {
+		r.progress.recorded(p.name, p.object.GetUID(), true, p.seen.Now)
 		p.seen.Revisions = status.ByRevision(p.seen.Revision.All, p.counted.Revisions, p.counted.Counters)
-		err = errors.Join(err, r.allowRecreation(ctx, p))
+		err = errors.Join(err, r.allowUpdates(ctx, p))
 	}
 	return ctrl.Result{}, err
 }
 
-// stoppedSince returns since when the status says that no further Pod is evicted for this
-// generation; the zero time if it does not.
-func (p *pass) stoppedSince() (since time.Time) {
-	stopped := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionDegraded)
-	if stopped != nil && stopped.Reason == appsv1beta1.ReasonRecreationStopped && stopped.ObservedGeneration == p.seen.Generation {
-		since = stopped.LastTransitionTime.Time
-	}
-	return since
+// hasStopped reports whether the status says that no further Pod is evicted for this
+// generation.
+func (p *pass) hasStopped() bool {
+	c := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionDegraded)
+	return c != nil && c.Reason == appsv1beta1.ReasonRecreationStopped && c.ObservedGeneration == p.seen.Generation
 }
 
-// allowRecreation tells the tally what it has to know before Pods are evicted.
-func (r *SidecarSetReconciler) allowRecreation(ctx context.Context, p *pass) error {
-	if !tally.Recreates(p.counted.Program) {
-		return nil
-	}
+// allowUpdates tells the tally what it has to know before Pods are updated or evicted.
+func (r *SidecarSetReconciler) allowUpdates(ctx context.Context, p *pass) error {
 	current := tally.Current{
 		Program: p.counted.Program, Since: p.seen.Revision.Since,
 		InForce: p.seen.Readiness == nil || p.seen.Readiness.Ready || p.seen.Readiness.Unsure,
-		Stopped: p.stoppedSince(),
+		Stopped: p.hasStopped(),
 	}
 	return r.pods.do(ctx, func(t *tally.Tally) { t.SetCurrent(p.name, current) })
 }

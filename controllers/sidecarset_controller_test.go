@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/status"
 )
 
@@ -34,7 +35,7 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 					"type": "Progressing", "status": "False", "reason": "Complete", "message": "All 2 matched Pods are updated.",
 					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:05Z",
 				}, map[string]any{
-					"type": "Degraded", "status": "False", "reason": "AsExpected", "message": "No Pod needs a user.",
+					"type": "Degraded", "status": "False", "reason": "AsExpected", "message": "No action is needed.",
 					"observedGeneration": 3.0, "lastTransitionTime": "2000-01-01T00:00:05Z",
 				}},
 			},
@@ -91,7 +92,7 @@ func TestStatusNamesTheGenerationThatWasCounted(t *testing.T) {
 		r.feed(t, webPod(1))
 		r.pass(time.Minute)
 		r.wantWrites(t, 0)
-		r.compiled(logSet(2))
+		r.compiled(fixtures.LogSet(2))
 		r.pass(entryPatience)
 		if got := r.written(t).ObservedGeneration; got != 2 {
 			t.Errorf("observedGeneration = %d, want 2", got)
@@ -170,7 +171,7 @@ func TestWriteErrors(t *testing.T) {
 
 func TestAProblemIsReportedAtOnceOrWithinASecond(t *testing.T) {
 	control(t, 2, func(t *testing.T, r *rig) {
-		r.sets.problem("log", errors.New("spec.selector: what is wrong"))
+		r.sets.SetProblem("log", errors.New("spec.selector: what is wrong"))
 		r.feed(t, webPod(1))
 		r.pass(entryPatience)
 		got := r.written(t)
@@ -191,13 +192,13 @@ func TestAnObjectThatDoesNotCompileIsReported(t *testing.T) {
 		r.pass(time.Minute)
 		r.wantWrites(t, 0)
 		// The snapshot announces nothing about an object that it does not hold.
-		r.sets.problem("log", errors.New("spec.containers[0]: what is wrong"))
+		r.sets.SetProblem("log", errors.New("spec.containers[0]: what is wrong"))
 		r.pass(recheckWait + entryPatience)
 		if got := r.written(t); got.MatchedPods != 0 || got.ObservedGeneration != 2 || !meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionAccepted) ||
 			!meta.IsStatusConditionFalse(got.Conditions, appsv1beta1.ConditionReady) {
 			t.Errorf("status = %+v", got)
 		}
-		r.sets.problem("log", errors.New("spec.containers[1]: another problem"))
+		r.sets.SetProblem("log", errors.New("spec.containers[1]: another problem"))
 		r.pass(recheckWait)
 		r.wantWrites(t, 2)
 	})
@@ -224,14 +225,14 @@ func metricsOf(c prometheus.Collector) int {
 	return len(metrics)
 }
 
-// However fast Pods change, a SidecarSet is written once a second, and at the end
-// what is written is right.
-func TestAStatusIsWrittenOnceASecond(t *testing.T) {
+// However fast Pods change, a SidecarSet is written every three seconds. A second after
+// the last change what is written is right.
+func TestAStatusIsWrittenEveryThreeSecondsWhilePodsChange(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
 		r.judge("set-1", 1, inForce)
 		first := r.store.writes()
-		for step := range 500 { // five seconds of 100 events each
+		for step := range 1500 { // 15 seconds of 100 events each
 			change := func(pod *corev1.Pod) *corev1.Pod { return pod }
 			if step/10%2 == 1 {
 				change = notReady
@@ -239,10 +240,10 @@ func TestAStatusIsWrittenOnceASecond(t *testing.T) {
 			r.feed(t, change(webPod(step%10)))
 			r.pass(10 * time.Millisecond)
 		}
-		if n := r.store.writes() - first; n < 4 || n > 5 {
-			t.Errorf("%d writes in five seconds, want one a second", n)
+		if n := r.store.writes() - first; n < 4 || n > 6 {
+			t.Errorf("%d writes in 15 seconds, want one in three", n)
 		}
-		r.pass(entryPatience)
+		r.pass(writeInterval)
 		if got := r.written(t); got.MatchedPods != 10 || got.ReadyPods != 0 {
 			t.Errorf("at the end %d matched and %d ready Pods are written, want 10 and 0", got.MatchedPods, got.ReadyPods)
 		}
@@ -335,8 +336,8 @@ func TestARecreatedSidecarSet(t *testing.T) {
 				if s := r.written(t); !meta.IsStatusConditionTrue(s.Conditions, appsv1beta1.ConditionReady) {
 					t.Fatalf("before: %+v", s)
 				}
-				young := logSet(1)
-				young.UID, young.ResourceVersion = "set-2", "500"
+				young := fixtures.LogSet(1)
+				young.UID, young.ResourceVersion = "set-2", ""
 				r.store.replace(untyped(t, young))
 				r.feed(t, webPod(2))
 				r.pass(time.Minute)
@@ -383,14 +384,14 @@ func TestALostAnnouncementLosesNothing(t *testing.T) {
 			func(t *testing.T, r *rig) {
 				r.feed(t)
 				r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
-				r.compiled(logSet(2))
+				r.compiled(fixtures.LogSet(2))
 			},
 			func(s appsv1beta1.SidecarSetStatus) bool { return s.ObservedGeneration == 2 },
 		},
 		"the cache, of a new generation": {
 			func(r *rig) *announcer { return r.objects },
 			func(t *testing.T, r *rig) {
-				r.compiled(logSet(2))
+				r.compiled(fixtures.LogSet(2))
 				r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
 				r.feed(t)
 			},
@@ -455,7 +456,7 @@ func TestALostAnnouncementLosesNothing(t *testing.T) {
 }
 
 func TestPaceSurvivesAClockThatIsSetBack(t *testing.T) {
-	p, now := newPace(time.Second), time.Unix(1000, 0)
+	p, now := newPace(), time.Unix(1000, 0)
 	p.rest("log", "uid", 1, nil, now)
 	p.wrote("log", false, now)
 	if rest := p.rest("log", "uid", 1, nil, now.Add(-time.Hour)); rest != time.Second {
@@ -463,5 +464,33 @@ func TestPaceSurvivesAClockThatIsSetBack(t *testing.T) {
 	}
 	if rest := p.rest("log", "uid", 1, nil, now.Add(time.Second)); rest != 0 {
 		t.Errorf("rest = %v after a second", rest)
+	}
+}
+
+func TestPaceWaitsForCountersThatGoOnChanging(t *testing.T) {
+	p, begin := newPace(), time.Unix(1000, 0)
+	ready := &status.Readiness{Ready: true}
+	p.rest("log", "uid", 1, ready, begin)
+	p.wrote("log", true, begin)
+	// A change every 100 ms, for as long as the status is not written.
+	for now := begin; ; now = now.Add(100 * time.Millisecond) {
+		p.counted("log", now)
+		if rest := p.rest("log", "uid", 1, ready, now); rest == 0 {
+			if took := now.Sub(begin); took != 3*time.Second {
+				t.Errorf("written after %v, want 3 s", took)
+			}
+			break
+		}
+	}
+	last := begin.Add(1200 * time.Millisecond)
+	p.counted("log", last)
+	if rest := p.rest("log", "uid", 1, ready, last); rest != 500*time.Millisecond {
+		t.Errorf("rest = %v after the last change, want 500 ms", rest)
+	}
+	if rest := p.rest("log", "uid", 1, &status.Readiness{}, last); rest != 0 {
+		t.Errorf("rest = %v for a SidecarSet that is not ready any more, want none", rest)
+	}
+	if rest := p.counted("log", begin.Add(time.Minute)); rest != 0 {
+		t.Errorf("rest = %v for a change long after the last write, want none", rest)
 	}
 }

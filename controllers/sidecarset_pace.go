@@ -13,14 +13,17 @@ import (
 // pace spaces the writes of each SidecarSet's status. It is safe for concurrent
 // use.
 //
-// A new generation is written when it is ready, or else after a patience. Most
-// SidecarSets are ready within that time, and one write says it all; 500 that are
-// created at once take longer, and are not slowed down by statuses that say so.
-// From then on there is one write in an interval, whatever changes. Only the first
-// time that a generation is ready is written at once, since a user may wait for it.
+// The first status of a new generation is written when it is ready, or after a timeout
+// (patience). Most SidecarSets are ready within that time, so that one write is enough.
+// 500 that are created at once take longer, and are not slowed down by statuses that say
+// so. The first time that a generation is ready is written at once, since a user may wait
+// for it.
+//
+// From then on the status is written when its counters have not changed for the time
+// calm, and at the latest when the last write is longest ago: in a rollout counters
+// change all the time, and each write costs the API server as much as the update of a
+// Pod. There are never two writes within writeInterval.
 type pace struct {
-	interval time.Duration
-
 	mu    sync.Mutex
 	known map[string]paced
 }
@@ -30,12 +33,14 @@ type paced struct {
 	uid        types.UID
 	generation int64
 	from       time.Time // when it was first seen, or last written
+	changed    time.Time // when the last change of counters was announced
 	written    bool
 	ready      bool // a write has said that it is ready
+	readyNow   bool // the last write has said so
 }
 
-func newPace(interval time.Duration) *pace {
-	return &pace{interval: interval, known: make(map[string]paced)}
+func newPace() *pace {
+	return &pace{known: make(map[string]paced)}
 }
 
 // patience is how long a generation waits for its first status, given its
@@ -45,7 +50,7 @@ func (p *pace) patience(readiness *status.Readiness) time.Duration {
 	if readiness == nil || readiness.Unsure || readiness.Reason == appsv1beta1.ReasonEntryMissing {
 		return entryPatience
 	}
-	return p.interval
+	return writeInterval
 }
 
 // rest is how long to wait before a status with this readiness is written for a
@@ -63,8 +68,15 @@ func (p *pace) rest(sidecarSet string, uid types.UID, generation int64, readines
 		return 0
 	case !known.written:
 		return left(known.from, p.patience(readiness), now)
+	case readiness != nil && readiness.Ready != known.readyNow:
+		return left(known.from, writeInterval, now)
 	}
-	return left(known.from, p.interval, now)
+	return p.spaced(known, now)
+}
+
+// spaced is how long a status that has been written rests until it is written again.
+func (p *pace) spaced(known paced, now time.Time) time.Duration {
+	return max(left(known.from, writeInterval, now), min(left(known.changed, calm, now), left(known.from, longest, now)))
 }
 
 // left is how much of a time is left. A clock that is set back does not make it
@@ -73,16 +85,18 @@ func left(from time.Time, whole time.Duration, now time.Time) time.Duration {
 	return max(0, min(whole, from.Add(whole).Sub(now)))
 }
 
-// untilCounted is how long a change of counters can wait: it cannot be written
-// earlier.
-func (p *pace) untilCounted(sidecarSet string, now time.Time) time.Duration {
+// counted notes a change of counters, and returns how long it can wait: it cannot be
+// written earlier.
+func (p *pace) counted(sidecarSet string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, ok := p.known[sidecarSet]
 	if !ok {
 		return 0
 	}
-	return left(known.from, p.interval, now)
+	known.changed = now
+	p.known[sidecarSet] = known
+	return p.spaced(known, now)
 }
 
 // wrote begins the next interval.
@@ -90,7 +104,7 @@ func (p *pace) wrote(sidecarSet string, ready bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.known[sidecarSet]
-	known.from, known.written, known.ready = now, true, known.ready || ready
+	known.from, known.written, known.ready, known.readyNow = now, true, known.ready || ready, ready
 	p.known[sidecarSet] = known
 }
 

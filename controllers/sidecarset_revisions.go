@@ -138,7 +138,7 @@ func (k *revisionKeeper) create(ctx context.Context, owner revision.Owner, data 
 	return nil, 0, errors.New("all names tried for a new ControllerRevision are taken by others")
 }
 
-// refresh writes what may change of a revision while its content stays. If the
+// refresh writes the parts of a revision that may change while its content stays. If the
 // history comes from a cache that is behind, or if this process has lost the lead,
 // the precondition makes the write fail.
 func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevision, owner revision.Owner, number int64) (*appsv1.ControllerRevision, error) {
@@ -162,7 +162,7 @@ func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, 
 	for _, r := range history {
 		_, keep.InUse[r.Name] = inUse[podstate.MakeName(r.Name)]
 	}
-	surplus, tooMany := history.Surplus(program.Name(), keep)
+	surplus, tooMany := history.Surplus(keep)
 	var errs []error
 	for _, r := range surplus {
 		err := k.writer.Delete(ctx, r, client.Preconditions{UID: &r.UID})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,17 +12,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
+	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -53,7 +59,7 @@ func newRevisionAPI(revisions ...client.Object) *revisionAPI {
 	scheme := runtime.NewScheme()
 	_ = clientgoscheme.AddToScheme(scheme)
 	a := &revisionAPI{}
-	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(revisions...).WithInterceptorFuncs(interceptor.Funcs{
+	a.Client = fake.NewClientBuilder().WithScheme(scheme).WithTypeConverters(managedfields.NewDeducedTypeConverter()).WithObjects(revisions...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
 			return unless(a.failure(), func() error { return c.Create(ctx, object, opts...) })
 		},
@@ -98,7 +104,7 @@ func (a *revisionAPI) stored(t *testing.T) []appsv1.ControllerRevision {
 
 // logProgram is SidecarSet "log" with one container of that image.
 func logProgram(image string) *inject.Program {
-	set := logSet(1)
+	set := fixtures.LogSet(1)
 	set.Spec.Containers[0].Image = image
 	return &inject.Program{Set: set, Hash: "h1", HashWithoutImage: "hw"}
 }
@@ -176,6 +182,109 @@ func TestAnObservedGenerationIsRecorded(t *testing.T) {
 		if len(r.api.stored(t)) != 1 || s.LatestRevision != r.api.stored(t)[0].Name || s.CollisionCount == nil || s.ObservedGeneration != 1 {
 			t.Errorf("status %+v, revisions %v", s, r.api.stored(t))
 		}
+	})
+}
+
+// change gives the SidecarSet another generation with that image.
+func (r *rig) change(t *testing.T, generation int64, image string) {
+	t.Helper()
+	set := fixtures.LogSet(generation)
+	set.Annotations[appsv1beta1.AnnotationHash] = "hash of " + image
+	set.Spec.Containers[0].Image = image
+	next := untyped(t, set)
+	r.edit(t, func(o *unstructured.Unstructured) error {
+		o.SetGeneration(generation)
+		return unstructured.SetNestedField(o.Object, next.Object["spec"], "spec")
+	})
+	r.compiled(set)
+}
+
+// due is how many Pods the executor would be given, for which image.
+func (r *rig) due(t *testing.T) (pods int, image string) {
+	t.Helper()
+	err := r.pods.ask(t.Context(), func(tl *tally.Tally) {
+		due := tl.Due("log", 10)
+		pods, image = len(due.Updates), due.Program.Set.Spec.Containers[0].Image
+		for _, take := range due.Updates {
+			tl.WithQueue("log", func(q *rollout.Queue) { q.Retry(take) })
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods, image
+}
+
+// No Pod is given a content that is not recorded, and the status says why.
+func TestNoPodIsUpdatedWhileItsContentCannotBeRecorded(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t, webPod(1), webPod(2))
+		r.pass(time.Minute)
+		wantReasons(t, r.written(t), "Complete", "AsExpected")
+
+		r.api.failWith(errors.New("exceeded quota"))
+		r.change(t, 2, "log:2")
+		r.pass(time.Millisecond)
+		wantReasons(t, r.written(t), "Complete", "AsExpected")
+		r.pass(time.Hour)
+		if n, image := r.due(t); n != 0 || image != "log:2" {
+			t.Errorf("%d Pods are due for %s while its content is not recorded", n, image)
+		}
+		s := r.written(t)
+		wantReasons(t, s, "Complete", "RevisionNotRecorded")
+		if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded); !strings.Contains(c.Message, "Generation 2") || !strings.Contains(c.Message, "exceeded quota") {
+			t.Errorf("Degraded is %+v", c)
+		}
+		if s.ObservedGeneration != 1 || s.UpdatedPods != 2 {
+			t.Errorf("the status is %+v, want that of generation 1", s)
+		}
+
+		r.api.failWith(nil)
+		r.pass(lastRetry)
+		if n, _ := r.due(t); n != 1 {
+			t.Errorf("%d Pods are due when the content is recorded, want 1", n)
+		}
+		r.pass(entryPatience)
+		wantReasons(t, r.written(t), "RollingOut", "AsExpected")
+		if s := r.written(t); s.ObservedGeneration != 2 || s.UpdatedPods != 0 {
+			t.Errorf("the status is %+v", s)
+		}
+	})
+}
+
+// The status is written seldom while Pods move. The next rollout does not wait for that.
+func TestARolloutBeginsAtOnce(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t, webPod(1), webPod(2))
+		r.pass(time.Minute)
+		r.feed(t, notReady(webPod(2)))
+		r.pass(writeInterval)
+		r.feed(t, webPod(2))
+		r.pass(time.Millisecond)
+		r.change(t, 2, "log:2") // the cache first
+		r.pass(time.Millisecond)
+		if n, _ := r.due(t); n != 1 {
+			t.Errorf("%d Pods are due, want 1", n)
+		}
+	})
+}
+
+// A new leader is told of every SidecarSet, whose generation is observed already.
+func TestANewLeaderThatCannotRecordSaysSo(t *testing.T) {
+	control(t, 1, func(t *testing.T, r *rig) {
+		r.feed(t)
+		r.pass(time.Minute)
+		for _, revision := range r.api.stored(t) {
+			if err := r.api.Delete(t.Context(), &revision); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.api.failWith(errors.New("exceeded quota"))
+		r.pass(time.Hour)
+		wantReasons(t, r.written(t), "Complete", "RevisionNotRecorded")
+		r.api.failWith(nil)
+		r.pass(lastRetry + entryPatience)
+		wantReasons(t, r.written(t), "Complete", "AsExpected")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/status"
@@ -117,7 +118,7 @@ func TestRunningPodsThatAreLeftAloneNeedNoUser(t *testing.T) {
 		if got := r.written(t).BlockedPods; len(got) != 1 || got[0].Pods != 1 || got[0].First[0] != "ns/web-1" {
 			t.Errorf("blocked Pods are %+v", got)
 		}
-		set := logSet(2)
+		set := fixtures.LogSet(2)
 		set.Spec.UpdateStrategy.Type = appsv1beta1.NotUpdateSidecarSetStrategyType
 		r.edit(t, func(o *unstructured.Unstructured) error { o.SetGeneration(2); return nil })
 		r.compiled(set)
@@ -148,7 +149,7 @@ func TestANewLeaderKeepsAStopInTheStatus(t *testing.T) {
 		"of another generation":       {appsv1beta1.RecreateOutdated, false, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			set := logSet(tc.generation)
+			set := fixtures.LogSet(tc.generation)
 			set.Annotations[appsv1beta1.AnnotationRecreate] = tc.mode
 			p := &pass{
 				name: "log", object: untyped(t, set), before: appsv1beta1.SidecarSetStatus{Conditions: stop},

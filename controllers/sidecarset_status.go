@@ -20,19 +20,22 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
-// patchStatus writes the status if the pass has seen something else than the
-// status says. again is when to look again, if that is earlier than otherwise.
+// patchStatus writes the status if it differs from the stored one. again is when to
+// reconcile again, if that is earlier than otherwise.
 func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again time.Duration, err error) {
-	if !p.complete {
+	next, readiness := status.Next(p.before, p.seen), p.seen.Readiness
+	switch {
+	case !p.complete && p.seen.Unrecorded == nil:
 		return 0, nil
+	case !p.complete: // there is time: it is tried again first
+		next, readiness = status.Behind(p.before, p.seen), nil
 	}
-	next := status.Next(p.before, p.seen)
 	r.m.observeConditions(p.name, next.Conditions)
 	if status.Equal(p.before, next) {
 		return 0, nil
 	}
-	ready := meta.IsStatusConditionTrue(next.Conditions, appsv1beta1.ConditionReady)
-	if rest := r.pace.rest(p.name, p.object.GetUID(), p.seen.Generation, p.seen.Readiness, p.seen.Now); rest > 0 {
+	ready := p.complete && meta.IsStatusConditionTrue(next.Conditions, appsv1beta1.ConditionReady)
+	if rest := r.pace.rest(p.name, p.object.GetUID(), p.seen.Generation, readiness, p.seen.Now); rest > 0 {
 		return rest, nil
 	}
 	patch, err := statusPatch(p.object, next)
@@ -48,7 +51,7 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 	case apierrors.IsConflict(err):
 		// The cache is behind. It announces the newer object when it catches up.
 		r.m.statusWrites.WithLabelValues("conflict").Inc()
-		return r.pace.interval, nil
+		return writeInterval, nil
 	case err != nil:
 		r.m.statusWrites.WithLabelValues("error").Inc()
 		return 0, fmt.Errorf("writing status of SidecarSet %s: %w", p.name, err)
@@ -58,14 +61,14 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 		"matchedPods", next.MatchedPods, "updatedPods", next.UpdatedPods, "readyPods", next.ReadyPods)
 	r.tellReadiness(p, next)
 	for _, e := range events.OfRollout(events.SidecarSet{Name: p.name, UID: p.object.GetUID()}, p.before, next) {
-		r.tell(e)
+		r.event(e)
 	}
 	return 0, nil
 }
 
-// tellReadiness has an Event written if the condition Ready is not what it was. Why an
-// entry is missing is in the message: at first it is about to be written, and then it
-// turns out that only a user can help.
+// tellReadiness records an Event if the condition Ready has changed. For a missing
+// entry, the message counts too: at first the entry is about to be written, and later
+// only a user can help.
 func (r *SidecarSetReconciler) tellReadiness(p *pass, next appsv1beta1.SidecarSetStatus) {
 	was := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionReady)
 	is := meta.FindStatusCondition(next.Conditions, appsv1beta1.ConditionReady)
@@ -76,7 +79,7 @@ func (r *SidecarSetReconciler) tellReadiness(p *pass, next appsv1beta1.SidecarSe
 	if is.Status == metav1.ConditionTrue {
 		say = events.InForce
 	}
-	r.tell(say(events.SidecarSet{Name: p.name, UID: p.object.GetUID()}, is.Reason, is.Message))
+	r.event(say(events.SidecarSet{Name: p.name, UID: p.object.GetUID()}, is.Reason, is.Message))
 }
 
 func statusOf(object *unstructured.Unstructured) (s appsv1beta1.SidecarSetStatus, err error) {

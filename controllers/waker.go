@@ -23,8 +23,8 @@ func (w *waker) Start(_ context.Context, queue workqueue.TypedRateLimitingInterf
 	return nil
 }
 
-// after has a SidecarSet reconciled after a delay, or when it is due anyway. It
-// does not wait.
+// after requests a reconcile of a SidecarSet after a delay, or earlier if one is due.
+// It does not wait.
 func (w *waker) after(sidecarSet string, delay time.Duration) {
 	if queue := w.queue.Load(); queue != nil {
 		(*queue).AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: sidecarSet}}, delay)

@@ -190,7 +190,7 @@ var (
 	inAnchor   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	metricName = regexp.MustCompile("`(sidecarset_[a-z_]+)[`{]")
 	ourFlag    = regexp.MustCompile("`--([a-z][a-z0-9.-]*[a-z0-9])")
-	otherFlags = []string{"admission-control-config-file", "cascade", "help"} // of kube-apiserver, kubectl, every program
+	otherFlags = []string{"admission-control-config-file", "cascade", "context", "for", "help"} // of kube-apiserver, kubectl, every program
 	reason     = regexp.MustCompile(`(?m)^\tReason\w+ += "(\w+)"`)
 	allMetrics = "\n## All metrics\n"
 )
@@ -249,13 +249,16 @@ func TestReasonsAreDocumented(t *testing.T) {
 
 func TestReasonsOfBlockedPodsAreDocumented(t *testing.T) {
 	page := read(t, "docs/rollouts.md")
-	all := regexp.MustCompile(`(?m)^\t(\w+) Reason = "(\w+)"`).FindAllStringSubmatch(read(t, "internal/inplace/way.go"), -1)
-	if len(all) == 0 {
-		t.Fatal("internal/inplace/way.go has no reasons")
-	}
-	for _, match := range all {
-		if !strings.Contains(page, "| `"+match[2]+"` |") {
-			t.Errorf("rollouts.md does not have the reason %s", match[2])
+	reasons := regexp.MustCompile(`(?m)^\t(\w+) +(?:inplace\.)?Reason = "(\w+)"`)
+	for _, path := range []string{"internal/inplace/way.go", "internal/recreate/recreate.go"} {
+		all := reasons.FindAllStringSubmatch(read(t, path), -1)
+		if len(all) == 0 {
+			t.Fatalf("%s has no reasons", path)
+		}
+		for _, match := range all {
+			if match[1] != "Evicted" && !strings.Contains(page, "| `"+match[2]+"` |") { // which status does not show
+				t.Errorf("rollouts.md does not have the reason %s", match[2])
+			}
 		}
 	}
 }
@@ -287,4 +290,22 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+var (
+	shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	inQuotes   = regexp.MustCompile(`'[^']*'|"[^"]*"| #.*`)
+)
+
+// zsh, the default shell of macOS, refuses a command with a pattern that matches no file.
+func TestCommandsQuotePatterns(t *testing.T) {
+	for name, text := range documents(t) {
+		for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
+			for line := range strings.Lines(block[1]) {
+				if strings.ContainsAny(inQuotes.ReplaceAllString(line, ""), "*?[]") {
+					t.Errorf("%s: quote the pattern in %q", name, line)
+				}
+			}
+		}
+	}
 }

@@ -47,4 +47,10 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(exposed)), slices.Sorted(maps.Keys(documented))); diff != "" {
 		t.Errorf("metrics (-exposed +documented):\n%s", diff)
 	}
+	_, alerts, _ := strings.Cut(read(t, "docs/metrics.md"), "\n## Alerts\n")
+	for _, name := range regexp.MustCompile(`\bsidecarset_[a-z_]+`).FindAllString(alerts, -1) {
+		if !exposed[name] {
+			t.Errorf("an alert is on %s, which there is not", name)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-// Package webhooks answers the API server. This package is the map of its rooms,
+// Package webhooks answers the API server. This package is the map of its packages,
 // and Setup, which registers them with the webhook server:
 //
 //   - ports listens where any Pod can connect.
@@ -9,7 +9,7 @@
 //   - entries keeps the webhook entries by which API servers call the operator, and makes
 //     sure that the replica that answers knows the SidecarSets.
 //   - conversion converts SidecarSets between versions.
-//   - snapshot holds what is stored. The other rooms decide by it.
+//   - snapshot holds what is stored. The other packages decide by it.
 //
-// The rooms know HTTP and informers. Every decision is made in internal/.
+// The packages know HTTP and informers. Every decision is made in internal/.
 package webhooks

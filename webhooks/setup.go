@@ -43,8 +43,8 @@ type Options struct {
 	ExcludedNamespaces []string
 	// Rival returns another injector that is live; nil if there is none.
 	Rival func() *rival.Injector
-	// Tell writes an Event about a Pod that was refused. It does not wait.
-	Tell func(events.Event)
+	// RecordEvent writes an Event about a Pod that was refused. It does not wait.
+	RecordEvent func(events.Event)
 	// Widener makes API servers call us for what a SidecarSet selects while it is
 	// being admitted; nil where the leader alone does, after it is stored.
 	Widener sidecarsets.Widener
@@ -79,12 +79,17 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 		Client:             func(ctx context.Context) netip.Addr { return ports.ConnectionOf(ctx).Client() },
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
-		Tell:               o.Tell,
+		RecordEvent:        o.RecordEvent,
 		Registry:           metrics.Registry,
 	})
 	s.Register(server.GroupPods, entryplan.PathPods, injector.Settled)
 	s.Register(server.GroupPods, entryplan.PathPodsFresh, injector.Fresh)
 	s.Register(server.GroupBarriers, entryplan.PathBarrier, entries.AnswerBarrier)
+	// A review that records no names cannot count on those of others.
+	stored := o.Fresh.CatchUp
+	if o.Widener != nil {
+		stored = o.Fresh.Know
+	}
 	minor, err := sidecarsets.ServerMinor(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
@@ -93,7 +98,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	s.Register(server.GroupSidecarSets, PathDefault, bound.Before(sidecarsets.NewDefaulter()))
 	s.Register(server.GroupSidecarSets, PathValidate, bound.Before(sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Snapshot, error) {
-			err := o.Fresh.CatchUp(ctx)
+			err := stored(ctx)
 			return o.Catalog.Current(), err
 		},
 		Reader:                  live,

@@ -42,9 +42,9 @@ func newEventWriter(recorder eventRecorder, limits events.Limits) *eventWriter {
 	return &eventWriter{recorder: recorder, added: make(chan struct{}, 1), queue: events.NewQueue(limits)}
 }
 
-// Tell has an Event written, if the limits allow it. It does not wait, and is safe
+// RecordEvent has an Event written, if the limits allow it. It does not wait, and is safe
 // for concurrent use.
-func (w *eventWriter) Tell(e events.Event) {
+func (w *eventWriter) RecordEvent(e events.Event) {
 	w.mu.Lock()
 	added := w.queue.Add(e, time.Now())
 	w.mu.Unlock()

@@ -35,7 +35,7 @@ func TestEventsAreWrittenAtThePaceOfTheQueue(t *testing.T) {
 		synctest.Wait()
 
 		for i := range 3 { // the third is dropped
-			w.Tell(events.InForce(events.SidecarSet{Name: fmt.Sprint("set-", i), UID: "u"}, "InForce", "100%"))
+			w.RecordEvent(events.InForce(events.SidecarSet{Name: fmt.Sprint("set-", i), UID: "u"}, "InForce", "100%"))
 		}
 		<-time.After(time.Minute)
 		synctest.Wait() // what Start wrote may be read

@@ -13,7 +13,7 @@ import (
 // more often than usual. Under attack more than that is alive. The bounds of webhooks
 // keep the whole process below 256 MiB (webhooks/server/gate.go,
 // webhooks/sidecarsets/values.go).
-const leastMemory = 72 << 20
+const leastMemory = 46 << 20
 
 // boundGarbage makes the runtime collect garbage sooner while there is a lot of it. By
 // default the heap could grow to twice what is alive during a short attack. Memory

@@ -10,7 +10,7 @@ import (
 )
 
 func TestTheMemoryLimitFollowsWhatIsAlive(t *testing.T) {
-	for live, want := range map[uint64]int64{0: leastMemory, 20 << 20: leastMemory, 100 << 20: 166 << 20} {
+	for live, want := range map[uint64]int64{0: leastMemory, 10 << 20: leastMemory, 20 << 20: 46 << 20, 100 << 20: 166 << 20} {
 		if got := memoryLimit(live); got != want {
 			t.Errorf("with %d MiB alive the limit is %d MiB, want %d", live>>20, got>>20, want>>20)
 		}

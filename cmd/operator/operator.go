@@ -61,6 +61,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	if err != nil {
 		return fmt.Errorf("loading the client configuration: %w", err)
 	}
+	exposeVersion(metrics.Registry, version)
 	ctrl.Log.Info("Starting", "version", version, "role", o.role, "namespace", o.namespace)
 
 	// The servers are made before the source of certificates. They ask for the
@@ -95,7 +96,7 @@ func Run(ctx context.Context, version string, o Options) error {
 	}
 	catalog := snapshot.NewCatalog(mgr.GetCache(), metrics.Registry)
 	fresh := entries.NewFreshness(mgr.GetAPIReader(), catalog, timeline, o.podWebhook.trust)
-	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets()...)
+	serving, err = certs.Setup(mgr, o.serverName(), o.certificates(), bundleTargets(o.podWebhook.mode)...)
 	if err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (p *parts) addControllers() error {
 		return err
 	}
 	keeping := o.entries(p.serving, p.rivals)
-	keeping.Tell = states.Tell
+	keeping.RecordEvent = states.RecordEvent
 	p.keeper = entries.NewKeeper(p.mgr, keeping)
 	if err := p.keeper.AddLeader(p.mgr, p.catalog); err != nil {
 		return err
@@ -182,8 +183,8 @@ func (p *parts) addControllers() error {
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{
 		ExcludedNamespaces: o.excludedNamespaces,
 		Replacements:       o.replacements,
-		Tell:               states.Tell,
-		TellOfPod:          podEvents.Tell,
+		RecordEvent:        states.RecordEvent,
+		RecordPodEvent:     podEvents.RecordEvent,
 		Readiness:          p.keeper.Readiness(),
 		RevisionNamespace:  o.revisionNamespace,
 		WatchPause:         &snapshot.WatchPause,
@@ -207,7 +208,7 @@ func (p *parts) addWebhooks(webhookServer *server.Server) error {
 		PatchPodMetadataAllowed: o.patchPodMetadataAllowed,
 		Rival:                   p.rivals.Injector,
 		Recorded:                o.podWebhook.mode == podWebhookExact,
-		Tell:                    conflicts.Tell,
+		RecordEvent:             conflicts.RecordEvent,
 		AddReadiness:            p.probes.AddReadiness,
 	}
 	// A process that may not write entries leaves them to the leader.
@@ -231,17 +232,21 @@ func addAll(mgr ctrl.Manager, runnables ...manager.Runnable) error {
 }
 
 // bundleTargets are the objects that hold CA bundles for API servers. Those of the
-// Pod webhook count only while they hold entries.
-func bundleTargets() []certs.Target {
-	return []certs.Target{
+// Pod webhook count only while they hold entries, and not at all where an administrator
+// maintains the entry: the leader has no right to write what is left in these objects.
+func bundleTargets(podWebhook string) []certs.Target {
+	targets := []certs.Target{
 		certs.MutatingWebhooks(mutatingConfiguration),
 		certs.ValidatingWebhooks(validatingConfiguration),
 		certs.ConversionWebhook(appsv1beta1.Resource.GroupResource().String()),
-		certs.MutatingWebhooksLabelled(entryplan.Labelled(), func(name string) bool {
+	}
+	if podWebhook != podWebhookStatic {
+		targets = append(targets, certs.MutatingWebhooksLabelled(entryplan.Labelled(), func(name string) bool {
 			_, ok := entryplan.Index(name)
 			return ok
-		}).Optional(),
+		}).Optional())
 	}
+	return targets
 }
 
 // onEveryReplica is a part that runs on leaders and other replicas alike.

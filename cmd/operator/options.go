@@ -42,6 +42,9 @@ const defaultNamespace = "sidecarset-system"
 
 // Options are the flags, and what the environment says. ParseOptions makes them.
 type Options struct {
+	// Version: the user wants to know the version of the program, and nothing else.
+	Version bool
+
 	role              string
 	namespace         string
 	revisionNamespace string
@@ -94,7 +97,7 @@ func ParseOptions(args []string, getenv func(string) string) (Options, error) {
 // flags sets the options, and two lists.
 func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags := flag.NewFlagSet("sidecarset-operator", flag.ContinueOnError)
-	flags.StringVar(&o.role, "role", roleAll, "what this process does: `all`, webhook (answers admission) or controller (status, certificates and webhook entries, if it leads)")
+	flags.StringVar(&o.role, "role", roleAll, "`role` of this process: all, webhook (answers admission) or controller (status, certificates and webhook entries, if it leads)")
 	flags.StringVar(&o.namespace, "namespace", o.namespace, "`namespace` where the operator runs and keeps its objects; default is $POD_NAMESPACE")
 	flags.StringVar(&o.revisionNamespace, "revision-namespace", "", "`namespace` of the ControllerRevisions and the ConfigMap kruise-configuration; default is the operator's own. After a migration from OpenKruise use kruise-system")
 	flags.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` on which webhooks are served")
@@ -107,9 +110,9 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	o.certs.bind(flags)
 	o.podWebhook.bind(flags)
 	flags.StringVar(excluded, "excluded-namespaces", "kube-system", "`namespaces`, separated by commas, whose Pods are never injected; the operator's own is always one of them. With --pod-webhook=static the webhook configuration must exclude the same ones")
-	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "what happens if the author of a SidecarSet may not create Pods where it injects: `off` (nothing), warn (the author gets a warning) or enforce (the SidecarSet is refused)")
+	flags.StringVar((*string)(&o.requesterCheck), "requester-check", string(sidecarsets.RequesterWarn), "`mode` of the check of authors: off, warn (the author gets a warning) or enforce (the SidecarSet is refused), if the author lacks a right that the SidecarSet needs, such as to create Pods where it injects")
 	flags.BoolVar(&o.patchPodMetadataAllowed, "patch-pod-metadata-allowed", false, "let patchPodMetadata set any annotation of Pods if the ConfigMap kruise-configuration has no rule about the SidecarSet, like OpenKruise's feature gate SidecarSetPatchPodMetadataDefaultsAllowed")
-	flags.IntVar(&o.rolloutQPS, "rollout-qps", defaultRolloutQPS, "requests in a `second` with which the leader updates running Pods, all SidecarSets together; an update takes two; a Pod that is back from its first one takes another. 0 is no limit")
+	flags.IntVar(&o.rolloutQPS, "rollout-qps", defaultRolloutQPS, "`number` of requests per second with which the leader updates running Pods, for all SidecarSets together. An update takes two requests; the first update of a Pod takes a third one. 0 is no limit")
 	flags.DurationVar(&o.replacements.Creation, "replacement-creation-timeout", recreate.DefaultCreation, "`time` in which a controller creates another Pod for one that the leader has evicted, before that counts as a failure. A new leader evicts nothing for that long")
 	flags.DurationVar(&o.replacements.Ready, "replacement-ready-timeout", recreate.DefaultReady, "`time` in which a Pod that replaces an evicted one becomes Ready, before that counts as a failure")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "`address` on which metrics are served, over TLS and to authorized clients only; 0 serves none")
@@ -119,6 +122,7 @@ func (o *Options) flags(excluded, sans *string) *flag.FlagSet {
 	flags.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "`time` after which another replica takes the place of a leader that has stopped")
 	flags.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "`time` in which the leader must renew its Lease")
 	flags.DurationVar(&o.retryPeriod, "leader-elect-retry-period", 2*time.Second, "`time` between attempts to get or renew the Lease")
+	flags.BoolVar(&o.Version, "version", false, "print the version and exit")
 	clientconfig.RegisterFlags(flags)
 	o.logging.BindFlags(flags)
 	return flags

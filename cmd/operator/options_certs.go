@@ -19,7 +19,7 @@ type certificateOptions struct {
 }
 
 func (o *certificateOptions) bind(flags *flag.FlagSet) {
-	flags.StringVar((*string)(&o.Mode), "cert-mode", string(certs.ModeSelf), "where the serving certificate comes from: `self` (from a CA of the operator's own), cert-manager (of a Certificate object) or files (which another program mounts)")
+	flags.StringVar((*string)(&o.Mode), "cert-mode", string(certs.ModeSelf), "`source` of the serving certificate: self (a CA of the operator's own), cert-manager (a Certificate object) or files (which another program mounts)")
 	flags.StringVar(&o.SecretName, "cert-secret", "sidecarset-webhook-certs", "`name` of the Secret with the CA of the serving certificates, in mode self")
 	flags.StringVar(&o.Directory, "cert-dir", "/var/run/sidecarset/certs", "`directory` of tls.crt, tls.key and ca.crt, in mode files")
 	flags.BoolVar(&o.publish, "cert-publish-bundle", true, "write the CA bundle into the webhook configurations and the CustomResourceDefinition; false, in mode files only, leaves those of the manifests to another program, such as cert-manager's cainjector")

@@ -33,7 +33,7 @@ type podWebhookOptions struct {
 }
 
 func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
-	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "who keeps the webhook entries for Pods: `exact`: the operator, with entries for only those Pods that SidecarSets select; static: an administrator, with one entry for all Pods (config/overlays/static)")
+	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "`mode` of the webhook entries for Pods: exact (the leader writes entries for the Pods that SidecarSets select) or static (an administrator maintains one entry for all Pods, see config/overlays/static)")
 	flags.StringVar(&o.reinvocation, "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded if another webhook adds labels or containers after ours")
 	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs that API servers call for exact entries, such as https://127.0.0.1:9443; default is the Service")
 	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` in which the leader tries selected Pods, under dry-run, before it sets Ready of a SidecarSet; the operator needs the right to create Pods there. Default is none")

@@ -16,9 +16,9 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// attend does what a Pod needs apart from its queue: it ends a hot upgrade whose new
-// container runs, or writes the condition SidecarSetUpgradable. It returns how long
-// to wait before the Pod is looked at again.
+// attend carries out a chore: it ends a hot upgrade whose new container runs, or writes
+// the condition SidecarSetUpgradable. It returns how long to wait before the Pod is
+// checked again.
 func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Duration {
 	for range attempts {
 		var wrote bool
@@ -33,8 +33,8 @@ func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Du
 		case err == nil && wrote && !chore.FirstWord || apierrors.IsNotFound(err) || errors.Is(err, errNotLeading):
 			return staleWait
 		case err == nil:
-			// There is nothing to do before the Pod's next event; or nothing was read, and
-			// the Pod watch has to show what was written.
+			// Nothing is left to do before the Pod's next event; or the Pod was written
+			// without a read, and the Pod watch has to deliver the result first.
 			return failureWait
 		}
 		log.FromContext(ctx).V(1).Info("Writing a Pod failed", "Pod", chore.Namespace+"/"+chore.Name.Name, "error", err.Error())
@@ -46,7 +46,7 @@ func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Du
 	return failureWait
 }
 
-// tryChore reports whether it has written the Pod, if there is no error.
+// tryChore makes one attempt. Without an error, it reports whether it has written the Pod.
 func (e *Executor) tryChore(ctx context.Context, batch Batch, chore Chore) (wrote bool, err error) {
 	if chore.FirstWord {
 		return true, e.sayUpgradable(ctx, batch.Program, chore.Name)
@@ -55,17 +55,17 @@ func (e *Executor) tryChore(ctx context.Context, batch Batch, chore Chore) (wrot
 	if err != nil || pod.UID != chore.UID {
 		return false, err
 	}
-	return e.doChore(ctx, batch, pod)
+	return e.doChore(ctx, batch, chore, pod)
 }
 
-func (e *Executor) doChore(ctx context.Context, batch Batch, pod *corev1.Pod) (wrote bool, err error) {
+func (e *Executor) doChore(ctx context.Context, batch Batch, chore Chore, pod *corev1.Pod) (wrote bool, err error) {
 	at := time.Now()
 	record := podstate.FromPod(pod).At(at)
 	now := tally.Look(batch.Program, record, batch.Contents)
 	if !now.Matched {
 		return false, nil
 	}
-	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Record: record, Program: batch.Program, Now: at})
+	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Record: record, Program: batch.Program, Over: chore.Over, Now: at})
 	switch {
 	case err != nil:
 		return false, err
@@ -79,17 +79,17 @@ func (e *Executor) doChore(ctx context.Context, batch Batch, pod *corev1.Pod) (w
 	return false, nil
 }
 
-// reset ends a hot upgrade, and tells what came of it. A conflict is tried again at
-// once.
+// reset ends a hot upgrade, and writes an Event about the result. The caller retries a
+// conflict immediately.
 func (e *Executor) reset(ctx context.Context, program *inject.Program, pod *corev1.Pod, patch []byte) error {
 	about, told := events.Of(program.Set), events.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 	after, err := e.patch(ctx, pod, patch)
 	switch {
 	case err == nil:
 		told.Version = after.ResourceVersion
-		e.Tell(events.ContainerReset(about, told))
+		e.RecordEvent(events.ContainerReset(about, told))
 	case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !errors.Is(err, errNotLeading):
-		e.Tell(events.ContainerNotReset(about, told, err))
+		e.RecordEvent(events.ContainerNotReset(about, told, err))
 	}
 	return err
 }

@@ -70,7 +70,7 @@ func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 			p, program := upgraded(t)
 			r := newRig(t, p)
 			var told []string
-			r.Tell = func(e events.Event) {
+			r.RecordEvent = func(e events.Event) {
 				told = append(told, e.Type+" "+e.Reason+" "+e.Note)
 				if want := (events.Pod{Namespace: "a", Name: "p", UID: "p", Version: e.Pod.Version}); e.Pod != want || e.About.UID != "set" {
 					t.Errorf("the Event is about %+v of %+v", e.Pod, e.About)
@@ -115,7 +115,7 @@ func TestAHotUpgradeEndsOnceItsEvidenceHasSettled(t *testing.T) {
 			mark := inplace.Mark{Generation: p.Generation, At: time.Now().Add(-tc.ago), Containers: []inplace.Before{before}}
 			p.Annotations["sidecarset.io/in-place"] = inplace.Marks{}.With("log", mark).Format(p.UID)
 			r := newRig(t, p)
-			r.Tell = func(events.Event) {}
+			r.RecordEvent = func(events.Event) {}
 			rest := r.attend(t.Context(), Batch{Program: program, Contents: tally.Contents{}}, Chore{Name: Name{UID: p.UID, Namespace: "a", Name: "p"}})
 			if got := r.image(t, "p"); got != tc.image || rest != tc.rest {
 				t.Errorf("the old container has the image %s, and the Pod rests %s; want %s and %s", got, rest, tc.image, tc.rest)

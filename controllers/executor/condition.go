@@ -23,9 +23,10 @@ const (
 	reasonNotUpgradable = "UpdateImmutableField"
 )
 
-// sayUpgradable says of a Pod without the condition that it can be updated. There is
-// nothing in the condition that has to be read first. If another writer has made it
-// meanwhile, what it says of other SidecarSets is lost, and the Pod watch shows that.
+// sayUpgradable adds the condition to a Pod that lacks it. No read is needed, because
+// there is no earlier value to merge. If another writer has added the condition
+// meanwhile, its values for other SidecarSets are lost; the Pod watch shows that, and
+// they are written again.
 func (e *Executor) sayUpgradable(ctx context.Context, program *inject.Program, name Name) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: name.UID}}
 	condition, _ := upgradableCondition(pod, program.Name(), true, time.Now())
@@ -59,8 +60,8 @@ func (e *Executor) patchCondition(ctx context.Context, pod *corev1.Pod, conditio
 	return err
 }
 
-// upgradableCondition returns the Pod's condition with what it is to say about one
-// SidecarSet, and without SidecarSets that the Pod does not carry.
+// upgradableCondition returns the Pod's condition with a new value for one SidecarSet,
+// and without values for SidecarSets that the Pod does not carry.
 func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, now time.Time) (next corev1.PodCondition, differs bool) {
 	next = corev1.PodCondition{Type: appsv1beta1.PodConditionUpgradable}
 	for _, c := range pod.Status.Conditions {
@@ -71,7 +72,7 @@ func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, no
 	before := next
 	var said map[string]bool
 	if json.Unmarshal([]byte(next.Message), &said) != nil || said == nil {
-		said = map[string]bool{} // it says nothing, or null
+		said = map[string]bool{} // the message is empty, null or not JSON
 	}
 	carried := podstate.ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
 	for name := range said {

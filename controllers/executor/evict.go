@@ -24,10 +24,10 @@ import (
 // administrator grants it with config/recreate.
 
 const (
-	// budgetWait is the least that a Pod rests which a PodDisruptionBudget protects, and
-	// maxBudgetWait the most.
+	// budgetWait and maxBudgetWait are the minimum and maximum delay before an eviction
+	// is retried that a PodDisruptionBudget refused.
 	budgetWait, maxBudgetWait = 2 * time.Second, 5 * time.Minute
-	// maxProtected is how many controllers of such Pods are remembered at most.
+	// maxProtected is the largest number of controllers whose refusals are remembered.
 	maxProtected = 10_000
 )
 
@@ -36,7 +36,7 @@ const (
 	protected result = "protected" // by a PodDisruptionBudget
 )
 
-// evict has the API server evict one Pod, if it still may be evicted.
+// evict asks the API server to evict one Pod, if it still may be evicted.
 func (e *Executor) evict(ctx context.Context, batch Batch, take rollout.Take) outcome {
 	v := eviction{Executor: e, program: batch.Program, since: batch.Since, contents: batch.Contents, take: take}
 	for range attempts {
@@ -50,18 +50,18 @@ func (e *Executor) evict(ctx context.Context, batch Batch, take rollout.Take) ou
 	return isStale("other writers were faster %d times", attempts)
 }
 
-// eviction is one Pod on its way out.
+// eviction is the eviction of one Pod.
 type eviction struct {
 	*Executor
 	program  *inject.Program
 	since    int64
 	contents tally.Contents
 	take     rollout.Take
-	unsure   error // why it is not known whether the Pod is evicted
+	unsure   error // the error after which it is unknown whether the Pod is evicted
 }
 
-// attempt reads the Pod and evicts it. It is not done if that is not known, or if the
-// Pod is to be read again.
+// attempt reads the Pod and evicts it. It returns done false if the result is unknown,
+// or if the Pod has to be read again.
 func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
 	if current, ok := v.Current().Get(v.program.Name()); !ok || current != v.program {
 		return isStale("the SidecarSet has changed"), true
@@ -159,8 +159,8 @@ type patience struct {
 
 func newPatience() *patience { return &patience{since: map[types.UID]time.Time{}} }
 
-// next returns how long a Pod rests that was refused: for as long as the Pods of its
-// controller have been refused by now, whose number does not matter.
+// next returns the retry delay of a Pod: the time since the first refusal for its
+// controller, between budgetWait and maxBudgetWait.
 func (p *patience) next(pod *corev1.Pod, now time.Time) time.Duration {
 	controller := controllerOf(pod)
 	p.mu.Lock()

@@ -28,33 +28,36 @@ const (
 	// writesPerSet is how many Pods of one SidecarSet are written at the same time,
 	// and writesInAll how many of all SidecarSets.
 	writesPerSet, writesInAll = 8, 64
-	// staleWait is how long a Pod rests that was not what its queue believed. The Pod
-	// watch brings the truth, usually within milliseconds.
+	// staleWait is the delay before retrying a Pod whose live state differed from the
+	// queue's. The Pod watch usually delivers that state within milliseconds.
 	staleWait = time.Second
-	// refusalWait is how long a Pod rests that the API server refused to update: most
-	// refusals are lifted by people. failureWait is that of one whose update failed.
+	// refusalWait is the delay before retrying a Pod whose update the API server
+	// refused: usually a user has to remove the cause. failureWait is the delay after
+	// an update that failed.
 	refusalWait, failureWait = 5 * time.Minute, 10 * time.Second
-	// nodeWait is how long a Pod rests whose Node cannot act on a change.
+	// nodeWait is the delay before retrying a Pod whose Node cannot act on a change.
 	nodeWait = time.Minute
 )
 
 // Source has the queues of all SidecarSets. Its methods fail only when ctx ends.
 type Source interface {
-	// Take takes at most n Pods of a SidecarSet that may be written now: from its queue,
-	// or since they have a chore.
+	// Take takes at most n Pods of a SidecarSet that may be written now: from its
+	// queue, or because a chore is due for them.
 	Take(ctx context.Context, sidecarSet string, n int) (Batch, error)
-	// Do has the queue's owner run a function, unless the SidecarSet has no queue. What
-	// may be written then is announced by Wake.
+	// Do runs f on the queue, in the goroutine that owns it. It does nothing if the
+	// SidecarSet has no queue. If more Pods may be written afterwards, the owner calls
+	// Wake.
 	Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error
-	// Evicted gives back a Pod that was taken to be evicted, and was.
+	// Evicted returns a Pod to the queue that was taken to be evicted, and was evicted.
 	Evicted(ctx context.Context, sidecarSet string, take rollout.Take) error
-	// NotEvicted says that a Pod was not evicted that was taken for that. It is given
-	// back by Do.
+	// NotEvicted reports that a Pod which was taken to be evicted was not evicted. The
+	// caller also returns it to the queue with Do.
 	NotEvicted(ctx context.Context, sidecarSet string, take rollout.Take) error
-	// SetStuck says why a Pod that was taken cannot follow a Program in place, although the
-	// Pod watch does not show it; with an empty reason, that it can.
+	// SetStuck records why a Pod that was taken cannot be updated in place to a
+	// Program, although its record from the watch does not show this. An empty reason
+	// means that it can.
 	SetStuck(ctx context.Context, program *inject.Program, take rollout.Take, reason inplace.Reason) error
-	// CheckChore lets a Pod that was taken for a chore be taken again.
+	// CheckChore makes a Pod that was taken for a chore available to Take again.
 	CheckChore(ctx context.Context, sidecarSet string, pod Name) error
 	// Overdue returns at most n Pods that are in flight and not ready, and were so at the
 	// last call.
@@ -65,25 +68,27 @@ type Source interface {
 
 // Batch is what a pass works on.
 type Batch struct {
-	// Program is what the Pods are to follow.
+	// Program is the content that the Pods are to get.
 	Program *inject.Program
 	// Since is for tally.MayEvict.
 	Since int64
 	// Contents is about the Program.
 	Contents tally.Contents
-	// Updates are given back to the queue, each once.
+	// Updates have to be returned to the queue, each once.
 	Updates []rollout.Take
 	// Chores are Pods whose hot upgrade has to be ended, or whose condition
-	// SidecarSetUpgradable is not what it has to be.
+	// SidecarSetUpgradable has a wrong value.
 	Chores []Chore
 }
 
 // Chore is a Pod that is written apart from its queue.
 type Chore struct {
 	Name
-	// FirstWord: the condition SidecarSetUpgradable of the Pod says nothing yet, and is
-	// to say that the Pod can be updated.
+	// FirstWord: the Pod has no condition SidecarSetUpgradable yet, and has to get one
+	// with the value true.
 	FirstWord bool
+	// Over: the Pod was back from its last update for long; see inject.UpdateInput.
+	Over bool
 }
 
 // Name names a Pod.
@@ -102,7 +107,8 @@ type Executor struct {
 	resizes resizes
 	limit   flowcontrol.RateLimiter
 	updates *prometheus.CounterVec
-	// evictions and patience are about Pods that are evicted.
+	// evictions counts evictions, and patience has the retry delays of those that a
+	// PodDisruptionBudget refused.
 	evictions *prometheus.CounterVec
 	patience  *patience
 	running   sync.WaitGroup
@@ -111,13 +117,13 @@ type Executor struct {
 	busy map[string]int // writes under way, by SidecarSet
 }
 
-// item is a SidecarSet to look at. If it has a Pod, that one has rested.
+// item is a SidecarSet to look at. If it names a Pod, the retry delay of the Pod is over.
 type item struct {
 	sidecarSet string
 	take       rollout.Take // to be given back
 	held       types.UID    // to be released
 	chore      Name         // to be looked at again
-	overdue    bool         // the Nodes of Pods that do not come back are to be looked at
+	overdue    bool         // look at the Nodes of Pods that do not become ready after an update, too
 }
 
 // Options are what an Executor works with.
@@ -130,11 +136,11 @@ type Options struct {
 	// Revision reads a ControllerRevision, or says that it is not found. It is asked
 	// for each Pod, so it should read from a cache. May be nil.
 	Revision func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
-	// Tell writes Events about Pods. It does not wait.
-	Tell func(events.Event)
-	// QPS bounds the requests for Pods in a second; 0 is no bound.
+	// RecordEvent writes Events about Pods. It does not wait.
+	RecordEvent func(events.Event)
+	// QPS is the limit of requests for Pods per second; 0 means no limit.
 	QPS int
-	// Leadership is nil in a process that leads alone.
+	// Leadership is nil in a process without leader election.
 	Leadership *Leadership
 	Registry   prometheus.Registerer
 }
@@ -166,14 +172,14 @@ func New(o Options) *Executor {
 	}
 }
 
-// NeedLeaderElection keeps the writes with the leader.
+// NeedLeaderElection returns true: only the leader writes.
 func (e *Executor) NeedLeaderElection() bool { return true }
 
-// Wake has a SidecarSet looked at. It does not wait, and may be called before Start.
+// Wake starts a pass over a SidecarSet. It does not wait, and may be called before Start.
 func (e *Executor) Wake(sidecarSet string) { e.queue.Add(item{sidecarSet: sidecarSet}) }
 
-// Start writes Pods until ctx ends. It returns when no write is under way any more,
-// so that no write of this process comes after its Lease is released.
+// Start writes Pods until ctx ends. It returns after the last write has ended, so this
+// process sends no write after it has released its Lease.
 func (e *Executor) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, e.queue.ShutDown)
 	e.running.Go(func() { e.watchOverdue(ctx) })
@@ -189,7 +195,7 @@ func (e *Executor) Start(ctx context.Context) error {
 	return nil
 }
 
-// look is one pass over a SidecarSet. It waits for no request to the API server.
+// look is one pass over a SidecarSet. It does not wait for requests to the API server.
 func (e *Executor) look(ctx context.Context, next item) error {
 	switch {
 	case next.held != "":
@@ -199,7 +205,9 @@ func (e *Executor) look(ctx context.Context, next item) error {
 	case next.chore != (Name{}):
 		return e.Source.CheckChore(ctx, next.sidecarSet, next.chore)
 	case next.overdue:
-		return e.lookAtNodes(ctx, next.sidecarSet)
+		if err := e.lookAtNodes(ctx, next.sidecarSet); err != nil {
+			return err
+		}
 	}
 	free := writesPerSet - e.underWay(next.sidecarSet, 0)
 	if free <= 0 {
@@ -229,13 +237,13 @@ func (e *Executor) carryOut(ctx context.Context, batch Batch, take rollout.Take)
 		}
 	})
 	if err != nil {
-		return hasFailed(err)
+		return outcome{result: failed, reason: inplace.UpdateImpossible, message: bounded(err), wait: refusalWait}
 	}
 	return o
 }
 
-// contained turns a panic into an error. What is written on one Pod must not end the leader,
-// and every leader after it.
+// contained turns a panic into an error. A panic that the content of one Pod causes
+// must not end this leader and every later one.
 func contained(ctx context.Context, work func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -274,7 +282,7 @@ func (e *Executor) underWay(sidecarSet string, more int) int {
 	return n
 }
 
-// finish gives a Pod back, unless ctx has ended.
+// finish returns a Pod to its queue, unless ctx has ended.
 func (e *Executor) finish(ctx context.Context, program *inject.Program, take rollout.Take, o outcome) {
 	name := program.Name()
 	logger := log.FromContext(ctx).WithName("rollout").WithValues("SidecarSet", name, "Pod", take.Namespace.Value()+"/"+take.Name)
@@ -296,7 +304,7 @@ func (e *Executor) finish(ctx context.Context, program *inject.Program, take rol
 	case refused, failed, protected:
 		logger.Info("A Pod is not updated now", "reason", o.reason, "message", o.message, "again", o.wait)
 		_ = e.Source.Do(ctx, name, func(q *rollout.Queue) { q.Hold(take, o.reason, o.message) })
-		if o.stuck { // after Hold: the Pod is to be evicted perhaps
+		if o.stuck { // after Hold, because SetStuck may mark the Pod for eviction
 			_ = e.Source.SetStuck(ctx, program, take, o.reason)
 		}
 		e.queue.AddAfter(item{sidecarSet: name, held: take.UID}, o.wait) // after Hold, which Release ends

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
@@ -48,8 +47,7 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 			t.Fatal(err)
 		}
 	}
-	r.now = match.Build([]*inject.Program{program(t, "side:v2")}, map[string]labels.Set{"a": {}})
-	r.tally.SetSnapshot(r.now)
+	r.follow(program(t, "side:v2"))
 	for _, p := range pods {
 		r.tally.Set(podstate.FromPod(p))
 	}
@@ -57,6 +55,13 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 		Source: r, Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Nodes: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
 	})
 	return r
+}
+
+// follow makes a Program the current one, and says that it is recorded.
+func (r *rig) follow(p *inject.Program) {
+	r.now = match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}})
+	r.tally.SetSnapshot(r.now)
+	r.tally.SetCurrent("log", tally.Current{Program: p})
 }
 
 func (r *rig) Take(_ context.Context, sidecarSet string, n int) (Batch, error) {
@@ -90,7 +95,7 @@ func (r *rig) SetStuck(_ context.Context, program *inject.Program, take rollout.
 func (r *rig) Do(_ context.Context, sidecarSet string, f func(*rollout.Queue)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tally.Tend(sidecarSet, f)
+	r.tally.WithQueue(sidecarSet, f)
 	return nil
 }
 
@@ -270,6 +275,49 @@ func TestWhatTheAPIServerAnswersDecidesAboutThePod(t *testing.T) {
 	}
 }
 
+// What does not pass by itself needs a user: WriteFailed says that it does.
+func TestWhatKeepsAPodForGoodIsSaid(t *testing.T) {
+	merged := func(t *testing.T) *inject.Program {
+		t.Helper()
+		object := map[string]any{}
+		p := program(t, "side:v2")
+		text, err := json.Marshal(p.Set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &object); err != nil {
+			t.Fatal(err)
+		}
+		object["spec"].(map[string]any)["patchPodMetadata"] = []any{map[string]any{"annotations": map[string]any{"list": `{"a":"b"}`}, "patchPolicy": "MergePatchJson"}}
+		p, err = inject.Compile(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for name, tc := range map[string]struct {
+		prepare func(r *rig)
+		says    string
+	}{
+		"an annotation that cannot be merged": {func(r *rig) { r.follow(merged(t)) }, "list"},
+		"a defect": {func(r *rig) {
+			r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { panic("nil map") })
+		}, "nil map"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := outdated(t, "p")
+			p.Annotations["list"] = "no object"
+			r := newRig(t, p)
+			tc.prepare(r)
+			r.pass(t)
+			got := r.report().Blocked
+			if len(got) != 1 || got[0].Reason != "UpdateImpossible" || !strings.Contains(got[0].Message, tc.says) {
+				t.Errorf("blocked: %+v", got)
+			}
+		})
+	}
+}
+
 // What the queue believed may not be so any more.
 func TestALivePodThatIsNotWhatTheQueueHasIsNotWritten(t *testing.T) {
 	tests := map[string]func(*corev1.Pod){
@@ -308,78 +356,6 @@ func TestALivePodThatIsNotWhatTheQueueHasIsNotWritten(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// lock is a Lease that is renewed as the test says.
-type lock struct {
-	resourcelock.Interface
-	err error
-}
-
-func (l *lock) Identity() string { return "me" }
-
-func (l *lock) Update(context.Context, resourcelock.LeaderElectionRecord) error { return l.err }
-
-func TestNoWriteIsSentOnceTheLeaseIsOld(t *testing.T) {
-	r := newRig(t, outdated(t, "p"))
-	inner := &lock{}
-	r.Leadership = NewLeadership(time.Hour, 30*time.Minute)
-	watched := &watchedLock{Interface: inner, leadership: r.Leadership}
-	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
-	written := func() bool {
-		r.pass(t)
-		return r.image(t, "p") == "side:v2"
-	}
-	retry := func() {
-		for r.report().Waiting == 0 { // the Pod rests for a moment
-			next, _ := r.queue.Get()
-			if err := r.look(t.Context(), next); err != nil {
-				t.Fatal(err)
-			}
-			r.queue.Done(next)
-		}
-	}
-	if written() {
-		t.Fatal("a process that never had the Lease has written")
-	}
-	retry()
-	inner.err = errors.New("no answer")
-	_ = watched.Update(t.Context(), mine)
-	if written() {
-		t.Fatal("a process that could not renew the Lease has written")
-	}
-	retry()
-	inner.err = nil
-	if err := watched.Update(t.Context(), mine); err != nil {
-		t.Fatal(err)
-	}
-	long := time.Now().Add(-31 * time.Minute)
-	r.Leadership.renewed.Store(&long)
-	if written() {
-		t.Fatal("a process has written after the renew deadline")
-	}
-	retry()
-	_ = watched.Update(t.Context(), mine)
-	if ctx, cancel, err := r.Leadership.write(t.Context()); err != nil {
-		t.Fatal(err)
-	} else {
-		end, _ := ctx.Deadline()
-		cancel()
-		if left := time.Until(end); left > 30*time.Minute { // the Lease's time minus the renew deadline
-			t.Errorf("a write may take %s", left)
-		}
-	}
-	if err := watched.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil { // it is released
-		t.Fatal(err)
-	}
-	if written() {
-		t.Fatal("a process has written after it released the Lease")
-	}
-	retry()
-	_ = watched.Update(t.Context(), mine)
-	if !written() {
-		t.Error("the leader has not written")
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
@@ -60,5 +62,51 @@ func TestAnAPIServerThatSaysNothingAboutANodeIsNotWaitedForForever(t *testing.T)
 	s := &silent{}
 	if _, err := newNodes(s).get(t.Context(), "n"); err == nil || !s.bounded {
 		t.Errorf("error %v, bounded %v; want an error and a bound", err, s.bounded)
+	}
+}
+
+// A wake-up that was lost costs half a minute, not the rollout.
+func TestPodsAreFoundWithoutAWakeUp(t *testing.T) {
+	r := newRig(t, outdated(t, "p"))
+	if err := r.look(t.Context(), item{sidecarSet: "log", overdue: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.running.Wait()
+	if got := r.image(t, "p"); got != "side:v2" {
+		t.Errorf("the image is %s, want side:v2", got)
+	}
+}
+
+// What breaks long after an update is not its doing, also for the record of the next one.
+func TestAnUpdateThatIsOverIsNotInherited(t *testing.T) {
+	for name, later := range map[string]time.Duration{"for a minute": time.Minute, "for long": 20 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, outdated(t, "p"))
+			r.pass(t)
+			at := time.Now().Add(time.Second)
+			status := func(p *corev1.Pod, id string, ready corev1.ConditionStatus, at time.Time) {
+				p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = ready, metav1.NewTime(at)
+				side := &p.Status.ContainerStatuses[1]
+				side.ContainerID, side.ImageID, side.Image = id, "r@sha256:"+p.Spec.Containers[1].Image, p.Spec.Containers[1].Image
+				side.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}
+			}
+			r.see(t, "p", func(p *corev1.Pod) { status(p, "c://second", corev1.ConditionTrue, at) })
+			r.tally.Settle(at.Add(later))
+			r.see(t, "p", func(p *corev1.Pod) { status(p, "c://third", corev1.ConditionFalse, at.Add(later)) })
+			r.follow(program(t, "side:v3"))
+			r.pass(t)
+			p, err := r.client.CoreV1().Pods("a").Get(t.Context(), "p", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			marks, err := inplace.MarksOf(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mark, _ := marks.Of("log")
+			if image := p.Spec.Containers[1].Image; image != "side:v3" || mark.WasReady != (later < 10*time.Minute) {
+				t.Errorf("the image is %s, and the record says wasReady: %v", image, mark.WasReady)
+			}
+		})
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Leadership knows when this process last renewed the leader's Lease, by the
-// process's monotonic clock. A leader that was paused, or that the API server does
-// not answer, sees that its Lease is old before another process can take it. The
-// nil Leadership is that of a process which needs none.
+// Leadership knows when this process last renewed the leader's Lease, by the process's
+// monotonic clock. A leader that was paused, or that gets no answers from the API
+// server, stops writing before another process can take the Lease. A nil Leadership
+// belongs to a process without leader election.
 type Leadership struct {
 	deadline, timeout time.Duration
 
@@ -23,7 +23,7 @@ type Leadership struct {
 }
 
 // NewLeadership returns the Leadership of a process that renews its Lease within
-// renewDeadline, and whose Lease others take after leaseDuration.
+// renewDeadline. Other processes may take the Lease after leaseDuration.
 func NewLeadership(leaseDuration, renewDeadline time.Duration) *Leadership {
 	return &Leadership{deadline: renewDeadline, timeout: (leaseDuration - renewDeadline) * 4 / 5}
 }
@@ -33,8 +33,8 @@ const timeoutWithoutLease = 10 * time.Second
 
 var errNotLeading = errors.New("the Lease was not renewed in time")
 
-// write returns a context for one write. It ends before another process can hold
-// the Lease. There is none once the Lease is too old.
+// write returns a context for one write, which ends before another process can hold the
+// Lease. It returns errNotLeading if the last renewal is too old.
 func (l *Leadership) write(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if l == nil {
 		ctx, cancel := context.WithTimeout(ctx, timeoutWithoutLease)
@@ -48,8 +48,8 @@ func (l *Leadership) write(ctx context.Context) (context.Context, context.Cancel
 	return ctx, cancel, nil
 }
 
-// Lock returns the lock of the Lease that the process is to elect its leader with.
-// identity must be unique. Its Events are written once Record was called.
+// Lock returns the leader election lock on the Lease. identity must be unique. The
+// lock's Events are written only after Record was called.
 func (l *Leadership) Lock(config *rest.Config, namespace, name, identity string) (resourcelock.Interface, error) {
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, name,
 		resourcelock.ResourceLockConfig{Identity: identity, EventRecorder: lateRecorder{l}}, config, l.deadline)
@@ -59,7 +59,7 @@ func (l *Leadership) Lock(config *rest.Config, namespace, name, identity string)
 	return &watchedLock{Interface: lock, leadership: l}, nil
 }
 
-// Record makes the lock write its Events by this recorder.
+// Record sets the recorder that the lock writes its Events with.
 func (l *Leadership) Record(r resourcelock.EventRecorder) { l.recorder.Store(&r) }
 
 // watchedLock notes each renewal of the lock by this process.
@@ -78,8 +78,8 @@ func (w *watchedLock) Update(ctx context.Context, r resourcelock.LeaderElectionR
 	return w.note(r, func() error { return w.Interface.Update(ctx, r) })
 }
 
-// note counts from before the request, since others count from when they see the
-// result.
+// note records the time before the request was sent: other processes measure from when
+// they see the result, which is later.
 func (w *watchedLock) note(r resourcelock.LeaderElectionRecord, write func() error) error {
 	start := time.Now()
 	mine := r.HolderIdentity == w.Identity()
@@ -93,7 +93,8 @@ func (w *watchedLock) note(r resourcelock.LeaderElectionRecord, write func() err
 	return err
 }
 
-// lateRecorder is for the lock, which is made before the manager and its recorder.
+// lateRecorder is the lock's recorder: the lock is created before the manager that has
+// the real recorder.
 type lateRecorder struct{ leadership *Leadership }
 
 // Eventf writes an Event.

@@ -18,10 +18,11 @@ import (
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=nodes,verbs=get
 
 const (
-	// nodeAge is how old what is known of a Node may be, and maxNodes how many Nodes
-	// are remembered at most.
+	// nodeAge is the largest age of a remembered Node, and maxNodes the largest number
+	// of remembered Nodes.
 	nodeAge, maxNodes = 10 * time.Second, 10_000
-	// overdueEvery is how often the Nodes of Pods that do not come back are looked at.
+	// overdueEvery is the interval at which all SidecarSets are looked at without a
+	// cause, and the Nodes of Pods are read that do not become ready after an update.
 	overdueEvery = 30 * time.Second
 )
 
@@ -42,8 +43,8 @@ func newNodes(client corev1client.NodesGetter) *nodes {
 	return &nodes{client: client, known: map[string]node{}}
 }
 
-// get returns what is known of the Node with this name. One that does not exist is
-// not ready.
+// get reads the Node with this name, or returns a read that is at most nodeAge old. A
+// Node that does not exist is not ready.
 func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
 	n.mu.Lock()
 	known, ok := n.known[name]
@@ -73,7 +74,8 @@ func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
 	return found.Node, nil
 }
 
-// watchOverdue has all SidecarSets looked at for Pods that do not come back.
+// watchOverdue starts a search for overdue Pods in all SidecarSets, every overdueEvery.
+// If a wake-up was lost, this finds the Pods that can be written.
 func (e *Executor) watchOverdue(ctx context.Context) {
 	ticker := time.NewTicker(overdueEvery)
 	defer ticker.Stop()
@@ -91,8 +93,8 @@ func (e *Executor) watchOverdue(ctx context.Context) {
 	}
 }
 
-// lookAtNodes finds Pods in flight whose Node is lost, so that they do not hold up the
-// others.
+// lookAtNodes finds Pods in flight whose Node is not ready or gone, so that they no
+// longer count against the budget.
 func (e *Executor) lookAtNodes(ctx context.Context, sidecarSet string) error {
 	overdue, err := e.Source.Overdue(ctx, sidecarSet, writesInAll)
 	if err != nil {

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,14 +17,14 @@ import (
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods/resize,verbs=patch
 
-// resizes knows whether the API server lacks the subresource resize. That is found
-// out with one Pod, and again after refusalWait: the API server may be upgraded.
+// resizes records that the API server lacks the subresource resize. The record ends
+// after refusalWait, because the API server may have been upgraded.
 type resizes struct {
 	mu    sync.Mutex
 	until time.Time
 }
 
-var errNoResize = errors.New("the API server does not have pods/resize: Kubernetes has it since 1.33")
+var errNoResize = errors.New("the API server does not have pods/resize, which Kubernetes has since 1.33")
 
 func (r *resizes) missing() bool {
 	r.mu.Lock()
@@ -37,19 +38,19 @@ func (r *resizes) isMissing() {
 	r.until = time.Now().Add(refusalWait)
 }
 
-// resize does the next step of a resize: it records on the Pod what is about to be
-// written, and then writes it. Both are one step if nothing fails. It then waits for
-// the kubelet, without a place of the budget.
+// resize does the next step of a resize: it records on the Pod the values that it is
+// about to write, and then writes them, in one call if nothing fails. The Pod then
+// waits for the kubelet and does not count against the budget.
 func (u *update) resize(ctx context.Context, pod *corev1.Pod, next inject.Update) (o outcome, done bool) {
 	switch {
 	case next.Record == nil && next.Patch == nil && u.now.Resize == inplace.ResizeUnanswered:
-		return isRefused(inplace.ResizeSilent, refusalWait, fmt.Errorf("the kubelet of Node %s has not acted on the resize", pod.Spec.NodeName)), u.live
+		return isRefused(inplace.ResizeTimedOut, refusalWait, fmt.Errorf("the kubelet of Node %s has not acted on the resize", pod.Spec.NodeName)), u.live
 	case next.Record == nil && next.Patch == nil:
 		return isStale("the kubelet has not acted on a resize"), u.live
 	case u.resizes.missing():
 		return noResize(), true
 	case next.Record != nil && u.noted:
-		return isRefused(inplace.WriteFailed, refusalWait, errors.New("the record of a resize does not stay on the Pod")), true
+		return isRefused(inplace.UpdateImpossible, refusalWait, errors.New("another program removes the record of the resize from the Pod")), true
 	case next.Record != nil:
 		after, err := u.patch(ctx, pod, next.Record)
 		if err != nil {
@@ -75,36 +76,44 @@ func noResize() outcome {
 	return o
 }
 
-// isStuck reports whether only a new Pod can have the content. It was decided about the
-// Pod as it is, of which the Pod watch shows less.
+// isStuck reports whether the content needs a new Pod. The decision uses the live Pod,
+// which has fields that the record of the watch lacks.
 func (u *update) isStuck(next inject.Update) bool {
 	writes := next.Record != nil || next.Patch != nil
 	return next.Verdict.Way == inplace.Recreate || next.Verdict.Way == inplace.Resize && writes && u.resizes.missing()
 }
 
-// isNoSubresource tells an API server that does not know a subresource from one that
-// does not know the Pod: the former does not answer with a Status.
+// isNoSubresource reports whether the API server does not have a subresource. An API
+// server that does not have the Pod answers with a Status; one that does not have the
+// subresource does not.
 func isNoSubresource(err error) bool {
 	return apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err)
 }
 
-// blockedFor says why a Pod does not follow in place, by what was read of it.
+// blockedFor returns why the Pod that was read cannot be updated in place.
 func (u *update) blockedFor(pod *corev1.Pod, next inject.Update) outcome {
-	reason := next.Verdict.Reason
-	var o outcome
-	switch {
-	case u.now.Way != inplace.Resize:
-		o = isRefused(reason, nodeWait, fmt.Errorf("Node %s", pod.Spec.NodeName))
-	case next.Message != "":
-		o = isRefused(reason, refusalWait, errors.New(next.Message))
-	default:
-		o = isRefused(reason, refusalWait, errors.New(explanations[reason]))
+	wait := refusalWait
+	if u.now.Way != inplace.Resize {
+		wait = nodeWait
 	}
+	o := isRefused(next.Verdict.Reason, wait, errors.New(explain(next, pod.Spec.NodeName)))
 	o.stuck = u.isStuck(next)
 	return o
 }
 
-// explanations are for reasons about resources of which nothing else says more.
+// explain is the message in the status of the SidecarSet.
+func explain(next inject.Update, node string) string {
+	switch reason := next.Verdict.Reason; reason {
+	case inplace.NodeTooOld:
+		return fmt.Sprintf("node %s has a kubelet older than 1.32, which does not restart native sidecars", node)
+	case inplace.NodeNotReady:
+		return fmt.Sprintf("node %s is not ready, or does not exist", node)
+	default:
+		return cmp.Or(next.Message, explanations[reason], "the Pod is on node "+node)
+	}
+}
+
+// explanations are the messages of reasons about resources that come without one.
 var explanations = map[inplace.Reason]string{
 	inplace.ResourcesHeldElsewhere: "the sidecar has neither the resources of its revision nor the current ones",
 	inplace.ImmutableFieldChanged:  "the resize would remove a value, or change the QoS class of the Pod",

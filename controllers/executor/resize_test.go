@@ -12,13 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
 )
@@ -48,8 +46,7 @@ func newSizedRig(t *testing.T, names ...string) *rig {
 		pods = append(pods, p)
 	}
 	r := newRig(t, pods...)
-	r.now = match.Build([]*inject.Program{now}, map[string]labels.Set{"a": {}})
-	r.tally.SetSnapshot(r.now)
+	r.follow(now)
 	r.tally.SetContents("log", now.HashWithoutImage, tally.Contents{podstate.MakeName(before.HashWithoutImage): {
 		Resources: []inplace.ResourceChange{{Container: "side", Old: requests("1"), New: requests("2")}},
 	}})

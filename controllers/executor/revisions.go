@@ -16,8 +16,8 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// maxRevisions is how many contents are remembered at most: a rollout moves Pods of
-// a few revisions.
+// maxRevisions is the largest number of contents that are remembered: a rollout updates
+// Pods of a few revisions.
 const maxRevisions = 100
 
 // revisions knows the contents that Pods record.
@@ -33,11 +33,10 @@ func newRevisions(read func(context.Context, string) (*appsv1.ControllerRevision
 	return &revisions{read: read, known: map[types.UID]*inject.Program{}}
 }
 
-// previous returns the content that a Pod records, nil if it is not known: the Pod
-// records none, it is no longer kept, or it cannot be read. Nor is it known if the
-// revision that the Pod names has not the hash that the Pod records: OpenKruise names
-// the revision before in Pods that it injects right after a change. A Pod's author may
-// have named a revision of another SidecarSet; that counts as none.
+// previous returns the content that the Pod records. It returns nil if the Pod records
+// no revision, the revision is deleted, unreadable or of another SidecarSet, or its
+// hash differs from the Pod's recorded hash. OpenKruise records the previous revision
+// in Pods that it injects right after a change.
 func (r *revisions) previous(ctx context.Context, current *inject.Program, pod *corev1.Pod) (*inject.Program, error) {
 	hashes := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 	name := hashes.Revision(current.Name())
@@ -51,7 +50,8 @@ func (r *revisions) previous(ctx context.Context, current *inject.Program, pod *
 	return program, nil
 }
 
-// program returns the content of a revision, nil if it is not known.
+// program returns the content of a revision; nil if it is deleted, unreadable or of
+// another SidecarSet.
 func (r *revisions) program(ctx context.Context, current *inject.Program, name string) (*inject.Program, error) {
 	recorded, err := r.read(ctx, name)
 	switch {
@@ -70,7 +70,7 @@ func (r *revisions) program(ctx context.Context, current *inject.Program, name s
 	}
 	program, err = inject.CompileRevision(current, recorded)
 	if err != nil {
-		program = nil // for good: the data of a ControllerRevision never change
+		program = nil // remembered: the data of a ControllerRevision never changes
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -132,6 +132,38 @@ func TestPodsThatALookFindsStuckAreEvicted(t *testing.T) {
 	}
 }
 
+// The message of a blocked Pod names its Node and what is wrong with it.
+func TestBlockedPodsNameWhatIsWrongWithTheirNode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		edit func(*corev1.Node)
+		want string
+	}{
+		"an old kubelet": {func(*corev1.Node) {}, "NodeTooOld: node n has a kubelet older than 1.32, which does not restart native sidecars"},
+		"not ready": {func(n *corev1.Node) {
+			n.Status.NodeInfo.KubeletVersion = "v1.37.1"
+			n.Status.Conditions[0].Status = corev1.ConditionFalse
+		}, "NodeNotReady: node n is not ready, or does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, program := newNativeRig(t)
+			node, err := r.client.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.edit(node)
+			if _, err := r.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			r.recreate(program, "Never")
+			r.pass(t)
+			blocked := r.report().Blocked
+			if len(blocked) != 1 || blocked[0].Reason+": "+blocked[0].Message != tc.want {
+				t.Errorf("blocked: %+v, want %q", blocked, tc.want)
+			}
+		})
+	}
+}
+
 // The Pod is looked at again before it is evicted: what kept it from following may be gone.
 func TestAPodThatIsNotStuckAnyMoreIsNotEvicted(t *testing.T) {
 	r, evictions := newStuck(t, "that another writer has resized", "Outdated")

@@ -21,26 +21,26 @@ import (
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods,verbs=get;patch
 
 const (
-	// attempts is how often a Pod is read and written again, because another writer
-	// was faster, or because the API server did not say whether it has written.
+	// attempts is how often a Pod is read and written, if another writer was faster, or
+	// if it is unknown whether the API server carried out the write.
 	attempts = 4
 	// readTimeout bounds a read.
 	readTimeout = 10 * time.Second
-	// maxMessage bounds what is kept of an answer of the API server.
+	// maxMessage is the largest number of characters that are kept of an API server's answer.
 	maxMessage = 256
 )
 
-// result is what became of a Pod that was taken.
+// result is the result of the work on a Pod that was taken.
 type result string
 
 const (
 	written result = "written"
-	refused result = "refused" // by the API server, or by what surrounds the Pod
+	refused result = "refused" // by the API server, or because of the Node, another writer or the kubelet
 	failed  result = "failed"  // for an unknown reason
-	stale   result = "stale"   // the Pod is not what its queue has
+	stale   result = "stale"   // the live Pod differs from the queue's
 )
 
-// outcome is what a write came to.
+// outcome is a result and its details.
 type outcome struct {
 	result
 	version   uint64 // the resourceVersion of a written Pod
@@ -69,7 +69,7 @@ func bounded(err error) string {
 	return string(message[:min(len(message), maxMessage)])
 }
 
-// update brings one Pod to a Program, if it still can and has to be.
+// update updates one Pod to a Program, if that is still possible and needed.
 func (e *Executor) update(ctx context.Context, batch Batch, take rollout.Take) outcome {
 	u := update{Executor: e, program: batch.Program, contents: batch.Contents, take: take}
 	for i := range attempts {
@@ -84,29 +84,29 @@ func (e *Executor) update(ctx context.Context, batch Batch, take rollout.Take) o
 	return u.last(ctx)
 }
 
-// update is one Pod on its way.
+// update is the update of one Pod.
 type update struct {
 	*Executor
 	program  *inject.Program
 	contents tally.Contents
 	take     rollout.Take
-	// record is that of the Pod as it was read last, and now what it means to the
-	// rollout.
+	// record is the record of the Pod as last read, and now is its state in the rollout.
 	record *podstate.Record
 	now    tally.Outlook
-	// noted: the Pod has been written to record a resize.
+	// noted: the record of a resize was written to the Pod.
 	noted bool
-	// live: the last read was.
+	// live: the last read was not answered from the API server's memory.
 	live bool
-	// unsure is why it is not known whether the last write was carried out; nil if
-	// it is known.
+	// unsure is the error after which it is unknown whether the last write was carried
+	// out; nil if it is known.
 	unsure error
 }
 
-// attempt reads the Pod and writes it. It is not done if the Pod is to be read again.
+// attempt reads the Pod and writes it. It returns done false if the Pod has to be read again.
 //
-// The first read is not live: the API server answers it from memory. If that is old, the
-// write fails for its precondition, and nothing but a write follows from it.
+// The API server answers the first read from its memory, which may be old. That does no
+// harm: a write from an old read fails by its precondition, and any other result of it
+// leads to a live read.
 func (u *update) attempt(ctx context.Context) (o outcome, done bool) {
 	if current, ok := u.Current().Get(u.program.Name()); !ok || current != u.program {
 		return isStale("the SidecarSet has changed"), true
@@ -133,7 +133,7 @@ func (u *update) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done b
 	next, err := inject.UpdateInPlace(in)
 	switch verdict := next.Verdict; {
 	case err != nil:
-		return isRefused(inplace.WriteFailed, refusalWait, err), true
+		return isRefused(inplace.UpdateImpossible, refusalWait, err), true
 	case verdict.Reason != "":
 		return u.blockedFor(pod, next), u.live
 	case verdict.Way == inplace.Resize:
@@ -144,7 +144,7 @@ func (u *update) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done b
 	return u.write(ctx, pod, next)
 }
 
-// gather looks up what is needed to decide about the Pod that was read.
+// gather reads the other objects that the decision about the Pod needs.
 func (u *update) gather(ctx context.Context, pod *corev1.Pod) (inject.UpdateInput, error) {
 	node, err := u.node(ctx, pod)
 	if err != nil {
@@ -153,17 +153,17 @@ func (u *update) gather(ctx context.Context, pod *corev1.Pod) (inject.UpdateInpu
 	previous, err := u.known.previous(ctx, u.program, pod)
 	return inject.UpdateInput{
 		Pod: pod, Record: u.record, Program: u.program, Previous: previous,
-		Difference: u.contents.Of(podstate.MakeName(u.program.Name()), u.record), Node: node, Now: time.Now(),
+		Difference: u.contents.Of(podstate.MakeName(u.program.Name()), u.record), Node: node, Over: u.take.Over, Now: time.Now(),
 	}, err
 }
 
-// look notes what the Pod that was read means to the rollout.
+// look sets record and now from the Pod that was read.
 func (u *update) look(pod *corev1.Pod) {
 	u.record = podstate.FromPod(pod).At(time.Now())
 	u.now = tally.Look(u.program, u.record, u.contents)
 }
 
-// judge decides about the Pod as it is now. It is not done if the Pod is to be
+// judge decides about the Pod as it is now. It returns done false if the Pod has to be
 // written.
 func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
 	if pod.UID != u.take.UID {
@@ -186,8 +186,8 @@ func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
 	return outcome{}, false
 }
 
-// node is what is known of the node of a Pod. It is looked up only for Pods with
-// native sidecars to update: for others it changes nothing.
+// node returns the state of the Pod's Node. It reads the Node only if a native sidecar
+// is updated; for other Pods the state does not matter.
 func (u *update) node(ctx context.Context, pod *corev1.Pod) (inplace.Node, error) {
 	if !u.now.Changed.Has(inplace.Native) || pod.Spec.NodeName == "" {
 		return inplace.Node{}, nil
@@ -204,7 +204,7 @@ func (u *update) write(ctx context.Context, pod *corev1.Pod, next inject.Update)
 	return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
 }
 
-// notWritten says what the error of a write means for the Pod.
+// notWritten returns the outcome of a write that failed.
 func (u *update) notWritten(err error) (o outcome, done bool) {
 	switch {
 	case errors.Is(err, errNotLeading):
@@ -220,8 +220,8 @@ func (u *update) notWritten(err error) (o outcome, done bool) {
 	return outcome{}, false
 }
 
-// last looks at a Pod of which it is not known whether it was written. The write
-// is over: the API server ends a request when its client does.
+// last reads a Pod once more if it is unknown whether it was written. The write has
+// ended: the API server ends a request when its client does.
 func (u *update) last(ctx context.Context) outcome {
 	if u.unsure == nil {
 		return isStale("other writers were faster %d times", attempts)
@@ -235,7 +235,7 @@ func (u *update) last(ctx context.Context) outcome {
 	return hasFailed(u.unsure)
 }
 
-// isRefusal reports whether the API server has said that it does not accept a write.
+// isRefusal reports whether the API server has refused a write.
 func isRefusal(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -245,7 +245,7 @@ func isRefusal(err error) bool {
 	return code >= 400 && code < 500 && !apierrors.IsTooManyRequests(err) && !apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err)
 }
 
-// read reads a Pod, as it is now or as the API server remembers it.
+// read reads a Pod: live, or as the API server's memory has it.
 func (e *Executor) read(ctx context.Context, namespace, name string, live bool) (*corev1.Pod, error) {
 	if err := e.limit.Wait(ctx); err != nil {
 		return nil, err
@@ -259,8 +259,8 @@ func (e *Executor) read(ctx context.Context, namespace, name string, live bool) 
 	return e.Pods.Pods(namespace).Get(ctx, name, options)
 }
 
-// patch writes a Pod, or its status. It does not end with ctx, so that its end is
-// known.
+// patch writes a Pod, or a subresource of it. It does not end with ctx, so that its
+// result is known.
 func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresources ...string) (*corev1.Pod, error) {
 	if err := e.limit.Wait(ctx); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func build(t *testing.T, args ...string) (v1.ImageIndex, v1.Descriptor) {
 }
 
 func TestEqualSourcesMakeAnEqualImage(t *testing.T) {
-	_, first := build(t, "--source="+source(t, "a"), "--version=v1")
+	_, first := build(t, "--source="+source(t, "a"), "--version=v1") // of an unknown commit
 	_, again := build(t, "--source="+source(t, "a"), "--version=v1")
 	if first.Digest != again.Digest {
 		t.Errorf("the digests of two builds, in two directories, differ: %s and %s", first.Digest, again.Digest)
@@ -65,6 +65,9 @@ func TestEqualSourcesMakeAnEqualImage(t *testing.T) {
 	}
 	if _, other := build(t, "--source="+source(t, "a"), "--version=v2"); other.Digest == first.Digest {
 		t.Error("another version has the same digest")
+	}
+	if _, other := build(t, "--source="+source(t, "a"), "--version=v1", "--revision=0123abc"); other.Digest == first.Digest {
+		t.Error("another commit has the same digest")
 	}
 }
 
@@ -119,7 +122,7 @@ func TestTheDockerfileSaysTheSame(t *testing.T) {
 	}
 	dockerfile := string(text)
 	_, final, _ := strings.Cut(dockerfile, "\nFROM ${BASE}\n")
-	image := operatorImage("linux/amd64", "", "", "${VERSION}")
+	image := operatorImage("linux/amd64", "", "", "${VERSION}", "${REVISION}")
 
 	if got := values(final, `(?m)^USER (.*)$`); !slices.Equal(got, []string{image.User}) || !regexp.MustCompile(`^[1-9]\d*:\d+$`).MatchString(image.User) {
 		t.Errorf("the Dockerfile's user is %q, the tool's %q; want one that is not root, by number", got, image.User)

@@ -65,6 +65,7 @@ func operatorCommand(ctx context.Context, args []string) error {
 	out.register(fs)
 	source := fs.String("source", ".", "`directory` of the operator's module")
 	version := fs.String("version", "dev", "the operator's version")
+	revision := fs.String("revision", "unknown", "the `commit` that the operator is built from")
 	program := fs.String("program", "", "an operator that is built already, for the one platform of --platforms")
 	platforms := fs.String("platforms", "linux/amd64,linux/arm64", "`list` of platforms")
 	if err := fs.Parse(args); err != nil {
@@ -87,7 +88,7 @@ func operatorCommand(ctx context.Context, args []string) error {
 				return err
 			}
 		}
-		images = append(images, operatorImage(platform, file, filepath.Join(*source, "NOTICES"), *version))
+		images = append(images, operatorImage(platform, file, filepath.Join(*source, "NOTICES"), *version, *revision))
 	}
 	return write(ctx, images, out)
 }

@@ -22,11 +22,12 @@ var (
 
 func ldflags(version string) string { return "-s -w -X main.version=" + version }
 
-func labels(version string) map[string]string {
+func labels(version, revision string) map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":       "sidecarset-operator",
 		"org.opencontainers.image.description": description,
 		"org.opencontainers.image.version":     version,
+		"org.opencontainers.image.revision":    revision,
 	}
 }
 
@@ -46,13 +47,13 @@ func compile(ctx context.Context, source, file, platform, version string) error 
 }
 
 // operatorImage holds the operator and the licences of what it is built from.
-func operatorImage(platform, program, notices, version string) Image {
+func operatorImage(platform, program, notices, version, revision string) Image {
 	return Image{
 		Platform:   platform,
 		Files:      []File{{Path: "/NOTICES", From: notices, Mode: 0o644}, {Path: operatorPath, From: program, Mode: 0o755}},
 		Entrypoint: operatorPath,
 		User:       operatorUser,
 		Ports:      operatorPorts,
-		Labels:     labels(version),
+		Labels:     labels(version, revision),
 	}
 }

@@ -1,19 +1,20 @@
 // Package entryplan plans the webhook entries that make API servers call the operator
-// for the Pods that SidecarSets select and for no others: which entries there
-// have to be, in which configuration object each is, and what each says.
+// for the Pods that SidecarSets select and for no others: which entries are needed, in
+// which configuration object each is, and its content.
 //
 // It also holds the formats that replicas, leader and API servers share (wire.go). It is
 // pure: values in, values out. webhooks/entries writes the objects.
 //
 // Entries are spread over several objects because one has to stay below the
 // size that etcd takes, and because an API server rebuilds all entries of an
-// object whenever it changes. The objects are part of the manifests. A plan fills and
+// object whenever it changes. Those that are new at the same time share an object, so
+// that one write adds them. The objects are part of the manifests. A plan fills and
 // empties the objects that exist. It makes and deletes none.
 //
 // One object is for provisional entries alone. Any Pod of the cluster can send an
-// AdmissionReview of a SidecarSet that does not exist, so an entry that only a
-// review asks for refuses no Pod, waits for a second at most, and is one of few.
-// See docs/design/0005.
+// AdmissionReview of a SidecarSet that does not exist, so an entry that only a review
+// asks for never refuses Pods, exists for a second at most, and counts against a low
+// limit. See docs/design/0005.
 package entryplan
 
 import (
@@ -37,8 +38,8 @@ import (
 )
 
 const (
-	// MaxConfigurations is how many configuration objects there are for the entries
-	// of stored SidecarSets.
+	// MaxConfigurations is the number of configuration objects for the entries of
+	// stored SidecarSets.
 	MaxConfigurations = 16
 	// Provisional is the index of the object for provisional entries.
 	Provisional = MaxConfigurations
@@ -68,7 +69,8 @@ const (
 
 	// nameSuffix ends the names of all entries; they need three parts.
 	nameSuffix = ".pods.sidecarset.io"
-	// coarseName is that of the entry that serves all SidecarSets whose own has no room.
+	// coarseName is the name of the entry for all Pods. It serves the SidecarSets
+	// beyond the limit of entries.
 	coarseName = "all" + nameSuffix
 	// provisionalSuffix ends the names of provisional entries.
 	provisionalSuffix = ".provisional" + nameSuffix
@@ -119,9 +121,9 @@ type Entry struct {
 	Coarse bool
 }
 
-// Of returns the entry that a SidecarSet needs. The error says why the API
-// server would refuse it, by the SidecarSet's fields. Annotations with invalid values
-// count as absent.
+// Of returns the entry that a SidecarSet needs. If the API server would refuse the
+// entry, it returns an error that names the SidecarSet's fields. Annotations with
+// invalid values count as absent.
 func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	e := Entry{
 		Selector:          normal(set.Spec.Selector),
@@ -174,7 +176,7 @@ func (e *Entry) provisional() Entry {
 	}
 }
 
-// hash identifies what an entry says.
+// hash identifies the content of an entry.
 func (e *Entry) hash() string {
 	return hash(e.Selector, e.NamespaceSelector, e.FailurePolicy, e.TimeoutSeconds)
 }
@@ -232,25 +234,16 @@ func Combine(entries []Entry) []Entry {
 	return combined
 }
 
-// combineContents has content "" for a SidecarSet that has two.
+// combineContents has the newest content of a SidecarSet that has two.
 func combineContents(a, b map[string]string) map[string]string {
 	combined := maps.Clone(a)
 	for name, content := range b {
-		if known, ok := combined[name]; ok && known != content {
-			content = ""
+		if known, ok := combined[name]; ok {
+			content = newest(known, content)
 		}
 		combined[name] = content
 	}
 	return combined
-}
-
-// shard is the index of the object that an entry is put into if it has room.
-func (e *Entry) shard() int {
-	digit, err := strconv.ParseUint(e.Name[:2], 16, 8)
-	if err != nil {
-		return 0 // the coarse entry
-	}
-	return int(digit) % MaxConfigurations
 }
 
 func coarse(members []string, policy admissionregistrationv1.FailurePolicyType) Entry {

@@ -95,11 +95,11 @@ func (w *world) widen(wanted []entryplan.Entry) {
 	if len(w.past) > 0 && w.rng.IntN(2) == 0 {
 		believed = w.past[w.rng.IntN(len(w.past))]
 	}
-	var homeless []entryplan.Entry
+	var unplaced []entryplan.Entry
 	for range 4 {
 		before := clone(believed)
 		var changes []entryplan.Change
-		changes, homeless = entryplan.Widen(believed, entryplan.Combine(wanted), w.settings())
+		changes, unplaced = entryplan.Widen(believed, entryplan.Combine(wanted), w.settings())
 		w.unchanged(before, believed)
 		w.changesOnlyPaths(believed, carryOut(believed, changes))
 		conflicts := false
@@ -112,7 +112,7 @@ func (w *world) widen(wanted []entryplan.Entry) {
 		}
 	}
 	for _, e := range wanted {
-		if slices.ContainsFunc(homeless, func(h entryplan.Entry) bool { return h.Name == e.Name }) {
+		if slices.ContainsFunc(unplaced, func(h entryplan.Entry) bool { return h.Name == e.Name }) {
 			continue
 		}
 		i, ok := believed.Serves(e, w.settings())

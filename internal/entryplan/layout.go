@@ -1,7 +1,6 @@
 package entryplan
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,15 +50,14 @@ func (l *Layout) Holds(e Entry, s *Settings) (configuration int, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	w := l[i].Webhooks[at]
-	path := pathOf(&w)
-	return i, (path == PathPods || path == PathPodsFresh) &&
-		sameEntry(w, s.webhook(e, path)) && len(w.ClientConfig.CABundle) > 0
+	w := &l[i].Webhooks[at]
+	path := pathOf(w)
+	return i, (path == PathPods || path == PathPodsFresh) && s.says(w, &e, path) && len(w.ClientConfig.CABundle) > 0
 }
 
-// Serves returns an object by which API servers call the operator on the fresh path for
-// all Pods that an entry selects. The object holds an entry with the same selectors,
-// with any failure policy, or the provisional one.
+// Serves returns the index of an object with an entry through which API servers call the
+// operator on the fresh path for the same Pods: one with the same selectors and any failure
+// policy, or the provisional one.
 func (l *Layout) Serves(e Entry, s *Settings) (configuration int, ok bool) {
 	like := s.like(e)
 	for i, c := range l {
@@ -112,22 +110,22 @@ func webhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []admissi
 //
 // The first of the changes also records the names of the SidecarSets (see Recent). If
 // it fails, the caller must not carry out the others.
-func Widen(l Layout, entries []Entry, s *Settings) (changes []Change, homeless []Entry) {
+func Widen(l Layout, entries []Entry, s *Settings) (changes []Change, unplaced []Entry) {
 	p := newPlanning(l, s)
 	recorded := map[string]string{}
 	for _, e := range entries {
 		if !p.touchAlike(e) && !p.provide(e) {
-			homeless = append(homeless, e)
+			unplaced = append(unplaced, e)
 			continue
 		}
-		maps.Copy(recorded, e.Contents)
+		recorded = combineContents(recorded, e.Contents)
 	}
 	p.record(recorded)
 	changes = p.changes()
 	if last := len(changes) - 1; last > 0 && changes[last].Index == Provisional {
 		changes = slices.Insert(changes[:last:last], 0, changes[last])
 	}
-	return changes, homeless
+	return changes, unplaced
 }
 
 // State is what the leader knows. All times are of the leader's clock.
@@ -166,7 +164,8 @@ type Plan struct {
 	// object Provisional is the last. The leader carries it out only after all others,
 	// when they are in force: it removes the entries that the others replace.
 	Changes []Change
-	// Overflow is the coarse entry, if there is no room for all; nil otherwise.
+	// Overflow is the coarse entry, if there are too many entries for the objects; nil
+	// otherwise.
 	Overflow *Entry
 	// Foreign are entries, by object, that are removed or repaired because the operator
 	// would not have written them.
@@ -183,7 +182,7 @@ func Next(state State, s *Settings) Plan {
 	p.state = &state
 	p.promoting = count(p.layout[Provisional]) > 0
 	wanted := map[string]bool{}
-	var homeless []Entry
+	var unplaced []Entry
 	for _, e := range state.Wanted {
 		if state.Refused[e.Name] {
 			continue
@@ -195,14 +194,14 @@ func Next(state State, s *Settings) Plan {
 			continue
 		}
 		if !p.ensure(e, state.Claimed[e.Name]) {
-			homeless = append(homeless, e)
+			unplaced = append(unplaced, e)
 		}
 	}
 	plan := Plan{}
-	if len(homeless) > 0 {
-		overflow := merge(homeless)
+	if len(unplaced) > 0 {
+		overflow := merge(unplaced)
 		wanted[coarseName] = true
-		touch := slices.ContainsFunc(homeless, func(e Entry) bool { return state.Claimed[e.Name] || p.provided(e) })
+		touch := slices.ContainsFunc(unplaced, func(e Entry) bool { return state.Claimed[e.Name] || p.provided(e) })
 		if p.ensure(overflow, touch) {
 			plan.Overflow = &overflow
 		}
@@ -215,10 +214,10 @@ func Next(state State, s *Settings) Plan {
 	return plan
 }
 
-func merge(homeless []Entry) Entry {
+func merge(unplaced []Entry) Entry {
 	policy := admissionregistrationv1.Ignore
 	var members []string
-	for _, e := range homeless {
+	for _, e := range unplaced {
 		members = append(members, e.Members...)
 		if e.FailurePolicy == admissionregistrationv1.Fail {
 			policy = admissionregistrationv1.Fail

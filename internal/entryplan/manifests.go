@@ -19,8 +19,8 @@ type About struct {
 	NamespaceSelector *metav1.LabelSelector
 }
 
-// sidecarSetRules are those of the webhooks for SidecarSets in the manifests, and
-// podRules those of the entry of static mode.
+// sidecarSetRules are those of the webhooks for SidecarSets in the manifests. The entry of
+// static mode has podRules.
 var (
 	sidecarSetRules = []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
@@ -32,7 +32,7 @@ var (
 	manifestRules = map[string][]admissionregistrationv1.RuleWithOperations{
 		"mutate.sidecarsets.sidecarset.io":   sidecarSetRules,
 		"validate.sidecarsets.sidecarset.io": sidecarSetRules,
-		"inject.pods.sidecarset.io":          rules("pods"),
+		"inject.pods.sidecarset.io":          podRules,
 	}
 )
 

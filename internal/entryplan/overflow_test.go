@@ -125,7 +125,7 @@ func TestObjectsStayBelowWhatIsStored(t *testing.T) {
 	if overflow == nil || len(overflow.Members) != 40-2*entryplan.MaxConfigurations {
 		t.Errorf("overflow %v", overflow)
 	}
-	if _, homeless := entryplan.Widen(bare(), []entryplan.Entry{huge("one", 300)}, settings()); len(homeless) != 1 {
+	if _, unplaced := entryplan.Widen(bare(), []entryplan.Entry{huge("one", 300)}, settings()); len(unplaced) != 1 {
 		t.Error("a provisional entry of more than 16 KB has room")
 	}
 }

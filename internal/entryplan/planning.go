@@ -8,7 +8,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -28,6 +27,8 @@ type planning struct {
 
 	// Of Next alone.
 	state      *State
+	filling    int // the object that the last new entry was put into
+	together   int // how many it has got
 	again      time.Duration
 	incomplete bool
 }
@@ -63,8 +64,8 @@ func (p *planning) touchAlike(e Entry) (found bool) {
 func (s *Settings) like(e Entry) func(*admissionregistrationv1.MutatingWebhook) bool {
 	pods, namespaces := orEverything(e.Selector), s.allowed(e.NamespaceSelector)
 	return func(w *admissionregistrationv1.MutatingWebhook) bool {
-		return strings.HasSuffix(w.Name, nameSuffix) && w.Name != coarseName &&
-			equality.Semantic.DeepEqual(w.ObjectSelector, pods) && equality.Semantic.DeepEqual(w.NamespaceSelector, namespaces) && s.wrote(w)
+		return sameSelector(w.ObjectSelector, pods) && sameSelector(w.NamespaceSelector, namespaces) &&
+			strings.HasSuffix(w.Name, nameSuffix) && w.Name != coarseName && s.wrote(w)
 	}
 }
 
@@ -84,14 +85,15 @@ func (p *planning) provide(e Entry) bool {
 	if p.layout[Provisional] == nil {
 		return false
 	}
-	w := p.settings.webhook(e.provisional(), PathPodsFresh)
+	provisional := e.provisional()
+	w := p.settings.webhook(provisional, PathPodsFresh)
 	at := find(p.layout[Provisional], w.Name)
 	room, _ := RoomOf(p.layout[Provisional])
 	switch {
 	case room == 0:
 		return false // also if it is present: the leader is about to remove it, and no review may keep it
 	case at >= 0:
-		p.replace(Provisional, at, w)
+		p.replace(Provisional, at, provisional, PathPodsFresh)
 	case !p.hasRoom(room) || w.Size()-len(w.ClientConfig.CABundle) > maxProvisionalBytes:
 		return false
 	default:
@@ -124,25 +126,27 @@ func (p *planning) hasRoom(room int) bool {
 // writtenFor returns the names of provisional entries in whose place others are present.
 func (p *planning) writtenFor() map[string]bool {
 	written := map[string]bool{}
-	for _, c := range p.layout[:MaxConfigurations] {
-		if c == nil {
-			continue
-		}
-		touched := Touched(c)
-		for at := range c.Webhooks {
-			w := &c.Webhooks[at]
-			if e, _, ok := p.settings.author(w).parse(w); ok && touched[w.Name] != closed {
-				written[e.provisional().Name] = true
+	for at := range p.layout[Provisional].Webhooks {
+		provisional := &p.layout[Provisional].Webhooks[at]
+		for _, c := range p.layout[:MaxConfigurations] {
+			for at := range webhooks(c) {
+				w := &c.Webhooks[at]
+				if !sameSelector(w.ObjectSelector, provisional.ObjectSelector) { // most differ
+					continue
+				}
+				if e, _, ok := p.settings.author(w).parse(w); ok && e.provisional().Name == provisional.Name && Touched(c)[w.Name] != closed {
+					written[provisional.Name] = true
+				}
 			}
 		}
 	}
 	return written
 }
 
-// ensure has an entry in one object, on the path where it belongs; false if there is no
-// room. It touches new entries, those that touch asks for, and those that have a copy or
-// a provisional entry: a replica may have written that one for a SidecarSet that is on
-// its way.
+// ensure adds an entry to one object, or repairs it, on its path. It returns false if all
+// objects are full. It restarts the window of new entries, of those that touch asks for, and
+// of those that have a copy or a provisional entry: a replica may have written that one for
+// a SidecarSet that is between admission and storage.
 func (p *planning) ensure(e Entry, touch bool) bool {
 	_, _, present := p.layout.Locate(e.Name)
 	if copied, provided := p.removeCopies(e.Name), p.provided(e); touch || copied || provided || !present {
@@ -197,7 +201,7 @@ func (p *planning) put(e Entry, path string, touch bool) bool {
 		c := p.edit(i)
 		c.Webhooks = append(c.Webhooks, p.settings.webhook(e, path))
 	} else {
-		p.replace(i, at, p.settings.webhook(e, path))
+		p.replace(i, at, e, path)
 	}
 	if touch {
 		p.edit(i)
@@ -206,15 +210,18 @@ func (p *planning) put(e Entry, path string, touch bool) bool {
 	return true
 }
 
-// replace gives an entry the content of w, if it differs; its bundle stays.
-func (p *planning) replace(i, at int, w admissionregistrationv1.MutatingWebhook) {
-	current := p.layout[i].Webhooks[at]
-	if len(current.ClientConfig.CABundle) > 0 {
-		w.ClientConfig.CABundle = current.ClientConfig.CABundle
+// replace has a webhook say what an entry says, if it differs; its bundle stays.
+func (p *planning) replace(i, at int, e Entry, path string) {
+	current := &p.layout[i].Webhooks[at]
+	bundle := current.ClientConfig.CABundle
+	if len(bundle) > 0 && p.settings.says(current, &e, path) {
+		return
 	}
-	if !equality.Semantic.DeepEqual(current, w) {
-		p.edit(i).Webhooks[at] = w
+	w := p.settings.webhook(e, path)
+	if len(bundle) > 0 {
+		w.ClientConfig.CABundle = bundle
 	}
+	p.edit(i).Webhooks[at] = w
 }
 
 // removeCopies keeps an entry in the first object that holds it, and reports whether it
@@ -236,26 +243,47 @@ func (p *planning) removeCopies(name string) bool {
 	return removed
 }
 
-// room finds an object for a new entry: its own by hash, or the next that exists
-// and is not full. In the first that exists one place is reserved for the coarse entry,
-// present or not.
+// room finds an object for a new entry. Entries that are new at the same time share one,
+// so that few objects are written: the one with the fewest entries, until it has got
+// entriesTogether. In the first object that exists one place is reserved for the coarse
+// entry, present or not.
 func (p *planning) room(e Entry) (int, bool) {
-	w := p.settings.webhook(e, PathPodsFresh)
+	bytes := 0
+	if !e.Coarse {
+		w := p.settings.webhook(e, PathPodsFresh)
+		bytes = w.Size()
+	}
 	first := slices.IndexFunc(p.layout[:], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool { return c != nil })
-	for k := range MaxConfigurations {
-		i := (e.shard() + k) % MaxConfigurations
-		if p.layout[i] == nil {
-			continue
-		}
-		taken := count(p.layout[i])
-		if i == first && !e.Coarse && find(p.layout[i], coarseName) < 0 {
-			taken++
-		}
-		if taken < MaxEntries && (e.Coarse || size(p.layout[i])+w.Size() <= maxBytes) {
-			return i, true
+	if p.together > 0 && p.together < entriesTogether && p.fits(p.filling, p.filling == first, bytes) {
+		p.together++
+		return p.filling, true
+	}
+	p.together = 0
+	fewest := 0
+	for i := range MaxConfigurations {
+		if n := count(p.layout[i]); (p.together == 0 || n < fewest) && p.fits(i, i == first, bytes) {
+			p.filling, p.together, fewest = i, 1, n
 		}
 	}
-	return 0, false
+	return p.filling, p.together > 0
+}
+
+// entriesTogether is how many entries that are new at the same time share an object. A
+// higher number leaves objects of unequal sizes.
+const entriesTogether = 16
+
+// fits reports whether an object has room for an entry of that size, which is 0 for the
+// coarse entry.
+func (p *planning) fits(i int, first bool, bytes int) bool {
+	c := p.layout[i]
+	if c == nil {
+		return false
+	}
+	taken := count(c)
+	if first && bytes > 0 && find(c, coarseName) < 0 {
+		taken++
+	}
+	return taken < MaxEntries && (bytes == 0 || size(c)+bytes <= maxBytes)
 }
 
 // clear removes entries of SidecarSets that are gone, a window after they were touched.
@@ -304,7 +332,7 @@ func (p *planning) adopt(i int, wanted map[string]bool) {
 			continue
 		}
 		if e, path, ok := p.settings.author(w).parse(w); ok {
-			p.replace(i, at, p.settings.webhook(e, path))
+			p.replace(i, at, e, path)
 		}
 	}
 }

@@ -34,9 +34,9 @@ func strict(t testing.TB, i int) entryplan.Entry {
 // for it, and none waits for longer than a second.
 func TestWhatAReviewAsksForIsProvisional(t *testing.T) {
 	l := bare()
-	changes, homeless := entryplan.Widen(l, []entryplan.Entry{strict(t, 0)}, settings())
-	if len(homeless) != 0 || len(changes) != 1 || changes[0].Index != entryplan.Provisional {
-		t.Fatalf("Widen = %v, %v", changes, homeless)
+	changes, unplaced := entryplan.Widen(l, []entryplan.Entry{strict(t, 0)}, settings())
+	if len(unplaced) != 0 || len(changes) != 1 || changes[0].Index != entryplan.Provisional {
+		t.Fatalf("Widen = %v, %v", changes, unplaced)
 	}
 	l = carryOut(l, changes)
 	w := webhookOf(l, ownName(strict(t, 0)))
@@ -61,10 +61,10 @@ func TestReviewsHaveRoomForFewEntries(t *testing.T) {
 			for i := range 40 {
 				asked = append(asked, strict(t, 40*batch+i))
 			}
-			changes, homeless := entryplan.Widen(l, asked, settings())
+			changes, unplaced := entryplan.Widen(l, asked, settings())
 			l = carryOut(l, changes)
-			if got := len(provisionals(l)); got != want || batch == 0 && len(homeless) != 40-want {
-				t.Errorf("room %q: %d entries, %d have none", room, got, len(homeless))
+			if got := len(provisionals(l)); got != want || batch == 0 && len(unplaced) != 40-want {
+				t.Errorf("room %q: %d entries, %d have none", room, got, len(unplaced))
 			}
 		}
 		for i := range entryplan.MaxConfigurations {
@@ -81,9 +81,9 @@ func TestWhatIsStoredTakesNoRoom(t *testing.T) {
 	l, stored := bare(), []entryplan.Entry(nil)
 	for i := range 3 * entryplan.MaxProvisionals {
 		e := strict(t, i)
-		changes, homeless := entryplan.Widen(l, []entryplan.Entry{e}, settings())
-		if full := i >= entryplan.MaxProvisionals; (len(homeless) > 0) != full {
-			t.Fatalf("SidecarSet %d of those that are stored: %d have no entry, want some: %v", i, len(homeless), full)
+		changes, unplaced := entryplan.Widen(l, []entryplan.Entry{e}, settings())
+		if full := i >= entryplan.MaxProvisionals; (len(unplaced) > 0) != full {
+			t.Fatalf("SidecarSet %d of those that are stored: %d have no entry, want some: %v", i, len(unplaced), full)
 		}
 		l, stored = carryOut(l, changes), append(stored, e)
 		for _, change := range entryplan.Next(calm(l, stored...), settings()).Changes {
@@ -105,10 +105,10 @@ func TestAReviewChangesNothingButThePathOfAnEntry(t *testing.T) {
 	other := annotated("sidecarset.io/timeout-seconds", "30")
 	s := settings()
 	s.MinSerial = 5000
-	changes, homeless := entryplan.Widen(l, []entryplan.Entry{entryOf(t, other)}, s)
+	changes, unplaced := entryplan.Widen(l, []entryplan.Entry{entryOf(t, other)}, s)
 	l = carryOut(l, changes)
-	if len(homeless) != 0 || len(changes) != 2 || changes[0].Index != entryplan.Provisional || len(provisionals(l)) != 0 || podEntries(t, l) != 1 {
-		t.Fatalf("Widen = %v, %v", changes, homeless)
+	if len(unplaced) != 0 || len(changes) != 2 || changes[0].Index != entryplan.Provisional || len(provisionals(l)) != 0 || podEntries(t, l) != 1 {
+		t.Fatalf("Widen = %v, %v", changes, unplaced)
 	}
 	after := webhookOf(l, e.Name)
 	if got := *after.ClientConfig.Service.Path; got != "/pods/fresh" {

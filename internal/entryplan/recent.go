@@ -2,9 +2,14 @@ package entryplan
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"strconv"
+	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
@@ -12,16 +17,20 @@ import (
 const (
 	// annotationRecent is in the object for provisional entries, and holds a recent.
 	annotationRecent = "sidecarset.io/recent"
-	// RecentAny is recorded instead of names: any SidecarSet may have been on its way.
+	// RecentAny is recorded instead of names: any SidecarSet may have been between
+	// admission and storage.
 	RecentAny = "*"
-	// maxRecent bounds the names, since a stranger may have sent them: 32 are 11 KB at most.
-	maxRecent = 32
+	// maxRecent is the largest size of all names in bytes, because a stranger may have
+	// sent them: 90 names of 25 bytes, and 29 of the longest.
+	maxRecent = 9_900
+	// markBytes is what a mark takes besides its name and content.
+	markBytes = 48
 )
 
-// recent names the SidecarSets that were on their way into storage lately. Replicas may
-// not know them yet. A replica or the leader records a name before it puts an entry on
-// the fresh path for the SidecarSet, or in the same write. The leader removes a name a
-// window after the last write that recorded it.
+// recent has the names of SidecarSets that were between admission and storage recently.
+// Replicas may not have them in their snapshots yet. A replica or the leader records a
+// name before it puts an entry on the fresh path for the SidecarSet, or in the same
+// write. The leader removes a name a window after the last write that recorded it.
 type recent struct {
 	// Serial grows with each write that records a name.
 	Serial int64 `json:"serial"`
@@ -34,24 +43,67 @@ type recent struct {
 type recentMark struct {
 	// Serial is that of the last write that recorded the name.
 	Serial int64 `json:"serial"`
-	// Content is the Content of the SidecarSet; "" if two writes recorded different ones:
-	// the API server may have stored either.
+	// Content is the newest Content of the SidecarSet; see newest.
 	Content string `json:"content,omitempty"`
 }
 
-// Content identifies what a SidecarSet says about new Pods; "" if it has no UID. It is the
-// same in the review of the SidecarSet and when the SidecarSet is stored. By it replicas
-// and the leader, which may be of different versions, compare SidecarSets.
+// Content identifies the part of a SidecarSet that decides about new Pods; "" if it has
+// no UID. It is the same in the review of the SidecarSet and when the SidecarSet is
+// stored. By it replicas and the leader, which may be of different versions, compare
+// SidecarSets. It begins with the generation and with what identifies the object; see
+// newest.
 func Content(set *appsv1beta1.SidecarSet) string {
 	if set.UID == "" {
 		return ""
 	}
-	return hash(set.UID, set.Generation, set.Annotations, set.Spec.CustomVersion)
+	return fmt.Sprintf("%d.%s.%s", set.Generation, hash(set.UID)[:8], hash(set.UID, set.Generation, saying(set.Annotations), set.Spec.CustomVersion))
+}
+
+// saying returns the annotations without what kubectl apply keeps for itself, which
+// replicas and the leader do not hold.
+func saying(annotations map[string]string) map[string]string {
+	annotations = maps.Clone(annotations)
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	if len(annotations) == 0 {
+		return nil
+	}
+	return annotations
+}
+
+// newest merges two Contents of SidecarSets of one name. Of one object, it returns the
+// Content of the later generation: a replica that has it has the stored one, because
+// the stored generation never falls. For two Contents of one generation it returns one
+// that no SidecarSet has, because either may be stored. For two objects it returns "".
+func newest(a, b string) string {
+	generationA, objectA, okA := parseContent(a)
+	generationB, objectB, okB := parseContent(b)
+	switch {
+	case a == b:
+		return a
+	case !okA || !okB || objectA != objectB:
+		return ""
+	case generationA > generationB:
+		return a
+	case generationA < generationB:
+		return b
+	}
+	return fmt.Sprintf("%d.%s.", generationA, objectA)
+}
+
+// parseContent returns what a Content begins with; false if an earlier version of the
+// operator has made it.
+func parseContent(content string) (generation int64, object string, ok bool) {
+	parts := strings.Split(content, ".")
+	if len(parts) != 3 {
+		return 0, "", false
+	}
+	generation, err := strconv.ParseInt(parts[0], 10, 64)
+	return generation, parts[1], err == nil
 }
 
 // Recent returns the SidecarSets that may have been stored less than a window ago, by
 // name, with their Contents, from the annotations of the object for provisional entries.
-// False if the record does not tell: then it may be any SidecarSet.
+// It returns false if the record is incomplete: then any SidecarSet may have been stored.
 func Recent(annotations map[string]string) (contents map[string]string, ok bool) {
 	r, ok := readRecent(annotations)
 	if !ok || !readable(annotations, format) {
@@ -88,9 +140,9 @@ func highest(serials map[string]int64) (highest int64) {
 	return highest
 }
 
-// Record plans that names of SidecarSets, with their Contents, are recorded, or
-// RecentAny. False if there is no object for provisional entries: then no replica relies
-// on names.
+// Record plans to record names of SidecarSets with their Contents, or RecentAny. It
+// returns false if the object for provisional entries does not exist: then no replica
+// relies on names.
 func Record(l Layout, contents map[string]string, s *Settings) (Change, bool) {
 	p := newPlanning(l, s)
 	p.record(contents)
@@ -111,9 +163,9 @@ func (p *planning) record(contents map[string]string) {
 	for name, content := range contents {
 		known, ok := r.Names[name]
 		switch {
-		case ok && known.Content != content:
-			content = ""
-		case !ok && len(r.Names) >= maxRecent:
+		case ok:
+			content = newest(known.Content, content)
+		case r.bytes()+len(name)+len(content)+markBytes > maxRecent:
 			r.Names = map[string]recentMark{RecentAny: {Serial: r.Serial}}
 			return // for the others as well
 		}
@@ -121,7 +173,15 @@ func (p *planning) record(contents map[string]string) {
 	}
 }
 
-// recentNow is what is recorded after the changes so far. A record that cannot be read, or
+// bytes is about what the names take where they are stored.
+func (r *recent) bytes() (bytes int) {
+	for name, mark := range r.Names {
+		bytes += len(name) + len(mark.Content) + markBytes
+	}
+	return bytes
+}
+
+// recentNow returns the record after the changes so far. A record that cannot be read, or
 // lacks a name, counts as RecentAny.
 func (p *planning) recentNow() *recent {
 	if p.recent == nil {
@@ -139,6 +199,31 @@ func (p *planning) recentNow() *recent {
 }
 
 func (p *planning) recentSerial(r *recent) int64 { return max(r.Serial+1, p.nextSerial(Provisional)) }
+
+// Unrecorded returns those of the Contents, by name, that have to be recorded before the
+// leader writes entries for them: all but those that are recorded already, and stay so for
+// long enough. These were seen recorded less than an admission window ago.
+func (w Windows) Unrecorded(l Layout, contents map[string]string, now time.Time, admission time.Duration) map[string]string {
+	var r recent
+	if c := l[Provisional]; c != nil {
+		if known, ok := readRecent(c.Annotations); ok {
+			r = known
+		}
+	}
+	stays := func(name string) bool {
+		mark, ok := r.Names[name]
+		known := w[recentKey(name)]
+		return ok && (known.touched != mark.Serial || now.Sub(known.Since) <= admission)
+	}
+	unrecorded := map[string]string{}
+	for name, content := range contents {
+		known := stays(name) && newest(r.Names[name].Content, content) == r.Names[name].Content
+		if !known && !stays(RecentAny) {
+			unrecorded[name] = content
+		}
+	}
+	return unrecorded
+}
 
 // forget removes names a window after they were recorded.
 func (p *planning) forget() {

@@ -2,24 +2,32 @@ package entryplan_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/inject"
 )
 
 const recentAnnotation = "sidecarset.io/recent"
 
 // widen is entryplan.Widen without the change that only records names.
-func widen(l entryplan.Layout, entries []entryplan.Entry, s *entryplan.Settings) (changes []entryplan.Change, homeless []entryplan.Entry) {
-	changes, homeless = entryplan.Widen(l, entries, s)
+func widen(l entryplan.Layout, entries []entryplan.Entry, s *entryplan.Settings) (changes []entryplan.Change, unplaced []entryplan.Entry) {
+	changes, unplaced = entryplan.Widen(l, entries, s)
 	return slices.DeleteFunc(changes, func(change entryplan.Change) bool {
 		return change.Index == entryplan.Provisional && len(change.Object.Webhooks) == 0
-	}), homeless
+	}), unplaced
 }
 
 // named are the objects after a leader has forgotten that there may be any name.
@@ -68,6 +76,14 @@ func TestNamesAreRecorded(t *testing.T) {
 		"more than there is room for":      {[]map[string]string{many}, nil},
 		"another one after too many":       {[]map[string]string{many, {"log": "a"}}, nil},
 		"the same again, where it is full": {[]map[string]string{full, full}, full},
+		"a later generation":               {[]map[string]string{{"log": "1.a.x"}, {"log": "2.a.y"}}, map[string]string{"log": "2.a.y"}},
+		"an earlier one":                   {[]map[string]string{{"log": "10.a.x"}, {"log": "9.a.y"}}, map[string]string{"log": "10.a.x"}},
+		"another of one generation":        {[]map[string]string{{"log": "1.a.x"}, {"log": "1.a.y"}}, map[string]string{"log": "1.a."}},
+		"and then a later one":             {[]map[string]string{{"log": "1.a.x"}, {"log": "1.a.y"}, {"log": "2.a.z"}}, map[string]string{"log": "2.a.z"}},
+		"and then the first again":         {[]map[string]string{{"log": "1.a.x"}, {"log": "1.a.y"}, {"log": "1.a.x"}}, map[string]string{"log": "1.a."}},
+		"another object":                   {[]map[string]string{{"log": "1.a.x"}, {"log": "2.b.x"}}, map[string]string{"log": ""}},
+		"another object before":            {[]map[string]string{{"log": "2.a.x"}, {"log": "1.b.x"}}, map[string]string{"log": ""}},
+		"one that cannot be read":          {[]map[string]string{{"log": "1.a.x"}, {"log": "x.a.y"}}, map[string]string{"log": ""}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -115,6 +131,123 @@ func TestAnEntryThatAnOlderVersionWroteIsNoticed(t *testing.T) {
 	wantRecent(t, record(l, map[string]string{"db": "b"}), nil)
 }
 
+// By its Content, a later generation of a SidecarSet is told from an earlier one, and an
+// object from another of its name.
+func TestContentTellsGenerations(t *testing.T) {
+	set := sidecarSet("log", "web")
+	record := func(uid types.UID, generation int64) map[string]string {
+		set.UID, set.Generation = uid, generation
+		return map[string]string{"log": entryplan.Content(set)}
+	}
+	first, second, another := record("one", 9), record("one", 10), record("two", 1)
+	wantRecent(t, recorded(first, second), second)
+	wantRecent(t, recorded(second, first), second)
+	wantRecent(t, recorded(first, another), map[string]string{"log": ""})
+	combined := entryplan.Combine([]entryplan.Entry{{Name: "e", Contents: second}, {Name: "e", Contents: first}})
+	if diff := cmp.Diff(second, combined[0].Contents); diff != "" {
+		t.Errorf("two reviews in one write (-want +got):\n%s", diff)
+	}
+	if set.UID = ""; entryplan.Content(set) != "" {
+		t.Error("a SidecarSet without a UID has a content")
+	}
+}
+
+// A SidecarSet has one Content in its review, which shows what kubectl apply keeps for
+// itself, and where replicas and the leader hold it without that.
+func TestContentIsTheSameForWhatIsStored(t *testing.T) {
+	for name, annotations := range map[string]map[string]string{
+		"alone":             {},
+		"beside another":    {appsv1beta1.AnnotationEnforce: "true"},
+		"beside the hashes": {appsv1beta1.AnnotationHash: "h", appsv1beta1.AnnotationHashWithoutImage: "i"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reviewed := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet",
+				"metadata": map[string]any{"name": "log", "uid": "u", "generation": int64(3)},
+				"spec": map[string]any{
+					"selector":   map[string]any{"matchLabels": map[string]any{"app": "web"}},
+					"containers": []any{map[string]any{"name": "log", "image": "log:1"}},
+				},
+			}}
+			reviewed.SetAnnotations(annotations)
+			bare := reviewed.DeepCopy()
+			kept := maps.Clone(annotations)
+			kept[corev1.LastAppliedConfigAnnotation] = `{"spec":{}}`
+			reviewed.SetAnnotations(kept)
+			set := &appsv1beta1.SidecarSet{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(reviewed.Object, set); err != nil {
+				t.Fatal(err)
+			}
+			content := entryplan.Content(set)
+			for name, object := range map[string]*unstructured.Unstructured{"as it is": reviewed, "without it": bare} {
+				program, err := inject.Compile(object.Object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if held := entryplan.Content(program.Set); held != content {
+					t.Errorf("compiled %s, it has Content %s; reviewed, %s", name, held, content)
+				}
+			}
+			set.Annotations["other"] = "x"
+			if entryplan.Content(set) == content {
+				t.Error("another annotation leaves the Content as it was")
+			}
+		})
+	}
+}
+
+func recorded(all ...map[string]string) entryplan.Layout {
+	l := named()
+	for _, contents := range all {
+		l = record(l, contents)
+	}
+	return l
+}
+
+// The leader records again only what is not recorded, or may be removed too soon.
+func TestTheLeaderRecordsWhatIsNotRecorded(t *testing.T) {
+	const admission = 45 * time.Minute
+	log, changed := map[string]string{"log": "2.a.x"}, map[string]string{"log": "3.a.x"}
+	tests := map[string]struct {
+		layout entryplan.Layout
+		age    time.Duration
+		want   map[string]string
+	}{
+		"nothing is recorded":                  {named(), 0, log},
+		"it is recorded":                       {recorded(log), 0, nil},
+		"a while ago":                          {recorded(log), admission, nil},
+		"too long ago":                         {recorded(log), admission + 1, log},
+		"a later generation is recorded":       {recorded(changed), 0, nil},
+		"an earlier one":                       {recorded(map[string]string{"log": "1.a.x"}), 0, log},
+		"two contents":                         {recorded(log, map[string]string{"log": "2.a.y"}), 0, nil},
+		"another SidecarSet":                   {recorded(map[string]string{"db": "2.a.x"}), 0, log},
+		"any may be on its way":                {recorded(map[string]string{entryplan.RecentAny: ""}), admission, nil},
+		"any was on its way":                   {recorded(map[string]string{entryplan.RecentAny: ""}), admission + 1, log},
+		"what is recorded cannot be read":      {unreadable(), 0, log},
+		"there is no object to record them in": {entryplan.Layout{}, 0, log},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			windows := entryplan.Windows{}
+			windows.Observe(tc.layout, nil, noon)
+			got := windows.Unrecorded(tc.layout, log, noon.Add(tc.age), admission)
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("to record (-want +got):\n%s", diff)
+			}
+			if got := (entryplan.Windows{}).Unrecorded(tc.layout, log, noon.Add(tc.age), admission); tc.age > admission && len(got) != 0 {
+				t.Errorf("what a leader sees for the first time is as if it was recorded now, but it records %v", got)
+			}
+		})
+	}
+}
+
+// unreadable has names recorded in a form that is not known.
+func unreadable() entryplan.Layout {
+	l := named()
+	l[entryplan.Provisional].Annotations[recentAnnotation] = "[]"
+	return l
+}
+
 // Names are recorded by the first of the changes, or by the one that adds the entry.
 func TestNamesComeBeforeEntries(t *testing.T) {
 	set := sidecarSet("log", "web")
@@ -130,8 +263,8 @@ func TestNamesComeBeforeEntries(t *testing.T) {
 	if l[entryplan.Provisional] = nil; entryplan.Content(set) == "" {
 		t.Error("a SidecarSet with a UID has no content")
 	}
-	if changes, homeless := entryplan.Widen(l, []entryplan.Entry{e}, settings()); len(changes) != 1 || len(homeless) != 0 {
-		t.Errorf("without the object: %d changes, homeless %v", len(changes), homeless)
+	if changes, unplaced := entryplan.Widen(l, []entryplan.Entry{e}, settings()); len(changes) != 1 || len(unplaced) != 0 {
+		t.Errorf("without the object: %d changes, unplaced %v", len(changes), unplaced)
 	}
 }
 
@@ -165,4 +298,20 @@ func TestNamesAreForgottenAfterAWindow(t *testing.T) {
 	wantRecent(t, l, nil)
 	pass(noon.Add(4 * time.Hour))
 	wantRecent(t, l, map[string]string{})
+}
+
+// Reviews of one SidecarSet that share a write may have different selectors and
+// generations.
+func TestTheLaterGenerationIsRecorded(t *testing.T) {
+	for _, older := range []int{0, 1} {
+		entries := []entryplan.Entry{strict(t, 0), strict(t, 1)}
+		entries[older].Contents = map[string]string{"log": "1.object.a"}
+		entries[1-older].Contents = map[string]string{"log": "2.object.b"}
+		l := named()
+		changes, _ := entryplan.Widen(l, entries, settings())
+		for _, change := range changes {
+			l[change.Index] = change.Object
+		}
+		wantRecent(t, l, map[string]string{"log": "2.object.b"})
+	}
 }

@@ -1,7 +1,9 @@
 package entryplan
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Settings are what all entries have in common.
+// Settings are common to all entries.
 type Settings struct {
-	// Namespace is the operator's, and NamespaceUID its identity: the objects
-	// belong to it, so that they go with it.
+	// Namespace is the operator's, and NamespaceUID its identity: the objects have it
+	// as owner, so they are deleted with it.
 	Namespace    string
 	NamespaceUID types.UID
 	// Ownerless leaves the owner of objects as it is: the API server does not let the
@@ -50,8 +52,8 @@ const (
 	// closed, in place of a serial, says that reviews do not use an entry: it has no
 	// members, and the leader is about to remove it.
 	closed = -1
-	// annotationRoom holds how many provisional entries there may be now. The leader
-	// writes it; see RoomOf.
+	// annotationRoom holds the limit of provisional entries. The leader writes it; see
+	// RoomOf.
 	annotationRoom = "sidecarset.io/provisional-room"
 	// annotationSerial holds the serial of an object without entries, which has no
 	// barrier entry either.
@@ -104,7 +106,67 @@ func (s *Settings) parse(w *admissionregistrationv1.MutatingWebhook) (e Entry, p
 	default:
 		e.Name = e.hash() + nameSuffix
 	}
-	return e, path, e.Name == w.Name && sameEntry(*w, s.webhook(e, path))
+	return e, path, s.says(w, &e, path)
+}
+
+// says reports whether a webhook equals the rendering of an entry, except for the
+// bundle, which package certs keeps up to date. It is called for all entries in each
+// plan.
+func (s *Settings) says(w *admissionregistrationv1.MutatingWebhook, e *Entry, path string) bool {
+	return w.Name == e.Name && s.callsAt(&w.ClientConfig, path) &&
+		isValue(w.FailurePolicy, e.FailurePolicy) && isValue(w.TimeoutSeconds, e.TimeoutSeconds) &&
+		sameSelector(w.ObjectSelector, orEverything(e.Selector)) && s.allows(w.NamespaceSelector, e.NamespaceSelector) &&
+		isValue(w.MatchPolicy, admissionregistrationv1.Equivalent) && isValue(w.SideEffects, admissionregistrationv1.SideEffectClassNone) &&
+		isValue(w.ReinvocationPolicy, s.reinvocation()) && len(w.MatchConditions) == 0 &&
+		len(w.AdmissionReviewVersions) == 1 && w.AdmissionReviewVersions[0] == "v1" && slices.EqualFunc(w.Rules, podRules, sameRule)
+}
+
+// podRules are those of all entries.
+var podRules = rules("pods")
+
+func sameRule(a, b admissionregistrationv1.RuleWithOperations) bool {
+	return slices.Equal(a.Operations, b.Operations) && slices.Equal(a.APIGroups, b.APIGroups) && slices.Equal(a.APIVersions, b.APIVersions) &&
+		slices.Equal(a.Resources, b.Resources) && a.Scope != nil && isValue(b.Scope, *a.Scope)
+}
+
+func isValue[T comparable](pointer *T, value T) bool { return pointer != nil && *pointer == value }
+
+// callsAt reports whether clientConfig renders this, but for the bundle.
+func (s *Settings) callsAt(config *admissionregistrationv1.WebhookClientConfig, path string) bool {
+	if s.URL != "" {
+		return config.Service == nil && isValue(config.URL, strings.TrimSuffix(s.URL, "/")+path)
+	}
+	service := config.Service
+	return service != nil && config.URL == nil && service.Namespace == s.Service.Namespace && service.Name == s.Service.Name &&
+		isValue(service.Path, path) && isValue(service.Port, *cmp.Or(s.Service.Port, new(int32(443))))
+}
+
+// allows reports whether a selector is what allowed makes of the one that a user asked for.
+func (s *Settings) allows(selector, asked *metav1.LabelSelector) bool {
+	if selector == nil {
+		return false
+	}
+	own := *selector
+	if excluded := s.excluded(); len(excluded.Values) > 0 {
+		last := len(own.MatchExpressions) - 1
+		if last < 0 || !sameRequirement(own.MatchExpressions[last], excluded) {
+			return false
+		}
+		own.MatchExpressions = own.MatchExpressions[:last]
+	}
+	return sameSelector(&own, orEverything(asked))
+}
+
+// sameSelector compares as equality.Semantic does.
+func sameSelector(a, b *metav1.LabelSelector) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return maps.Equal(a.MatchLabels, b.MatchLabels) && slices.EqualFunc(a.MatchExpressions, b.MatchExpressions, sameRequirement)
+}
+
+func sameRequirement(a, b metav1.LabelSelectorRequirement) bool {
+	return a.Key == b.Key && a.Operator == b.Operator && slices.Equal(a.Values, b.Values)
 }
 
 // author returns the settings of a process of the operator that may have written a
@@ -128,13 +190,13 @@ func (s *Settings) author(w *admissionregistrationv1.MutatingWebhook) *Settings 
 	return &other
 }
 
-// barrier renders the entry that tells which serial of an object is in force.
+// barrier renders the entry that shows which serial of an object an API server uses.
 func (s *Settings) barrier(configuration string, serial int64) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name:          configuration + barrierSuffix,
 		ClientConfig:  s.clientConfig(BarrierPath(configuration, serial)),
 		Rules:         rules("configmaps"),
-		FailurePolicy: new(admissionregistrationv1.Ignore), // an answer without a serial says enough
+		FailurePolicy: new(admissionregistrationv1.Ignore), // after a failed call the answer has no serial, so it proves nothing
 		MatchPolicy:   new(admissionregistrationv1.Equivalent),
 		NamespaceSelector: &metav1.LabelSelector{
 			MatchLabels: map[string]string{corev1.LabelMetadataName: s.Namespace},
@@ -277,9 +339,9 @@ func Readable(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 	return readable(c.Annotations, format)
 }
 
-// RoomOf is how many provisional entries there may be. The leader lowers it with each
-// that no SidecarSet was stored for, and raises it with time. False if no leader has
-// written it: then there may be none.
+// RoomOf returns the limit of provisional entries. The leader lowers it with each entry
+// for which no SidecarSet was stored, and raises it with time. It returns false if no
+// leader has written it: then no provisional entry is allowed.
 func RoomOf(c *admissionregistrationv1.MutatingWebhookConfiguration) (room int, ok bool) {
 	room, err := strconv.Atoi(c.Annotations[annotationRoom])
 	if err != nil {

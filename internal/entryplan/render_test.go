@@ -2,6 +2,7 @@ package entryplan_test
 
 import (
 	"math"
+	"reflect"
 	"strconv"
 	"testing"
 
@@ -63,9 +64,9 @@ func widened(t testing.TB, e entryplan.Entry, s *entryplan.Settings) (int, *conf
 	i, c := placed(t, e, &earlier)
 	l := bare()
 	l[i] = c
-	changes, homeless := widen(l, []entryplan.Entry{e}, s)
-	if len(changes) != 1 || len(homeless) != 0 || changes[0].Index != i {
-		t.Fatalf("Widen = %v, %v", changes, homeless)
+	changes, unplaced := widen(l, []entryplan.Entry{e}, s)
+	if len(changes) != 1 || len(unplaced) != 0 || changes[0].Index != i {
+		t.Fatalf("Widen = %v, %v", changes, unplaced)
 	}
 	return i, changes[0].Object
 }
@@ -305,4 +306,86 @@ func TestObjectsByURLAreReadBack(t *testing.T) {
 			t.Errorf("%d changes to what is as it should be, by %s", len(plan.Changes), url)
 		}
 	}
+}
+
+// Whatever another program changes about an entry, the leader notices it. This is so for
+// fields that Kubernetes may add, too.
+func TestEveryChangeOfAnEntryIsNoticed(t *testing.T) {
+	bySelectors := sidecarSet("log", "web")
+	bySelectors.Spec.NamespaceSelector = &metav1.LabelSelector{
+		MatchLabels:      map[string]string{"team": "web"},
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}},
+	}
+	byURL := settings()
+	byURL.URL = "https://example.com/prefix/"
+	for name, s := range map[string]*entryplan.Settings{"by Service": settings(), "by URL": byURL} {
+		t.Run(name, func(t *testing.T) {
+			e := entryOf(t, bySelectors)
+			i, object := placed(t, e, s)
+			changes := 0
+			for {
+				l := bare()
+				l[i] = object.DeepCopy()
+				w, left := webhookOf(l, e.Name), changes
+				before := *w.DeepCopy()
+				if !change(reflect.ValueOf(w).Elem(), &left) {
+					break
+				}
+				changes++
+				if _, ok := l.Holds(e, s); ok {
+					t.Errorf("a change is not noticed (-before +after):\n%s", cmp.Diff(before, *w))
+				}
+			}
+			if changes < 40 {
+				t.Errorf("only %d changes were tried", changes)
+			}
+		})
+	}
+}
+
+// change changes one part of a value, after as many as left; false if there are fewer. It
+// leaves bytes as they are: the bundle is not compared.
+func change(v reflect.Value, left *int) bool {
+	here := func(do func()) bool {
+		*left--
+		if *left >= 0 {
+			return false
+		}
+		do()
+		return true
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return here(func() { v.Set(reflect.New(v.Type().Elem())) })
+		}
+		return here(func() { v.SetZero() }) || change(v.Elem(), left)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if change(v.Field(i), left) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return false
+		}
+		for i := range v.Len() {
+			if change(v.Index(i), left) {
+				return true
+			}
+		}
+		return here(func() { v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem()))) })
+	case reflect.Map:
+		return here(func() {
+			changed := reflect.MakeMap(v.Type())
+			changed.SetMapIndex(reflect.ValueOf("another"), reflect.ValueOf("label"))
+			v.Set(changed)
+		})
+	case reflect.String:
+		return here(func() { v.SetString(v.String() + "x") })
+	case reflect.Int32:
+		return here(func() { v.SetInt(v.Int() + 1) })
+	}
+	return false
 }

@@ -10,31 +10,31 @@ const (
 	// review. Most are stored after 10 ms. One that takes longer is in force when the
 	// leader has seen it.
 	provisionalFor = time.Second
-	// roomPause is how long it takes until a place comes back.
+	// roomPause is the interval at which the limit rises by one.
 	roomPause = 20 * time.Second
 )
 
-// ProvisionalRoom is what a leader remembers of provisional entries, and how many of
-// them it allows. An entry for which no SidecarSet is stored within a second takes a
-// place away, and so does each further second by which reviews prolong it. Places come
-// back one after the other. The zero value is that of a new leader. All times are of one
-// clock. It is used by one goroutine.
+// ProvisionalRoom is a leader's state of provisional entries, and the limit of their
+// number. The limit is lowered by one for each entry for which no SidecarSet is stored
+// within a second, and for each further second by which reviews prolong an entry. It
+// rises by one every roomPause. The zero value is that of a new leader. All times are
+// of one clock. It is used by one goroutine.
 type ProvisionalRoom struct {
 	lives map[string]provisionalLife // by entry
 	room  int
-	known bool      // room has been read
-	grown time.Time // when a place came back last, or none was missing
+	known bool      // the limit has been read
+	grown time.Time // when the limit last rose, or was at its maximum
 }
 
-// provisionalLife is what is known of a provisional entry.
+// provisionalLife is the state of a provisional entry.
 type provisionalLife struct {
 	serial  int64     // of the last review
 	seen    time.Time // when that was seen
 	since   time.Time // when the present second began
-	expired bool      // it is being removed, since no SidecarSet was stored for it
+	expired bool      // it is being removed, because no SidecarSet was stored for it
 }
 
-// Observe takes in the objects as they are at a time, and lets the room grow.
+// Observe updates the state from the objects at a time, and raises the limit if that is due.
 func (p *ProvisionalRoom) Observe(l Layout, now time.Time) {
 	if p.lives == nil {
 		p.lives = map[string]provisionalLife{}
@@ -59,7 +59,7 @@ func (p *ProvisionalRoom) Observe(l Layout, now time.Time) {
 	switch {
 	case !p.known && object != nil:
 		p.known, p.room, p.grown = true, MaxProvisional, now
-		if room, ok := RoomOf(object); ok { // what an earlier leader took away stays away
+		if room, ok := RoomOf(object); ok { // the limit that an earlier leader wrote stays valid
 			p.room = room
 		}
 	case p.room >= MaxProvisional:
@@ -69,10 +69,10 @@ func (p *ProvisionalRoom) Observe(l Layout, now time.Time) {
 	}
 }
 
-// Due returns the entries whose time is over, and after what time to ask again; 0 if no
-// entry waits. They are to be removed if a live list shows that no SidecarSet is stored
-// for them. A second by which a review prolongs an entry costs a place once the one
-// before it is over.
+// Due returns the entries whose time is over, and the time until the next call; 0 if no
+// entry waits. The caller removes them if a live list shows that no SidecarSet is
+// stored for them. Each second by which a review prolongs an entry lowers the limit by
+// one, once the second before it is over.
 func (p *ProvisionalRoom) Due(wanted []Entry, now time.Time) (due []string, again time.Duration) {
 	if len(p.lives) == 0 {
 		return nil, 0
@@ -97,7 +97,7 @@ func (p *ProvisionalRoom) Due(wanted []Entry, now time.Time) (due []string, agai
 	return due, again
 }
 
-// Expire makes entries ones to remove. Each takes a place away.
+// Expire marks entries for removal, and lowers the limit by one for each.
 func (p *ProvisionalRoom) Expire(names []string, now time.Time) {
 	for _, name := range names {
 		life := p.lives[name]
@@ -109,7 +109,7 @@ func (p *ProvisionalRoom) Expire(names []string, now time.Time) {
 
 func (p *ProvisionalRoom) take(now time.Time) { p.room, p.grown = max(p.room-1, 0), now }
 
-// Expired are the entries to remove, as State wants them.
+// Expired returns the entries to remove, for State.
 func (p *ProvisionalRoom) Expired() map[string]bool {
 	expired := map[string]bool{}
 	for name, life := range p.lives {
@@ -120,8 +120,8 @@ func (p *ProvisionalRoom) Expired() map[string]bool {
 	return expired
 }
 
-// Room is how many entries there may be, as State wants it.
+// Room returns the limit of the number of entries, for State.
 func (p *ProvisionalRoom) Room() int { return p.room }
 
-// Len is how many there are.
+// Len returns the number of entries.
 func (p *ProvisionalRoom) Len() int { return len(p.lives) }

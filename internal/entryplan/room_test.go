@@ -22,7 +22,7 @@ func (s *strangers) step(asked ...entryplan.Entry) (served, left int) {
 	s.t.Helper()
 	settings := settings()
 	settings.MinSerial = s.now.UnixMilli()
-	changes, homeless := entryplan.Widen(s.layout, asked, settings)
+	changes, unplaced := entryplan.Widen(s.layout, asked, settings)
 	s.layout = carryOut(s.layout, changes)
 	s.room.Observe(s.layout, s.now)
 	due, _ := s.room.Due(nil, s.now)
@@ -31,7 +31,7 @@ func (s *strangers) step(asked ...entryplan.Entry) (served, left int) {
 	state.Expired, state.Room = s.room.Expired(), s.room.Room()
 	s.layout = carryOut(s.layout, entryplan.Next(state, settings).Changes)
 	s.now = s.now.Add(100 * time.Millisecond)
-	return len(asked) - len(homeless), len(s.layout.Provisionals())
+	return len(asked) - len(unplaced), len(s.layout.Provisionals())
 }
 
 // A review asks for a second, also where another one has asked before: its SidecarSet

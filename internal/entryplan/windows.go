@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Windows remembers since when each entry, and each recorded name, has been as it is. It
-// begins empty, so that a new leader counts every window again. All times are of one
-// clock. It is used by one goroutine.
+// Windows records since when each entry, and each recorded name, is unchanged. It
+// begins empty, so a new leader counts every window from its start. All times are of
+// one clock. It is used by one goroutine.
 type Windows map[string]Window
 
 // Window is since when one entry or recorded name has been as it is.
@@ -19,7 +19,7 @@ type Window struct {
 	Orphaned time.Time
 }
 
-// Observe takes in the objects as they are at a time.
+// Observe updates the windows from the objects at a time.
 func (w Windows) Observe(l Layout, wanted []Entry, now time.Time) {
 	members := make(map[string]bool, len(wanted))
 	for i := range wanted {

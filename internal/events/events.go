@@ -1,6 +1,6 @@
-// Package events knows which Events the operator writes about SidecarSets and their
-// Pods, what each says, and how many are written. It refuses to know how an Event reaches the
-// API server, and what time it is.
+// Package events decides which Events the operator writes about SidecarSets and their
+// Pods, with which messages, and how many. It knows nothing about how an Event reaches
+// the API server, and has no clock.
 package events
 
 import (
@@ -12,8 +12,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// SidecarSet is the object that an Event is about. The UID tells it from another
-// SidecarSet that had its name before.
+// SidecarSet is the object that an Event is about. The UID distinguishes it from an
+// earlier SidecarSet of the same name.
 type SidecarSet struct {
 	Name string
 	UID  types.UID
@@ -24,8 +24,8 @@ func Of(set *appsv1beta1.SidecarSet) SidecarSet {
 	return SidecarSet{set.Name, set.UID}
 }
 
-// Event is one thing that a user wants to be told about a SidecarSet, or about one of
-// its Pods. The zero Event says nothing.
+// Event is one message about a SidecarSet or one of its Pods. The zero Event means no
+// message.
 type Event struct {
 	About SidecarSet
 	// Pod is the Pod that the Event is about; zero if it is about the SidecarSet.
@@ -35,7 +35,7 @@ type Event struct {
 	// Reason is that of the condition, where the Event is about one.
 	Reason string
 	// Action is what the operator did or tried. A later Event with the same Action
-	// about the same object takes the place of one that is not written yet.
+	// about the same object replaces one that is not written yet.
 	Action string
 	// Note is the message, no longer than the API allows.
 	Note string
@@ -55,9 +55,9 @@ func InForce(about SidecarSet, reason, message string) Event {
 	return Event{about, Pod{}, corev1.EventTypeNormal, reason, ActionPutInForce, bounded(message)}
 }
 
-// NotInForce says that the next selected Pod will not be injected, and why. Reason
-// and message are those of the condition Ready. A pause is the author's will, so it
-// is no warning.
+// NotInForce says that the next selected Pod will not be injected, and why. Reason and
+// message are those of the condition Ready. A pause is intended by the author, so it is
+// not a warning.
 func NotInForce(about SidecarSet, reason, message string) Event {
 	kind := corev1.EventTypeWarning
 	if reason == appsv1beta1.ReasonPaused {
@@ -66,8 +66,8 @@ func NotInForce(about SidecarSet, reason, message string) Event {
 	return Event{about, Pod{}, kind, reason, ActionPutInForce, bounded(message)}
 }
 
-// RevisionNotRecorded says that the content of a SidecarSet could not be recorded
-// in a ControllerRevision, so that its status does not move on.
+// RevisionNotRecorded says that the content of a SidecarSet could not be recorded in a
+// ControllerRevision, so status.observedGeneration stays behind.
 func RevisionNotRecorded(about SidecarSet, err error) Event {
 	return Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonRevisionNotRecorded, ActionRecordRevision,
 		bounded("status.observedGeneration stays behind until the content is recorded: " + err.Error())}

@@ -11,8 +11,9 @@ import (
 type Pod struct {
 	Namespace, Name string
 	UID             types.UID
-	// Version is the resourceVersion of the write that the Event tells of. It tells that
-	// Event from those about other writes. Empty if nothing was written.
+	// Version is the resourceVersion of the write that the Event is about. It
+	// distinguishes the Event from those about other writes. It is empty if nothing was
+	// written.
 	Version string
 }
 

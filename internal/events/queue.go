@@ -8,14 +8,14 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Limits bound what a Queue lets through.
+// Limits are the limits of a Queue.
 type Limits struct {
-	// Settle is how long an Event waits first. If another one takes its place
-	// meanwhile, the first is not written: a state that does not last is not told.
+	// Settle is the time that an Event waits first. If another Event replaces it
+	// meanwhile, it is not written: a short state causes no Event.
 	Settle time.Duration
-	// Again is the shortest time between two Events with the same Action about the
-	// same object. In this time, one about the state of the last is dropped: a state that
-	// is left for a moment is not told again.
+	// Again is the shortest time between two Events with the same Action about the same
+	// object. In this time, an Event about the same state as the last one is dropped: a
+	// state that is left for a moment causes no second Event.
 	Again time.Duration
 	// Between is the shortest time between any two Events.
 	Between time.Duration
@@ -26,15 +26,15 @@ type Limits struct {
 // The limits of the Queues of a process. Each writes less than an API server notices,
 // and keeps less than a megabyte.
 var (
-	// StateLimits are for what the leader knows of SidecarSets: 500 that come into
-	// force at once are told within a minute.
+	// StateLimits are for the state of SidecarSets: the Events of 500 SidecarSets that
+	// come into force at once are written within a minute.
 	StateLimits = Limits{Settle: time.Second, Again: 10 * time.Second, Between: 100 * time.Millisecond, Waiting: 1000}
-	// ReviewLimits are for what AdmissionReviews cause, which may be forged by any
-	// client on the network: 12 Events a minute for the whole process, and one for a
+	// ReviewLimits are for Events that AdmissionReviews cause, which any client on the
+	// network may forge: 12 Events a minute for the whole process, and one for a
 	// SidecarSet in 10 minutes.
 	ReviewLimits = Limits{Again: 10 * time.Minute, Between: 5 * time.Second, Waiting: 100}
-	// PodLimits are for what the leader did to single Pods: five a second. Of a rollout
-	// through thousands of Pods some are not told.
+	// PodLimits are for the leader's writes of single Pods: five a second. In a rollout
+	// of thousands of Pods, some Events are dropped.
 	PodLimits = Limits{Again: 10 * time.Minute, Between: 200 * time.Millisecond, Waiting: 1000}
 )
 
@@ -47,7 +47,7 @@ type Queue struct {
 	last    time.Time        // when the last was told
 }
 
-// subject is what Events are about that take each other's place.
+// subject is the object and Action of Events that replace each other.
 type subject struct {
 	about  SidecarSet
 	pod    Pod

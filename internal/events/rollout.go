@@ -16,6 +16,7 @@ const (
 	ActionRollOut   = "RollOut"
 	ActionSkipPods  = "SkipPods"
 	ActionUpdatePod = "UpdatePod"
+	ActionEvictPod  = "EvictPod"
 )
 
 // OfRollout returns the Events that follow from one status of a SidecarSet after
@@ -33,17 +34,23 @@ func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []E
 			// The text is that of OpenKruise.
 			fmt.Sprintf("SidecarSet in-place update detected %d not upgradable pod(s) in this round, will skip them.", is)})
 	}
-	if was, is := refused(before), refused(after); is.Pods > was.Pods {
-		told = append(told, Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused, ActionUpdatePod, bounded(refusal(is))})
+	for _, kind := range []struct {
+		reason       inplace.Reason
+		action, verb string
+	}{{inplace.Refused, ActionUpdatePod, "update"}, {recreate.EvictionRefused, ActionEvictPod, "evict"}} {
+		if was, is := group(before, kind.reason), group(after, kind.reason); is.Pods > was.Pods {
+			told = append(told, Event{about, Pod{}, corev1.EventTypeWarning, appsv1beta1.ReasonPodRefused, kind.action, bounded(refusal(kind.verb, is))})
+		}
 	}
 	return told
 }
 
-// progress says what became of a rollout; the zero Event if nothing did.
+// progress returns the Event about the progress of a rollout; the zero Event if there
+// is none.
 func progress(before, after appsv1beta1.SidecarSetStatus) Event {
 	was, is := reason(before, appsv1beta1.ConditionProgressing), reason(after, appsv1beta1.ConditionProgressing)
 	changed := was != is
-	// A rollout that takes less than a second is never seen under way.
+	// A rollout that takes less than a second may never have the reason RollingOut.
 	another := before.LatestRevision != "" && before.LatestRevision != after.LatestRevision && after.MatchedPods > 0
 	condition, kind := appsv1beta1.ConditionProgressing, corev1.EventTypeNormal
 	switch is {
@@ -93,21 +100,17 @@ func blocked(s appsv1beta1.SidecarSetStatus) (pods int32) {
 	return pods
 }
 
-func refused(s appsv1beta1.SidecarSetStatus) appsv1beta1.SidecarSetPodGroup {
+// group returns the Pods that are blocked for a reason.
+func group(s appsv1beta1.SidecarSetStatus, reason inplace.Reason) appsv1beta1.SidecarSetPodGroup {
 	for i := range s.BlockedPods {
-		switch inplace.Reason(s.BlockedPods[i].Reason) {
-		case inplace.Refused, recreate.EvictionRefused:
+		if s.BlockedPods[i].Reason == string(reason) {
 			return s.BlockedPods[i]
 		}
 	}
 	return appsv1beta1.SidecarSetPodGroup{}
 }
 
-func refusal(group appsv1beta1.SidecarSetPodGroup) string {
-	verb := "update"
-	if group.Reason == string(recreate.EvictionRefused) {
-		verb = "evict"
-	}
+func refusal(verb string, group appsv1beta1.SidecarSetPodGroup) string {
 	note := fmt.Sprintf("The API server refused to %s %d Pods", verb, group.Pods)
 	if len(group.First) > 0 {
 		note += ", the first is " + group.First[0]

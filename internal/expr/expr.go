@@ -53,15 +53,26 @@ type Expr struct {
 // the sign and size of a constant. What it accepts can only fail to evaluate by
 // a result that is negative or too large. The error says where and what to do.
 func Parse(text string, variable Variable) (*Expr, error) {
-	if len(text) > MaxLength {
-		return nil, fmt.Errorf("it has %d characters and may have %d; shorten it", len(text), MaxLength)
+	return parse(&parser{text: text, variable: variable})
+}
+
+// ParseStored reads an expression that is stored already, such as one that a
+// ControllerRevision records, which cannot be edited. It differs from Parse in one point:
+// a decimal with letters that are no suffix, such as 50mm or 64MB, is the number 0, as
+// in the reference, so that Pods get what they have got so far.
+func ParseStored(text string, variable Variable) (*Expr, error) {
+	return parse(&parser{text: text, variable: variable, stored: true})
+}
+
+func parse(p *parser) (*Expr, error) {
+	if len(p.text) > MaxLength {
+		return nil, fmt.Errorf("it has %d characters and may have %d; shorten it", len(p.text), MaxLength)
 	}
-	p := &parser{text: text, variable: variable}
 	root, err := p.parse()
 	if err != nil {
 		return nil, err
 	}
-	e := &Expr{variable: variable, root: root}
+	e := &Expr{variable: p.variable, root: root}
 	if root.op == opConstant {
 		if _, err := e.result(root.constant); err != nil {
 			return nil, err

@@ -163,6 +163,41 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// What is stored is read as the reference reads it.
+func TestParseStored(t *testing.T) {
+	tests := map[string]struct {
+		variable         expr.Variable
+		text, with, want string // want is "" if the expression is refused
+	}{
+		"T22: 50mm":                  {expr.CPU, "max(cpu*50%, 50mm)", "1", "500m"},
+		"T22: 1K":                    {expr.Memory, "memory+1K", "1Ki", "1Ki"},
+		"T22: 64MB":                  {expr.Memory, "max(64MB, memory*10%)", "1Gi", "107374183"},
+		"T22: 5E":                    {expr.Memory, "5E", "1", "0"},
+		"T22: 1e3x":                  {expr.CPU, "1e3x+1", "1", "1"},
+		"what is well formed":        {expr.Memory, "memory+1Ki", "1Ki", "2Ki"},
+		"a division by it":           {expr.CPU, "cpu/50mm", "1", ""},
+		"a suffix after an exponent": {expr.Memory, "1e3Mi", "1", ""},
+		"an exponent too large":      {expr.Memory, "1e31", "1", ""},
+		"two points":                 {expr.CPU, "1.2.3", "1", ""},
+		"a suffix with a percent":    {expr.CPU, "5m%", "1", ""},
+		"a character too many":       {expr.CPU, "50mm" + strings.Repeat(" ", expr.MaxLength-3), "1", ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			e, err := expr.ParseStored(tc.text, tc.variable)
+			if err != nil || tc.want == "" {
+				if err == nil || tc.want != "" {
+					t.Errorf("ParseStored(%q): %v, want %q", tc.text, err, tc.want)
+				}
+				return
+			}
+			if got, err := e.Eval(resource.MustParse(tc.with)); err != nil || got.String() != tc.want {
+				t.Errorf("it is %s, %v, want %s", got.String(), err, tc.want)
+			}
+		})
+	}
+}
+
 func TestEvalRefuses(t *testing.T) {
 	tests := map[string]struct {
 		variable         expr.Variable

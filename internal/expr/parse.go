@@ -14,6 +14,7 @@ type parser struct {
 	text     string
 	position int
 	variable Variable
+	stored   bool // reads malformedForm as 0
 }
 
 func (p *parser) parse() (*node, error) {
@@ -147,6 +148,9 @@ func (p *parser) combine(at int, op operator, left, right *node) (*node, error) 
 // literalForm is a decimal with, at most, an exponent, and a percent sign or suffix.
 var literalForm = regexp.MustCompile(`^((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?)(%|[mkMGTP]|[KMGTP]i)?$`)
 
+// malformedForm is a decimal with letters that are no suffix. The reference reads it as 0.
+var malformedForm = regexp.MustCompile(`^(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[A-Za-z]+$`)
+
 // suffixes are what a literal is multiplied with: base^exponent.
 var suffixes = map[string]struct{ base, exponent int64 }{
 	"k": {10, 3}, "M": {10, 6}, "G": {10, 9}, "T": {10, 12}, "P": {10, 15},
@@ -162,6 +166,8 @@ func (p *parser) literal() (*node, error) {
 	text := p.literalText()
 	m := literalForm.FindStringSubmatch(text)
 	switch {
+	case m == nil && p.stored && malformedForm.MatchString(text):
+		return constant(value{number: new(big.Rat)}), nil
 	case m == nil, m[2] != "" && m[3] != "" && m[3] != "%":
 		return nil, p.errorAt(at, "%q is neither a number (2, 0.5, 1e3, 50%%) nor a quantity "+
 			"(digits and one of m k M G T P Ki Mi Gi Ti Pi); correct it", text)

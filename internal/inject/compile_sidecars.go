@@ -61,14 +61,16 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 		if !ok {
 			return nil, p.fieldError(index("spec."+list, i), errors.New("must be a container, not null"))
 		}
-		// A plain init container ends before anything could take over from it.
-		hot := typed[i].IsHotUpgrade() && (list == string(Containers) || typed[i].IsNative())
-		if hot {
+		names := typed[i].PodContainerNames()
+		if list == string(InitContainers) {
+			names = typed[i].PodInitContainerNames()
+		}
+		if len(names) > 1 {
 			p.hotUpgrade = append(p.hotUpgrade, typed[i].Name)
 			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
 		}
 		policy := p.resourcesPolicy(c, &typed[i], targets, index("spec."+list, i))
-		for _, v := range variants(&typed[i], hot) {
+		for _, v := range variants(&typed[i], names) {
 			s, err := newSidecar(c, &typed[i], v, policy)
 			if err != nil {
 				return nil, p.fieldError(index("spec."+list, i), err)
@@ -105,12 +107,11 @@ type variant struct {
 
 // variants are the sidecar itself or, for a hot upgrade, the container that
 // works first and the idle one.
-func variants(c *appsv1beta1.SidecarContainer, hot bool) []variant {
-	if !hot {
+func variants(c *appsv1beta1.SidecarContainer, names []string) []variant {
+	if len(names) == 1 {
 		return []variant{{name: c.Name, image: c.Image}}
 	}
-	first, second := appsv1beta1.HotUpgradeNames(c.Name)
-	idle := c.UpgradeStrategy.HotUpgradeEmptyImage
+	first, second, idle := names[0], names[1], c.UpgradeStrategy.HotUpgradeEmptyImage
 	return []variant{{first, c.Image, second, idle}, {second, idle, first, c.Image}}
 }
 

@@ -92,7 +92,7 @@ func (p *resourcesPolicy) compileExprs(texts *appsv1beta1.ResourcesExpr) error {
 		if text == "" {
 			return nil
 		}
-		compiled, err := expr.Parse(text, variable)
+		compiled, err := expr.ParseStored(text, variable)
 		if err != nil {
 			return p.error(exprField(list, variable), fmt.Errorf("failed to parse expression %q: %w", text, err))
 		}

@@ -125,9 +125,9 @@ func TestResourcesPolicyRefuses(t *testing.T) {
 			`{app: {requests: {memory: 1Pi}}}`, `{resourcesExpr: {requests: {memory: memory*1e6}}}`, ".resourcesExpr.requests.memory",
 			"failed to evaluate the expression with memory = 1Pi: the result is too large for a quantity",
 		},
-		"a literal that the reference read as 0 (T22)": {
-			`{app: {}}`, `{resourcesExpr: {requests: {cpu: "max(cpu, 50mm)"}}}`, ".resourcesExpr.requests.cpu",
-			`failed to parse expression "max(cpu, 50mm)": column 10: "50mm" is neither`,
+		"a literal with two points": {
+			`{app: {}}`, `{resourcesExpr: {requests: {cpu: "max(cpu, 5.0.1)"}}}`, ".resourcesExpr.requests.cpu",
+			`failed to parse expression "max(cpu, 5.0.1)": column 10: "5.0.1" is neither`,
 		},
 		"a product of quantities, though the limit is not set (T21)": {
 			`{app: {}}`, `{resourcesExpr: {limits: {memory: memory*memory}}}`, ".resourcesExpr.limits.memory",

@@ -29,7 +29,10 @@ type UpdateInput struct {
 	// in, nil if that is not known.
 	Difference *inplace.Difference
 	Node       inplace.Node
-	Now        time.Time
+	// Over: the Pod was back from its last update in place for long, so that it is not
+	// in flight, whatever its status says now.
+	Over bool
+	Now  time.Time
 }
 
 // Update is what brings a Pod to the current content in place.
@@ -250,7 +253,7 @@ func (u *update) writeContent() error {
 // write adds the records of the changes and renders everything.
 func (u *update) write(verdict inplace.Verdict) (Update, error) {
 	mark := inplace.NewMark(inplace.Write{
-		Pod: u.Pod, Previous: u.previous, Changes: u.changes, Uncertain: !u.settled(), Now: u.Now,
+		Pod: u.Pod, Previous: u.previous, Changes: u.changes, Uncertain: !u.settled(), Over: u.Over, Now: u.Now,
 	})
 	has := u.Pod.Annotations
 	u.out.annotate(appsv1beta1.AnnotationInPlaceUpdateState, podstate.RecordUpdate(has[appsv1beta1.AnnotationInPlaceUpdateState], podstate.UpdateRecord{

@@ -11,15 +11,15 @@ import (
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
-// Difference is what the hashed parts of two contents of a SidecarSet differ in.
+// Difference is the difference between the hashed parts of two contents of a SidecarSet.
 type Difference struct {
 	// Resources are the sidecars whose cpu or memory differs, in the order of the
 	// spec, containers first.
 	Resources []ResourceChange
 	// Restarts: the kubelet restarts a container for it, as its resizePolicy says.
 	Restarts bool
-	// Other: they differ in more than images, cpu and memory, which no running Pod
-	// can get.
+	// Other: they differ in more than images, cpu and memory, so no running Pod can be
+	// updated.
 	Other bool
 }
 

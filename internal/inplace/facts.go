@@ -61,8 +61,8 @@ func (ks Kinds) Has(k Kind) bool { return ks&(1<<k) != 0 }
 // Restarts reports whether the kubelet restarts a container of these kinds.
 func (ks Kinds) Restarts() bool { return ks&^(1<<Plain) != 0 }
 
-// Facts is what the verdict about a Pod needs to know of the Pod, apart from its
-// containers. It is comparable and takes three bytes.
+// Facts are the properties of a Pod that Judge needs, apart from its containers. Facts
+// is comparable and takes three bytes.
 type Facts struct {
 	// CountsRestarts: the Pod belongs to a Job and has the restart policy OnFailure.
 	// The Job counts the restarts of all containers against its backoffLimit.

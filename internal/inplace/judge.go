@@ -2,8 +2,8 @@ package inplace
 
 import "k8s.io/apimachinery/pkg/util/version"
 
-// Question is what Judge looks at: one Pod and the current content of one
-// SidecarSet that the Pod carries.
+// Question is the input of Judge: one Pod and the current content of one SidecarSet
+// that the Pod carries.
 type Question struct {
 	Facts Facts
 	Node  Node
@@ -14,21 +14,21 @@ type Question struct {
 	// SameWithoutImage: the Pod records the hash of the current content that ignores
 	// images.
 	SameWithoutImage bool
-	// RevisionUnknown: which content the Pod was given is not known any more.
+	// RevisionUnknown: the content that the Pod was injected with is unknown.
 	RevisionUnknown bool
-	// Difference is what the content that the Pod was given and the current one differ
-	// in, nil if that is not known.
+	// Difference is the difference between the Pod's recorded content and the current
+	// one; nil if it is unknown.
 	Difference *Difference
-	// Uncompared: the Difference is about to be known.
+	// Uncompared: the contents are not compared yet.
 	Uncompared bool
-	// Resizing: a resize is under way, so that the Pod has not what it records.
+	// Resizing: a resize is under way, so the Pod differs from the content that it records.
 	Resizing bool
 	// RecordUnreadable: the Pod's record of updates cannot be read.
 	RecordUnreadable bool
 }
 
-// Node is what is known about the node of a Pod. The zero value is a node that
-// runs a current kubelet, or a Pod that is not scheduled.
+// Node is the state of a Pod's node. The zero value is a ready node with a current
+// kubelet, or a Pod that is not scheduled.
 type Node struct {
 	// TooOld: the kubelet does not restart native sidecars.
 	TooOld bool
@@ -36,15 +36,15 @@ type Node struct {
 	NotReady bool
 }
 
-// Verdict is how a Pod can follow, and why it cannot follow in place. Reason is
-// empty for the ways Current and Images.
+// Verdict is how a Pod can be updated, and why it cannot be updated in place. Reason is
+// empty for the ways Current, Images and Resize.
 type Verdict struct {
 	Way    Way
 	Reason Reason
 }
 
-// Judge decides which way a Pod can follow. What the Pod's own resources have to say
-// about a resize it does not know.
+// Judge decides how a Pod can be updated. It does not check whether a resize is
+// possible for this Pod; PlanResize does.
 func Judge(q Question) Verdict {
 	switch {
 	case q.Facts.Mirror:
@@ -94,9 +94,9 @@ func judgeRestarts(q Question) Verdict {
 
 var restartsNativeSidecars = version.MajorMinor(1, 32)
 
-// TooOld reports whether a kubelet of this version, as a Node's status has it,
-// does not restart native sidecars whose image changes. Of a version that cannot
-// be read it is assumed that it does.
+// TooOld reports whether a kubelet of this version, from a Node's status, does not
+// restart native sidecars whose image changes. It returns false for a version that
+// cannot be read.
 func TooOld(kubelet string) bool {
 	v, err := version.ParseGeneric(kubelet)
 	return err == nil && v.LessThan(restartsNativeSidecars)

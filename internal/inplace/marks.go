@@ -18,7 +18,7 @@ type Mark struct {
 	Generation int64
 	// At is when the patch was sent, to the second.
 	At time.Time
-	// WasReady: the Pod was available before the operator disturbed it.
+	// WasReady: the Pod was available before the operator updated it.
 	WasReady bool
 	// Containers are those that got another image, by name, as they were when the
 	// patch was sent. It is empty if no container had to change.
@@ -59,10 +59,9 @@ const (
 // of no use to users: the operator writes no such values.
 var errUnreadable = errors.New("annotation " + appsv1beta1.AnnotationInPlace + " cannot be read: it is damaged, too long, or of another version")
 
-// MarksOf reads a Pod's annotation. A Pod without it has no Marks. A record that
-// came with a copy of another Pod is about that Pod, and counts as none. An error
-// means that nothing is known of earlier updates, and that the Pod must not be
-// written.
+// MarksOf reads a Pod's annotation. A Pod without it has no Marks. A record that came
+// with a copy of another Pod is about that Pod, and counts as none. After an error,
+// earlier updates are unknown, and the Pod must not be written.
 func MarksOf(pod *corev1.Pod) (Marks, error) {
 	value, ok := pod.Annotations[appsv1beta1.AnnotationInPlace]
 	if !ok {

@@ -23,7 +23,7 @@ func (w *world) run(t *testing.T, seconds int, mayBeEarly func(*world) bool) {
 			continue
 		}
 		p := inplace.Observe(w.pod, *w.mark)
-		if p.At(w.now) == inplace.Back && !w.done() && !mayBeEarly(w) {
+		if p.Settled(w.now).State() == inplace.Back && !w.done() && !mayBeEarly(w) {
 			t.Fatalf("said to be back early, with %+v\n%s", p, w.story())
 		}
 		if p = p.Settled(w.now); w.owed && !p.Over() && !p.InFlight() && !mayBeEarly(w) {
@@ -41,7 +41,7 @@ func (w *world) rest(t *testing.T) {
 		w.tick()
 	}
 	if w.hasBadTag() {
-		if p := inplace.Observe(w.pod, *w.mark); p.At(w.now.Add(time.Hour)) != inplace.Moving {
+		if p := inplace.Observe(w.pod, *w.mark); p.Settled(w.now.Add(time.Hour)).State() != inplace.Moving {
 			t.Fatalf("an image cannot be pulled, and the Pod is said to be %+v\n%s", p, w.story())
 		}
 		return
@@ -54,7 +54,7 @@ func (w *world) rest(t *testing.T) {
 	}
 	p := inplace.Observe(w.pod, *w.mark)
 	settled := w.now.Add(time.Duration(2*w.grace+12) * time.Second)
-	if p.At(settled) != inplace.Back || p.Settled(settled).InFlight() {
+	if p.Settled(settled).State() != inplace.Back || p.Settled(settled).InFlight() {
 		t.Fatalf("never said to be back: %+v\n%s", p, w.story())
 	}
 	w.appBroken = true
@@ -62,7 +62,7 @@ func (w *world) rest(t *testing.T) {
 		w.tick()
 	}
 	p = inplace.Observe(w.pod, *w.mark)
-	if p.At(settled) != inplace.Broken || p.Settled(settled).InFlight() {
+	if p.Settled(settled).State() != inplace.Broken || p.Settled(settled).InFlight() {
 		t.Fatalf("the application broke, and the Pod is said to be %+v\n%s", p, w.story())
 	}
 }

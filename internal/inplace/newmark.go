@@ -25,19 +25,23 @@ type Write struct {
 	// Uncertain: another operator has changed images before, and the kubelet may not
 	// have acted on that yet.
 	Uncertain bool
-	Now       time.Time
+	// Over: the Pod was back from the previous update for long, so that it is over,
+	// whatever the status says now.
+	Over bool
+	Now  time.Time
 }
 
-// longestPull is how long a pull, and what comes before and after it, may take. That
-// a Pod is back since it has been Settling for some seconds is enough for the
-// budget. It is not enough to say what its containers run: a Pod about which that is
-// wrong could wait forever for a container that the kubelet need not replace.
+// longestPull is the longest time that an image pull is expected to take, with the
+// steps before and after it. A Pod whose Settling is over no longer counts against the
+// budget. To record which image its containers run, longestPull must have passed as
+// well: with a wrong record, the operator could wait forever for a restart that does
+// not happen.
 const longestPull = time.Hour
 
-// NewMark records a Write. While the Pod is not back from the previous update,
-// whether it was available before that is kept, and so are the containers that it
-// waits for. Neither image nor digest are recorded for a container that may not run
-// the image of the previous update yet.
+// NewMark returns the record of a Write. If the previous update is not over, the new
+// Mark keeps whether the Pod was available before it, and the containers that it waits
+// for. It has no image and no digest for a container that may not run the image of the
+// previous update yet.
 func NewMark(w Write) Mark {
 	mark := Mark{Generation: w.Pod.Generation, At: w.Now.UTC().Truncate(time.Second), WasReady: IsAvailable(w.Pod)}
 	if len(w.Changes) > 0 { // a write of annotations alone makes no generation
@@ -46,7 +50,7 @@ func NewMark(w Write) Mark {
 	var previous Mark // with the containers that may not run its images
 	if w.Previous != nil {
 		p := Observe(w.Pod, *w.Previous)
-		mark.WasReady = mark.WasReady || w.Previous.WasReady && !p.Settled(w.Now).Over()
+		mark.WasReady = mark.WasReady || w.Previous.WasReady && !w.Over && !p.Settled(w.Now).Over()
 		if !p.Settled(w.Now.Add(-longestPull)).Over() {
 			previous = *w.Previous
 		}
@@ -66,8 +70,8 @@ func NewMark(w Write) Mark {
 	return mark
 }
 
-// before is what a container is now. What the status says about a container that
-// waits for an earlier update may be as old as that update.
+// before returns the present state of a container. The status of a container that waits
+// for an earlier update may be as old as that update.
 func (w *Write) before(c *Change, previous Mark) Before {
 	now := Before{Name: c.Container}
 	_, status := containerOf(w.Pod, c.Container)
@@ -94,8 +98,8 @@ func (w *Write) before(c *Change, previous Mark) Before {
 	return now
 }
 
-// with returns the images and one more. Of too many it returns none, which
-// means any.
+// with returns the images and one more. If there are too many, it returns none, which
+// means any image.
 func with(images []string, image string) []string {
 	if image == "" || slices.Contains(images, image) {
 		return images
@@ -106,5 +110,5 @@ func with(images []string, image string) []string {
 	return append(slices.Clone(images), image)
 }
 
-// mostImages is how many images of a container a Mark remembers.
+// mostImages is the largest number of images of a container that a Mark records.
 const mostImages = 8

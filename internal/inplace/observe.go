@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// State is how far a Pod is on its way back from an update in place.
+// State is the progress of a Pod after an update in place.
 type State uint8
 
 // The states.
@@ -18,33 +18,34 @@ const (
 	Unmarked State = iota
 	// Moving: the kubelet has more to do, or a container is not ready yet.
 	Moving
-	// Settling: all is as it has to be, but that could still be the state before the
-	// update. Time decides.
+	// Settling: the status fits the update, but it could still be the status from
+	// before. It is accepted after some time.
 	Settling
-	// Broken: the Pod was back, and is not available now for another reason.
+	// Broken: the update is over, and the Pod is not available for another reason.
 	Broken
-	// Back: the containers run what they were given, and the Pod is available.
+	// Back: the containers run the images in the spec, and the Pod is available.
 	Back
 )
 
-// Progress is what a Pod's status says about one Mark. It is comparable. Its zero
-// value is that of a Pod without a Mark.
+// Progress is the progress of the update that one Mark records. It is comparable. The
+// zero value is that of a Pod without a Mark.
 type Progress struct {
 	// Generation is that of the Mark.
 	Generation int64
-	// until is when a Settling Pod is what then says, in seconds since 1970.
+	// until is the time at which Settling ends and the state becomes then, in seconds
+	// since 1970.
 	until int64
-	state State
-	then  State
+	// at is when the update was sent, and since is when the state after it was reached,
+	// if it was. Both are in seconds since 1970.
+	at, since uint32
+	state     State
+	then      State
 	// WasReady is that of the Mark.
 	WasReady bool
 }
 
-// At returns the state at a time: Settling ends without an event.
-func (p Progress) At(now time.Time) State { return p.Settled(now).state }
-
-// Settled returns the Progress as it is at a time. Of one that does not settle it
-// returns the same value.
+// Settled returns the Progress as it is at a time: Settling ends without an event. Of one
+// that does not settle it returns the same value.
 func (p Progress) Settled(now time.Time) Progress {
 	if p.state == Settling && now.Unix() >= p.until {
 		p.state, p.until, p.then = p.then, 0, 0
@@ -64,28 +65,41 @@ func (p Progress) SettlesAt() (time.Time, bool) {
 	return time.Unix(p.until, 0), true
 }
 
-// InFlight reports whether the Pod takes a place of the budget: it was available
-// before the update, and is not back.
+// InFlight reports whether the Pod counts against the budget: it was available before
+// the update, and the update is not over.
 func (p Progress) InFlight() bool {
 	return p.WasReady && (p.state == Moving || p.state == Settling)
 }
 
-// Over reports whether the kubelet has done all that the update asked for. The
-// Pod is Back or Broken.
+// At is when the update was sent, in seconds since 1970. It tells the updates of a Pod
+// apart.
+func (p Progress) At() uint32 { return p.at }
+
+// BackSince returns when the Pod was back and available as it is now, in seconds since
+// 1970: since the update was sent, the containers run and the condition Ready is true.
+// It is 0 and false if the Pod is not back.
+func (p Progress) BackSince() (since uint32, ok bool) {
+	if p.state != Back {
+		return 0, false
+	}
+	return p.since, true
+}
+
+// Over reports whether the kubelet has carried out the update: the Pod is Back or Broken.
 func (p Progress) Over() bool { return p.state == Back || p.state == Broken }
 
-// settleSlack is how long the kubelet may take from one step of an update to the
-// next, apart from the grace periods of containers that it stops.
+// settleSlack is the time that the kubelet may take between the steps of an update,
+// without the grace periods of containers that it stops.
 const settleSlack = 10 * time.Second
 
-// breakDelay is how long after the start of the last container the condition
-// Ready has to become False for that to have another reason than the update.
+// breakDelay is the time after the start of the last container. If the condition Ready
+// becomes False later than that, the cause is not the update.
 const breakDelay = 5 * time.Second
 
-// Observe reads from a Pod's status how far it is with the update that a Mark
-// records. A container that the Pod does not have is left out.
+// Observe reads from a Pod's status the progress of the update that a Mark records. It
+// ignores containers that the Pod does not have.
 func Observe(pod *corev1.Pod, mark Mark) Progress {
-	p := Progress{Generation: mark.Generation, WasReady: mark.WasReady, state: Moving}
+	p := Progress{Generation: mark.Generation, WasReady: mark.WasReady, at: seconds(mark.At), state: Moving}
 	if !mark.observed(pod) {
 		return p
 	}
@@ -99,6 +113,7 @@ func Observe(pod *corev1.Pod, mark Mark) Progress {
 			return p
 		}
 	}
+	p.since = max(p.at, seconds(e.started), seconds(since))
 	then := Back
 	if !available || !e.ready {
 		then = Broken
@@ -114,16 +129,20 @@ func Observe(pod *corev1.Pod, mark Mark) Progress {
 	return p
 }
 
-// observed reports whether the kubelet has seen the update, as far as the status
-// tells. The Pod has an older generation than was expected if a webhook took all
-// images back out of the write.
+// seconds returns the seconds since 1970 of a time until 2106, and the nearest of these
+// of another.
+func seconds(t time.Time) uint32 { return uint32(min(max(t.Unix(), 0), math.MaxUint32)) }
+
+// observed reports whether the status was written after the kubelet saw the update, as
+// far as the status shows. If a webhook removed all images from the write, the Pod's
+// generation is lower than the Mark's.
 func (m *Mark) observed(pod *corev1.Pod) bool {
 	observed := pod.Status.ObservedGeneration
 	return observed == 0 || observed >= min(m.Generation, pod.Generation)
 }
 
-// Runs reports whether a container is ready at a time, with the image that it was
-// given last. Neither other containers nor the Pod's conditions count.
+// Runs reports whether a container is ready at a time, with its latest image. Other
+// containers and the Pod's conditions are ignored.
 func (m *Mark) Runs(pod *corev1.Pod, container string, now time.Time) bool {
 	if !m.observed(pod) || !IsReady(pod, container) {
 		return false
@@ -133,7 +152,7 @@ func (m *Mark) Runs(pod *corev1.Pod, container string, now time.Time) bool {
 	return i < 0 || e.add(m.Containers[i]) && (e.sure || now.Unix() >= settledAt(pod, *m, e.started))
 }
 
-// evidence is what the changed containers say together.
+// evidence is the combined state of the changed containers.
 type evidence struct {
 	pod     *corev1.Pod
 	sure    bool // this cannot be the state before the update
@@ -142,7 +161,7 @@ type evidence struct {
 	started time.Time // of the container that started last
 }
 
-// add reports whether a container can be the one that the update asked for.
+// add reports whether the container can be the new one, and adds its state to the evidence.
 func (e *evidence) add(before Before) bool {
 	c, status := containerOf(e.pod, before.Name)
 	switch {
@@ -180,20 +199,25 @@ func (b *Before) mayRun(image string) bool {
 	return len(b.Since) == 0 || slices.Contains(b.Since, image)
 }
 
-// settledAt is when a state that could be the one before the update has lasted so
-// long that it is the one after. The kubelet stops one changed container after the
-// other, each with the Pod's whole grace period.
+// settledAt is the time at which Settling ends: if the status still described the time
+// before the update, it would have changed by then. The kubelet stops one changed
+// container after the other, each with the Pod's whole grace period.
 func settledAt(pod *corev1.Pod, mark Mark, started time.Time) int64 {
 	from := mark.At
 	if started.After(from) {
 		from = started
 	}
-	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
-	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
-		grace = min(max(*g, 0), math.MaxInt32)
-	}
 	// One second more, since both times are cut to the second.
-	return from.Unix() + grace*int64(len(mark.Containers)) + int64(settleSlack/time.Second) + 1
+	return from.Unix() + GraceSeconds(pod)*int64(len(mark.Containers)) + int64(settleSlack/time.Second) + 1
+}
+
+// GraceSeconds is a Pod's termination grace period, which each container may take that the
+// kubelet stops.
+func GraceSeconds(pod *corev1.Pod) int64 {
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		return min(max(*g, 0), math.MaxInt32)
+	}
+	return corev1.DefaultTerminationGracePeriodSeconds
 }
 
 // IsReady reports whether a container of the Pod is started and ready.
@@ -263,8 +287,8 @@ func Find(containers []corev1.Container, name string) *corev1.Container {
 	return nil
 }
 
-// StatusOf returns the status of one of so many containers, nil if there is none. It
-// looks at no more statuses than that: a kubelet reports no others.
+// StatusOf returns the status of a container; nil if there is none. It reads at most as
+// many statuses as there are containers, because a kubelet reports no others.
 func StatusOf(statuses []corev1.ContainerStatus, containers int, name string) *corev1.ContainerStatus {
 	for i := range min(len(statuses), containers) {
 		if statuses[i].Name == name {

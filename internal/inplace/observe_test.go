@@ -159,8 +159,8 @@ func TestObserve(t *testing.T) {
 				}
 				return
 			}
-			if !at.Equal(tc.settles) || p.At(at.Add(-time.Second)) != inplace.Settling || p.At(at) != tc.then || p.Settled(at).InFlight() {
-				t.Errorf("settles at %v to %v, want %v and %v", at, p.At(at), tc.settles, tc.then)
+			if !at.Equal(tc.settles) || p.Settled(at.Add(-time.Second)).State() != inplace.Settling || p.Settled(at).State() != tc.then || p.Settled(at).InFlight() {
+				t.Errorf("settles at %v to %v, want %v and %v", at, p.Settled(at).State(), tc.settles, tc.then)
 			}
 		})
 	}

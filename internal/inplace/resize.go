@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Resizing is what brings the cpu and memory of a Pod's sidecars to the current
-// content.
+// Resizing is the plan that changes the cpu and memory of a Pod's sidecars to the
+// current content.
 type Resizing struct {
 	// Containers are those whose values are to be written now.
 	Containers []Resized
-	// Restarts are the kinds of the containers that the kubelet restarts for it.
+	// Restarts are the kinds of the containers that the kubelet restarts because of it.
 	Restarts Kinds
-	// Sizes is what the Pod has to record before it is resized.
+	// Sizes has to be recorded on the Pod before it is resized.
 	Sizes []Size
 }
 
@@ -123,7 +123,7 @@ func (p *planner) set(c *corev1.Container, init bool, size Size) {
 	p.plan.Sizes = append(p.plan.Sizes, size)
 }
 
-// write has a value written.
+// write adds a value to the plan.
 func (p *planner) write(c *corev1.Container, init bool, size Size) {
 	containers := p.plan.Containers
 	if n := len(containers); n == 0 || containers[n-1].Container != c.Name {
@@ -166,9 +166,9 @@ func (r Resizing) Observe(pod *corev1.Pod) (state ResizeState, message string) {
 	return observeSizes(pod, r.Sizes)
 }
 
-// observeSizes is ObserveResize of values that the Pod's spec has. It waits for none
-// that is that of before: a kubelet that reports no resources of a container that
-// runs cannot resize it, and never has.
+// observeSizes is like ObserveResize, for the values in the Pod's spec. It skips values
+// that the resize did not change: a kubelet that reports no resources of a container
+// that runs cannot resize it, and never has.
 func observeSizes(pod *corev1.Pod, sizes []Size) (state ResizeState, message string) {
 	var containers []string
 	for i := range sizes {
@@ -266,7 +266,7 @@ func (r Resizing) Patch(resourceVersion string) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// ResizeState is how far a resize is.
+// ResizeState is the progress of a resize.
 type ResizeState uint8
 
 // The states of a resize.
@@ -275,21 +275,22 @@ const (
 	NoResize ResizeState = iota
 	// ResizeOpen: the Pod's spec does not have the values yet, or not any more.
 	ResizeOpen
-	// ResizeMoving: the kubelet has not done it yet.
+	// ResizeMoving: the kubelet has not carried it out yet.
 	ResizeMoving
 	// ResizeDone: the containers have the values of the spec.
 	ResizeDone
-	// ResizePutOff: the node has no room now. The kubelet tries again.
+	// ResizePutOff: the node does not have enough free resources now. The kubelet tries
+	// again.
 	ResizePutOff
 	// ResizeExcluded: the kubelet refuses it, and does not try again.
 	ResizeExcluded
 	// ResizeBroken: the kubelet tried, and tries again.
 	ResizeBroken
-	// ResizeUnanswered: the kubelet has said nothing for a long time.
+	// ResizeUnanswered: the kubelet has reported nothing for five minutes.
 	ResizeUnanswered
 )
 
-// Why says why a Pod does not follow in this state, if it is one that may last.
+// Why returns the reason for which a Pod is not updated in this state, if the state may last.
 func (s ResizeState) Why() Reason {
 	switch s {
 	case ResizePutOff:
@@ -299,7 +300,7 @@ func (s ResizeState) Why() Reason {
 	case ResizeBroken:
 		return ResizeFailed
 	case ResizeUnanswered:
-		return ResizeSilent
+		return ResizeTimedOut
 	case NoResize, ResizeOpen, ResizeMoving, ResizeDone:
 	}
 	return ""

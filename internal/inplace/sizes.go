@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Sizes records that a resize of a Pod for one SidecarSet is under way. It is
-// written before the resize: annotations do not travel with one. The write that
-// records the content ends it. Without it, a value that the operator has written
-// could not be told from that of another writer once the content changes again.
+// Sizes records that a resize of a Pod for one SidecarSet is under way. It is written
+// before the resize, because the subresource resize does not change annotations. The
+// write that records the content removes it. Without it, the operator could not
+// distinguish its own value from that of another writer once the content changes again.
 type Sizes struct {
 	// At is when it was written, to the second.
 	At time.Time
@@ -28,8 +28,8 @@ type Size struct {
 	Container string
 	Limit     bool // a request otherwise
 	Resource  corev1.ResourceName
-	// Values are what the operator and the content that the Pod records have given
-	// it: first that of the content, "" if it has none, and last what it is to be.
+	// Values are the value in the content that the Pod records ("" if it has none) and
+	// the values that the operator has written since. The last one is the wanted value.
 	Values []string
 }
 
@@ -57,8 +57,8 @@ func (s *Size) about(other Size) bool {
 	return s.Container == other.Container && s.Limit == other.Limit && s.Resource == other.Resource
 }
 
-// Observe reads from a Pod how far the resize is. ResizeOpen means that the next
-// step is the operator's.
+// Observe reads the progress of the resize from a Pod. ResizeOpen means that the
+// operator has to do the next step.
 func (s Sizes) Observe(pod *corev1.Pod) (state ResizeState, message string) {
 	for i := range s.Values {
 		size := &s.Values[i]

@@ -5,20 +5,20 @@ type Way uint8
 
 // The ways, from the cheapest to none.
 const (
-	// Current: the Pod carries the content.
+	// Current: the Pod has the content.
 	Current Way = iota
-	// Images: other images in place bring all of it.
+	// Images: the Pod gets the content by other images in place.
 	Images
-	// Resize: other resources, and perhaps other images, in place bring all of it.
+	// Resize: the Pod gets the content by other resources, and perhaps other images, in
+	// place.
 	Resize
-	// Recreate: only a new Pod can have it.
+	// Recreate: only a new Pod can get the content.
 	Recreate
-	// LeaveAlone: the Pod must not be touched.
+	// LeaveAlone: the Pod must not be written.
 	LeaveAlone
 )
 
-// Reason says in one word why a Pod does not follow in place. It is shown in status
-// and Events.
+// Reason is why a Pod is not updated in place, in one word. It is shown in status and Events.
 type Reason string
 
 // The reasons.
@@ -26,10 +26,11 @@ const (
 	// ImmutableFieldChanged: a field of a sidecar changed that Kubernetes never
 	// changes on a Pod.
 	ImmutableFieldChanged Reason = "ImmutableFieldChanged"
-	// RevisionUnknown: the Pod was injected from a content that is no longer
-	// recorded, so what changed since is not known.
+	// RevisionUnknown: the content that the Pod was injected with is no longer
+	// recorded, so the change is unknown.
 	RevisionUnknown Reason = "RevisionUnknown"
-	// RunToCompletion: restarting the sidecar could end the Pod or fail its Job.
+	// RunToCompletion: restarting the sidecar could end the Pod or fail its Job, or an
+	// eviction would end its task.
 	RunToCompletion Reason = "RunToCompletion"
 	// RestartRules: a restart rule of the Pod could restart all of its containers.
 	RestartRules Reason = "RestartRules"
@@ -43,22 +44,26 @@ const (
 	Refused Reason = "Refused"
 	// WriteFailed: the API server did not carry out the write. It is tried again.
 	WriteFailed Reason = "WriteFailed"
+	// UpdateImpossible: the leader cannot compute the update of this Pod, or the write had
+	// no effect. It stays so until the Pod or the SidecarSet is changed.
+	UpdateImpossible Reason = "UpdateImpossible"
 	// ResourcesHeldElsewhere: another writer has resized the sidecar.
 	ResourcesHeldElsewhere Reason = "ResourcesHeldElsewhere"
-	// ResizeDeferred: the node has no room for the resources now. The kubelet tries
-	// again.
+	// ResizeDeferred: the node does not have enough free resources now. The kubelet
+	// tries again.
 	ResizeDeferred Reason = "ResizeDeferred"
 	// ResizeInfeasible: the node can never give the sidecar these resources.
 	ResizeInfeasible Reason = "ResizeInfeasible"
 	// ResizeFailed: the kubelet could not give the sidecar these resources. It tries
 	// again.
 	ResizeFailed Reason = "ResizeFailed"
-	// ResizeSilent: the kubelet does not say what became of a resize.
-	ResizeSilent Reason = "ResizeSilent"
+	// ResizeTimedOut: the kubelet has not carried out a resize in time, and reports no
+	// reason.
+	ResizeTimedOut Reason = "ResizeTimedOut"
 	// ResizeUnsupported: the API server does not resize Pods (before 1.33).
 	ResizeUnsupported Reason = "ResizeUnsupported"
-	// ResizeRestarts: the sidecar's resizePolicy asks for a restart, which could not
-	// be told from others.
+	// ResizeRestarts: the sidecar's resizePolicy asks for a restart, which could not be
+	// distinguished from a crash.
 	ResizeRestarts Reason = "ResizeRestarts"
 	// RecordUnreadable: a record on the Pod cannot be read, so the Pod is not written.
 	RecordUnreadable Reason = "RecordUnreadable"

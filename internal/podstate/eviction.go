@@ -18,6 +18,7 @@ func (r *Record) readOwner(pod *corev1.Pod) {
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		r.Controller, r.ByJob = MakeName(string(owner.UID)), owner.Kind == "Job"
 	}
+	r.RunsToCompletion = pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure
 	// Karpenter also takes a duration: the Pod is then protected for that long.
 	disrupt := pod.Annotations[annotationDoNotDisrupt]
 	r.Protected = pod.Annotations[annotationSafeToEvict] == "false" || disrupt != "" && disrupt != "false"

@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -30,9 +31,10 @@ func (r *Record) Progress(sidecarSet Name) inplace.Progress {
 
 // Waits reports whether a container waits for the kubelet to act on an earlier
 // image change that the operator has no record of. A container that is not ready
-// never waits, so that a bad image can be replaced.
+// never waits, so that a bad image can be replaced. No container waits for longer than the
+// kubelet needs: it may run the new image, and report another name of it.
 func (r *Record) Waits(sidecarSet, container Name) bool {
-	if r.Progress(sidecarSet).State() != inplace.Unmarked {
+	if r.Outwaited || r.Progress(sidecarSet).State() != inplace.Unmarked {
 		return false
 	}
 	c, ok := r.Container(container)
@@ -56,6 +58,9 @@ func (r *Record) SettlesAt() (first time.Time, ok bool) {
 		if at, waits := r.Injections[i].silentAt(); waits && (!ok || at.Before(first)) {
 			first, ok = at, true
 		}
+	}
+	if at := time.Unix(int64(r.waitsUntil), 0); r.waitsUntil != 0 && (!ok || at.Before(first)) {
+		first, ok = at, true
 	}
 	return first, ok
 }
@@ -87,7 +92,38 @@ func (r *Record) At(now time.Time) *Record {
 			in.Resize = inplace.ResizeUnanswered
 		}
 	}
+	if r.waitsUntil != 0 && now.Unix() >= int64(r.waitsUntil) {
+		settled.waitsUntil, settled.Outwaited = 0, true
+	}
 	return &settled
+}
+
+// elsewherePatience is how long the kubelet may take for an update that another operator
+// made, apart from the grace periods of the containers.
+const elsewherePatience = 5 * time.Minute
+
+// readWaits notes until when the Pod may wait for updates that another operator made. What was
+// given to it last is in the hash record; a Pod that was never updated was given all at its
+// creation.
+func (r *Record) readWaits(pod *corev1.Pod) {
+	mayWait := func(c Container) bool { return c.Ready && c.landed == notLanded }
+	if (r.update == nil || !r.update.unreadable && len(r.update.waiting) == 0) && !slices.ContainsFunc(r.Containers, mayWait) {
+		return
+	}
+	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
+	for _, name := range ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList]) {
+		set, waiting := MakeName(name), int64(0)
+		for _, c := range r.Containers {
+			if r.Waits(set, c.Name) {
+				waiting++
+			}
+		}
+		if waiting > 0 {
+			from := max(hashes.UpdatedAt(name).Unix(), pod.CreationTimestamp.Unix())
+			until := from + waiting*inplace.GraceSeconds(pod) + int64(elsewherePatience/time.Second)
+			r.waitsUntil = max(r.waitsUntil, uint32(min(max(until, 1), math.MaxUint32)))
+		}
+	}
 }
 
 // MarkOf returns the Mark of a SidecarSet's last update of the Pod, nil if there is

@@ -54,6 +54,9 @@ type Record struct {
 	Evicted bool
 	// ByJob is true if the Pod's controller is a Job.
 	ByJob bool
+	// RunsToCompletion is true if the kubelet does not restart the Pod's containers
+	// once they succeed, by spec.restartPolicy. The Pod does a task, whatever controls it.
+	RunsToCompletion bool
 	// Protected is true if an annotation of the Pod forbids to evict it.
 	Protected bool
 	// TooLarge is true for an active Pod of which no more is remembered than that
@@ -67,6 +70,12 @@ type Record struct {
 	// Reported is true if the kubelet has reported on as many containers as the
 	// Pod has.
 	Reported bool
+	// Outwaited is true if containers that are ready do not show the images that another
+	// operator gave them, and have had the time to. What they run is not certain; to wait
+	// longer makes no difference.
+	Outwaited bool
+
+	waitsUntil uint32 // when the Pod is Outwaited, in seconds; 0 if it does not wait
 }
 
 // Container is what is remembered of one container.
@@ -145,6 +154,7 @@ func FromPod(pod *corev1.Pod) *Record {
 	r.Containers = containers(pod)
 	r.update = readUpdateState(pod)
 	r.readMarks(pod)
+	r.readWaits(pod)
 	return r
 }
 

@@ -10,7 +10,7 @@ import (
 // that the Pod's author decides about: its name, labels, containers and injected
 // list, and the notes of updates. As it is allocated, and with what package tally
 // keeps for each Pod, that is less than 4 KB. A Pod with ten containers may have
-// 2 KB of labels, one with 1 KB of labels 60 containers.
+// 2 KB of labels, one with 1 KB of labels 30 containers.
 const MaxRecordBytes = 3 << 10
 
 // What the parts of a record take.
@@ -23,22 +23,20 @@ const (
 	progressBytes  = 40
 )
 
-// tooLarge reports whether a Pod's record would take more than MaxRecordBytes. It
-// looks at no more of the Pod than it takes to tell.
+// tooLarge reports whether a Pod's record would take more than MaxRecordBytes, now or
+// after an update in place: an update must not make a Pod too large, since a rollout
+// would lose sight of the Pods that it disturbs. It looks at no more of the Pod than
+// it takes to tell.
 func tooLarge(pod *corev1.Pod) bool {
 	size := recordBytes + len(pod.Name)
 	if list := pod.Annotations[appsv1beta1.AnnotationInjectedList]; list != "" {
 		if tooManyNames(list) {
 			return true
 		}
-		size += countNames(list)*injectionBytes + countContainers(pod)*containerBytes
-		if pod.Annotations[appsv1beta1.AnnotationInPlace] != "" {
-			size += countNames(list) * progressBytes
-		}
-		for _, notes := range []string{appsv1beta1.AnnotationInPlaceUpdateState, appsv1beta1.AnnotationWorkingHotUpgradeContainer} {
-			if pod.Annotations[notes] != "" {
-				size += countContainers(pod) * (noteBytes + nameBytes)
-			}
+		size += countNames(list) * (injectionBytes + progressBytes)
+		size += countContainers(pod) * (containerBytes + noteBytes + nameBytes)
+		if pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] != "" { // injection writes it
+			size += countContainers(pod) * noteBytes
 		}
 	}
 	for key, value := range pod.Labels {

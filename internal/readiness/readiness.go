@@ -95,9 +95,9 @@ func Of(s SidecarSet) status.Readiness {
 	var why *status.Readiness
 	switch {
 	case s.Selectors != nil:
-		why = No(appsv1beta1.ReasonEntryRefused, "The selectors make no webhook entry: "+s.Selectors.Error())
+		why = No(appsv1beta1.ReasonEntryRefused, "The selectors are not valid in a webhook entry: "+s.Selectors.Error())
 	case s.Refused != "":
-		why = No(appsv1beta1.ReasonEntryRefused, "The API server does not take the webhook entry: "+s.Refused)
+		why = No(appsv1beta1.ReasonEntryRefused, "The API server refused the webhook entry: "+s.Refused)
 	case s.Nothing != "":
 		why = No(appsv1beta1.ReasonNothingSelected, s.Nothing+".")
 	case s.Paused:
@@ -122,7 +122,7 @@ func (e Entry) obstacle() *status.Readiness {
 	case e.Fought != "":
 		return No(appsv1beta1.ReasonEntryMissing, EditedMessage(e.Fought))
 	case !e.Proven:
-		message := "The webhook entry is written; not every API server is known to use it yet."
+		message := "The webhook entry is written, but it is not proven yet that every API server uses it."
 		if e.Problem != "" {
 			message += " " + e.Problem
 		}
@@ -134,18 +134,18 @@ func (e Entry) obstacle() *status.Readiness {
 func (s Static) obstacle() *status.Readiness {
 	switch {
 	case !s.Present:
-		return No(appsv1beta1.ReasonEntryMissing, "No MutatingWebhookConfiguration has new Pods sent to the operator, and with --pod-webhook=static it keeps none itself. "+
-			"Apply config/overlays/static, or run it with --pod-webhook=exact.")
+		return No(appsv1beta1.ReasonEntryMissing, "No MutatingWebhookConfiguration sends new Pods to the operator, and with --pod-webhook=static the operator does not write one. "+
+			"Apply config/overlays/static, or run the operator with --pod-webhook=exact.")
 	case s.Trust > 0:
-		return Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may trust an older snapshot of the SidecarSets for %s more.", s.Trust.Round(time.Second)))
+		return Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may still use an older snapshot of the SidecarSets, for %s at most.", s.Trust.Round(time.Second)))
 	}
 	return nil
 }
 
 // EditedMessage says that another program keeps editing an object.
 func EditedMessage(configuration string) string {
-	return fmt.Sprintf("Another program edits the webhook entries in MutatingWebhookConfiguration %s again and again, and the operator restores them. "+
-		"See which one does (kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml), and make it leave them alone, or use --pod-webhook=static.", configuration)
+	return fmt.Sprintf("Another program keeps editing the webhook entries in MutatingWebhookConfiguration %s. The operator restores them each time. "+
+		"Find the program with \"kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml\", and configure it to ignore this object, or use --pod-webhook=static.", configuration)
 }
 
 // No says that the next Pod will not be injected.
@@ -161,8 +161,8 @@ func Unsure(reason, message string) *status.Readiness {
 func ready(coarse bool) status.Readiness {
 	r := status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod that is selected will be injected."}
 	if coarse {
-		r.Reason = appsv1beta1.ReasonCoarseEntry
-		r.Message += fmt.Sprintf(" There is no room for an entry of its own, so that API servers call the operator for all Pods: there are more than %d different selectors, or very large ones. Let SidecarSets share selectors, or shorten theirs.",
+		r.Reason = appsv1beta1.ReasonSharedEntry
+		r.Message += fmt.Sprintf(" The limit of %d webhook entries is reached (fewer if selectors are very large), so this SidecarSet shares one entry that matches all Pods. Let SidecarSets share selectors, or shorten their selectors.",
 			entryplan.MaxConfigurations*entryplan.MaxEntries-1)
 	}
 	return r

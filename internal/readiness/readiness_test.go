@@ -50,9 +50,9 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 		is, want, saying string
 	}{
 		"in force":                         {readiness.SidecarSet{Entry: proven}, yes, appsv1beta1.ReasonReady, "The next Pod"},
-		"by the coarse entry":              {readiness.SidecarSet{Entry: readiness.Entry{Proven: true, Coarse: true}}, yes, appsv1beta1.ReasonCoarseEntry, "more than 1599 different selectors"},
-		"selectors, before all else":       {readiness.SidecarSet{Selectors: wrong, Refused: "no", Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "make no webhook entry: wrong"},
-		"an entry that is refused":         {readiness.SidecarSet{Refused: "too long", Nothing: "nothing", Entry: proven}, no, appsv1beta1.ReasonEntryRefused, "does not take the webhook entry: too long"},
+		"by the coarse entry":              {readiness.SidecarSet{Entry: readiness.Entry{Proven: true, Coarse: true}}, yes, appsv1beta1.ReasonSharedEntry, "The limit of 1599 webhook entries"},
+		"selectors, before all else":       {readiness.SidecarSet{Selectors: wrong, Refused: "no", Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "not valid in a webhook entry: wrong"},
+		"an entry that is refused":         {readiness.SidecarSet{Refused: "too long", Nothing: "nothing", Entry: proven}, no, appsv1beta1.ReasonEntryRefused, "refused the webhook entry: too long"},
 		"nothing to select":                {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Entry: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
 		"paused":                           {readiness.SidecarSet{Paused: true, Invalid: wrong, Entry: proven}, no, appsv1beta1.ReasonPaused, "paused"},
 		"what no Pod can have":             {readiness.SidecarSet{Invalid: wrong, Entry: readiness.Entry{Missing: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
@@ -60,7 +60,7 @@ func TestReadinessOfASidecarSet(t *testing.T) {
 		"an object that is fought over":    {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Proven: true}}, no, appsv1beta1.ReasonEntryMissing, "sidecarset-pods-3"},
 		"an entry that is not proven":      {readiness.SidecarSet{Entry: readiness.Entry{Problem: "API server a is silent"}}, unsure, appsv1beta1.ReasonNotInForce, "is silent"},
 		"static, without an entry":         {readiness.SidecarSet{Static: &readiness.Static{}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
-		"static, while replicas may trust": {readiness.SidecarSet{Static: &readiness.Static{Present: true, Trust: 12 * time.Second}}, unsure, appsv1beta1.ReasonNotInForce, "12s more"},
+		"static, while replicas may trust": {readiness.SidecarSet{Static: &readiness.Static{Present: true, Trust: 12 * time.Second}}, unsure, appsv1beta1.ReasonNotInForce, "for 12s at most"},
 		"static":                           {readiness.SidecarSet{Static: &readiness.Static{Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},
 		"static, and what no Pod can have": {readiness.SidecarSet{Static: &readiness.Static{Present: true}, Invalid: wrong}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
 	}

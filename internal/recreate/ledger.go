@@ -13,20 +13,20 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// maxFailures is how many replacements in a row may not become ready before nothing
-// more is evicted, and how many Pods are evicted before the first replacement is
+// maxFailures is the number of replacements in a row that fail before the leader stops
+// evicting, and the number of Pods that are evicted before the first replacement is
 // ready.
 const maxFailures = 3
 
-// Timeouts say how long replacements may take. The zero value stands for the defaults.
+// Timeouts are the times that replacements may take. Zero fields mean the defaults.
 type Timeouts struct {
-	// Creation is how long after a Pod is gone its replacement may take to be created.
-	// Then its controller was scaled down, or cannot create it. A new leader waits that
-	// long before it evicts, so that replacements of Pods that the last leader evicted are
-	// there.
+	// Creation is the time between the end of a Pod and the creation of its
+	// replacement. If it is exceeded, the controller was scaled down or cannot create
+	// Pods. A new leader waits for this time before it evicts, so that the replacements
+	// of Pods that the last leader evicted exist.
 	Creation time.Duration
-	// Ready is how long a replacement may take to become ready before it counts as one
-	// that does not.
+	// Ready is the time between the creation of a replacement and its readiness. If it
+	// is exceeded, the replacement has failed.
 	Ready time.Duration
 }
 
@@ -43,60 +43,61 @@ func (t Timeouts) CreationSeconds() int64 {
 
 func (t Timeouts) readySeconds() int64 { return int64(cmp.Or(t.Ready, DefaultReady) / time.Second) }
 
-// Ledger knows which Pods of one SidecarSet were evicted, and what became of their
-// replacements. It belongs to one goroutine. It forgets an eviction when its
-// replacement is back, so that it holds about as many as the budget has places. The
-// times it is given are seconds of one clock.
+// Ledger tracks the evicted Pods of one SidecarSet and their replacements. It belongs
+// to one goroutine. It forgets an eviction when the replacement is available, so it
+// holds about as many evictions as maxUnavailable allows. All times are seconds of one
+// clock.
 //
-// A new leader starts with an empty Ledger. When it has led for Timeouts.Creation, it adopts the
-// Pods that are being deleted and the replacements that are not back. A Pod that was
-// evicted, is gone, and has no replacement by then is one that the Ledger of the last
-// leader would have forgotten as well.
+// A new leader starts with an empty Ledger. After Timeouts.Creation it adopts the
+// evicted Pods that are being deleted and the replacements that are not available. The
+// new Ledger does not contain an evicted Pod that is gone and has no replacement by
+// then; the Ledger of the last leader would have forgotten that Pod as well.
 type Ledger struct {
 	// Timeouts are set before the Ledger is used.
 	Timeouts Timeouts
 
 	content string
 	open    []*eviction
-	// victims and replacements find the evictions of Pods that are known; absent has
-	// those without a replacement, the first to be replaced at the front.
+	// victims and replacements find evictions by the UID of a Pod; absent has those
+	// without a replacement, in the order in which they began to wait.
 	victims, replacements map[types.UID]*eviction
 	absent                map[stage]*list.List
 
 	left      []Replacement
-	begun     []*eviction // that are not accepted yet
-	missing   int         // evictions that are accepted
-	failed    int         // those that have a replacement which has failed
+	begun     []*eviction // not accepted by the API server yet
+	missing   int         // accepted evictions
+	failed    int         // evictions whose replacement exists and has failed
 	next      int64
 	failures  int // in a row, of this content
-	lost      int // those of them that had no replacement at all
+	lost      int // failures that leave no unavailable replacement behind
 	successes int // of this content
 }
 
-// eviction is one Pod that is evicted and whose replacement is not back.
+// eviction is one evicted Pod whose replacement is not available yet.
 type eviction struct {
 	controller  podstate.Name
 	victim      types.UID   // empty if it is not known
 	replacement Replacement // its UID is empty as long as none exists
 	accepted    bool        // by the API server
-	gone        bool        // the victim, or a replacement that was not back
-	failed      bool        // it was counted among the failures
-	adopted     bool        // it may be none of the operator's
-	since       int64       // when the last of these happened
+	gone        bool        // the victim, or a replacement that was never available, is gone
+	failed      bool        // counted among the failures
+	adopted     bool        // taken over from the last leader; perhaps not evicted by the operator
+	since       int64       // time of the last change of these fields
 
 	place  int           // in Ledger.open
 	waits  *list.Element // in Ledger.absent
 	queued stage         // the list of it
 }
 
-// stage says which evictions a new Pod may be the answer to: those of its controller,
-// first the ones that have come farthest.
+// stage is the key of a list of evictions without a replacement: there is one list for
+// each controller and progress. A new Pod is matched with the most advanced eviction of
+// its controller.
 type stage struct {
 	controller podstate.Name
 	progress   int
 }
 
-// Replacement is what the watch says about a Pod that a controller has made.
+// Replacement is a Pod that a controller has created, as the watch delivered it.
 type Replacement struct {
 	UID        types.UID
 	Namespace  podstate.Namespace
@@ -110,8 +111,8 @@ type Replacement struct {
 	InVain bool
 }
 
-// SetContent says which content is current. A new one makes a new attempt: what
-// failed before does not count any more, and is left (see Left).
+// SetContent sets the current content. If it changes, the failures are reset, and
+// replacements that failed are no longer tracked (see Left).
 func (l *Ledger) SetContent(content string) {
 	if content == l.content {
 		return
@@ -124,8 +125,8 @@ func (l *Ledger) SetContent(content string) {
 	}
 }
 
-// leave forgets an eviction whose replacement exists and tells nothing about the current
-// content.
+// leave forgets an eviction whose replacement exists and is no evidence about the
+// current content.
 func (l *Ledger) leave(e *eviction) {
 	l.drop(e)
 	if !e.replacement.Back {
@@ -133,17 +134,16 @@ func (l *Ledger) leave(e *eviction) {
 	}
 }
 
-// Left returns the replacements that the Ledger does not wait for any more although they are not
-// back, since they carry an older content, or failed before the content changed. They are away because
-// of the operator: each keeps its place of the budget until it is available, for which the
-// caller sees. Left returns each once.
+// Left returns replacements that are no longer tracked but are still unavailable: they
+// carry an older content, or failed before the content changed. The caller must count
+// each against the budget until it is available. Left returns each once.
 func (l *Ledger) Left() []Replacement {
 	left := l.left
 	l.left = nil
 	return left
 }
 
-// add takes up an eviction.
+// add starts tracking an eviction.
 func (l *Ledger) add(e *eviction) {
 	if l.absent == nil {
 		l.victims, l.replacements, l.absent = map[types.UID]*eviction{}, map[types.UID]*eviction{}, map[stage]*list.List{}
@@ -163,14 +163,14 @@ func (l *Ledger) drop(e *eviction) {
 	l.open = l.open[:len(l.open)-1]
 }
 
-// change changes an eviction, and what is counted of it.
+// change changes an eviction and updates the counters and lists.
 func (l *Ledger) change(e *eviction, how func()) {
 	l.count(e, -1)
 	how()
 	l.count(e, 1)
 }
 
-// count adds an eviction to what is counted, or takes it out.
+// count adds an eviction to the counters and lists (n is 1), or removes it (n is -1).
 func (l *Ledger) count(e *eviction, n int) {
 	if e.accepted {
 		l.missing += n
@@ -207,8 +207,8 @@ func (l *Ledger) count(e *eviction, n int) {
 	}
 }
 
-// Begin says that the API server is about to be asked to evict a Pod. From now on, a
-// new Pod of the controller may be its replacement.
+// Begin is called before the eviction of a Pod is sent to the API server. From now on,
+// a new Pod of the controller may be its replacement.
 func (l *Ledger) Begin(victim types.UID, controller podstate.Name) {
 	if l.victims[victim] == nil {
 		e := &eviction{controller: controller, victim: victim}
@@ -217,9 +217,9 @@ func (l *Ledger) Begin(victim types.UID, controller podstate.Name) {
 	}
 }
 
-// Accepted says that the API server has accepted the eviction. The caller gives the
-// Take back with Hold in the same turn: the Pod must not be taken again, and the
-// Ledger now counts its place of the budget.
+// Accepted is called when the API server has accepted the eviction. The caller returns
+// the Take with Hold in the same turn: the Pod must not be taken again, and the Ledger
+// now counts it against the budget.
 func (l *Ledger) Accepted(victim types.UID, now int64) {
 	e := l.victims[victim]
 	if e == nil {
@@ -227,7 +227,7 @@ func (l *Ledger) Accepted(victim types.UID, now int64) {
 	}
 	l.answer(e)
 	l.change(e, func() { e.accepted, e.since = true, now })
-	for _, other := range l.begun { // the Pod may have been taken for its replacement
+	for _, other := range l.begun { // the new Pod may have been matched with the wrong eviction
 		if taken := other.replacement; e.replacement.UID == "" && taken.UID != "" && !other.gone && other.controller == e.controller {
 			l.change(other, func() { other.replacement = Replacement{} })
 			l.change(e, func() { e.replacement = taken })
@@ -236,13 +236,13 @@ func (l *Ledger) Accepted(victim types.UID, now int64) {
 	l.settle(e)
 }
 
-// answer says that the API server has answered.
+// answer removes an eviction from begun: the API server has answered.
 func (l *Ledger) answer(e *eviction) {
 	l.begun = slices.DeleteFunc(l.begun, func(other *eviction) bool { return other == e })
 }
 
-// Cancel says that the API server has not accepted the eviction. A Pod that was taken
-// for its replacement is another one's.
+// Cancel is called when the API server has not accepted the eviction. A Pod that was
+// matched with it is the replacement of another eviction.
 func (l *Ledger) Cancel(victim types.UID) {
 	e := l.victims[victim]
 	if e == nil || e.accepted {
@@ -254,13 +254,14 @@ func (l *Ledger) Cancel(victim types.UID) {
 	}
 }
 
-// Adopt says, to the Ledger of a new leader, that a Pod is newer than the current
-// content and not back: it may replace a Pod that the last leader evicted. It takes a
-// place of the budget until it is back. One that came back after the last leader had
-// stopped ends that. It may also be broken for another reason, so
-// that it says nothing about the content. It is not taken for the replacement of a Pod
-// that is being deleted: it may replace one that is gone already, and then both are
-// away. So a Pod that is being deleted may take a place until it is gone for that long.
+// Adopt is called after a change of leader, for a Pod that is newer than the current
+// content and not available. The Pod may be a replacement, so it counts against the
+// budget until it is available. It may also be broken for another reason, so it does
+// not count as a failure. If the last leader had stopped evicting, an adopted Pod that
+// becomes available ends that. The Pod is not matched with a Pod that is still being
+// deleted: it may replace another Pod that is gone, and then both are unavailable. So a
+// Pod that is being deleted may count against the budget until Timeouts.Creation after
+// its end.
 func (l *Ledger) Adopt(r Replacement) {
 	if l.replacements[r.UID] == nil {
 		e := &eviction{controller: r.Controller, replacement: r, accepted: true, adopted: true}
@@ -269,21 +270,21 @@ func (l *Ledger) Adopt(r Replacement) {
 	}
 }
 
-// AdoptVictim says, to the Ledger of a new leader, that a Pod is being deleted since it
-// was evicted, perhaps by the last leader.
+// AdoptVictim is called after a change of leader, for an evicted Pod that is being
+// deleted. The last leader may have evicted it.
 func (l *Ledger) AdoptVictim(victim types.UID, controller podstate.Name) {
 	if l.victims[victim] == nil {
 		l.add(&eviction{controller: controller, victim: victim, accepted: true, adopted: true})
 	}
 }
 
-// Stop says, to the Ledger of a new leader, that the last leader has stopped evicting
-// since replacements failed.
+// Stop is called after a change of leader, if the last leader had stopped evicting
+// because replacements failed.
 func (l *Ledger) Stop() { l.failures = maxFailures }
 
-// Added says that the watch shows a Pod for the first time. It replaces a Pod of its
-// controller that was evicted and has no replacement: if possible one that is gone,
-// and else one whose eviction was accepted.
+// Added is called when the watch delivers a Pod for the first time. The Pod is matched
+// with an eviction of its controller that has no replacement: preferably one whose Pod
+// is gone, then one that the API server accepted.
 func (l *Ledger) Added(r Replacement, now int64) {
 	if e := l.answered(r); e != nil {
 		l.change(e, func() { e.replacement, e.since = r, now })
@@ -291,7 +292,7 @@ func (l *Ledger) Added(r Replacement, now int64) {
 	}
 }
 
-// answered returns the eviction that a Pod is the replacement of, nil if there is none.
+// answered returns the eviction whose replacement the Pod is, nil if there is none.
 func (l *Ledger) answered(r Replacement) *eviction {
 	for progress := hasGone; progress >= hasBegun; progress-- {
 		all := l.absent[stage{r.Controller, progress}]
@@ -307,7 +308,7 @@ func (l *Ledger) answered(r Replacement) *eviction {
 	return nil
 }
 
-// How far an eviction is.
+// The progress of an eviction.
 const (
 	hasBegun = iota
 	wasAccepted
@@ -324,8 +325,7 @@ func (e *eviction) progress() int {
 	return hasBegun
 }
 
-// Changed says what the watch says about a Pod that it has shown before, or what it means
-// since the content has changed.
+// Changed is called when the watch delivers a known Pod again, or when the content changes.
 func (l *Ledger) Changed(r Replacement) {
 	if e := l.replacements[r.UID]; e != nil {
 		e.replacement = r
@@ -333,9 +333,9 @@ func (l *Ledger) Changed(r Replacement) {
 	}
 }
 
-// Gone says that a Pod does not exist any more, or has finished. If it was a
-// replacement that was not back, its own replacement is waited for. known is false if
-// the Ledger does not wait for the Pod.
+// Gone is called when a Pod does not exist any more, or has finished. If it was a
+// replacement that was not available yet, the Ledger waits for its replacement. known
+// is false if the Ledger does not track the Pod.
 func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 	if e := l.victims[uid]; e != nil {
 		known = true
@@ -352,8 +352,8 @@ func (l *Ledger) Gone(uid types.UID, now int64) (known bool) {
 	return known
 }
 
-// Forget says that a Pod exists, and is not selected any more. If it is a replacement, it
-// is not waited for. It returns false if the Ledger does not wait for the Pod.
+// Forget is called when a Pod exists and is no longer selected. The Ledger then stops
+// waiting for it, if it is a replacement. known is false if it is not.
 func (l *Ledger) Forget(uid types.UID) (known bool) {
 	e := l.replacements[uid]
 	switch {
@@ -367,7 +367,7 @@ func (l *Ledger) Forget(uid types.UID) (known bool) {
 	return true
 }
 
-// settle forgets an eviction whose replacement is back, or outdated.
+// settle ends an accepted eviction whose replacement is available or outdated.
 func (l *Ledger) settle(e *eviction) {
 	switch {
 	case !e.accepted:
@@ -375,7 +375,7 @@ func (l *Ledger) settle(e *eviction) {
 	case e.replacement.Outdated:
 		l.leave(e)
 		return
-	case e.replacement.InVain: // it is available, and the next one would be like it
+	case e.replacement.InVain: // it is available without the content, as the next one would be
 		l.drop(e)
 		if !e.adopted {
 			l.failures++
@@ -397,7 +397,7 @@ func (l *Ledger) settle(e *eviction) {
 // Empty reports whether no eviction is under way.
 func (l *Ledger) Empty() bool { return len(l.open) == 0 }
 
-// Pods are those that the Ledger waits for: victims, and replacements.
+// Pods returns the Pods that the Ledger tracks: victims and replacements.
 func (l *Ledger) Pods() (uids []types.UID) {
 	for _, e := range l.open {
 		if e.victim != "" && !e.gone {
@@ -410,22 +410,22 @@ func (l *Ledger) Pods() (uids []types.UID) {
 	return uids
 }
 
-// Stopped reports whether nothing more is evicted until a replacement becomes ready
-// after all or the content changes.
+// Stopped reports whether no Pod is evicted until a replacement becomes ready or the
+// content changes.
 func (l *Ledger) Stopped() bool { return l.failures >= maxFailures }
 
-// Failed is how many replacements exist that have not become ready in time.
+// Failed is the number of replacements that exist and have not become ready in time.
 func (l *Ledger) Failed() int { return l.failed }
 
-// Replacements is what package rollout has to know. Time passes without events, so
-// the caller asks again from time to time; next is when something may have changed
-// without one, 0 if never.
+// Replacements returns the numbers that package rollout needs. They can change without
+// an event: next is the time of the next such change, at which the caller calls again;
+// 0 if there is none.
 //
-// Until a replacement is back, at most three Pods are evicted. A replacement that does
-// not become ready in time counts as a failure, and goes on taking its place of the
-// budget. One that is not created in time counts as a failure too, and takes no place
-// any more: the controller may have been scaled down. After three failures in a row,
-// nothing more is evicted until one of them becomes ready or the content changes.
+// At most three Pods are evicted before the first replacement is available. A
+// replacement that does not become ready in time is a failure, and still counts against
+// the budget. One that is not created in time is a failure too, and no longer counts,
+// because the controller may have been scaled down. After three failures in a row, no
+// Pod is evicted until a replacement becomes ready or the content changes.
 func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 	if l.next != 0 && now >= l.next {
 		l.expire(now)
@@ -441,8 +441,8 @@ func (l *Ledger) Replacements(now int64) (r rollout.Replacements, next int64) {
 	return r, l.next
 }
 
-// expire does what time alone changes. It passes over all evictions, once a second at
-// most.
+// expire applies the changes that are due without an event. It visits all evictions, at
+// most once a second.
 func (l *Ledger) expire(now int64) {
 	l.next = 0
 	for _, e := range slices.Clone(l.open) {
@@ -455,7 +455,7 @@ func (l *Ledger) expire(now int64) {
 		case e.replacement.UID != "":
 			l.change(e, func() { e.failed = true })
 			l.failures++
-		default: // the Pod is not replaced at all
+		default: // no replacement was created in time
 			l.drop(e)
 			if !e.adopted {
 				l.failures++
@@ -465,7 +465,7 @@ func (l *Ledger) expire(now int64) {
 	}
 }
 
-// due is when an eviction changes without an event; 0 if it does not.
+// due is the time at which an eviction changes without an event; 0 if it does not.
 func (l *Ledger) due(e *eviction) int64 {
 	switch {
 	case e.replacement.UID != "" && e.adopted:

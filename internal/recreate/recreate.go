@@ -1,7 +1,7 @@
-// Package recreate decides which running Pods may be evicted, so that their
-// controllers make new ones that get the current content of a SidecarSet, and keeps
-// count of the replacements. Order and budget are those of package rollout. It does
-// not know how Pods are evicted, and what time it is.
+// Package recreate decides which running Pods may be evicted, so that their controllers
+// create new Pods that get the current content of a SidecarSet, and tracks the
+// replacements. Package rollout decides about order and budget. This package does not
+// know how Pods are evicted, and has no clock.
 package recreate
 
 import (
@@ -19,8 +19,8 @@ type Mode uint8
 const (
 	// Never: none.
 	Never Mode = 0
-	// Outdated: Pods that carry the SidecarSet, perhaps without sidecars that were added
-	// since, and cannot follow in place.
+	// Outdated: Pods that carry the SidecarSet, perhaps without sidecars that were
+	// added since, and cannot be updated in place.
 	Outdated Mode = 1 << 0
 	// Uninjected: selected Pods that do not carry every sidecar of the SidecarSet.
 	Uninjected Mode = 1 << 1
@@ -45,11 +45,14 @@ func ModeOf(annotations map[string]string) (Mode, error) {
 	}
 }
 
-// Traits is what is known of a Pod by itself. It is comparable.
+// Traits are the properties of a Pod that do not depend on a SidecarSet. Traits is
+// comparable.
 type Traits struct {
 	Mirror bool
 	// Job: a Job controls the Pod.
 	Job bool
+	// Task: the Pod runs to completion.
+	Task bool
 	// Controlled: some controller will replace the Pod.
 	Controlled bool
 	// Protected: the Pod's author forbids to evict it.
@@ -59,14 +62,15 @@ type Traits struct {
 
 // TraitsOf reads the record of an active Pod.
 func TraitsOf(r *podstate.Record) Traits {
-	return Traits{Mirror: r.Facts.Mirror, Job: r.ByJob, Controlled: r.Controller != 0, Protected: r.Protected, Created: r.Order.Created}
+	return Traits{Mirror: r.Facts.Mirror, Job: r.ByJob, Task: r.RunsToCompletion, Controlled: r.Controller != 0, Protected: r.Protected, Created: r.Order.Created}
 }
 
-// Question is what Judge looks at: one Pod, and one SidecarSet that selects it.
+// Question is the input of Judge: one Pod, and one SidecarSet that selects it.
 type Question struct {
 	Mode Mode
 	Pod  Traits
-	// Injected: the Pod carries every sidecar of the SidecarSet. Way is how it can follow.
+	// Injected: the Pod carries every sidecar of the SidecarSet. Way is how it can get
+	// the current content.
 	Injected bool
 	Way      inplace.Way
 	// Recorded: the Pod says that it carries the SidecarSet. It may lack sidecars that were
@@ -75,12 +79,12 @@ type Question struct {
 	// Away: the Pod replaces one that was evicted for an older content, and was never
 	// available.
 	Away bool
-	// Since is when the current content became the current one, in seconds; 0 if that
-	// is not known. It must not be earlier than that; for a content that was current
-	// before, it is when it became current again.
+	// Since is the time at which the current content became current, in seconds; 0 if
+	// it is unknown. It must not be earlier. After a rollback it is the time of the
+	// rollback.
 	Since int64
-	// ReplacementCurrent: admission would give the Pod, if it were created now, the
-	// current content of the SidecarSet.
+	// ReplacementCurrent: if the Pod were created now, it would get the current content
+	// of the SidecarSet.
 	ReplacementCurrent bool
 }
 
@@ -92,9 +96,9 @@ const (
 	ControlledByJob inplace.Reason = "ControlledByJob"
 	// EvictionForbidden: an annotation of the Pod forbids it.
 	EvictionForbidden inplace.Reason = "EvictionForbidden"
-	// ReplacedInVain: the Pod is newer than the content and does not carry it, so that
-	// its replacement would not carry it either.
-	ReplacedInVain inplace.Reason = "ReplacedInVain"
+	// ReplacementNotInjected: the Pod is newer than the content and does not carry it,
+	// so that its replacement would not carry it either.
+	ReplacementNotInjected inplace.Reason = "ReplacementNotInjected"
 	// ReplacementOutdated: the replacement would not get the current content.
 	ReplacementOutdated inplace.Reason = "ReplacementOutdated"
 )
@@ -111,8 +115,8 @@ const (
 	EvictionRefused inplace.Reason = "EvictionRefused"
 )
 
-// Judge decides whether a Pod may be evicted, and why not; the reason is empty if the
-// mode is not about the Pod.
+// Judge decides whether a Pod may be evicted, and returns the reason if it may not. The
+// reason is empty if the mode does not apply to the Pod.
 //
 // No Pod is evicted in a loop: its replacement is newer than the current content, and
 // such a Pod is never evicted, whatever it carries.
@@ -127,10 +131,12 @@ func Judge(q Question) (evictable bool, reason inplace.Reason) {
 		return false, NoController
 	case q.Pod.Job:
 		return false, ControlledByJob
+	case q.Pod.Task:
+		return false, inplace.RunToCompletion
 	case q.Pod.Protected:
 		return false, EvictionForbidden
 	case q.Since == 0 || q.Pod.Created == 0 || q.Pod.Created >= q.Since:
-		return false, ReplacedInVain
+		return false, ReplacementNotInjected
 	case !q.ReplacementCurrent:
 		return false, ReplacementOutdated
 	}

@@ -62,7 +62,12 @@ func TestJudge(t *testing.T) {
 			q.Pod = pod(func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil })
 		}, recreate.NoController},
 		"a Pod of a Job": {func(q *recreate.Question) { q.Pod = pod(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }) }, recreate.ControlledByJob},
-		"a mirror Pod":   {func(q *recreate.Question) { q.Pod = annotated(corev1.MirrorPodAnnotationKey, "x") }, inplace.MirrorPod},
+		"a Pod that is not restarted when it succeeds": {func(q *recreate.Question) {
+			q.Pod = pod(func(p *corev1.Pod) {
+				p.OwnerReferences[0].Kind, p.Spec.RestartPolicy = "Workflow", corev1.RestartPolicyOnFailure
+			})
+		}, inplace.RunToCompletion},
+		"a mirror Pod": {func(q *recreate.Question) { q.Pod = annotated(corev1.MirrorPodAnnotationKey, "x") }, inplace.MirrorPod},
 		"a Pod that is not safe to evict": {func(q *recreate.Question) {
 			q.Pod = annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
 		}, recreate.EvictionForbidden},
@@ -72,10 +77,10 @@ func TestJudge(t *testing.T) {
 		"a Pod not to be disrupted":            {func(q *recreate.Question) { q.Pod = annotated("karpenter.sh/do-not-disrupt", "true") }, recreate.EvictionForbidden},
 		"a Pod not to be disrupted for a time": {func(q *recreate.Question) { q.Pod = annotated("karpenter.sh/do-not-disrupt", "4h") }, recreate.EvictionForbidden},
 		"a Pod that may be disrupted":          {func(q *recreate.Question) { q.Pod = annotated("karpenter.sh/do-not-disrupt", "false") }, "evicted"},
-		"a Pod newer than the content":         {func(q *recreate.Question) { q.Pod.Created = changed + 1 }, recreate.ReplacedInVain},
-		"a Pod of the same second":             {func(q *recreate.Question) { q.Pod.Created = changed }, recreate.ReplacedInVain},
-		"a content of an unknown time":         {func(q *recreate.Question) { q.Since = 0 }, recreate.ReplacedInVain},
-		"a Pod of an unknown time":             {func(q *recreate.Question) { q.Pod.Created = 0 }, recreate.ReplacedInVain},
+		"a Pod newer than the content":         {func(q *recreate.Question) { q.Pod.Created = changed + 1 }, recreate.ReplacementNotInjected},
+		"a Pod of the same second":             {func(q *recreate.Question) { q.Pod.Created = changed }, recreate.ReplacementNotInjected},
+		"a content of an unknown time":         {func(q *recreate.Question) { q.Since = 0 }, recreate.ReplacementNotInjected},
+		"a Pod of an unknown time":             {func(q *recreate.Question) { q.Pod.Created = 0 }, recreate.ReplacementNotInjected},
 		"a replacement with another content":   {func(q *recreate.Question) { q.ReplacementCurrent = false }, recreate.ReplacementOutdated},
 	}
 	for name, tc := range tests {

@@ -21,6 +21,8 @@ import (
 // watch that lags by less than absence, while users change the content. Never are more Pods away
 // than maxUnavailable says, no Pod is evicted that was created with the current content, a content that
 // does not start costs three Pods, and one that does reaches all of them, whenever the leader changes.
+// Some contents reach running Pods in place. Pods that are in flight when the next content does not
+// keep their places.
 func TestRecreationKeepsItsLimitsAndEnds(t *testing.T) {
 	for seed := range uint64(2000) {
 		c := newCluster(t, seed)
@@ -39,10 +41,13 @@ type cluster struct {
 	*rand.Rand
 	limit   int
 	slots   int // how many Pods there are to be
-	orphans int // that were not ready and outdated when the leader changed, which it does not adopt
+	orphans int // that were not ready and older than the content when the leader changed, which it does not adopt
 	content int
+	base    int  // Pods with this content or a later one follow in place
 	bad     bool // the content does not start
 	now     int64
+	version uint64 // of the last write
+	watched uint64 // by the watch
 	pods    map[types.UID]*member
 	order   []*member // in which they were created
 	events  []event
@@ -61,7 +66,8 @@ type cluster struct {
 type member struct {
 	uid               types.UID
 	controller        podstate.Name
-	content           int
+	content, born     int  // that it carries, and with which it was created
+	moved             bool // it was updated while it was ready, and is not back
 	broken            bool // it will not be ready
 	ready, gone, ends bool
 	replaced          bool // when it was evicted
@@ -70,7 +76,8 @@ type member struct {
 // event is what the watch brings, and when it happened.
 type event struct {
 	member
-	at int64
+	at      int64
+	version uint64
 }
 
 // mostLag is how late the watch may be, in seconds.
@@ -80,6 +87,8 @@ type request struct {
 	take    rollout.Take
 	content int
 	sent    bool
+	version uint64 // of an update in place
+	moved   bool
 }
 
 func newCluster(t *testing.T, seed uint64) *cluster {
@@ -109,7 +118,12 @@ func (c *cluster) lead() {
 // publish makes a new content the current one, for users and leader at once.
 func (c *cluster) publish() {
 	c.content++
-	c.bad, c.evicted = c.IntN(4) == 0, 0
+	if c.IntN(3) > 0 {
+		c.base = c.content
+	}
+	if c.bad, c.evicted = c.IntN(4) == 0, 0; c.adopts {
+		c.countOrphans()
+	}
 	c.queue.SetContent(fmt.Sprint(c.content))
 	c.ledger.SetContent(fmt.Sprint(c.content))
 	for _, left := range c.ledger.Left() {
@@ -122,13 +136,16 @@ func (c *cluster) publish() {
 
 func (c *cluster) create(controller podstate.Name, ready bool) {
 	c.names++
-	m := &member{uid: types.UID(fmt.Sprint("pod-", c.names)), controller: controller, content: c.content, broken: c.bad, ready: ready}
+	m := &member{uid: types.UID(fmt.Sprint("pod-", c.names)), controller: controller, content: c.content, born: c.content, broken: c.bad, ready: ready}
 	c.pods[m.uid] = m
 	c.order = append(c.order, m)
 	c.happened(m)
 }
 
-func (c *cluster) happened(m *member) { c.events = append(c.events, event{*m, c.now}) }
+func (c *cluster) happened(m *member) {
+	c.version++
+	c.events = append(c.events, event{*m, c.now, c.version})
+}
 
 func (c *cluster) watch() {
 	if len(c.events) == 0 {
@@ -136,6 +153,7 @@ func (c *cluster) watch() {
 	}
 	m := c.events[0]
 	c.events = c.events[1:]
+	c.watched = m.version
 	if m.gone {
 		c.ledger.Gone(m.uid, c.now)
 	}
@@ -169,11 +187,25 @@ func (c *cluster) look(m event) {
 	}
 	c.matched[m.uid] = m
 	p := rollout.Pod{UID: m.uid, Namespace: podstate.MakeNamespace("default"), Name: string(m.uid), Ready: m.ready}
-	p.InFlight = c.away[m.uid]
-	if outdated {
+	p.InFlight = c.away[m.uid] || m.moved
+	switch {
+	case outdated && m.content >= c.base:
+		p.Way = inplace.Images
+	case outdated:
+		p.Ready = p.Ready || c.base%2 == 0 // a sidecar was added: of Pods that lack it, the queue is not told more
 		p.Way, p.Evictable, p.Reason = inplace.Recreate, true, inplace.ImmutableFieldChanged
 	}
 	c.queue.Set(p)
+}
+
+// countOrphans counts the Pods that a new leader will not adopt.
+func (c *cluster) countOrphans() {
+	c.orphans = 0
+	for _, m := range c.order {
+		if m.born != c.content && !m.ready && !m.gone && !m.moved {
+			c.orphans++
+		}
+	}
 }
 
 // change makes another process the leader, which knows what it can list.
@@ -182,12 +214,7 @@ func (c *cluster) change() {
 	c.lead()
 	c.ledger = recreate.Ledger{}
 	c.ledger.SetContent(fmt.Sprint(c.content))
-	c.orphans = 0
-	for _, m := range c.order {
-		if m.content != c.content && !m.ready && !m.gone {
-			c.orphans++
-		}
-	}
+	c.countOrphans()
 	if stopped {
 		c.ledger.Stop()
 	}
@@ -216,7 +243,7 @@ func (c *cluster) adopt() {
 		}
 	}
 	for _, m := range c.order {
-		if _, matched := c.matched[m.uid]; matched && m.content == c.content && !m.ready && !m.gone && !m.ends {
+		if _, matched := c.matched[m.uid]; matched && m.born == c.content && m.content == c.content && !m.ready && !m.gone && !m.ends {
 			c.ledger.Adopt(recreate.Replacement{UID: m.uid, Controller: m.controller})
 		}
 	}
@@ -232,8 +259,13 @@ func (c *cluster) plan() {
 	r.Wait = c.adopts
 	c.queue.SetReplacements(r)
 	c.queue.SetCounts(len(c.matched), 0)
-	for _, take := range c.queue.Next(1+c.IntN(10), 0) {
-		c.ledger.Begin(take.UID, c.pods[take.UID].controller)
+	if c.adopts {
+		return
+	}
+	for _, take := range c.queue.Next(1+c.IntN(10), c.watched) {
+		if take.Way == inplace.Recreate {
+			c.ledger.Begin(take.UID, c.pods[take.UID].controller)
+		}
 		c.writes = append(c.writes, &request{take: take, content: c.content})
 	}
 }
@@ -245,6 +277,12 @@ func (c *cluster) write() {
 	i := c.IntN(len(c.writes))
 	w := c.writes[i]
 	m := c.pods[w.take.UID]
+	if w.take.Way == inplace.Images {
+		if c.update(w, m) {
+			c.writes = append(c.writes[:i], c.writes[i+1:]...)
+		}
+		return
+	}
 	if !w.sent {
 		w.sent = true
 		if w.content != c.content || m.gone || m.ends || m.ready && !w.take.Charged || c.IntN(5) == 0 { // a PodDisruptionBudget
@@ -271,6 +309,24 @@ func (c *cluster) write() {
 	c.queue.Hold(w.take, "Evicted", "")
 	c.answer()
 	c.writes = append(c.writes[:i], c.writes[i+1:]...)
+}
+
+// update sends a write in place, and later has its answer. It returns true when it is done.
+func (c *cluster) update(w *request, m *member) bool {
+	switch {
+	case w.sent:
+		c.queue.Written(w.take, w.version, w.moved)
+		return true
+	case w.content != c.content || m.gone || m.ends || m.ready && !w.take.Charged || c.IntN(5) == 0:
+		c.queue.Retry(w.take)
+		return true
+	}
+	w.sent = true
+	m.content, m.broken, m.moved, m.ready = c.content, c.bad, m.moved || m.ready, false
+	c.happened(m)
+	w.version, w.moved = c.version, m.moved
+	c.check()
+	return false
 }
 
 // prompt reports whether a controller makes a replacement as soon as a Pod is evicted, as a
@@ -311,14 +367,14 @@ func (c *cluster) workloads() {
 		case c.IntN(4) > 0 || m.gone:
 			continue
 		case m.ends:
-			m.gone, m.ready = true, false
+			m.gone, m.ready, m.moved = true, false, false
 			c.happened(m)
 			if !m.replaced {
 				c.create(m.controller, false)
 			}
 			return
 		case !m.ready && !m.broken:
-			m.ready = true
+			m.ready, m.moved = true, false
 		default:
 			continue
 		}

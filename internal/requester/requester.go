@@ -2,7 +2,8 @@
 // containers of a SidecarSet run in Pods of other users, so its author must be
 // allowed to run them there: to create Pods in every Namespace that it injects
 // into, to use containers that get out of their Pod or read Secrets, and to
-// update the SidecarSet that a canary replaces.
+// update the SidecarSet that a canary replaces. The leader evicts Pods for a
+// SidecarSet that asks for it, so its author must be allowed to evict them.
 //
 // The package says what to ask and what the answers mean. It does not know who
 // the requester is, and how an API server is asked.
@@ -18,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/selectors"
@@ -34,10 +35,26 @@ const MaxNamespaces = 50
 
 // Question asks whether the requester may do one thing. An empty Namespace
 // means all of them.
-type Question struct{ Verb, Group, Resource, Name, Namespace string }
+type Question struct{ Verb, Group, Resource, Subresource, Name, Namespace string }
 
-func createPods(namespace string) Question {
-	return Question{Verb: "create", Resource: "pods", Namespace: namespace}
+// action is what the author must be allowed to do in each Namespace where the
+// SidecarSet injects.
+type action struct {
+	subresource string // that must be created, of a Pod; the Pod itself if it is empty
+	may, right  string // the action and the right to it, in messages
+	instead     string // what the author may change, in messages
+}
+
+var (
+	createPods = action{may: "create Pods", right: "create Pods"}
+	evictPods  = action{
+		subresource: "eviction", may: "evict Pods", right: "create pods/eviction",
+		instead: "remove annotation " + appsv1beta1.AnnotationRecreate + ", or ",
+	}
+)
+
+func (a action) in(namespace string) Question {
+	return Question{Verb: "create", Resource: "pods", Subresource: a.subresource, Namespace: namespace}
 }
 
 func updateSidecarSet(name string) Question {
@@ -46,7 +63,8 @@ func updateSidecarSet(name string) Question {
 
 // Demand is what rights one SidecarSet takes. Its methods do not change it.
 type Demand struct {
-	namespaces []string // where Pods may have to be created, if not everywhere
+	actions    []action // that the author must be allowed to do
+	namespaces []string // where, if not everywhere
 	closed     bool     // namespaces are all there are
 	why        string   // no namespace is named: only everywhere counts
 
@@ -69,12 +87,22 @@ type Cluster struct {
 // decoded.
 func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) Demand {
 	d := Demand{
+		actions:    []action{createPods},
 		privileged: Question{Verb: VerbPrivileged, Group: appsv1beta1.Resource.Group, Resource: appsv1beta1.Resource.Resource, Name: set.Name},
 		uses:       Uses(object),
 		base:       appsv1beta1.BaseOfCanary(set.Annotations),
 	}
+	if evicts(set.Annotations[appsv1beta1.AnnotationRecreate]) {
+		d.actions = append(d.actions, evictPods)
+	}
 	d.namespaces, d.closed, d.why = scope(set.Spec.NamespaceSelector, c)
 	return d
+}
+
+// evicts reports whether a value of the annotation may let the leader evict Pods. A
+// value that this build does not know may.
+func evicts(value string) bool {
+	return value != "" && value != appsv1beta1.RecreateNever
 }
 
 // WithRevision returns the Demand of a SidecarSet that also injects a recorded
@@ -92,9 +120,18 @@ func (d Demand) WithRevision(name string, restored map[string]any) Demand {
 // whether its author needs any rights. How running Pods follow and how much
 // history is kept are not part of it. Pausing is not either: it must not take
 // more rights than writing SidecarSets. Resuming is, since what was paused may be
-// more than the one who resumes it could inject.
+// more than the one who resumes it could inject. The same is true of evictions: to
+// stop them takes no rights, to ask for them, or for others, does.
 func Changed(object, old map[string]any) bool {
-	return isPaused(old) && !isPaused(object) || !equality.Semantic.DeepEqual(effective(object), effective(old))
+	value := recreation(object)
+	return isPaused(old) && !isPaused(object) || evicts(value) && value != recreation(old) ||
+		!equality.Semantic.DeepEqual(effective(object), effective(old))
+}
+
+// recreation is the value of the annotation that asks for evictions.
+func recreation(object map[string]any) string {
+	value, _ := member(member(object, "metadata"), "annotations")[appsv1beta1.AnnotationRecreate].(string)
+	return value
 }
 
 func isPaused(object map[string]any) bool {
@@ -145,12 +182,12 @@ func scope(selector *metav1.LabelSelector, c Cluster) (namespaces []string, clos
 	if err != nil {
 		return nil, false, "spec.namespaceSelector is invalid"
 	}
-	requirements, _ := parsed.Requirements()
-	named, byName := namesOf(requirements)
+	demands := selectors.DemandsOf(selector)
+	named, byName := demands.Named()
 	switch {
 	case byName:
-		namespaces, closed = named, true // whatever their labels are: others may change them
-	case slices.ContainsFunc(requirements, asksForLabel):
+		namespaces, closed = sets.List(named), true // whatever their labels are: others may change them
+	case demands.AsksForLabel():
 		namespaces = c.Select(parsed)
 	default:
 		return nil, false, "spec.namespaceSelector does not say which namespaces"
@@ -164,30 +201,6 @@ func scope(selector *metav1.LabelSelector, c Cluster) (namespaces []string, clos
 		return nil, false, "spec.namespaceSelector selects no namespace yet"
 	}
 	return namespaces, closed, ""
-}
-
-// namesOf returns the namespaces that a selector names, and whether it does.
-func namesOf(requirements labels.Requirements) (names []string, byName bool) {
-	for i := range requirements {
-		r := &requirements[i]
-		if r.Key() != corev1.LabelMetadataName || !selectors.IsEquality(r) {
-			continue
-		}
-		if !byName {
-			names, byName = r.ValuesUnsorted(), true
-		}
-	}
-	// Requirements add up, those that exclude names as well.
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
-			return r.Key() == corev1.LabelMetadataName && !r.Matches(labels.Set{corev1.LabelMetadataName: name})
-		})
-	}), byName
-}
-
-// asksForLabel reports whether a Namespace without the label fails the requirement.
-func asksForLabel(r labels.Requirement) bool {
-	return r.Key() != corev1.LabelMetadataName && (selectors.IsEquality(&r) || r.Operator() == selection.Exists)
 }
 
 // Next returns the questions whose answers are still needed, given those so far;
@@ -210,11 +223,13 @@ func (d Demand) Next(answers map[Question]bool) []Question {
 	if d.closed && len(d.namespaces) == 0 {
 		return next // injects nowhere
 	}
-	if everywhere, known := ask(createPods("")); everywhere || !known {
-		return next
-	}
-	for _, namespace := range d.namespaces {
-		ask(createPods(namespace))
+	for _, action := range d.actions {
+		if everywhere, known := ask(action.in("")); everywhere || !known {
+			continue
+		}
+		for _, namespace := range d.namespaces {
+			ask(action.in(namespace))
+		}
 	}
 	return next
 }
@@ -223,8 +238,13 @@ func (d Demand) Next(answers map[Question]bool) []Question {
 // that begins with who that is, and how to get along; none if nothing is.
 func (d Demand) Missing(answers map[Question]bool) []string {
 	var missing []string
-	if lacking := d.lacking(answers); len(lacking) > 0 || d.why != "" && !answers[createPods("")] {
-		missing = append(missing, d.explainPods(lacking))
+	for _, action := range d.actions {
+		if answers[action.in("")] {
+			continue
+		}
+		if lacking := d.lacking(action, answers); len(lacking) > 0 || d.why != "" {
+			missing = append(missing, d.explain(action, lacking))
+		}
 	}
 	if len(d.uses) > 0 && !answers[d.privileged] {
 		missing = append(missing, fmt.Sprintf("may not use %s: remove it, or have the verb %s on %s granted (ClusterRole sidecarset-privileged-editor)",
@@ -237,20 +257,17 @@ func (d Demand) Missing(answers map[Question]bool) []string {
 	return missing
 }
 
-// lacking are the namespaces that the requester may not create Pods in.
-func (d Demand) lacking(answers map[Question]bool) []string {
-	if answers[createPods("")] {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[createPods(namespace)] })
+// lacking are the namespaces in which the requester may not do the action.
+func (d Demand) lacking(a action, answers map[Question]bool) []string {
+	return slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[a.in(namespace)] })
 }
 
-func (d Demand) explainPods(lacking []string) string {
+func (d Demand) explain(a action, lacking []string) string {
 	if d.why != "" {
-		return fmt.Sprintf("may not create Pods in all namespaces, and %s: name them there by %s, or have the right to create Pods granted cluster-wide", d.why, corev1.LabelMetadataName)
+		return fmt.Sprintf("may not %s in all namespaces, and %s: %sname them there by %s, or have the right to %s granted cluster-wide", a.may, d.why, a.instead, corev1.LabelMetadataName, a.right)
 	}
-	return fmt.Sprintf("may not create Pods in %s, where this SidecarSet injects: leave it out in spec.namespaceSelector, or have the right to create Pods granted there",
-		enumerate(lacking))
+	return fmt.Sprintf("may not %s in %s, where this SidecarSet injects: %sleave it out in spec.namespaceSelector, or have the right to %s granted there",
+		a.may, enumerate(lacking), a.instead, a.right)
 }
 
 // enumerate names the first few of a list.

@@ -105,18 +105,21 @@ func (ref Reference) String() string {
 	return "customVersion " + ref.CustomVersion
 }
 
-// Choose returns the revision of a SidecarSet that a reference means: that of
-// the name, or the newest of the custom version; nil if there is none. Its label
-// has to name the SidecarSet: the containers of another SidecarSet are not its
-// history.
-func Choose(ref Reference, sidecarSet string, revisions []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
-	var chosen *appsv1.ControllerRevision
-	for _, r := range revisions {
-		if r.Labels[appsv1beta1.LabelSidecarSetName] == sidecarSet && ref.means(r) && (chosen == nil || byAge(chosen, r) < 0) {
-			chosen = r
+// Choose returns the revision of a SidecarSet that a reference means: that of the
+// name, or the newest of the custom version; nil if there is none. The owner is the
+// SidecarSet, by name and UID. What another SidecarSet has recorded is not its history,
+// nor is what a deleted one of its name has, with which it will vanish.
+func Choose(ref Reference, owner Owner, revisions []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
+	return NewHistory(revisions, owner).choose(ref)
+}
+
+func (h History) choose(ref Reference) *appsv1.ControllerRevision {
+	for _, r := range slices.Backward(h) {
+		if ref.means(r) {
+			return r
 		}
 	}
-	return chosen
+	return nil
 }
 
 func (ref Reference) means(r *appsv1.ControllerRevision) bool {
@@ -148,7 +151,7 @@ const maxBytes = defaultLimit * 256 << 10
 // stay and they take no more than maxBytes, and how many are still too many then
 // because they are needed: the latest one, those that Pods run, and the one that
 // injection uses.
-func (h History) Surplus(sidecarSet string, keep Keep) (surplus History, tooMany int) {
+func (h History) Surplus(keep Keep) (surplus History, tooMany int) {
 	limit := defaultLimit
 	if keep.Limit != nil {
 		limit = max(1, int(*keep.Limit))
@@ -159,7 +162,7 @@ func (h History) Surplus(sidecarSet string, keep Keep) (surplus History, tooMany
 	}
 	var referred *appsv1.ControllerRevision
 	if ref, ok := ReferenceOf(keep.Referred); ok {
-		referred = Choose(ref, sidecarSet, h)
+		referred = h.choose(ref)
 	}
 	for _, r := range h[:len(h)-1] {
 		if excess > 0 && r != referred && !keep.InUse[r.Name] {

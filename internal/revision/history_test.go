@@ -112,18 +112,22 @@ func TestChoose(t *testing.T) {
 	revisions := []*appsv1.ControllerRevision{
 		recordedAs("a", 1, version("v1")), recordedAs("b", 3, version("v1")), recordedAs("c", 2, version("v2")),
 		recordedAs("d", 9), recordedAs("foreign", 9, labelledFor("mesh"), version("v1")),
+		recordedAs("mine", 4, version("v4")), recordedAs("orphan", 3, orphaned, version("v4")), recordedAs("former", 10, ownedBy("gone"), version("v4")),
 	}
 	tests := map[string]struct {
 		ref  appsv1beta1.SidecarSetInjectRevision
 		want string
 	}{
-		"by name":                          {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("d")}, "d"},
-		"the newest of a version":          {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("v1")}, "b"},
-		"the name wins":                    {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("c"), CustomVersion: new("v1")}, "c"},
-		"no such name":                     {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("x"), CustomVersion: new("v1")}, ""},
-		"no such version":                  {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("v3")}, ""},
-		"an empty version has no revision": {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("")}, ""},
-		"another SidecarSet's by its name": {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("foreign")}, ""},
+		"by name":                           {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("d")}, "d"},
+		"the newest of a version":           {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("v1")}, "b"},
+		"the name wins":                     {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("c"), CustomVersion: new("v1")}, "c"},
+		"no such name":                      {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("x"), CustomVersion: new("v1")}, ""},
+		"no such version":                   {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("v3")}, ""},
+		"an empty version has no revision":  {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("")}, ""},
+		"a former SidecarSet's by its name": {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("former")}, ""},
+		"its own, though a former one has recorded later": {appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("v4")}, "mine"},
+		"one without an owner":                            {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("orphan")}, "orphan"},
+		"another SidecarSet's by its name":                {appsv1beta1.SidecarSetInjectRevision{RevisionName: new("foreign")}, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +136,7 @@ func TestChoose(t *testing.T) {
 				t.Fatal("it names nothing")
 			}
 			got := ""
-			if chosen := Choose(ref, "log", revisions); chosen != nil {
+			if chosen := Choose(ref, logOwner, revisions); chosen != nil {
 				got = chosen.Name
 			}
 			if got != tc.want {
@@ -189,7 +193,7 @@ func TestSurplus(t *testing.T) {
 				}
 				h = append(h, r)
 			}
-			surplus, tooMany := h.Surplus("log", tc.keep)
+			surplus, tooMany := h.Surplus(tc.keep)
 			if diff := cmp.Diff(tc.want, names(surplus)); diff != "" || tooMany != tc.tooMany {
 				t.Errorf("%d too many, want %d; surplus (-want +got):\n%s", tooMany, tc.tooMany, diff)
 			}
@@ -206,12 +210,12 @@ func TestSurplusBoundsBytes(t *testing.T) {
 		h = append(h, r)
 	}
 	keep := Keep{Limit: new(int32(1000)), InUse: map[string]bool{"3": true}}
-	surplus, tooMany := h.Surplus("log", keep)
+	surplus, tooMany := h.Surplus(keep)
 	want := []string{"1", "2", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"}
 	if diff := cmp.Diff(want, names(surplus)); diff != "" || tooMany != 0 {
 		t.Errorf("%d too many; surplus (-want +got):\n%s", tooMany, diff)
 	}
-	if surplus, _ := h[:1].Surplus("log", Keep{Limit: new(int32(0))}); len(surplus) != 0 {
+	if surplus, _ := h[:1].Surplus(Keep{Limit: new(int32(0))}); len(surplus) != 0 {
 		t.Errorf("the only revision is surplus: %v", names(surplus))
 	}
 }

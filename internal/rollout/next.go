@@ -8,24 +8,23 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// Next reserves up to most Pods that may be written now, and returns them in the
-// order in which they are to be written: first those that the operator has disturbed
-// before, then others that are not available, then available ones, and then those
-// that are to be evicted.
+// Next reserves up to most Pods that may be written now, and returns them in the order
+// in which they are to be written: first Pods in flight, then others that are not
+// available, then available ones, and then those that are to be evicted.
 //
 // The Pod watch has delivered everything up to the resourceVersion watched, and the
-// caller has called Set and Remove for it. The API server delivers the changes of
-// all Pods in the order of their resourceVersions, so that one number tells which
-// writes are part of what Set said.
+// caller has called Set and Remove for it. The API server delivers the changes of all
+// Pods in the order of their resourceVersions, so this one number shows which writes
+// Set has delivered.
 func (q *Queue) Next(most int, watched uint64) []Take {
 	q.deliver(watched)
 	q.shrink()
-	room := q.room()
-	if most <= 0 || room <= 0 || q.strategy.stops() != Unlimited {
+	updatable := q.updatable()
+	if most <= 0 || updatable <= 0 || q.strategy.stops() != Unlimited {
 		return nil
 	}
 	var takes []Take
-	first := q.line(room)
+	first := q.line(updatable)
 	for len(takes) < most {
 		slot := q.pick(first)
 		if slot == 0 {
@@ -36,26 +35,33 @@ func (q *Queue) Next(most int, watched uint64) []Take {
 	return takes
 }
 
-// room is how many of the waiting Pods partition does not keep. The Pods that cannot
-// be taken are not counted as kept ones (T12).
-func (q *Queue) room() int {
+// updatable is the number of waiting Pods that partition does not exclude. Pods that
+// cannot be taken do not count as excluded by partition (T12). Pods in flight come first
+// among the updatable ones, wherever the order has them: they count against the budget, so
+// that partition must not exclude one of them while it lets others go.
+func (q *Queue) updatable() int {
 	return q.waiting.len(q.slab) - q.strategy.kept(q.total())
 }
 
-// line returns a function that names the first waiting Pod of a class, or 0; its Pods
-// are the first so many of the order that have not been taken.
-func (q *Queue) line(room int) func(class) int32 {
+// line returns a function that returns the first waiting Pod of a class, or 0. Only limit
+// Pods are considered: those in flight, and then the first of the order.
+func (q *Queue) line(limit int) func(class) int32 {
 	if q.strategy.scatters() {
-		return q.scattered(room)
+		return q.scattered(limit)
 	}
-	return q.unscattered(room)
+	return q.unscattered(limit)
 }
 
-func (q *Queue) unscattered(room int) func(class) int32 {
+func (q *Queue) unscattered(limit int) func(class) int32 {
 	waiting := q.waiting.len(q.slab)
 	return func(c class) int32 {
 		slot, rank := q.waiting.first(q.slab, c)
-		if takenSince := waiting - q.waiting.len(q.slab); slot != 0 && rank < room-takenSince {
+		if c.inFlight() {
+			rank = 0
+		} else {
+			rank += q.waiting.inFlight(q.slab)
+		}
+		if takenSince := waiting - q.waiting.len(q.slab); slot != 0 && rank < limit-takenSince {
 			return slot
 		}
 		return 0
@@ -64,15 +70,16 @@ func (q *Queue) unscattered(room int) func(class) int32 {
 
 // pick returns the next Pod to be taken, or 0.
 //
-// While the first batch is not done, only Pods that are available, or were when the
-// operator disturbed them, tell whether the content works; others may be broken for
-// another reason. So no more of the former are taken than are missing, and the others
-// wait for them. If none is left to try, nothing is won by waiting.
+// The first batch tests the content on Pods that are available, or were before the
+// operator's update. Other Pods may be broken for another reason, so they wait. No more
+// Pods are taken than the first batch still needs. If no such Pod is left, the other
+// Pods are updated without waiting.
 //
-// All of it is read from the Pods: how many carry the content and are back (SetCounts),
-// and how many are in flight with it. So a new leader goes on where the last one was.
+// Both numbers come from the Pods: how many carry the content and are ready
+// (SetCounts), and how many are in flight with it. So a new leader continues where the
+// last one stopped.
 func (q *Queue) pick(first func(class) int32) int32 {
-	missing := q.strategy.firstBatch - q.back
+	missing := q.missing()
 	trial := missing > 0
 	outstanding := q.count.outstanding + q.replaced.Missing
 	if !trial || outstanding < missing {
@@ -100,12 +107,12 @@ func (q *Queue) pick(first func(class) int32) int32 {
 	return 0
 }
 
-// mayEvict reports whether one more Pod may be evicted, whatever the budget says.
+// mayEvict reports whether one more Pod may be evicted, apart from the budget.
 func (q *Queue) mayEvict() bool {
 	return !q.replaced.Wait && q.replaced.Missing+q.count.evicting < q.replaced.Allowed
 }
 
-// used is how many places of the budget are taken.
+// used is the number of Pods that count against the budget.
 func (q *Queue) used() int { return q.count.used + q.replaced.Missing }
 
 func (q *Queue) take(slot int32) Take {
@@ -117,14 +124,14 @@ func (q *Queue) take(slot int32) Take {
 	e := &q.slab[slot]
 	return Take{
 		UID: e.pod.UID, Namespace: e.pod.Namespace, Name: e.pod.Name,
-		Way: e.pod.Way, Charged: e.charged, InFlight: e.pod.InFlight, ticket: e.ticket,
+		Way: e.pod.Way, Charged: e.charged, InFlight: e.pod.InFlight, Over: e.pod.Over, ticket: e.ticket,
 	}
 }
 
-// Written says that a Pod was written. The version is the resourceVersion that the
-// API server returned; the Pod stays reserved until the watch has come that far. If
-// disturbed is false, the Pod was not available or its containers were not touched,
-// and its place of the budget is free again.
+// Written returns a Pod that was written. version is the resourceVersion that the API
+// server returned; the Pod stays reserved until the watch has delivered it. If
+// disturbed is false, the Pod was not available or none of its containers is restarted,
+// so it does not count against the budget.
 func (q *Queue) Written(t Take, version uint64, disturbed bool) {
 	if slot := q.given(t); slot != 0 {
 		q.change(slot, func(e *entry) { e.write, e.version, e.charged = written, version, disturbed })
@@ -135,10 +142,10 @@ func (q *Queue) Written(t Take, version uint64, disturbed bool) {
 // maxMessage bounds the message of a group.
 const maxMessage = 256
 
-// Hold gives back a Pod that was not written and must not be taken again as it is:
-// it is held until its labels, its Way or its Resize change, the wanted content changes, or
-// Release. It blocks no other Pod. If the wanted content has changed since the Pod
-// was taken, Hold is Retry. The message of one held Pod of each reason is shown.
+// Hold returns a Pod that was not written and must not be taken again unchanged: it is
+// held until its labels, its Way, its Resize or the current content changes, or Release
+// is called. It does not block other Pods. If the content has changed since the Pod was
+// taken, Hold is Retry. The report has the message of one held Pod for each reason.
 func (q *Queue) Hold(t Take, reason inplace.Reason, message string) {
 	slot := q.given(t)
 	switch {
@@ -154,15 +161,15 @@ func (q *Queue) Hold(t Take, reason inplace.Reason, message string) {
 	}
 }
 
-// Retry gives back a Pod that was not written and may be taken again at once. To
-// wait between attempts, use Hold and Release.
+// Retry returns a Pod that was not written and may be taken again immediately. To wait
+// between attempts, use Hold and Release.
 func (q *Queue) Retry(t Take) {
 	if slot := q.given(t); slot != 0 {
 		q.change(slot, func(e *entry) { e.write = none })
 	}
 }
 
-// given returns the slot of a Pod whose Take has not been given back, or 0.
+// given returns the slot of a Pod whose Take has not been returned, or 0.
 func (q *Queue) given(t Take) int32 {
 	slot, known := q.slots[t.UID]
 	if !known || q.slab[slot].write != taken || q.slab[slot].ticket != t.ticket {
@@ -171,7 +178,7 @@ func (q *Queue) given(t Take) int32 {
 	return slot
 }
 
-// deliver ends the reservations of writes that Set has shown.
+// deliver ends the reservations of writes that the watch has delivered.
 func (q *Queue) deliver(watched uint64) {
 	var left []types.UID
 	for _, uid := range q.written {

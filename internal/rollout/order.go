@@ -8,12 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// traits is what a Strategy makes of one set of labels. Pods with equal labels share
-// it.
+// traits is the result of a Strategy for one set of labels. Pods with equal labels share it.
 type traits struct {
-	pods       int // that are matched and kept by the queue
+	pods       int // in the queue, with these labels
 	unselected bool
-	// major and minor are the Pod's place by priorityStrategy, the least first.
+	// major and minor are the Pod's position by priorityStrategy, in ascending order.
 	major, minor int64
 	values       []string // of Strategy.scatterKeys
 }
@@ -36,9 +35,9 @@ func (s *Strategy) traitsOf(set labels.Set) *traits {
 	return t
 }
 
-// ordered is the place of a Pod by orderPriority: the first key that it has, and
-// among those the largest number at the end of the value. Pods without any of the
-// keys come first, as in OpenKruise.
+// ordered returns the position of a Pod by orderPriority: by the first key that it has,
+// and then by the number at the end of the value, the largest first. Pods without any
+// of the keys come first, as in OpenKruise.
 func ordered(keys []string, set labels.Set) (major, minor int64) {
 	for i, key := range keys {
 		if value, ok := set[key]; ok {
@@ -64,7 +63,7 @@ func trailingNumber(value string) int64 {
 }
 
 // before is the order of updates without scatter: by priority, and then the order in
-// which Kubernetes would rather lose Pods. UIDs make it total.
+// which a ReplicaSet would delete Pods. UIDs make it a total order.
 func before(a, b *entry) bool {
 	if a.traits != b.traits && a.traits != nil && b.traits != nil {
 		if a.traits.major != b.traits.major {

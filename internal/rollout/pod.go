@@ -7,28 +7,34 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Pod is what the queue knows of a matched Pod. It is comparable. The fields that
-// the order compares come first, since comparing is most of what the queue does.
+// Pod is the part of a matched Pod that the queue needs. It is comparable. The fields
+// that the order compares come first, because the queue mostly compares.
 type Pod struct {
 	Order podstate.Order
-	// Ready Pods are available: to disturb one takes a place of the budget.
+	// Ready Pods are available: updating one counts against the budget.
 	Ready bool
-	// InFlight Pods were disturbed by the operator while they were available, and
-	// are not back, whatever content they carry. A Pod on a dead node is not in
+	// InFlight Pods were available when the operator updated them, and are not
+	// available again, whatever content they carry. A Pod on a dead node is not in
 	// flight.
 	InFlight bool
+	// Settling Pods are in flight, and are only waited for until it is certain that they
+	// are back.
+	Settling bool
+	// Over: the Pod was back from its last update for long. What its status says of that
+	// update since does not matter.
+	Over bool
 	// InTransition Pods wait for the kubelet to act on an earlier change that the
 	// operator has no record of. They are skipped until it has.
 	InTransition bool
-	// Way is how the Pod can follow; only Pods with Images and Resize are taken, and
-	// with Recreate if they are Evictable.
+	// Way is how the Pod can be updated. Only Pods with Images and Resize are taken,
+	// and Evictable ones with Recreate.
 	Way inplace.Way
-	// Evictable Pods may be evicted, so that their controller makes new ones. Without
-	// it, a Pod with the way Recreate is blocked.
+	// Evictable Pods may be evicted, so that their controller creates new ones. A Pod
+	// with the way Recreate that is not Evictable is blocked.
 	Evictable bool
-	// Resize is how far a resize of the Pod for this SidecarSet is.
+	// Resize is the state of a resize of the Pod for this SidecarSet.
 	Resize inplace.ResizeState
-	// Reason says why a Pod with another Way than these and Current does not follow.
+	// Reason is why a Pod with another Way than these and Current is not updated.
 	Reason inplace.Reason
 
 	UID       types.UID
@@ -38,20 +44,22 @@ type Pod struct {
 }
 
 // Take is one Pod that may be written now, or evicted if its Way is Recreate, with the
-// content that was wanted when Next returned it: a later one might need a first batch of
-// its own. Its place is reserved until the taker gives it back with Written, Hold or
-// Retry, exactly one of them, once. It is comparable.
+// content that was current when Next returned it: a later content may need a first
+// batch of its own. The Pod is reserved until the caller returns the Take with Written,
+// Hold or Retry, exactly one of them, once. It is comparable.
 type Take struct {
 	UID       types.UID
 	Namespace podstate.Namespace
 	Name      string
 	Way       inplace.Way
-	// Charged: a place of the budget is reserved for the Pod, because it is
-	// available or was when the operator disturbed it. A Pod that was taken without a
-	// charge must not be written if it is available by then; give it back with Retry.
+	// Charged: the Pod counts against the budget, because it is available or was when
+	// the operator updated it. A Pod that was taken without a charge must not be
+	// written if it has become available; return it with Retry.
 	Charged bool
-	// InFlight is what the Pod was when it was taken.
+	// InFlight is Pod.InFlight at the time of Next.
 	InFlight bool
+	// Over is that of the Pod.
+	Over bool
 
 	ticket uint64
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Queue knows the Pods of one SidecarSet that are outdated, or were disturbed and
-// are not back. It belongs to one goroutine: no method may run at the same time as
-// another. A method costs what it changes, times the logarithm of the Pods that
-// wait; SetStrategy, SetContent, and with scatterStrategy Next, pass over all of
-// them.
+// Queue has the Pods of one SidecarSet that are outdated or in flight. It belongs to
+// one goroutine: no method may run at the same time as another. The cost of a method is
+// the number of changes times the logarithm of the waiting Pods. SetStrategy and
+// SetContent visit all Pods, and so do Next and Report with a scatterStrategy.
 type Queue struct {
 	strategy *Strategy
 	content  string
@@ -24,30 +23,32 @@ type Queue struct {
 
 	slots  map[types.UID]int32
 	slab   []entry // slot 0 is the empty subtree of every tree
-	vacant int32   // the first of the slots to be used again, linked by left
+	vacant int32   // the first free slot; free slots are linked by left
 	serial uint64  // of tickets and of new entries
 	traits map[podstate.LabelSet]*traits
 
 	waiting tree
 	blocked map[inplace.Reason]*group
-	written []types.UID // that the watch has not delivered, perhaps
+	written []types.UID // writes that the watch may not have delivered
 
 	count struct {
 		places      [places]int
 		outdated    int
-		used        int // places of the budget
-		outstanding int // disturbed for the wanted content, or about to be
-		evicting    int // given out to be evicted
+		used        int // Pods that count against the budget
+		outstanding int // in flight with the current content, or being written
+		evicting    int // taken to be evicted
+		unrepaired  int // in flight, and not selected
+		settling    int // in flight, and Settling
 	}
 }
 
-// entry is what the queue keeps of one Pod.
+// entry is one Pod in the queue.
 type entry struct {
 	node
 	class  class
 	place  place
 	write  write
-	gone   bool // not matched any more; kept while it is being written
+	gone   bool // no longer matched; kept while it is being written
 	traits *traits
 	pod    Pod
 
@@ -60,22 +61,23 @@ type entry struct {
 	heldFor  inplace.Reason
 }
 
-// write is how far the queue's own doing with a Pod is.
+// write is the state of the queue's last Take of a Pod.
 type write uint8
 
 const (
 	none    write = iota
-	taken         // given out by Next
-	written       // and not delivered by the watch
+	taken         // returned by Next
+	written       // and not yet delivered by the watch
 	held
 )
 
-// place is where an entry counts. An entry that counts nowhere is not kept.
+// place is the counter and tree that an entry belongs to. An entry that belongs nowhere
+// is dropped.
 type place uint8
 
 const (
 	nowhere place = iota
-	current       // in flight, or looked at by scatter
+	current       // in flight, or needed by scatter
 	waiting
 	beingWritten
 	inTransition
@@ -88,20 +90,23 @@ const (
 type group struct {
 	pods    tree
 	message string
-	speaker types.UID // whose message it is
+	speaker types.UID // the Pod that the message is about
 }
 
-// NewQueue returns a Queue without Pods and without a Strategy, which gives out
-// nothing.
+// NewQueue returns a Queue without Pods and without a Strategy. Its Next returns nothing.
 func NewQueue() *Queue {
 	q := &Queue{strategy: unset}
 	q.reset(0)
 	return q
 }
 
-// SetStrategy makes a Strategy the one in force. If it returns true, the caller
-// then calls Set for all matched Pods once more: the Strategy looks at Pods that
-// the queue does not keep without it.
+// StartAt numbers what the queue gives out from n on. A queue that takes the place of
+// another one has other numbers, so that what was taken from the one cannot be given back
+// to the other.
+func (q *Queue) StartAt(n uint64) { q.serial = n }
+
+// SetStrategy sets the Strategy. If it returns true, the caller has to call Set for all
+// matched Pods again, because the Strategy needs Pods that the queue had dropped.
 func (q *Queue) SetStrategy(s *Strategy) (again bool) {
 	old := q.strategy
 	q.strategy = s
@@ -111,10 +116,9 @@ func (q *Queue) SetStrategy(s *Strategy) (again bool) {
 	return s.scatters() && !old.scatters()
 }
 
-// SetContent says which content the Pods are to have; any text that differs between
-// contents will do, such as the hash. If it changed, Pods that were held are not
-// held any more. The caller then calls Set for the Pods whose Way has changed,
-// before Next.
+// SetContent sets the current content, by any text that differs between contents, such
+// as the hash. If it changes, Pods are no longer held. The caller has to call Set for
+// the Pods whose Way has changed, before Next.
 func (q *Queue) SetContent(content string) {
 	if content == q.content {
 		return
@@ -128,25 +132,32 @@ func (q *Queue) SetContent(content string) {
 	}
 }
 
-// SetCounts says how many Pods the SidecarSet matches, and how many of them carry
-// the wanted content, are ready and are not in flight. The first is what
-// percentages are of; the second is what first-batch waits for.
-func (q *Queue) SetCounts(matched, back int) { q.matched, q.back = matched, back }
+// SetCounts sets the number of matched Pods, which is the base of percentages, and the
+// number of those that carry the current content, are ready and are not in flight,
+// which the first batch waits for. It returns true if more of the waiting Pods may be due
+// than before.
+func (q *Queue) SetCounts(matched, back int) (more bool) {
+	limit, allowed, missing := q.updatable(), q.strategy.allowed(q.total()), q.missing()
+	q.matched, q.back = matched, back
+	return q.waiting.root != 0 && (q.updatable() > limit || q.strategy.allowed(q.total()) > allowed || q.missing() != missing)
+}
 
-// Replacements is what is known of Pods that were evicted to be replaced.
+// missing is the number of Pods that the first batch still needs.
+func (q *Queue) missing() int { return max(0, q.strategy.firstBatch-q.back) }
+
+// Replacements are the numbers about evicted Pods and their replacements.
 type Replacements struct {
-	// Missing is how many of them have no replacement that is back. Each takes a place
-	// of the budget.
+	// Missing is the number of evicted Pods without an available replacement. Each
+	// counts against the budget.
 	Missing int
-	// Allowed is how many may be missing at once, beside the budget. If it is 0, as
-	// it is in a queue that was told nothing, no Pod is evicted, and Evictable Pods
-	// are blocked.
+	// Allowed is the largest number of Missing, in addition to the budget. If it is 0,
+	// the default, no Pod is evicted, and Evictable Pods are blocked.
 	Allowed int
 	// Wait: no Pod is evicted now; Evictable Pods wait.
 	Wait bool
 }
 
-// SetReplacements says what is known of the Pods that were evicted.
+// SetReplacements sets the numbers about evicted Pods.
 func (q *Queue) SetReplacements(r Replacements) {
 	again := (r.Allowed > 0) != (q.replaced.Allowed > 0)
 	q.replaced = r
@@ -157,12 +168,12 @@ func (q *Queue) SetReplacements(r Replacements) {
 	}
 }
 
-// total is how many Pods percentages are of: not less than the queue knows of, should
-// SetCounts be late.
+// total is the base of percentages: the matched Pods, or the outdated Pods if SetCounts
+// is late and knows fewer.
 func (q *Queue) total() int { return max(q.matched, q.count.outdated) }
 
-// Set says what the watch says about a matched Pod. A Pod that is current, not in
-// flight and not reserved is not kept. changed is false if it says nothing new.
+// Set adds or replaces a matched Pod. A Pod that is current, not in flight and not
+// reserved is dropped. changed is false if the Pod is the same as before.
 func (q *Queue) Set(p Pod) (changed bool) {
 	slot, known := q.slots[p.UID]
 	switch {
@@ -186,8 +197,8 @@ func (q *Queue) Set(p Pod) (changed bool) {
 	return true
 }
 
-// Remove says that a Pod is not matched any more: it is gone, finished, or has
-// other labels. A Pod that is not known is no error.
+// Remove drops a Pod that is no longer matched: it is gone, finished, or has other
+// labels. Removing an unknown Pod does nothing.
 func (q *Queue) Remove(uid types.UID) {
 	slot, known := q.slots[uid]
 	if !known {
@@ -201,14 +212,14 @@ func (q *Queue) Remove(uid types.UID) {
 	})
 }
 
-// Release lets a Pod that is held wait for its turn again.
+// Release ends the hold of a Pod.
 func (q *Queue) Release(uid types.UID) {
 	if slot, known := q.slots[uid]; known && q.slab[slot].write == held {
 		q.change(slot, func(e *entry) { e.write = none })
 	}
 }
 
-// keeps reports whether the queue has to remember a Pod that it has not written.
+// keeps reports whether the queue needs a Pod that it is not writing.
 func (q *Queue) keeps(p *Pod) bool {
 	return p.Way != inplace.Current || p.InFlight || q.strategy.scatters()
 }
@@ -228,7 +239,7 @@ func (q *Queue) add(uid types.UID) int32 {
 	return slot
 }
 
-// nextHeap returns the next of a sequence of numbers that look random.
+// nextHeap returns the next pseudo-random number.
 func (q *Queue) nextHeap() uint32 {
 	q.serial++
 	x := q.serial * 0x9e3779b97f4a7c15
@@ -236,8 +247,8 @@ func (q *Queue) nextHeap() uint32 {
 	return uint32(x >> 32)
 }
 
-// change takes an entry out of everything it counts in, changes it, and puts it
-// where it now belongs. An entry that belongs nowhere is given up.
+// change removes an entry from its counters and tree, changes it, and adds it where it
+// now belongs. An entry that belongs nowhere is dropped.
 func (q *Queue) change(slot int32, how func(e *entry)) {
 	e := &q.slab[slot]
 	q.tally(e, -1)
@@ -252,7 +263,7 @@ func (q *Queue) change(slot int32, how func(e *entry)) {
 	}
 }
 
-// put puts an entry, which is nowhere, where it belongs.
+// put adds an entry to the counters and the tree of its place.
 func (q *Queue) put(slot int32) {
 	e := &q.slab[slot]
 	e.place, e.class = q.placeOf(e), classOf(&e.pod)
@@ -302,7 +313,7 @@ func classOf(p *Pod) class {
 	return available
 }
 
-// tally adds an entry to the counters, or takes it out.
+// tally adds an entry to the counters (n is 1), or removes it (n is -1).
 func (q *Queue) tally(e *entry, n int) {
 	if e.place == nowhere {
 		return
@@ -313,6 +324,12 @@ func (q *Queue) tally(e *entry, n int) {
 	}
 	if e.pod.Way != inplace.Current && !e.gone {
 		q.count.outdated += n
+	}
+	if e.pod.InFlight && e.pod.Settling && !e.gone {
+		q.count.settling += n
+	}
+	if e.place == unselected && e.pod.InFlight {
+		q.count.unrepaired += n
 	}
 	if e.place == inTransition && e.pod.Resize == inplace.ResizeMoving {
 		q.count.outstanding += n
@@ -325,7 +342,7 @@ func (q *Queue) tally(e *entry, n int) {
 	}
 }
 
-// treeOf returns the tree that an entry is in by its place, or nil.
+// treeOf returns the tree for an entry's place, or nil.
 func (q *Queue) treeOf(e *entry) *tree {
 	switch e.place {
 	case waiting:
@@ -341,7 +358,7 @@ func (q *Queue) treeOf(e *entry) *tree {
 	return nil
 }
 
-// group is why a Pod is blocked, and "" if it is not.
+// group returns why a Pod is blocked, and "" if it is not.
 func (e *entry) group() inplace.Reason {
 	switch {
 	case e.place != blocked:
@@ -355,7 +372,7 @@ func (e *entry) group() inplace.Reason {
 // unexplained is the reason of Pods that are blocked without one.
 const unexplained inplace.Reason = "Unexplained"
 
-// leave gives up a group that has become empty, and a message of a Pod that has left.
+// leave removes a group that has become empty, or the message of a Pod that has left it.
 func (q *Queue) leave(reason inplace.Reason, uid types.UID) {
 	switch g := q.blocked[reason]; {
 	case g.pods.root == 0:
@@ -365,8 +382,8 @@ func (q *Queue) leave(reason inplace.Reason, uid types.UID) {
 	}
 }
 
-// traitsOf returns what the strategy makes of labels, and counts one more Pod that
-// has them; nil if the strategy does not look at labels.
+// traitsOf returns the traits of labels, and counts one more Pod that has them; nil if
+// the strategy does not depend on labels.
 func (q *Queue) traitsOf(set podstate.LabelSet) *traits {
 	if !q.strategy.looksAtLabels() {
 		return nil
@@ -380,7 +397,7 @@ func (q *Queue) traitsOf(set podstate.LabelSet) *traits {
 	return t
 }
 
-// release takes one Pod from its traits.
+// release removes one Pod from its traits.
 func (q *Queue) release(e *entry) {
 	if e.traits == nil {
 		return
@@ -391,19 +408,19 @@ func (q *Queue) release(e *entry) {
 	e.traits = nil
 }
 
-// reset makes the queue empty of Pods, with room for some.
-func (q *Queue) reset(room int) {
-	q.slots = make(map[types.UID]int32, room)
-	q.slab = make([]entry, 1, room+1)
+// reset removes all Pods from the queue, and allocates memory for a number of them.
+func (q *Queue) reset(capacity int) {
+	q.slots = make(map[types.UID]int32, capacity)
+	q.slab = make([]entry, 1, capacity+1)
 	q.vacant, q.written = 0, nil
 	q.traits = make(map[podstate.LabelSet]*traits)
 	q.waiting = tree{before: before}
 	q.blocked = make(map[inplace.Reason]*group)
 	q.count.places = [places]int{}
-	q.count.outdated, q.count.used, q.count.outstanding, q.count.evicting = 0, 0, 0, 0
+	q.count.outdated, q.count.used, q.count.outstanding, q.count.evicting, q.count.unrepaired, q.count.settling = 0, 0, 0, 0, 0, 0
 }
 
-// rebuild puts all entries into new memory, and where they belong by the strategy.
+// rebuild copies all entries into new memory, in the places that the strategy gives them.
 func (q *Queue) rebuild() {
 	entries, groups := q.slab, q.blocked
 	q.reset(len(q.slots))
@@ -432,7 +449,7 @@ func (q *Queue) rebuild() {
 	}
 }
 
-// shrink gives memory back once most of it is not used.
+// shrink frees memory if most of it is unused.
 func (q *Queue) shrink() {
 	if len(q.slab) > 16 && len(q.slots) < len(q.slab)/4 {
 		q.rebuild()

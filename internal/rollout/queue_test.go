@@ -287,3 +287,65 @@ func TestOnlySelectedPodsAreTaken(t *testing.T) {
 	q.SetStrategy(strategy(update{MaxUnavailable: share("5")}))
 	expect(t, "without", q.Next(10, 0), "pod-000002")
 }
+
+// A Pod that a bad content has taken down holds a place of the budget. So partition
+// must not keep it while it lets others go: nothing would ever move.
+func TestPartitionKeepsNoDisturbedPodBeforeOthers(t *testing.T) {
+	down := func(i int) rollout.Pod {
+		p := broken(i)
+		p.InFlight = true
+		return p
+	}
+	ordinal := func(p rollout.Pod, n int) rollout.Pod {
+		p.Labels = podstate.MakeLabelSet(map[string]string{"ord": fmt.Sprint("web-", n)})
+		return p
+	}
+	for name, u := range map[string]update{
+		"by order": {Partition: share("70%"), PriorityStrategy: byOrder("ord")},
+		"scatter":  {Partition: share("70%"), PriorityStrategy: byOrder("ord"), ScatterStrategy: scatterOver("zone", "*")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pods []rollout.Pod
+			for i := range 10 {
+				p := ordinal(ready(i), i)
+				if i == 6 { // web-9 to web-7 are before it
+					p = ordinal(down(i), i)
+				}
+				pods = append(pods, p)
+			}
+			q := queue(strategy(u), pods...)
+			expect(t, "while it is down", q.Next(10, 0), "pod-000006")
+			repaired := ordinal(ready(6), 6)
+			repaired.Way = inplace.Current
+			q.Set(repaired)
+			q.Written(rollout.Take{UID: repaired.UID}, 1, false)
+			if r := q.Report(); r.Unrepaired != 0 {
+				t.Errorf("Report() = %+v, want none that stays down", r)
+			}
+		})
+	}
+	t.Run("but keeps as many", func(t *testing.T) {
+		q := queue(strategy(update{Partition: share("2"), MaxUnavailable: share("9")}), ready(1), ready(2), down(3), down(4), down(5))
+		expect(t, "taken", q.Next(10, 0), "pod-000003", "pod-000004", "pod-000005")
+		q = queue(strategy(update{Partition: share("3"), MaxUnavailable: share("9")}), ready(1), ready(2), down(3), down(4), down(5))
+		expect(t, "taken", q.Next(10, 0), "pod-000003", "pod-000004")
+		if r := q.Report(); r.Unrepaired != 1 {
+			t.Errorf("Report() = %+v, want one that stays down", r)
+		}
+	})
+}
+
+// What the operator has taken down costs, whatever selector says now. The report tells
+// that nothing will repair it.
+func TestAnUnselectedPodInFlightHoldsItsPlace(t *testing.T) {
+	in, down := ready(1), broken(2)
+	in.Labels = podstate.MakeLabelSet(map[string]string{"canary": "true"})
+	down.InFlight = true
+	q := queue(strategy(update{Selector: matching("canary", "true")}), in, down)
+	expect(t, "while it is down", q.Next(10, 0))
+	if r := q.Report(); r.Unrepaired != 1 || r.Used != 1 || r.Limit != rollout.Budget {
+		t.Errorf("Report() = %+v, want one that holds a place and is not repaired", r)
+	}
+	q.Remove(down.UID)
+	expect(t, "when it is gone", q.Next(10, 0), "pod-000001")
+}

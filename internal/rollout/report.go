@@ -8,39 +8,39 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// Limit is what keeps the next Pod from being taken.
+// Limit is why no further Pod is taken now.
 type Limit string
 
 // The limits. If several apply, the first of this list is reported.
 const (
 	// Unlimited: a Pod can be taken now, or none waits.
 	Unlimited Limit = ""
-	// Invalid: the update strategy or an annotation cannot be understood, so that
-	// nothing is taken. Report.Problem says which.
+	// Invalid: the update strategy or an annotation cannot be read, so no Pod is taken.
+	// Report.Problem has the error.
 	Invalid Limit = "InvalidStrategy"
 	// NotUpdate: updateStrategy.type is NotUpdate.
 	NotUpdate Limit = "NotUpdate"
 	// Paused: updateStrategy.paused is true.
 	Paused Limit = "Paused"
-	// Partition: the Pods that wait are those that partition keeps.
+	// Partition: partition excludes all Pods that wait.
 	Partition Limit = "Partition"
-	// FirstBatch: the Pods of the first batch are not back.
+	// FirstBatch: the Pods of the first batch are not ready yet.
 	FirstBatch Limit = "FirstBatch"
-	// Budget: as many Pods are disturbed as maxUnavailable allows.
+	// Budget: as many Pods count against the budget as maxUnavailable allows.
 	Budget Limit = "MaxUnavailable"
 )
 
-// maxNames is how many Pods a group names.
+// maxNames is the number of Pods that a group names.
 const maxNames = 3
 
-// Report is what a rollout shows of itself.
+// Report is the state of a rollout.
 type Report struct {
-	// Outdated Pods do not carry the wanted content, as far as the watch says:
-	// those that wait, are being written, are in transition, are not selected, and
-	// are blocked.
+	// Outdated is the number of Pods that do not carry the current content, by the
+	// watch: those that wait, are being written, are in transition, are not selected,
+	// or are blocked.
 	Outdated int
-	// Partition is how many matched Pods partition keeps as they are. Pods that do
-	// not wait are among them, so that it can be more than Kept.
+	// Partition is the number of matched Pods that partition excludes. It includes Pods
+	// that do not wait, so it can be greater than Kept.
 	Partition int
 	// Waiting Pods can be taken, now or later; partition keeps Kept of them.
 	Waiting, Kept int
@@ -49,25 +49,32 @@ type Report struct {
 	// Used is how many places of the budget are taken, and Allowed how many there
 	// are. Used can be above Allowed: maxUnavailable may have been lowered.
 	Used, Allowed int
+	// Settling Pods are among the Used. They are waited for until it is certain that they
+	// are back.
+	Settling int
 	// InTransition Pods are skipped until the kubelet has acted on an earlier change.
 	InTransition int
-	// Unselected Pods are not selected by updateStrategy.selector.
+	// Unselected is the number of Pods that updateStrategy.selector excludes.
 	Unselected int
+	// Unrepaired Pods are in flight and outdated, and are not updated: selector leaves
+	// them out, or partition keeps them. They hold their places of the budget.
+	Unrepaired int
 	// Blocked are Pods that cannot follow or are held, by reason, sorted by reason. At
 	// most three of each are named, the first by namespace and name. The message is that
 	// of one Pod that is held.
 	Blocked []appsv1beta1.SidecarSetPodGroup
-	// Limit is why no Pod is taken now.
+	// Limit is why no further Pod is taken now.
 	Limit Limit
-	// Problem says what cannot be understood, if the Limit is Invalid.
+	// Problem is the error in the strategy, if the Limit is Invalid.
 	Problem error
-	// Done: no Pod is disturbed or being written, and none will be taken unless
-	// something changes. Pods that are kept, unselected or blocked may be outdated.
+	// Done: no Pod counts against the budget or is being written, and none will be
+	// taken unless something changes. Pods that are excluded or blocked may be
+	// outdated.
 	Done bool
 }
 
-// Report returns what the queue is about. It costs as much as there are reasons,
-// times the logarithm of the Pods.
+// Report returns the state of the rollout. Its cost is the number of reasons times the
+// logarithm of the Pods; with a scatterStrategy, that of Next.
 func (q *Queue) Report() Report {
 	r := Report{
 		Outdated:     q.count.outdated,
@@ -82,6 +89,8 @@ func (q *Queue) Report() Report {
 	}
 	r.Partition = q.strategy.kept(q.total())
 	r.Kept = min(r.Partition, r.Waiting)
+	r.Settling = q.count.settling
+	r.Unrepaired = q.count.unrepaired + max(0, q.waiting.inFlight(q.slab)-max(0, q.updatable()))
 	r.Done = r.Waiting == r.Kept && r.Taken == 0 && r.Used == 0 && r.InTransition == 0 && r.Limit != Invalid
 	for _, reason := range slices.Sorted(maps.Keys(q.blocked)) {
 		r.Blocked = append(r.Blocked, q.group(reason))
@@ -101,15 +110,15 @@ func (q *Queue) group(reason inplace.Reason) appsv1beta1.SidecarSetPodGroup {
 }
 
 func (q *Queue) limit() Limit {
-	stops, room := q.strategy.stops(), q.room()
+	stops, updatable := q.strategy.stops(), q.updatable()
 	switch {
 	case stops != Unlimited:
 		return stops
 	case q.count.places[waiting] == 0:
 		return Unlimited
-	case room <= 0:
+	case updatable <= 0:
 		return Partition
-	case q.pick(q.unscattered(room)) != 0:
+	case q.pick(q.line(updatable)) != 0:
 		return Unlimited
 	case q.strategy.firstBatch > q.back && q.count.outstanding+q.replaced.Missing >= q.strategy.firstBatch-q.back:
 		return FirstBatch

@@ -9,29 +9,35 @@ import (
 // everyValue as the value of a scatter term is every value of its key.
 const everyValue = "*"
 
-// maxSpread bounds how many values are spread, since each costs a pass over the Pods
-// that wait. Values beyond it are those that the fewest of these Pods have.
+// maxSpread is the largest number of values that are spread, because each costs a pass
+// over the waiting Pods. The least frequent values are ignored.
 const maxSpread = 64
 
 // spread is one value of a label, whose Pods are spread over the order.
 type spread struct {
 	key          int // of Strategy.scatterKeys
 	value        string
-	all, waiting int // Pods that have it
+	all, waiting int // Pods with the value
 }
 
 // scattered is line for a scatterStrategy: the order depends on all Pods that wait,
 // and on the labels of all matched Pods.
-func (q *Queue) scattered(room int) func(class) int32 {
+func (q *Queue) scattered(limit int) func(class) int32 {
 	order := make([]int32, 0, q.waiting.len(q.slab))
 	q.waiting.walk(q.slab, func(slot int32) bool {
 		order = append(order, slot)
 		return true
 	})
+	order = q.scatter(order)
 	var lines [classes][]int32
-	for _, slot := range q.scatter(order)[:room] {
-		c := q.slab[slot].class
-		lines[c] = append(lines[c], slot)
+	left := limit
+	for _, inFlight := range []bool{true, false} {
+		for _, slot := range order {
+			if c := q.slab[slot].class; left > 0 && c.inFlight() == inFlight {
+				lines[c] = append(lines[c], slot)
+				left--
+			}
+		}
 	}
 	return func(c class) int32 {
 		for len(lines[c]) > 0 && q.slab[lines[c][0]].place != waiting {
@@ -59,9 +65,9 @@ func (q *Queue) scatter(order []int32) []int32 {
 	return order
 }
 
-// spreads returns what the terms ask to spread, in the order in which that is done:
-// the values of most waiting Pods first. OpenKruise leaves the order of values that
-// equally many have to chance; here the terms and the text decide.
+// spreads returns the values to spread, in the order in which apply is called: the most
+// frequent among waiting Pods first. Equally frequent values are in the order of the
+// terms and of their text; in OpenKruise this order is random.
 func (q *Queue) spreads(order []int32) []spread {
 	counts := q.countValues(order)
 	var result []spread
@@ -113,9 +119,8 @@ func (q *Queue) countValues(order []int32) []map[string]*spread {
 	return counts
 }
 
-// apply spreads the Pods that match over an order, so that all along it they are as
-// frequent as among all Pods. The last of them goes to the very end, so that the
-// others can be tried first.
+// apply spreads the matching Pods evenly over an order, in proportion to their share of
+// all Pods. The last of them is moved to the end, so that others are updated before it.
 func (s *spread) apply(order []int32, all int, matches func(int32) bool) []int32 {
 	var with, without []int32
 	for _, slot := range order {
@@ -157,8 +162,8 @@ func (s *spread) apply(order []int32, all int, matches func(int32) bool) []int32
 	return append(result, last)
 }
 
-// groupsOf divides two kinds of Pods into as many groups as there are of the rarer
-// kind, and returns how many of each kind are in a group.
+// groupsOf divides two kinds of Pods into groups, as many as there are Pods of the
+// rarer kind, and returns the number of Pods of each kind per group.
 func groupsOf(m, u int) (groups, perM, perU int) {
 	groups = max(1, min(m, u))
 	round := func(n int) int { return int(math.Round(float64(n) / float64(groups))) }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
@@ -30,6 +31,12 @@ type simPod struct {
 	refuses   bool // the API server refuses writes of it
 }
 
+// ordinals are the labels that Pods have in turn.
+var ordinals = [5]podstate.LabelSet{
+	podstate.MakeLabelSet(map[string]string{"ord": "web-3"}), podstate.MakeLabelSet(map[string]string{"ord": "web-1"}), podstate.MakeLabelSet(nil),
+	podstate.MakeLabelSet(map[string]string{"ord": "web-2"}), podstate.MakeLabelSet(map[string]string{"ord": "web-1"}),
+}
+
 // bad contents do not start.
 func bad(content int) bool { return content%3 == 2 }
 
@@ -39,6 +46,7 @@ func (p *simPod) uid() types.UID { return types.UID(strconv.Itoa(p.number)) }
 func (p *simPod) seen(wanted int) rollout.Pod {
 	pod := ready(p.number)
 	pod.UID, pod.Ready, pod.InFlight = p.uid(), p.ready, p.disturbed && !p.lost
+	pod.Labels = ordinals[p.number%len(ordinals)]
 	switch {
 	case p.content == wanted:
 		pod.Way = inplace.Current
@@ -64,6 +72,7 @@ type world struct {
 	kept     int  // partition
 	trial    bool // first-batch 1
 	churn    bool // Pods come, go and change
+	scatters bool // the strategy scatters
 	leader   *leader
 	// hurt counts the available Pods that each content disturbed.
 	hurt  map[int]int
@@ -99,6 +108,12 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.kept = w.IntN(5)
 	}
 	u := update{MaxUnavailable: share(strconv.Itoa(w.limit)), Partition: share(strconv.Itoa(w.kept))}
+	if seed%4 < 2 {
+		u.PriorityStrategy = byOrder("ord")
+	}
+	if w.scatters = seed%7 == 0; w.scatters {
+		u.ScatterStrategy = scatterOver("ord", "*")
+	}
 	if w.strategy = strategy(u); w.trial {
 		w.strategy = firstBatch(u, "1")
 	}
@@ -190,7 +205,10 @@ func (l *leader) plan() {
 		l.writes = append(l.writes, &simWrite{take: take, content: l.wanted})
 		l.takes++
 	}
-	if r := l.queue.Report(); len(takes) < size && r.Waiting > 0 && r.Limit == rollout.Unlimited {
+	// With scatter, the order of the Pods that are left may be another one. The end of each
+	// write has them looked at again.
+	final := len(takes) < size && (len(takes) == 0 || !l.scatters)
+	if r := l.queue.Report(); final && r.Waiting > 0 && r.Limit == rollout.Unlimited {
 		l.Errorf("%d Pods wait and nothing limits them, but none is taken: %+v", r.Waiting, r)
 	}
 }
@@ -397,6 +415,15 @@ func (w *world) finish() {
 		w.contents++
 	}
 	w.leader.learn()
+	down, room := 0, -w.kept
+	for _, p := range w.pods {
+		if p.alive && p.matched && p.disturbed && !p.lost {
+			down++
+		}
+		if p.alive && p.matched && !p.pinned && !p.lost {
+			room++
+		}
+	}
 	for range 400 {
 		before := fmt.Sprint(w.version, w.takes, len(w.leader.writes))
 		w.leader.plan()
@@ -419,9 +446,14 @@ func (w *world) finish() {
 			stay++
 		}
 	}
-	// A Pod that partition keeps may be one that a bad content has taken down.
-	if r := w.leader.queue.Report(); stay > w.kept || !r.Done && (w.kept == 0 || r.Used == 0) {
+	// Pods that a bad content has taken down go first. So partition keeps one only if
+	// there are more of them than it lets go.
+	r := w.leader.queue.Report()
+	if stay > w.kept || !r.Done && r.Used == 0 {
 		w.Errorf("the rollout ends with %d Pods that could follow, of which partition keeps %d: %+v", stay, w.kept, r)
+	}
+	if r.Used > max(0, down-max(0, room)) {
+		w.Errorf("the rollout ends with %d Pods that are down; there were %d of them, and partition left room for %d", r.Used, down, room)
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 )
 
 // Strategy is a SidecarSet's update strategy, compiled. It is immutable and may be
-// shared. A Strategy with a Problem gives out no Pod: a rollout whose limits cannot
-// be understood stops, it does not go on without them.
+// shared. With a problem, no Pod is updated: a rollout whose limits cannot be read must
+// not run without limits.
 type Strategy struct {
-	problem        error
+	problem        error // names the part that cannot be read by its path in the SidecarSet, and what to write instead
 	off            Limit // NotUpdate, Paused or Unlimited
 	selector       labels.Selector
 	partition      share
@@ -29,11 +29,11 @@ type Strategy struct {
 	orderedKeys    []string
 	scatter        []appsv1beta1.UpdateScatterTerm
 	scatterKeys    []string // of scatter, each once
-	// source holds the parts of the update strategy that look at labels.
+	// source holds the parts of the update strategy that depend on labels.
 	source appsv1beta1.SidecarSetUpdateStrategy
 }
 
-// unset is the strategy of a queue that was not given one.
+// unset is the strategy of a new queue.
 var unset = &Strategy{off: NotUpdate}
 
 type weight struct {
@@ -49,10 +49,6 @@ func NewStrategy(set *appsv1beta1.SidecarSet) *Strategy {
 	}
 	return s
 }
-
-// Problem says which part of the strategy cannot be understood, by its path in the
-// SidecarSet, and what to write instead; nil if there is none.
-func (s *Strategy) Problem() error { return s.problem }
 
 func compile(u *appsv1beta1.SidecarSetUpdateStrategy, annotations map[string]string) (*Strategy, error) {
 	s := &Strategy{source: appsv1beta1.SidecarSetUpdateStrategy{
@@ -133,7 +129,7 @@ func firstBatchOf(annotations map[string]string) (int, error) {
 	return int(n), nil
 }
 
-// stops returns why the strategy gives out nothing at all.
+// stops returns why no Pod may be updated at all; Unlimited if Pods may be.
 func (s *Strategy) stops() Limit {
 	if s.problem != nil {
 		return Invalid
@@ -147,7 +143,7 @@ func (s *Strategy) looksAtLabels() bool {
 	return s.selector != nil || len(s.weights) > 0 || len(s.orderedKeys) > 0 || s.scatters()
 }
 
-// looksLike reports whether two strategies make the same of all labels.
+// looksLike reports whether two strategies have the same parts that depend on labels.
 func (s *Strategy) looksLike(other *Strategy) bool { return reflect.DeepEqual(s.source, other.source) }
 
 // share is a number of Pods, or a percentage of the matched Pods.
@@ -180,8 +176,8 @@ func (s share) of(n int) int {
 	return int((s.value*int64(n) + 99) / 100)
 }
 
-// kept is how many of n matched Pods stay as they are. A percentage below 100
-// keeps at most all but one.
+// kept is the number of n matched Pods that partition excludes from the update. A
+// percentage below 100 leaves at least one Pod to update if there are several.
 func (s *Strategy) kept(n int) int {
 	kept := min(s.partition.of(n), n)
 	if s.partition.percent && s.partition.value < 100 && kept == n && n > 1 {
@@ -190,5 +186,6 @@ func (s *Strategy) kept(n int) int {
 	return kept
 }
 
-// allowed is how many of n matched Pods may be disturbed at once.
+// allowed is the number of n matched Pods that may be unavailable at the same time
+// because of the operator.
 func (s *Strategy) allowed(n int) int { return s.maxUnavailable.of(n) }

@@ -1,16 +1,19 @@
 package rollout
 
-// class is what taking a waiting Pod costs, in the order in which Pods are taken.
+// class is the kind of a waiting Pod, in the order in which Pods are taken.
 type class uint8
 
 const (
-	disturbed   class = iota // in flight and outdated again: it has its place of the budget
+	disturbed   class = iota // in flight and outdated again: it counts against the budget already
 	stranded                 // the same, and to be evicted
-	unavailable              // not ready: free
-	available                // takes a place of the budget
-	evicted                  // the same, until its replacement is back
+	unavailable              // not ready: does not count against the budget
+	available                // counts against the budget
+	evicted                  // counts against the budget until its replacement is available
 	classes
 )
+
+// inFlight reports whether Pods of the class hold places of the budget.
+func (c class) inFlight() bool { return c == disturbed || c == stranded }
 
 // tree is an ordered set of entries that knows how many of each class come before an
 // entry. It is a treap: the shape depends on numbers that are given to entries in turn,
@@ -106,7 +109,7 @@ func merge(slab []entry, left, right int32) int32 {
 	return right
 }
 
-// pull computes what a node knows of its subtree. Slot 0 is an empty subtree.
+// pull computes the size and counts of a node's subtree. Slot 0 is an empty subtree.
 func pull(slab []entry, slot int32) {
 	e := &slab[slot]
 	left, right := &slab[e.left], &slab[e.right]
@@ -117,8 +120,8 @@ func pull(slab []entry, slot int32) {
 	e.counts[e.class]++
 }
 
-// first returns the first entry of a class, and how many entries of all classes come
-// before it; 0 if there is none.
+// first returns the first entry of a class, and how many entries that are not in flight
+// come before it; 0 if there is none.
 func (t *tree) first(slab []entry, c class) (slot int32, rank int) {
 	for at := t.root; at != 0 && slab[at].counts[c] > 0; {
 		e := &slab[at]
@@ -126,14 +129,22 @@ func (t *tree) first(slab []entry, c class) (slot int32, rank int) {
 		case left.counts[c] > 0:
 			at = e.left
 		case e.class == c:
-			return at, rank + int(left.size)
+			return at, rank + left.others()
 		default:
-			rank += int(left.size) + 1
+			rank += e.others() - slab[e.right].others()
 			at = e.right
 		}
 	}
 	return 0, 0
 }
+
+// inFlight is how many entries are.
+func (t *tree) inFlight(slab []entry) int { return slab[t.root].inFlight() }
+
+func (n *node) inFlight() int { return int(n.counts[disturbed] + n.counts[stranded]) }
+
+// others is how many entries of the subtree are not in flight.
+func (n *node) others() int { return int(n.size) - n.inFlight() }
 
 // walk calls yield for the entries in order, until it returns false.
 func (t *tree) walk(slab []entry, yield func(slot int32) bool) { walk(slab, t.root, yield) }

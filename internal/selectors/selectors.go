@@ -93,8 +93,8 @@ func (d *Demands) HasNarrower(selector *metav1.LabelSelector) bool {
 		selector = &metav1.LabelSelector{}
 	}
 	a, b := DemandsOf(selector), d
-	namesOfA, namedA := a.named()
-	namesOfB, namedB := b.named()
+	namesOfA, namedA := a.Named()
+	namesOfB, namedB := b.Named()
 	if namedA != namedB {
 		return namedA
 	}
@@ -104,14 +104,27 @@ func (d *Demands) HasNarrower(selector *metav1.LabelSelector) bool {
 	return a.isWithin(b) && !b.isWithin(a)
 }
 
-// named returns the Namespaces to which a selector confines itself by name, and
-// whether it does.
-func (d *Demands) named() (names sets.Set[string], named bool) {
+// Named returns the Namespaces to which a selector of Namespaces confines itself by
+// name, and whether it does.
+func (d *Demands) Named() (names sets.Set[string], named bool) {
 	of := d.byLabel[corev1.LabelMetadataName]
-	if of == nil || of.among == nil {
+	switch {
+	case of == nil || of.among == nil:
 		return nil, false
+	case of.absent:
+		return sets.New[string](), true // every Namespace has its name
 	}
 	return of.among.Difference(of.except), true
+}
+
+// AsksForLabel reports whether a Namespace needs some label besides its name.
+func (d *Demands) AsksForLabel() bool {
+	for key, of := range d.byLabel {
+		if of.present && key != corev1.LabelMetadataName {
+			return true
+		}
+	}
+	return false
 }
 
 // isWithin reports whether every set of labels that matches d matches other. At least

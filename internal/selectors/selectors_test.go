@@ -2,11 +2,13 @@ package selectors
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 var (
@@ -176,6 +178,36 @@ func TestNarrowerNamespaces(t *testing.T) {
 			}
 			if got := DemandsOf(wider).HasNarrower(tc.a); got != tc.want {
 				t.Errorf("HasNarrower(%s, %s) is %v", metav1.FormatLabelSelector(tc.a), metav1.FormatLabelSelector(tc.b), got)
+			}
+		})
+	}
+}
+
+func TestNamed(t *testing.T) {
+	tests := map[string]struct {
+		selector    string // name is the label with the Namespace's name
+		names       string
+		named, asks bool
+	}{
+		"nothing":           {},
+		"some":              {"name in (b,a)", "a b", true, false},
+		"some and not some": {"name in (a,b),name notin (b)", "a", true, false},
+		"two lists":         {"name in (a,b),name in (b,c)", "b", true, false},
+		"some without name": {"name in (a),!name", "", true, false},
+		"all but some":      {"name notin (a)", "", false, false},
+		"another label":     {"team", "", false, true},
+		"no other label":    {"name,team notin (x)", "", false, false},
+	}
+	for what, tc := range tests {
+		t.Run(what, func(t *testing.T) {
+			selector, err := metav1.ParseToLabelSelector(strings.ReplaceAll(tc.selector, "name", corev1.LabelMetadataName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := DemandsOf(selector)
+			names, named := d.Named()
+			if got := strings.Join(sets.List(names), " "); got != tc.names || named != tc.named || d.AsksForLabel() != tc.asks {
+				t.Errorf("names %q: %v; asks for another label: %v", got, named, d.AsksForLabel())
 			}
 		})
 	}

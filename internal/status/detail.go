@@ -12,9 +12,9 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// Names of Pods, and what is recorded on Pods, are other users' text. How much of
-// them a status repeats is bounded: what it says of Pods takes at most maxDetail
-// bytes as JSON, so that the whole status stays below 4 KB.
+// Names of Pods and records on Pods are text of other users. The part of a status that
+// repeats them takes at most maxDetail bytes as JSON, so the whole status stays below 4
+// KB.
 const maxDetail = 1700
 
 // ByRevision counts all matched Pods by the ControllerRevisions of that name. What

@@ -14,6 +14,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/recreate"
 	"github.com/sidecarset/operator/internal/status"
 	"github.com/sidecarset/operator/internal/tally"
 )
@@ -21,8 +22,10 @@ import (
 var (
 	blockedReasons = []inplace.Reason{
 		inplace.ImmutableFieldChanged, inplace.RevisionUnknown, inplace.RunToCompletion, inplace.NodeTooOld, inplace.NodeNotReady,
-		inplace.Refused, inplace.ResourcesHeldElsewhere, inplace.ResizeDeferred, inplace.ResizeInfeasible, inplace.ResizeFailed, inplace.ResizeSilent, inplace.ResizeUnsupported, inplace.RecordUnreadable,
-		inplace.RestartRules, inplace.MirrorPod, inplace.WriteFailed, inplace.ResizeRestarts,
+		inplace.Refused, inplace.ResourcesHeldElsewhere, inplace.ResizeDeferred, inplace.ResizeInfeasible, inplace.ResizeFailed, inplace.ResizeTimedOut, inplace.ResizeUnsupported, inplace.RecordUnreadable,
+		inplace.RestartRules, inplace.MirrorPod, inplace.WriteFailed, inplace.UpdateImpossible, inplace.ResizeRestarts,
+		recreate.NoController, recreate.ControlledByJob, recreate.EvictionForbidden, recreate.ReplacementNotInjected, recreate.ReplacementOutdated,
+		recreate.NotInjected, recreate.DisruptionBudget, recreate.EvictionRefused,
 	}
 	uninjectedReasons = []string{
 		appsv1beta1.ReasonOlderThanSidecarSet, appsv1beta1.ReasonMissedAtCreation, appsv1beta1.ReasonSidecarsMissing, appsv1beta1.ReasonRecordRemoved,

@@ -1,6 +1,8 @@
 package status
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -9,8 +11,8 @@ import (
 
 // generic returns the condition by which kstatus and tools that use it read a rollout.
 // They know no other conditions of a kind that they do not know. It is Reconciling,
-// Stalled, or none: they say what Progressing and Degraded say, are True, and are absent
-// otherwise.
+// Stalled, or none. They repeat Progressing and Degraded if these are True, and are
+// absent otherwise.
 //
 // Blocked Pods do not make a SidecarSet Stalled. Tools stop at an object that is, and
 // what they apply next may be what replaces these Pods.
@@ -27,7 +29,16 @@ func generic(progressing, degraded metav1.Condition) (c metav1.Condition, ok boo
 	return c, true
 }
 
-// maxGeneric bounds what is said twice.
+// setGeneric makes the condition that is generic, if any, the only one in a status.
+func setGeneric(s *appsv1beta1.SidecarSetStatus, progressing, degraded metav1.Condition, now time.Time) {
+	c, ok := generic(progressing, degraded)
+	withoutGeneric(&s.Conditions, c.Type)
+	if ok {
+		setter(s, now)(c)
+	}
+}
+
+// maxGeneric is the largest length of a repeated message.
 const maxGeneric = 120
 
 // withoutGeneric removes the conditions that are generic, except one.

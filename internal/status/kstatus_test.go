@@ -55,7 +55,7 @@ func TestKstatusReadsARollout(t *testing.T) {
 		{"more of it", status.Observation{Rollout: &status.Rollout{InFlight: 1, Waiting: 2, Moved: start}}, "InProgress", "Reconciling RollingOut"},
 		{"nothing new is known of it", status.Observation{}, "InProgress", "Reconciling RollingOut"},
 		{"stalled", status.Observation{Rollout: &status.Rollout{InFlight: 1, Waiting: 2, Moved: start.Add(-time.Hour)}}, "Failed", "Stalled Stalled"},
-		{"the first batch is stalled", status.Observation{Rollout: &status.Rollout{InFlight: 1, Waiting: 2, FirstBatch: true, Moved: start.Add(-time.Hour)}}, "Failed", "Stalled FirstBatchNotBack"},
+		{"the first batch is stalled", status.Observation{Rollout: &status.Rollout{InFlight: 1, Waiting: 2, FirstBatch: true, Moved: start.Add(-time.Hour)}}, "Failed", "Stalled FirstBatchNotReady"},
 		{"it moves again", status.Observation{Rollout: &status.Rollout{InFlight: 1, Waiting: 1, Moved: start}}, "InProgress", "Reconciling RollingOut"},
 		{"some cannot follow", status.Observation{Rollout: &status.Rollout{InFlight: 1, Moved: start}, Blocked: blocked(inplace.ImmutableFieldChanged, 1)}, "InProgress", "Reconciling RollingOut"},
 		{"the others have followed", status.Observation{Rollout: &status.Rollout{}, Blocked: blocked(inplace.ImmutableFieldChanged, 1)}, "Current", ""},

@@ -13,14 +13,14 @@ type Readiness struct {
 	// Ready is the answer; Reason and Message explain it, to users.
 	Ready           bool
 	Reason, Message string
-	// Unsure is set if Ready is false only because a proof is missing. It does not
-	// take back a true condition about the same generation.
+	// Unsure is set if Ready is false only because a proof is missing. Then a condition
+	// that is True for the same generation stays True.
 	Unsure bool
 }
 
-// ready returns the condition, without its time, that follows from an observation and the previous
-// condition. A SidecarSet that cannot be used is not ready, whatever else is
-// known.
+// ready returns the condition, without its time, that follows from an observation and
+// the previous condition. A SidecarSet that cannot be used is not ready, whatever else
+// is known.
 func ready(previous []metav1.Condition, o Observation) metav1.Condition {
 	c := metav1.Condition{
 		Type:   appsv1beta1.ConditionReady,

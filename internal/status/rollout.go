@@ -15,44 +15,50 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// Rollout is what is known of the Pods that a SidecarSet's update strategy moves.
+// Rollout is the state of the update of a SidecarSet's running Pods.
 type Rollout struct {
-	// NotUpdate and Paused are what the strategy says. Paused is also true if
+	// NotUpdate and Paused are the strategy's settings. NoneAllowed is true if
 	// maxUnavailable allows no Pod to be unavailable.
-	NotUpdate, Paused bool
-	// Waiting Pods may be updated as soon as the budget allows it.
+	NotUpdate, Paused, NoneAllowed bool
+	// Waiting is the number of Pods that may be updated as soon as the budget allows it.
 	Waiting int32
-	// Writing Pods are being written, or wait for the kubelet to act on a change that
-	// another operator made.
+	// Writing is the number of Pods that are being written, or wait for the kubelet to
+	// act on a change by another operator.
 	Writing int32
-	// InFlight Pods were disturbed by the operator while they were available, and are
-	// not back, or are being written.
+	// InFlight is the number of Pods that are in flight, or are being written while
+	// they are available.
 	InFlight int32
-	// Keep is how many matched Pods the strategy's partition keeps as they are.
+	// Settling Pods are among those of InFlight. Only time is missing until they count as
+	// updated and available.
+	Settling int32
+	// Unrepaired Pods are among those of InFlight. They are outdated, and partition or
+	// selector exclude them from an update that might repair them.
+	Unrepaired int32
+	// Keep is the number of matched Pods that the strategy's partition excludes.
 	Keep int32
-	// Unselected Pods are not updated since the strategy's selector leaves them out.
+	// Unselected is the number of Pods that the strategy's selector excludes.
 	Unselected int32
-	// Uninjected Pods do not carry the SidecarSet, and are to be evicted.
+	// Uninjected is the number of Pods that do not carry the SidecarSet and are to be
+	// evicted.
 	Uninjected int32
-	// Stuck replacements of evicted Pods are not ready in time, and take all places of the
-	// budget; 0 if others can move.
+	// Stuck is the number of replacements that are not ready in time, if they use up
+	// the budget; otherwise 0.
 	Stuck int32
 	// FirstBatch is true while the other Pods wait for those of the first batch.
 	FirstBatch bool
-	// Failing are Pods in flight whose containers do not start, by the reason that the
-	// kubelet gives. They are among those in InFlight.
+	// Failing are the Pods of InFlight with a container that does not start, by the
+	// kubelet's reason.
 	Failing []appsv1beta1.SidecarSetPodGroup
-	// Problem says what cannot be understood of the strategy, so that no Pod is
-	// updated.
+	// Problem is an error in the strategy, because of which no Pod is updated.
 	Problem error
-	// Stopped says why no further Pod is updated until a user does something; empty if
-	// that is not so.
+	// Stopped is the message about why no Pod is evicted until a replacement becomes
+	// ready or a user acts; empty if Pods are.
 	Stopped string
-	// Moved is when the rollout last made progress: see Progress.
+	// Moved is the time at which the rollout last made progress: see Progress.
 	Moved time.Time
 }
 
-// RolloutOf makes of what a queue reports what a status says.
+// RolloutOf converts the report of a queue.
 func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup, recreation tally.Recreation) *Rollout {
 	stopped := ""
 	if recreation.Stopped {
@@ -63,26 +69,29 @@ func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup, recre
 		stuck = recreation.Failed
 	}
 	return &Rollout{
-		Stuck:      int32(stuck),
-		Stopped:    stopped,
-		NotUpdate:  r.Limit == rollout.NotUpdate,
-		Paused:     r.Limit == rollout.Paused || r.Limit == rollout.Budget && r.Allowed == 0,
-		Waiting:    int32(r.Waiting-r.Kept) + protected(r),
-		Writing:    int32(r.Taken + r.InTransition),
-		InFlight:   int32(r.Used - recreation.Failed),
-		Keep:       int32(r.Partition),
-		Unselected: int32(r.Unselected),
-		Uninjected: int32(recreation.Uninjected),
-		FirstBatch: r.Limit == rollout.FirstBatch,
-		Failing:    failing,
-		Problem:    r.Problem,
+		Stuck:       int32(stuck),
+		Stopped:     stopped,
+		NotUpdate:   r.Limit == rollout.NotUpdate,
+		Paused:      r.Limit == rollout.Paused,
+		NoneAllowed: r.Limit == rollout.Budget && r.Allowed == 0,
+		Waiting:     int32(r.Waiting-r.Kept) + protected(r),
+		Writing:     int32(r.Taken + r.InTransition),
+		InFlight:    int32(r.Used - recreation.Failed),
+		Settling:    int32(r.Settling),
+		Unrepaired:  int32(r.Unrepaired),
+		Keep:        int32(r.Partition),
+		Unselected:  int32(r.Unselected),
+		Uninjected:  int32(recreation.Uninjected),
+		FirstBatch:  r.Limit == rollout.FirstBatch,
+		Failing:     failing,
+		Problem:     r.Problem,
 	}
 }
 
 const recreationStopped = "Three replacements of evicted Pods in a row did not become ready. No further Pod is evicted until one of them does, " +
 	"or the SidecarSet's content or its annotation " + appsv1beta1.AnnotationRecreate + " changes."
 
-// protected is how many Pods wait for a PodDisruptionBudget.
+// protected is the number of Pods that wait for a PodDisruptionBudget.
 func protected(r rollout.Report) (pods int32) {
 	for _, group := range r.Blocked {
 		if group.Reason == string(recreate.DisruptionBudget) {
@@ -92,9 +101,8 @@ func protected(r rollout.Report) (pods int32) {
 	return pods
 }
 
-// BlockedBy returns what a status says of Pods that cannot follow: nothing, if they
-// do not have to. An evicted Pod is not among them: the watch is about to say that it
-// is gone.
+// BlockedBy returns the blocked Pods for the status; nil with NotUpdate. Evicted Pods
+// are not among them, because they are about to end.
 func BlockedBy(r rollout.Report) []appsv1beta1.SidecarSetPodGroup {
 	if r.Limit == rollout.NotUpdate {
 		return nil
@@ -105,16 +113,16 @@ func BlockedBy(r rollout.Report) []appsv1beta1.SidecarSetPodGroup {
 }
 
 const (
-	// stalledAfter is how long a rollout may stay as it is before it counts as
-	// stalled. It is that of Deployments.
+	// stalledAfter is the time without progress after which a rollout is stalled. It is
+	// the default of Deployments.
 	stalledAfter = 10 * time.Minute
 	// failedAfter is that time if the kubelet reports of every Pod in flight that a
 	// container does not start.
 	failedAfter = time.Minute
 )
 
-// StallsIn returns after which time the rollout counts as stalled if nothing moves;
-// false if it does already, or if time does not matter.
+// StallsIn returns the time after which the rollout is stalled if it makes no progress;
+// false if it is stalled already, or cannot become so.
 func (r *Rollout) StallsIn(now time.Time) (time.Duration, bool) {
 	for _, after := range []time.Duration{failedAfter, stalledAfter} {
 		at := r.Moved.Add(after)
@@ -125,16 +133,17 @@ func (r *Rollout) StallsIn(now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// stalled reports whether Pods in flight have not come back for too long.
+// stalled reports whether no Pod in flight has become ready for too long.
 func (r *Rollout) stalled(now time.Time) bool {
 	if r.Stuck > 0 {
 		return true
 	}
-	if r.InFlight == 0 && !r.FirstBatch || r.Moved.IsZero() {
+	late := r.InFlight - r.Settling
+	if late <= 0 && (r.Settling > 0 || !r.FirstBatch) || r.Moved.IsZero() {
 		return false
 	}
 	quiet := now.Sub(r.Moved)
-	return quiet >= stalledAfter || quiet >= failedAfter && r.InFlight > 0 && sum(r.Failing) >= r.InFlight
+	return quiet >= stalledAfter || quiet >= failedAfter && late > 0 && sum(r.Failing) >= late
 }
 
 // progressing returns the condition Progressing, without its time.
@@ -145,7 +154,7 @@ func progressing(o Observation) metav1.Condition {
 	blocked := sum(o.Blocked)
 	switch {
 	case o.Problem != nil:
-		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "Running Pods stay as they are until the SidecarSet is corrected."
+		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "Running Pods are not updated until the SidecarSet is corrected."
 	case r.NotUpdate:
 		c.Reason, c.Message = appsv1beta1.ReasonNotUpdate, "updateStrategy.type is NotUpdate: running Pods keep the sidecars that they have."
 	case r.Problem != nil:
@@ -154,25 +163,33 @@ func progressing(o Observation) metav1.Condition {
 		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
 	case outdated == 0 && r.InFlight == 0 && r.Stopped == "":
 		c.Reason, c.Message = appsv1beta1.ReasonComplete, fmt.Sprintf("All %d matched Pods are updated.", n.Matched)
-	case r.Paused:
-		c.Reason, c.Message = appsv1beta1.ReasonPaused, "updateStrategy.paused is true, or maxUnavailable is 0: "+toGo(outdated, r.InFlight)
+	case r.Paused, r.NoneAllowed:
+		c.Reason, c.Message = appsv1beta1.ReasonPaused, pausedBy(r)+": "+toGo(outdated, r.InFlight)
 	case r.InFlight > 0 || r.Writing > 0 || r.Waiting > 0 && r.Stopped == "":
 		c.Status, c.Reason = metav1.ConditionTrue, appsv1beta1.ReasonRollingOut
-		c.Message = fmt.Sprintf("%d of %d matched Pods are updated; ", n.Updated, n.Matched) + toGo(outdated, r.InFlight)
+		c.Message = fmt.Sprintf("%d of %d matched Pods are updated. ", n.Updated, n.Matched) + toGo(outdated, r.InFlight)
 	case r.Stopped != "":
 		c.Reason, c.Message = appsv1beta1.ReasonStalled, r.Stopped
 	case blocked > 0 && outdated > r.Keep+r.Unselected:
-		c.Reason, c.Message = appsv1beta1.ReasonBlocked, fmt.Sprintf("%d of the %d Pods that are not updated cannot follow: %s.", blocked, outdated, reasons(o.Blocked))
+		c.Reason, c.Message = appsv1beta1.ReasonBlocked, fmt.Sprintf("%d of the %d Pods that are not updated cannot be updated in place: %s.", blocked, outdated, reasons(o.Blocked))
 	default:
 		c.Reason = appsv1beta1.ReasonPartitionReached
-		c.Message = fmt.Sprintf("%d of %d matched Pods are updated; updateStrategy keeps the others as they are.", n.Updated, n.Matched)
+		c.Message = fmt.Sprintf("%d of %d matched Pods are updated. updateStrategy.partition or updateStrategy.selector excludes the others.", n.Updated, n.Matched)
 	}
 	c.Message = brief(c.Message)
 	return c
 }
 
+// pausedBy says which field of the update strategy stops the rollout.
+func pausedBy(r *Rollout) string {
+	if r.NoneAllowed {
+		return "updateStrategy.maxUnavailable allows no Pod to be unavailable"
+	}
+	return "updateStrategy.paused is true"
+}
+
 func toGo(outdated, inFlight int32) string {
-	return fmt.Sprintf("%d are not, and %d were restarted and are not back.", outdated, inFlight)
+	return fmt.Sprintf("%d Pods are still to be updated. %d Pods are being updated or replaced and are not ready yet.", outdated, inFlight)
 }
 
 // degraded returns the condition Degraded, without its time.
@@ -183,6 +200,8 @@ func degraded(o Observation) metav1.Condition {
 	switch {
 	case o.Problem != nil:
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "The SidecarSet cannot be used: see the condition Accepted."
+	case o.Unrecorded != nil && r.Stopped == "": // a new leader reads a stop here
+		c.Reason, c.Message = appsv1beta1.ReasonRevisionNotRecorded, unrecordedMessage(o)
 	case r.NotUpdate:
 		c.Status = metav1.ConditionFalse
 	case r.Problem != nil:
@@ -199,22 +218,27 @@ func degraded(o Observation) metav1.Condition {
 		c.Status = metav1.ConditionFalse
 	}
 	if c.Status == metav1.ConditionFalse {
-		c.Reason, c.Message = appsv1beta1.ReasonAsExpected, "No Pod needs a user."
+		c.Reason, c.Message = appsv1beta1.ReasonAsExpected, "No action is needed."
 	}
 	c.Message = brief(c.Message)
 	return c
 }
 
-// needsUser reports whether there is a reason that does not pass by itself.
+func unrecordedMessage(o Observation) string {
+	return brief(fmt.Sprintf("Generation %d is not recorded, and running Pods do not follow before it is: %v", o.Generation, o.Unrecorded))
+}
+
+// needsUser reports whether there is a reason that needs a user.
 func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
 	for i := range blocked {
 		switch inplace.Reason(blocked[i].Reason) {
-		case inplace.RunToCompletion: // the Pod ends
+		case inplace.RunToCompletion, recreate.ControlledByJob: // the Pod ends
 		case inplace.NodeNotReady: // the node comes back, or the Pod goes
 		case inplace.WriteFailed: // is tried again
 		case inplace.ResizeDeferred: // the kubelet tries again
 		case inplace.MirrorPod: // follows its static Pod
 		case recreate.DisruptionBudget: // allows it later
+		case recreate.NotInjected: // in flight, or recreation has stopped, which is said in its place
 		default:
 			return true
 		}
@@ -222,20 +246,23 @@ func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
 	return false
 }
 
-// stalledMessage says which Pods are not back, and why as far as it is known.
-// How long that has been so is not in it: the message would change each minute.
+// stalledMessage names the Pods that did not become ready, and the kubelet's reasons.
+// It contains no duration, so that it does not change with time.
 func stalledMessage(r *Rollout) string {
 	if r.Stuck > 0 {
-		return fmt.Sprintf("%d Pods were evicted whose replacements do not become ready, and maxUnavailable allows no more.", r.Stuck)
+		return fmt.Sprintf("The replacements of %d evicted Pods do not become ready, and updateStrategy.maxUnavailable allows no further eviction.", r.Stuck)
 	}
 	if r.InFlight == 0 {
-		return "The Pods of the first batch are updated and are not ready."
+		return "The Pods of the first batch are updated and not ready."
 	}
-	message := fmt.Sprintf("%d Pods were restarted and do not come back", r.InFlight)
+	message := fmt.Sprintf("%d Pods did not become ready after the update", r.InFlight-r.Settling)
 	separator := ": "
 	for _, group := range r.Failing {
 		message += fmt.Sprintf("%s%d %s%s", separator, group.Pods, group.Reason, example(group))
 		separator = "; "
+	}
+	if r.Unrepaired > 0 {
+		return message + fmt.Sprintf(". The update strategy excludes %d of them from a further update.", r.Unrepaired)
 	}
 	return message + "."
 }

@@ -1,6 +1,6 @@
-// Package status knows what a SidecarSet's status says, given the counters of
-// its Pods and whether its spec could be used. It refuses to know how Pods are
-// counted, what time it is, and how a status is written.
+// Package status computes a SidecarSet's status from the counters of its Pods and other
+// values. It knows nothing about how Pods are counted or how a status is written, and
+// has no clock.
 package status
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// Observation is what a status is made of.
+// Observation is the input from which a status is computed.
 type Observation struct {
 	// Generation is that of the object whose selectors and hash the counters
 	// were computed with, whatever generation is stored by now.
@@ -25,24 +25,27 @@ type Observation struct {
 	// Revision is the newest ControllerRevision; nil if none could be recorded, so
 	// that what the status says of it stays.
 	Revision *Revision
-	// Problem says why the object cannot be used; nil if it can.
+	// Problem is why the object cannot be used; nil if it can.
 	Problem error
-	// Readiness is what is known of the next Pod; nil if nothing is, so that the
-	// condition stays, unless there is a Problem.
+	// Readiness is whether the next Pod will be injected; nil if that is unknown. Then
+	// the condition stays as it is, unless there is a Problem.
 	Readiness *Readiness
 	// Uninjected and Blocked Pods by reason, and the matched Pods by revision, in any
 	// order. Names are those of the Pods, unbounded. Without a Revision, what the
 	// status says of revisions stays.
 	Uninjected, Blocked []appsv1beta1.SidecarSetPodGroup
 	Revisions           []appsv1beta1.SidecarSetRevisionPods
-	// Rollout is what is known of the update of running Pods; nil if nothing is, so
-	// that the conditions stay.
+	// Unrecorded says why no ControllerRevision records the content; nil if one does, or if
+	// that is about to be tried again.
+	Unrecorded error
+	// Rollout is the state of the update of running Pods; nil if it is unknown. Then
+	// the conditions stay as they are.
 	Rollout *Rollout
 	// Now becomes the transition time of a condition that changes.
 	Now time.Time
 }
 
-// Revision says how the current content is recorded.
+// Revision is the ControllerRevision of the current content.
 type Revision struct {
 	Name string
 	// CollisionCount is how often a name was taken.
@@ -53,8 +56,8 @@ type Revision struct {
 	All []string
 }
 
-// Next returns the status that an observation makes of the previous one, whose
-// other members it keeps. Neither argument is changed.
+// Next returns the status that follows from an observation and the previous status. It
+// changes neither argument.
 func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.SidecarSetStatus {
 	next := previous
 	next.ObservedGeneration = o.Generation
@@ -72,11 +75,7 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	shown := detailOf(o)
 	next.Uninjected, next.BlockedPods, next.Revisions = shown.Uninjected, shown.Blocked, shown.Revisions
 	next.Conditions = slices.Clone(previous.Conditions)
-	set := func(c metav1.Condition) {
-		c.ObservedGeneration = o.Generation
-		c.LastTransitionTime = metav1.NewTime(o.Now.UTC().Truncate(time.Second)) // what survives JSON
-		meta.SetStatusCondition(&next.Conditions, c)
-	}
+	set := setter(&next, o.Now)
 	set(accepted(o))
 	if o.Readiness != nil || o.Problem != nil {
 		set(ready(previous.Conditions, o))
@@ -85,13 +84,35 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 		p, d := progressing(o), degraded(o)
 		set(p)
 		set(d)
-		c, ok := generic(p, d)
-		withoutGeneric(&next.Conditions, c.Type)
-		if ok {
-			set(c)
-		}
+		setGeneric(&next, p, d, o.Now)
 	}
 	return next
+}
+
+// Behind returns the status of a SidecarSet whose present generation is not recorded: the
+// previous one, which is about an earlier generation, with the condition Degraded. Without
+// conditions about running Pods, it returns the previous one as it is.
+func Behind(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.SidecarSetStatus {
+	next := previous
+	p := meta.FindStatusCondition(previous.Conditions, appsv1beta1.ConditionProgressing)
+	if p == nil || o.Unrecorded == nil {
+		return next
+	}
+	d := metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRevisionNotRecorded, Message: unrecordedMessage(o)}
+	next.Conditions = slices.Clone(previous.Conditions)
+	setter(&next, o.Now)(d)
+	setGeneric(&next, *p, d, o.Now)
+	return next
+}
+
+// setter returns a function that sets a condition of a status. A condition whose status
+// changes gets the time.
+func setter(s *appsv1beta1.SidecarSetStatus, now time.Time) func(metav1.Condition) {
+	return func(c metav1.Condition) {
+		c.ObservedGeneration = s.ObservedGeneration
+		c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second)) // what survives JSON
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
 }
 
 // Equal reports whether there is nothing to write.

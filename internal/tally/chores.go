@@ -6,21 +6,23 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// Chore is a Pod that is to be written apart from the queue. It is not given out again
-// until CheckChore.
+// Chore is a Pod that has to be written independently of the queue. Due does not return
+// it again before CheckChore is called.
 type Chore struct {
 	Pod *podstate.Record
 	// FirstWord: the Pod has been updated for the first time, and has no condition
-	// SidecarSetUpgradable that says something about any of its SidecarSets.
+	// SidecarSetUpgradable with a value for one of its SidecarSets.
 	FirstWord bool
+	// Over: the Pod was back from its last update for long; see inject.UpdateInput.
+	Over bool
 }
 
-// chores are Pods that are to be written apart from the queue.
+// chores are Pods that have to be written independently of the queue.
 type chores struct{ waiting, given map[*pod]struct{} }
 
 func newChores() chores { return chores{map[*pod]struct{}{}, map[*pod]struct{}{}} }
 
-// set says whether there is something to do for a Pod.
+// set adds a Pod to the chores, or removes it.
 func (c *chores) set(p *pod, is bool) {
 	delete(c.given, p)
 	if !is {
@@ -30,7 +32,7 @@ func (c *chores) set(p *pod, is bool) {
 	c.waiting[p] = struct{}{}
 }
 
-// take returns at most so many Pods, which are not given out again until again.
+// take returns up to most Pods. It does not return them again before again is called.
 func (c *chores) take(most int) (pods []*pod) {
 	for p := range c.waiting {
 		if len(pods) >= most {
@@ -43,7 +45,7 @@ func (c *chores) take(most int) (pods []*pod) {
 	return pods
 }
 
-// again lets a Pod be given out again. It returns false if there is nothing to do.
+// again makes a Pod available to take again. It returns false if the Pod was not taken.
 func (c *chores) again(p *pod) bool {
 	if _, given := c.given[p]; !given {
 		return false
@@ -52,11 +54,11 @@ func (c *chores) again(p *pod) bool {
 	return true
 }
 
-// takeChores takes at most so many. A condition can wait: it is not written as long as
-// Pods are to be updated.
+// takeChores takes up to most chores. Conditions are not urgent: they wait while Pods
+// are updated.
 func (s *sidecarSet) takeChores(most int, updating bool) (due []Chore) {
 	for _, p := range s.resets.take(most) {
-		due = append(due, Chore{Pod: p.record})
+		due = append(due, Chore{Pod: p.record, Over: p.shareOf(s).over})
 	}
 	if updating {
 		return due
@@ -67,10 +69,11 @@ func (s *sidecarSet) takeChores(most int, updating bool) (due []Chore) {
 	return due
 }
 
-// CheckChore lets a Pod be given out again, if there still is something to do.
+// CheckChore makes a Pod that Due returned as a chore available to Due again, if the
+// chore is still needed.
 func (t *Tally) CheckChore(sidecarSet string, namespace podstate.Namespace, name string) {
 	if s, p := t.sets[sidecarSet], t.pod(namespace, name); s != nil && p != nil && (s.resets.again(p) || s.labels.again(p)) {
-		t.stir(s)
+		t.markDue(s)
 	}
 }
 
@@ -89,10 +92,9 @@ func (s *sidecarSet) mislabelledIn(r *podstate.Record, now rollout.Pod) bool {
 	return false
 }
 
-// isFirstWord reports whether the condition is to say that a Pod can be updated, and
-// says nothing yet.
+// isFirstWord reports whether the condition has to be set to true, and has no value yet.
 func (s *sidecarSet) isFirstWord(r *podstate.Record) bool {
-	now, _ := s.outlook(s.name, r, s.contents)
+	now, _ := s.outlook(s.name, r, s.contents, false)
 	for _, in := range r.Injections {
 		if in.Upgradable != podstate.Unsaid {
 			return false

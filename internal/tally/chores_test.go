@@ -79,10 +79,10 @@ func TestAHotUpgradeIsLookedAtWithEachEvent(t *testing.T) {
 	}
 	chores := func(when string, want int) {
 		t.Helper()
-		stirred := false
-		tl.Stirred(func(string) { stirred = true })
-		if due := tl.Due("log", 8); len(due.Chores) != want || want > 0 && !stirred {
-			t.Errorf("%s: %d chores are due, and a look was asked for: %t; want %d", when, len(due.Chores), stirred, want)
+		dueChanged := false
+		tl.DueChanged(func(string) { dueChanged = true })
+		if due := tl.Due("log", 8); len(due.Chores) != want || want > 0 && !dueChanged {
+			t.Errorf("%s: %d chores are due, and a look was asked for: %t; want %d", when, len(due.Chores), dueChanged, want)
 		}
 	}
 	event("2")
@@ -124,5 +124,58 @@ func TestUpdatesAndChoresAreNoMoreThanAsked(t *testing.T) {
 		if due := tl.Due("log", 3); len(due.Updates) != want[0] || len(due.Chores) != want[1] {
 			t.Errorf("%d updates and %d chores are due, want %v", len(due.Updates), len(due.Chores), want)
 		}
+	}
+}
+
+// Another writer that knows nothing of our first word may overwrite it. The event that
+// shows this is the only one that there is.
+func TestAConditionThatIsOverwrittenIsWrittenAgain(t *testing.T) {
+	tl := newTally()
+	rolling(t, tl, "v2", nil)
+	p := moved(carrier(0, "v1"), "v2", time.Unix(2000, 0))
+	p.Status = carrier(0, "v2").Status
+	say := func(message string) {
+		p.Status.Conditions = append(p.Status.Conditions[:1:1], corev1.PodCondition{Type: appsv1beta1.PodConditionUpgradable, Message: message})
+		set(tl, p)
+	}
+	say(`{"log":true}`)
+	tl.Due("log", 8)
+	stirred(tl)
+	say(`{"other":true}`)
+	if names := stirred(tl); len(names) != 1 {
+		t.Errorf("stirred are %q, want the SidecarSet", names)
+	}
+	if due := tl.Due("log", 8); len(due.Chores) != 1 {
+		t.Errorf("%d chores are due, want 1", len(due.Chores))
+	}
+}
+
+// With NotUpdate, a hot upgrade stays in its middle. Without it, it is ended, also while
+// the update is paused.
+func TestHotUpgradesEndWhenTheyMay(t *testing.T) {
+	tl := newTally()
+	roll := func(kind appsv1beta1.SidecarSetUpdateStrategyType, paused bool) {
+		rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) {
+			s.Spec.UpdateStrategy.Type, s.Spec.UpdateStrategy.Paused = kind, paused
+			s.Spec.Containers[0].UpgradeStrategy = appsv1beta1.SidecarContainerUpgradeStrategy{UpgradeType: appsv1beta1.SidecarContainerHotUpgrade, HotUpgradeEmptyImage: "empty"}
+		})
+	}
+	p := carrier(0, "v2")
+	p.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer] = `{"side":"side-2"}`
+	p.Annotations[appsv1beta1.AnnotationVersionAltPrefix+"side-2"] = "8"
+	p.Spec.Containers = []corev1.Container{{Name: "side-1", Image: "v1"}, {Name: "side-2", Image: "v2"}}
+	roll(appsv1beta1.RollingUpdateSidecarSetStrategyType, true)
+	roll(appsv1beta1.NotUpdateSidecarSetStrategyType, true)
+	set(tl, p)
+	if due := tl.Due("log", 8); len(due.Chores) != 0 {
+		t.Errorf("%d chores are due with NotUpdate, want none", len(due.Chores))
+	}
+	roll(appsv1beta1.RollingUpdateSidecarSetStrategyType, true)
+	if due := tl.Due("log", 8); len(due.Chores) != 1 {
+		t.Errorf("%d chores are due while the update is paused, want 1", len(due.Chores))
+	}
+	roll(appsv1beta1.NotUpdateSidecarSetStrategyType, true)
+	if due := tl.Due("log", 8); len(due.Chores) != 0 {
+		t.Errorf("%d chores are due with NotUpdate again, want none", len(due.Chores))
 	}
 }

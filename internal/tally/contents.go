@@ -5,12 +5,12 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Contents are what the contents that Pods record differ in from the current one,
-// by their hashes without images. A content that is not in it is not recorded any
-// more. It is not changed once it is made.
+// Contents has the difference between each recorded content and the current one, by the
+// hash without images. A content that is missing is no longer recorded in a revision.
+// Contents is immutable.
 type Contents map[podstate.Name]inplace.Difference
 
-// Of returns what the content that a Pod records differs in, nil if that is not known.
+// Of returns the difference of the content that a Pod records; nil if it is unknown.
 func (c Contents) Of(sidecarSet podstate.Name, r *podstate.Record) *inplace.Difference {
 	in, _ := r.Injection(sidecarSet)
 	if difference, ok := c[in.HashWithoutImage]; ok {
@@ -30,8 +30,8 @@ func (t *Tally) Compared(sidecarSet string) (c Contents, needed bool) {
 	return s.contents, s.differing > 0
 }
 
-// SetContents says what the contents that Pods record differ in from the one with
-// this hash without images. It does nothing if that is not the current one.
+// SetContents sets the Contents for the content with this hash without images. It does
+// nothing if that is not the current content.
 func (t *Tally) SetContents(sidecarSet, hashWithoutImage string, c Contents) {
 	s, ok := t.sets[sidecarSet]
 	if !ok || s.hashWithoutImage != podstate.MakeName(hashWithoutImage) {

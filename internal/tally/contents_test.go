@@ -101,7 +101,7 @@ func TestAPodThatIsResizedIsInTransition(t *testing.T) {
 			if due := tl.Due("log", 1); len(due.Updates) != 1 || due.Updates[0].Way != inplace.Resize {
 				t.Errorf("after a long silence due are %+v, want the Pod", due.Updates)
 			} else {
-				tl.Tend("log", func(q *rollout.Queue) { q.Hold(due.Updates[0], inplace.ResizeSilent, "silence") })
+				tl.WithQueue("log", func(q *rollout.Queue) { q.Hold(due.Updates[0], inplace.ResizeTimedOut, "silence") })
 			}
 			if due := tl.Due("log", 1); len(due.Updates) != 0 {
 				t.Errorf("a Pod that is held is due")
@@ -135,7 +135,7 @@ func TestTheFirstBatchWaitsForAResize(t *testing.T) {
 	if due[0].UID != types.UID("u-0") {
 		return // another one is tried
 	}
-	tl.Tend("log", func(q *rollout.Queue) { q.Hold(due[0], inplace.ResizeDeferred, "later") })
+	tl.WithQueue("log", func(q *rollout.Queue) { q.Hold(due[0], inplace.ResizeDeferred, "later") })
 	if due := tl.Due("log", 10).Updates; len(due) != 1 || due[0].UID == "u-0" {
 		t.Errorf("due are %+v once the first is blocked, want another one", due)
 	}

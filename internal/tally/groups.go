@@ -11,18 +11,17 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Groups are the Pods of a SidecarSet that a user may want to look at. The names in
-// a group are the first of all its Pods, whatever the order of events was.
+// Groups are the Pods of a SidecarSet that a user may want to look at. A group names
+// its first Pods in the order of names, independent of the order of events.
 type Groups struct {
 	// Uninjected are the Pods that Counters.Uninjected counts, by why they are not
 	// injected.
 	Uninjected []appsv1beta1.SidecarSetPodGroup
-	// Failing are Pods that were updated in place while they were available, that are
-	// not back, and of which a sidecar does not start, by what the kubelet says of it.
+	// Failing are Pods in flight with a sidecar that does not start, by the kubelet's reason.
 	Failing []appsv1beta1.SidecarSetPodGroup
 }
 
-// named is how many Pods of a group are named.
+// named is the number of Pods that a group names.
 const named = 5
 
 // Groups returns the groups of a SidecarSet. It costs as much as it returns.
@@ -64,20 +63,20 @@ func (c concern) String() string {
 	return podstate.Trouble(c - firstTrouble + 1).String()
 }
 
-// concernOf says in which group a Pod is, given the verdict on it.
-func (s *sidecarSet) concernOf(r *podstate.Record, v verdict) concern {
+// concernOf returns the group of a Pod with this share.
+func (s *sidecarSet) concernOf(r *podstate.Record, sh *share) concern {
 	switch {
-	case v&uninjected != 0:
+	case sh.verdict&uninjected != 0:
 		return s.whyUninjected(r)
-	case v&matched != 0 && r.Progress(s.name).InFlight():
+	case sh.verdict&matched != 0 && (sh.away || !sh.over && r.Progress(s.name).InFlight()):
 		return s.troubleIn(r)
 	}
 	return none
 }
 
-// whyUninjected looks at what has been on the Pod since its creation. A Pod of the
-// second in which the SidecarSet was created is older: it was admitted before the
-// SidecarSet was in force.
+// whyUninjected decides from records that were on the Pod at its creation. A Pod that
+// was created in the same second as the SidecarSet counts as older, because it may have
+// been admitted before the SidecarSet was in force.
 func (s *sidecarSet) whyUninjected(r *podstate.Record) concern {
 	_, listed := r.Injection(s.name)
 	switch {

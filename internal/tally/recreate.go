@@ -2,7 +2,9 @@ package tally
 
 import (
 	"cmp"
+	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,61 +18,67 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// recreation is the part of a sidecarSet that is about Pods which are evicted.
+// recreation is the part of a sidecarSet that concerns evictions.
 type recreation struct {
 	mode   recreate.Mode
 	ledger recreate.Ledger
-	// since is the first second after the content became the current one; 0 if that is
-	// not known yet.
+	// since is the first second after the content became current; 0 if it is not known yet.
 	since   int64
 	inForce bool
-	// stopped is since when the last leader evicts nothing more; 0 if it did not stop.
-	stopped int64
-	// begun: SetCurrent was called. adopts: the last leader may have evicted Pods whose
-	// replacements are not adopted yet.
+	// stopped: the last leader had stopped evicting.
+	stopped bool
+	// begun: SetCurrent was called. adopts: Pods that the last leader may have evicted,
+	// and their replacements, are not adopted yet.
 	begun, adopts bool
-	// told is what the queue was told last, failed what goes with it, and due when that
-	// may change without an event, in seconds; 0 if it does not.
+	// told is the last value passed to queue.SetReplacements; failed is the number of
+	// failed replacements at that time; due is the time in seconds at which to
+	// recompute it, 0 for never.
 	told    rollout.Replacements
-	content string // and the mode, for which the Ledger counts
+	content string // hash of the content and the mode that the Ledger counts for
 	failed  int
 	due     int64
 	// strays are Pods in the queue that do not carry the SidecarSet.
 	strays int
-	// stuck Pods cannot follow the current content in place, although their records do
-	// not show it; with the reason.
+	// stuck are the Pods that cannot be updated in place for a reason that their
+	// records do not show, with the reason.
 	stuck map[*pod]inplace.Reason
 }
 
-// Current is what is stored about the current content of a SidecarSet.
+// Current is the stored state of the current content of a SidecarSet.
 type Current struct {
-	// Program has that content.
+	// Program has that content. A ControllerRevision records it.
 	Program *inject.Program
-	// Since is when it became the current one.
+	// Since is the time at which it became current.
 	Since time.Time
 	// InForce: the next Pod gets it.
 	InForce bool
-	// Stopped is since when an earlier leader has stopped evicting Pods, as the status
-	// says; zero if it has not.
-	Stopped time.Time
+	// Stopped: an earlier leader has stopped evicting Pods, as the status says.
+	Stopped bool
 }
 
-// Recreates reports whether a SidecarSet wants Pods evicted, so that SetCurrent is
-// needed.
+// Recreates reports whether a SidecarSet wants Pods evicted.
 func Recreates(program *inject.Program) bool {
 	mode, _ := recreate.ModeOf(program.Set.Annotations) // with an error, it is Never
 	return mode != recreate.Never && program.Set.Spec.UpdateStrategy.Type != appsv1beta1.NotUpdateSidecarSetStrategyType
 }
 
 // SetCurrent says what is stored about the current content of a SidecarSet. No Pod is
-// evicted before. If the content is another one by now, it does nothing.
+// updated or evicted before: what Pods record is to be found in a ControllerRevision. If
+// the content is another one by now, it does nothing.
 func (t *Tally) SetCurrent(sidecarSet string, c Current) {
 	s, ok := t.sets[sidecarSet]
-	if !ok || s.queue == nil || s.mode == recreate.Never || s.program.Hash != c.Program.Hash {
+	if !ok || s.program.Hash != c.Program.Hash || s.program.Set.UID != c.Program.Set.UID {
 		return
 	}
-	if !c.Stopped.IsZero() && !s.begun {
-		s.stopped = c.Stopped.Unix()
+	if s.recorded != s.program.Hash {
+		s.recorded = s.program.Hash
+		t.markDue(s)
+	}
+	if s.queue == nil || s.mode == recreate.Never {
+		return
+	}
+	if c.Stopped && !s.begun {
+		s.stopped = true
 		s.ledger.Stop()
 	}
 	s.begun, s.inForce = true, c.InForce
@@ -81,7 +89,7 @@ func (t *Tally) SetCurrent(sidecarSet string, c Current) {
 	t.replace(s)
 }
 
-// followAll looks again at all Pods that a SidecarSet selects.
+// followAll calls follow for all Pods that a SidecarSet selects.
 func (t *Tally) followAll(s *sidecarSet) {
 	t.eachShare(s, func(p *pod, sh *share) { t.follow(p, sh) })
 }
@@ -98,15 +106,15 @@ func (t *Tally) eachShare(s *sidecarSet, f func(p *pod, sh *share)) {
 	}
 }
 
-// setRecreation takes over which Pods of a Program are evicted. It returns true if all
-// Pods are to be looked at again.
+// setRecreation sets which Pods of a Program are evicted. It returns true if the caller
+// has to recount all Pods.
 func (t *Tally) setRecreation(s *sidecarSet, program *inject.Program) (again bool) {
 	mode := recreate.Never
 	if Recreates(program) {
 		mode, _ = recreate.ModeOf(program.Set.Annotations)
 	}
 	s.adopts = mode != recreate.Never && (s.adopts || mode != s.mode && !t.leads())
-	again = mode != s.mode || len(t.recreating) > 0 // what a new Pod gets may have changed
+	again = mode != s.mode
 	s.mode = mode
 	if content := program.Hash + " " + program.Set.Annotations[appsv1beta1.AnnotationRecreate]; content != s.content {
 		s.content, s.since = content, 0
@@ -120,13 +128,24 @@ func (t *Tally) setRecreation(s *sidecarSet, program *inject.Program) (again boo
 	return again
 }
 
-// leads reports whether replacements of Pods that the last leader evicted are known
-// by now.
+// renewsAlike reports whether two Programs of one SidecarSet are the same to inject.Renews. It
+// does not look at the status, and not at the update strategy unless new Pods may get a
+// recorded revision: these change often.
+func renewsAlike(a, b *inject.Program) bool {
+	specA, specB := a.Set.Spec, b.Set.Spec
+	if specA.InjectionStrategy.Revision == nil && specB.InjectionStrategy.Revision == nil {
+		specA.UpdateStrategy, specB.UpdateStrategy = appsv1beta1.SidecarSetUpdateStrategy{}, appsv1beta1.SidecarSetUpdateStrategy{}
+	}
+	return maps.Equal(a.Set.Annotations, b.Set.Annotations) && reflect.DeepEqual(specA, specB)
+}
+
+// leads reports whether enough time has passed since the start to know the replacements
+// of Pods that the last leader evicted.
 func (t *Tally) leads() bool {
 	return t.began != 0 && t.now >= t.began+t.timeouts.CreationSeconds()
 }
 
-// replace tells a queue what became of the Pods that were evicted.
+// replace passes the numbers about evicted Pods to the queue.
 func (t *Tally) replace(s *sidecarSet) {
 	if s.queue == nil {
 		return
@@ -140,12 +159,12 @@ func (t *Tally) replace(s *sidecarSet) {
 	if failed := s.ledger.Failed(); now != s.told || failed != s.failed {
 		s.told, s.failed = now, failed
 		s.queue.SetReplacements(now)
-		t.stir(s)
+		t.markDue(s)
 		t.alter(s)
 	}
 }
 
-// tick does what time alone changes.
+// tick applies the changes that are due without an event.
 func (t *Tally) tick(now time.Time) {
 	t.now = now.Unix()
 	if t.began == 0 && t.watched > 0 {
@@ -163,7 +182,10 @@ func (t *Tally) tick(now time.Time) {
 	}
 }
 
-// adopt takes over Pods that the last leader may have evicted, and what replaces them.
+// adopt adds Pods that the last leader may have evicted, and their possible
+// replacements, to the Ledger. A Pod
+// that was ready before this leader began does not end a stop: when the last leader stopped,
+// it may have been ready already.
 func (t *Tally) adopt(s *sidecarSet) {
 	for _, r := range t.leaving {
 		name := r.Namespace.Value()
@@ -174,7 +196,7 @@ func (t *Tally) adopt(s *sidecarSet) {
 	}
 	t.eachShare(s, func(p *pod, sh *share) {
 		r := p.record
-		wasBack := sh.back && (s.stopped == 0 || r.Order.ReadySince < s.stopped)
+		wasBack := sh.back && (!s.stopped || r.Order.ReadySince < t.began)
 		if r.Controller != 0 && sh.verdict&updated != 0 && r.Order.Created >= s.since && !wasBack {
 			adopted := replacementOf(r)
 			adopted.Back = sh.back
@@ -183,10 +205,11 @@ func (t *Tally) adopt(s *sidecarSet) {
 	})
 	s.adopts = false
 	t.replace(s)
+	t.markDue(s) // updates in place have waited, too
 }
 
-// leave notes that a Pod is not active any more. One that is being deleted still has to
-// end.
+// leave handles a Pod that is no longer active: it has finished, or is being deleted
+// and has not ended.
 func (t *Tally) leave(r *podstate.Record) {
 	switch {
 	case r.Finished:
@@ -196,7 +219,7 @@ func (t *Tally) leave(r *podstate.Record) {
 	}
 }
 
-// gone says that a Pod does not exist any more, or has finished.
+// gone handles a Pod that does not exist any more, or has finished.
 func (t *Tally) gone(uid types.UID) {
 	delete(t.leaving, uid)
 	for s := range t.recreating {
@@ -206,7 +229,7 @@ func (t *Tally) gone(uid types.UID) {
 	}
 }
 
-// keep forgets the Pods that a list does not have.
+// keep handles Pods that are missing in a complete list as gone.
 func (t *Tally) keep(records []*podstate.Record) {
 	if len(t.recreating) == 0 && len(t.leaving) == 0 {
 		return
@@ -230,7 +253,7 @@ func (t *Tally) keep(records []*podstate.Record) {
 	}
 }
 
-// begin notes which Pods are about to be evicted.
+// begin tells the Ledger which Pods are about to be evicted.
 func (t *Tally) begin(s *sidecarSet, takes []rollout.Take) {
 	for _, take := range takes {
 		if take.Way == inplace.Recreate { // the queue holds only Pods that are there
@@ -262,16 +285,18 @@ func replacementOf(r *podstate.Record) recreate.Replacement {
 	return recreate.Replacement{UID: r.UID, Namespace: r.Namespace, Name: r.Name, Controller: r.Controller}
 }
 
-// takeOver marks the Pods that the Ledger does not wait for any more, and that are away
-// because of the operator. They are in flight until they are available.
+// takeOver marks replacements that the Ledger no longer tracks and that are still
+// unavailable. They are in flight until they are available.
 func (t *Tally) takeOver(s *sidecarSet) (taken []*pod) {
 	for _, r := range s.ledger.Left() {
 		p := t.pod(r.Namespace, r.Name)
-		if p == nil || p.record.UID != r.UID {
+		if p == nil { // it is being deleted: the Ledger is told when it is gone
+			s.ledger.AdoptVictim(r.UID, r.Controller)
 			continue
 		}
-		if sh := p.shareOf(s); sh != nil {
+		if sh := p.shareOf(s); sh != nil && p.record.UID == r.UID {
 			sh.away = true
+			t.group(sh, s.concernOf(p.record, sh))
 			taken = append(taken, p)
 		}
 	}
@@ -287,7 +312,7 @@ func (p *pod) shareOf(s *sidecarSet) *share {
 	return nil
 }
 
-// answer takes over what the answer of the API server to an eviction means.
+// answer updates the queue after the API server has answered an eviction.
 func (t *Tally) answer(s *sidecarSet) {
 	for _, p := range t.takeOver(s) {
 		t.follow(p, p.shareOf(s))
@@ -295,8 +320,8 @@ func (t *Tally) answer(s *sidecarSet) {
 	t.replace(s)
 }
 
-// mayEvict says whether a Pod may be evicted, and why not; the reason is empty if the
-// SidecarSet does not ask for it.
+// mayEvict reports whether a Pod may be evicted, and the reason if it may not. The
+// reason is empty if the SidecarSet's mode does not apply to the Pod.
 func (t *Tally) mayEvict(p *pod, sh *share, injected bool, way inplace.Way) (bool, inplace.Reason) {
 	s := sh.set
 	q := recreate.Question{
@@ -319,31 +344,35 @@ func (t *Tally) mayEvict(p *pod, sh *share, injected bool, way inplace.Way) (boo
 	return recreate.Judge(q)
 }
 
-// records reports whether a Pod says that it carries a content of a SidecarSet.
+// records reports whether a Pod records a content of a SidecarSet.
 func records(r *podstate.Record, sidecarSet podstate.Name) bool {
 	in, listed := r.Injection(sidecarSet)
 	return listed && in.Hash != 0
 }
 
-// stray is what a Pod without the SidecarSet is to its rollout; false if it stays as it
-// is.
+// stray is what a Pod without the SidecarSet, or without one of its sidecars, is to its
+// rollout; false if it stays as it is. A Pod that was updated in place keeps its place of
+// the budget until it is back, also if a sidecar was added meanwhile.
 func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
 	s, r := sh.set, p.record
-	if sh.verdict&uninjected == 0 || s.mode == recreate.Never {
-		return rollout.Pod{}, false
+	evictable, reason := false, recreate.NotInjected
+	if sh.verdict&uninjected != 0 && s.mode != recreate.Never {
+		var why inplace.Reason
+		evictable, why = t.mayEvict(p, sh, false, inplace.Recreate)
+		reason = cmp.Or(why, reason)
 	}
-	evictable, reason := t.mayEvict(p, sh, false, inplace.Recreate)
+	inFlight := (sh.away || !sh.over && r.Progress(s.name).InFlight()) && !p.lost
 	return rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
-		Way: inplace.Recreate, Evictable: evictable, Reason: cmp.Or(reason, recreate.NotInjected), Ready: true, InFlight: sh.away && !p.lost,
+		Way: inplace.Recreate, Evictable: evictable, Reason: reason, Ready: true, InFlight: inFlight,
 		Order: podstate.Order{Created: r.Order.Created},
-	}, evictable || sh.away
+	}, evictable || inFlight
 }
 
-// SetStuck says why a Pod that was taken cannot follow a content in place, although its
-// record does not show it. An empty reason says that it can after all. It is remembered
-// until the content changes: if the SidecarSet asks for it, the Pod is to be evicted. It
-// does nothing if the content is not the current one.
+// SetStuck records why a Pod that was taken cannot be updated in place, although its
+// record does not show it. An empty reason means that it can. The reason is kept until
+// the content changes; meanwhile the Pod is evicted if the SidecarSet's mode asks for
+// it. SetStuck does nothing if the content is not the current one.
 func (t *Tally) SetStuck(content *inject.Program, take rollout.Take, reason inplace.Reason) {
 	s, p := t.sets[content.Name()], t.pod(take.Namespace, take.Name)
 	if s == nil || s.queue == nil || s.program.Hash != content.Hash || p == nil || p.record.UID != take.UID || s.stuck[p] == reason {
@@ -363,8 +392,8 @@ func (s *sidecarSet) setStuck(p *pod, reason inplace.Reason) {
 	s.stuck[p] = reason
 }
 
-// consider says whether a matched Pod is to be evicted. One that is stuck and must not be
-// evicted is given out to be updated in place, as if it were not stuck.
+// consider decides whether a matched Pod is to be evicted. A Pod that is stuck and must
+// not be evicted stays in the queue for an update in place.
 func (t *Tally) consider(p *pod, sh *share, now *rollout.Pod) {
 	s := sh.set
 	if why := s.stuck[p]; why != "" && (now.Way == inplace.Images || now.Way == inplace.Resize) {
@@ -377,20 +406,20 @@ func (t *Tally) consider(p *pod, sh *share, now *rollout.Pod) {
 	now.Evictable, now.Reason = evictable, cmp.Or(reason, now.Reason)
 }
 
-// Evicted gives back a Pod that the API server has evicted, so that its place of the
-// budget is taken until its replacement is back.
+// Evicted returns a Pod that the API server has evicted. It counts against the budget
+// until its replacement is available.
 func (t *Tally) Evicted(sidecarSet string, take rollout.Take) {
 	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
 		s.ledger.Accepted(take.UID, t.now)
 		s.queue.Hold(take, recreate.Evicted, "")
 		t.answer(s)
-		t.stir(s)
+		t.markDue(s)
 		t.alter(s)
 	}
 }
 
-// NotEvicted says that the API server has not evicted a Pod. The caller then gives it
-// back to the queue.
+// NotEvicted is called if the API server has not evicted a Pod. The caller also returns
+// the Pod to the queue.
 func (t *Tally) NotEvicted(sidecarSet string, take rollout.Take) {
 	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
 		s.ledger.Cancel(take.UID)
@@ -398,11 +427,11 @@ func (t *Tally) NotEvicted(sidecarSet string, take rollout.Take) {
 	}
 }
 
-// Recreation is how far the recreation of Pods is.
+// Recreation is the state of the recreation of a SidecarSet's Pods.
 type Recreation struct {
-	// Begun: SetCurrent was called, so that the others are known.
+	// Begun: SetCurrent was called, so the other fields are valid.
 	Begun bool
-	// Stopped: nothing more is evicted until the SidecarSet changes.
+	// Stopped: no Pod is evicted until a replacement becomes ready or the SidecarSet changes.
 	Stopped bool
 	// Failed replacements exist and have not become ready in time.
 	Failed int
@@ -410,7 +439,7 @@ type Recreation struct {
 	Uninjected int
 }
 
-// Recreation returns how far the recreation of a SidecarSet's Pods is.
+// Recreation returns the state of the recreation of a SidecarSet's Pods.
 func (t *Tally) Recreation(sidecarSet string) Recreation {
 	s, ok := t.sets[sidecarSet]
 	if !ok || s.mode == recreate.Never {
@@ -419,11 +448,11 @@ func (t *Tally) Recreation(sidecarSet string) Recreation {
 	return Recreation{Begun: s.begun, Stopped: s.ledger.Stopped(), Failed: s.failed, Uninjected: s.strays}
 }
 
-// MayEvict says whether a Pod that Due gave out to be evicted still may be, by a newer
-// record. contents and since are those of Due, and take is what it gave out. stuck: the Pod cannot follow in place,
-// although the record does not show it.
+// MayEvict reports whether a Pod that Due returned to be evicted still may be, by a newer
+// record. contents and since are those of Due, and take is the Take that Due returned.
+// stuck: the Pod cannot be updated in place for a reason that the record does not show.
 func MayEvict(program *inject.Program, contents Contents, since int64, take rollout.Take, r *podstate.Record, stuck bool) bool {
-	if !r.Active || r.TooLarge || !program.Selector.Matches(r.Labels.Labels()) {
+	if !selects(program, r) {
 		return false
 	}
 	mode, _ := recreate.ModeOf(program.Set.Annotations)

@@ -36,7 +36,13 @@ type rebuilt struct {
 
 func newRebuilt(t *testing.T, mode string) *rebuilt {
 	t.Helper()
-	r := &rebuilt{Tally: newTally(), now: 1000}
+	return newRebuiltAt(t, mode, 1000)
+}
+
+// newRebuiltAt is one whose leader begins at that second.
+func newRebuiltAt(t *testing.T, mode string, now int64) *rebuilt {
+	t.Helper()
+	r := &rebuilt{Tally: newTally(), now: now}
 	r.change(t, mode, "v2", nil)
 	set(r.Tally)
 	r.Watched(1)
@@ -110,7 +116,7 @@ func (r *rebuilt) due(t *testing.T) []string {
 		}
 		names = append(names, take.Name)
 		r.NotEvicted("log", take)
-		r.Tend("log", func(q *rollout.Queue) { q.Retry(take) })
+		r.WithQueue("log", func(q *rollout.Queue) { q.Retry(take) })
 	}
 	slices.Sort(names)
 	return names
@@ -139,6 +145,18 @@ func (r *rebuilt) evict(t *testing.T, pods map[string]*corev1.Pod) (names []stri
 		names = append(names, take.Name)
 	}
 	return names
+}
+
+// evicted is a tally of which the one Pod, p-0, is evicted and not gone.
+func evicted(t *testing.T, mode string) (r *rebuilt, old *corev1.Pod) {
+	t.Helper()
+	r, old = newRebuilt(t, mode), of(carrier(0, "v1"), 500)
+	r.lead()
+	set(r.Tally, old)
+	if got := r.evict(t, map[string]*corev1.Pod{"p-0": old}); len(got) != 1 {
+		t.Fatalf("%q are evicted", got)
+	}
+	return r, old
 }
 
 func TestPodsThatCannotFollowAreEvictedInTheBudget(t *testing.T) {
@@ -192,6 +210,9 @@ func TestWhichPodsAreEvicted(t *testing.T) {
 		how(p)
 		return p
 	}
+	runsOnce := func(owner string, policy corev1.RestartPolicy) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.OwnerReferences[0].Kind, p.Spec.RestartPolicy = owner, policy }
+	}
 	old := func(how func(*corev1.Pod)) *corev1.Pod { return change(of(carrier(0, "v1"), 500), how) }
 	tests := map[string]struct {
 		mode string
@@ -199,15 +220,18 @@ func TestWhichPodsAreEvicted(t *testing.T) {
 		edit func(*appsv1beta1.SidecarSet)
 		want string // "evicted", the reason for which it is blocked, or nothing
 	}{
-		"an outdated Pod":               {"Outdated", old(func(*corev1.Pod) {}), nil, "evicted"},
-		"an outdated Pod, Never":        {"Never", old(func(*corev1.Pod) {}), nil, "ImmutableFieldChanged"},
-		"an outdated Pod, Uninjected":   {"Uninjected", old(func(*corev1.Pod) {}), nil, "ImmutableFieldChanged"},
-		"a bare Pod":                    {"All", old(func(p *corev1.Pod) { p.OwnerReferences = nil }), nil, "NoController"},
-		"a Pod of a Job":                {"All", old(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }), nil, "ControlledByJob"},
-		"a Pod that forbids it":         {"All", old(func(p *corev1.Pod) { p.Annotations["karpenter.sh/do-not-disrupt"] = "true" }), nil, "EvictionForbidden"},
-		"a Pod of the content's second": {"All", change(of(carrier(0, "v1"), 1000), func(*corev1.Pod) {}), nil, "evicted"},
-		"a Pod newer than the content":  {"All", of(carrier(0, "v1"), 1001), nil, "ReplacedInVain"},
-		"injection is paused":           {"All", old(func(*corev1.Pod) {}), func(s *appsv1beta1.SidecarSet) { s.Spec.InjectionStrategy.Paused = true }, "ReplacementOutdated"},
+		"an outdated Pod":                {"Outdated", old(func(*corev1.Pod) {}), nil, "evicted"},
+		"an outdated Pod, Never":         {"Never", old(func(*corev1.Pod) {}), nil, "ImmutableFieldChanged"},
+		"an outdated Pod, Uninjected":    {"Uninjected", old(func(*corev1.Pod) {}), nil, "ImmutableFieldChanged"},
+		"a bare Pod":                     {"All", old(func(p *corev1.Pod) { p.OwnerReferences = nil }), nil, "NoController"},
+		"a Pod of a Job":                 {"All", old(func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Job" }), nil, "ControlledByJob"},
+		"a Pod of a TaskRun":             {"All", old(runsOnce("TaskRun", corev1.RestartPolicyNever)), nil, "RunToCompletion"},
+		"a Pod of a Workflow":            {"All", old(runsOnce("Workflow", corev1.RestartPolicyOnFailure)), nil, "RunToCompletion"},
+		"an uninjected Pod of a TaskRun": {"All", change(uninjected(500), runsOnce("TaskRun", corev1.RestartPolicyNever)), nil, ""},
+		"a Pod that forbids it":          {"All", old(func(p *corev1.Pod) { p.Annotations["karpenter.sh/do-not-disrupt"] = "true" }), nil, "EvictionForbidden"},
+		"a Pod of the content's second":  {"All", change(of(carrier(0, "v1"), 1000), func(*corev1.Pod) {}), nil, "evicted"},
+		"a Pod newer than the content":   {"All", of(carrier(0, "v1"), 1001), nil, "ReplacementNotInjected"},
+		"injection is paused":            {"All", old(func(*corev1.Pod) {}), func(s *appsv1beta1.SidecarSet) { s.Spec.InjectionStrategy.Paused = true }, "ReplacementOutdated"},
 		"new Pods get a recorded revision": {"All", old(func(*corev1.Pod) {}), func(s *appsv1beta1.SidecarSet) {
 			s.Spec.InjectionStrategy.Revision = &appsv1beta1.SidecarSetInjectRevision{RevisionName: new("r"), Policy: appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy}
 		}, "ReplacementOutdated"},
@@ -294,15 +318,15 @@ func TestRecreationStopsAndGoesOn(t *testing.T) {
 		t.Errorf("the Pods that are left are reported as %+v", blocked)
 	}
 	var next *rebuilt
-	for readySince, want := range map[int64]string{1900: "", 2000: "p-0 p-1"} {
-		next = newRebuilt(t, "All")
+	for readySince, want := range map[int64]string{1999: "", 2000: "p-0 p-1"} { // the leader begins at 2000
+		next = newRebuiltAt(t, "All", 2000)
 		for i := range 2 {
 			set(next.Tally, of(carrier(i, "v1"), 500))
 		}
 		replaced := of(carrier(2, "v2"), 1500)
 		replaced.Status.Conditions[0].LastTransitionTime = metav1.Unix(readySince, 0)
 		set(next.Tally, replaced)
-		next.SetCurrent("log", tally.Current{Program: next.program, Since: time.Unix(1000, 0), InForce: true, Stopped: time.Unix(2000, 0)})
+		next.SetCurrent("log", tally.Current{Program: next.program, Since: time.Unix(1000, 0), InForce: true, Stopped: true})
 		next.lead()
 		next.wantDue(t, fmt.Sprintf("the leader has changed, and a replacement is ready since second %d", readySince), want)
 	}
@@ -399,9 +423,9 @@ func (r *rebuilt) stick(t *testing.T, reason inplace.Reason) rollout.Take {
 	if takes[0].Way == inplace.Recreate {
 		r.NotEvicted("log", takes[0])
 	}
-	r.Tend("log", func(q *rollout.Queue) { q.Hold(takes[0], reason, "") })
+	r.WithQueue("log", func(q *rollout.Queue) { q.Hold(takes[0], reason, "") })
 	r.SetStuck(r.program, takes[0], reason)
-	r.Tend("log", func(q *rollout.Queue) { q.Release(takes[0].UID) })
+	r.WithQueue("log", func(q *rollout.Queue) { q.Release(takes[0].UID) })
 	return takes[0]
 }
 
@@ -415,7 +439,7 @@ func (r *rebuilt) wantWay(t *testing.T, when string, want inplace.Way) {
 	if want == inplace.Recreate {
 		r.NotEvicted("log", takes[0])
 	}
-	r.Tend("log", func(q *rollout.Queue) { q.Retry(takes[0]) })
+	r.WithQueue("log", func(q *rollout.Queue) { q.Retry(takes[0]) })
 }
 
 // reload has a program looked at that was changed.

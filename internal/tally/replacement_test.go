@@ -67,12 +67,8 @@ func TestAReplacementThatIsNotSelectedAnyMoreTakesNoPlace(t *testing.T) {
 
 // A replacement that is being deleted is one that the controller replaces.
 func TestAReplacementThatIsBeingDeletedKeepsItsPlace(t *testing.T) {
-	r := newRebuilt(t, "Outdated")
-	r.lead()
-	pods := map[string]*corev1.Pod{"p-0": of(carrier(0, "v1"), 500)}
-	set(r.Tally, pods["p-0"])
-	r.evict(t, pods)
-	r.Delete(podstate.FromPod(pods["p-0"]))
+	r, old := evicted(t, "Outdated")
+	r.Delete(podstate.FromPod(old))
 	p := of(carrier(1, "v2"), r.now)
 	p.Status.Conditions = nil
 	set(r.Tally, p)
@@ -105,19 +101,65 @@ func TestAnotherSidecarSetDecidesWhetherPodsAreEvicted(t *testing.T) {
 	}
 }
 
-// A list of many Pods takes long, and is about the time at which it began.
-func TestANewLeaderWaitsFromItsFirstList(t *testing.T) {
-	r := &rebuilt{Tally: newTally(), now: 1000}
-	r.change(t, "Outdated", "v2", nil)
-	r.current(1000)
-	r.wait(0)
-	r.wait(2 * absence)
+// A change that has nothing to do with what new Pods get is no pass over the Pods.
+func TestOtherChangesPassOverNoPodsWhileOneIsRecreated(t *testing.T) {
+	r := newRebuilt(t, "Outdated")
+	const pods = 1000
+	for i := range pods {
+		set(r.Tally, of(carrier(i, "v1"), 500))
+	}
+	r.lead()
+	for what, edit := range map[string]func(s *appsv1beta1.SidecarSet, serial int64){
+		"its status": func(s *appsv1beta1.SidecarSet, serial int64) { s.Status.ObservedGeneration = serial },
+		"its strategy": func(s *appsv1beta1.SidecarSet, serial int64) {
+			s.Spec.UpdateStrategy.Partition = new(intstr.FromInt32(int32(serial)))
+		},
+	} {
+		other := func(serial int64) *inject.Program {
+			s := fixtureSet("other", "side2")
+			s.Spec.Selector.MatchLabels = map[string]string{"app": "none"}
+			edit(s, serial)
+			return compiled(t, s)
+		}
+		var snapshots []*match.Snapshot
+		for serial := range int64(12) {
+			snapshots = append(snapshots, match.Build([]*inject.Program{r.program, other(serial)}, map[string]labels.Set{"a": {}}))
+		}
+		r.SetSnapshot(snapshots[0])
+		if n := testing.AllocsPerRun(10, func() {
+			snapshots = snapshots[1:]
+			r.SetSnapshot(snapshots[0])
+		}); n >= pods {
+			t.Errorf("with %s, %v allocations for %d Pods", what, n, pods)
+		}
+	}
+}
+
+// With the policy Partial, the partition decides by chance which content new Pods get.
+func TestAPartitionDecidesWhetherPodsAreEvicted(t *testing.T) {
+	r := newRebuilt(t, "Outdated")
+	partition := func(share string) {
+		s := r.program.Set.DeepCopy()
+		s.Spec.InjectionStrategy.Revision = &appsv1beta1.SidecarSetInjectRevision{
+			RevisionName: new("log-1"), Policy: appsv1beta1.PartialSidecarSetInjectRevisionPolicy,
+		}
+		s.Spec.UpdateStrategy.Partition = new(intstr.FromString(share))
+		hash, without := r.program.Hash, r.program.HashWithoutImage
+		r.program = compiled(t, s)
+		r.program.Hash, r.program.HashWithoutImage = hash, without
+		r.SetSnapshot(match.Build([]*inject.Program{r.program}, map[string]labels.Set{"a": {}}))
+	}
+	partition("50%")
 	set(r.Tally, of(carrier(0, "v1"), 500))
-	r.Watched(1)
-	r.wait(1)
-	r.wantDue(t, "just after the list", "")
-	r.wait(absence)
-	r.wantDue(t, "later", "p-0")
+	r.lead()
+	for range 2 {
+		if got := r.Rollout("log").Blocked; len(got) != 1 || got[0].Reason != string(recreate.ReplacementOutdated) {
+			t.Errorf("with 50%%, blocked are %+v, want one for %s", got, recreate.ReplacementOutdated)
+		}
+		partition("0%")
+		r.wantDue(t, "with 0%", "p-0")
+		partition("50%")
+	}
 }
 
 // While the replacement of an evicted Pod starts, the content changes again: a fix, say, of
@@ -180,16 +222,12 @@ func TestAReplacementFollowsTheNextContent(t *testing.T) {
 
 // A Pod that is available takes no place, whatever it carries.
 func TestAReplacementThatIsReadyWithAnOlderContentIsBack(t *testing.T) {
-	r := newRebuilt(t, "Outdated")
-	r.lead()
-	pods := map[string]*corev1.Pod{"p-0": of(carrier(0, "v1"), 500)}
-	set(r.Tally, pods["p-0"])
-	r.evict(t, pods)
+	r, old := evicted(t, "Outdated")
 	starting := of(carrier(1, "v2"), r.now)
 	ready := starting.Status.Conditions
 	starting.Status.Conditions = nil
 	set(r.Tally, starting)
-	r.Delete(podstate.FromPod(pods["p-0"]))
+	r.Delete(podstate.FromPod(old))
 	r.wait(10)
 	r.change(t, "Outdated", "v3", nil)
 	r.current(r.now)
@@ -200,7 +238,7 @@ func TestAReplacementThatIsReadyWithAnOlderContentIsBack(t *testing.T) {
 	starting.Status.Conditions = ready
 	set(r.Tally, starting)
 	r.NotEvicted("log", take[0])
-	r.Tend("log", func(q *rollout.Queue) { q.Retry(take[0]) })
+	r.WithQueue("log", func(q *rollout.Queue) { q.Retry(take[0]) })
 	if used := r.Rollout("log").Used; used != 0 {
 		t.Errorf("%d places are used, want none", used)
 	}
@@ -331,15 +369,11 @@ func TestPodsThatLackAnAddedSidecarAreOutdated(t *testing.T) {
 
 // It is available, and lacks the SidecarSet. It takes no place, and the next one would be like it.
 func TestAReplacementThatIsReadyAndNotInjectedTakesNoPlace(t *testing.T) {
-	r := newRebuilt(t, "All")
-	r.lead()
-	pods := map[string]*corev1.Pod{"p-0": of(carrier(0, "v1"), 500)}
-	set(r.Tally, pods["p-0"])
-	r.evict(t, pods)
+	r, old := evicted(t, "All")
 	bare := of(carrier(1, "v2"), r.now)
 	bare.Annotations = nil
 	set(r.Tally, bare)
-	r.Delete(podstate.FromPod(pods["p-0"]))
+	r.Delete(podstate.FromPod(old))
 	if used := r.Rollout("log").Used; used != 0 {
 		t.Errorf("%d places are used, want none", used)
 	}
@@ -349,15 +383,11 @@ func TestAReplacementThatIsReadyAndNotInjectedTakesNoPlace(t *testing.T) {
 // awayWithoutASidecar is a rollout whose only Pod replaced an evicted one, does not start, and lacks a
 // sidecar that was added since.
 func awayWithoutASidecar(t *testing.T) *rebuilt {
-	r := newRebuilt(t, "Outdated")
-	r.lead()
-	pods := map[string]*corev1.Pod{"p-0": of(carrier(0, "v1"), 500)}
-	set(r.Tally, pods["p-0"])
-	r.evict(t, pods)
+	r, old := evicted(t, "Outdated")
 	starting := of(carrier(1, "v2"), r.now)
 	starting.Spec.NodeName, starting.Status.Conditions = "node", nil
 	set(r.Tally, starting)
-	r.Delete(podstate.FromPod(pods["p-0"]))
+	r.Delete(podstate.FromPod(old))
 	r.wait(10)
 	r.change(t, "Outdated", "v3", func(s *appsv1beta1.SidecarSet) {
 		s.Spec.Containers[0].Name = "side2"
@@ -405,5 +435,64 @@ func TestUninjectedReplacesItsOwnReplacements(t *testing.T) {
 	r.current(r.now)
 	if got := r.evict(t, pods); len(got) != 1 || got[0] != "p-1" {
 		t.Errorf("%v are evicted, want p-1", got)
+	}
+}
+
+// A replacement that does not start when the content changes is in flight. What the kubelet
+// says of it makes the rollout stall early.
+func TestAReplacementThatDoesNotStartIsFailing(t *testing.T) {
+	r := newRebuilt(t, "Outdated")
+	r.lead()
+	pods := map[string]*corev1.Pod{"p-0": of(carrier(0, "v1"), 500)}
+	set(r.Tally, pods["p-0"])
+	r.evict(t, pods)
+	starting := of(carrier(1, "v2"), r.now)
+	ready := starting.Status.DeepCopy()
+	starting.Status.Conditions = nil
+	starting.Status.ContainerStatuses[0].Ready = false
+	starting.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
+	set(r.Tally, starting)
+	r.Delete(podstate.FromPod(pods["p-0"]))
+	if got := r.Groups("log").Failing; len(got) != 0 {
+		t.Errorf("failing are %+v before the content changes", got)
+	}
+	r.wait(10)
+	r.change(t, "Outdated", "v3", func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.Paused = true })
+	r.current(r.now)
+	if got := r.Groups("log").Failing; len(got) != 1 || got[0].Pods != 1 || got[0].Reason != "ImagePullBackOff" {
+		t.Errorf("failing are %+v, want the replacement", got)
+	}
+	starting.Status = *ready
+	set(r.Tally, starting)
+	if got := r.Groups("log").Failing; len(got) != 0 {
+		t.Errorf("failing are %+v when it is ready", got)
+	}
+}
+
+// A replacement that failed is being deleted when the content changes. It is away because of
+// the operator until it is replaced.
+func TestAFailedReplacementThatIsBeingDeletedKeepsItsPlace(t *testing.T) {
+	r := newRebuilt(t, "Outdated")
+	r.lead()
+	pods := map[string]*corev1.Pod{"p-0": of(carrier(0, "v1"), 500)}
+	set(r.Tally, pods["p-0"])
+	r.evict(t, pods)
+	failing := of(carrier(1, "v2"), r.now)
+	failing.Status.Conditions = nil
+	set(r.Tally, failing)
+	r.Delete(podstate.FromPod(pods["p-0"]))
+	r.wait(2 * int64(recreate.DefaultReady/time.Second))
+	failing.DeletionTimestamp = &metav1.Time{Time: time.Unix(r.now, 0)}
+	set(r.Tally, failing)
+	r.wantUsed(t, "when it has failed", 1)
+	r.change(t, "Outdated", "v3", nil)
+	r.current(r.now)
+	r.wantUsed(t, "with another content", 1)
+	r.Delete(podstate.FromPod(failing))
+	r.wantUsed(t, "when it is gone", 1)
+	set(r.Tally, of(carrier(2, "v3"), r.now+1))
+	r.wantUsed(t, "when its replacement is ready", 0)
+	if got := r.Recreation("log"); got.Stopped || got.Failed != 0 {
+		t.Errorf("%+v, want no failure of this content", got)
 	}
 }

@@ -17,30 +17,33 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// rollouts are the parts of a sidecarSet that are about running Pods.
+// rollouts are the parts of a sidecarSet that concern updates of running Pods.
 type rollouts struct {
-	queue *rollout.Queue // nil as long as no Pod ever had to follow
-	// back Pods carry the wanted content, are ready, and are not in flight.
+	queue *rollout.Queue // nil until updateStrategy.type is first RollingUpdate
+	// back is the number of Pods that carry the current content, are ready, and are not
+	// in flight.
 	back int
-	// resets are Pods whose hot upgrade is to be ended, and labels those whose condition
-	// SidecarSetUpgradable is not what it should be.
+	// resets are Pods whose hot upgrade has to be ended, and labels those whose
+	// condition SidecarSetUpgradable has a wrong value.
 	resets, labels chores
-	// down Pods are in flight and not ready; true for those that were when Overdue
-	// was asked the last time.
+	// down are Pods that are in flight and not ready; true for those that were so at
+	// the last call of Overdue.
 	down map[*pod]bool
 	// labelled selects the Pods whose condition may be set to false, nil for none.
 	labelled labels.Selector
 	// contents is nil as long as it is not known.
 	contents Contents
-	// differing Pods record a content that differs in more than images.
+	// differing is the number of Pods whose recorded content differs in more than images.
 	differing int
-	// off: running Pods are left as they are.
+	// off: updateStrategy.type is NotUpdate.
 	off bool
+	// recorded is the hash of the last content that SetCurrent was called for.
+	recorded string
 	recreation
-	stirred bool
+	dueChanged bool
 }
 
-// part is what a Pod is to the rollout of a SidecarSet that it counts for.
+// part is the state of a Pod in the rollout of one SidecarSet.
 type part struct {
 	moves bool // it is outdated, or in flight
 	back  bool
@@ -52,16 +55,16 @@ type part struct {
 	differs bool
 }
 
-// Due is what can be written now for a SidecarSet.
+// Due has the Pods of a SidecarSet that can be written now.
 type Due struct {
-	// Program is what the Pods are to follow.
+	// Program is the content that the Pods are to get.
 	Program *inject.Program
 	// Contents is about this Program.
 	Contents Contents
-	// Since is what MayEvict asks for.
+	// Since is the argument since of MayEvict.
 	Since int64
-	// Updates are reserved in the queue until they are given back to it. Those to be
-	// evicted are announced with Evicted or NotEvicted as well.
+	// Updates are reserved in the queue until they are returned to it. For those to be
+	// evicted, the caller also calls Evicted or NotEvicted.
 	Updates []rollout.Take
 	// Chores are Pods whose hot upgrade has to be ended, or whose condition
 	// SidecarSetUpgradable has to be written.
@@ -69,45 +72,49 @@ type Due struct {
 }
 
 // Due takes at most so many Pods. There are none for a SidecarSet that the
-// snapshot does not have.
+// snapshot does not have, and no Updates before SetCurrent.
 func (t *Tally) Due(sidecarSet string, most int) Due {
 	s, ok := t.sets[sidecarSet]
 	if !ok || s.queue == nil {
 		return Due{}
 	}
-	s.queue.SetCounts(int(s.counters.Matched)+s.strays, s.back)
-	due := Due{Program: s.program, Contents: s.contents, Since: s.since, Updates: s.queue.Next(most, t.watched)}
+	due := Due{Program: s.program, Contents: s.contents, Since: s.since}
+	if s.isRecorded() && !s.adopts { // replacements that are not known may take places
+		due.Updates = s.queue.Next(most, t.watched)
+	}
 	t.begin(s, due.Updates)
 	if len(due.Updates) > 0 {
 		t.alter(s)
 	}
-	due.Chores = s.takeChores(most-len(due.Updates), len(due.Updates) > 0)
+	due.Chores = s.takeChores(most-len(due.Updates), len(due.Updates) > 0 || !s.isRecorded())
 	return due
 }
 
-// Tend runs a function on the queue of a SidecarSet, if it has one. More Pods may be
-// due then.
-func (t *Tally) Tend(sidecarSet string, f func(*rollout.Queue)) {
+// isRecorded reports whether a ControllerRevision records what the Pods are to follow.
+func (s *sidecarSet) isRecorded() bool { return s.recorded == s.program.Hash }
+
+// WithQueue runs f on the queue of a SidecarSet, if it has one. More Pods may be due
+// afterwards.
+func (t *Tally) WithQueue(sidecarSet string, f func(*rollout.Queue)) {
 	if s, ok := t.sets[sidecarSet]; ok && s.queue != nil {
 		f(s.queue)
-		t.stir(s)
+		t.markDue(s)
 		t.alter(s)
 	}
 }
 
-// Rollout returns how far the rollout of a SidecarSet is. That of a SidecarSet whose
-// Pods never had to follow has the Limit NotUpdate.
+// Rollout returns the state of the rollout of a SidecarSet. Without a queue, its Limit
+// is NotUpdate.
 func (t *Tally) Rollout(sidecarSet string) rollout.Report {
 	s, ok := t.sets[sidecarSet]
 	if !ok || s.queue == nil {
 		return rollout.Report{Limit: rollout.NotUpdate}
 	}
-	s.queue.SetCounts(int(s.counters.Matched)+s.strays, s.back)
 	return s.queue.Report()
 }
 
-// Overdue returns at most so many Pods that are in flight and not ready, and were so when
-// it was called the last time, or have been lost already. Their Nodes may be lost.
+// Overdue returns up to most Pods that are in flight and not ready, and were so at
+// the last call, or have been lost before. Their Nodes may be lost.
 func (t *Tally) Overdue(sidecarSet string, most int) []*podstate.Record {
 	s, ok := t.sets[sidecarSet]
 	if !ok {
@@ -123,8 +130,8 @@ func (t *Tally) Overdue(sidecarSet string, most int) []*podstate.Record {
 	return overdue
 }
 
-// Lost says that the Node of a Pod is not ready or gone. Until the next event of the
-// Pod it takes no place of a budget.
+// Lost is called if the Node of a Pod is not ready or gone. Until the Pod's next event,
+// the Pod does not count against a budget.
 func (t *Tally) Lost(namespace podstate.Namespace, name string, uid types.UID) {
 	if p := t.pod(namespace, name); p != nil && p.record.UID == uid && !p.lost {
 		p.lost, p.suspect = true, true
@@ -132,31 +139,42 @@ func (t *Tally) Lost(namespace podstate.Namespace, name string, uid types.UID) {
 	}
 }
 
-// Watched says that the Pod watch has delivered everything up to a resourceVersion,
-// and that the Tally knows of it.
+// Watched is called when the Pod watch has delivered all events up to a
+// resourceVersion, and Set or Delete was called for each.
 func (t *Tally) Watched(version uint64) { t.watched = max(t.watched, version) }
 
-// Stirred calls report with the name of each SidecarSet that may have more due than at
-// the last call.
-func (t *Tally) Stirred(report func(sidecarSet string)) {
-	for i, s := range t.stirred {
-		t.stirred[i] = nil
-		s.stirred = false
+// DueChanged calls report with the name of each SidecarSet for which more Pods may be
+// due than at the last call.
+func (t *Tally) DueChanged(report func(sidecarSet string)) {
+	for i, s := range t.dueChanged {
+		t.dueChanged[i] = nil
+		s.dueChanged = false
 		if !s.removed {
 			report(s.label)
 		}
 	}
-	t.stirred = t.stirred[:0]
+	t.dueChanged = t.dueChanged[:0]
 }
 
-func (t *Tally) stir(s *sidecarSet) {
-	if !s.stirred {
-		s.stirred = true
-		t.stirred = append(t.stirred, s)
+// Unrecorded calls report with the name of each SidecarSet that has got a content since
+// the last call which SetCurrent is to be called for.
+func (t *Tally) Unrecorded(report func(sidecarSet string)) {
+	for _, s := range t.unrecorded {
+		if !s.removed && !s.isRecorded() {
+			report(s.label)
+		}
+	}
+	t.unrecorded = nil
+}
+
+func (t *Tally) markDue(s *sidecarSet) {
+	if !s.dueChanged {
+		s.dueChanged = true
+		t.dueChanged = append(t.dueChanged, s)
 	}
 }
 
-// Settle looks at the Pods that have changed by now without an event.
+// Settle updates the Pods whose state has changed by now without an event.
 func (t *Tally) Settle(now time.Time) {
 	t.tick(now)
 	for p := range t.settling {
@@ -170,7 +188,7 @@ func (t *Tally) Settle(now time.Time) {
 	}
 }
 
-// noteSettling remembers whether a Pod will change without an event.
+// noteSettling records whether the state of a Pod will change without an event.
 func (t *Tally) noteSettling(p *pod) {
 	if _, settles := p.record.SettlesAt(); settles {
 		t.settling[p] = struct{}{}
@@ -179,11 +197,11 @@ func (t *Tally) noteSettling(p *pod) {
 	}
 }
 
-// setRollout takes over how running Pods follow a Program. It returns true if all
-// matched Pods are to be looked at again.
+// setRollout sets the update strategy and content of a Program. It returns true if the
+// caller has to recount all Pods.
 func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) {
 	update := &program.Set.Spec.UpdateStrategy
-	off, labelled := update.Type == appsv1beta1.NotUpdateSidecarSetStrategyType, s.labelled
+	off, wasOff, labelled := update.Type == appsv1beta1.NotUpdateSidecarSetStrategyType, s.off, s.labelled
 	s.off = off
 	switch {
 	case off || update.Paused:
@@ -195,18 +213,21 @@ func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) 
 	}
 	if s.queue == nil {
 		if off {
-			return len(t.recreating) > 0 // it may be a canary of one of them
+			return false
 		}
 		s.queue, again = rollout.NewQueue(), true
+		t.queues++
+		s.queue.StartAt(t.queues << 32)
 	}
+	t.recounted(s)
 	again = s.queue.SetStrategy(rollout.NewStrategy(program.Set)) || again
 	s.queue.SetContent(program.Hash)
 	again = t.setRecreation(s, program) || again
-	t.stir(s)
-	return again || !reflect.DeepEqual(labelled, s.labelled)
+	t.markDue(s)
+	return again || off != wasOff || !reflect.DeepEqual(labelled, s.labelled)
 }
 
-// follow tells a SidecarSet's queue about a Pod that it selects.
+// follow updates a SidecarSet's queue for a Pod that it selects.
 func (t *Tally) follow(p *pod, sh *share) {
 	s, r := sh.set, p.record
 	switch {
@@ -217,7 +238,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 		t.followStray(p, sh)
 		return
 	}
-	now, _ := s.outlook(s.name, r, s.contents)
+	now, _ := s.outlook(s.name, r, s.contents, sh.over)
 	t.observe(p, sh, now.Ready && !now.InFlight && !now.InTransition, now.Way == inplace.Current)
 	now.InFlight = (now.InFlight || sh.away) && !p.lost
 	label := s.labelled != nil && s.mislabelledIn(r, now)
@@ -234,32 +255,31 @@ func (t *Tally) follow(p *pod, sh *share) {
 
 		differs: s.differsIn(s.name, r),
 	}
-	t.enter(p, sh, now, is)
+	t.enter(sh, now, is)
 }
 
-// followStray tells a SidecarSet's queue about a Pod that does not carry it.
+// followStray updates a SidecarSet's queue for a Pod that does not carry it.
 func (t *Tally) followStray(p *pod, sh *share) {
 	now, follows := t.stray(p, sh)
 	if !follows {
 		t.unfollow(p, sh)
 		return
 	}
-	t.enter(p, sh, now, part{moves: true, stray: true, down: now.InFlight})
+	t.enter(sh, now, part{moves: true, stray: true, down: now.InFlight && !p.record.Ready})
 }
 
 // enter puts a Pod into a SidecarSet's queue.
-func (t *Tally) enter(p *pod, sh *share, now rollout.Pod, is part) {
+func (t *Tally) enter(sh *share, now rollout.Pod, is part) {
 	if sh.set.queue.Set(now) || is != sh.part {
 		t.alter(sh.set)
 	}
-	if is.moves || sh.moves || is.reset {
-		t.stir(sh.set)
+	if is.moves || sh.moves || is.reset || is.label && !sh.label {
+		t.markDue(sh.set)
 	}
-	sh.set.count(p, sh.part, is)
-	sh.part = is
+	t.count(sh, is)
 }
 
-// unfollow takes a Pod from a SidecarSet's queue.
+// unfollow removes a Pod from a SidecarSet's queue.
 func (t *Tally) unfollow(p *pod, sh *share) {
 	if sh.set.queue == nil {
 		return
@@ -267,13 +287,15 @@ func (t *Tally) unfollow(p *pod, sh *share) {
 	sh.set.queue.Remove(p.record.UID)
 	delete(sh.set.stuck, p)
 	if sh.moves {
-		t.stir(sh.set)
+		t.markDue(sh.set)
 	}
-	sh.set.count(p, sh.part, part{})
-	sh.part = part{}
+	t.count(sh, part{})
 }
 
-func (s *sidecarSet) count(p *pod, from, to part) {
+// count moves the numbers of a SidecarSet to what a Pod is to it now.
+func (t *Tally) count(sh *share, to part) {
+	s, p, from := sh.set, sh.pod, sh.part
+	sh.part = to
 	s.back += step(from.back, to.back)
 	s.strays += step(from.stray, to.stray)
 	s.differing += step(from.differs, to.differs)
@@ -283,15 +305,26 @@ func (s *sidecarSet) count(p *pod, from, to part) {
 	case from.down && !to.down:
 		delete(s.down, p)
 	}
-	if to.reset || from.reset { // each event may be that the new container runs
+	if to.reset || from.reset { // after each event, the new container may run
 		s.resets.set(p, to.reset)
 	}
 	if to.label != from.label {
 		s.labels.set(p, to.label)
 	}
+	if to.back != from.back || to.stray != from.stray {
+		t.recounted(s)
+	}
 }
 
-// step is by how much the number of Pods of one kind changes with a Pod.
+// recounted tells a SidecarSet's queue how many Pods there are. Shares of them may allow
+// more.
+func (t *Tally) recounted(s *sidecarSet) {
+	if s.queue != nil && s.queue.SetCounts(int(s.counters.Matched)+s.strays, s.back) {
+		t.markDue(s)
+	}
+}
+
+// step returns the change of a number of Pods if one Pod changes from was to is.
 func step(was, is bool) int {
 	switch {
 	case is && !was:
@@ -302,8 +335,9 @@ func step(was, is bool) int {
 	return 0
 }
 
-// outlook says what a matched Pod means to the rollout of a content.
-func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents) (now rollout.Pod, changed inplace.Kinds) {
+// outlook returns the state of a matched Pod in the rollout of a content, and the kinds
+// of containers that an update changes. over is that of the Pod's share.
+func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents, over bool) (now rollout.Pod, changed inplace.Kinds) {
 	in, _ := r.Injection(set)
 	q := inplace.Question{
 		Facts:            r.Facts,
@@ -330,14 +364,16 @@ func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents
 		waits = t.waitsIn(set, r)
 	}
 	verdict := inplace.Judge(q)
-	if verdict.Way == inplace.Resize { // the kubelet is at it, or what differs is about to be known
+	if verdict.Way == inplace.Resize { // the kubelet carries it out, or the contents are not compared yet
 		waits = waits || in.Resize == inplace.ResizeMoving || !q.SameHash && !q.SameWithoutImage && q.Uncompared
 	}
 	return rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
 		Order: r.Order, Way: verdict.Way, Reason: verdict.Reason, Resize: in.Resize,
 		Ready:        r.Ready,
-		InFlight:     r.Progress(set).InFlight() || q.SameHash && t.disturbedElsewhere(set, r) || r.Progress(set).WasReady && t.handsOver(r),
+		InFlight:     !over && r.Progress(set).InFlight() || q.SameHash && t.disturbedElsewhere(set, r) || r.Progress(set).WasReady && t.handsOver(r),
+		Over:         over,
+		Settling:     !over && r.Progress(set).State() == inplace.Settling,
 		InTransition: waits,
 	}, q.Changed
 }
@@ -348,19 +384,24 @@ func (t *terms) waitsIn(set podstate.Name, r *podstate.Record) bool {
 	return slices.ContainsFunc(t.images, func(w wanted) bool { return r.Waits(set, w.container) })
 }
 
-// disturbedElsewhere reports whether a Pod is not back from an update that another
-// operator made: the rule is that of OpenKruise.
+// disturbedElsewhere reports whether a Pod is in flight from an update by another
+// operator, by OpenKruise's rule. A Pod that is ready is waited for no longer than its
+// kubelet needs.
 func (t *terms) disturbedElsewhere(set podstate.Name, r *podstate.Record) bool {
+	if r.Outwaited && r.Ready {
+		return slices.ContainsFunc(t.sidecars, func(s sidecar) bool { return s.upgradingIn(r) })
+	}
 	return r.UpdatedElsewhere(set) && !(r.Ready && t.settledIn(set, r))
 }
 
-// handsOver reports whether a hot upgrade is to be ended, once the new container runs.
+// handsOver reports whether a hot upgrade is under way, which ends once the new
+// container runs.
 func (t *terms) handsOver(r *podstate.Record) bool {
 	return slices.ContainsFunc(t.sidecars, func(s sidecar) bool { return s.upgradingIn(r) && r.HotUpgraded(s.name) })
 }
 
-// wanted is the image that a container is to have. hot is the name of its sidecar if
-// that is one with a hot upgrade.
+// wanted is the image that a container has to get. hot is the name of its sidecar if
+// the sidecar has a hot upgrade.
 type wanted struct{ container, image, hot podstate.Name }
 
 func wantedImages(set *appsv1beta1.SidecarSet) []wanted {
@@ -384,27 +425,31 @@ func wantedImages(set *appsv1beta1.SidecarSet) []wanted {
 	return all
 }
 
-// Outlook is what a Pod means to the rollout of a Program.
+// Outlook is the state of a Pod in the rollout of a Program.
 type Outlook struct {
-	// Matched is false if the Pod is not one of the SidecarSet's. Nothing else is known
-	// of it then.
+	// Matched is false if the SidecarSet does not match the Pod. The other fields are
+	// then zero.
 	Matched bool
 	rollout.Pod
 	// Changed are the kinds of containers that an update gives another image.
 	Changed inplace.Kinds
 }
 
-// Look says what a Pod, by its record, means to the rollout of a Program, whose
-// Contents are given. The Tally itself decides by the same rules. Namespaces are not
-// looked at.
+// Look returns the Outlook of a Pod from its record, for a Program with these Contents.
+// The Tally uses the same rules. Look ignores namespaces.
 func Look(program *inject.Program, r *podstate.Record, contents Contents) Outlook {
-	if !r.Active || r.TooLarge || !program.Selector.Matches(r.Labels.Labels()) {
+	if !selects(program, r) {
 		return Outlook{}
 	}
 	s := sidecarSet{name: podstate.MakeName(program.Name()), terms: termsOf(program)}
 	if s.verdictOn(r)&matched == 0 {
 		return Outlook{}
 	}
-	now, changed := s.outlook(s.name, r, contents)
+	now, changed := s.outlook(s.name, r, contents, false)
 	return Outlook{Matched: true, Pod: now, Changed: changed}
+}
+
+// selects reports whether the Pod of a record counts for a Program, its Namespace aside.
+func selects(program *inject.Program, r *podstate.Record) bool {
+	return r.Active && !r.TooLarge && program.Selector.Matches(r.Labels.Labels())
 }

@@ -3,6 +3,7 @@ package tally_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,12 @@ import (
 // rolling has a SidecarSet "log" with that image, two of whose Pods may be away.
 func rolling(t *testing.T, tl *tally.Tally, image string, change func(*appsv1beta1.SidecarSet)) {
 	t.Helper()
+	tl.SetCurrent("log", tally.Current{Program: rollingUnrecorded(t, tl, image, change)})
+}
+
+// rollingUnrecorded does that as long as the content is not recorded.
+func rollingUnrecorded(t *testing.T, tl *tally.Tally, image string, change func(*appsv1beta1.SidecarSet)) *inject.Program {
+	t.Helper()
 	set := fixtureSet("log", "side")
 	set.Annotations = nil
 	set.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(2))
@@ -34,6 +41,7 @@ func rolling(t *testing.T, tl *tally.Tally, image string, change func(*appsv1bet
 	p := program(t, set)
 	p.Hash, p.HashWithoutImage = "hash-"+image, "without"
 	tl.SetSnapshot(match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}}))
+	return p
 }
 
 // carrier is the i-th Pod of "log", ready, with the content of that image.
@@ -80,6 +88,63 @@ func set(tl *tally.Tally, pods ...*corev1.Pod) {
 	}
 }
 
+// What a Pod records is to be found in a ControllerRevision: no Pod is updated before its
+// content is recorded.
+func TestNoPodIsUpdatedBeforeTheContentIsRecorded(t *testing.T) {
+	tl := newTally()
+	rolling(t, tl, "v1", nil)
+	set(tl, carrier(0, "v1"))
+	known := func() (names []string) {
+		tl.Unrecorded(func(name string) { names = append(names, name) })
+		return names
+	}
+	if names := known(); len(names) != 0 {
+		t.Errorf("%v are to be recorded, which are", names)
+	}
+	v2 := rollingUnrecorded(t, tl, "v2", nil)
+	if due := tl.Due("log", 10); len(due.Updates)+len(due.Chores) != 0 {
+		t.Fatalf("due are %+v", due)
+	}
+	if names := known(); len(names) != 1 || names[0] != "log" {
+		t.Errorf("%v are to be recorded, want log", names)
+	}
+	rollingUnrecorded(t, tl, "v3", nil)
+	tl.SetCurrent("log", tally.Current{Program: v2})
+	if due := tl.Due("log", 10); len(due.Updates) != 0 {
+		t.Fatalf("after the content before was recorded, due are %+v", due.Updates)
+	}
+	rolling(t, tl, "v3", nil)
+	stirred := ""
+	tl.DueChanged(func(name string) { stirred += name })
+	if due := tl.Due("log", 10); len(due.Updates) != 1 || stirred != "log" {
+		t.Errorf("when it is recorded, due are %+v, and %q is stirred", due.Updates, stirred)
+	}
+}
+
+// A SidecarSet that was created again between two snapshots has nothing of the one before.
+func TestANamesakeBeginsAnew(t *testing.T) {
+	tl := newTally()
+	rolling(t, tl, "v2", nil)
+	set(tl, carrier(0, "v1"), carrier(1, "v1"), carrier(2, "v1"))
+	before := tl.Due("log", 10).Updates
+	again := func(s *appsv1beta1.SidecarSet) { s.UID = "again" }
+	rollingUnrecorded(t, tl, "v2", again)
+	if due := tl.Due("log", 10).Updates; len(due) != 0 {
+		t.Fatalf("%+v are due before the content is recorded", due)
+	}
+	rolling(t, tl, "v2", again)
+	after := tl.Due("log", 10).Updates
+	if len(before) != 2 || len(after) != 2 {
+		t.Fatalf("%d and %d are due, want 2 each time", len(before), len(after))
+	}
+	for _, take := range before { // answers of writes for the one before
+		tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, 1, false) })
+	}
+	if r := tl.Rollout("log"); r.Used != 2 || r.Taken != 2 {
+		t.Errorf("the report is %+v, want 2 Pods that are taken", r)
+	}
+}
+
 func TestOutdatedPodsAreDueWithinTheBudget(t *testing.T) {
 	tl := newTally()
 	rolling(t, tl, "v1", nil)
@@ -106,13 +171,13 @@ func TestOutdatedPodsAreDueWithinTheBudget(t *testing.T) {
 				written[p.UID] = moved(p, "v2", time.Unix(2000, 0))
 			}
 		}
-		tl.Tend("log", func(q *rollout.Queue) { q.Written(take, 2, true) })
+		tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, 2, true) })
 	}
 	if early := tl.Due("log", 10); len(early.Updates) != 0 {
 		t.Fatalf("%d are due before the watch has delivered the writes", len(early.Updates))
 	}
-	var stirred []string
-	tl.Stirred(func(string) {})
+	var dueChanged []string
+	tl.DueChanged(func(string) {})
 	for _, p := range written {
 		set(tl, p) // still ready
 	}
@@ -123,9 +188,9 @@ func TestOutdatedPodsAreDueWithinTheBudget(t *testing.T) {
 	back := carrier(0, "v2")
 	first.Status, first.ResourceVersion = back.Status, "3"
 	set(tl, first)
-	tl.Stirred(func(name string) { stirred = append(stirred, name) })
-	if next := tl.Due("log", 10); len(next.Updates) != 1 || len(stirred) != 1 {
-		t.Errorf("%d are due after one is back, want 1; stirred is %q", len(next.Updates), stirred)
+	tl.DueChanged(func(name string) { dueChanged = append(dueChanged, name) })
+	if next := tl.Due("log", 10); len(next.Updates) != 1 || len(dueChanged) != 1 {
+		t.Errorf("%d are due after one is back, want 1; dueChanged is %q", len(next.Updates), dueChanged)
 	}
 	tl.Delete(podstate.FromPod(written[due.Updates[1].UID]))
 	if next := tl.Due("log", 10); len(next.Updates) != 1 {
@@ -146,12 +211,12 @@ func TestTimeEndsAnUpdateThatNoEventEnds(t *testing.T) {
 		t.Fatalf("%d places are used, want 1", used)
 	}
 	tl.Settle(time.Unix(2010, 0))
-	if used := tl.Rollout("log").Used; used != 1 {
-		t.Errorf("%d places are used after some seconds, want 1", used)
+	if r := tl.Rollout("log"); r.Used != 1 || r.Settling != 1 {
+		t.Errorf("%d places are used after some seconds, and %d Pods settle, want 1 of each", r.Used, r.Settling)
 	}
 	tl.Settle(time.Unix(2100, 0))
-	if used := tl.Rollout("log").Used; used != 0 {
-		t.Errorf("%d places are used in the end, want none", used)
+	if r := tl.Rollout("log"); r.Used != 0 || r.Settling != 0 {
+		t.Errorf("%d places are used in the end, and %d Pods settle, want none", r.Used, r.Settling)
 	}
 }
 
@@ -213,5 +278,183 @@ func TestNothingIsDueWithoutAStrategyThatSaysSo(t *testing.T) {
 				t.Errorf("%d Pods are due once the strategy allows it, want 2", len(due.Updates))
 			}
 		})
+	}
+}
+
+// The record of a Pod grows with its first update. That must not make it too large to be
+// tracked: it would leave the budget, and the next Pod would be disturbed.
+func TestLargePodsStayInTheBudget(t *testing.T) {
+	list, sidecars := "log", []corev1.Container(nil)
+	for i := range 9 {
+		list += fmt.Sprint(",other-", i)
+	}
+	for i := range 14 {
+		sidecars = append(sidecars, corev1.Container{Name: fmt.Sprint("c-", i), Image: "v1"})
+	}
+	enlarge := func(p *corev1.Pod, label int) *corev1.Pod {
+		p.Annotations[appsv1beta1.AnnotationInjectedList] = list
+		if p.Annotations[appsv1beta1.AnnotationInPlace] != "" {
+			p.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = `{"log":{"lastContainerStatuses":{"side":{"imageID":"r@sha256:v1"}}}}`
+		}
+		p.Spec.Containers = append(p.Spec.Containers[:1], sidecars...)
+		p.Labels["padding"] = strings.Repeat("x", label)
+		return p
+	}
+	for label := 900; label < 2200; label += 100 {
+		tl := newTally()
+		rolling(t, tl, "v1", nil)
+		pods := map[types.UID]*corev1.Pod{}
+		for i := range 5 {
+			p := enlarge(carrier(i, "v1"), label)
+			pods[p.UID] = p
+			set(tl, p)
+		}
+		rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1)) })
+		disturbed := 0
+		for round := range 5 {
+			for _, take := range tl.Due("log", 10).Updates {
+				disturbed++
+				p := enlarge(moved(pods[take.UID], "v2", time.Unix(2000, 0)), label)
+				p.ResourceVersion = strconv.Itoa(2 + round)
+				tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, uint64(2+round), true) })
+				set(tl, p) // its kubelet says nothing yet
+			}
+		}
+		if disturbed > 1 {
+			t.Errorf("with a label of %d bytes, %d Pods are disturbed, maxUnavailable is 1", label, disturbed)
+		}
+	}
+}
+
+// stirred are the SidecarSets that have more due since the last call, perhaps.
+func stirred(tl *tally.Tally) (names []string) {
+	tl.DueChanged(func(name string) { names = append(names, name) })
+	return names
+}
+
+// Pods that come and go can make others due that have no event themselves.
+func TestPodsAreDueWhenOthersComeOrGo(t *testing.T) {
+	type update = appsv1beta1.SidecarSetUpdateStrategy
+	tests := map[string]struct {
+		update     update
+		batch      string
+		current    int // Pods with the new content, numbered from 0
+		outdated   int // Pods with the old one, numbered from 100
+		first, due int // before and after the change
+		change     func(tl *tally.Tally)
+	}{
+		"partition, when current Pods go": {
+			update: update{Partition: new(intstr.FromString("50%")), MaxUnavailable: new(intstr.FromInt32(9))}, current: 5, outdated: 5, due: 2,
+			change: func(tl *tally.Tally) {
+				for i := range 4 {
+					tl.Delete(podstate.FromPod(carrier(i, "v2")))
+				}
+			},
+		},
+		"maxUnavailable, when Pods come": {
+			update: update{MaxUnavailable: new(intstr.FromString("25%"))}, outdated: 4, first: 1, due: 1,
+			change: func(tl *tally.Tally) { set(tl, carrier(1, "v2")) },
+		},
+		"the first batch, when a new Pod is ready": {
+			update: update{MaxUnavailable: new(intstr.FromInt32(9))}, batch: "1", outdated: 3, first: 1, due: 2,
+			change: func(tl *tally.Tally) { set(tl, carrier(1, "v2")) },
+		},
+		"the first batch, when a Pod of it goes": {
+			update: update{MaxUnavailable: new(intstr.FromInt32(9))}, batch: "2", current: 1, outdated: 3, first: 1, due: 1,
+			change: func(tl *tally.Tally) { tl.Delete(podstate.FromPod(carrier(0, "v2"))) },
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tl := newTally()
+			rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) {
+				s.Spec.UpdateStrategy = tc.update
+				if tc.batch != "" {
+					s.Annotations = map[string]string{appsv1beta1.AnnotationFirstBatch: tc.batch}
+				}
+			})
+			for i := range tc.current {
+				set(tl, carrier(i, "v2"))
+			}
+			for i := range tc.outdated {
+				set(tl, carrier(100+i, "v1"))
+			}
+			if n := len(tl.Due("log", 10).Updates); n != tc.first {
+				t.Fatalf("%d Pods are due, want %d", n, tc.first)
+			}
+			stirred(tl)
+			tc.change(tl)
+			if names := stirred(tl); len(names) != 1 {
+				t.Errorf("stirred are %q, want the SidecarSet", names)
+			}
+			if n := len(tl.Due("log", 10).Updates); n != tc.due {
+				t.Errorf("%d Pods are due then, want %d", n, tc.due)
+			}
+		})
+	}
+	t.Run("but nothing is stirred while none waits", func(t *testing.T) {
+		tl := newTally()
+		rolling(t, tl, "v2", nil)
+		set(tl, carrier(0, "v2"))
+		stirred(tl)
+		set(tl, carrier(1, "v2"), carrier(2, "v2"))
+		tl.Delete(podstate.FromPod(carrier(1, "v2")))
+		if names := stirred(tl); len(names) != 0 {
+			t.Errorf("stirred are %q, want none", names)
+		}
+	})
+}
+
+// Two SidecarSets on the same Pods have separate budgets, and what one has made unavailable
+// is free for the other, as in OpenKruise.
+func TestSidecarSetsThatShareAPodDoNotWaitForEachOther(t *testing.T) {
+	names := []string{"log", "mesh"}
+	roll := func(tl *tally.Tally, image string) {
+		var programs []*inject.Program
+		for _, name := range names {
+			s := fixtureSet(name, name)
+			s.Annotations = nil
+			s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1))
+			s.Spec.Containers[0].Image = image
+			p := program(t, s)
+			p.Hash, p.HashWithoutImage = "hash-"+image, "without"
+			programs = append(programs, p)
+		}
+		tl.SetSnapshot(match.Build(programs, map[string]labels.Set{"a": {}}))
+		for i, name := range names {
+			tl.SetCurrent(name, tally.Current{Program: programs[i]})
+		}
+	}
+	tl := newTally()
+	roll(tl, "v1")
+	pods := map[types.UID]*corev1.Pod{}
+	for i := range 2 {
+		p := carrier(i, "v1")
+		p.Annotations[appsv1beta1.AnnotationInjectedList] = "log,mesh"
+		for key, hash := range map[string]string{appsv1beta1.AnnotationHash: "hash-v1", appsv1beta1.AnnotationHashWithoutImage: "without"} {
+			p.Annotations[key] = podstate.Hashes{}.With(podstate.HashRecord{SidecarSetName: "log", Hash: hash}, podstate.HashRecord{SidecarSetName: "mesh", Hash: hash}).String()
+		}
+		status := p.Status.ContainerStatuses[0]
+		p.Spec.Containers, p.Status.ContainerStatuses = nil, nil
+		for _, name := range names {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: "v1"})
+			status.Name = name
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, status)
+		}
+		pods[p.UID] = p
+		set(tl, p)
+	}
+	roll(tl, "v2")
+	log, mesh := tl.Due("log", 8).Updates, tl.Due("mesh", 8).Updates
+	if len(log) != 1 || len(mesh) != 1 || !log[0].Charged || !mesh[0].Charged {
+		t.Fatalf("due are %+v and %+v, want one Pod of each, for a place of its own budget", log, mesh)
+	}
+	for _, p := range pods { // for a reason that "mesh" does not know
+		p.ResourceVersion = "2"
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		set(tl, p)
+	}
+	if more := tl.Due("mesh", 8).Updates; len(more) != 1 || more[0].Charged {
+		t.Errorf("due are %+v, want the other Pod, free", more)
 	}
 }

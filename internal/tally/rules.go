@@ -2,6 +2,7 @@ package tally
 
 import (
 	"reflect"
+	"slices"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
@@ -9,7 +10,7 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// verdict is what one Pod means to one SidecarSet that selects it.
+// verdict is how one Pod counts for one SidecarSet that selects it.
 type verdict uint8
 
 const (
@@ -37,16 +38,16 @@ func (c *Counters) add(v verdict, n int32) {
 	}
 }
 
-// change says how much of the Pods a new Program may concern.
+// change is how many Pods a new Program may affect.
 type change int
 
 const (
 	nothingChanged    change = iota
-	comparisonChanged        // the Pods stay the same, what is said of them may not
+	comparisonChanged        // the same Pods are selected, but they may count differently
 	selectionChanged         // other Pods may be selected
 )
 
-// sidecarSet is what Pods are compared with, and the result.
+// sidecarSet has the terms that Pods are compared with, and the counters.
 type sidecarSet struct {
 	label   string // its name
 	name    podstate.Name
@@ -76,13 +77,13 @@ func newSidecarSet(name string) *sidecarSet {
 	}
 }
 
-// reported is what was last said to have changed.
+// reported is the state at the last report by Changed.
 type reported struct {
 	Count
 	alterations uint64
 }
 
-// terms are the parts of a Program that a record is judged by.
+// terms are the parts of a Program that a record is compared with.
 type terms struct {
 	hash             podstate.Name
 	hashWithoutImage podstate.Name
@@ -90,20 +91,20 @@ type terms struct {
 	created          int64         // in seconds
 	sidecars         []sidecar
 	images           []wanted
-	// recognisable is false for a SidecarSet that adds no container at all:
-	// admission then leaves no trace that one could miss.
+	// recognisable is false for a SidecarSet without containers: a Pod does not show
+	// whether it was injected.
 	recognisable bool
 }
 
 // sidecar is one of spec.containers, or a native one of spec.initContainers.
-// Other init containers are not looked at: they are gone once the Pod runs.
+// Other init containers are ignored: they have ended once the Pod runs.
 type sidecar struct {
 	name       podstate.Name
 	containers []podstate.Name // two for a hot-upgrade sidecar
 	emptyImage podstate.Name   // that its idle container must have; zero: any
 }
 
-// set takes over a new Program.
+// set sets a new Program, and returns what changed for the Pods.
 func (s *sidecarSet) set(program *inject.Program) change {
 	old, now := s.program, termsOf(program)
 	unchanged := reflect.DeepEqual(s.terms, now)
@@ -156,9 +157,9 @@ func sidecarOf(c *appsv1beta1.SidecarContainer) sidecar {
 	return s
 }
 
-// verdictOn says what a Pod that the SidecarSet selects means to it. What the Pod
-// lists counts for nothing if it lacks a sidecar: the list may be that of a
-// SidecarSet which was deleted and created again with other sidecars.
+// verdictOn returns how a Pod that the SidecarSet selects counts. If the Pod lacks a
+// sidecar, its list is ignored: the SidecarSet may have been deleted and created again
+// with other sidecars.
 func (s *sidecarSet) verdictOn(r *podstate.Record) verdict {
 	injection, injected := r.Injection(s.name)
 	switch {
@@ -178,7 +179,7 @@ func (s *sidecarSet) verdictOn(r *podstate.Record) verdict {
 }
 
 // containedIn reports whether the Pod has a container for each sidecar, and for a
-// hot-upgrade sidecar both and a note which of them works.
+// hot-upgrade sidecar both containers and the record which of them works.
 func (s *sidecarSet) containedIn(r *podstate.Record) bool {
 	for i := range s.sidecars {
 		for _, name := range s.sidecars[i].containers {
@@ -195,8 +196,8 @@ func (s *sidecarSet) containedIn(r *podstate.Record) bool {
 	return true
 }
 
-// settledIn reports whether the kubelet has taken the image of every sidecar, and
-// whether no hot upgrade is under way.
+// settledIn reports whether every sidecar runs the image in the spec, and no hot
+// upgrade is under way.
 func (t *terms) settledIn(set podstate.Name, r *podstate.Record) bool {
 	if !r.Reported {
 		return false
@@ -228,4 +229,23 @@ func (s *sidecar) upgradingIn(r *podstate.Record) bool {
 	}
 	c, _ := r.Container(idle)
 	return c.Image != s.emptyImage
+}
+
+// expected reports whether a Pod that a SidecarSet selects should carry it. It should
+// not if the Pod is not eligible for injection, or carries a canary of the SidecarSet
+// instead.
+func (t *Tally) expected(p *pod, s *sidecarSet) bool {
+	return t.excluded.Eligible(p.record.Namespace.Value(), p.record.Facts.Mirror) && !p.replaces(s, len(p.shares))
+}
+
+// replaces reports whether the Pod carries a canary of the SidecarSet, or a
+// canary of that. The depth ends the search among canaries of each other.
+func (p *pod) replaces(s *sidecarSet, depth int) bool {
+	return depth > 0 && slices.ContainsFunc(p.shares, func(other share) bool {
+		if other.set.base != s.name {
+			return false
+		}
+		_, injected := p.record.Injection(other.set.name)
+		return injected || p.replaces(other.set, depth-1)
+	})
 }

@@ -102,7 +102,7 @@ func (w *stuckWorld) check(t *testing.T, seed uint64, step int) {
 		}
 	}
 	for _, take := range takes {
-		w.Tend("log", func(q *rollout.Queue) { q.Retry(take) })
+		w.WithQueue("log", func(q *rollout.Queue) { q.Retry(take) })
 	}
 	for uid, in := range inPlace {
 		if in && !given[uid] {

@@ -1,14 +1,15 @@
-// Package tally knows how many Pods each SidecarSet has: it keeps a record of
-// every active Pod and counters per SidecarSet, which it moves by what an event
-// changed, so that an event costs as much as the Pod has SidecarSets and never a
-// pass over the Pods. Which SidecarSets select a Pod it asks the snapshot that
-// admission asks. It refuses to know where Pods come from, what is written to a
-// status, and the time.
+// Package tally counts the Pods of each SidecarSet. It keeps a record of every active
+// Pod, and counters per SidecarSet, which each event changes by the difference. So the
+// cost of an event is proportional to the number of SidecarSets of its Pod, and does
+// not depend on the number of Pods. The snapshot that admission uses decides which
+// SidecarSets select a Pod. The package knows nothing about where Pods come from or
+// what is written to a status, and has no clock.
 package tally
 
 import (
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -44,12 +45,13 @@ type Count struct {
 	Program *inject.Program
 }
 
-// Options say which Pods are none of our business.
+// Options configure a Tally.
 type Options struct {
-	// ExcludedNamespaces are those whose Pods admission never sees. Their Pods
-	// are not expected to be injected; those that are count as elsewhere.
+	// ExcludedNamespaces are the namespaces whose Pods API servers never send to the
+	// operator. Their Pods do not count as uninjected. Injected Pods count as
+	// elsewhere.
 	ExcludedNamespaces []string
-	// Replacements say how long the replacements of evicted Pods may take.
+	// Replacements are the times that replacements of evicted Pods may take.
 	Replacements recreate.Timeouts
 }
 
@@ -64,24 +66,29 @@ type Tally struct {
 	pods       int
 
 	uncounted, bytes int
-	// labels is how many Pods have a set of labels, so that its bytes count once.
+	// labels has the number of Pods for each set of labels, so that its bytes count once.
 	labels map[podstate.LabelSet]int32
 
-	// pass tells the Pods of the last Replace from those it did not mention.
+	// pass is the number of the last Replace: Pods with an older one were not in its list.
 	pass    uint32
 	touched []*sidecarSet
 
-	// watched is the resourceVersion that the Pod watch has come to.
-	watched uint64
-	stirred []*sidecarSet
-	// settling Pods will change without an event.
+	// watched is the resourceVersion up to which the Pod watch has delivered events.
+	watched    uint64
+	dueChanged []*sidecarSet
+	// unrecorded are those whose content is another one since Unrecorded was called.
+	unrecorded []*sidecarSet
+	// queues is how many were made.
+	queues uint64
+	// settling Pods change at a known time without an event.
 	settling map[*pod]struct{}
 
-	// now and began, the first now after the first list of Pods, are seconds.
+	// now is the current time, and began the time of the first list of Pods, in seconds.
 	now, began int64
-	// recreating have Pods to evict, or wait for replacements.
+	// recreating are the SidecarSets that have Pods to evict or wait for replacements.
 	recreating map[*sidecarSet]struct{}
-	// leaving are Pods that were evicted before this Tally decided about evictions.
+	// leaving are Pods that are being deleted and were evicted before this Tally
+	// decided about evictions.
 	leaving map[types.UID]*podstate.Record
 }
 
@@ -95,24 +102,25 @@ type pod struct {
 	record *podstate.Record
 	shares []share
 	pass   uint32
-	// lost: with its Node, of which there was no event since. suspect: it was lost since
-	// it was ready.
+	// lost: the Node is lost, and no event of the Pod came after that. suspect: the Pod
+	// has not been ready since it was lost.
 	lost, suspect bool
-	fresh         bool // while its first record is taken over
+	fresh         bool // true while its first record is processed
 }
 
 const shareBytes = 40
 
-// share is what a Pod contributes to a SidecarSet that selects it. Others point to
-// it: it stays where it is as long as it is in a group.
+// share is what a Pod contributes to a SidecarSet that selects it. Groups have pointers
+// to it, so it must not move in memory while it is in a group.
 type share struct {
 	set      *sidecarSet
 	pod      *pod
 	recorded recorded
 	verdict  verdict
 	concern  concern
-	place    int32 // in the group of that concern
+	place    int32 // index in the group of that concern
 	away     bool  // it replaces a Pod that was evicted for an older content, and was never available
+	tenure
 	part
 }
 
@@ -133,11 +141,11 @@ func New(o Options) *Tally {
 // Pods is the number of Pods that are tracked.
 func (t *Tally) Pods() int { return t.pods }
 
-// Uncounted is how many of them count nowhere, since their records would be too
-// large. Whether a SidecarSet selects them is not known.
+// Uncounted is the number of tracked Pods that are in no counter, because their records
+// would be too large. It is unknown whether a SidecarSet selects them.
 func (t *Tally) Uncounted() int { return t.uncounted }
 
-// Bytes estimates what the tracked Pods take.
+// Bytes estimates the memory of the tracked Pods.
 func (t *Tally) Bytes() int { return t.bytes }
 
 // Count returns the counters of a SidecarSet of the current snapshot.
@@ -150,7 +158,7 @@ func (t *Tally) Count(sidecarSet string) (Count, bool) {
 }
 
 // Changed calls report with the name of each SidecarSet whose Count, Groups or
-// Revisions may not be what they were, or that is gone, since the last call.
+// Revisions may have changed, or that was removed, since the last call.
 func (t *Tally) Changed(report func(sidecarSet string)) {
 	for i, s := range t.touched {
 		t.touched[i] = nil
@@ -163,14 +171,14 @@ func (t *Tally) Changed(report func(sidecarSet string)) {
 	t.touched = t.touched[:0]
 }
 
-// Set adds a Pod or replaces what is known about it. A Pod that is not active
-// is forgotten.
+// Set adds a Pod or replaces its record. A Pod that is not active is removed.
 func (t *Tally) Set(r *podstate.Record) {
 	if !r.Active {
 		t.forget(r.Namespace, r.Name)
 		t.leave(r)
 		return
 	}
+	r = r.At(time.Unix(t.now, 0)) // what has come without an event does not go with one
 	ns := t.namespace(r.Namespace)
 	p, known := ns.pods[r.Name]
 	if known && p.record.UID != r.UID {
@@ -198,8 +206,7 @@ func (t *Tally) Set(r *podstate.Record) {
 	p.fresh = false
 }
 
-// Delete removes a Pod. If its name has meanwhile been taken by a Pod with
-// another UID, that one stays.
+// Delete removes a Pod. A Pod with the same name and another UID stays.
 func (t *Tally) Delete(r *podstate.Record) {
 	if p := t.pod(r.Namespace, r.Name); p != nil && p.record.UID == r.UID {
 		t.forget(r.Namespace, r.Name)
@@ -247,8 +254,7 @@ func (t *Tally) forget(namespace podstate.Namespace, name string) {
 	}
 }
 
-// weigh moves Bytes and Uncounted from one record of a Pod to the next; nil is
-// none.
+// weigh updates Bytes and Uncounted for a record that replaces another; nil means no record.
 func (t *Tally) weigh(from, to *podstate.Record) {
 	if from != nil {
 		t.bytes -= from.Bytes()
@@ -288,10 +294,9 @@ func (t *Tally) namespace(name podstate.Namespace) *namespace {
 	return ns
 }
 
-// SetSnapshot makes a snapshot the current one. It passes over all Pods if a
-// selector changed or a SidecarSet came or went, or if what Pods are compared
-// with changed; over the Pods of a namespace if its labels changed; and over
-// none otherwise.
+// SetSnapshot sets the current snapshot. It visits all Pods if a SidecarSet was added,
+// removed or changed; the Pods of a namespace if its labels changed; and no Pods
+// otherwise.
 func (t *Tally) SetSnapshot(next *match.Snapshot) {
 	change := t.setPrograms(next)
 	t.snapshot = next
@@ -309,8 +314,8 @@ func (t *Tally) SetSnapshot(next *match.Snapshot) {
 	}
 }
 
-// setPrograms takes over a snapshot's Programs and says what may have changed
-// for the Pods.
+// setPrograms sets the Programs of a snapshot, and returns what may have changed for
+// the Pods.
 func (t *Tally) setPrograms(next *match.Snapshot) change {
 	worst := nothingChanged
 	left := maps.Clone(t.sets)
@@ -318,6 +323,10 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 		name := program.Name()
 		delete(left, name)
 		s, known := t.sets[name]
+		if known && s.program.Set.UID != program.Set.UID { // it was deleted and created again
+			t.drop(s)
+			known = false
+		}
 		if !known {
 			s = newSidecarSet(name)
 			s.ledger.Timeouts = t.timeouts
@@ -327,8 +336,12 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 			if before := s.program; before == nil || before.HashWithoutImage != program.HashWithoutImage {
 				s.contents = nil
 			}
-			if before := s.program; before != nil && before.Hash != program.Hash {
+			if before := s.program; before == nil || before.Hash != program.Hash {
 				clear(s.stuck)
+				t.unrecorded = append(t.unrecorded, s)
+			}
+			if len(t.recreating) > 0 && s.program != nil && !renewsAlike(s.program, program) {
+				worst = max(worst, comparisonChanged)
 			}
 			worst = max(worst, s.set(program))
 			if t.setRollout(s, program) {
@@ -337,13 +350,18 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 			t.touch(s)
 		}
 	}
-	for name, s := range left {
-		s.removed = true
-		t.touch(s)
-		delete(t.sets, name)
+	for _, s := range left {
+		t.drop(s)
 		worst = selectionChanged
 	}
 	return worst
+}
+
+// drop forgets a SidecarSet that is gone. Its Pods are to be selected again.
+func (t *Tally) drop(s *sidecarSet) {
+	s.removed = true
+	t.touch(s)
+	delete(t.sets, s.label)
 }
 
 // namespaceLabels returns the labels of a Namespace as the snapshot knows them.
@@ -391,8 +409,8 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 	return sets
 }
 
-// reassign is assign for a Pod that goes on existing: a SidecarSet that does not select
-// it any more does not wait for it.
+// reassign is assign for a Pod that still exists: a SidecarSet that no longer selects
+// it stops waiting for it as a replacement.
 func (t *Tally) reassign(p *pod, sets []*sidecarSet) {
 	for i := range p.shares {
 		if s := p.shares[i].set; !slices.Contains(sets, s) && s.ledger.Forget(p.record.UID) {
@@ -402,14 +420,14 @@ func (t *Tally) reassign(p *pod, sets []*sidecarSet) {
 	t.assign(p, sets)
 }
 
-// assign makes the given SidecarSets those that select a Pod.
+// assign sets the SidecarSets that select a Pod.
 func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 	for i := range p.shares {
 		sh := &p.shares[i]
 		if !slices.Contains(sets, sh.set) {
 			t.unfollow(p, sh)
 		}
-		sh.set.count(p, sh.part, part{})
+		t.count(sh, part{})
 		t.move(sh.set, sh.verdict, 0)
 		t.swapRevision(sh, recorded{})
 		t.group(sh, none)
@@ -422,17 +440,20 @@ func (t *Tally) assign(p *pod, sets []*sidecarSet) {
 	shares := make([]share, len(sets))
 	for i, s := range sets {
 		before := p.shareOf(s)
-		shares[i] = share{set: s, pod: p, away: before != nil && before.away}
+		shares[i] = share{set: s, pod: p}
+		if before != nil {
+			shares[i].away, shares[i].tenure = before.away, before.tenure
+		}
 	}
 	p.shares = shares
 	t.recount(p)
 }
 
-// recount moves the counters of the SidecarSets that select a Pod to what its
-// record says now.
+// recount updates the counters of the SidecarSets that select a Pod from its current record.
 func (t *Tally) recount(p *pod) {
 	for i := range p.shares {
 		sh := &p.shares[i]
+		sh.observe(p.record.Progress(sh.set.name), t.now)
 		now := sh.set.verdictOn(p.record)
 		if now == uninjected && !t.expected(p, sh.set) {
 			now = 0
@@ -440,28 +461,9 @@ func (t *Tally) recount(p *pod) {
 		t.move(sh.set, sh.verdict, now)
 		sh.verdict = now
 		t.swapRevision(sh, sh.set.recordedBy(p.record, now))
-		t.group(sh, sh.set.concernOf(p.record, now))
 		t.follow(p, sh)
+		t.group(sh, sh.set.concernOf(p.record, sh))
 	}
-}
-
-// expected reports whether a Pod that a SidecarSet selects should carry it: not
-// if admission leaves the Pod alone, and not if the Pod carries a canary of the
-// SidecarSet instead.
-func (t *Tally) expected(p *pod, s *sidecarSet) bool {
-	return t.excluded.Eligible(p.record.Namespace.Value(), p.record.Facts.Mirror) && !p.replaces(s, len(p.shares))
-}
-
-// replaces reports whether the Pod carries a canary of the SidecarSet, or a
-// canary of that. The depth ends the search among canaries of each other.
-func (p *pod) replaces(s *sidecarSet, depth int) bool {
-	return depth > 0 && slices.ContainsFunc(p.shares, func(other share) bool {
-		if other.set.base != s.name {
-			return false
-		}
-		_, injected := p.record.Injection(other.set.name)
-		return injected || p.replaces(other.set, depth-1)
-	})
 }
 
 func (t *Tally) move(s *sidecarSet, from, to verdict) {
@@ -470,10 +472,13 @@ func (t *Tally) move(s *sidecarSet, from, to verdict) {
 	}
 	s.counters.add(from, -1)
 	s.counters.add(to, 1)
+	if (from^to)&matched != 0 {
+		t.recounted(s)
+	}
 	t.touch(s)
 }
 
-// alter says that something about a SidecarSet changed that is not in its Count.
+// alter marks a SidecarSet as changed, in something that is not in its Count.
 func (t *Tally) alter(s *sidecarSet) {
 	s.alterations++
 	t.touch(s)

@@ -40,7 +40,7 @@ func validateClaimOptions(spec *corev1.PersistentVolumeClaimSpec, path place) {
 	}
 	same := source != nil && source.Kind == reference.Kind && source.Name == reference.Name && reflect.DeepEqual(source.APIGroup, reference.APIGroup)
 	if source != nil && (elsewhere || !same) {
-		path.Child("dataSource").invalid(source.Name, "must be the same as dataSourceRef, and may not stand beside a dataSourceRef with a namespace; remove it")
+		path.Child("dataSource").invalid(source.Name, "must be the same as dataSourceRef, and must not be set together with a dataSourceRef that has a namespace; remove it")
 	}
 }
 

@@ -39,7 +39,7 @@ func (c *Conflicts) Refusing() []string { return c.refusing }
 // set itself may be among others. A canary and its base never meet in a Pod, whichever
 // of them is written. One that selects in fewer namespaces only warns: its author may
 // have no say in the others, and would keep this one out of them.
-func FindConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) Conflicts {
+func FindConflicts(set *appsv1beta1.SidecarSet, others []*appsv1beta1.SidecarSet) Conflicts {
 	var found Conflicts
 	if selectors.IsEmpty(set.Spec.Selector) {
 		return found
@@ -49,8 +49,7 @@ func FindConflicts(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet)
 		all = &metav1.LabelSelector{}
 	}
 	pods, namespaces := selectors.DemandsOf(set.Spec.Selector), selectors.DemandsOf(all)
-	for i := range others {
-		other := &others[i]
+	for _, other := range others {
 		if other.Name == set.Name || appsv1beta1.BaseOfCanary(set.Annotations) == other.Name || appsv1beta1.BaseOfCanary(other.Annotations) == set.Name {
 			continue
 		}

@@ -194,19 +194,26 @@ func TestASidecarSetOfFewerNamespacesIsAWarningForTheWiderOne(t *testing.T) {
 	}
 }
 
+func pointers(sets []appsv1beta1.SidecarSet) (all []*appsv1beta1.SidecarSet) {
+	for i := range sets {
+		all = append(all, &sets[i])
+	}
+	return all
+}
+
 func refusals(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) (errs field.ErrorList) {
-	found := FindConflicts(set, others)
+	found := FindConflicts(set, pointers(others))
 	validateConflicts(&found, place{errs: &errs})
 	return errs
 }
 
 func warnings(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
-	found := FindConflicts(set, others)
+	found := FindConflicts(set, pointers(others))
 	return warnAboutConflicts(&found)
 }
 
 func refusing(set *appsv1beta1.SidecarSet, others ...appsv1beta1.SidecarSet) []string {
-	found := FindConflicts(set, others)
+	found := FindConflicts(set, pointers(others))
 	return found.Refusing()
 }
 
@@ -221,7 +228,7 @@ func TestConflictsThatAreKeptAreBounded(t *testing.T) {
 	for i := range others {
 		others[i] = conflicting(fmt.Sprint("other-", i), func(s *appsv1beta1.SidecarSet) { s.Spec.Containers = set.Spec.Containers[:1] })
 	}
-	found := FindConflicts(&set, others)
+	found := FindConflicts(&set, pointers(others))
 	if len(found.refused) != mostConflicts || len(found.warned) != mostConflicts {
 		t.Errorf("%d refusals and %d warnings are kept, want %d", len(found.refused), len(found.warned), mostConflicts)
 	}

@@ -136,8 +136,8 @@ var (
 	sharePolicies  = []appsv1beta1.ShareVolumePolicyType{appsv1beta1.ShareVolumePolicyEnabled, appsv1beta1.ShareVolumePolicyDisabled}
 )
 
-// validateContainersUpdate lets containers be removed and changed, but neither
-// added nor renamed: running Pods could not follow.
+// validateContainersUpdate lets containers be removed and changed, but neither added nor
+// renamed: running Pods could not be updated.
 func validateContainersUpdate(containers, old []appsv1beta1.SidecarContainer, path place) {
 	stored := make(map[string]*appsv1beta1.SidecarContainer, len(old))
 	for i := range old {

@@ -18,7 +18,7 @@ func validateEnv(env []corev1.EnvVar, path place) {
 			continue
 		}
 		if e.Value != "" {
-			at.Child("valueFrom").invalid("", "may not stand beside value; remove one of them")
+			at.Child("valueFrom").invalid("", "must not be set together with value; remove one of them")
 		}
 		validateEnvSource(e.ValueFrom, at.Child("valueFrom"))
 	}

@@ -21,9 +21,9 @@ func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path place) {
 				name, at := source.FileKeyRef.VolumeName, path.Index(i).Child("env").Index(j).Child("valueFrom", "fileKeyRef", "volumeName")
 				switch volume := volumes[name]; {
 				case volume == nil:
-					at.invalid(name, "is no volume of this SidecarSet; declare it in spec.volumes, and mount it in the container that writes the file")
+					at.invalid(name, "is not a volume of this SidecarSet; declare it in spec.volumes, and mount it in the container that writes the file")
 				case volume.EmptyDir == nil && hasSource(&volume.VolumeSource):
-					at.invalid(name, "is no emptyDir, and variables are read from files in volumes of that kind only; name another volume")
+					at.invalid(name, "is not an emptyDir volume, and variables can be read only from files in emptyDir volumes; name another volume")
 				case !used[name]:
 					at.invalid(name, "is mounted by no container of this SidecarSet, so that it is not added to Pods; mount it in the container that writes the file")
 				}

@@ -23,7 +23,7 @@ func FuzzValidationNeverPanics(f *testing.F) {
 		filler.Fill(&other)
 		other.Spec.Selector = set.Spec.Selector // so that they meet
 		validateAll(t, &set, &old, validation.Environment{
-			Base: &old.ObjectMeta, Conflicts: validation.FindConflicts(&set, []appsv1beta1.SidecarSet{old, other}), Recorded: seed%2 == 0,
+			Base: &old.ObjectMeta, Conflicts: validation.FindConflicts(&set, []*appsv1beta1.SidecarSet{&old, &other}), Recorded: seed%2 == 0,
 			Whitelist: validation.Whitelist{Content: allowAll},
 		})
 	})
@@ -64,7 +64,7 @@ func FuzzValidationOfJSONNeverPanics(f *testing.F) {
 		}
 		other := set
 		other.Name += "-2"
-		env := validation.Environment{Object: object, Conflicts: validation.FindConflicts(&set, []appsv1beta1.SidecarSet{set, other}), Whitelist: validation.Whitelist{Content: whitelist}}
+		env := validation.Environment{Object: object, Conflicts: validation.FindConflicts(&set, []*appsv1beta1.SidecarSet{&set, &other}), Whitelist: validation.Whitelist{Content: whitelist}}
 		validation.Update(&set, &set, env)
 		env.Replaced = map[string]any{"spec": map[string]any{"containers": []any{nil, map[string]any{"name": "a"}}, "initContainers": 1}}
 		validation.Warnings(&set, env)

@@ -27,7 +27,7 @@ func validateVolumeMounts(c *corev1.Container, volumes map[string]*corev1.Volume
 func validateSubPaths(m *corev1.VolumeMount, path place) {
 	validateDescendingPath(m.SubPath, path.Child("subPath"))
 	if m.SubPath != "" && m.SubPathExpr != "" {
-		path.Child("subPathExpr").invalid(m.SubPathExpr, "may not stand beside subPath; remove one of them")
+		path.Child("subPathExpr").invalid(m.SubPathExpr, "must not be set together with subPath; remove one of them")
 	}
 	validateDescendingPath(m.SubPathExpr, path.Child("subPathExpr"))
 }
@@ -56,7 +56,7 @@ func validateVolumeDevices(c *corev1.Container, volumes map[string]*corev1.Volum
 		d, at := &c.VolumeDevices[i], path.Index(i)
 		validateVolumeReference(d.Name, volumes, at.Child("name"))
 		if v := volumes[d.Name]; v != nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil && hasSource(&v.VolumeSource) {
-			at.Child("name").invalid(d.Name, "is no block device; only volumes of persistentVolumeClaim or ephemeral can be, mount this one with volumeMounts")
+			at.Child("name").invalid(d.Name, "is not a block device; only volumes of the kinds persistentVolumeClaim and ephemeral can be block devices, so mount this one with volumeMounts")
 		}
 		if names.Has(d.Name) {
 			at.Child("name").invalid(d.Name, "must be unique in the container; remove one of the devices")
@@ -87,7 +87,7 @@ func validateDevicePath(path string, mounts []corev1.VolumeMount, paths sets.Set
 
 func validateVolumeReference(name string, volumes map[string]*corev1.Volume, path place) {
 	if volumes[name] == nil {
-		path.invalid(name, "is no volume of this SidecarSet; declare it in spec.volumes")
+		path.invalid(name, "is not a volume of this SidecarSet; declare it in spec.volumes")
 	}
 }
 

@@ -51,12 +51,12 @@ func validateResourceName(name string, path place) {
 	switch {
 	case !strings.Contains(name, "/"):
 		if !ordinary.Has(corev1.ResourceName(name)) && !isHugePages(corev1.ResourceName(name)) {
-			path.invalid(name, "is no resource of containers; use cpu, memory, ephemeral-storage, hugepages-<size> or <domain>/<name>")
+			path.invalid(name, "is not a resource of containers; use cpu, memory, ephemeral-storage, hugepages-<size> or <domain>/<name>")
 			return
 		}
 	case strings.Contains(name, corev1.ResourceDefaultNamespacePrefix):
 	case strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix), len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) > 0:
-		path.invalid(name, "is no name of an extended resource; use <domain>/<name>, without requests. in front")
+		path.invalid(name, "is not the name of an extended resource; use <domain>/<name>, without the prefix requests.")
 	}
 }
 

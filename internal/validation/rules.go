@@ -74,7 +74,7 @@ func validateOneOf(path place, among ...member) {
 		case m.set && first == "":
 			first = m.name
 		case m.set:
-			path.Child(m.name).forbidden("may not stand beside " + first + "; remove one of them")
+			path.Child(m.name).forbidden("must not be set together with " + first + "; remove one of them")
 		}
 	}
 	if first == "" {

@@ -3,6 +3,8 @@ package validation
 import (
 	"fmt"
 	"regexp"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -11,7 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// validateUpdateStrategy checks how running Pods follow; where they do not,
+// validateUpdateStrategy checks how running Pods are updated; where they are not,
 // nothing of it is used and nothing is checked.
 func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path place) {
 	s := &spec.UpdateStrategy
@@ -20,7 +22,7 @@ func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path place) {
 	}
 	if s.Selector != nil {
 		if divides := s.Partition != nil && (s.Partition.Type == intstr.String || s.Partition.IntVal != 0); divides {
-			path.Child("selector").invalid("", "may not stand beside partition; remove one of them")
+			path.Child("selector").invalid("", "must not be set together with partition; remove one of them")
 		}
 		validateSelector(s.Selector, path.Child("selector"))
 	}
@@ -34,12 +36,18 @@ func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path place) {
 
 var percentage = regexp.MustCompile(`^[0-9]+%$`)
 
+// isPercentage reports whether text is a percentage that Kubernetes can compute with.
+func isPercentage(text string) bool {
+	_, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+	return percentage.MatchString(text) && err == nil
+}
+
 // validateShare checks a number of Pods or a percentage.
 func validateShare(share *intstr.IntOrString, path place) {
 	switch {
 	case share == nil:
 		return
-	case share.Type == intstr.String && !percentage.MatchString(share.StrVal):
+	case share.Type == intstr.String && !isPercentage(share.StrVal):
 		path.invalid(share.StrVal, "must be a whole number or a percentage such as 10%; correct it")
 		return
 	case share.Type == intstr.Int:
@@ -49,7 +57,7 @@ func validateShare(share *intstr.IntOrString, path place) {
 
 func validatePriority(p *appsv1beta1.UpdatePriorityStrategy, path place) {
 	if len(p.OrderPriority) > 0 && len(p.WeightPriority) > 0 {
-		path.Child("weightPriority").forbidden("may not stand beside orderPriority; remove one of them")
+		path.Child("weightPriority").forbidden("must not be set together with orderPriority; remove one of them")
 	}
 	for i, term := range p.OrderPriority {
 		requireText(term.OrderedKey, path.Child("orderPriority").Index(i).Child("orderedKey"), "name a label whose value orders Pods")

@@ -13,13 +13,14 @@ func TestUpdateStrategyRefuses(t *testing.T) {
 		strategy string
 		want     []string
 	}{
-		"rule 17: selector and a number":         {`selector: {matchLabels: {a: b}}, partition: 1`, []string{"selector: Invalid: may not stand beside partition; remove one of them"}},
-		"rule 17, T19: selector and 0%":          {`selector: {matchLabels: {a: b}}, partition: 0%`, []string{"selector: Invalid: may not stand beside partition"}},
+		"rule 17: selector and a number":         {`selector: {matchLabels: {a: b}}, partition: 1`, []string{"selector: Invalid: must not be set together with partition; remove one of them"}},
+		"rule 17, T19: selector and 0%":          {`selector: {matchLabels: {a: b}}, partition: 0%`, []string{"selector: Invalid: must not be set together with partition"}},
 		"rule 18: an empty selector":             {`selector: {}`, []string{"selector: Invalid: empty selector is not valid; add matchLabels or matchExpressions"}},
 		"rule 18: an operator":                   {`selector: {matchExpressions: [{key: a, operator: Like}]}`, []string{"selector.matchExpressions[0].operator: Invalid: not a valid selector operator; use In"}},
 		"rule 19: negative numbers":              {`partition: -1, maxUnavailable: -1`, []string{"partition: Invalid: must be 0 or more", "maxUnavailable: Invalid: must be 0 or more"}},
+		"rule 19: a percentage without bounds":   {`partition: 99999999999999999999%, maxUnavailable: 99999999999999999999%`, []string{"partition: Invalid: must be a whole number or a percentage such as 10%", "maxUnavailable: Invalid: must be a whole number"}},
 		"rule 19: what is no percentage":         {`partition: "1", maxUnavailable: "-1%"`, []string{"partition: Invalid: must be a whole number or a percentage such as 10%", "maxUnavailable: Invalid: must be a whole number"}},
-		"rule 20: weight and order":              {`priorityStrategy: {weightPriority: [{weight: 1, matchSelector: {matchLabels: {a: b}}}], orderPriority: [{orderedKey: a}]}`, []string{"priorityStrategy.weightPriority: Forbidden: may not stand beside orderPriority; remove one of them"}},
+		"rule 20: weight and order":              {`priorityStrategy: {weightPriority: [{weight: 1, matchSelector: {matchLabels: {a: b}}}], orderPriority: [{orderedKey: a}]}`, []string{"priorityStrategy.weightPriority: Forbidden: must not be set together with orderPriority; remove one of them"}},
 		"rule 21: weights":                       {`priorityStrategy: {weightPriority: [{weight: -1, matchSelector: {matchLabels: {a: b}}}, {weight: 101, matchSelector: {matchLabels: {a: b}}}]}`, []string{"priorityStrategy.weightPriority[0].weight: Invalid: must be from 0 to 100", "priorityStrategy.weightPriority[1].weight: Invalid: must be from 0 to 100"}},
 		"rule 22, 9.3: no matchSelector":         {`priorityStrategy: {weightPriority: [{weight: 1}]}`, []string{"priorityStrategy.weightPriority[0].matchSelector: Required: say which Pods the weight is about"}},
 		"rule 22: a matchSelector that is none":  {`priorityStrategy: {weightPriority: [{weight: 1, matchSelector: {matchLabels: {a: "b c"}}}]}`, []string{"priorityStrategy.weightPriority[0].matchSelector.matchLabels: Invalid: a valid label must be"}},

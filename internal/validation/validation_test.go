@@ -62,8 +62,8 @@ func TestCreateRefuses(t *testing.T) {
 		"one name in one list":               {spec: `containers: [{name: a, image: b}, {name: a, image: b}]`, want: []string{"spec.containers[1].name: Duplicate: names are unique across containers and initContainers"}},
 		"one name in both lists":             {spec: `initContainers: [{name: a, image: b}]`, want: []string{"spec.containers[0].name: Duplicate: names are unique across containers and initContainers"}},
 		"an image with white space":          {spec: `containers: [{name: a, image: " b"}]`, want: []string{"spec.containers[0].image: Invalid: must not begin or end with white space; remove it"}},
-		"an undeclared mount":                {spec: `{initContainers: [{name: i, image: b, volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]}], volumes: [{name: v}]}`, want: []string{"spec.initContainers[0].volumeMounts[1].name: Invalid: is no volume of this SidecarSet; declare it in spec.volumes"}},
-		"an undeclared device":               {spec: `containers: [{name: a, image: b, volumeDevices: [{name: v, devicePath: /v}]}]`, want: []string{"spec.containers[0].volumeDevices[0].name: Invalid: is no volume of this SidecarSet"}},
+		"an undeclared mount":                {spec: `{initContainers: [{name: i, image: b, volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]}], volumes: [{name: v}]}`, want: []string{"spec.initContainers[0].volumeMounts[1].name: Invalid: is not a volume of this SidecarSet; declare it in spec.volumes"}},
+		"an undeclared device":               {spec: `containers: [{name: a, image: b, volumeDevices: [{name: v, devicePath: /v}]}]`, want: []string{"spec.containers[0].volumeDevices[0].name: Invalid: is not a volume of this SidecarSet"}},
 		"a volume without a name":            {spec: `volumes: [{}]`, want: []string{"spec.volumes[0].name: Required: give it a name"}},
 		"volumes with bad and equal names":   {spec: `volumes: [{name: v}, {name: "v v"}, {name: v}]`, want: []string{"spec.volumes[1].name: Invalid: " + dnsLabel, "spec.volumes[2].name: Duplicate: names are unique"}},
 

@@ -46,7 +46,7 @@ func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, path place) 
 		validateValue(mode, path.Index(i), corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)
 	}
 	if len(modes) > 1 && slices.Contains(modes, corev1.ReadWriteOncePod) {
-		path.forbidden("ReadWriteOncePod may not stand beside another mode; remove one of them")
+		path.forbidden("ReadWriteOncePod must not be set together with another mode; remove one of them")
 	}
 }
 

@@ -140,7 +140,7 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path place) {
 			path.Child("name").invalidBy(*v.Name, validation.IsDNS1123Subdomain(*v.Name))
 		}
 		if v.LabelSelector != nil {
-			path.Child("labelSelector").invalid("", "may not stand beside name; remove one of them")
+			path.Child("labelSelector").invalid("", "must not be set together with name; remove one of them")
 		}
 	}
 	if v.SignerName != nil {

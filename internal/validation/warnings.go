@@ -9,20 +9,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// Warnings returns what may be stored and will probably not do what its author
-// expects: what the reference accepts although it cannot work, what may clash
-// with other SidecarSets, and what running Pods will not follow. Each begins
-// with a field and ends with what to do.
+// Warnings returns what may be stored and will probably not do what its author expects:
+// what the reference accepts although it cannot work, what may clash with other
+// SidecarSets, and changes that running Pods will not get. Each begins with a field and
+// ends with what to do.
 func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	w := &warner{}
 	spec, path := &set.Spec, field.NewPath("spec")
-	for _, namespace := range namedNamespaces(spec.NamespaceSelector) {
+	named, _ := selectors.DemandsOf(spec.NamespaceSelector).Named()
+	for _, namespace := range sets.List(named) {
 		if slices.Contains(env.ExcludedNamespaces, namespace) {
 			w.add(path.Child("namespaceSelector"), "names %s, whose Pods are never injected; the operator's administrator can change the excluded namespaces", namespace)
 		}
@@ -60,6 +63,7 @@ func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 		w.container(&spec.Containers[i], path.Child("containers").Index(i))
 	}
 	w.unusedVolumes(spec, path.Child("volumes"))
+	w.pairVolumes(spec, path.Child("volumes"))
 	w.updateStrategy(&spec.UpdateStrategy, path.Child("updateStrategy"))
 	w.injectionStrategy(spec, path.Child("injectionStrategy"))
 	for i, secret := range spec.ImagePullSecrets {
@@ -97,6 +101,7 @@ func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 			w.add(path.Child("env").Index(i), "%s is set to true by the operator; remove it", e.Name)
 		}
 	}
+	w.pairResources(c, path)
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		w.add(path.Child("lifecycle", "stopSignal"), "a Pod without spec.os.name is refused; select only Pods that have it")
 	}
@@ -190,7 +195,7 @@ func (w *warner) injectionStrategy(spec *appsv1beta1.SidecarSetSpec, path *field
 // refused, all others are stored.
 func (w *warner) choice(s *appsv1beta1.SidecarSetUpdateStrategy) {
 	path := field.NewPath("spec", "updateStrategy")
-	if s.Partition != nil && s.Partition.Type == intstr.String && !percentage.MatchString(s.Partition.StrVal) {
+	if s.Partition != nil && s.Partition.Type == intstr.String && !isPercentage(s.Partition.StrVal) {
 		w.add(path.Child("partition"), "%q is neither a number nor a percentage, so that Partial refuses Pods; correct it, for example 50%%", s.Partition.StrVal)
 	}
 	if _, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {
@@ -204,27 +209,10 @@ func (w *warner) patch(entry *appsv1beta1.SidecarSetPatchPodMetadata, path *fiel
 	case appsv1beta1.SidecarSetMergePatchJsonPatchPolicy:
 		for _, key := range slices.Sorted(maps.Keys(entry.Annotations)) {
 			if !json.Valid([]byte(entry.Annotations[key])) {
-				w.add(path.Child("annotations").Key(key), "is no JSON, so that a Pod that has this annotation is refused; correct it or use another patchPolicy")
+				w.add(path.Child("annotations").Key(key), "is not JSON, so a Pod that has this annotation is refused; correct it or use another patchPolicy")
 			}
 		}
 	default:
 		w.add(path.Child("patchPolicy"), "%q is unknown, so that the entry is ignored; use Retain, Overwrite or MergePatchJson", entry.PatchPolicy)
 	}
-}
-
-// namedNamespaces are the namespaces that a selector chooses by name.
-func namedNamespaces(selector *metav1.LabelSelector) []string {
-	if selector == nil {
-		return nil
-	}
-	var names []string
-	if name, ok := selector.MatchLabels[corev1.LabelMetadataName]; ok {
-		names = append(names, name)
-	}
-	for _, e := range selector.MatchExpressions {
-		if e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpIn {
-			names = append(names, e.Values...)
-		}
-	}
-	return names
 }

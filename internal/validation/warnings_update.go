@@ -42,7 +42,7 @@ func (w *warner) update(env Environment) {
 // changedContainers names the members of each container that keep running Pods
 // from being updated.
 func (w *warner) changedContainers(before, after any, path *field.Path) {
-	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
+	const unreachable = "running Pods cannot be updated in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
 	old := map[string]map[string]any{}
 	for _, was := range objectsOf(before) {
 		old[nameOf(was)] = was

@@ -32,7 +32,7 @@ func NewOurs(sets []map[string]any, now time.Time) Ours {
 		CatchUp:            func(context.Context) error { return nil },
 		Trusted:            func() bool { return true },
 		Rival:              func() *rival.Injector { return nil },
-		Tell:               func(events.Event) {},
+		RecordEvent:        func(events.Event) {},
 		Clock:              clocktesting.NewFakePassiveClock(now),
 	})}
 }

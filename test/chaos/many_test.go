@@ -22,7 +22,8 @@ import (
 )
 
 // What many SidecarSets cost those who create them. A second control plane takes turns
-// with that of the operator. It has the CustomResourceDefinition, and no webhook.
+// with that of the operator. It has as many API servers, the CustomResourceDefinition, and
+// no webhook.
 //
 // What they cost those who create Pods that none of them selects. The objects with the
 // entries are there and not there in turns. The replicas are stopped meanwhile, so that
@@ -68,7 +69,7 @@ func (f *fleet) resident(t *testing.T) (sizes []int) {
 // are created at the same time.
 func createManySets(t *testing.T, namespace string, batches, batch int) (names []string) {
 	t.Helper()
-	plain, err := stand.Start(stand.Options{Full: true, Kwok: true})
+	plain, err := stand.Start(stand.Options{Full: true, Kwok: true, APIServers: len(cluster.APIServers)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func removedEntries(t *testing.T, f *fleet) (removed float64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		removed += metric(text, "sidecarset_pod_webhook_unvouched_total")
+		removed += metric(text, "sidecarset_pod_webhook_provisional_expired_total")
 	}
 	return removed
 }

@@ -66,8 +66,8 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 	if lists := after["list"] - before["list"]; lists > 2 {
 		t.Errorf("replicas listed all SidecarSets %.0f times", lists)
 	}
-	if after["names"] == before["names"] || after["sidecarsets"] == before["sidecarsets"] {
-		t.Error("no Pod was answered by names, or none by single SidecarSets")
+	if after["names"] == before["names"] { // single SidecarSets are read where the watch is behind, which it may never be
+		t.Error("no Pod was answered by names")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/await"
-	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 	"github.com/sidecarset/operator/test/testkit"
 )
@@ -36,7 +34,6 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	operator.Amend = func(c *stand.Command) {
 		if number := strings.TrimPrefix(c.Name, "operator-"); number == "1" && old[0].Load() || number == "2" && old[1].Load() {
 			c.Path = previous
-			c.Args = slices.DeleteFunc(c.Args, func(arg string) bool { return arg == deploy.SnapshotTrust })
 		}
 	}
 	t.Cleanup(func() { operator.Amend = nil })

@@ -112,7 +112,7 @@ func unusableSecret(t *testing.T, m *Mode) {
 	replicas := m.begin(t, 2)
 	m.await(t, "a reason", func() error {
 		err := replicas[0].Readiness.Ready(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "tls.crt and tls.key are no key pair") || !strings.Contains(err.Error(), "the leader replaces it") {
+		if err == nil || !strings.Contains(err.Error(), "tls.crt and tls.key are not a certificate and its key") || !strings.Contains(err.Error(), "the leader replaces it") {
 			return fmt.Errorf("ready: %w", err)
 		}
 		return nil

@@ -39,10 +39,8 @@ const (
 	ServiceAccount = "sidecarset-operator"
 	Service        = "sidecarset-webhook"
 	Conversion     = "sidecarset-conversion"
-	// SnapshotTrust is a flag that operators of earlier versions do not know.
-	SnapshotTrust = "--pod-webhook-snapshot-trust=2s"
-	CertSecret    = "sidecarset-webhook-certs"
-	Lease         = "sidecarset-operator"
+	CertSecret     = "sidecarset-webhook-certs"
+	Lease          = "sidecarset-operator"
 
 	MutatingConfiguration   = "sidecarset-mutating-webhook"
 	ValidatingConfiguration = "sidecarset-validating-webhook"
@@ -241,7 +239,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			"--health-probe-bind-address=" + probes,
 			"--metrics-bind-address=" + metrics,
 			"--drain-grace=1s",
-			"--pod-webhook-admission-window=3s", SnapshotTrust,
+			"--pod-webhook-admission-window=3s", "--pod-webhook-snapshot-trust=2s",
 			// A leader that cannot renew its Lease ends, and here no kubelet starts it again: a busy machine must not keep it from that.
 			"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=12s", "--leader-elect-retry-period=500ms",
 		}, args...),

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/test/testkit"
@@ -20,7 +22,7 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 	awaitInjected(t, squat, tenants, app) // either replica may be asked about the wider one
 
 	admin := newUser(t, cluster, api, "mesh-admin", "system:aggregate-to-edit")
-	mesh := newSidecarSet(t, tenants, spec)
+	mesh := newSidecarSet(t, tenants, spec+"initContainers: [{name: prepare, image: \"example.com/prepare:v1\"}]\n")
 	if err := admin.Create(t.Context(), mesh); err != nil {
 		t.Fatalf("the wider one is refused: %v", err)
 	}
@@ -41,6 +43,22 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 	free := pod(elsewhere, "free", app)
 	if err := api.Create(t.Context(), free, client.DryRunAll); err != nil || len(free.Spec.Containers) != 2 {
 		t.Errorf("a Pod that the wider one alone selects: %v, containers %v", err, testkit.ContainerNames(free.Spec.Containers))
+	}
+
+	// The narrower one can still be changed, but not so that it clashes more.
+	for _, tc := range []struct {
+		patch   string
+		refused bool
+	}{
+		{`{"spec": {"initContainers": [{"name": "prepare", "image": "example.com/prepare:v1"}]}}`, true},
+		{`{"spec": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "` + elsewhere + `"}}}}`, true},
+		{`{"metadata": {"labels": {"owner": "tenant"}}}`, false},
+		{`{"spec": {"injectionStrategy": {"paused": true}}}`, false},
+	} {
+		err := api.Patch(t.Context(), squat, client.RawPatch(types.MergePatchType, []byte(tc.patch)))
+		if apierrors.IsInvalid(err) != tc.refused || !tc.refused && err != nil {
+			t.Errorf("%s: %v, want refused: %v", tc.patch, err, tc.refused)
+		}
 	}
 }
 

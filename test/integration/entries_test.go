@@ -284,8 +284,9 @@ func TestADryRunWritesNoEntry(t *testing.T) {
 // and SidecarSets are ready all the same.
 func TestStaticModeWritesNoEntries(t *testing.T) {
 	operator.NeedReplicas(t)
-	i := newInstallation(t, stand.Options{}, deploy.Static)
+	i := newInstallation(t, stand.Options{Audit: true}, deploy.Static)
 	i.start(t, 20)
+	defer expectNoRefusal(t, i) // the layout takes rights away
 	testkit.AwaitCalled(t, i.api)
 	set := newSidecarSet(t, "default", onlyHere("web"))
 	set.SetGenerateName("")

@@ -33,6 +33,7 @@ var notStored = map[string]string{
 	"refused-hot-upgrade-whose-names-are-too-long":      "a23456789",
 	"refused-hot-upgrade-without-an-empty-image":        "hotUpgradeEmptyImage",
 	"refused-recorded-revision-that-is-not-there":       "customVersion",
+	"resources-policy-with-a-malformed-literal":         "64MB",
 	"transfer-env-from-a-field-that-names-no-container": "metadata.name",
 	"volume-named-by-two-sidecarsets":                   "shared",
 }

@@ -27,9 +27,9 @@ const (
 	handshakeTime = 3 * time.Second
 )
 
-// Bodies that become much are bounded by that: seven at a time, again and again
-// for some seconds, keep the process below half of its limit, and a Pod that is
-// sent meanwhile is answered.
+// Bodies that become much are bounded by that: seven at a time, again and again,
+// keep the process below half of its limit, and a Pod that is sent meanwhile is
+// answered.
 func TestHostileBodies(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)
@@ -38,7 +38,7 @@ func TestHostileBodies(t *testing.T) {
 	for _, b := range stranger.Bodies() {
 		t.Run(b.Name, func(t *testing.T) {
 			replica.ForgetPeak(t)
-			statuses := sendFor(t, 2*time.Second, client, b, func() { isAnswered(t, other, good) })
+			statuses := sendFor(t, time.Second, client, b, func() { isAnswered(t, other, good) })
 			peak := replica.Memory(t, "VmHWM")
 			t.Logf("%d bytes: answers by status %v, resident at most %d MiB", len(b.Body), statuses, peak>>20)
 			if peak > halfOfLimit {
@@ -191,7 +191,7 @@ func TestBusyConnections(t *testing.T) {
 			}
 		})
 	}
-	for end := time.Now().Add(6 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
 		isAnswered(t, kept, good)
 		fresh := trusting(t, replica)
 		isAnswered(t, fresh, good)

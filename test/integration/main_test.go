@@ -40,15 +40,15 @@ var (
 
 // seconds is how long the long tests take. A parallel test takes none if others wait longer.
 var seconds = map[string]int{
-	"TestRecreation": 80, "TestStatusTellsThatARolloutIsStalled": 80, // others run beside them
-	"TestHostileBodies": 45, "TestHostileInput": 45, "TestUninstallingTakesTheEntries": 26,
-	"TestBusyConnections": 18, "TestDeletedObjectsForEntries": 18, "TestGoldenInjections": 16, "TestALostLeaseFailsNoCall": 24,
-	"TestObjectsThatTheOperatorHasMadeAreAdopted": 15, "TestStatusFollowsPods": 14, "TestARepeatedStateIsOneEvent": 12, "TestReadyIsTriedInTheProbeNamespace": 14, "TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 10,
-	"TestObjectsOfOpenKruiseAreTakenOver": 13, "TestAuthorsWithoutRightsAreRefusedWhereEnforced": 13, "TestStaticModeWritesNoEntries": 12,
-	"TestStartsOverObjectsStoredAsV1alpha1": 12, "TestTheReadmesCommandInstallsEverything": 11, "TestApplyingAgainKeepsTheBundle": 11,
-	"TestRolesCanBeSplit": 9, "TestWhatValidationAcceptsTheAPIServerAccepts": 9, "TestTheOperatorCanMakeNoWebhookOfItsOwn": 8,
-	"TestAReplicaThatDrainsKnowsWhatIsNew": 4, "TestUnfinishedHeaders": 7,
-	"TestRevisionsBeyondTheLimitAreDeletedUnlessPodsRunThem": 6, "TestEntriesAreRestored": 6, "TestEntriesAreLeftInPeace": 6, "TestNothingElseListens": 6,
+	"TestRecreation": 90, "TestStatusTellsThatARolloutIsStalled": 75, // others run beside them
+	"TestHostileInput": 45, "TestHostileBodies": 30, "TestUninstallingTakesTheEntries": 28, "TestGoldenInjections": 26, "TestALostLeaseFailsNoCall": 26,
+	"TestObjectsThatTheOperatorHasMadeAreAdopted": 20, "TestDeletedObjectsForEntries": 19, "TestObjectsOfOpenKruiseAreTakenOver": 15,
+	"TestAuthorsWithoutRightsAreRefusedWhereEnforced": 15, "TestTheReadmesCommandInstallsEverything": 15, "TestStartsOverObjectsStoredAsV1alpha1": 14,
+	"TestReadyIsTriedInTheProbeNamespace": 14, "TestStatusFollowsPods": 13, "TestStaticModeWritesNoEntries": 12, "TestARepeatedStateIsOneEvent": 11,
+	"TestWhatValidationAcceptsTheAPIServerAccepts": 11, "TestApplyingAgainKeepsTheBundle": 11, "TestUnfinishedHeaders": 10, "TestRolesCanBeSplit": 8,
+	"TestTheOperatorCanMakeNoWebhookOfItsOwn": 8, "TestEntriesAreLeftInPeace": 8, "TestBusyConnections": 8, "TestEntriesAreRestored": 7,
+	"TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 7, "TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce": 7,
+	"TestTheEntryGoesAfterItsLastSidecarSet": 6, "TestADeletedSidecarSetRefusesNoNewOne": 6, "TestSamplesAreAccepted": 5, "TestTheLeaseIsReleasedOnExit": 4,
 }
 
 func TestMain(m *testing.M) {

@@ -318,7 +318,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 func foreign(t *testing.T) (count int) {
 	t.Helper()
 	for _, replica := range replicas {
-		count += strings.Count(replica.Log(), "Undid webhook entries")
+		count += strings.Count(replica.Log(), "Removed or repaired webhook entries")
 	}
 	return count
 }

@@ -168,11 +168,6 @@ var rare = map[string]string{
 	"pods list":               "the Pod watch begins with a list where the API server has no WatchList, or refuses it",
 	"mutatingwebhookconfigurations get sidecarset-pods-0": "for entries that another client wrote at the same moment",
 	"endpointslices list": "those of the operator's own Service: by a leader that serves no webhooks itself, to see whether a replica does",
-	"leases list":         "informers list where the API server has no WatchList, or refuses it",
-	"leases create":       "by replicas of an earlier version, which publish one each: it has to work under these manifests, see docs/design/0008",
-	"leases patch":        "likewise",
-	"leases watch":        "by leaders of an earlier version, likewise",
-	"leases delete":       "likewise",
 }
 
 // isRare says whether a right is one of rare, by the key that says so.

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -348,16 +347,6 @@ func (s *scenario) writeAsTheWebhook(t *testing.T) {
 		if err := webhook.Create(t.Context(), object, client.DryRunAll); !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || !strings.Contains(fmt.Sprint(err), "its own TLS Secret") {
 			t.Errorf("%s: %v, want a refusal", name, err)
 		}
-	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: "of-a-leader"}}
-	if err := webhook.Create(t.Context(), lease.DeepCopy(), client.DryRunAll); !strings.Contains(fmt.Sprint(err), "its own replicas") {
-		t.Errorf("making a Lease of another name: %v, want a refusal", err)
-	}
-	if err := s.api.Create(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
-	if err := webhook.Delete(t.Context(), lease); !strings.Contains(fmt.Sprint(err), "its own replicas") {
-		t.Errorf("deleting a Lease of another name: %v, want a refusal", err)
 	}
 }
 

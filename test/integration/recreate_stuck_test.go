@@ -71,7 +71,7 @@ initContainers: [{name: side, image: "example.com/side:v1", restartPolicy: Alway
 	a.merge(t, map[string]any{"spec": map[string]any{"initContainers": []any{map[string]any{
 		"name": "side", "image": "example.com/side:v2", "restartPolicy": "Always",
 	}}}})
-	a.awaitBlocked(t, "NodeTooOld", "Node old-", 3, 5)
+	a.awaitBlocked(t, "NodeTooOld", "node old-", 3, 5)
 	for _, p := range r.list(t, namespace) {
 		if image, restarts := testkit.WantedImage(&p, "side"), statusOfContainer(t, &p, "side").RestartCount; (image == "example.com/side:v2") != strings.HasPrefix(p.Spec.NodeName, "new-") || restarts > 1 {
 			t.Errorf("%s on Node %s has the image %s, and %d restarts", p.Name, p.Spec.NodeName, image, restarts)

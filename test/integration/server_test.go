@@ -205,8 +205,10 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if response.StatusCode == http.StatusOK && !strings.Contains(string(body), "\nsidecarset_") {
-			t.Errorf("no metric of ours in %d bytes", len(body))
+		for _, metric := range []string{"\nsidecarset_build_info{", "\nleader_election_master_status{name=\"" + deploy.Lease + "\"}"} {
+			if response.StatusCode == http.StatusOK && !strings.Contains(string(body), metric) {
+				t.Errorf("no metric %q in %d bytes", metric, len(body))
+			}
 		}
 		return response.StatusCode
 	}

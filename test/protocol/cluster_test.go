@@ -100,6 +100,9 @@ func (w *world) admit(name string, update bool) {
 	} else {
 		w.uids++
 		next.uid = w.uids
+		if !w.rules.oneObject {
+			next.object = next.uid
+		}
 	}
 	if !update || w.chance(15) {
 		next.selected = next.gen

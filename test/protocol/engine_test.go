@@ -181,6 +181,7 @@ func (w *world) between(a, b time.Duration) time.Duration { return a + w.upTo(b-
 type sidecarSet struct {
 	name     string
 	uid      int
+	object   int // what its content says of the uid
 	gen      int // of the content
 	selected int // the generation since which it selects what it selects
 	version  uint64
@@ -193,8 +194,8 @@ type sidecarSet struct {
 
 func (s *sidecarSet) selects(labels map[string]string) bool { return labels[s.key] == s.value }
 
-// content identifies what it says about new Pods.
-func (s *sidecarSet) content() string { return fmt.Sprint(s.uid, ".", s.gen) }
+// content identifies what it says about new Pods, in the form of entryplan.Content.
+func (s *sidecarSet) content() string { return fmt.Sprintf("%d.%d.%d", s.gen, s.object, s.uid) }
 
 func (s *sidecarSet) String() string { return fmt.Sprintf("%s/%d.%d", s.name, s.uid, s.gen) }
 

@@ -136,14 +136,20 @@ func (l *leader) pass() {
 
 // record has replicas look up what this leader is about to claim.
 func (l *leader) record(v *view, then func()) {
-	names := map[string]string{}
-	if !l.anew {
-		names[entryplan.RecentAny] = ""
-	}
+	unrecorded := map[string]string{}
 	for name, s := range v.sets {
 		if n := l.noted[name]; !n.was && !n.recorded && n.written.serial == 0 {
-			names[name] = s.content()
+			unrecorded[name] = s.content()
 		}
+	}
+	names := l.windows.Unrecorded(v.layout, unrecorded, v.now, l.p.w.rules.admission)
+	for name := range unrecorded {
+		if _, ok := names[name]; !ok {
+			l.noted[name].recorded = true
+		}
+	}
+	if !l.anew {
+		names[entryplan.RecentAny] = ""
 	}
 	if len(names) == 0 || l.p.w.rules.leaderNamesNothing {
 		for _, n := range l.noted {

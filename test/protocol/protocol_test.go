@@ -40,10 +40,11 @@ const (
 
 // rules are a protocol, and what is wrong with it.
 type rules struct {
-	trust  time.Duration // for so long after the beginning of a check
-	window time.Duration // after the last write for an admission
-	stall  time.Duration // for so long a watch is silent at most
-	clock  int           // by which a replica measures its trust
+	trust     time.Duration // for so long after the beginning of a check
+	window    time.Duration // after the last write for an admission
+	admission time.Duration // for so long a record counts for what is stored now
+	stall     time.Duration // for so long a watch is silent at most
+	clock     int           // by which a replica measures its trust
 
 	// How harsh the world is.
 	stopInCheck float64 // percent of checks, in an ambush, in the middle of which the replica is stopped
@@ -75,12 +76,13 @@ type rules struct {
 	namesWithoutTrust  bool
 	namesForgotten     bool
 	lastContent        bool
+	oneObject          bool
 	skipsNames         bool
 }
 
 // certifying is the protocol of docs/design/0008.
 func certifying() rules {
-	return rules{trust: entryplan.Trust, window: storageFor + entryplan.Trust*3/2, stall: 250 * time.Second, checkReplacements: true, stopInCheck: 2}
+	return rules{trust: entryplan.Trust, window: storageFor + entryplan.Trust*3/2, admission: storageFor, stall: 250 * time.Second, checkReplacements: true, stopInCheck: 2}
 }
 
 const (
@@ -239,7 +241,7 @@ func TestMistakesAreFound(t *testing.T) {
 	}{
 		"a replica trusts by the clock that people set":           {1093, func(r *rules) { r.clock = wallOnly }},
 		"a replica trusts by the clock that stops with machines":  {174, func(r *rules) { r.clock = monoOnly }},
-		"a replica trusts by the clock that says more":            {174, func(r *rules) { r.clock, r.setBack = largerClock, true }},
+		"a replica trusts by the clock that says more":            {1774, func(r *rules) { r.clock, r.setBack = largerClock, true }},
 		"the leader measures by the clock that people set":        {26, func(r *rules) { r.leaderWall = true }},
 		"a replica never doubts":                                  {231, func(r *rules) { r.neverDoubt = true }},
 		"the window is the trust alone":                           {3, func(r *rules) { r.window = r.trust }},
@@ -264,6 +266,8 @@ func TestMistakesAreFound(t *testing.T) {
 		"names are enough without trust":                          {140, func(r *rules) { r.namesWithoutTrust = true }},
 		"names are forgotten after the trust":                     {35, func(r *rules) { r.namesForgotten = true }},
 		"the last review says what a name means":                  {8, func(r *rules) { r.lastContent = true }},
+		"a leader counts on names however old they are":           {1141, func(r *rules) { r.admission = time.Hour }},
+		"contents do not tell objects of one name apart":          {113, func(r *rules) { r.oneObject = true }},
 		"SidecarSets with names are not read":                     {0, func(r *rules) { r.skipsNames = true }},
 	}
 	for name, tc := range tests {

@@ -433,8 +433,8 @@ func (p *process) send(changes []entryplan.Change, wrote map[int]uint64, then fu
 // admitted. It follows PodWebhooks.Widen.
 func (p *process) widen(e entryplan.Entry, wrote map[int]uint64, deadline time.Duration, then func(ok bool)) {
 	settings := p.settings()
-	changes, homeless := entryplan.Widen(p.layout, []entryplan.Entry{e}, settings)
-	if len(homeless) > 0 || p.w.now > deadline {
+	changes, unplaced := entryplan.Widen(p.layout, []entryplan.Entry{e}, settings)
+	if len(unplaced) > 0 || p.w.now > deadline {
 		then(false)
 		return
 	}

@@ -267,7 +267,7 @@ func (r *run) churn(t *testing.T) {
 
 // race compares the operator with a client that makes one GET and one PATCH for
 // each Pod and looks at nothing, with the same credentials, in turn: each rolls an image through one half of
-// the SidecarSets, without a budget.
+// the SidecarSets, without a budget. Like the operator it is not the program that created the Pods.
 func (r *run) race(t *testing.T) {
 	t.Helper()
 	var ours, bare []string
@@ -395,7 +395,7 @@ func (r *run) patchAll(ctx context.Context, t *testing.T, names []string, image 
 				list = "initContainers"
 			}
 			patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{%q:[{"name":%q,"image":%q}]}}`, pod.ResourceVersion, list, sidecarName, image)
-			err := r.bare.Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, []byte(patch)))
+			err := r.bare.Patch(ctx, pod, client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner("bare-client"))
 			if !apierrors.IsConflict(err) {
 				return err
 			}

@@ -13,6 +13,9 @@ import (
 //
 // With SHARDS=n in the environment, n processes of the test binary share the
 // tests, each with a cluster of its own, if Options.Seconds says how long tests take.
+// Those of Options.Alone run when the others have ended.
+//
+// With STAND_GOGC in the environment, the processes of the control plane have that as GOGC.
 //
 // With KUBEBUILDER_ASSETS in the environment, as setup-envtest prints it, the
 // programs in that directory are run and nothing is built. They have no
@@ -33,12 +36,12 @@ func Main(m *testing.M, o Options, use func(*Cluster)) int {
 		fmt.Println("SKIP: these tests need a whole control plane, or one of a version of their own; unset KUBEBUILDER_ASSETS to have it built")
 		return 0
 	}
-	switch shared, err := shards(o.Seconds); {
+	switch together, after, err := shards(o); {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "stand:", err)
 		return 1
-	case shared != nil:
-		return runShards(shared)
+	case together != nil:
+		return runShards(together, after)
 	}
 	if o.Namespace {
 		if err := InNamespace(o); err != nil {

@@ -20,22 +20,42 @@ import (
 // several of them.
 const shardsVariable = "SHARDS"
 
-// shards returns the tests for each process, or nil if this process is to run them
-// itself: because SHARDS asks for no more, or the flags ask for a part of a test.
-func shards(weights map[string]int) ([][]string, error) {
+// shards returns the tests for each process, first for those that run at the same time,
+// then for one that runs when they have ended. It returns nothing if this process is to
+// run the tests itself: because SHARDS asks for no more, or the flags ask for a part of
+// a test.
+func shards(o Options) (together [][]string, after []string, err error) {
 	count, _ := strconv.Atoi(os.Getenv(shardsVariable))
-	if weights == nil { // a suite that is better in one piece
+	if o.Seconds == nil { // a suite that is better in one piece
 		count = 1
 	}
 	run := flagValue("test.run")
 	if count < 2 || strings.Contains(run, "/") || flagValue("test.bench") != "" || flagValue("test.fuzz") != "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	tests, err := listTests(cmp.Or(run, "."))
 	if err != nil || len(tests) < 2 {
-		return nil, err
+		return nil, nil, err
 	}
-	return distribute(tests, weights, min(count, len(tests))), nil
+	together, after = deal(tests, o, count)
+	return together, after, nil
+}
+
+// deal shares out the tests that run at the same time, and returns those that come
+// after.
+func deal(tests []string, o Options, count int) (together [][]string, after []string) {
+	var others []string
+	for _, test := range tests {
+		if slices.Contains(o.Alone, test) {
+			after = append(after, test)
+		} else {
+			others = append(others, test)
+		}
+	}
+	if len(others) == 0 {
+		return [][]string{after}, nil
+	}
+	return distribute(others, o.Seconds, min(count, len(others))), after
 }
 
 // distribute deals out the tests, the longest first, each to the process that
@@ -72,19 +92,26 @@ func listTests(pattern string) ([]string, error) {
 	return tests, nil
 }
 
-// runShards runs this binary once for each shard, all at the same time, with the
-// same arguments otherwise. What one prints is printed when it ends. It returns
-// the exit code.
-func runShards(shards [][]string) int {
+// runShards runs this binary once for each shard, all at the same time, and once more
+// for the tests that come after, with the same arguments otherwise. What one prints is
+// printed when it ends. It returns the exit code.
+func runShards(together [][]string, after []string) int {
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stand:", err)
 		return 1
 	}
+	shards := together
+	if len(after) > 0 {
+		shards = append(slices.Clone(together), after)
+	}
 	var printing sync.Mutex
 	var wg sync.WaitGroup
 	code := 0
 	for i, tests := range shards {
+		if i == len(together) {
+			wg.Wait()
+		}
 		wg.Go(func() {
 			cmd := exec.CommandContext(context.Background(), self, argsFor(tests)...)
 			cmd.Env = append(os.Environ(), shardsVariable+"=1")

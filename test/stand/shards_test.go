@@ -12,3 +12,17 @@ func TestTestsAreDealtOutByHowLongTheyTake(t *testing.T) {
 		t.Errorf("shards (-want +got):\n%s", diff)
 	}
 }
+
+func TestTestsThatRunAloneComeAfterTheOthers(t *testing.T) {
+	options := Options{Seconds: map[string]int{"B": 30}, Alone: []string{"A", "C"}}
+	together, after := deal([]string{"A", "B", "C", "D"}, options, 3)
+	if diff := cmp.Diff([][]string{{"B"}, {"D"}}, together); diff != "" {
+		t.Errorf("together (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"A", "C"}, after); diff != "" {
+		t.Errorf("after (-want +got):\n%s", diff)
+	}
+	if together, after = deal([]string{"A", "C"}, options, 3); len(together) != 1 || len(after) > 0 {
+		t.Errorf("with nothing to come after: %v, then %v", together, after)
+	}
+}

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
-	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -54,52 +53,35 @@ func TestBarrierAnswersProbesOnly(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := postBarrier(t, tc.path, tc.body)
-			var review admissionv1.AdmissionReview
-			if err := json.Unmarshal(w.Body.Bytes(), &review); err != nil || w.Code != http.StatusOK {
-				t.Fatalf("got %d %s: %v", w.Code, w.Body, err)
+			answer := fixtures.DecodeReview(t, w)
+			if w.Code != http.StatusOK || !answer.Allowed || answer.UID != "uid-1" {
+				t.Fatalf("got %d %s", w.Code, w.Body)
 			}
-			answer := review.Response
-			if review.APIVersion != "admission.k8s.io/v1" || review.Kind != "AdmissionReview" || answer == nil || !answer.Allowed || answer.UID != "uid-1" {
-				t.Fatalf("got %s", w.Body)
-			}
-			if (answer.Patch == nil) != (answer.PatchType == nil) {
-				t.Errorf("patch and its type have to come together: %s", w.Body)
-			}
-			object := patched(t, tc.body, answer.Patch)
-			if got := object.Annotations[entryplan.AnnotationBarrier]; got != tc.want {
+			annotations := annotationsAfter(t, tc.body, answer.Patch)
+			if got := annotations[entryplan.AnnotationBarrier]; got != tc.want {
 				t.Errorf("the annotation is %q, want %q", got, tc.want)
 			}
-			if strings.Contains(tc.body, `"a":"b"`) && object.Annotations["a"] != "b" {
-				t.Errorf("the other annotations are %v", object.Annotations)
+			if strings.Contains(tc.body, `"a":"b"`) && annotations["a"] != "b" {
+				t.Errorf("the other annotations are %v", annotations)
 			}
 		})
 	}
 }
 
-// patched is the ConfigMap under review after the answer.
-func patched(t *testing.T, body string, patch []byte) *corev1.ConfigMap {
+// annotationsAfter are those of the ConfigMap under review, with a patch applied.
+func annotationsAfter(t *testing.T, body string, patch []byte) map[string]string {
 	t.Helper()
 	var review struct {
-		Request struct{ Object json.RawMessage }
+		Request struct{ Object map[string]any }
 	}
 	if err := json.Unmarshal([]byte(body), &review); err != nil {
 		t.Fatal(err)
 	}
-	data := []byte(review.Request.Object)
-	if patch != nil {
-		operations, err := jsonpatch.DecodePatch(patch)
-		if err != nil {
-			t.Fatalf("decoding the patch %s: %v", patch, err)
-		}
-		if data, err = operations.Apply(data); err != nil {
-			t.Fatalf("applying the patch %s: %v", patch, err)
-		}
-	}
-	object := &corev1.ConfigMap{}
-	if err := json.Unmarshal(data, object); err != nil {
+	annotations, _, err := unstructured.NestedStringMap(fixtures.Patched(t, review.Request.Object, patch), "metadata", "annotations")
+	if err != nil {
 		t.Fatal(err)
 	}
-	return object
+	return annotations
 }
 
 func TestBarrierRefusesWhatItCannotRead(t *testing.T) {

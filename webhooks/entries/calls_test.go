@@ -19,6 +19,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/fixtures"
 )
 
 // called tells the leader of calls, one every callInterval for so long, and returns
@@ -79,9 +80,9 @@ func TestNobodyIsReadyWhileCallsAreNotAnswered(t *testing.T) {
 // as it is.
 func TestTheLeaderJudgesWhileRequestsHang(t *testing.T) {
 	write := func(l *leader, _ *cluster) {
-		other := logSet(1)
+		other := fixtures.LogSet(1)
 		other.Name, other.Spec.Selector.MatchLabels = "other", map[string]string{"app": "db"}
-		l.sets.(*sidecarSets).swap(logSet(1), other)
+		l.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1), other)
 	}
 	tests := map[string]struct {
 		hangs func(what any) bool

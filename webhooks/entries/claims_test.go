@@ -9,6 +9,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/fixtures"
 )
 
 // trusted is as long as a replica may answer from a snapshot, and for clocks.
@@ -36,8 +37,8 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		expect := func(when, path string, ready bool, writes int) {
 			t.Helper()
-			if got := l.judged(t); got.Ready != ready || c.path(t, logSet(1)) != path || c.writes != writes {
-				t.Fatalf("%s it says %+v after %d writes, on %q", when, got, c.writes, c.path(t, logSet(1)))
+			if got := l.judged(t); got.Ready != ready || c.path(t, fixtures.LogSet(1)) != path || c.writes != writes {
+				t.Fatalf("%s it says %+v after %d writes, on %q", when, got, c.writes, c.path(t, fixtures.LogSet(1)))
 			}
 		}
 		window := 90*time.Second + trusted
@@ -53,9 +54,9 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 		c.sets = nil
 		expect("after the window", entryplan.PathPods, true, 2)
 		// Another content of the same generation, as clients of v1alpha1 write it.
-		set := logSet(1)
+		set := fixtures.LogSet(1)
 		set.Spec.CustomVersion = "2"
-		l.sets.(*sidecarSets).swap(set)
+		l.sets.(*fixtures.Snapshots).Swap(set)
 		c.err = errors.New("etcd is away")
 		expect("while the claim cannot be written", entryplan.PathPods, false, 3)
 		c.err = nil
@@ -64,7 +65,7 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 		for i, annotations := range []map[string]string{{"a": "b c:d"}, {"a": "b", "c": "d"}} { // which print alike
 			set := set.DeepCopy()
 			set.Annotations = annotations
-			l.sets.(*sidecarSets).swap(set)
+			l.sets.(*fixtures.Snapshots).Swap(set)
 			expect("of other annotations", entryplan.PathPodsFresh, true, 5+i)
 		}
 	})
@@ -73,12 +74,12 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 // A new leader claims what is not Ready, and counts every window again.
 func TestANewLeaderCountsAgain(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		set := logSet(1)
+		set := fixtures.LogSet(1)
 		l.judged(t)
 		<-time.After(90 * time.Second)
 		set.Status.Conditions = []metav1.Condition{{Type: appsv1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 1}}
-		l.promises, l.memory.windows, l.places = promises{}, entryplan.Windows{}, newPlaces()
-		l.sets.(*sidecarSets).swap(set)
+		l = newLeader(l.webhooks, l.sets, c, c)
+		l.sets.(*fixtures.Snapshots).Swap(set)
 		if got := l.judged(t); !got.Ready || c.writes != 1 {
 			t.Errorf("of what was Ready it says %+v after %d writes", got, c.writes)
 		}
@@ -106,8 +107,8 @@ func TestNoEntryIsAddedWhileThereIsNoReplica(t *testing.T) {
 		}
 		c.replicas = 0
 		<-time.After(replicasKept)
-		if got := l.judged(t); got.Reason != appsv1beta1.ReasonNoReplica || c.path(t, logSet(1)) == "" {
-			t.Errorf("when it has gone it says %+v, and the entry is on %q", got, c.path(t, logSet(1)))
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonNoReplica || c.path(t, fixtures.LogSet(1)) == "" {
+			t.Errorf("when it has gone it says %+v, and the entry is on %q", got, c.path(t, fixtures.LogSet(1)))
 		}
 		c.slicesErr = errors.New("forbidden") // under the manifests of an older version
 		if got := l.judged(t); !got.Ready {

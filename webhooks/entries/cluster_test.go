@@ -23,11 +23,16 @@ import (
 
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/events"
+	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/status"
 )
 
+var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
+
 // cluster is what a leader meets: configuration objects, the operator's
-// Namespace, and the endpoints of replicas.
+// Namespace, and the endpoints of replicas. Tests have it fail, hang, edit what is
+// written, and go back to older versions, which the libraries' doubles cannot do; and
+// they make 36,000 passes over it. In test/integration there is a real API server.
 type cluster struct {
 	client.Client
 	cache.Cache
@@ -155,20 +160,20 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 		for i := range entryplan.MaxConfigurations + 1 {
 			proven[entryplan.ConfigurationName(i)] = math.MaxInt64
 		}
-		sets := &sidecarSets{}
-		sets.swap(logSet(1))
+		sets := &fixtures.Snapshots{}
+		sets.Swap(fixtures.LogSet(1))
 		w := &Keeper{
 			options: Options{
 				Settings:        entryplan.Settings{Namespace: "ours", Service: admissionregistrationv1.ServiceReference{Namespace: "ours", Name: "webhook"}},
 				Bundle:          func() []byte { return []byte("a CA") },
 				Certificate:     func(context.Context) error { return nil },
 				Rivals:          NewRivals(nil, "ours", prometheus.NewRegistry()),
-				Tell:            func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
+				RecordEvent:     func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
 				AdmissionWindow: 90 * time.Second, Trust: entryplan.Trust,
 			},
 			cached:  c,
 			barrier: &barrier{servers: []*apiServer{{proven: proven}}, asked: time.Now().Add(1000 * time.Hour)},
-			m:       newRoomMetrics(prometheus.NewRegistry()),
+			m:       newEntryMetrics(prometheus.NewRegistry()),
 			pace:    newWidenPace(),
 		}
 		w.options.Rivals.listed.Store(true)

@@ -60,7 +60,7 @@ func NewFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.
 	f.sets = snapshot.NewShared(4*mostRead, f.readVersion)
 	f.looks = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sidecarset_pod_webhook_lookups_total",
-		Help: "Live look-ups for Pods, by what they read: names (of the SidecarSets that were on their way), sidecarsets (some of these as well), list (all SidecarSets).",
+		Help: "Live look-ups for Pods and for reviews of SidecarSets, by what they read: names (of the SidecarSets that were on their way), sidecarsets (some of these as well), list (all SidecarSets).",
 	}, []string{"read"})
 	return f
 }
@@ -68,7 +68,7 @@ func NewFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.
 // Expose registers the metrics.
 func (f *Freshness) Expose(registry prometheus.Registerer) {
 	registry.MustRegister(f.looks, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "sidecarset_replica_check_age_seconds",
+		Name: "sidecarset_snapshot_check_age_seconds",
 		Help: "Time since the last successful check of this replica's snapshot began; while it is over 20, Pods wait for a live look-up.",
 	}, func() float64 {
 		monotonic, _ := f.age()

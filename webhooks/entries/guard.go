@@ -109,6 +109,6 @@ func (g *manifestGuard) repair(ctx context.Context, object client.Object, about 
 		return fmt.Errorf("repairing %s: %w", object.GetName(), err) // it may have become another one: then the next look is at that
 	}
 	g.webhooks.m.foreign.Add(float64(len(names)))
-	log.FromContext(ctx).Info("Undid webhook entries that somebody else had written", "configuration", object.GetName(), "entries", names)
+	log.FromContext(ctx).Info("Removed or repaired webhook entries that another program had written", "configuration", object.GetName(), "entries", names)
 	return nil
 }

@@ -25,69 +25,68 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// The objects for entries are part of the manifests. A program that may create a webhook
-// configuration can have every Secret that is written sent to it.
+// The objects for entries are part of the manifests. A program that may create a
+// webhook configuration can make API servers send it every Secret that is written.
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-0;sidecarset-pods-1;sidecarset-pods-2;sidecarset-pods-3;sidecarset-pods-4;sidecarset-pods-5;sidecarset-pods-6;sidecarset-pods-7;sidecarset-pods-8;sidecarset-pods-9;sidecarset-pods-10;sidecarset-pods-11;sidecarset-pods-12;sidecarset-pods-13;sidecarset-pods-14;sidecarset-pods-15;sidecarset-pods-provisional,verbs=get;update
 // The barrier: a ConfigMap that is created under dry-run only, at every API server.
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=configmaps,namespace=sidecarset-system,verbs=create
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=discovery.k8s.io,resources=endpointslices,namespace=default,verbs=list
 
-// Options say what entries look like and what else decides about
-// them.
+// Options configure a Keeper.
 type Options struct {
 	// Settings are common to all entries. NamespaceUID, Bundle and MinSerial
 	// are filled in when entries are planned.
 	Settings entryplan.Settings
-	// Bundle returns what API servers have to trust; nothing is written while
-	// it is empty.
+	// Bundle returns the CA bundle of the entries; while it is empty, no entry is written.
 	Bundle func() []byte
-	// Certificate says why API servers would not accept the certificate that
-	// is served; nil if they do.
+	// Certificate returns why API servers would not accept the serving certificate; nil
+	// if they do.
 	Certificate func(context.Context) error
-	// ServesWebhooks says that this process answers webhooks, with that certificate.
+	// ServesWebhooks is true if this process answers webhooks, with that certificate.
 	ServesWebhooks bool
-	// Rivals knows another injector. No SidecarSet is ready while there is one.
-	// Entries are kept all the same, so that nothing is missed when it goes; but
-	// not against another operator of our kind, whose entries have the same names.
+	// Rivals finds another injector. No SidecarSet is ready while there is one. The
+	// leader still keeps entries, so that no Pod is missed when the other injector is
+	// removed. If the other injector is a second installation of this operator, the
+	// leader keeps none, because their entries have the same names.
 	Rivals *Rivals
-	// Static says that an administrator keeps one entry for all Pods. None is
-	// written then; the leader still says which SidecarSets are ready.
+	// Static means that an administrator keeps one entry for all Pods. Then the leader
+	// writes no entries, and only judges readiness.
 	Static bool
-	// ProbeNamespace is where Pods are tried under dry-run before a SidecarSet is
-	// said to be ready; none are if it is empty.
+	// ProbeNamespace is the namespace in which Pods are created under dry-run before a
+	// SidecarSet becomes ready. If it is empty, none are.
 	ProbeNamespace string
-	// Trust is for how long a replica answers from a snapshot after it checked it. It has
-	// to be the same for all processes.
+	// Trust is the time for which a replica answers from a snapshot after a check. It
+	// must be the same for all processes.
 	Trust time.Duration
-	// AdmissionWindow is how long a SidecarSet can be on its way between its
-	// admission and its storage.
+	// AdmissionWindow is the longest time between the admission of a SidecarSet and its
+	// storage.
 	AdmissionWindow time.Duration
-	// Tell writes an Event about an entry that the leader restored. It does not wait.
-	Tell func(events.Event)
+	// RecordEvent writes an Event about an entry that the leader restored. It does not wait.
+	RecordEvent func(events.Event)
 	// Registry takes the metrics.
 	Registry prometheus.Registerer
 }
 
-// Keeper keeps the webhook entries by which API servers call us for the
-// Pods that SidecarSets select. It follows the configuration objects on every
-// replica; there, Widen adds what a SidecarSet needs while it is being admitted.
-// The leader keeps the whole: see leader.
+// Keeper maintains the webhook entries through which API servers call the operator for
+// the Pods that SidecarSets select. Every replica watches the configuration objects,
+// and Widen adds the entry of a SidecarSet during its admission. The leader maintains
+// all entries: see leader.
 type Keeper struct {
 	options Options
 	cached  cache.Cache
 	store   *configurationStore
 	barrier *barrier
-	m       *roomMetrics
+	m       *entryMetrics
 	leader  *leader // nil where controllers do not run
 
-	// ownerless is until when objects are written without an owner, in nanoseconds;
-	// see write.
+	// ownerless is the time until which objects are written without an owner, in
+	// nanoseconds; see write.
 	ownerless atomic.Int64
 	pace      *rate.Limiter // of what Widen causes
 
 	mu      sync.Mutex
 	pending []*widening
-	changed chan struct{} // has capacity 1: something is pending
+	changed chan struct{} // has capacity 1; receives a value if widenings are pending
 }
 
 // NewKeeper returns a Keeper. Add it to the manager, on every replica.
@@ -98,7 +97,7 @@ func NewKeeper(mgr ctrl.Manager, options Options) *Keeper {
 		barrier: &barrier{
 			namespace: options.Settings.Namespace, config: mgr.GetConfig(), slices: mgr.GetAPIReader(),
 		},
-		m:       newRoomMetrics(options.Registry),
+		m:       newEntryMetrics(options.Registry),
 		pace:    newWidenPace(),
 		changed: make(chan struct{}, 1),
 	}
@@ -112,10 +111,10 @@ func (w *Keeper) configurationsChanged() {
 	}
 }
 
-// NeedLeaderElection reports false: SidecarSets are admitted by every replica.
+// NeedLeaderElection reports false: every replica admits SidecarSets.
 func (*Keeper) NeedLeaderElection() bool { return false }
 
-// Start follows the configuration objects and widens them until ctx ends.
+// Start watches the configuration objects and widens them until ctx ends.
 func (w *Keeper) Start(ctx context.Context) error {
 	if _, err := snapshot.Follow(ctx, w.cached, configurations(), w.store.changed); err != nil {
 		return err
@@ -136,8 +135,8 @@ func (w *Keeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// Reviews cause so many writes at once, and then one in each interval, however many
-// reviews there are: those that wait share the next write. A stranger may send them.
+// Limits of the writes that reviews cause: widenBurst at once, then one per
+// widenInterval. Waiting reviews share the next write. A stranger may send reviews.
 const (
 	widenBurst    = 100
 	widenInterval = 50 * time.Millisecond
@@ -176,17 +175,17 @@ var errUninstalling = errors.New("the operator's Namespace is being deleted")
 type widening struct {
 	entry entryplan.Entry
 	done  chan error   // has capacity 1
-	gone  func() error // is not nil when its review does not wait any more
+	gone  func() error // returns an error if its review no longer waits
 }
 
 // Widen makes API servers call the operator, on the fresh path, for the Pods that the
 // SidecarSet (v1beta1) selects. It returns nil once an entry is written and every API
-// server uses it. An error, at the latest when ctx ends, says why that is not so. It is
-// not a reason to refuse the SidecarSet, since the leader goes on. Concurrent calls share
-// their writes.
+// server uses it. It returns an error, at the latest when ctx ends, if this is not
+// proven. The error is not a reason to refuse the SidecarSet, because the leader writes
+// the entry later. Concurrent calls share their writes.
 //
-// Nothing proves that the SidecarSet exists or ever will. So Widen may add a provisional
-// entry, and changes nothing but the path of another one.
+// A review does not prove that the SidecarSet exists or will exist. So Widen may add a
+// provisional entry, but of other entries it changes only the path.
 func (w *Keeper) Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	start := time.Now()
 	err := w.await(ctx, set)
@@ -231,16 +230,17 @@ func (w *Keeper) takePending() []*widening {
 	return pending
 }
 
-// widenTimeout bounds one batch, also if no review waits for it any more.
+// widenTimeout is the timeout of one batch, even if no review waits for it any more.
 const widenTimeout = 2 * time.Second
 
-// widen writes what a batch needs, and tells each review when that is in force.
+// widen writes the entries that a batch needs, and reports to each review when its
+// entry is in force.
 func (w *Keeper) widen(ctx context.Context, batch []*widening) {
 	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
 	layout, settings, err := w.writeBatch(ctx, batch)
 	if apierrors.IsInvalid(err) && len(batch) > 1 {
 		cancel()
-		for i := range batch { // so that one that is refused spoils no other
+		for i := range batch { // one by one, because the API server may refuse one of them
 			w.widen(context.WithoutCancel(ctx), batch[i:i+1])
 		}
 		return
@@ -259,7 +259,7 @@ func (w *Keeper) widen(ctx context.Context, batch []*widening) {
 	}()
 }
 
-// writeBatch writes what a batch needs, and returns the objects as they are then.
+// writeBatch writes the entries that a batch needs, and returns the objects after that.
 func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.Layout, *entryplan.Settings, error) {
 	wanted := make([]entryplan.Entry, 0, len(batch))
 	for _, one := range batch {
@@ -275,7 +275,7 @@ func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.L
 		if err != nil {
 			return entryplan.Layout{}, nil, err
 		}
-		changes, _ := entryplan.Widen(layout, wanted, settings) // who has no room is told so
+		changes, _ := entryplan.Widen(layout, wanted, settings) // tell reports entries without capacity to their reviews
 		w.pace.ReserveN(time.Now(), len(changes))
 		stale := false
 		for i, change := range changes {
@@ -284,7 +284,7 @@ func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.L
 				return entryplan.Layout{}, nil, err
 			}
 			if stale = stale || again; i == 0 && again {
-				break // names are not recorded
+				break // the names could not be recorded
 			}
 		}
 		if !stale {
@@ -293,13 +293,13 @@ func (w *Keeper) writeBatch(ctx context.Context, batch []*widening) (entryplan.L
 	}
 }
 
-// ownerlessFor is how long objects are written without an owner, once the API
+// ownerlessFor is the time for which objects are written without an owner after the API
 // server has refused one.
 const ownerlessFor = 10 * time.Minute
 
 // write carries out a change. The admission plugin OwnerReferencesPermissionEnforcement
-// lets a program set an owner only if it may delete the object. The operator may not: then
-// it writes the object without an owner.
+// lets a program set an owner only if it may delete the object. The operator may not,
+// so with this plugin it writes objects without an owner.
 func (w *Keeper) write(ctx context.Context, change entryplan.Change) (stale bool, err error) {
 	before := w.store.current()[change.Index]
 	stale, err = w.store.write(ctx, change)
@@ -310,13 +310,14 @@ func (w *Keeper) write(ctx context.Context, change entryplan.Change) (stale bool
 	return stale, err
 }
 
-// tell waits until the objects that serve a batch are in force, and tells the reviews.
+// tell waits until API servers use the objects that serve a batch, and reports the
+// result to the reviews.
 func (w *Keeper) tell(ctx context.Context, layout entryplan.Layout, settings *entryplan.Settings, batch []*widening) {
 	waiting := map[int][]*widening{}
 	for _, one := range batch {
 		i, ok := layout.Serves(one.entry, settings)
 		if !ok {
-			one.done <- errors.New("there is no room for another webhook entry before the SidecarSet is stored, or it was removed again; the leader writes it as soon as it sees the SidecarSet")
+			one.done <- errors.New("no provisional webhook entry is available: too many SidecarSets are being created, the selectors are very large, or the entry has expired; the leader writes a webhook entry as soon as the SidecarSet is stored")
 			continue
 		}
 		waiting[i] = append(waiting[i], one)

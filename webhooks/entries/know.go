@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// mostRead is how many SidecarSets are read for a Pod; a list is cheaper than more.
+	// mostRead is the largest number of SidecarSets that are read for a Pod; for more,
+	// a list is cheaper.
 	mostRead = 8
 	// byNameTimeout leaves time for a list.
 	byNameTimeout = time.Second
@@ -29,10 +30,10 @@ const (
 // +kubebuilder:rbac:roleName=sidecarset-webhook,groups=apps.kruise.io,resources=sidecarsets,verbs=get
 
 // Know returns nil once the snapshot holds every SidecarSet that was stored when Know
-// was called. It asks which SidecarSets were on their way into storage lately, and reads
-// those of them that the snapshot does not hold as they were then. The last check has
-// shown that it holds those that were stored before. If the names do not tell, Know is
-// CatchUp.
+// was called. It reads the recorded names of SidecarSets that were between admission
+// and storage recently, and reads those whose recorded content differs from the
+// snapshot. The last check has proven that the snapshot holds all older ones. If the
+// recorded names are incomplete, Know calls CatchUp.
 func (f *Freshness) Know(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()
@@ -44,8 +45,8 @@ func (f *Freshness) Know(ctx context.Context) error {
 	return f.CatchUp(ctx)
 }
 
-// knowByName returns what it has read to know that the snapshot holds all; "" if it does
-// not know that.
+// knowByName tries to prove by recorded names that the snapshot is complete. It returns
+// the kind of look-up that it used, and "" if the proof failed.
 func (f *Freshness) knowByName(ctx context.Context) (read string) {
 	if !f.Trusted() {
 		return ""
@@ -57,8 +58,8 @@ func (f *Freshness) knowByName(ctx context.Context) (read string) {
 		f.read(ctx, reads, *guess)
 	}
 	object, err := f.recent.Get(ctx, struct{}{})
-	// The leader removes a name a window after it was recorded. So the replica has to trust
-	// its check still, now that it has read the names.
+	// The leader removes a name a window after it was recorded. So the last check must
+	// still be valid after the names were read.
 	if err != nil || !f.Trusted() {
 		return ""
 	}
@@ -87,16 +88,16 @@ func (f *Freshness) knowByName(ctx context.Context) (read string) {
 	return "sidecarsets"
 }
 
-// reads are questions about SidecarSets, by name.
+// reads are live reads of SidecarSets that are under way, by name.
 type reads map[string]chan stored
 
-// stored is the version in which a SidecarSet is stored; 0 if it is not.
+// stored is the stored resourceVersion of a SidecarSet; 0 if it is not stored.
 type stored struct {
 	version uint64
 	err     error
 }
 
-// read asks for SidecarSets, unless they have been asked for.
+// read starts live reads of SidecarSets, unless one is under way.
 func (f *Freshness) read(ctx context.Context, r reads, names []string) {
 	for _, name := range names {
 		if r[name] == nil {
@@ -110,7 +111,8 @@ func (f *Freshness) read(ctx context.Context, r reads, names []string) {
 	}
 }
 
-// wait waits until the snapshot holds SidecarSets in the versions that the answers have.
+// wait waits until the snapshot holds the SidecarSets in the versions that the reads
+// returned.
 func (f *Freshness) wait(ctx context.Context, r reads, names []string) error {
 	versions := snapshot.Versions{}
 	for _, name := range names {

@@ -18,22 +18,21 @@ import (
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
 
-// Snapshots are what the leader decides by.
+// Snapshots are the source of the snapshots that the leader uses.
 type Snapshots interface {
 	// Current returns the latest snapshot; nil as long as there is none.
 	Current() *match.Snapshot
 	// Notify makes every later snapshot send on the channel, without waiting for a
 	// receiver. It is called before the manager starts.
 	Notify(changed chan<- struct{})
-	// Problem says why the SidecarSet of that name cannot be used as it is stored; nil if
-	// it can.
+	// Problem returns why the stored SidecarSet of that name cannot be used; nil if it can.
 	Problem(name string) error
 }
 
-// leader keeps the webhook entries that the stored SidecarSets need, and decides of each
-// SidecarSet whether the next Pod will be injected. It is level based: a pass looks at
-// everything, and each change asks for another pass. Only the goroutine of Start uses the
-// fields below the line, except calls and probe.
+// leader maintains the webhook entries that the stored SidecarSets need, and decides
+// for each SidecarSet whether the next Pod will be injected. It is level based: a pass
+// reads the whole state, and each change requests another pass. Only the goroutine of
+// Start uses the fields below the line, except calls and probe.
 type leader struct {
 	webhooks *Keeper
 	sets     Snapshots
@@ -114,7 +113,7 @@ const (
 	provisionalWritesPerSecond = 40
 )
 
-// Start keeps entries and readiness true until ctx ends.
+// Start keeps entries and readiness up to date until ctx ends.
 func (l *leader) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("pod-webhooks")
 	ctx = log.IntoContext(ctx, logger)
@@ -160,8 +159,8 @@ func (l *leader) rest(ctx context.Context, next time.Duration) bool {
 	return true
 }
 
-// pass looks at everything once, writes what differs, and returns how soon to look again
-// if nothing happens. Its phases are observe, plan, apply, prove and judge.
+// pass reads the whole state once, writes what differs, and returns the time until the
+// next pass if nothing changes. Its phases are observe, plan, apply, prove and judge.
 func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 	v := l.observe(ctx)
 	if v == nil {
@@ -176,8 +175,9 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 	return v.next, v.problem
 }
 
-// writeTimeout bounds what one pass asks of API servers before it proves and judges: one
-// that accepts requests and does not answer must not keep Ready as it is.
+// writeTimeout is the timeout of the writes of one pass, before it proves and judges:
+// an API server that accepts requests and does not answer must not delay a change of
+// Ready.
 const writeTimeout = 5 * time.Second
 
 // write plans and applies.

@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// roomMetrics are about the entries of the Pod webhook.
-type roomMetrics struct {
+// entryMetrics are about the entries of the Pod webhook.
+type entryMetrics struct {
 	entries  prometheus.Gauge
 	writes   *prometheus.CounterVec
 	restored prometheus.Counter
@@ -16,11 +16,11 @@ type roomMetrics struct {
 	widening *prometheus.HistogramVec
 
 	provisional prometheus.Gauge
-	unvouched   prometheus.Counter
+	expired     prometheus.Counter
 }
 
-// newRoomMetrics registers the metrics. It panics if they are registered already.
-func newRoomMetrics(registry prometheus.Registerer) *roomMetrics {
+// newEntryMetrics registers the metrics. It panics if they are registered already.
+func newEntryMetrics(registry prometheus.Registerer) *entryMetrics {
 	r := promauto.With(registry)
 	gauge := func(name, help string) prometheus.Gauge {
 		return r.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
@@ -28,25 +28,25 @@ func newRoomMetrics(registry prometheus.Registerer) *roomMetrics {
 	counter := func(name, help string) prometheus.Counter {
 		return r.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
-	return &roomMetrics{
+	return &entryMetrics{
 		entries: gauge("sidecarset_pod_webhook_entries", "Webhook entries for Pods that the SidecarSets need. Reported by the leader."),
 		writes: r.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_pod_webhook_writes_total",
 			Help: "Writes of objects that hold webhook entries for Pods, by result: written, conflict, error.",
 		}, []string{"result"}),
-		restored:    counter("sidecarset_pod_webhook_restored_total", "Webhook entries that somebody else had removed or edited and the leader put back."),
-		foreign:     counter("sidecarset_pod_webhook_foreign_total", "Webhook entries in the operator's objects that the leader removed or put right since the operator would not have written them."),
+		restored:    counter("sidecarset_pod_webhook_restored_total", "Webhook entries that another program removed or edited, and that the leader restored."),
+		foreign:     counter("sidecarset_pod_webhook_foreign_total", "Webhook entries in the operator's objects that another program wrote, and that the leader removed or repaired."),
 		provisional: gauge("sidecarset_pod_webhook_provisional_entries", "Webhook entries of SidecarSets that are being admitted. Reported by the leader."),
-		unvouched:   counter("sidecarset_pod_webhook_unvouched_total", "Provisional webhook entries that the leader removed since no SidecarSet was stored for them."),
+		expired:     counter("sidecarset_pod_webhook_provisional_expired_total", "Provisional webhook entries that the leader removed because no SidecarSet was stored for them."),
 		widening: r.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sidecarset_pod_webhook_widening_seconds",
-			Help:    "Time in which the webhook entry of a SidecarSet came into force while it was being admitted, by result: in_force, not_proven.",
+			Help:    "Time that the admission of a SidecarSet waited until API servers used its webhook entry, by result: in_force, not_proven.",
 			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5},
 		}, []string{"result"}),
 	}
 }
 
-func (m *roomMetrics) wrote(stale bool, err error) {
+func (m *entryMetrics) wrote(stale bool, err error) {
 	result := "written"
 	switch {
 	case err != nil:
@@ -57,7 +57,7 @@ func (m *roomMetrics) wrote(stale bool, err error) {
 	m.writes.WithLabelValues(result).Inc()
 }
 
-func (m *roomMetrics) widened(took time.Duration, err error) {
+func (m *entryMetrics) widened(took time.Duration, err error) {
 	result := "in_force"
 	if err != nil {
 		result = "not_proven"

@@ -9,19 +9,20 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 )
 
-// places are where the wanted entries are, and what other programs do to them.
+// places has the object of each wanted entry, and the edits by other programs.
 type places struct {
 	entries map[string]place // by name
 	edits   [entryplan.MaxConfigurations + 1]edits
 }
 
-// place is where an entry is, or was before another program removed or changed it.
+// place is the object of an entry. lost means that another program has removed or
+// changed the entry.
 type place struct {
 	placement
 	lost bool
 }
 
-// placement is the serial since which an entry has been in its object.
+// placement is an object and the serial since which it has the entry.
 type placement struct {
 	configuration int
 	serial        int64
@@ -29,13 +30,14 @@ type placement struct {
 
 func newPlaces() places { return places{entries: map[string]place{}} }
 
-// of is where an entry is; false if it is not known to be in an object as it has to be.
+// of returns the placement of an entry; false if no object is known to have the right entry.
 func (p *places) of(entry string) (placement, bool) {
 	known, ok := p.entries[entry]
 	return known.placement, ok && !known.lost
 }
 
-// note takes in where entries are. It returns how many were lost, and those that are back.
+// note updates the places. It returns the number of entries that were lost, and those
+// that were restored.
 func (p *places) note(v *view) (lost int, restored []entryplan.Entry) {
 	wanted := v.wanted
 	if v.overflow != nil {
@@ -65,8 +67,8 @@ func (p *places) note(v *view) (lost int, restored []entryplan.Entry) {
 	return lost, restored
 }
 
-// place notes since which serial each entry has been where it is, and has an Event written
-// about each SidecarSet whose entry the leader restored.
+// place updates the places, and records an Event about each SidecarSet whose entry the
+// leader restored.
 func (l *leader) place(v *view) {
 	if v.settings == nil {
 		return
@@ -77,21 +79,21 @@ func (l *leader) place(v *view) {
 		at, _ := l.places.of(e.Name)
 		for _, member := range e.Members {
 			if program, ok := v.catalog.Get(member); ok {
-				l.webhooks.options.Tell(events.EntryRestored(events.Of(program.Set), v.layout[at.configuration].Name))
+				l.webhooks.options.RecordEvent(events.EntryRestored(events.Of(program.Set), v.layout[at.configuration].Name))
 			}
 		}
 	}
 }
 
-// edits are how often another program has changed what the leader wrote into a
-// configuration object.
+// edits counts the changes of a configuration object by other programs.
 type edits struct {
 	count int
 	last  time.Time
 }
 
-// Ten foreign edits, each within a minute of the last, mean that another program fights
-// the leader. Until it stops, Ready stays False, also while the entry is in place.
+// Ten edits by other programs, each within a minute of the last, mean that another
+// program keeps editing the object. Until it stops, Ready stays False, even while the
+// entry is correct.
 const (
 	editsOfAProgram = 10
 	pauseOfEdits    = time.Minute

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,17 +18,17 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// memory is what plan remembers from one pass to the next.
+// memory has the values that plan keeps from one pass to the next.
 type memory struct {
 	windows     entryplan.Windows
 	provisional entryplan.ProvisionalRoom
-	// anew says that this leader has recorded that any SidecarSet may be on its way: the
-	// leader before it may have been of a version that records no names.
+	// anew is true if this leader has recorded entryplan.RecentAny, because the leader
+	// before it may have been of a version that records no names.
 	anew           bool
 	definitionSeen time.Time // when the CustomResourceDefinition was last there
 }
 
-// plan says what the objects have to become.
+// plan decides how the objects have to change.
 func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 	going, err := l.uninstalling(ctx, v)
 	if err != nil {
@@ -37,7 +38,7 @@ func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 		return entryplan.Plan{Changes: entryplan.RemoveAll(v.layout)}, nil
 	}
 	v.problem = l.record(ctx, v)
-	l.place(v) // another program removed what is missing now
+	l.place(v) // entries that are missing now were removed by another program
 	complete := sync.OnceValue(func() bool {
 		err := l.missesNothing(ctx, v)
 		if err != nil {
@@ -61,44 +62,50 @@ func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 	return plan, nil
 }
 
-// record records the names of SidecarSets before apply writes their entries. A claim whose
-// name is not recorded waits.
+// record records the names of SidecarSets before apply writes their entries, unless they are
+// recorded already. A claim whose name is not recorded waits.
 func (l *leader) record(ctx context.Context, v *view) error {
-	names := l.promises.unrecorded()
+	unrecorded := l.promises.unrecorded()
+	names := l.memory.windows.Unrecorded(v.layout, unrecorded, v.now, l.webhooks.options.AdmissionWindow)
 	if !l.memory.anew {
 		names[entryplan.RecentAny] = ""
 	}
-	if len(names) == 0 {
-		return nil
+	if len(names) > 0 {
+		if recorded, err := l.recordNames(ctx, v, names); !recorded {
+			maps.DeleteFunc(unrecorded, func(name, _ string) bool { _, ok := names[name]; return ok })
+			l.promises.recorded(unrecorded)
+			return err
+		}
+		l.memory.anew = true
 	}
+	l.promises.recorded(unrecorded)
+	return nil
+}
+
+// recordNames records names. It returns false if that failed.
+func (l *leader) recordNames(ctx context.Context, v *view, names map[string]string) (recorded bool, err error) {
 	layout, err := l.webhooks.store.recordable(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if change, ok := entryplan.Record(layout, names, v.settings); ok {
 		if !l.paces[change.Index].TryAccept() {
 			v.wakeAfter(soon)
-			return nil
+			return false, nil
 		}
 		stale, err := l.webhooks.write(ctx, change)
 		if stale {
 			l.wake()
 		}
 		if stale || err != nil {
-			return err
+			return false, err
 		}
 	}
 	v.layout = l.webhooks.store.current()
-	l.memory.anew = true
-	for name := range names {
-		if promise := l.promises[name]; promise != nil {
-			promise.recorded = true
-		}
-	}
-	return nil
+	return true, nil
 }
 
-// uninstalling says whether the operator is being uninstalled: its Namespace is being
+// uninstalling reports whether the operator is being uninstalled: its Namespace is being
 // deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its entries
 // would then refuse Pods, and no replica could answer.
 func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
@@ -116,7 +123,7 @@ func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 	return l.definitionIsGone(ctx, v)
 }
 
-// definitionIsGone says whether SidecarSets have no CustomResourceDefinition. The
+// definitionIsGone reports whether SidecarSets have no CustomResourceDefinition. The
 // snapshot cannot tell: an API server may end the watch of SidecarSets before it has
 // sent all deletions, and the last SidecarSets that the snapshot holds then stay in it.
 func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
@@ -152,11 +159,11 @@ func (l *leader) state(v *view) entryplan.State {
 	}
 }
 
-// storedTimeout bounds the question which SidecarSets are stored.
+// storedTimeout is the timeout of a list of the stored SidecarSets.
 const storedTimeout = 2 * time.Second
 
-// expire finds the provisional entries to remove because no SidecarSet is stored for them.
-// Those of stored SidecarSets go when their own entries are in force.
+// expire finds the provisional entries to remove because no SidecarSet is stored for
+// them. Those of stored SidecarSets are removed when their own entries are in force.
 func (l *leader) expire(v *view, complete func() bool) {
 	provisional := &l.memory.provisional
 	provisional.Observe(v.layout, v.now)
@@ -167,12 +174,12 @@ func (l *leader) expire(v *view, complete func() bool) {
 	}
 	if len(due) > 0 && complete() {
 		provisional.Expire(due, v.now)
-		l.webhooks.m.unvouched.Add(float64(len(due)))
+		l.webhooks.m.expired.Add(float64(len(due)))
 	}
 }
 
-// missesNothing is nil if the snapshot holds every SidecarSet that is stored, by a live
-// list.
+// missesNothing returns nil if a live list shows that the snapshot holds every stored
+// SidecarSet.
 func (l *leader) missesNothing(ctx context.Context, v *view) error {
 	ctx, cancel := context.WithTimeout(ctx, storedTimeout)
 	defer cancel()

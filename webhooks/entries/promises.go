@@ -16,11 +16,12 @@ import (
 	"github.com/sidecarset/operator/internal/validation"
 )
 
-// promises are what the leader owes each stored SidecarSet, by name.
+// promises holds the leader's state for each stored SidecarSet, by name: the entry that
+// it needs, and whether that entry is written.
 type promises map[string]*promise
 
-// promise is what a SidecarSet needs, remembered by the identity of its Program and of
-// the recorded revision that it injects, and how far the leader has come with it.
+// promise is the state of one SidecarSet. It is valid for one Program and one recorded
+// revision that the Program injects.
 type promise struct {
 	program, history *inject.Program
 
@@ -32,21 +33,21 @@ type promise struct {
 	claim
 }
 
-// claim is what the leader knows of one content of a SidecarSet. Ready waits for the
-// entry as the leader wrote it for that content: an older serial may be on /pods at an
-// API server that is behind, and a leader that was replaced may be about to put it
-// there.
+// claim is the state of one content of a SidecarSet. Ready waits for the entry as the
+// leader wrote it for that content: an API server that is behind may use an older
+// serial with the path /pods, and a leader that was replaced may be about to write that
+// path.
 type claim struct {
 	content string    // see entryplan.Content
 	since   time.Time // when the leader first saw it
-	known   bool      // its status says that an earlier leader found it Ready
+	known   bool      // its status is Ready from an earlier leader
 	// recorded says that the name was recorded for it, so that replicas look it up.
 	recorded bool
 	written  placement // where, and with which serial; zero before
 }
 
-// observe takes in the SidecarSets that are stored, and returns the entries that they
-// need.
+// observe updates the state for the stored SidecarSets, and returns the entries that
+// they need.
 func (p promises) observe(catalog *match.Snapshot, excludedNamespaces []string, now time.Time) (wanted []entryplan.Entry) {
 	for _, program := range catalog.Programs() {
 		name := program.Name()
@@ -65,8 +66,8 @@ func (p promises) observe(catalog *match.Snapshot, excludedNamespaces []string, 
 	return entryplan.Combine(wanted)
 }
 
-// claim is the present claim, or a new one if the SidecarSet has another content. Its
-// status may tell that it was Ready under an earlier leader.
+// claim returns the current claim, or a new one if the content has changed. In the
+// status, the SidecarSet may be Ready from an earlier leader.
 func (p promises) claim(program *inject.Program, now time.Time) claim {
 	set, before := program.Set, p[program.Name()]
 	content := entryplan.Content(set)
@@ -78,7 +79,8 @@ func (p promises) claim(program *inject.Program, now time.Time) claim {
 	return claim{content: content, since: now, known: known}
 }
 
-// unrecorded are the contents, by name, of the SidecarSets whose names have to be recorded.
+// unrecorded returns the contents, by name, of the SidecarSets whose names have to be
+// recorded.
 func (p promises) unrecorded() map[string]string {
 	contents := map[string]string{}
 	for name, one := range p {
@@ -89,12 +91,19 @@ func (p promises) unrecorded() map[string]string {
 	return contents
 }
 
-// open says whether the entry has to be written for the claim.
+// recorded notes that names of SidecarSets are recorded.
+func (p promises) recorded(names map[string]string) {
+	for name := range names {
+		p[name].recorded = true
+	}
+}
+
+// open reports whether the entry has to be written for the claim.
 func (p *promise) open() bool {
 	return p.err == nil && !p.known && p.recorded && p.written.serial == 0
 }
 
-// claimed names the entries to write for SidecarSets whose claim is open.
+// claimed returns the names of the entries to write for SidecarSets whose claim is open.
 func (p promises) claimed() map[string]bool {
 	claimed := map[string]bool{}
 	for _, one := range p {
@@ -119,13 +128,13 @@ func (p promises) note(change entryplan.Change, overflow *entryplan.Entry) {
 	}
 }
 
-// coarse says whether a SidecarSet has no entry of its own.
+// coarse reports whether a SidecarSet shares the entry for all Pods.
 func (p *promise) coarse(overflow *entryplan.Entry) bool {
 	return overflow != nil && slices.Contains(overflow.Members, p.program.Name())
 }
 
-// servedBy is the name of the entry by which API servers call the operator for a
-// SidecarSet.
+// servedBy returns the name of the entry through which API servers call the operator
+// for a SidecarSet.
 func (p *promise) servedBy(overflow *entryplan.Entry) string {
 	if p.coarse(overflow) {
 		return overflow.Name

@@ -11,6 +11,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/fixtures"
 )
 
 // An API server may use the object without the provisional entry while it still uses an
@@ -26,12 +27,12 @@ func TestAProvisionalEntryIsKeptUntilItsSuccessorIsInForce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			leading(t, func(t *testing.T, l *leader, c *cluster) {
-				sets := l.sets.(*sidecarSets)
-				sets.swap()
+				sets := l.sets.(*fixtures.Snapshots)
+				sets.Swap()
 				if _, err := l.pass(t.Context()); err != nil { // allows provisional entries
 					t.Fatal(err)
 				}
-				entry, err := entryplan.Of(logSet(1))
+				entry, err := entryplan.Of(fixtures.LogSet(1))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,7 +55,7 @@ func TestAProvisionalEntryIsKeptUntilItsSuccessorIsInForce(t *testing.T) {
 					return true, probe, nil
 				})
 				l.webhooks.barrier.servers = []*apiServer{{proven: map[string]int64{}, configMaps: server.CoreV1().ConfigMaps("ours")}}
-				sets.swap(logSet(1))
+				sets.Swap(fixtures.LogSet(1))
 				written := int64(0)
 				for pass := range tc.stays + 1 {
 					serial = tc.uses(pass)

@@ -13,12 +13,13 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/fixtures"
 )
 
 // reviewed is what an AdmissionReview says is being created: the receiver cannot tell whether it
 // will be.
 func reviewed(name string) *appsv1beta1.SidecarSet {
-	set := logSet(1)
+	set := fixtures.LogSet(1)
 	set.Name = name
 	set.Annotations = map[string]string{appsv1beta1.AnnotationTimeoutSeconds: "30"}
 	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
@@ -120,7 +121,7 @@ func TestStrangersReviewsLeaveLittleBehind(t *testing.T) {
 func TestStoredSidecarSetsTakeNoRoom(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.judged(t)
-		stored := []*appsv1beta1.SidecarSet{logSet(1)}
+		stored := []*appsv1beta1.SidecarSet{fixtures.LogSet(1)}
 		for i := range 300 {
 			name := fmt.Sprint("set-", i)
 			if l.review(t, name) != 1 {
@@ -130,15 +131,15 @@ func TestStoredSidecarSetsTakeNoRoom(t *testing.T) {
 				t.Fatalf("%d provisional entries for %s", provisional, name)
 			}
 			stored = append(stored, reviewed(name))
-			l.sets.(*sidecarSets).swap(stored...)
+			l.sets.(*fixtures.Snapshots).Swap(stored...)
 			<-time.After(50 * time.Millisecond)
 			l.judged(t)
 			if provisional, policies := standing(c); provisional != 0 || policies[admissionregistrationv1.Fail] != i+2 {
 				t.Fatalf("after %s was stored: %d provisional entries, %v", name, provisional, policies)
 			}
 		}
-		if got := l.memory.provisional.Room(); got != entryplan.MaxProvisional {
-			t.Errorf("the room is %d", got)
+		if got := l.review(t, ghosts(0, 40)...); got != entryplan.MaxProvisional {
+			t.Errorf("afterwards there is room for %d", got)
 		}
 	})
 }
@@ -162,7 +163,7 @@ func TestAProvisionalEntryWaitsForASnapshotThatIsBehind(t *testing.T) {
 		c.listErr = errors.New("the API server does not answer")
 		wait(1, "while nobody can tell")
 		c.listErr = nil
-		l.sets.(*sidecarSets).problems = map[string]error{"late": errors.New("it does not compile")}
+		l.sets.(*fixtures.Snapshots).SetProblem("late", errors.New("it does not compile"))
 		wait(0, "when it is known, and of no use")
 	})
 }
@@ -171,9 +172,9 @@ func TestAProvisionalEntryWaitsForASnapshotThatIsBehind(t *testing.T) {
 // than honest ones would.
 func TestAnOrphanGoesThoughItIsTouched(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.sets.(*sidecarSets).swap(reviewed("gone"), logSet(1))
+		l.sets.(*fixtures.Snapshots).Swap(reviewed("gone"), fixtures.LogSet(1))
 		l.judged(t)
-		l.sets.(*sidecarSets).swap(logSet(1))
+		l.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1))
 		for range 2*int((90*time.Second+trusted)/time.Second) + 3 {
 			l.review(t, "gone")
 			l.judged(t)

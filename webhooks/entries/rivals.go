@@ -78,8 +78,8 @@ func (r *Rivals) Ready(*http.Request) error {
 // Pods sent to it.
 func (r *Rivals) StaticEntry() bool { return r.calls.Load() }
 
-// StaticBarrier is the name of the barrier that such a configuration has; "" if it
-// has none, as those of earlier manifests.
+// StaticBarrier is the name of the barrier that such a configuration has; "" if the
+// administrator has left it out.
 func (r *Rivals) StaticBarrier() string {
 	if r.barrier.Load() {
 		return entryplan.StaticBarrier

@@ -106,9 +106,12 @@ func (s *configurationStore) observeInstead(c *admissionregistrationv1.MutatingW
 	defer s.mu.Unlock()
 	s.serial = max(s.serial, entryplan.Serial(c))
 	known := s.layout[i]
-	if known == nil || known == then[i] && known.ResourceVersion != c.ResourceVersion || newer(c, known) {
+	switch {
+	case known == nil || known == then[i] && known.ResourceVersion != c.ResourceVersion || newer(c, known):
 		s.layout[i] = c
 		s.notify()
+	case known.ResourceVersion == c.ResourceVersion:
+		s.layout[i] = c // the watch keeps this one: one copy is enough
 	}
 }
 

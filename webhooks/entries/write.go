@@ -14,7 +14,7 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// apply makes the objects hold what is planned, and notes where entries are then.
+// apply writes the planned objects, and updates the places of the entries.
 func (l *leader) apply(ctx context.Context, v *view, plan entryplan.Plan) error {
 	err := l.carryOut(ctx, v, plan)
 	if layout := l.webhooks.store.current(); layout != v.layout || v.overflow != nil {
@@ -24,13 +24,14 @@ func (l *leader) apply(ctx context.Context, v *view, plan entryplan.Plan) error 
 	return err
 }
 
-// triesToProve is how often provisional entries are kept because API servers do not use
-// what replaces them. An API server that cannot be asked must not keep them for ever.
+// triesToProve is the number of passes in which provisional entries are kept because
+// API servers are not proven to use the entries that replace them. An API server that
+// does not answer must not keep them for ever.
 const triesToProve = 5
 
-// inForce says whether API servers use what was written. The order of writes is not
-// enough: an API server compiles each object apart from the others, and may go on with
-// an older copy of one until the object is written again, while it uses a newer copy of
+// inForce reports whether API servers use the written objects. The order of writes is
+// not enough: an API server compiles each object apart from the others, and may use an
+// older copy of one until the object is written again, while it uses a newer copy of
 // another. If it does not use an object in time, the next pass writes the object again,
 // because the provisional entry is still there.
 func (l *leader) inForce(ctx context.Context, written []entryplan.Change) bool {
@@ -50,8 +51,8 @@ func (l *leader) inForce(ctx context.Context, written []entryplan.Change) bool {
 	return true
 }
 
-// carryOut makes changes in their order. A provisional entry is removed only if the one
-// that replaces it has been written, and is in force.
+// carryOut writes changes in their order. A provisional entry is removed only if the
+// entry that replaces it is written and in force.
 func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) error {
 	var errs []error
 	var written []entryplan.Change
@@ -84,7 +85,7 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 	return errors.Join(errs...)
 }
 
-// refusals are the entries that the API server refused, by name, with what it said.
+// refusals are the entries that the API server refused, by name, with its message.
 type refusals map[string]refusal
 
 type refusal struct {
@@ -92,12 +93,12 @@ type refusal struct {
 	at      time.Time
 }
 
-// refusedFor is how long an entry is left out. It may be the bundle that the API
-// server refused, or a version of it that is replaced.
+// refusedFor is the time for which a refused entry is left out. After it, the leader
+// tries again: the API server may have refused the CA bundle, or may have been
+// upgraded.
 const refusedFor = 10 * time.Minute
 
-// observe forgets the refusals that do not count any more, and names the entries of the
-// others.
+// observe removes old refusals, and returns the names of the entries that are still refused.
 func (r refusals) observe(wanted []entryplan.Entry, now time.Time) map[string]bool {
 	refused := map[string]bool{}
 	for _, e := range wanted {
@@ -124,7 +125,7 @@ func (l *leader) isolate(ctx context.Context, v *view, change entryplan.Change, 
 	}
 	l.wake()
 	if found {
-		return nil // the conditions of its SidecarSets say so
+		return nil // the conditions of its SidecarSets have the reason
 	}
 	return cause
 }
@@ -136,7 +137,7 @@ func (l *leader) tellChange(ctx context.Context, before *admissionregistrationv1
 	name := entryplan.ConfigurationName(change.Index)
 	if len(foreign) > 0 {
 		l.webhooks.m.foreign.Add(float64(len(foreign)))
-		logger.Info("Undid webhook entries that somebody else had written", "MutatingWebhookConfiguration", name, "entries", foreign)
+		logger.Info("Removed or repaired webhook entries that another program had written", "MutatingWebhookConfiguration", name, "entries", foreign)
 	}
 	switch left := len(change.Object.Webhooks); {
 	case left > 0:

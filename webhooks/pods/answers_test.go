@@ -64,8 +64,8 @@ func newInjector(o pods.Options) *pods.Injector {
 	if o.Rival == nil {
 		o.Rival = func() *rival.Injector { return nil }
 	}
-	if o.Tell == nil {
-		o.Tell = func(events.Event) {}
+	if o.RecordEvent == nil {
+		o.RecordEvent = func(events.Event) {}
 	}
 	return pods.NewInjector(o)
 }

@@ -41,7 +41,7 @@ func TestAConflictIsToldToTheSidecarSetsThatHaveIt(t *testing.T) {
 			var got []string
 			handler := server.Handler(newInjector(pods.Options{
 				Snapshot: func() *match.Snapshot { return catalog },
-				Tell: func(e events.Event) {
+				RecordEvent: func(e events.Event) {
 					got = append(got, e.About.Name)
 					if !strings.HasPrefix(e.Note, tc.says) || strings.Contains(e.Note, "web") {
 						t.Errorf("the Event says %q", e.Note)

@@ -47,8 +47,8 @@ type Options struct {
 	// Rival returns another injector that is live, whose Pods are left alone; nil
 	// if there is none.
 	Rival func() *rival.Injector
-	// Tell writes an Event about a conflict, at a rate of its own. It does not wait.
-	Tell func(events.Event)
+	// RecordEvent writes an Event about a conflict, at a rate of its own. It does not wait.
+	RecordEvent func(events.Event)
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer
 }
@@ -179,7 +179,7 @@ func (i *Injector) tellConflict(head *review.Head, selected selection, document 
 	}
 	for _, program := range selected.programs {
 		if name := program.Name(); name == conflict.First || name == conflict.Second {
-			i.options.Tell(events.InjectionConflict(events.Of(program.Set), namespace, conflict))
+			i.options.RecordEvent(events.InjectionConflict(events.Of(program.Set), namespace, conflict))
 		}
 	}
 }

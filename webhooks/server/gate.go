@@ -46,7 +46,7 @@ func defaultLimits() (pods, sidecarSets, conversions, barriers Limits) {
 	cores := runtime.GOMAXPROCS(0)
 	seats := func(perCore, least int) int { return max(perCore*cores, least) }
 	pods = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: seats(16, 32), Patience: time.Second}
-	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: seats(8, 16), Patience: 2 * time.Second}
+	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: seats(32, 64), Patience: 2 * time.Second}
 	conversions = Limits{Body: MaxConversionBytes, Held: 20 << 20, Active: seats(1, 2), Patience: 5 * time.Second}
 	barriers = Limits{Body: MaxBarrierBytes, Held: 1 << 20, Active: seats(2, 4), Patience: time.Second}
 	for _, l := range []*Limits{&pods, &sidecarSets, &conversions, &barriers} {

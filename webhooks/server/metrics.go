@@ -25,11 +25,11 @@ func (s *Server) newMetrics() *metrics {
 		}, []string{"group", "reason"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_webhook_requests_total",
-			Help: "Requests for SidecarSets by path of the webhook and HTTP status code.",
+			Help: "Requests to the webhooks for SidecarSets and to /convert, by path and HTTP status code.",
 		}, []string{"path", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "sidecarset_webhook_request_duration_seconds",
-			Help:    "Time to answer one request for SidecarSets, by path of the webhook.",
+			Help:    "Time to answer such a request, by path.",
 			Buckets: prometheus.ExponentialBuckets(100e-6, 4, 9), // 100 µs to 6.6 s
 		}, []string{"path"}),
 	}

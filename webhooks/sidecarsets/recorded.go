@@ -32,5 +32,5 @@ func (r RecordedRevisions) named(ctx context.Context, set *appsv1beta1.SidecarSe
 	for i := range list.Items {
 		revisions[i] = &list.Items[i]
 	}
-	return revision.Choose(ref, set.Name, revisions), nil
+	return revision.Choose(ref, revision.Owner{Name: set.Name, UID: set.UID}, revisions), nil
 }

@@ -33,7 +33,8 @@ type rights struct {
 }
 
 func (r *rights) Allowed(_ context.Context, user authenticationv1.UserInfo, q requester.Question) (bool, error) {
-	question := strings.TrimSpace(q.Verb + " " + q.Resource + " " + q.Namespace)
+	resource := strings.TrimSuffix(q.Resource+"/"+q.Subresource, "/")
+	question := strings.TrimSpace(q.Verb + " " + resource + " " + q.Namespace)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, user.Username+": "+question)
@@ -133,6 +134,7 @@ func TestRequesterCheckOfUpdates(t *testing.T) {
 		"dropping a finalizer takes none":   {defaulted(t, strings.Replace(deleting, "[a/b]", "[]", 1)), defaulted(t, deleting), false},
 		"another image takes the whole":     {defaulted(t, strings.Replace(inTeamA, "1.36", "1.37", 1)), stored, true},
 		"leaving a namespace takes the new": {defaulted(t, strings.Replace(inTeamA, "team-a", "team-b", 1)), stored, true},
+		"evictions take the whole":          {defaulted(t, strings.Replace(inTeamA, "{name: log}", "{name: log, annotations: {sidecarset.io/recreate: All}}", 1)), stored, true},
 		"the same object in v1alpha1":       {defaulted(t, strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1)+"  namespace: team-a\n"), stored, false},
 		"more containers in v1alpha1":       {defaulted(t, strings.Replace(strings.Replace(betaManifest, "v1beta1", "v1alpha1", 1), "1.36", "1.37", 1)+"  namespace: team-a\n"), stored, true},
 	}

@@ -34,7 +34,8 @@ const lookUpTimeout = 2 * time.Second
 // ValidatorOptions is what the validating webhook needs.
 type ValidatorOptions struct {
 	// Stored returns a snapshot that holds every SidecarSet that was stored when it
-	// was called.
+	// was called. It may lack one for a moment whose author was warned that it is not in
+	// force yet.
 	Stored func(context.Context) (*match.Snapshot, error)
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API
 	// server, not from a cache, where a SidecarSet gives cause.
@@ -142,7 +143,30 @@ func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]s
 		return validation.Warnings(set.Set, env), refuse(set.Set, validation.Create(set.Set, env))
 	}
 	env.SameWithoutImages = sameWithoutImages(set.Object, old.Object)
-	return validation.Warnings(set.Set, env), refuse(set.Set, validation.Update(set.Set, old.Set, env))
+	worse, kept, err := v.worsens(ctx, set, old, env)
+	if err != nil {
+		return nil, err
+	}
+	return append(kept, validation.Warnings(set.Set, env)...), refuse(set.Set, worse)
+}
+
+// worsens returns what an update makes worse, and warnings about what is just as wrong
+// with the stored SidecarSet. That is checked only if there is something wrong at all.
+func (v *validator) worsens(ctx context.Context, set, old *hub.SidecarSet, env validation.Environment) (worse field.ErrorList, warnings []string, err error) {
+	errs := validation.Update(set.Set, old.Set, env)
+	if len(errs) == 0 || !validation.MayKeep(set.Set, old.Set, old.Object) {
+		return errs, nil, nil
+	}
+	before, err := v.gather(ctx, old.Set)
+	if err != nil {
+		return nil, nil, err
+	}
+	before.Object = old.Object
+	worse, kept := validation.Keep(errs, old.Set, before)
+	for _, problem := range kept[:min(len(kept), maxProblems)] {
+		warnings = append(warnings, problem.Error()+" (the stored SidecarSet has this problem already)")
+	}
+	return worse, warnings, nil
 }
 
 // sameWithoutImages reports whether two SidecarSets differ in nothing that the
@@ -213,17 +237,18 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 }
 
 // others are the SidecarSets that this one may clash with, also those that were
-// stored a moment ago. One that cannot be decoded injects nothing, so it is left out.
-func (v *validator) others(ctx context.Context, name string) ([]appsv1beta1.SidecarSet, error) {
+// stored a moment ago. One that cannot be decoded injects nothing, so it is left out. They
+// are the snapshot's: many reviews at a time hold no copies.
+func (v *validator) others(ctx context.Context, name string) ([]*appsv1beta1.SidecarSet, error) {
 	catalog, err := v.Stored(ctx)
 	if err != nil {
 		return nil, lookUpError("the other SidecarSets", err)
 	}
 	programs := catalog.Programs()
-	others := make([]appsv1beta1.SidecarSet, 0, len(programs))
+	others := make([]*appsv1beta1.SidecarSet, 0, len(programs))
 	for _, program := range programs {
 		if program.Name() != name {
-			others = append(others, *program.Set)
+			others = append(others, program.Set)
 		}
 	}
 	return others, nil
@@ -235,7 +260,7 @@ const enoughToRefuse = 10
 
 // conflicts finds the conflicts with others. It leaves out SidecarSets that would refuse
 // this one but are not stored any more: the snapshot learns of a deletion a moment later.
-func (v *validator) conflicts(ctx context.Context, set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) (validation.Conflicts, error) {
+func (v *validator) conflicts(ctx context.Context, set *appsv1beta1.SidecarSet, others []*appsv1beta1.SidecarSet) (validation.Conflicts, error) {
 	found := validation.FindConflicts(set, others)
 	stored, gone := 0, sets.New[string]()
 	for _, name := range found.Refusing() {
@@ -254,7 +279,7 @@ func (v *validator) conflicts(ctx context.Context, set *appsv1beta1.SidecarSet, 
 	if len(gone) == 0 {
 		return found, nil
 	}
-	others = slices.DeleteFunc(others, func(other appsv1beta1.SidecarSet) bool { return gone.Has(other.Name) })
+	others = slices.DeleteFunc(others, func(other *appsv1beta1.SidecarSet) bool { return gone.Has(other.Name) })
 	return validation.FindConflicts(set, others), nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -241,6 +242,61 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 	}
 }
 
+// An update may keep what is wrong with the stored SidecarSet, so that it can be paused,
+// and may not make it worse.
+func TestAnUpdateMayKeepWhatIsWrong(t *testing.T) {
+	const (
+		paused  = "  injectionStrategy: {paused: true}\n"
+		volume  = "  volumes: [{name: v, emptyDir: {}}]\n"
+		missing = "  injectionStrategy: {revision: {revisionName: log-1}}\n"
+	)
+	other := strings.Replace(betaManifest, "{name: log}", "{name: other}", 1) + "  volumes: [{name: v, hostPath: {path: /}}]\n"
+	tests := map[string]struct {
+		old, manifest string
+		refused       string // "" if it is not
+		kept          string // what a warning says
+	}{
+		"a clash, to pause":  {betaManifest, betaManifest + paused, "", "is a container of SidecarSet other"},
+		"a clash, to resume": {betaManifest + paused, betaManifest, "is a container of SidecarSet other", ""},
+		"a name that is stored nowhere": {strings.Replace(betaManifest, "{name: log}", `{name: "*"}`, 1), strings.Replace(betaManifest, "{name: log}", `{name: "*"}`, 1),
+			"metadata.name", ""},
+		"a clash, to label": {betaManifest, strings.Replace(betaManifest, "{name: log}", "{name: log, labels: {a: b}}", 1), "", "is a container of SidecarSet other"},
+		"a clash, and one more": {betaManifest, betaManifest + volume, "is another volume of SidecarSet other",
+			"is a container of SidecarSet other"},
+		"a clash that was resolved once": {strings.Replace(betaManifest, "name: agent", "name: else", 1), betaManifest, "is a container of SidecarSet other", ""},
+		"a clash, in other Pods": {betaManifest, strings.Replace(betaManifest, "{matchLabels: {app: web}}", "{matchExpressions: [{key: app, operator: In, values: [web, db]}]}", 1),
+			"is a container of SidecarSet other", ""},
+		"a clash, in more namespaces":      {betaManifest + "  namespaceSelector: {matchLabels: {a: b}}\n", betaManifest, "is a container of SidecarSet other", ""},
+		"a revision that is gone":          {betaManifest + missing, betaManifest + missing + "  revisionHistoryLimit: 3\n", "", "cannot find ControllerRevision"},
+		"a revision that was never there":  {betaManifest + missing, betaManifest + strings.Replace(missing, "log-1", "log-2", 1), "log-2", "is a container of SidecarSet other"},
+		"T32: what the whitelist forbids":  {betaManifest + patchMember, betaManifest + patchMember + paused, "whitelist not found", "is a container of SidecarSet other"},
+		"a stored one that is too large":   {betaManifest + "  revisionHistoryLimit: 2\n  customVersion: " + strings.Repeat("v", 257<<10) + "\n", betaManifest, "is a container of SidecarSet other", ""},
+		"an expression that does not work": {policy("50mm"), policy("50mm") + paused, "", `"50mm" is neither a number`},
+		"another one that does not work":   {policy("50mm"), policy("51mm"), `"51mm" is neither a number`, "is a container of SidecarSet other"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			reader := &live{stored: []string{other}, sets: map[string]map[string]string{"other": nil}}
+			answer := fixtures.Review(t, validator(reader), sidecarSetReview(t, defaulted(t, tc.manifest), tc.old))
+			if answer.Allowed != (tc.refused == "") || !answer.Allowed && !strings.Contains(answer.Result.Message, tc.refused) {
+				t.Errorf("allowed is %v, with %v; want refused for %q", answer.Allowed, answer.Result, tc.refused)
+			}
+			already := slices.DeleteFunc(slices.Clone(answer.Warnings), func(warning string) bool { return !strings.Contains(warning, "has this problem already") })
+			if told := strings.Join(already, "\n"); (told == "") != (tc.kept == "") || !strings.Contains(told, tc.kept) {
+				t.Errorf("warnings %q, want %q", already, tc.kept)
+			}
+			if tc.kept != "" && !answer.Allowed && strings.Contains(answer.Result.Message, tc.kept) {
+				t.Errorf("it is refused for what was wrong before, too: %s", answer.Result.Message)
+			}
+		})
+	}
+}
+
+// policy is a manifest whose sidecar has a resourcesPolicy.
+func policy(cpu string) string {
+	return strings.NewReplacer("{name: agent,", "{name: agent, resourcesPolicy: {targetContainersMode: sum, targetContainersNameRegex: a, resourcesExpr: {limits: {cpu: "+cpu+"}}},").Replace(betaManifest)
+}
+
 func TestAnnotationsAreAllowedWithoutWhitelistWhereTheFlagSaysSo(t *testing.T) {
 	reader := &live{}
 	handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
@@ -334,7 +390,7 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 // An update says which running Pods cannot follow it.
 func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
 	old := strings.Replace(betaManifest, "NotUpdate", "RollingUpdate", 1)
-	const unreachable = "running Pods cannot follow in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
+	const unreachable = "running Pods cannot be updated in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
 	tests := map[string]struct {
 		manifest string
 		want     []string

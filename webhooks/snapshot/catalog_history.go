@@ -88,7 +88,7 @@ func (c *Catalog) applyRevisions(logger logr.Logger, changes map[string]*appsv1.
 		if !refers {
 			continue
 		}
-		if chosen := revision.Choose(ref, name, c.revisions.of(name)); chosen != nil {
+		if chosen := revision.Choose(ref, revision.Owner{Name: name, UID: set.program.Set.UID}, c.revisions.of(name)); chosen != nil {
 			next[name] = c.compileRevision(logger, set.program, chosen)
 		}
 	}

@@ -19,18 +19,18 @@ import (
 // +kubebuilder:printcolumn:name="UPDATED",type="integer",JSONPath=".status.updatedPods",description="Matched Pods that carry the current revision"
 // +kubebuilder:printcolumn:name="READY",type="integer",JSONPath=".status.readyPods",description="Matched Pods that are ready"
 // +kubebuilder:printcolumn:name="IN-FORCE",type="string",JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="The condition Ready: whether the next Pod that is selected will be injected"
-// +kubebuilder:printcolumn:name="ROLLOUT",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="The reason of the condition Progressing: how far running Pods have followed the last change"
+// +kubebuilder:printcolumn:name="ROLLOUT",type="string",JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`,description="The reason of the condition Progressing: the state of the update of running Pods"
 // +kubebuilder:printcolumn:name="AGE",type="date",JSONPath=".metadata.creationTimestamp",description="Time since the SidecarSet was created"
 // +kubebuilder:printcolumn:name="UNINJECTED",type="integer",priority=1,JSONPath=".status.uninjectedPods",description="Pods that are selected and do not carry the sidecars"
 // +kubebuilder:printcolumn:name="REVISION",type="string",priority=1,JSONPath=".status.latestRevision",description="The ControllerRevision that records the current content"
-// +kubebuilder:printcolumn:name="STRATEGY",type="string",priority=1,JSONPath=".spec.updateStrategy.type",description="Whether running Pods follow a change"
+// +kubebuilder:printcolumn:name="STRATEGY",type="string",priority=1,JSONPath=".spec.updateStrategy.type",description="Whether running Pods are updated"
 // +kubebuilder:printcolumn:name="PAUSED",type="boolean",priority=1,JSONPath=".spec.injectionStrategy.paused",description="Whether injection into new Pods is paused"
 // +kubebuilder:printcolumn:name="DEGRADED",type="string",priority=1,JSONPath=`.status.conditions[?(@.type=="Degraded")].status`,description="The condition Degraded: whether Pods cannot be updated until a user does something"
 type SidecarSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says what to inject, into which Pods, and how running Pods follow a change.
+	// Spec says what to inject, into which Pods, and how running Pods are updated.
 	Spec SidecarSetSpec `json:"spec,omitempty"`
 	// Status is written by the operator; what users write here is ignored.
 	Status SidecarSetStatus `json:"status,omitempty"`
@@ -83,7 +83,7 @@ type SidecarSetSpec struct {
 	// +kubebuilder:validation:Schemaless
 	Volumes []corev1.Volume `json:"volumes,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// updateStrategy reports whether and how the sidecars of running Pods follow a
+	// updateStrategy is whether and how the sidecars of running Pods are updated after a
 	// change of this SidecarSet. injectionStrategy.revision uses it too.
 	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
 	// injectionStrategy says what new Pods receive.
@@ -147,9 +147,9 @@ type (
 	// SidecarSetPatchPolicyType says what happens if the Pod already has the
 	// annotation.
 	SidecarSetPatchPolicyType = appsv1beta1.SidecarSetPatchPolicyType
-	// SidecarSetUpdateStrategy says how running Pods follow a change.
+	// SidecarSetUpdateStrategy is how running Pods are updated.
 	SidecarSetUpdateStrategy = appsv1beta1.SidecarSetUpdateStrategy
-	// SidecarSetUpdateStrategyType reports whether running Pods follow a change.
+	// SidecarSetUpdateStrategyType is whether running Pods are updated.
 	SidecarSetUpdateStrategyType = appsv1beta1.SidecarSetUpdateStrategyType
 	// UpdatePriorityStrategy orders the Pods of an update.
 	UpdatePriorityStrategy = appsv1beta1.UpdatePriorityStrategy

@@ -57,10 +57,10 @@ const AnnotationEnforce = "sidecarset.io/enforce"
 // new Pods say about it is ignored.
 func Enforced(annotations map[string]string) bool { return annotations[AnnotationEnforce] == "true" }
 
-// AnnotationFirstBatch on a SidecarSet is a number of Pods, for example "1". A
-// rolling update then disturbs no more Pods until so many Pods carry the new content
-// and are ready, so that an image that does not work takes down that many Pods only.
-// Absent, or "0", means that maxUnavailable is the only limit.
+// AnnotationFirstBatch on a SidecarSet is a number of Pods, for example "1". A rolling
+// update then updates no further Pods until that number of Pods carries the new content
+// and is ready. So a bad image makes only that number of Pods unavailable. Absent, or
+// "0", means that maxUnavailable is the only limit.
 const AnnotationFirstBatch = "sidecarset.io/first-batch"
 
 // AnnotationRecreate on a SidecarSet lets the operator evict running Pods, so that
@@ -71,7 +71,7 @@ const AnnotationRecreate = "sidecarset.io/recreate"
 const (
 	// RecreateNever evicts no Pods. It is the default.
 	RecreateNever = "Never"
-	// RecreateOutdated evicts Pods that cannot follow in place.
+	// RecreateOutdated evicts Pods that cannot be updated in place.
 	RecreateOutdated = "Outdated"
 	// RecreateUninjected evicts Pods that were not injected.
 	RecreateUninjected = "Uninjected"
@@ -110,8 +110,8 @@ const (
 	// Partial.
 	AnnotationRevisionChoice = "sidecarset.io/revision-choice"
 
-	// PodConditionUpgradable says in its message, by SidecarSet, whether the Pod can
-	// follow in place: {"<SidecarSet>":true|false}.
+	// PodConditionUpgradable has in its message, by SidecarSet, whether the Pod can be
+	// updated in place: {"<SidecarSet>":true|false}.
 	PodConditionUpgradable = "SidecarSetUpgradable"
 
 	// EnvInjected is set to "true" on every injected container.
@@ -148,10 +148,10 @@ const (
 	ConditionReady = "Ready"
 	// ReasonReady is the reason of a true Ready condition.
 	ReasonReady = "InForce"
-	// ReasonCoarseEntry is the reason of a true Ready condition if there are so
+	// ReasonSharedEntry is the reason of a true Ready condition if there are so
 	// many SidecarSets that API servers call the operator for all Pods, not only
 	// for selected ones.
-	ReasonCoarseEntry = "CoarseEntry"
+	ReasonSharedEntry = "SharedEntry"
 	// ReasonPaused says that spec.injectionStrategy.paused keeps new Pods from
 	// being injected.
 	ReasonPaused = "Paused"
@@ -179,23 +179,23 @@ const (
 	ReasonAnotherInjector = "AnotherInjector"
 
 	// ConditionProgressing reports whether the operator is updating running Pods. If
-	// it is False, the reason says whether that is because they all follow.
+	// it is False, the reason says whether that is because all of them are updated.
 	ConditionProgressing = "Progressing"
 	// ReasonRollingOut is the reason of a true Progressing condition.
 	ReasonRollingOut = "RollingOut"
-	// ReasonComplete says that every matched Pod is updated and is back.
+	// ReasonComplete says that every matched Pod is updated, and that no update is under way.
 	ReasonComplete = "Complete"
-	// ReasonPartitionReached says that the Pods which are not updated are those that
-	// updateStrategy.partition or updateStrategy.selector keeps as they are.
-	// ReasonPaused says that updateStrategy.paused does.
+	// ReasonPartitionReached says that updateStrategy.partition or
+	// updateStrategy.selector excludes the Pods which are not updated. If
+	// updateStrategy.paused or maxUnavailable does, the reason is ReasonPaused.
 	ReasonPartitionReached = "PartitionReached"
-	// ReasonNotUpdate says that updateStrategy.type leaves running Pods as they are.
+	// ReasonNotUpdate says that updateStrategy.type is NotUpdate.
 	ReasonNotUpdate = "NotUpdate"
-	// ReasonBlocked says that the Pods which are not updated cannot follow:
+	// ReasonBlocked says that the Pods which are not updated cannot be updated:
 	// status.blockedPods has the reasons.
 	ReasonBlocked = "PodsBlocked"
-	// ReasonStalled says that Pods are being updated, and that none of them has come
-	// back for a while.
+	// ReasonStalled says that Pods are being updated, and that none of them has become
+	// ready for a while.
 	ReasonStalled = "Stalled"
 	// ReasonRecreationStopped says that replacements of evicted Pods do not become
 	// ready, so that no further Pod is evicted.
@@ -203,12 +203,16 @@ const (
 
 	// ConditionDegraded reports whether Pods cannot be updated until a user does
 	// something. Its reasons are ReasonBlocked, ReasonStalled, ReasonFirstBatch,
-	// ReasonRecreationStopped, ReasonInvalidSpec and, if it is False, ReasonAsExpected.
+	// ReasonRecreationStopped, ReasonRevisionNotRecorded, ReasonInvalidSpec and, if it is
+	// False, ReasonAsExpected.
 	ConditionDegraded = "Degraded"
-	// ReasonFirstBatch says that the first Pods which were updated have not come
-	// back, and that the others wait for them.
-	ReasonFirstBatch = "FirstBatchNotBack"
-	// ReasonAsExpected says that nothing needs a user.
+	// ReasonFirstBatch says that the Pods of the first batch did not become ready, and
+	// that the others wait for them.
+	ReasonFirstBatch = "FirstBatchNotReady"
+	// ReasonRevisionNotRecorded says that the leader could not record the content
+	// in a ControllerRevision. It is the reason of an Event, too.
+	ReasonRevisionNotRecorded = "RevisionNotRecorded"
+	// ReasonAsExpected says that no action is needed.
 	ReasonAsExpected = "AsExpected"
 
 	// ConditionReconciling and ConditionStalled are for tools that read the status of any
@@ -239,9 +243,6 @@ const (
 // Reasons of Events about SidecarSets that are about no condition. An Event about
 // the condition Ready has the condition's reason.
 const (
-	// ReasonRevisionNotRecorded says that the leader could not record the content
-	// in a ControllerRevision.
-	ReasonRevisionNotRecorded = "RevisionNotRecorded"
 	// ReasonInjectionConflict says that a Pod was refused because two containers
 	// would have the same name.
 	ReasonInjectionConflict = "InjectionConflict"
