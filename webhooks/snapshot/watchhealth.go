@@ -1,11 +1,9 @@
 package snapshot
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,9 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/watchlist"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,15 +38,6 @@ type WatchHealth struct {
 
 	mu      sync.Mutex
 	watches []*watchedKind
-}
-
-// watchedKind is one informer's source.
-type watchedKind struct {
-	source   toolscache.ListerWatcherWithContext
-	plain    toolscache.ListerWatcher
-	kind     string
-	timeline *Timeline
-	last     atomic.Pointer[time.Time] // of the last sign of life
 }
 
 // NewWatchHealth returns a WatchHealth whose NewInformer is for cache.Options. It
@@ -110,7 +97,8 @@ func kindOf(object runtime.Object) string {
 
 // Observe wraps a source so that its signs of life are noted under kind.
 func (h *WatchHealth) Observe(source toolscache.ListerWatcher, kind string) toolscache.ListerWatcher {
-	w := &watchedKind{source: toolscache.ToListerWatcherWithContext(source), plain: source, kind: kind, timeline: h.timeline}
+	w := &watchedKind{ListerWatcher: source, source: toolscache.ToListerWatcherWithContext(source), kind: kind, timeline: h.timeline}
+	w.startAgain()
 	w.touch()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,66 +117,4 @@ func (h *WatchHealth) Ready(*http.Request) error {
 		}
 	}
 	return nil
-}
-
-// touch notes a sign of life. The time has a monotonic reading, so setting the clock
-// does not matter.
-func (w *watchedKind) touch() { w.last.Store(new(time.Now())) }
-
-// List implements the older half of ListerWatcher.
-func (w *watchedKind) List(options metav1.ListOptions) (runtime.Object, error) {
-	return w.listed(w.plain.List(options)) //nolint:staticcheck // part of the interface
-}
-
-// Watch implements the older half of ListerWatcher.
-func (w *watchedKind) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return w.follow(w.plain.Watch(options)) //nolint:staticcheck // part of the interface
-}
-
-// ListWithContext lists until that succeeds, which counts.
-func (w *watchedKind) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	return w.listed(persist(ctx, w.kind, func() (runtime.Object, error) { return w.source.ListWithContext(ctx, options) }))
-}
-
-func (w *watchedKind) listed(list runtime.Object, err error) (runtime.Object, error) {
-	if err != nil {
-		return list, err
-	}
-	w.touch()
-	w.see(list)
-	signal(w.timeline.reconnected)
-	return list, nil
-}
-
-// see tells the Timeline of SidecarSets.
-func (w *watchedKind) see(object runtime.Object) {
-	if w.kind == appsv1beta1.Kind.Kind {
-		w.timeline.see(object)
-	}
-}
-
-// WatchWithContext connects until that succeeds, which counts, and so do all events.
-func (w *watchedKind) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	return w.follow(persist(ctx, w.kind, func() (watch.Interface, error) { return w.source.WatchWithContext(ctx, options) }))
-}
-
-// IsWatchListSemanticsUnSupported passes on what the source says about itself,
-// so that observing it does not change how it is read.
-func (w *watchedKind) IsWatchListSemanticsUnSupported() bool {
-	return watchlist.DoesClientNotSupportWatchListSemantics(w.plain)
-}
-
-func (w *watchedKind) follow(events watch.Interface, err error) (watch.Interface, error) {
-	if err != nil {
-		return nil, err
-	}
-	w.touch()
-	signal(w.timeline.reconnected)
-	return watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
-		w.touch()
-		if event.Type != watch.Error {
-			w.see(event.Object)
-		}
-		return event, true
-	}), nil
 }
