@@ -204,12 +204,12 @@ func (o *observer) lagging() (lags []time.Duration) {
 	return lags
 }
 
-// rolled returns how many Pods got the wanted image, and how long that took from
-// the first to the last.
-func (o *observer) rolled() (pods int, took time.Duration) {
+// rolled returns how many Pods got the wanted image, and when the first and the last
+// did.
+func (o *observer) rolled() (pods int, first, last time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.moved, o.last.Sub(o.first)
+	return o.moved, o.first, o.last
 }
 
 // mostDisturbed returns the most Pods of one SidecarSet that were disturbed at once,
