@@ -164,7 +164,7 @@ func (w *watchedKind) sendAll(ctx context.Context, options metav1.ListOptions) (
 	options.ResourceVersion, options.ResourceVersionMatch = "", metav1.ResourceVersionMatchNotOlderThan
 	events, err := w.connect(ctx, options)
 	if err != nil {
-		return nil, err // an API server before 1.32 may know no such watch
+		return nil, err // an API server may know no such watch
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,9 +227,7 @@ func (w *watchedKind) send(ctx context.Context, event watch.Event, informer *wat
 	allSent := event.Type == watch.Bookmark && endsInitialEvents(event.Object)
 	lost := allSent && w.unsent.Len() > 0
 	if lost {
-		gone, _ := w.unsent.PopAny()
-		w.unsent.Insert(gone)
-		expired := apierrors.NewResourceExpired(fmt.Sprintf("%s was deleted since the last watch", gone))
+		expired := apierrors.NewResourceExpired(fmt.Sprintf("%s was deleted since the last watch", sets.List(w.unsent)[0]))
 		event = watch.Event{Type: watch.Error, Object: &expired.ErrStatus}
 	}
 	select {

@@ -35,7 +35,7 @@ type watchServer struct {
 	changed   chan struct{} // closed when the next change is stored
 	end       chan struct{} // closed when the watches end
 	cutAfter  int           // a watch that sends all objects ends after that many; 0 is never
-	before132 bool          // it refuses watches that send all objects
+	listsOnly bool          // it refuses watches that send all objects
 	lists     int
 }
 
@@ -89,11 +89,12 @@ func (s *watchServer) List(metav1.ListOptions) (runtime.Object, error) {
 func (s *watchServer) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &servedWatch{events: make(chan watch.Event), stopped: make(chan struct{})}
+	events := make(chan watch.Event)
+	w := watch.NewProxyWatcher(events)
 	var first []watch.Event
 	from, cut := s.version, false
 	if options.SendInitialEvents != nil {
-		if s.before132 {
+		if s.listsOnly {
 			return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)
 		}
 		for name := range maps.Keys(s.objects) { // in any order
@@ -115,18 +116,18 @@ func (s *watchServer) Watch(options metav1.ListOptions) (watch.Interface, error)
 			first, cut = []watch.Event{{Type: watch.Error, Object: &expired.ErrStatus}}, true
 		}
 	}
-	go s.serve(w, first, from, cut, s.end)
+	go s.serve(w.StopChan(), events, first, from, cut, s.end)
 	return w, nil
 }
 
 // serve sends the first events, and then what changes after a version.
-func (s *watchServer) serve(w *servedWatch, first []watch.Event, from int, cut bool, end chan struct{}) {
-	defer close(w.events)
+func (s *watchServer) serve(stopped <-chan struct{}, events chan<- watch.Event, first []watch.Event, from int, cut bool, end chan struct{}) {
+	defer close(events)
 	for {
 		for _, event := range first {
 			select {
-			case w.events <- event:
-			case <-w.stopped:
+			case events <- event:
+			case <-stopped:
 				return
 			}
 		}
@@ -146,7 +147,7 @@ func (s *watchServer) serve(w *servedWatch, first []watch.Event, from int, cut b
 			continue
 		}
 		select {
-		case <-w.stopped:
+		case <-stopped:
 			return
 		case <-end:
 			return
@@ -156,15 +157,6 @@ func (s *watchServer) serve(w *servedWatch, first []watch.Event, from int, cut b
 }
 
 func (*watchServer) IsWatchListSemanticsUnSupported() bool { return true }
-
-type servedWatch struct {
-	events  chan watch.Event
-	stopped chan struct{}
-	once    sync.Once
-}
-
-func (w *servedWatch) ResultChan() <-chan watch.Event { return w.events }
-func (w *servedWatch) Stop()                          { w.once.Do(func() { close(w.stopped) }) }
 
 // follow runs an informer that is observed, within a bubble, and stops it when the test ends.
 func (s *watchServer) follow(t *testing.T) toolscache.SharedIndexInformer {
@@ -207,11 +199,11 @@ func TestAnExpiredWatchContinuesAtOnce(t *testing.T) {
 		lists  int // at most; the informer begins with one
 		within time.Duration
 	}{
-		"changed":               {change: func(s *watchServer, _ int) { s.change(watch.Modified, "a") }, lists: 1, within: 50 * time.Millisecond},
-		"another one":           {change: func(s *watchServer, i int) { s.change(watch.Added, fmt.Sprint("new-", i)) }, lists: 1, within: 50 * time.Millisecond},
-		"deleted":               {change: func(s *watchServer, i int) { s.change(watch.Deleted, fmt.Sprint("old-", i)) }, lists: 1 + expired, within: time.Minute},
-		"an API server of 1.31": {change: func(s *watchServer, _ int) { s.change(watch.Modified, "a") }, server: func(s *watchServer) { s.before132 = true }, lists: 1 + expired, within: time.Minute},
-		"streams that are cut":  {change: func(s *watchServer, _ int) { s.change(watch.Modified, "a") }, server: func(s *watchServer) { s.cutAfter = 3 }, lists: 1 + expired, within: time.Minute},
+		"changed":                            {change: func(s *watchServer, _ int) { s.change(watch.Modified, "a") }, lists: 1, within: 50 * time.Millisecond},
+		"another one":                        {change: func(s *watchServer, i int) { s.change(watch.Added, fmt.Sprint("new-", i)) }, lists: 1, within: 50 * time.Millisecond},
+		"deleted":                            {change: func(s *watchServer, i int) { s.change(watch.Deleted, fmt.Sprint("old-", i)) }, lists: 1 + expired, within: time.Minute},
+		"an API server without such watches": {change: func(s *watchServer, _ int) { s.change(watch.Modified, "a") }, server: func(s *watchServer) { s.listsOnly = true }, lists: 1 + expired, within: time.Minute},
+		"streams that are cut":               {change: func(s *watchServer, _ int) { s.change(watch.Modified, "a") }, server: func(s *watchServer) { s.cutAfter = 3 }, lists: 1 + expired, within: time.Minute},
 		"deleted, and cut afterwards": {change: func(s *watchServer, i int) {
 			s.change(watch.Deleted, fmt.Sprint("old-", i))
 			s.change(watch.Modified, "a")
