@@ -227,7 +227,7 @@ func (p *pass) hasStopped() bool {
 // allowUpdates tells the tally what it has to know before Pods are updated or evicted.
 func (r *SidecarSetReconciler) allowUpdates(ctx context.Context, p *pass) error {
 	current := tally.Current{
-		Program: p.counted.Program, Since: p.seen.Revision.Since,
+		Program: p.counted.Program, Revision: p.seen.Revision.Name, Since: p.seen.Revision.Since,
 		InForce: p.seen.Readiness == nil || p.seen.Readiness.Ready || p.seen.Readiness.Unsure,
 		Stopped: p.hasStopped(),
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +26,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/rollout"
@@ -196,7 +198,13 @@ func (r *rig) change(t *testing.T, generation int64, image string) {
 		o.SetGeneration(generation)
 		return unstructured.SetNestedField(o.Object, next.Object["spec"], "spec")
 	})
-	r.compiled(set)
+	program, err := inject.Compile(next.Object) // the name of its revision counts, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	program.HashWithoutImage = "" // as that of the Pods
+	r.sets.SwapSnapshot(match.Build([]*inject.Program{program}, nil))
+	synctest.Wait()
 }
 
 // due is how many Pods the executor would be given, for which image.

@@ -52,7 +52,7 @@ func (r *rig) recreate(p *inject.Program, mode string) {
 	r.tally.SetSnapshot(r.now)
 	r.tally.Watched(1)
 	r.tally.Settle(time.Unix(1000, 0))
-	r.tally.SetCurrent("log", tally.Current{Program: &next, Since: time.Unix(900, 0), InForce: true})
+	r.tally.SetCurrent("log", tally.Current{Program: &next, Revision: next.Revision(), Since: time.Unix(900, 0), InForce: true})
 	r.tally.Settle(time.Unix(1000+absence, 0))
 }
 

@@ -61,7 +61,7 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 func (r *rig) follow(p *inject.Program) {
 	r.now = match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}})
 	r.tally.SetSnapshot(r.now)
-	r.tally.SetCurrent("log", tally.Current{Program: p})
+	r.tally.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision()})
 }
 
 func (r *rig) Take(_ context.Context, sidecarSet string, n int) (Batch, error) {

@@ -186,6 +186,9 @@ func (p *Program) compileHashes(spec map[string]any) error {
 	return nil
 }
 
+// Revision returns the name of the ControllerRevision that Pods with this content name.
+func (p *Program) Revision() string { return p.recordedAs }
+
 // nameRevision finds the name of the ControllerRevision of this content. Right
 // after a change the status still names that of the content before, while the
 // new name follows from the content.

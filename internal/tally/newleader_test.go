@@ -55,7 +55,7 @@ func TestANewLeaderUpdatesNoPodBeforeItKnowsTheReplacements(t *testing.T) {
 func TestUpdatesInPlaceGoOnWhenANewLeaderKnowsTheReplacements(t *testing.T) {
 	r, outdated := newImages(t, "Outdated")
 	set(r.Tally, outdated)
-	r.SetCurrent("log", tally.Current{Program: r.program, Since: time.Unix(1000, 0)})
+	r.SetCurrent("log", tally.Current{Program: r.program, Revision: r.program.Revision(), Since: time.Unix(1000, 0)})
 	r.wait(1)
 	stirred(r.Tally)
 	r.wait(absence)

@@ -46,8 +46,10 @@ type recreation struct {
 
 // Current is the stored state of the current content of a SidecarSet.
 type Current struct {
-	// Program has that content. A ControllerRevision records it.
+	// Program has that content.
 	Program *inject.Program
+	// Revision is the name of the ControllerRevision that records it.
+	Revision string
 	// Since is the time at which it became current.
 	Since time.Time
 	// InForce: the next Pod gets it.
@@ -64,14 +66,16 @@ func Recreates(program *inject.Program) bool {
 
 // SetCurrent says what is stored about the current content of a SidecarSet. No Pod is
 // updated or evicted before: what Pods record is to be found in a ControllerRevision. If
-// the content is another one by now, it does nothing.
+// the content is another one by now, or if the Program expects a ControllerRevision of
+// another name, it does nothing: the status will tell the Program the name.
 func (t *Tally) SetCurrent(sidecarSet string, c Current) {
 	s, ok := t.sets[sidecarSet]
-	if !ok || s.program.Hash != c.Program.Hash || s.program.Set.UID != c.Program.Set.UID {
+	recorded := contentID{c.Program.Hash, c.Revision}
+	if !ok || contentIDOf(s.program) != recorded || s.program.Set.UID != c.Program.Set.UID {
 		return
 	}
-	if s.recorded != s.program.Hash {
-		s.recorded = s.program.Hash
+	if s.recorded != recorded {
+		s.recorded = recorded
 		t.markDue(s)
 	}
 	if s.queue == nil || s.mode == recreate.Never {

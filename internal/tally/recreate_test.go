@@ -85,7 +85,7 @@ func compiled(t *testing.T, set *appsv1beta1.SidecarSet) *inject.Program {
 
 // current says since when the content is the current one.
 func (r *rebuilt) current(since int64) {
-	r.SetCurrent("log", tally.Current{Program: r.program, Since: time.Unix(since, 0), InForce: true})
+	r.SetCurrent("log", tally.Current{Program: r.program, Revision: r.program.Revision(), Since: time.Unix(since, 0), InForce: true})
 }
 
 // wait lets seconds pass.
@@ -326,7 +326,7 @@ func TestRecreationStopsAndGoesOn(t *testing.T) {
 		replaced := of(carrier(2, "v2"), 1500)
 		replaced.Status.Conditions[0].LastTransitionTime = metav1.Unix(readySince, 0)
 		set(next.Tally, replaced)
-		next.SetCurrent("log", tally.Current{Program: next.program, Since: time.Unix(1000, 0), InForce: true, Stopped: true})
+		next.SetCurrent("log", tally.Current{Program: next.program, Revision: next.program.Revision(), Since: time.Unix(1000, 0), InForce: true, Stopped: true})
 		next.lead()
 		next.wantDue(t, fmt.Sprintf("the leader has changed, and a replacement is ready since second %d", readySince), want)
 	}

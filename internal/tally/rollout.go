@@ -37,8 +37,8 @@ type rollouts struct {
 	differing int
 	// off: updateStrategy.type is NotUpdate.
 	off bool
-	// recorded is the hash of the last content that SetCurrent was called for.
-	recorded string
+	// recorded is the last content that SetCurrent was called for.
+	recorded contentID
 	recreation
 	dueChanged bool
 }
@@ -90,8 +90,15 @@ func (t *Tally) Due(sidecarSet string, most int) Due {
 	return due
 }
 
-// isRecorded reports whether a ControllerRevision records what the Pods are to follow.
-func (s *sidecarSet) isRecorded() bool { return s.recorded == s.program.Hash }
+// contentID identifies a content and its ControllerRevision. Contents that differ in
+// volumes alone have one hash and two ControllerRevisions.
+type contentID struct{ hash, revision string }
+
+func contentIDOf(p *inject.Program) contentID { return contentID{p.Hash, p.Revision()} }
+
+// isRecorded reports whether a ControllerRevision records what the Pods are to follow,
+// under the name that the Pods will have.
+func (s *sidecarSet) isRecorded() bool { return s.recorded == contentIDOf(s.program) }
 
 // WithQueue runs f on the queue of a SidecarSet, if it has one. More Pods may be due
 // afterwards.

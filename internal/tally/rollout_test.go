@@ -25,7 +25,8 @@ import (
 // rolling has a SidecarSet "log" with that image, two of whose Pods may be away.
 func rolling(t *testing.T, tl *tally.Tally, image string, change func(*appsv1beta1.SidecarSet)) {
 	t.Helper()
-	tl.SetCurrent("log", tally.Current{Program: rollingUnrecorded(t, tl, image, change)})
+	p := rollingUnrecorded(t, tl, image, change)
+	tl.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision()})
 }
 
 // rollingUnrecorded does that as long as the content is not recorded.
@@ -109,7 +110,7 @@ func TestNoPodIsUpdatedBeforeTheContentIsRecorded(t *testing.T) {
 		t.Errorf("%v are to be recorded, want log", names)
 	}
 	rollingUnrecorded(t, tl, "v3", nil)
-	tl.SetCurrent("log", tally.Current{Program: v2})
+	tl.SetCurrent("log", tally.Current{Program: v2, Revision: v2.Revision()})
 	if due := tl.Due("log", 10); len(due.Updates) != 0 {
 		t.Fatalf("after the content before was recorded, due are %+v", due.Updates)
 	}
@@ -118,6 +119,45 @@ func TestNoPodIsUpdatedBeforeTheContentIsRecorded(t *testing.T) {
 	tl.DueChanged(func(name string) { stirred += name })
 	if due := tl.Due("log", 10); len(due.Updates) != 1 || stirred != "log" {
 		t.Errorf("when it is recorded, due are %+v, and %q is stirred", due.Updates, stirred)
+	}
+}
+
+// Contents that differ in volumes alone have one hash and two ControllerRevisions, and
+// Pods name theirs.
+func TestNoPodIsUpdatedBeforeItsRevisionIsRecorded(t *testing.T) {
+	tl := newTally()
+	roll := func(volume string, generation int64) *inject.Program {
+		s := fixtureSet("log", "side")
+		s.Annotations, s.Generation = nil, generation
+		s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1))
+		s.Spec.Containers[0].Image = "v2"
+		s.Spec.Volumes = []corev1.Volume{{Name: volume}}
+		p := compiled(t, s)
+		p.Hash, p.HashWithoutImage = "hash-v2", "without"
+		tl.SetSnapshot(match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}}))
+		return p
+	}
+	a := roll("a", 1)
+	tl.SetCurrent("log", tally.Current{Program: a, Revision: a.Revision()})
+	tl.Unrecorded(func(string) {})
+	set(tl, carrier(0, "v1"))
+	b := roll("b", 2)
+	if due := tl.Due("log", 10); len(due.Updates) != 0 {
+		t.Fatalf("before the revision is recorded, due are %+v", due.Updates)
+	}
+	var unrecorded []string
+	tl.Unrecorded(func(name string) { unrecorded = append(unrecorded, name) })
+	if len(unrecorded) != 1 || unrecorded[0] != "log" {
+		t.Errorf("%v are to be recorded, want log", unrecorded)
+	}
+	// It records the content under another name, because the one that b expects is taken.
+	tl.SetCurrent("log", tally.Current{Program: b, Revision: "log-another"})
+	if due := tl.Due("log", 10); len(due.Updates) != 0 {
+		t.Fatalf("the revision that Pods would name is not recorded, and due are %+v", due.Updates)
+	}
+	tl.SetCurrent("log", tally.Current{Program: b, Revision: b.Revision()})
+	if due := tl.Due("log", 10); len(due.Updates) != 1 {
+		t.Errorf("when it is recorded, due are %+v, want one", due.Updates)
 	}
 }
 
@@ -422,7 +462,7 @@ func TestSidecarSetsThatShareAPodDoNotWaitForEachOther(t *testing.T) {
 		}
 		tl.SetSnapshot(match.Build(programs, map[string]labels.Set{"a": {}}))
 		for i, name := range names {
-			tl.SetCurrent(name, tally.Current{Program: programs[i]})
+			tl.SetCurrent(name, tally.Current{Program: programs[i], Revision: programs[i].Revision()})
 		}
 	}
 	tl := newTally()

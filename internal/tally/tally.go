@@ -76,7 +76,7 @@ type Tally struct {
 	// watched is the resourceVersion up to which the Pod watch has delivered events.
 	watched    uint64
 	dueChanged []*sidecarSet
-	// unrecorded are those whose content is another one since Unrecorded was called.
+	// unrecorded are those that have another content since Unrecorded was called.
 	unrecorded []*sidecarSet
 	// queues is how many were made.
 	queues uint64
@@ -338,6 +338,8 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 			}
 			if before := s.program; before == nil || before.Hash != program.Hash {
 				clear(s.stuck)
+			}
+			if before := s.program; before == nil || contentIDOf(before) != contentIDOf(program) {
 				t.unrecorded = append(t.unrecorded, s)
 			}
 			if len(t.recreating) > 0 && s.program != nil && !renewsAlike(s.program, program) {
