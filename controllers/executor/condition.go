@@ -29,13 +29,13 @@ const (
 // they are written again.
 func (e *Executor) sayUpgradable(ctx context.Context, program *inject.Program, name Name) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: name.UID}}
-	condition, _ := upgradableCondition(pod, program.Name(), true, time.Now())
+	condition, _ := upgradableCondition(pod, program.Name(), true, nil, time.Now())
 	return e.patchCondition(ctx, pod, condition)
 }
 
 // writeUpgradable writes the condition if it changes.
 func (e *Executor) writeUpgradable(ctx context.Context, program *inject.Program, pod *corev1.Pod, upgradable bool) (wrote bool, err error) {
-	condition, differs := upgradableCondition(pod, program.Name(), upgradable, time.Now())
+	condition, differs := upgradableCondition(pod, program.Name(), upgradable, e.unselected(pod), time.Now())
 	if !differs {
 		return false, nil
 	}
@@ -60,9 +60,20 @@ func (e *Executor) patchCondition(ctx context.Context, pod *corev1.Pod, conditio
 	return err
 }
 
+// unselected returns whether a SidecarSet of some name is known not to select a Pod, for
+// instance because it is deleted.
+func (e *Executor) unselected(pod *corev1.Pod) func(sidecarSet string) bool {
+	selected, err := e.Current().Select(pod.Namespace, pod.Labels, nil)
+	return func(name string) bool {
+		return err == nil && !slices.ContainsFunc(selected.Programs, func(p *inject.Program) bool { return p.Name() == name })
+	}
+}
+
 // upgradableCondition returns the Pod's condition with a new value for one SidecarSet,
-// and without values for SidecarSets that the Pod does not carry.
-func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, now time.Time) (next corev1.PodCondition, differs bool) {
+// and without values for SidecarSets that the Pod does not carry or that do not select it.
+// The Pod goes on to list SidecarSets that are deleted. unselected is not called if the
+// condition has no values.
+func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, unselected func(string) bool, now time.Time) (next corev1.PodCondition, differs bool) {
 	next = corev1.PodCondition{Type: appsv1beta1.PodConditionUpgradable}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == next.Type {
@@ -76,7 +87,7 @@ func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, no
 	}
 	carried := podstate.ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
 	for name := range said {
-		if !slices.Contains(carried, name) {
+		if !slices.Contains(carried, name) || unselected(name) {
 			delete(said, name)
 		}
 	}

@@ -43,6 +43,7 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 		"it can follow again":                      {[]corev1.PodCondition{no(`{"log":false}`, early.Time)}, true, yes(`{"log":true}`, now), false},
 		"another SidecarSet's word stays":          {[]corev1.PodCondition{no(`{"mesh":false}`, early.Time)}, true, no(`{"log":true,"mesh":false}`, early.Time), false},
 		"T23: a SidecarSet that is not carried":    {[]corev1.PodCondition{no(`{"gone":false,"log":true}`, early.Time)}, true, yes(`{"log":true}`, now), false},
+		"C23: a SidecarSet that is deleted":        {[]corev1.PodCondition{no(`{"deleted":false,"log":true}`, early.Time)}, true, yes(`{"log":true}`, now), false},
 		"a message that cannot be read":            {[]corev1.PodCondition{no(`sorry`, early.Time)}, true, yes(`{"log":true}`, now), false},
 		"a message that is not about SidecarSets":  {[]corev1.PodCondition{no(`[1]`, early.Time)}, false, no(`{"log":false}`, early.Time), false},
 		"a message that is null":                   {[]corev1.PodCondition{yes(`null`, early.Time)}, false, no(`{"log":false}`, now), false},
@@ -50,9 +51,9 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{appsv1beta1.AnnotationInjectedList: "log,mesh"}}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{appsv1beta1.AnnotationInjectedList: "deleted,log,mesh"}}}
 			pod.Status.Conditions = tc.before
-			got, differs := upgradableCondition(pod, "log", tc.upgradable, now)
+			got, differs := upgradableCondition(pod, "log", tc.upgradable, func(name string) bool { return name == "deleted" }, now)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("the condition (-want +got):\n%s", diff)
 			}
@@ -76,16 +77,20 @@ func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
 		"the first word":              {Chore{FirstWord: true}, false, nil, "patch", `{"log":true}`},
 		"another Pod has its name":    {Chore{Name: Name{UID: "other"}, FirstWord: true}, true, nil, "patch get", ""},
 		"not the first":               {Chore{}, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"mesh":true}`}}, "get patch", `{"log":true,"mesh":true}`},
+		"C23: one that is deleted":    {Chore{}, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"deleted":false}`}}, "get patch", `{"log":true}`},
 		"nothing new":                 {Chore{}, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`}}, "get", `{"log":true}`},
 		"the first word, in conflict": {Chore{FirstWord: true}, true, nil, "patch get patch", `{"log":true}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := outdated(t, "p")
-			p.Annotations["kruise.io/sidecarset-injected-list"] = "log,mesh"
+			p.Annotations["kruise.io/sidecarset-injected-list"] = "deleted,log,mesh"
 			p.Status.Conditions = append(p.Status.Conditions, tc.said...)
 			r := newRig(t, p)
-			current := match.Build([]*inject.Program{program(t, "side:v1")}, map[string]labels.Set{"a": {}})
-			following, _ := current.Get("log")
+			following := program(t, "side:v1")
+			mesh := *following
+			mesh.Set = following.Set.DeepCopy()
+			mesh.Set.Name = "mesh"
+			r.now = match.Build([]*inject.Program{following, &mesh}, map[string]labels.Set{"a": {}})
 			conflicts := tc.conflicts
 			r.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 				failed := conflicts
