@@ -57,10 +57,19 @@ func Parse(text string, variable Variable) (*Expr, error) {
 }
 
 // ParseStored reads an expression that is stored already, such as one that a
-// ControllerRevision records, which cannot be edited. It differs from Parse in one point:
-// a decimal with letters that are no suffix, such as 50mm or 64MB, is the number 0, as
-// in the reference, so that Pods get what they have got so far.
+// ControllerRevision records, which cannot be edited. It reads what Parse accepts as
+// Parse does. It reads the rest as the reference does, so that Pods get what they have
+// got so far:
+//
+//   - A decimal with letters that are not a suffix, such as 50mm or 64MB, is the number 0.
+//   - An exponent may be of any size.
+//   - The result of max and min is an argument as it is: cpu*max(cpu, 2) is cpu*2 as long
+//     as cpu is less than 2. Otherwise it is the product of two quantities, and Eval
+//     returns the error.
 func ParseStored(text string, variable Variable) (*Expr, error) {
+	if e, err := Parse(text, variable); err == nil {
+		return e, nil
+	}
 	return parse(&parser{text: text, variable: variable, stored: true})
 }
 
@@ -85,7 +94,11 @@ func parse(p *parser) (*Expr, error) {
 // It has the format (binary or decimal suffixes) of the quantity that it comes
 // from. A result that is negative or too large for a quantity is an error.
 func (e *Expr) Eval(variable resource.Quantity) (resource.Quantity, error) {
-	return e.result(e.root.eval(quantityOf(variable)))
+	v, err := e.root.eval(quantityOf(variable))
+	if err != nil {
+		return resource.Quantity{}, err
+	}
+	return e.result(v)
 }
 
 var thousand = big.NewInt(1000)

@@ -176,6 +176,17 @@ func TestParseStored(t *testing.T) {
 		"T22: 1e3x":                  {expr.CPU, "1e3x+1", "1", "1"},
 		"what is well formed":        {expr.Memory, "memory+1Ki", "1Ki", "2Ki"},
 		"a division by it":           {expr.CPU, "cpu/50mm", "1", ""},
+		"a product with a maximum":   {expr.CPU, "cpu*max(cpu, 2)", "500m", "1"},
+		"a product with a minimum":   {expr.CPU, "min(4, cpu)*cpu", "5", "20"},
+		"a division by a minimum":    {expr.CPU, "cpu/min(cpu, 4)", "8", "2"},
+		"a sum with a maximum":       {expr.CPU, "cpu*(-max(cpu, 2)+3)", "1", "1"},
+		"a maximum within another":   {expr.Memory, "memory*max(1, max(memory, 3))", "2", "6"},
+		"a maximum of quantities":    {expr.Memory, "memory*max(memory, 1Ki)", "1", ""},
+		"memory of a maximum":        {expr.Memory, "50mm+max(memory, 100)", "1Ki", "1Ki"},
+		"a bound that is none":       {expr.CPU, "min(cpu, 1e40)", "3", "3"},
+		"a factor of almost nothing": {expr.CPU, "cpu*1e-40", "3", "0"},
+		"an exponent beyond floats":  {expr.CPU, "max(cpu, 1e999999999)", "3", "3"},
+		"many digits":                {expr.CPU, "cpu*2" + strings.Repeat("0", 40) + "e-40", "3", "6"},
 		"a suffix after an exponent": {expr.Memory, "1e3Mi", "1", ""},
 		"an exponent too large":      {expr.Memory, "1e31", "1", ""},
 		"two points":                 {expr.CPU, "1.2.3", "1", ""},
@@ -193,6 +204,27 @@ func TestParseStored(t *testing.T) {
 			}
 			if got, err := e.Eval(resource.MustParse(tc.with)); err != nil || got.String() != tc.want {
 				t.Errorf("it is %s, %v, want %s", got.String(), err, tc.want)
+			}
+		})
+	}
+}
+
+// In a stored expression, the type of a part may depend on the variable's value.
+func TestEvalOfWhatIsStoredRefuses(t *testing.T) {
+	tests := map[string]struct{ text, with, want string }{
+		"a product of quantities":     {"cpu*max(cpu, 2)", "2", "column 4: multiplication of two quantities; make one side a plain number, such as 2 or 50%"},
+		"division by a quantity":      {"cpu/min(cpu, 4)", "3", "column 4: division by quantity; divide by a plain number, such as 2"},
+		"division by a number of 0":   {"cpu/min(cpu, 0)", "3", "column 4: division by zero; divide by another number"},
+		"a sum with a quantity in it": {"cpu*(max(cpu, 2)+1)", "3", "column 4: multiplication of two quantities"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			e, err := expr.ParseStored(tc.text, expr.CPU)
+			if err != nil {
+				t.Fatalf("ParseStored(%q): %v", tc.text, err)
+			}
+			if got, err := e.Eval(resource.MustParse(tc.with)); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+				t.Errorf("%s with %s = %s, %v\nwant %s", tc.text, tc.with, got.String(), err, tc.want)
 			}
 		})
 	}

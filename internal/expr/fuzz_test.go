@@ -21,13 +21,22 @@ var variables = []resource.Quantity{
 // to a quantity that is not negative, or to an error. Capitals mean nothing.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		"max(cpu*50%, 50m)", "memory*30%", "memory+0.5", "--cpu/.5", "1e-1Ki", "min(1Mi,MEMORY)-(2", "50mm+1K*5E", "\x00µ", "1e30*1e30", "cpu/(1-1)", "(((", "max(1,2,3)",
+		"max(cpu*50%, 50m)", "memory*30%", "memory+0.5", "--cpu/.5", "1e-1Ki", "min(1Mi,MEMORY)-(2", "50mm+1K*5E", "\x00µ", "1e30*1e30", "cpu/(1-1)", "(((", "max(1,2,3)", "cpu*max(cpu, 2)", "cpu/min(cpu, 0)*1e-99",
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, variable := range []expr.Variable{expr.CPU, expr.Memory} {
 			e, err := expr.Parse(text, variable)
+			if stored, storedErr := expr.ParseStored(text, variable); storedErr == nil {
+				for _, value := range variables {
+					if got, err := stored.Eval(value); err == nil && got.Sign() < 0 {
+						t.Fatalf("%q, stored, at %s = %s", text, value.String(), got.String())
+					}
+				}
+			} else if err == nil {
+				t.Fatalf("%q is accepted, and refused where it is stored: %v", text, storedErr)
+			}
 			if err != nil {
 				continue
 			}

@@ -14,7 +14,7 @@ type parser struct {
 	text     string
 	position int
 	variable Variable
-	stored   bool // reads malformedForm as 0
+	stored   bool // reads what is not accepted as the reference does, see ParseStored
 }
 
 func (p *parser) parse() (*node, error) {
@@ -98,7 +98,7 @@ func (p *parser) name() (*node, error) {
 	}
 	switch lower := strings.ToLower(name); Variable(lower) {
 	case p.variable:
-		return &node{op: opVariable, quantity: true}, nil
+		return &node{op: opVariable, kind: aQuantity}, nil
 	case CPU, Memory:
 		return nil, p.errorAt(at, "%q cannot be used here; use %s, which is what this field computes", name, p.variable)
 	default:
@@ -131,18 +131,25 @@ func (p *parser) call(at int, name string) (*node, error) {
 
 // combine checks the types of an operation, and computes it if it can.
 func (p *parser) combine(at int, op operator, left, right *node) (*node, error) {
+	n := &node{op: op, column: at + 1, left: left, right: right, asIs: p.stored && (op == opMax || op == opMin)}
 	switch {
-	case op == opMultiply && left.quantity && right.quantity:
-		return nil, p.errorAt(at, "multiplication of two quantities; make one side a plain number, such as 2 or 50%%")
-	case op == opDivide && right.quantity:
-		return nil, p.errorAt(at, "division by quantity; divide by a plain number, such as 2")
-	case op == opDivide && right.constant.sign() == 0:
-		return nil, p.errorAt(at, "division by zero; divide by another number")
+	case op == opMultiply && left.kind == aQuantity && right.kind == aQuantity:
+		return nil, n.error(errProduct)
+	case op == opDivide && right.kind == aQuantity:
+		return nil, n.error(errDivisor)
+	case left.op == opConstant && right.op == opConstant:
+		v, err := n.apply(left.constant, right.constant)
+		return constant(v), err
+	case op == opDivide && right.op == opConstant && right.constant.sign() == 0:
+		return nil, n.error(errZero)
+	case left.kind == right.kind:
+		n.kind = left.kind
+	case n.asIs, left.kind == unsure && right.kind == aNumber, left.kind == aNumber && right.kind == unsure:
+		n.kind = unsure
+	default:
+		n.kind = aQuantity
 	}
-	if left.op == opConstant && right.op == opConstant {
-		return constant(apply(op, left.constant, right.constant)), nil
-	}
-	return &node{op: op, quantity: left.quantity || right.quantity, left: left, right: right}, nil
+	return n, nil
 }
 
 // literalForm is a decimal with, at most, an exponent, and a percent sign or suffix.
@@ -171,6 +178,8 @@ func (p *parser) literal() (*node, error) {
 	case m == nil, m[2] != "" && m[3] != "" && m[3] != "%":
 		return nil, p.errorAt(at, "%q is neither a number (2, 0.5, 1e3, 50%%) nor a quantity "+
 			"(digits and one of m k M G T P Ki Mi Gi Ti Pi); correct it", text)
+	case !smallExponent(m[2]) && p.stored:
+		return constant(value{number: hugeOrTiny(m[1])}), nil
 	case !smallExponent(m[2]):
 		return nil, p.errorAt(at, "the exponent of %q is not between -%d and %[2]d; write a number of usual size", text, maxExponent)
 	}
@@ -205,6 +214,26 @@ func smallExponent(text string) bool {
 	}
 	exponent, err := strconv.Atoi(text)
 	return err == nil && -maxExponent <= exponent && exponent <= maxExponent
+}
+
+// hugeOrTiny reads a number with a large exponent. The reference reads one that is too
+// large for a floating-point number as 0. Nothing that Pods get depends on what is beyond
+// maxExponent.
+func hugeOrTiny(text string) *big.Rat {
+	limit := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(maxExponent), nil))
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return new(big.Rat)
+	}
+	number := new(big.Rat)
+	number.SetFloat64(f)
+	switch {
+	case number.Cmp(limit) > 0:
+		return limit
+	case number.Cmp(new(big.Rat).Inv(limit)) < 0:
+		return new(big.Rat)
+	}
+	return number
 }
 
 // literalText takes all that a reader would see as one literal, well formed or not.

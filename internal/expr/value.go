@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"errors"
+	"fmt"
 	"math/big"
 	"strconv"
 
@@ -85,41 +87,84 @@ const (
 	opMin
 )
 
-// node is an expression whose types have been checked. Each part without the
-// variable has been computed: every number is a constant, since whatever a
-// quantity enters is a quantity.
+// kind is what is known of a node's value before it is computed.
+type kind byte
+
+const (
+	aNumber kind = iota
+	aQuantity
+	// unsure: it depends on the variable's value. Parse makes no such node, because
+	// whatever a quantity enters is a quantity to it.
+	unsure
+)
+
+// node is an expression whose types have been checked, except where a kind is unsure.
+// Each part without the variable has been computed.
 type node struct {
 	op          operator
-	quantity    bool
+	kind        kind
 	constant    value // opConstant
 	left, right *node // the operators
+	column      int   // of the operator, for errors
+	// asIs: the result of max or min is one of the operands as it is. Otherwise it is a
+	// quantity if one of them is.
+	asIs bool
 }
 
-func constant(v value) *node { return &node{op: opConstant, quantity: v.isQuantity(), constant: v} }
+func constant(v value) *node {
+	n := &node{op: opConstant, constant: v}
+	if v.isQuantity() {
+		n.kind = aQuantity
+	}
+	return n
+}
 
-// eval cannot fail: types match, and divisors are constants other than 0.
-func (n *node) eval(variable value) value {
+// The errors of operations whose operands have the wrong types.
+var (
+	errProduct = errors.New("multiplication of two quantities; make one side a plain number, such as 2 or 50%")
+	errDivisor = errors.New("division by quantity; divide by a plain number, such as 2")
+	errZero    = errors.New("division by zero; divide by another number")
+)
+
+func (n *node) error(err error) error { return fmt.Errorf("column %d: %w", n.column, err) }
+
+// eval fails only if a kind is unsure.
+func (n *node) eval(variable value) (value, error) {
 	switch n.op {
 	case opConstant:
-		return n.constant
+		return n.constant, nil
 	case opVariable:
-		return variable
-	default:
-		return apply(n.op, n.left.eval(variable), n.right.eval(variable))
+		return variable, nil
 	}
+	left, err := n.left.eval(variable)
+	if err != nil {
+		return value{}, err
+	}
+	right, err := n.right.eval(variable)
+	if err != nil {
+		return value{}, err
+	}
+	return n.apply(left, right)
 }
 
-func apply(op operator, a, b value) value {
-	switch op {
-	case opMultiply:
-		return multiply(a, b)
-	case opDivide:
-		return multiply(a, value{number: new(big.Rat).Inv(b.number)})
+func (n *node) apply(a, b value) (value, error) {
+	switch {
+	case n.op == opMultiply && a.isQuantity() && b.isQuantity():
+		return value{}, n.error(errProduct)
+	case n.op == opMultiply:
+		return multiply(a, b), nil
+	case n.op == opDivide && b.isQuantity():
+		return value{}, n.error(errDivisor)
+	case n.op == opDivide && b.sign() == 0:
+		return value{}, n.error(errZero)
+	case n.op == opDivide:
+		return multiply(a, value{number: new(big.Rat).Inv(b.number)}), nil
+	case !a.isQuantity() && !b.isQuantity():
+		return ofNumbers(n.op, a, b), nil
+	case n.asIs:
+		return choose(n.op, a, b, a.asQuantity().milli.Cmp(b.asQuantity().milli)), nil
 	}
-	if !a.isQuantity() && !b.isQuantity() {
-		return ofNumbers(op, a, b)
-	}
-	return ofQuantities(op, a.asQuantity(), b.asQuantity())
+	return ofQuantities(n.op, a.asQuantity(), b.asQuantity()), nil
 }
 
 func multiply(a, b value) value {
