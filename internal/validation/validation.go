@@ -6,10 +6,7 @@
 package validation
 
 import (
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -81,38 +78,6 @@ func Update(set, old *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	validateCanaryUpdate(set, old, place{field.NewPath("metadata"), &errs})
 	validateContainersUpdate(set.Spec.Containers, old.Spec.Containers, place{field.NewPath("spec", "containers"), &errs})
 	return errs
-}
-
-// MayKeep reports whether an update of old may keep problems that old has. It may not if
-// it changes which Pods are selected or what patchPodMetadata writes, or resumes
-// injection: then the same problem can harm other Pods. Nor if old exceeds a bound: to
-// check it would take long. Nor if no API server could have stored its name.
-func MayKeep(set, old *appsv1beta1.SidecarSet, replaced map[string]any) bool {
-	return len(Bounds(old, nil, replaced, nil)) == 0 && len(utilvalidation.IsDNS1123Subdomain(set.Name)) == 0 &&
-		(set.Spec.InjectionStrategy.Paused || !old.Spec.InjectionStrategy.Paused) &&
-		apiequality.Semantic.DeepEqual(set.Spec.Selector, old.Spec.Selector) &&
-		apiequality.Semantic.DeepEqual(set.Spec.NamespaceSelector, old.Spec.NamespaceSelector) &&
-		apiequality.Semantic.DeepEqual(set.Spec.PatchPodMetadata, old.Spec.PatchPodMetadata) &&
-		appsv1beta1.BaseOfCanary(set.Annotations) == appsv1beta1.BaseOfCanary(old.Annotations)
-}
-
-// Keep divides what Update has found into what the update makes worse, and what is just as
-// wrong with old: the same problem, with the same value, in the same place. Otherwise a
-// stored SidecarSet with a problem could not even be paused. The whitelist is no such
-// problem: the administrator decides at each update. env is that of old. Ask MayKeep first.
-func Keep(errs field.ErrorList, old *appsv1beta1.SidecarSet, env Environment) (worse, kept field.ErrorList) {
-	before := sets.New[string]()
-	for _, err := range contentProblems(old, env) {
-		before.Insert(err.Error())
-	}
-	for _, err := range errs {
-		if before.Has(err.Error()) {
-			kept = append(kept, err)
-		} else {
-			worse = append(worse, err)
-		}
-	}
-	return worse, kept
 }
 
 func validateSpec(spec *appsv1beta1.SidecarSetSpec, recorded bool, path place) {

@@ -162,7 +162,7 @@ func (v *validator) worsens(ctx context.Context, set, old *hub.SidecarSet, env v
 		return nil, nil, err
 	}
 	before.Object = old.Object
-	worse, kept := validation.Keep(errs, old.Set, before)
+	worse, kept := validation.Keep(errs, set.Object, old.Set, before)
 	for _, problem := range kept[:min(len(kept), maxProblems)] {
 		warnings = append(warnings, problem.Error()+" (the stored SidecarSet has this problem already)")
 	}

@@ -249,6 +249,8 @@ func TestAnUpdateMayKeepWhatIsWrong(t *testing.T) {
 		paused  = "  injectionStrategy: {paused: true}\n"
 		volume  = "  volumes: [{name: v, emptyDir: {}}]\n"
 		missing = "  injectionStrategy: {revision: {revisionName: log-1}}\n"
+
+		badVolume = "  volumes: [{name: bad, hostPath: {path: /a/../b}}]\n"
 	)
 	other := strings.Replace(betaManifest, "{name: log}", "{name: other}", 1) + "  volumes: [{name: v, hostPath: {path: /}}]\n"
 	tests := map[string]struct {
@@ -272,7 +274,9 @@ func TestAnUpdateMayKeepWhatIsWrong(t *testing.T) {
 		"T32: what the whitelist forbids":  {betaManifest + patchMember, betaManifest + patchMember + paused, "whitelist not found", "is a container of SidecarSet other"},
 		"a stored one that is too large":   {betaManifest + "  revisionHistoryLimit: 2\n  customVersion: " + strings.Repeat("v", 257<<10) + "\n", betaManifest, "is a container of SidecarSet other", ""},
 		"an expression that does not work": {policy("50mm"), policy("50mm") + paused, "", `"50mm" is neither a number`},
-		"another one that does not work":   {policy("50mm"), policy("51mm"), `"51mm" is neither a number`, "is a container of SidecarSet other"},
+		"a volume that moves within its list": {betaManifest + badVolume, betaManifest + strings.Replace(badVolume, "[", "[{name: new, emptyDir: {}}, ", 1), "",
+			"spec.volumes[1].hostPath.path"},
+		"another one that does not work": {policy("50mm"), policy("51mm"), `"51mm" is neither a number`, "is a container of SidecarSet other"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
