@@ -71,11 +71,13 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	if o.Recorded {
 		catchUp = o.Fresh.Know
 	}
+	recorded := snapshot.RecordedRevisions{Reader: live, Namespace: o.RevisionNamespace}
 	injector := pods.NewInjector(pods.Options{
 		Snapshot:           o.Catalog.Current,
 		CatchUp:            catchUp,
 		Trusted:            o.Fresh.Trusted,
 		Namespaces:         live,
+		Revision:           recorded.Named,
 		Client:             func(ctx context.Context) netip.Addr { return ports.ConnectionOf(ctx).Client() },
 		ExcludedNamespaces: o.ExcludedNamespaces,
 		Rival:              o.Rival,
@@ -111,7 +113,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 			Mode:               o.RequesterCheck,
 			Catalog:            o.Catalog.Current,
 			Access:             sidecarsets.NewCachedAccess(mgr.GetClient()),
-			Revisions:          sidecarsets.RecordedRevisions{Reader: live, Namespace: o.RevisionNamespace},
+			Revisions:          recorded,
 			ExcludedNamespaces: o.ExcludedNamespaces,
 			Registry:           metrics.Registry,
 		}),

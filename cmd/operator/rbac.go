@@ -16,7 +16,7 @@ package operator
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=events,namespace=sidecarset-system,verbs=create;patch
 //
 // Every process follows SidecarSets, the labels of Namespaces and the recorded
-// revisions.
+// revisions. Replicas list the revisions of a SidecarSet that names one of them.
 // +kubebuilder:rbac:groups=apps.kruise.io,resources=sidecarsets,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=list;watch
 // +kubebuilder:rbac:groups=apps,resources=controllerrevisions,namespace=sidecarset-system,verbs=list;watch

@@ -87,11 +87,12 @@ func cannotTell(head *review.Head, err error) error {
 }
 
 // needs names the parts of the Pod's containers that the SidecarSets ask for.
-func (s selection) needs() (parts inject.Parts) {
-	for _, program := range s.programs {
-		parts |= program.Needs
-		if history := s.snapshot.History(program.Name()); history != nil {
-			parts |= history.Needs
+func needs(candidates []inject.Candidate) (parts inject.Parts) {
+	for i := range candidates {
+		c := &candidates[i]
+		parts |= c.Current.Needs
+		if c.History != nil {
+			parts |= c.History.Needs
 		}
 	}
 	return parts

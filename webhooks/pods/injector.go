@@ -12,9 +12,11 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
@@ -34,6 +36,10 @@ type Options struct {
 	Trusted func() bool
 	// Namespaces reads Namespaces from the API server, not from a cache.
 	Namespaces client.Reader
+	// Revision finds in the API server, not in a cache, the revision that a SidecarSet
+	// names; nil if that is not recorded. If Revision is nil, the snapshot's answer is
+	// final.
+	Revision func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
 	// Client returns the address that a request comes from. All requests count as one
 	// client's if it is nil.
 	Client func(context.Context) netip.Addr
@@ -60,11 +66,12 @@ type Options struct {
 // It allows a Pod that no SidecarSet selects. Errors are of two kinds. A conflict
 // that the owner of a SidecarSet or of the Pod has to resolve is a denial with a
 // message for them. If the request cannot be understood, or this replica cannot
-// tell which SidecarSets select the Pod, the answer is an HTTP error, to which the
-// API server applies the failure policy.
+// tell which SidecarSets select the Pod or what they inject, the answer is an HTTP
+// error, to which the API server applies the failure policy.
 type Injector struct {
 	options    Options
 	namespaces *liveNamespaces
+	revisions  *liveRevisions
 	metrics    *podMetrics
 }
 
@@ -78,7 +85,9 @@ func NewInjector(options Options) *Injector {
 		options.Client = func(context.Context) netip.Addr { return netip.Addr{} }
 	}
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
-	return &Injector{options, newLiveNamespaces(options.Namespaces), newPodMetrics(options.Registry)}
+	return &Injector{
+		options, newLiveNamespaces(options.Namespaces), newLiveRevisions(options.Revision, options.Clock), newPodMetrics(options.Registry),
+	}
 }
 
 // Settled is the server.Handler of the settled path.
@@ -127,30 +136,46 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	case ctx.Err() != nil:
 		return verdict{result: resultError, head: head, err: cannotTell(&head, ctx.Err())}
 	}
-	pod, err := reader.ReadPod(document, head.Labels, selected.needs())
-	if err != nil {
-		return verdict{result: resultInvalid, head: head, err: unreadable(&head, err)}
-	}
-	if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
-		return verdict{result: resultOther, head: head}
-	}
-	plan, err := inject.Compute(inject.Input{
-		Pod:        pod,
-		Candidates: selected.candidates(i.options.Draw),
-		Now:        i.options.Clock.Now(),
-		Known:      selected.snapshot.Has,
-	})
-	switch {
-	case err != nil:
-		i.tellConflict(&head, selected, document, err)
-		return verdict{result: resultDenied, head: head, err: err}
-	case plan.TakesBack && !live:
+	v := i.inject(ctx, reader, document, head, selected)
+	if v.plan.TakesBack && !live {
 		// An earlier call, to a replica that knows more, may have injected that content.
 		return i.decide(ctx, reader, document, true)
-	case plan.Empty():
-		return verdict{result: resultUnchanged, head: head, plan: plan}
 	}
-	return verdict{result: resultInjected, head: head, plan: plan}
+	return v
+}
+
+// inject says what the selected SidecarSets do to a Pod. A revision that the snapshot
+// lacks is looked up live before the Pod is denied for it. The new revision may need more
+// of the Pod, so the Pod is read again. Each turn adds a revision, so the turns end.
+func (i *Injector) inject(ctx context.Context, reader *review.Reader, document []byte, head review.Head, selected selection) verdict {
+	candidates := selected.candidates(i.options.Draw) // chance decides once
+	for {
+		pod, err := reader.ReadPod(document, head.Labels, needs(candidates))
+		if err != nil {
+			return verdict{result: resultInvalid, head: head, err: unreadable(&head, err)}
+		}
+		if other := i.options.Rival(); other != nil && other.Owns(pod.Annotations, selected.names) {
+			return verdict{result: resultOther, head: head}
+		}
+		plan, err := inject.Compute(inject.Input{Pod: pod, Candidates: candidates, Now: i.options.Clock.Now(), Known: selected.snapshot.Has})
+		if missing, is := errors.AsType[*inject.RevisionError](err); is {
+			added, failure := i.revisions.addMissing(ctx, candidates, missing)
+			if failure != nil {
+				return verdict{result: resultError, head: head, err: cannotInject(&head, failure)}
+			}
+			if added {
+				continue
+			}
+		}
+		switch {
+		case err != nil:
+			i.tellConflict(&head, selected, document, err)
+			return verdict{result: resultDenied, head: head, err: err}
+		case plan.Empty():
+			return verdict{result: resultUnchanged, head: head, plan: plan}
+		}
+		return verdict{result: resultInjected, head: head, plan: plan}
+	}
 }
 
 // unreadable is the denial of a Pod that cannot be read, or that is too large to be.

@@ -22,6 +22,7 @@ import (
 	"github.com/sidecarset/operator/internal/requester"
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/webhooks/server"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // RequesterMode says what happens to a SidecarSet whose author could not create
@@ -49,7 +50,7 @@ type RequesterCheckOptions struct {
 	// Access answers questions about what users may do.
 	Access AccessReviewer
 	// Revisions finds the recorded revision that a SidecarSet injects.
-	Revisions RecordedRevisions
+	Revisions snapshot.RecordedRevisions
 	// ExcludedNamespaces are never injected.
 	ExcludedNamespaces []string
 	// Registry takes the metrics; they are not exposed if nil.
@@ -146,9 +147,12 @@ func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, se
 		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },
 		Excluded: c.ExcludedNamespaces,
 	})
-	recorded, err := c.Revisions.named(ctx, set.Set)
-	if err != nil || recorded == nil {
-		return demand, err
+	recorded, err := c.Revisions.Named(ctx, set.Set)
+	switch {
+	case err != nil:
+		return demand, lookUpError(revisionsOf(set.Set.Name), err)
+	case recorded == nil:
+		return demand, nil
 	}
 	restored, err := revision.Restore(set.Object, recorded)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/requester"
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // rights are what every user may do, as "verb resource namespace".
@@ -44,12 +45,12 @@ func (r *rights) Allowed(_ context.Context, user authenticationv1.UserInfo, q re
 // checked is the validating webhook with a RequesterCheck.
 func checked(mode sidecarsets.RequesterMode, access *rights, registry prometheus.Registerer, recorded ...appsv1.ControllerRevision) http.Handler {
 	reader := &live{revisions: recorded}
-	snapshot := match.Build(nil, map[string]labels.Set{"team-a": {"team": "a"}, "team-b": {"team": "b"}})
+	none := match.Build(nil, map[string]labels.Set{"team-a": {"team": "a"}, "team-b": {"team": "b"}})
 	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
 		Stored: reader.catalog, Reader: reader, Namespace: "ours",
 		Requester: sidecarsets.NewRequesterCheck(sidecarsets.RequesterCheckOptions{
-			Mode: mode, Access: access, Catalog: func() *match.Snapshot { return snapshot }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
-			Revisions: sidecarsets.RecordedRevisions{Reader: reader, Namespace: "ours"},
+			Mode: mode, Access: access, Catalog: func() *match.Snapshot { return none }, ExcludedNamespaces: []string{"ours"}, Registry: registry,
+			Revisions: snapshot.RecordedRevisions{Reader: reader, Namespace: "ours"},
 		}),
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/sidecarset/operator/internal/revision"
 	"github.com/sidecarset/operator/internal/validation"
 	"github.com/sidecarset/operator/webhooks/server"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // lookUpTimeout bounds a live read that several requests wait for, or that an answer
@@ -223,9 +224,9 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 		}
 		env.ServerMinor = minor
 	}
-	recorded, err := RecordedRevisions{v.Reader, v.Namespace}.named(ctx, set)
+	recorded, err := snapshot.RecordedRevisions{Reader: v.Reader, Namespace: v.Namespace}.Named(ctx, set)
 	if err != nil {
-		return env, err
+		return env, lookUpError(revisionsOf(set.Name), err)
 	}
 	env.Recorded = recorded != nil
 	others, err := v.others(ctx, set.Name)
@@ -315,4 +316,9 @@ func (v *validator) whitelist(ctx context.Context) (string, error) {
 // cause, which is about another object than the one under review.
 func lookUpError(object string, cause error) error {
 	return &server.Refusal{Code: http.StatusInternalServerError, Message: fmt.Sprintf("looking up %s, try again: %v", object, cause)}
+}
+
+// revisionsOf is for lookUpError.
+func revisionsOf(sidecarSet string) string {
+	return "the ControllerRevisions of SidecarSet " + sidecarSet
 }

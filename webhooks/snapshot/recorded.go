@@ -1,4 +1,4 @@
-package sidecarsets
+package snapshot
 
 import (
 	"context"
@@ -17,16 +17,16 @@ type RecordedRevisions struct {
 	Namespace string
 }
 
-// named returns the revision that a SidecarSet injects in place of its spec; nil
+// Named returns the revision that a SidecarSet injects in place of its spec; nil
 // if it names none, or one that is not recorded.
-func (r RecordedRevisions) named(ctx context.Context, set *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error) {
+func (r RecordedRevisions) Named(ctx context.Context, set *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error) {
 	ref, named := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision)
 	if !named {
 		return nil, nil
 	}
 	var list appsv1.ControllerRevisionList
 	if err := r.Reader.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: set.Name}); err != nil {
-		return nil, lookUpError("the ControllerRevisions of SidecarSet "+set.Name, err)
+		return nil, err // callers say whose they are
 	}
 	revisions := make([]*appsv1.ControllerRevision, len(list.Items))
 	for i := range list.Items {

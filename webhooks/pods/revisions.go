@@ -1,0 +1,119 @@
+package pods
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/utils/clock"
+
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/review"
+	"github.com/sidecarset/operator/webhooks/server"
+	"github.com/sidecarset/operator/webhooks/snapshot"
+)
+
+const (
+	// revisionTimeout bounds one live look-up, so that another may succeed in its stead.
+	revisionTimeout = 2 * time.Second
+	// revisionMemory is for how long an answer holds. So one SidecarSet costs the API
+	// server a look-up per second at most, however many Pods it selects.
+	revisionMemory = time.Second
+	// revisionReads is for how many SidecarSets revisions are looked up at the same time.
+	revisionReads = 8
+	// revisionRate is how many look-ups there are per second, and twice as many at once.
+	// An answer has up to 2.5 MiB, and a review may be a stranger's.
+	revisionRate = 20
+)
+
+// errTooManyMissing refuses a look-up that nothing else bounds.
+var errTooManyMissing = errors.New("too many SidecarSets name revisions that this replica does not know")
+
+// liveRevisions finds recorded revisions that the snapshot lacks, because a watch may be
+// behind. It is safe for concurrent use.
+type liveRevisions struct {
+	named  func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
+	clock  clock.PassiveClock
+	shared *snapshot.Shared[*inject.Program, *inject.Program] // by the SidecarSet that names the revision
+	rate   *rate.Limiter
+
+	mu      sync.Mutex
+	answers map[*inject.Program]revisionAnswer
+}
+
+// revisionAnswer is the revision that a SidecarSet names. It is nil if that is not stored,
+// or cannot be used.
+type revisionAnswer struct {
+	program *inject.Program
+	at      time.Time
+}
+
+func newLiveRevisions(named func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error), c clock.PassiveClock) *liveRevisions {
+	l := &liveRevisions{named: named, clock: c, rate: rate.NewLimiter(revisionRate, 2*revisionRate), answers: map[*inject.Program]revisionAnswer{}}
+	l.shared = snapshot.NewShared(revisionReads, l.ask)
+	return l
+}
+
+// addMissing gives the candidate of that name the revision that it names, if the revision
+// is stored and can be used, and reports whether it did. An error means that this is not
+// known.
+func (l *liveRevisions) addMissing(ctx context.Context, candidates []inject.Candidate, missing *inject.RevisionError) (added bool, err error) {
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Current.Name() != missing.SidecarSet || c.History != nil || l.named == nil {
+			continue
+		}
+		if c.History, err = l.shared.Get(ctx, c.Current); err != nil {
+			return false, fmt.Errorf("looking up %s of SidecarSet %q: %w", missing.Reference, missing.SidecarSet, err)
+		}
+		return c.History != nil, nil
+	}
+	return false, nil
+}
+
+// ask looks up the revision that a SidecarSet names, unless there is an answer that holds.
+func (l *liveRevisions) ask(ctx context.Context, current *inject.Program) (*inject.Program, error) {
+	if answer, holds := l.recall(current); holds {
+		return answer, nil
+	}
+	if !l.rate.AllowN(l.clock.Now(), 1) {
+		return nil, errTooManyMissing
+	}
+	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
+	defer cancel()
+	recorded, err := l.named(ctx, current.Set)
+	if err != nil {
+		return nil, err
+	}
+	answer := revisionAnswer{at: l.clock.Now()}
+	if recorded != nil {
+		answer.program, _ = inject.CompileRevision(current, recorded) // the snapshot will report the error
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.answers, func(_ *inject.Program, old revisionAnswer) bool { return !l.holds(old) })
+	l.answers[current] = answer
+	return answer.program, nil
+}
+
+func (l *liveRevisions) recall(current *inject.Program) (program *inject.Program, holds bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	answer, known := l.answers[current]
+	return answer.program, known && l.holds(answer)
+}
+
+func (l *liveRevisions) holds(answer revisionAnswer) bool {
+	return l.clock.Since(answer.at) < revisionMemory
+}
+
+// cannotInject says that this replica cannot tell what to inject.
+func cannotInject(head *review.Head, err error) error {
+	return server.Unavailable(fmt.Sprintf("cannot tell what to inject into Pod %s: %v", head.PodName(), err))
+}
