@@ -123,8 +123,9 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 	$(NICE) $(GO) -C hack/image test ./...
 
 # How many processes share the tests of a package that needs a control plane, each
-# with one of its own. These tests wait more than they compute.
-SHARDS ?= 2
+# with one of its own. These tests wait more than they compute: three keep two
+# processors busy.
+SHARDS ?= 3
 # Nor do they measure the control plane, which collects its garbage seldom here.
 test-integration test-cluster test-node test-chaos: export STAND_GOGC ?= 400
 

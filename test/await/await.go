@@ -43,11 +43,16 @@ func That(t testing.TB, done func() bool, what string) {
 	})
 }
 
+// Pauses between probes grow with the wait: a probe often takes 10 ms of an API server,
+// which tests share.
+const leastPause, mostPause = 50 * time.Millisecond, 300 * time.Millisecond
+
 // Until asks again and again until probe returns nil. It returns the last answer
 // if ctx ends first.
 func Until(ctx context.Context, probe func(context.Context) error) error {
 	var last error
-	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	begin, pause := time.Now(), 2*time.Millisecond
+	for {
 		err := probe(ctx)
 		if err == nil {
 			return nil
@@ -55,6 +60,7 @@ func Until(ctx context.Context, probe func(context.Context) error) error {
 		if ctx.Err() == nil || last == nil {
 			last = err // a probe that the deadline cut short knows less than the one before
 		}
+		pause = min(2*pause, max(time.Since(begin)/16, leastPause), mostPause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
