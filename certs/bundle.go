@@ -58,11 +58,6 @@ func (a attempt) due(o *object) bool {
 	return a.at.IsZero() || time.Since(a.at) >= pause
 }
 
-// NewBundlePublisher returns a BundlePublisher that works on the objects that published follows.
-func NewBundlePublisher(c client.Client, source Source, published *Published) *BundlePublisher {
-	return &BundlePublisher{client: c, source: source, published: published, attempts: map[string]attempt{}}
-}
-
 // NeedLeaderElection has a manager start it on the leader only.
 func (b *BundlePublisher) NeedLeaderElection() bool { return true }
 

@@ -325,6 +325,6 @@ func TestWhatCallsSomebodyElseIsLeftAlone(t *testing.T) {
 func TestReadyNeedsTheServerName(t *testing.T) {
 	r := newReplica(t, newAPIServer(t), options())
 	checkError(t, r.source.Refresh(t.Context()), "")
-	readiness := certs.NewReadiness(r.source, r.published, "other.sidecarset-system.svc", nil, nil)
+	readiness := certs.NewReadiness(r.source, r.published, "other.sidecarset-system.svc", certs.NewServerClock(nil))
 	checkError(t, readiness.Ready(t.Context()), "not other.sidecarset-system.svc")
 }

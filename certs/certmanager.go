@@ -8,10 +8,12 @@ import (
 	"time"
 
 	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
-	certmanagermetav1 "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -34,18 +36,6 @@ type CertManager struct {
 	opts   Options
 
 	undeclared atomic.Pointer[error] // why the last attempt to declare failed
-}
-
-// NewCertManager returns a Source whose certificates cert-manager makes, and the leader's part of the work. The client must not
-// read from a cache. Its scheme must know cert-manager's types; see AddToScheme.
-func NewCertManager(c client.Client, published *Published, serverName string, opts Options) (*Supplied, *CertManager, error) {
-	opts.Mode = ModeCertManager
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, nil, err
-	}
-	m := &CertManager{client: c, opts: opts}
-	return newSupplied(m, published, serverName, opts), m, nil
 }
 
 // NeedLeaderElection has a manager start it on the leader only.
@@ -139,14 +129,14 @@ func (m *CertManager) problem(ctx context.Context) error {
 		return *err
 	}
 	for _, d := range m.opts.declarations() {
-		status, err := m.status(ctx, d)
+		ready, message, err := m.readiness(ctx, d)
 		switch {
 		case apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
 			return fmt.Errorf("%s %s/%s does not exist yet: the leader declares it", d.kind, m.opts.Namespace, d.name)
 		case err != nil:
 			return fmt.Errorf("getting %s %s/%s: %w", d.kind, m.opts.Namespace, d.name, notInstalled(err))
-		case !status.ready:
-			return &notReadyError{d.kind, m.opts.Namespace, d.name, status.message}
+		case !ready:
+			return &notReadyError{d.kind, m.opts.Namespace, d.name, message}
 		}
 	}
 	return nil
@@ -159,50 +149,32 @@ func (e *notReadyError) Error() string {
 	return fmt.Sprintf("%s %s/%s is not ready: %s", e.kind, e.namespace, e.name, e.message)
 }
 
-// objectStatus is what cert-manager reports about an object.
-type objectStatus struct {
-	ready   bool
-	message string // why not
-}
-
-func (m *CertManager) status(ctx context.Context, d declaration) (objectStatus, error) {
-	if d.kind == "Issuer" {
-		issuer := &certmanagerv1.Issuer{}
-		err := m.get(ctx, d.name, issuer)
-		return issuerStatus(issuer), err
-	}
-	certificate := &certmanagerv1.Certificate{}
-	err := m.get(ctx, d.name, certificate)
-	return certificateStatus(certificate), err
-}
-
 const noCondition = "cert-manager has not said anything about it; does its controller run?"
 
-func issuerStatus(issuer *certmanagerv1.Issuer) objectStatus {
-	status := objectStatus{message: noCondition}
-	for _, c := range issuer.Status.Conditions {
-		if c.Type == certmanagerv1.IssuerConditionReady {
-			status = objectStatus{ready: c.Status == certmanagermetav1.ConditionTrue, message: c.Reason + ": " + c.Message}
-		}
+// readiness reports whether cert-manager says that an object is ready, and what it says. It joins two conditions: Ready says whether
+// there is a certificate, and Issuing, which only a Certificate has, says why there is none.
+func (m *CertManager) readiness(ctx context.Context, d declaration) (ready bool, message string, err error) {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(certmanagerv1.SchemeGroupVersion.WithKind(d.kind))
+	if err := m.get(ctx, d.name, object); err != nil {
+		return false, "", err
 	}
-	return status
-}
-
-// certificateStatus joins two conditions of a Certificate: Ready says whether there is a certificate, and Issuing says why there is
-// none.
-func certificateStatus(certificate *certmanagerv1.Certificate) objectStatus {
-	status := objectStatus{message: noCondition}
-	issuing := ""
-	for _, c := range certificate.Status.Conditions {
-		switch c.Type {
-		case certmanagerv1.CertificateConditionReady:
-			status = objectStatus{ready: c.Status == certmanagermetav1.ConditionTrue, message: c.Reason + ": " + c.Message}
-		case certmanagerv1.CertificateConditionIssuing:
-			issuing = "; " + c.Reason + ": " + c.Message
-		}
+	var read struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
 	}
-	status.message += issuing
-	return status
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &read); err != nil {
+		return false, "", err
+	}
+	message = noCondition
+	if c := meta.FindStatusCondition(read.Status.Conditions, string(certmanagerv1.CertificateConditionReady)); c != nil {
+		ready, message = c.Status == metav1.ConditionTrue, c.Reason+": "+c.Message
+	}
+	if c := meta.FindStatusCondition(read.Status.Conditions, string(certmanagerv1.CertificateConditionIssuing)); c != nil {
+		message += "; " + c.Reason + ": " + c.Message
+	}
+	return ready, message, nil
 }
 
 // notInstalled explains the error of an API server that does not know cert-manager's kinds.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/certs"
@@ -263,7 +262,7 @@ func TestServerClock(t *testing.T) {
 					t.Errorf("it is ahead by %s, want %s", c.Ahead(), tc.want)
 				}
 				checkError(t, c.Differs(), tc.differs)
-				corrected, _ := c.At(certs.ReadClock(clock.RealClock{}))
+				corrected, _ := c.At(c.Read())
 				if off := time.Since(corrected) - tc.want; tc.differs != "" && off.Abs() > time.Second {
 					t.Errorf("API servers' clocks show %s, want %s before %s", corrected, tc.want, time.Now())
 				}
@@ -294,7 +293,7 @@ func TestServerClockRemembersHowTheClockWas(t *testing.T) {
 		c.Answered(time.Now(), 0)
 		pass(time.Hour)
 		wrong.Set(48 * time.Hour)
-		reading, then := certs.ReadClock(wrong), time.Now()
+		reading, then := c.Read(), time.Now()
 		pass(time.Second)
 		wrong.Set(0)
 		c.Answered(time.Now(), 0)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/sidecarset/operator/certs"
 )
@@ -186,8 +187,9 @@ func toUnstructured(o runtime.Object) runtime.Object {
 type replica struct {
 	client    client.WithWatch
 	published *certs.Published
-	source    *certs.SelfManaged
+	source    certs.Source
 	readiness *certs.Readiness
+	leader    []manager.Runnable
 	stop      func()
 	stopLead  func() // nil unless it leads
 
@@ -275,19 +277,16 @@ func newReplica(t *testing.T, server client.WithWatch, opts certs.Options, targe
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	r.published = certs.NewPublished(r.client, opts.Subject, targets...)
-	var err error
-	if r.source, err = certs.NewSelfManaged(r.client, r.published, opts); err != nil {
-		t.Fatalf("NewSelfManaged: %v", err)
+	serving, err := certs.Assemble(r.client, host, opts, targets...)
+	if err != nil {
+		t.Fatalf("Assemble: %v", err)
 	}
-	r.readiness = certs.NewReadiness(r.source, r.published, host, opts.Clock, opts.ServerClock)
+	r.published, r.source, r.readiness, r.leader = serving.Published, serving.Source, serving.Readiness, serving.Leader
 	return r
 }
 
-type runnable interface{ Start(context.Context) error }
-
 // run starts runnables and returns what stops them and waits.
-func run(t *testing.T, runnables ...runnable) (stop func()) {
+func run(t *testing.T, runnables ...manager.Runnable) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for _, r := range runnables {
@@ -308,7 +307,7 @@ func (r *replica) start(t *testing.T) {
 
 // lead does the leader's work on this replica until resign or the end of the test.
 func (r *replica) lead(t *testing.T) {
-	r.stopLead = run(t, r.source.Rotator(), certs.NewBundlePublisher(r.client, r.source, r.published))
+	r.stopLead = run(t, r.leader...)
 	t.Cleanup(r.resign)
 }
 

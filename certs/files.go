@@ -7,19 +7,9 @@ import (
 	"path/filepath"
 )
 
-// directory is a directory of mounted files: tls.crt, tls.key and ca.crt.
+// directory is a directory of mounted files: tls.crt, tls.key and ca.crt. A replica reads them every Options.Poll and does not
+// watch them: a kubelet takes about a minute to update a volume, and it replaces a link, which a file watch does not follow.
 type directory string
-
-// NewFiles returns a Source that serves the key pair in opts.Directory. It reads the files every opts.Poll and does not watch them:
-// a kubelet takes about a minute to update a volume, and it replaces a link, which a file watch does not follow.
-func NewFiles(published *Published, serverName string, opts Options) (*Supplied, error) {
-	opts.Mode = ModeFiles
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
-	}
-	return newSupplied(directory(opts.Directory), published, serverName, opts), nil
-}
 
 func (d directory) String() string { return "directory " + string(d) }
 

@@ -209,7 +209,7 @@ func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time) {
 			l.look()
 		}
 		l.lookOut(ctx)
-		l.adopt(ctx, l.opts.now())
+		l.adopt(ctx, l.opts.ServerClock.Now())
 		select {
 		case <-ctx.Done():
 			return

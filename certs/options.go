@@ -59,10 +59,11 @@ type Options struct {
 
 	// Events receives what administrators need to know. If it is nil, no events are emitted.
 	Events events.EventRecorder
-	// Clock shows the time that certificates are compared with; the real time if nil. Durations are measured with the process's
-	// monotonic clock, which does not change when the clock is set.
+	// Clock shows the time that certificates are compared with, if ServerClock is nil; the real time if nil. Durations are measured
+	// with the process's monotonic clock, which does not change when the clock is set.
 	Clock clock.PassiveClock
-	// ServerClock knows how wrong Clock is. If it is nil, Clock counts as correct, except that Setup makes one.
+	// ServerClock reads the clock, and knows how wrong it is. If it is nil, Clock counts as correct, except that Setup has a
+	// ServerClock learn from the API servers' answers.
 	ServerClock *ServerClock
 }
 
@@ -75,7 +76,6 @@ func (o Options) complete() (Options, error) {
 	o.Overlap = cmp.Or(o.Overlap, time.Hour)
 	o.Poll = cmp.Or(o.Poll, 10*time.Second)
 	o.Patience = cmp.Or(o.Patience, 2*time.Minute)
-	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	o.ServerClock = cmp.Or(o.ServerClock, NewServerClock(o.Clock))
 	return o, o.validate()
 }
@@ -145,10 +145,4 @@ func (o Options) validateLifetimes(settle time.Duration) []error {
 
 func (o Options) policy() Policy {
 	return Policy{CALifetime: o.CALifetime, LeafLifetime: o.LeafLifetime, Subject: o.Subject}
-}
-
-// now returns the time, by the API servers' clocks if Clock is wrong. It is for comparisons with certificates, not for durations.
-func (o Options) now() time.Time {
-	now, _ := o.ServerClock.At(ReadClock(o.Clock)) // a caller that writes checks whether the clocks differ
-	return now
 }

@@ -39,9 +39,9 @@ type view struct {
 	objects map[string]*object
 }
 
-// NewPublished returns a Published for the targets. It considers only entries that call one of the names in subject. The client
+// newPublished returns a Published for the targets. It considers only entries that call one of the names in subject. The client
 // must not read from a cache.
-func NewPublished(c client.WithWatch, subject Subject, targets ...Target) *Published {
+func newPublished(c client.WithWatch, subject Subject, targets ...Target) *Published {
 	return &Published{client: c, hosts: subject.hosts(), targets: targets, views: make([]view, len(targets)), changed: make(chan struct{})}
 }
 
@@ -145,9 +145,8 @@ func (p *Published) refuses(next, current *tls.Certificate, now time.Time) error
 
 // accepts reports whether any clientConfig trusts the certificate.
 func (p *Published) accepts(cert *tls.Certificate, now time.Time) bool {
-	return slices.ContainsFunc(p.snapshot().trusts(), func(t trust) bool {
-		return Verify(cert, []byte(t.bundle), t.host, now) == nil
-	})
+	accepted, _, _ := p.snapshot().verify(cert, now)
+	return accepted > 0
 }
 
 // certificates returns all published certificates. It returns false while a target has not been observed.

@@ -1,16 +1,12 @@
 package certs
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
-	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // Readiness reports whether API servers accept the certificate that this replica serves.
@@ -18,17 +14,13 @@ type Readiness struct {
 	source     Source
 	published  *Published
 	serverName string
-	clock      clock.PassiveClock
 	servers    *ServerClock
 	been       atomic.Bool // ready
 }
 
-// NewReadiness returns a Readiness for a Source whose leaf must be valid for serverName. If clk is nil, it uses the real clock;
-// servers may be nil.
-func NewReadiness(source Source, published *Published, serverName string, clk clock.PassiveClock, servers *ServerClock) *Readiness {
-	clk = cmp.Or[clock.PassiveClock](clk, clock.RealClock{})
-	servers = cmp.Or(servers, NewServerClock(clk))
-	return &Readiness{source: source, published: published, serverName: serverName, clock: clk, servers: servers}
+// NewReadiness returns a Readiness for a Source whose leaf must be valid for serverName, by the clocks of the servers.
+func NewReadiness(source Source, published *Published, serverName string, servers *ServerClock) *Readiness {
+	return &Readiness{source: source, published: published, serverName: serverName, servers: servers}
 }
 
 // Ready returns nil if this replica can answer calls: the served leaf is valid for the server name, and API servers accept it.
@@ -44,7 +36,7 @@ func (r *Readiness) Ready(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return r.published.Accepted(cert, r.now())
+		return r.published.Accepted(cert, r.servers.Now())
 	}
 	if err := errors.Join(r.Trusted(ctx), r.servers.Differs()); err != nil {
 		return err
@@ -60,7 +52,7 @@ func (r *Readiness) Trusted(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.published.Verify(cert, r.now())
+	return r.published.Verify(cert, r.servers.Now())
 }
 
 // certificate returns the served leaf, if it is valid for the server name.
@@ -81,9 +73,3 @@ func (r *Readiness) certificate() (*tls.Certificate, error) {
 
 // Check is Ready as a healthz.Checker.
 func (r *Readiness) Check(req *http.Request) error { return r.Ready(req.Context()) }
-
-// now returns the time, by the API servers' clocks if the local one is wrong.
-func (r *Readiness) now() time.Time {
-	now, _ := r.servers.At(ReadClock(r.clock)) // Ready checks whether the clocks differ
-	return now
-}

@@ -26,9 +26,6 @@ type Rotator struct {
 	postponed lastReason // why a rotation does not begin, as last reported
 }
 
-// Rotator returns the leader's part of the work. Add it to the manager together with the SelfManaged.
-func (s *SelfManaged) Rotator() *Rotator { return &Rotator{source: s} }
-
 // NeedLeaderElection has a manager start it on the leader only.
 func (r *Rotator) NeedLeaderElection() bool { return true }
 
@@ -60,7 +57,7 @@ func (r *Rotator) warn(err error) {
 // step reads the Secret and writes the one change to it that is due, if there is one.
 func (r *Rotator) step(ctx context.Context) error {
 	s := r.source
-	begun := ReadClock(s.opts.Clock) // before the read, as Advance asks
+	begun := s.opts.ServerClock.Read() // before the read, as Advance asks
 	secret, err := s.getSecret(ctx)
 	if apierrors.IsNotFound(err) {
 		if err := s.Refresh(ctx); err != nil { // creates it

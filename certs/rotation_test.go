@@ -234,8 +234,8 @@ func TestRotationWaitsForEveryClient(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
 		r := newReplica(t, server, shortLived(), targets()...)
 		r.start(t)
-		stop := run(t, r.source.Rotator())
-		publishing := run(t, certs.NewBundlePublisher(r.client, r.source, r.published))
+		stop := run(t, r.leader[0])       // rotates
+		publishing := run(t, r.leader[1]) // publishes
 		pass(2 * time.Second)
 		publishing() // no leader publishes any more
 

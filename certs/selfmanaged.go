@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -48,17 +47,12 @@ type authorityRead struct {
 
 var _ Source = &SelfManaged{}
 
-// NewSelfManaged returns a SelfManaged that consults published before it replaces a leaf by one of another CA. The client must not
+// newSelfManaged returns a SelfManaged that consults published before it replaces a leaf by one of another CA. The client must not
 // read from a cache: the current CA must sign a leaf, and watching Secrets needs more rights than this package should have.
-func NewSelfManaged(c client.Client, published *Published, opts Options) (*SelfManaged, error) {
-	opts.Mode = cmp.Or(opts.Mode, ModeSelf)
-	opts, err := opts.complete()
-	if err != nil {
-		return nil, err
-	}
+func newSelfManaged(c client.Client, published *Published, opts Options) *SelfManaged {
 	s := &SelfManaged{client: c}
 	s.leaves = leaves{opts: opts, published: published, origin: s, refresh: s.Refresh}
-	return s, nil
+	return s
 }
 
 func (s *SelfManaged) String() string { return "Secret " + s.secretRef().String() }
@@ -77,7 +71,7 @@ func (s *SelfManaged) Refresh(ctx context.Context) error {
 	defer s.syncing.Unlock()
 	// Take the time before the read, and issue leaves as of that time: Advance relies on it to know when the last leaf of a CA has
 	// expired.
-	begun := ReadClock(s.opts.Clock)
+	begun := s.opts.ServerClock.Read()
 	authority, now, err := s.readOrCreate(ctx, begun)
 	s.failed(err)
 	if err != nil {

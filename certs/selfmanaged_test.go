@@ -210,8 +210,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			opts := options()
 			tc.change(&opts)
-			_, err := certs.NewSelfManaged(nil, certs.NewPublished(nil, certs.Subject{}), opts)
-			checkError(t, err, tc.want)
+			checkError(t, opts.Validate(), tc.want)
 		})
 	}
 }

@@ -38,7 +38,7 @@ type answer struct {
 	at   time.Time     // when it came, with a monotonic reading
 }
 
-// NewServerClock returns a ServerClock without any answer. If clk is nil, it uses the real clock.
+// NewServerClock returns a ServerClock without any answer. If local is nil, it uses the real clock.
 func NewServerClock(local clock.PassiveClock) *ServerClock {
 	return &ServerClock{local: cmp.Or[clock.PassiveClock](local, clock.RealClock{})}
 }
@@ -84,13 +84,20 @@ type Reading struct {
 	at    time.Time // the moment, by the monotonic clock
 }
 
-// ReadClock reads a clock once.
-func ReadClock(local clock.PassiveClock) Reading { return Reading{local.Now(), time.Now()} }
+// Read reads the local clock once.
+func (c *ServerClock) Read() Reading { return Reading{c.local.Now(), time.Now()} }
+
+// Now returns the time, by the API servers' clocks if the local clock is wrong. It is for comparisons with certificates, not for
+// durations.
+func (c *ServerClock) Now() time.Time {
+	now, _ := c.At(c.Read()) // a caller that writes checks whether the clocks differ
+	return now
+}
 
 // Ahead returns by how much the local clock is at least ahead of the API servers' clocks. It is negative if the local clock is
 // behind, and zero before the first answer.
 func (c *ServerClock) Ahead() time.Duration {
-	return c.aheadAt(ReadClock(c.local))
+	return c.aheadAt(c.Read())
 }
 
 func (c *ServerClock) aheadAt(r Reading) time.Duration {
@@ -113,7 +120,7 @@ func (c *ServerClock) aheadAt(r Reading) time.Duration {
 
 // Differs returns a *ClockError while the clocks differ by more than API servers' and replicas' clocks may.
 func (c *ServerClock) Differs() error {
-	_, err := c.At(ReadClock(c.local))
+	_, err := c.At(c.Read())
 	return err
 }
 

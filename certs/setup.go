@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -42,9 +43,7 @@ func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Targ
 	if err := AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	if opts.ServerClock == nil {
-		opts.ServerClock = NewServerClock(opts.Clock)
-	}
+	opts.ServerClock = cmp.Or(opts.ServerClock, NewServerClock(opts.Clock))
 	answering := *mgr.GetHTTPClient()
 	answering.Transport = opts.ServerClock.Wrap(answering.Transport)
 	c, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
@@ -58,11 +57,11 @@ func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Targ
 	if opts.Events == nil {
 		opts.Events = mgr.GetEventRecorder("sidecarset-operator-certs")
 	}
-	serving, source, err := Assemble(c, serverName, opts, targets...)
+	serving, err := Assemble(c, serverName, opts, targets...)
 	if err != nil {
 		return nil, err
 	}
-	for _, runnable := range []manager.Runnable{serving.Published, source} {
+	for _, runnable := range []manager.Runnable{serving.Published, serving.Source} {
 		if err := mgr.Add(runnable); err != nil {
 			return nil, fmt.Errorf("adding certificates to the manager: %w", err)
 		}
@@ -70,38 +69,27 @@ func Setup(mgr manager.Manager, serverName string, opts Options, targets ...Targ
 	return serving, nil
 }
 
-// Assemble is Setup without a manager. The caller starts Serving.Published and the returned Source, and on one replica
-// Leader. The client must not read from a cache, and its scheme needs what AddToScheme adds.
-func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Target) (*Serving, manager.Runnable, error) {
-	published := NewPublished(c, opts.Subject, targets...)
-	source, leader, err := newSource(c, published, serverName, opts)
+// Assemble is Setup without a manager. The caller starts Serving.Published and Serving.Source, and on one replica Serving.Leader.
+// The client must not read from a cache, and its scheme needs what AddToScheme adds.
+func Assemble(c client.WithWatch, serverName string, opts Options, targets ...Target) (*Serving, error) {
+	opts, err := opts.complete()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	publisher := NewBundlePublisher(c, source, published)
-	publisher.onlyOptional = opts.PublishedElsewhere
-	return &Serving{
-		Source:    source,
-		Published: published,
-		Readiness: NewReadiness(source, published, serverName, opts.Clock, opts.ServerClock),
-		Leader:    append(leader, publisher),
-	}, source, nil
-}
-
-// newSource returns the Source of a mode, and what the leader does in that mode besides publishing.
-func newSource(c client.WithWatch, published *Published, serverName string, opts Options) (Source, []manager.Runnable, error) {
+	s := &Serving{Published: newPublished(c, opts.Subject, targets...)}
 	switch opts.Mode {
+	case ModeSelf:
+		source := newSelfManaged(c, s.Published, opts)
+		s.Source, s.Leader = source, []manager.Runnable{&Rotator{source: source}}
 	case ModeCertManager:
-		source, declarer, err := NewCertManager(c, published, serverName, opts)
-		return source, []manager.Runnable{declarer}, err
+		declarer := &CertManager{client: c, opts: opts}
+		s.Source, s.Leader = newSupplied(declarer, s.Published, serverName, opts), []manager.Runnable{declarer}
 	case ModeFiles:
-		source, err := NewFiles(published, serverName, opts)
-		return source, nil, err
-	default: // Validate refuses unknown modes
-		source, err := NewSelfManaged(c, published, opts)
-		if err != nil {
-			return nil, nil, err
-		}
-		return source, []manager.Runnable{source.Rotator()}, nil
+		s.Source = newSupplied(directory(opts.Directory), s.Published, serverName, opts)
 	}
+	s.Readiness = NewReadiness(s.Source, s.Published, serverName, opts.ServerClock)
+	s.Leader = append(s.Leader, &BundlePublisher{
+		client: c, source: s.Source, published: s.Published, attempts: map[string]attempt{}, onlyOptional: opts.PublishedElsewhere,
+	})
+	return s, nil
 }

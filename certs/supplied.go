@@ -68,7 +68,7 @@ func (s *Supplied) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := s.opts.now()
+	now := s.opts.ServerClock.Now()
 	leaf, cas, err := loaded.parse(s.serverName, now)
 	if err != nil {
 		return fmt.Errorf("reading the serving certificate from %s: %w", s.from, err)

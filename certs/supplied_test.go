@@ -25,14 +25,14 @@ import (
 )
 
 // newFiles returns a Source of the directory, with no place to publish to.
-func newFiles(t *testing.T, dir string, clk clock.PassiveClock) *certs.Supplied {
+func newFiles(t *testing.T, dir string, clk clock.PassiveClock) certs.Source {
 	t.Helper()
-	opts := certs.Options{Directory: dir, Subject: certs.Subject{DNSNames: []string{host}}, Clock: clk}
-	source, err := certs.NewFiles(certs.NewPublished(nil, certs.Subject{}), host, opts)
+	opts := certs.Options{Mode: certs.ModeFiles, Directory: dir, Subject: certs.Subject{DNSNames: []string{host}}, Clock: clk}
+	serving, err := certs.Assemble(nil, host, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return source
+	return serving.Source
 }
 
 func writeFiles(t *testing.T, dir string, files map[string][]byte) {
@@ -198,15 +198,11 @@ func startCertManagerMode(t *testing.T, server client.WithWatch, events *recorde
 	t.Helper()
 	opts := options()
 	opts.Mode, opts.Events = certs.ModeCertManager, events
-	serving, source, err := certs.Assemble(server, host, opts, targets()...)
+	serving, err := certs.Assemble(server, host, opts, targets()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	runnables := []runnable{serving.Published, source}
-	for _, r := range serving.Leader {
-		runnables = append(runnables, r)
-	}
-	t.Cleanup(run(t, runnables...))
+	t.Cleanup(run(t, append(serving.Leader, serving.Published, serving.Source)...))
 	return serving
 }
 

@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"encoding/base64"
 	"fmt"
 	"net"
 	"net/url"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -148,20 +148,12 @@ func webhookClients(o client.Object) []clientConfig {
 	var clients []clientConfig
 	shared := map[string]string{} // hundreds of entries have the same bundle: keep it once
 	add := func(i int, name string, config *admissionregistrationv1.WebhookClientConfig) {
-		c := clientConfig{entry: "webhook " + name, path: fmt.Sprintf("/webhooks/%d/clientConfig", i)}
-		switch {
-		case config.Service != nil:
-			c.host = ServiceName(config.Service.Name, config.Service.Namespace)
-		case config.URL != nil:
-			c.host = hostOf(*config.URL)
-		}
 		bundle, ok := shared[string(config.CABundle)]
 		if !ok {
 			bundle = string(config.CABundle)
 			shared[bundle] = bundle
 		}
-		c.bundle = bundle
-		clients = append(clients, c)
+		clients = append(clients, clientConfig{"webhook " + name, fmt.Sprintf("/webhooks/%d/clientConfig", i), hostCalledBy(config), bundle})
 	}
 	switch o := o.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
@@ -182,31 +174,26 @@ func conversionClients(o client.Object) []clientConfig {
 		return nil
 	}
 	strategy, _, _ := unstructured.NestedString(u.Object, "spec", "conversion", "strategy")
-	config, ok, _ := unstructured.NestedMap(u.Object, "spec", "conversion", "webhook", "clientConfig")
+	read, ok, _ := unstructured.NestedMap(u.Object, "spec", "conversion", "webhook", "clientConfig")
 	if strategy != "Webhook" || !ok {
 		return nil
 	}
-	c := readClientConfig(config)
-	c.entry, c.path = "conversion webhook", "/spec/conversion/webhook/clientConfig"
-	return []clientConfig{c}
+	var config admissionregistrationv1.WebhookClientConfig // has the same members
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(read, &config) != nil {
+		return nil
+	}
+	return []clientConfig{{"conversion webhook", "/spec/conversion/webhook/clientConfig", hostCalledBy(&config), string(config.CABundle)}}
 }
 
-// readClientConfig derives the host as the API server does: from the Service, else from the URL.
-func readClientConfig(config map[string]any) clientConfig {
-	var c clientConfig
-	if service, ok := config["service"].(map[string]any); ok {
-		name, _ := service["name"].(string)
-		namespace, _ := service["namespace"].(string)
-		c.host = ServiceName(name, namespace)
-	} else if raw, ok := config["url"].(string); ok {
-		c.host = hostOf(raw)
+// hostCalledBy returns the host that API servers call: that of the Service, else that of the URL.
+func hostCalledBy(config *admissionregistrationv1.WebhookClientConfig) string {
+	switch {
+	case config.Service != nil:
+		return ServiceName(config.Service.Name, config.Service.Namespace)
+	case config.URL != nil:
+		return hostOf(*config.URL)
 	}
-	if encoded, ok := config["caBundle"].(string); ok {
-		if bundle, err := base64.StdEncoding.DecodeString(encoded); err == nil {
-			c.bundle = string(bundle)
-		}
-	}
-	return c
+	return ""
 }
 
 // hostOf is the host of a URL; "" if it is none.

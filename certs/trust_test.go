@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/sidecarset/operator/certs"
@@ -302,7 +303,7 @@ func TestLeafHeldBackForLongIsReported(t *testing.T) {
 			}
 		}, funcr.Options{})))
 		var done sync.WaitGroup
-		for _, part := range []runnable{r.published, r.source} {
+		for _, part := range []manager.Runnable{r.published, r.source} {
 			done.Go(func() { _ = part.Start(ctx) })
 		}
 		defer done.Wait()

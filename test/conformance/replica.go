@@ -95,11 +95,11 @@ func newReplica(t *testing.T, m *Mode) *replica {
 	})
 	opts := m.Options
 	opts.Events = r.events
-	serving, source, err := certs.Assemble(held, m.Host, opts, m.Targets...)
+	serving, err := certs.Assemble(held, m.Host, opts, m.Targets...)
 	if err != nil {
 		t.Fatalf("Assemble: %v", err)
 	}
-	r.Serving, r.runs = serving, []manager.Runnable{serving.Published, source}
+	r.Serving, r.runs = serving, []manager.Runnable{serving.Published, serving.Source}
 	return r
 }
 

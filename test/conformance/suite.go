@@ -234,7 +234,7 @@ func unreadyWhenExpired(t *testing.T, m *Mode) {
 			"after it has expired":   {leaf.NotAfter.Add(time.Second), "expired"},
 			"before it is valid":     {leaf.NotBefore.Add(-time.Second), "not yet valid"},
 		} {
-			then := certs.NewReadiness(replicas[0].Source, replicas[0].Published, m.Host, clocktesting.NewFakePassiveClock(tc.at), nil)
+			then := certs.NewReadiness(replicas[0].Source, replicas[0].Published, m.Host, certs.NewServerClock(clocktesting.NewFakePassiveClock(tc.at)))
 			err := then.Ready(context.WithoutCancel(t.Context()))
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				wrong = append(wrong, fmt.Errorf("%s: ready: %w, want an error with %q", name, err, tc.want))

@@ -282,7 +282,7 @@ func TestCertManagerIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, source, err := certs.Assemble(api, loopback, certs.Options{
+	serving, err := certs.Assemble(api, loopback, certs.Options{
 		Mode: certs.ModeCertManager, Namespace: "default", Subject: certs.Subject{IPs: []net.IP{net.ParseIP(loopback)}}, Poll: 250 * time.Millisecond, Patience: 2 * time.Second,
 	})
 	if err != nil {
@@ -290,7 +290,7 @@ func TestCertManagerIsMissing(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	for _, r := range append(serving.Leader, serving.Published, source) {
+	for _, r := range append(serving.Leader, serving.Published, serving.Source) {
 		wg.Go(func() {
 			if err := r.Start(ctx); err != nil {
 				t.Errorf("Start: %v", err)
