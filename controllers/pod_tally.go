@@ -9,8 +9,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/sidecarset/operator/internal/podstate"
-	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -54,26 +52,12 @@ type podTally struct {
 	settle     *time.Ticker
 }
 
-// counted has the numbers of one SidecarSet.
+// counted is what the tally knows of one SidecarSet.
 type counted struct {
-	tally.Count
-	Groups tally.Groups
-	// Rollout is what the SidecarSet's queue reports.
-	Rollout rollout.Report
-	// Recreation is the state of the recreation of Pods.
-	Recreation tally.Recreation
-	// Revisions are the ControllerRevisions that matched Pods record.
-	Revisions map[podstate.Name]tally.RevisionCount
-	// Contents are what is known of the contents that Pods record; Differs is true if a
-	// Pod records one that differs in more than images.
-	Contents tally.Contents
-	Differs  bool
+	tally.State
 	// Synced is false as long as Pods may be missing. All SidecarSets are reported
 	// when that is over.
 	Synced bool
-	// Known is false if the snapshot in use does not have the SidecarSet. It is
-	// reported when that changes.
-	Known bool
 }
 
 func newPodTally(sets SidecarSets, source cache.ListerWatcher, o tally.Options, m *collectors) *podTally {
@@ -175,14 +159,7 @@ func (p *podTally) do(ctx context.Context, f func(*tally.Tally)) error {
 // count returns the numbers of a SidecarSet. Later changes are reported.
 func (p *podTally) count(ctx context.Context, sidecarSet string) (counted, error) {
 	var answer counted
-	err := p.ask(ctx, func(t *tally.Tally) {
-		n, known := t.Count(sidecarSet)
-		answer = counted{
-			Count: n, Groups: t.Groups(sidecarSet), Rollout: t.Rollout(sidecarSet), Recreation: t.Recreation(sidecarSet), Revisions: t.Revisions(sidecarSet),
-			Known: known, Synced: p.synced,
-		}
-		answer.Contents, answer.Differs = t.Compared(sidecarSet)
-	})
+	err := p.ask(ctx, func(t *tally.Tally) { answer = counted{t.State(sidecarSet), p.synced} })
 	if err != nil {
 		return counted{}, err
 	}

@@ -154,7 +154,7 @@ func TestANewLeaderKeepsAStopInTheStatus(t *testing.T) {
 			p := &pass{
 				name: "log", object: untyped(t, set), before: appsv1beta1.SidecarSetStatus{Conditions: stop},
 				seen:    status.Observation{Generation: tc.generation},
-				counted: counted{Count: tally.Count{Program: &inject.Program{Set: set}}, Known: true, Recreation: tally.Recreation{Begun: tc.begun}},
+				counted: counted{State: tally.State{Count: tally.Count{Program: &inject.Program{Set: set}}, Known: true, Recreation: tally.Recreation{Begun: tc.begun}}},
 			}
 			r := &SidecarSetReconciler{progress: newProgress()}
 			if got := r.judgeRollout(p); (got.Stopped != "") != tc.want {

@@ -138,7 +138,7 @@ func (r *rig) see(t *testing.T, name string, change func(*corev1.Pod)) {
 func (r *rig) report() rollout.Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tally.Rollout("log")
+	return r.tally.State("log").Rollout
 }
 
 // pass has the Executor take what it can, and waits for it.

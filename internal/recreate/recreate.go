@@ -45,30 +45,10 @@ func ModeOf(annotations map[string]string) (Mode, error) {
 	}
 }
 
-// Traits are the properties of a Pod that do not depend on a SidecarSet. Traits is
-// comparable.
-type Traits struct {
-	Mirror bool
-	// Job: a Job controls the Pod.
-	Job bool
-	// Task: the Pod runs to completion.
-	Task bool
-	// Controlled: some controller will replace the Pod.
-	Controlled bool
-	// Protected: the Pod's author forbids to evict it.
-	Protected bool
-	Created   int64 // seconds; 0 if unknown
-}
-
-// TraitsOf reads the record of an active Pod.
-func TraitsOf(r *podstate.Record) Traits {
-	return Traits{Mirror: r.Facts.Mirror, Job: r.ByJob, Task: r.RunsToCompletion, Controlled: r.Controller != 0, Protected: r.Protected, Created: r.Order.Created}
-}
-
 // Question is the input of Judge: one Pod, and one SidecarSet that selects it.
 type Question struct {
 	Mode Mode
-	Pod  Traits
+	Pod  *podstate.Record
 	// Injected: the Pod carries every sidecar of the SidecarSet. Way is how it can get
 	// the current content.
 	Injected bool
@@ -125,17 +105,17 @@ func Judge(q Question) (evictable bool, reason inplace.Reason) {
 		return false, ""
 	}
 	switch {
-	case q.Pod.Mirror:
+	case q.Pod.Facts.Mirror:
 		return false, inplace.MirrorPod
-	case !q.Pod.Controlled:
+	case q.Pod.Controller == 0:
 		return false, NoController
-	case q.Pod.Job:
+	case q.Pod.ByJob:
 		return false, ControlledByJob
-	case q.Pod.Task:
+	case q.Pod.RunsToCompletion:
 		return false, inplace.RunToCompletion
 	case q.Pod.Protected:
 		return false, EvictionForbidden
-	case q.Since == 0 || q.Pod.Created == 0 || q.Pod.Created >= q.Since:
+	case q.Since == 0 || q.Pod.Order.Created == 0 || q.Pod.Order.Created >= q.Since:
 		return false, ReplacementNotInjected
 	case !q.ReplacementCurrent:
 		return false, ReplacementOutdated

@@ -30,18 +30,18 @@ func TestModeOf(t *testing.T) {
 // created is when the Pods of these tests were created; content changed later.
 const created, changed = 1000, 2000
 
-func pod(change func(*corev1.Pod)) recreate.Traits {
+func pod(change func(*corev1.Pod)) *podstate.Record {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		CreationTimestamp: metav1.Unix(created, 0),
 		OwnerReferences:   []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}},
 		Annotations:       map[string]string{},
 	}}
 	change(p)
-	return recreate.TraitsOf(podstate.FromPod(p))
+	return podstate.FromPod(p)
 }
 
 func TestJudge(t *testing.T) {
-	annotated := func(key, value string) recreate.Traits {
+	annotated := func(key, value string) *podstate.Record {
 		return pod(func(p *corev1.Pod) { p.Annotations[key] = value })
 	}
 	tests := map[string]struct {
@@ -77,10 +77,10 @@ func TestJudge(t *testing.T) {
 		"a Pod not to be disrupted":            {func(q *recreate.Question) { q.Pod = annotated("karpenter.sh/do-not-disrupt", "true") }, recreate.EvictionForbidden},
 		"a Pod not to be disrupted for a time": {func(q *recreate.Question) { q.Pod = annotated("karpenter.sh/do-not-disrupt", "4h") }, recreate.EvictionForbidden},
 		"a Pod that may be disrupted":          {func(q *recreate.Question) { q.Pod = annotated("karpenter.sh/do-not-disrupt", "false") }, "evicted"},
-		"a Pod newer than the content":         {func(q *recreate.Question) { q.Pod.Created = changed + 1 }, recreate.ReplacementNotInjected},
-		"a Pod of the same second":             {func(q *recreate.Question) { q.Pod.Created = changed }, recreate.ReplacementNotInjected},
+		"a Pod newer than the content":         {func(q *recreate.Question) { q.Pod.Order.Created = changed + 1 }, recreate.ReplacementNotInjected},
+		"a Pod of the same second":             {func(q *recreate.Question) { q.Pod.Order.Created = changed }, recreate.ReplacementNotInjected},
 		"a content of an unknown time":         {func(q *recreate.Question) { q.Since = 0 }, recreate.ReplacementNotInjected},
-		"a Pod of an unknown time":             {func(q *recreate.Question) { q.Pod.Created = 0 }, recreate.ReplacementNotInjected},
+		"a Pod of an unknown time":             {func(q *recreate.Question) { q.Pod.Order.Created = 0 }, recreate.ReplacementNotInjected},
 		"a replacement with another content":   {func(q *recreate.Question) { q.ReplacementCurrent = false }, recreate.ReplacementOutdated},
 	}
 	for name, tc := range tests {

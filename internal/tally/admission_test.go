@@ -93,7 +93,7 @@ func tallied(t *testing.T, snapshot *match.Snapshot, pod map[string]any) map[str
 	counted.Set(podstate.FromPod(typed))
 	counters := map[string]tally.Counters{}
 	for _, program := range snapshot.Programs() {
-		count, _ := counted.Count(program.Name())
+		count := counted.State(program.Name()).Count
 		counters[program.Name()] = count.Counters
 	}
 	return counters

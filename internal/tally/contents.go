@@ -19,17 +19,6 @@ func (c Contents) Of(sidecarSet podstate.Name, r *podstate.Record) *inplace.Diff
 	return nil
 }
 
-// Compared returns the Contents of a SidecarSet, nil if SetContents has not been called
-// for its current content, and whether a Pod records a content that differs in more
-// than images.
-func (t *Tally) Compared(sidecarSet string) (c Contents, needed bool) {
-	s, ok := t.sets[sidecarSet]
-	if !ok {
-		return nil, false
-	}
-	return s.contents, s.differing > 0
-}
-
 // SetContents sets the Contents for the content with this hash without images. It does
 // nothing if that is not the current content.
 func (t *Tally) SetContents(sidecarSet, hashWithoutImage string, c Contents) {

@@ -43,22 +43,22 @@ func TestPodsWaitUntilTheirContentIsCompared(t *testing.T) {
 			tl := tally.New(tally.Options{})
 			rolling(t, tl, "v1", nil)
 			set(tl, carrier(1, "v1"))
-			if _, needed := tl.Compared("log"); needed {
+			if tl.State("log").Differs {
 				t.Error("contents are to be compared though all Pods have the current one")
 			}
 			set(tl, older(0))
-			known, needed := tl.Compared("log")
-			if r := tl.Rollout("log"); known != nil || !needed || len(tl.Due("log", 10).Updates) != 0 || r.InTransition != 1 || len(r.Blocked) != 0 || r.Done {
-				t.Fatalf("before it is compared: known %v, needed %v, %+v", known, needed, r)
+			state := tl.State("log")
+			if r := state.Rollout; state.Contents != nil || !state.Differs || len(tl.Due("log", 10).Updates) != 0 || r.InTransition != 1 || len(r.Blocked) != 0 || r.Done {
+				t.Fatalf("before it is compared: known %v, needed %v, %+v", state.Contents, state.Differs, r)
 			}
 			tl.SetContents("log", "of another content", contents(inplace.Difference{}))
-			if known, _ := tl.Compared("log"); known != nil {
+			if tl.State("log").Contents != nil {
 				t.Fatal("a comparison with another content is taken")
 			}
 			tl.SetContents("log", "without", tc.contents)
 			due := tl.Due("log", 10)
 			var blocked inplace.Reason
-			for _, group := range tl.Rollout("log").Blocked {
+			for _, group := range tl.State("log").Rollout.Blocked {
 				blocked += inplace.Reason(group.Reason)
 			}
 			if len(due.Updates) != tc.due || blocked != tc.blocked || len(due.Contents) != len(tc.contents) {
@@ -91,10 +91,10 @@ func TestAPodThatIsResizedIsInTransition(t *testing.T) {
 			rolling(t, tl, "v1", nil)
 			tl.SetContents("log", "without", contents(inplace.Difference{}))
 			set(tl, resizing(p.DeepCopy(), "1"))
-			if r := tl.Rollout("log"); r.InTransition != 1 || r.Used != 0 || r.Done || len(tl.Due("log", 1).Updates) != 0 {
+			if r := tl.State("log").Rollout; r.InTransition != 1 || r.Used != 0 || r.Done || len(tl.Due("log", 1).Updates) != 0 {
 				t.Errorf("while the kubelet is at it: %+v", r)
 			}
-			if n, _ := tl.Count("log"); n.Matched != 1 || n.Updated != 0 {
+			if n := tl.State("log").Count; n.Matched != 1 || n.Updated != 0 {
 				t.Errorf("counters are %+v, want a Pod that is not updated", n.Counters)
 			}
 			tl.Settle(resizedAt.Add(time.Hour))
@@ -122,8 +122,8 @@ func TestTheFirstBatchWaitsForAResize(t *testing.T) {
 	})
 	tl.SetContents("log", "without", contents(inplace.Difference{}))
 	set(tl, resizing(older(0), "1"), older(1), older(2))
-	if due := tl.Due("log", 10); len(due.Updates) != 0 || tl.Rollout("log").Limit != rollout.FirstBatch {
-		t.Fatalf("due are %+v while the first Pod is resized, the limit is %q", due.Updates, tl.Rollout("log").Limit)
+	if due := tl.Due("log", 10); len(due.Updates) != 0 || tl.State("log").Rollout.Limit != rollout.FirstBatch {
+		t.Fatalf("due are %+v while the first Pod is resized, the limit is %q", due.Updates, tl.State("log").Rollout.Limit)
 	}
 	deferred := resizing(older(0), "1")
 	deferred.Status.Conditions = append(deferred.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred})

@@ -118,7 +118,7 @@ func TestMemoryPerTrackedPod(t *testing.T) {
 	tl := crowd(t, pods)
 	perPod := (heap() - before) / pods
 	t.Logf("%d bytes for each of %d injected Pods, records and tally together", perPod, pods)
-	if n, _ := tl.Count("mesh"); n.UpdatedReady != pods {
+	if n := tl.State("mesh").Count; n.UpdatedReady != pods {
 		t.Errorf("counters = %+v, want all of %d Pods updated and ready", n.Counters, pods)
 	}
 	if estimate := int64(tl.Bytes() / pods); estimate < perPod/2 || estimate > perPod*2 {

@@ -3,7 +3,6 @@ package tally
 import (
 	"cmp"
 	"container/heap"
-	"maps"
 	"slices"
 	"strings"
 
@@ -24,16 +23,8 @@ type Groups struct {
 // named is the number of Pods that a group names.
 const named = 5
 
-// Groups returns the groups of a SidecarSet. It costs as much as it returns.
-func (t *Tally) Groups(sidecarSet string) Groups {
-	s, ok := t.sets[sidecarSet]
-	if !ok {
-		return Groups{}
-	}
-	return Groups{
-		Uninjected: s.groupsOf(older, firstTrouble),
-		Failing:    s.groupsOf(firstTrouble, concerns),
-	}
+func (s *sidecarSet) allGroups() Groups {
+	return Groups{Uninjected: s.groupsOf(older, firstTrouble), Failing: s.groupsOf(firstTrouble, concerns)}
 }
 
 // concern is why a Pod is in a group of its SidecarSet: a reason of uninjected
@@ -185,15 +176,6 @@ func (sh *share) before(other *share) bool {
 
 // RevisionCount counts the matched Pods that record one ControllerRevision.
 type RevisionCount struct{ Pods, Ready int32 }
-
-// Revisions returns what matched Pods of a SidecarSet record as the name of their
-// ControllerRevision, and how many do. Pods that record none are not in it.
-func (t *Tally) Revisions(sidecarSet string) map[podstate.Name]RevisionCount {
-	if s, ok := t.sets[sidecarSet]; ok {
-		return maps.Clone(s.revisions)
-	}
-	return nil
-}
 
 // recorded is what a matched Pod records: a ControllerRevision, and whether the
 // Pod is ready. The zero value records none.

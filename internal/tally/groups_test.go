@@ -65,10 +65,10 @@ func TestPodsInFlightThatDoNotStartAreNamed(t *testing.T) {
 	want := []appsv1beta1.SidecarSetPodGroup{
 		{Reason: "ImagePullBackOff", Pods: 2, First: []string{"shop/b", "shop/c"}}, {Reason: "OOMKilled", Pods: 1, First: []string{"shop/d"}},
 	}
-	if diff := cmp.Diff(want, tl.Groups("logging").Failing); diff != "" {
+	if diff := cmp.Diff(want, tl.State("logging").Groups.Failing); diff != "" {
 		t.Errorf("failing Pods (-want +got):\n%s", diff)
 	}
-	if got := tl.Groups("unknown"); len(got.Failing)+len(got.Uninjected) > 0 {
+	if got := tl.State("unknown").Groups; len(got.Failing)+len(got.Uninjected) > 0 {
 		t.Errorf("an unknown SidecarSet has the groups %+v", got)
 	}
 }
@@ -90,7 +90,7 @@ func TestReadyPodsHaveTheirNativeSidecars(t *testing.T) {
 	}{{"containerd://old", "log@sha256:old", 0}, {"containerd://new", "log@sha256:new", 1}} {
 		pod.Status.InitContainerStatuses[0].ContainerID, pod.Status.InitContainerStatuses[0].ImageID = tc.id, tc.image
 		tl.Set(podstate.FromPod(pod))
-		if n, _ := tl.Count("logging"); n.Matched != 1 || n.Ready != tc.ready {
+		if n := tl.State("logging").Count; n.Matched != 1 || n.Ready != tc.ready {
 			t.Errorf("with container %s: %+v, want %d ready", tc.id, n.Counters, tc.ready)
 		}
 	}
@@ -133,10 +133,10 @@ func TestGroupsNameTheFirstOfThousands(t *testing.T) {
 		}
 		var want []appsv1beta1.SidecarSetPodGroup
 		if names := first(); len(names) > 0 {
-			n, _ := tl.Count("logging")
+			n := tl.State("logging").Count
 			want = []appsv1beta1.SidecarSetPodGroup{{Reason: appsv1beta1.ReasonMissedAtCreation, Pods: n.Uninjected, First: names}}
 		}
-		if diff := cmp.Diff(want, tl.Groups("logging").Uninjected); diff != "" {
+		if diff := cmp.Diff(want, tl.State("logging").Groups.Uninjected); diff != "" {
 			t.Fatalf("step %d: uninjected Pods (-want +got):\n%s", step, diff)
 		}
 	}

@@ -32,18 +32,18 @@ func TestAnUpdateOfAnotherOperatorEnds(t *testing.T) {
 			set(tl, retagged(0))
 			for _, at := range []int64{5001, end - 1} {
 				tl.Settle(time.Unix(at, 0))
-				if r := tl.Rollout("log"); r.Used != before.Used || r.InTransition != before.InTransition || r.Outdated != before.Outdated {
+				if r := tl.State("log").Rollout; r.Used != before.Used || r.InTransition != before.InTransition || r.Outdated != before.Outdated {
 					t.Errorf("%d s before the end: %+v, want %+v", end-at, r, before)
 				}
 			}
 			tl.Settle(time.Unix(end, 0))
-			if r := tl.Rollout("log"); r.Used != 0 || r.InTransition != 0 || r.Waiting != before.Outdated {
+			if r := tl.State("log").Rollout; r.Used != 0 || r.InTransition != 0 || r.Waiting != before.Outdated {
 				t.Errorf("in the end: %+v, want neither in flight nor in transition", r)
 			}
 			again := retagged(0)
 			again.Annotations["example.com/note"] = "x"
 			set(tl, again)
-			if r := tl.Rollout("log"); r.Used != 0 || r.InTransition != 0 {
+			if r := tl.State("log").Rollout; r.Used != 0 || r.InTransition != 0 {
 				t.Errorf("after another event: %+v, want neither in flight nor in transition", r)
 			}
 			if due := tl.Due("log", 8); len(due.Updates) != before.Outdated {

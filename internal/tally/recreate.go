@@ -59,9 +59,14 @@ type Current struct {
 }
 
 // Recreates reports whether a SidecarSet wants Pods evicted.
-func Recreates(program *inject.Program) bool {
+func Recreates(program *inject.Program) bool { return modeOf(program) != recreate.Never }
+
+func modeOf(program *inject.Program) recreate.Mode {
+	if program.Set.Spec.UpdateStrategy.Type == appsv1beta1.NotUpdateSidecarSetStrategyType {
+		return recreate.Never
+	}
 	mode, _ := recreate.ModeOf(program.Set.Annotations) // with an error, it is Never
-	return mode != recreate.Never && program.Set.Spec.UpdateStrategy.Type != appsv1beta1.NotUpdateSidecarSetStrategyType
+	return mode
 }
 
 // SetCurrent says what is stored about the current content of a SidecarSet. No Pod is
@@ -113,10 +118,7 @@ func (t *Tally) eachShare(s *sidecarSet, f func(p *pod, sh *share)) {
 // setRecreation sets which Pods of a Program are evicted. It returns true if the caller
 // has to recount all Pods.
 func (t *Tally) setRecreation(s *sidecarSet, program *inject.Program) (again bool) {
-	mode := recreate.Never
-	if Recreates(program) {
-		mode, _ = recreate.ModeOf(program.Set.Annotations)
-	}
+	mode := modeOf(program)
 	s.adopts = mode != recreate.Never && (s.adopts || mode != s.mode && !t.leads())
 	again = mode != s.mode
 	s.mode = mode
@@ -329,7 +331,7 @@ func (t *Tally) answer(s *sidecarSet) {
 func (t *Tally) mayEvict(p *pod, sh *share, injected bool, way inplace.Way) (bool, inplace.Reason) {
 	s := sh.set
 	q := recreate.Question{
-		Mode: s.mode, Pod: recreate.TraitsOf(p.record), Injected: injected, Way: way, Since: s.since, ReplacementCurrent: true,
+		Mode: s.mode, Pod: p.record, Injected: injected, Way: way, Since: s.since, ReplacementCurrent: true,
 	}
 	q.Recorded, q.Away = records(p.record, s.name), sh.away
 	if s.since == 0 {
@@ -443,15 +445,6 @@ type Recreation struct {
 	Uninjected int
 }
 
-// Recreation returns the state of the recreation of a SidecarSet's Pods.
-func (t *Tally) Recreation(sidecarSet string) Recreation {
-	s, ok := t.sets[sidecarSet]
-	if !ok || s.mode == recreate.Never {
-		return Recreation{}
-	}
-	return Recreation{Begun: s.begun, Stopped: s.ledger.Stopped(), Failed: s.failed, Uninjected: s.strays}
-}
-
 // MayEvict reports whether a Pod that Due returned to be evicted still may be, by a newer
 // record. contents and since are those of Due, and take is the Take that Due returned.
 // stuck: the Pod cannot be updated in place for a reason that the record does not show.
@@ -460,7 +453,7 @@ func MayEvict(program *inject.Program, contents Contents, since int64, take roll
 		return false
 	}
 	mode, _ := recreate.ModeOf(program.Set.Annotations)
-	q := recreate.Question{Mode: mode, Pod: recreate.TraitsOf(r), Since: since, ReplacementCurrent: true, Way: inplace.Recreate}
+	q := recreate.Question{Mode: mode, Pod: r, Since: since, ReplacementCurrent: true, Way: inplace.Recreate}
 	q.Recorded, q.Away = records(r, podstate.MakeName(program.Name())), take.InFlight
 	if seen := Look(program, r, contents); seen.Matched {
 		q.Injected, q.Way = true, seen.Way

@@ -170,7 +170,7 @@ func TestPodsThatCannotFollowAreEvictedInTheBudget(t *testing.T) {
 	r.wantDue(t, "before it is known since when the content is current", "")
 	r.current(1000)
 	r.wantDue(t, "while the leader is new", "")
-	if n := r.Rollout("log"); n.Waiting != 5 || len(n.Blocked) != 0 {
+	if n := r.State("log").Rollout; n.Waiting != 5 || len(n.Blocked) != 0 {
 		t.Errorf("while the leader is new, the report is %+v, want 5 Pods that wait", n)
 	}
 	r.wait(absence)
@@ -186,7 +186,7 @@ func TestPodsThatCannotFollowAreEvictedInTheBudget(t *testing.T) {
 			p.Annotations[appsv1beta1.AnnotationHashWithoutImage] = strings.ReplaceAll(p.Annotations[appsv1beta1.AnnotationHashWithoutImage], "without", "v2")
 			p.Status.Conditions = nil
 			set(r.Tally, p)
-			if used := r.Rollout("log").Used; used == 0 {
+			if used := r.State("log").Rollout.Used; used == 0 {
 				t.Error("a replacement that is not ready costs nothing")
 			}
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -194,7 +194,7 @@ func TestPodsThatCannotFollowAreEvictedInTheBudget(t *testing.T) {
 			next++
 		}
 	}
-	if n, _ := r.Count("log"); n.Updated != 5 || n.Matched != 5 {
+	if n := r.State("log").Count; n.Updated != 5 || n.Matched != 5 {
 		t.Errorf("the counters are %+v, want 5 updated", n.Counters)
 	}
 }
@@ -256,7 +256,7 @@ func TestWhichPodsAreEvicted(t *testing.T) {
 			if len(r.due(t)) == 1 {
 				got = "evicted"
 			}
-			for _, group := range r.Rollout("log").Blocked {
+			for _, group := range r.State("log").Rollout.Blocked {
 				got += group.Reason
 			}
 			if got != tc.want {
@@ -311,10 +311,10 @@ func TestRecreationStopsAndGoesOn(t *testing.T) {
 		}
 		r.wait(absence + 1)
 	}
-	if got := r.Recreation("log"); evicted != 3 || !got.Stopped {
+	if got := r.State("log").Recreation; evicted != 3 || !got.Stopped {
 		t.Errorf("%d Pods are evicted, %+v, want 3", evicted, got)
 	}
-	if blocked := r.Rollout("log").Blocked; fmt.Sprint(blocked) == "[]" || blocked[0].Pods != 3 {
+	if blocked := r.State("log").Rollout.Blocked; fmt.Sprint(blocked) == "[]" || blocked[0].Pods != 3 {
 		t.Errorf("the Pods that are left are reported as %+v", blocked)
 	}
 	var next *rebuilt

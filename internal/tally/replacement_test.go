@@ -50,15 +50,15 @@ func TestAReplacementThatIsNotSelectedAnyMoreTakesNoPlace(t *testing.T) {
 			p.Status.Conditions = nil
 			set(r.Tally, p)
 			r.Delete(podstate.FromPod(pods["p-0"]))
-			if used := r.Rollout("log").Used; used != 1 {
+			if used := r.State("log").Rollout.Used; used != 1 {
 				t.Fatalf("%d places are used while the replacement starts, want 1", used)
 			}
 			how(t, r, p)
-			if used := r.Rollout("log").Used; used != 0 {
+			if used := r.State("log").Rollout.Used; used != 0 {
 				t.Errorf("%d places are used, want none", used)
 			}
 			r.wait(10 * absence)
-			if got := r.Recreation("log"); got.Failed != 0 || got.Stopped {
+			if got := r.State("log").Recreation; got.Failed != 0 || got.Stopped {
 				t.Errorf("it counts as a failure: %+v", got)
 			}
 		})
@@ -74,7 +74,7 @@ func TestAReplacementThatIsBeingDeletedKeepsItsPlace(t *testing.T) {
 	set(r.Tally, p)
 	p.DeletionTimestamp = &metav1.Time{Time: time.Unix(r.now, 0)}
 	set(r.Tally, p)
-	if used := r.Rollout("log").Used; used != 1 {
+	if used := r.State("log").Rollout.Used; used != 1 {
 		t.Errorf("%d places are used, want 1", used)
 	}
 }
@@ -96,7 +96,7 @@ func TestAnotherSidecarSetDecidesWhetherPodsAreEvicted(t *testing.T) {
 	r.wantDue(t, "while the canary injects nothing", "p-0")
 	canary(false)
 	r.wantDue(t, "when the canary is injected instead", "")
-	if got := r.Rollout("log").Blocked; len(got) != 1 || got[0].Reason != string(recreate.ReplacementOutdated) {
+	if got := r.State("log").Rollout.Blocked; len(got) != 1 || got[0].Reason != string(recreate.ReplacementOutdated) {
 		t.Errorf("blocked are %+v, want one for %s", got, recreate.ReplacementOutdated)
 	}
 }
@@ -153,7 +153,7 @@ func TestAPartitionDecidesWhetherPodsAreEvicted(t *testing.T) {
 	set(r.Tally, of(carrier(0, "v1"), 500))
 	r.lead()
 	for range 2 {
-		if got := r.Rollout("log").Blocked; len(got) != 1 || got[0].Reason != string(recreate.ReplacementOutdated) {
+		if got := r.State("log").Rollout.Blocked; len(got) != 1 || got[0].Reason != string(recreate.ReplacementOutdated) {
 			t.Errorf("with 50%%, blocked are %+v, want one for %s", got, recreate.ReplacementOutdated)
 		}
 		partition("0%")
@@ -196,17 +196,17 @@ func TestAReplacementFollowsTheNextContent(t *testing.T) {
 			r.current(r.now)
 			r.wantDue(t, "with another content", "p-2")
 			r.wantDue(t, "after its eviction was refused", "p-2")
-			if used := r.Rollout("log").Used; used != 1 {
+			if used := r.State("log").Rollout.Used; used != 1 {
 				t.Errorf("%d places are used, want 1", used)
 			}
 			r.wait(2 * int64(recreate.DefaultReady/time.Second))
-			if got := r.Recreation("log"); got.Failed != 0 || got.Stopped {
+			if got := r.State("log").Recreation; got.Failed != 0 || got.Stopped {
 				t.Errorf("the older content counts as a failure of this one: %+v", got)
 			}
 			if got := r.evict(t, pods); len(got) != 1 || got[0] != "p-2" {
 				t.Fatalf("%v are evicted, want p-2", got)
 			}
-			if used := r.Rollout("log").Used; used != 1 {
+			if used := r.State("log").Rollout.Used; used != 1 {
 				t.Errorf("%d places are used after the eviction, want 1", used)
 			}
 			set(r.Tally, of(carrier(3, "v3"), r.now))
@@ -232,14 +232,14 @@ func TestAReplacementThatIsReadyWithAnOlderContentIsBack(t *testing.T) {
 	r.change(t, "Outdated", "v3", nil)
 	r.current(r.now)
 	take := r.Due("log", 10).Updates
-	if used := r.Rollout("log").Used; len(take) != 1 || used != 1 {
+	if used := r.State("log").Rollout.Used; len(take) != 1 || used != 1 {
 		t.Fatalf("%+v are due, and %d places are used, want one", take, used)
 	}
 	starting.Status.Conditions = ready
 	set(r.Tally, starting)
 	r.NotEvicted("log", take[0])
 	r.WithQueue("log", func(q *rollout.Queue) { q.Retry(take[0]) })
-	if used := r.Rollout("log").Used; used != 0 {
+	if used := r.State("log").Rollout.Used; used != 0 {
 		t.Errorf("%d places are used, want none", used)
 	}
 }
@@ -271,7 +271,7 @@ func TestReplacementsWithoutASidecarFollowTheNextContent(t *testing.T) {
 				r.Delete(podstate.FromPod(pods[name]))
 			}
 			r.wait(2 * int64(recreate.DefaultReady/time.Second))
-			if got := r.Recreation("log"); !got.Stopped || got.Failed != 3 {
+			if got := r.State("log").Recreation; !got.Stopped || got.Failed != 3 {
 				t.Fatalf("when none of three has started: %+v", got)
 			}
 			r.change(t, mode, "v3", func(s *appsv1beta1.SidecarSet) {
@@ -281,7 +281,7 @@ func TestReplacementsWithoutASidecarFollowTheNextContent(t *testing.T) {
 			r.wait(10)
 			r.current(r.now)
 			r.wantDue(t, "with a fix that renames the sidecar", "p-10 p-11 p-12")
-			if got, used := r.Recreation("log"), r.Rollout("log").Used; got.Stopped || got.Failed != 0 || used != 3 {
+			if got, used := r.State("log").Recreation, r.State("log").Rollout.Used; got.Stopped || got.Failed != 0 || used != 3 {
 				t.Errorf("%d places are used, want 3; %+v", used, got)
 			}
 		})
@@ -310,7 +310,7 @@ func TestAnEditOfTheModeIsANewAttempt(t *testing.T) {
 	r.wantDue(t, "after three failures", "")
 	r.change(t, "All", "v2", edit)
 	r.current(1000)
-	if used := r.Rollout("log").Used; used != 3 {
+	if used := r.State("log").Rollout.Used; used != 3 {
 		t.Errorf("%d places are used, want 3", used)
 	}
 	if got := r.due(t); len(got) != 2 { // of five places
@@ -374,7 +374,7 @@ func TestAReplacementThatIsReadyAndNotInjectedTakesNoPlace(t *testing.T) {
 	bare.Annotations = nil
 	set(r.Tally, bare)
 	r.Delete(podstate.FromPod(old))
-	if used := r.Rollout("log").Used; used != 0 {
+	if used := r.State("log").Rollout.Used; used != 0 {
 		t.Errorf("%d places are used, want none", used)
 	}
 	r.wantDue(t, "the replacement itself", "")
@@ -394,7 +394,7 @@ func awayWithoutASidecar(t *testing.T) *rebuilt {
 		s.Spec.UpdateStrategy.Paused = true
 	})
 	r.current(r.now)
-	if used := r.Rollout("log").Used; used != 1 {
+	if used := r.State("log").Rollout.Used; used != 1 {
 		t.Fatalf("%d places are used, want 1", used)
 	}
 	return r
@@ -407,7 +407,7 @@ func TestAReplacementOnALostNodeTakesNoPlace(t *testing.T) {
 			r.Lost(record.Namespace, record.Name, record.UID)
 		}
 	}
-	if used := r.Rollout("log").Used; used != 0 {
+	if used := r.State("log").Rollout.Used; used != 0 {
 		t.Errorf("%d places are used, want none", used)
 	}
 }
@@ -453,18 +453,18 @@ func TestAReplacementThatDoesNotStartIsFailing(t *testing.T) {
 	starting.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
 	set(r.Tally, starting)
 	r.Delete(podstate.FromPod(pods["p-0"]))
-	if got := r.Groups("log").Failing; len(got) != 0 {
+	if got := r.State("log").Groups.Failing; len(got) != 0 {
 		t.Errorf("failing are %+v before the content changes", got)
 	}
 	r.wait(10)
 	r.change(t, "Outdated", "v3", func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.Paused = true })
 	r.current(r.now)
-	if got := r.Groups("log").Failing; len(got) != 1 || got[0].Pods != 1 || got[0].Reason != "ImagePullBackOff" {
+	if got := r.State("log").Groups.Failing; len(got) != 1 || got[0].Pods != 1 || got[0].Reason != "ImagePullBackOff" {
 		t.Errorf("failing are %+v, want the replacement", got)
 	}
 	starting.Status = *ready
 	set(r.Tally, starting)
-	if got := r.Groups("log").Failing; len(got) != 0 {
+	if got := r.State("log").Groups.Failing; len(got) != 0 {
 		t.Errorf("failing are %+v when it is ready", got)
 	}
 }
@@ -492,7 +492,7 @@ func TestAFailedReplacementThatIsBeingDeletedKeepsItsPlace(t *testing.T) {
 	r.wantUsed(t, "when it is gone", 1)
 	set(r.Tally, of(carrier(2, "v3"), r.now+1))
 	r.wantUsed(t, "when its replacement is ready", 0)
-	if got := r.Recreation("log"); got.Stopped || got.Failed != 0 {
+	if got := r.State("log").Recreation; got.Stopped || got.Failed != 0 {
 		t.Errorf("%+v, want no failure of this content", got)
 	}
 }

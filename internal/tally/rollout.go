@@ -110,16 +110,6 @@ func (t *Tally) WithQueue(sidecarSet string, f func(*rollout.Queue)) {
 	}
 }
 
-// Rollout returns the state of the rollout of a SidecarSet. Without a queue, its Limit
-// is NotUpdate.
-func (t *Tally) Rollout(sidecarSet string) rollout.Report {
-	s, ok := t.sets[sidecarSet]
-	if !ok || s.queue == nil {
-		return rollout.Report{Limit: rollout.NotUpdate}
-	}
-	return s.queue.Report()
-}
-
 // Overdue returns up to most Pods that are in flight and not ready, and were so at
 // the last call, or have been lost before. Their Nodes may be lost.
 func (t *Tally) Overdue(sidecarSet string, most int) []*podstate.Record {

@@ -180,7 +180,7 @@ func TestANamesakeBeginsAnew(t *testing.T) {
 	for _, take := range before { // answers of writes for the one before
 		tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, 1, false) })
 	}
-	if r := tl.Rollout("log"); r.Used != 2 || r.Taken != 2 {
+	if r := tl.State("log").Rollout; r.Used != 2 || r.Taken != 2 {
 		t.Errorf("the report is %+v, want 2 Pods that are taken", r)
 	}
 }
@@ -221,8 +221,8 @@ func TestOutdatedPodsAreDueWithinTheBudget(t *testing.T) {
 	for _, p := range written {
 		set(tl, p) // still ready
 	}
-	if flying := tl.Due("log", 10); len(flying.Updates) != 0 || tl.Rollout("log").Used != 2 {
-		t.Fatalf("%d are due while 2 are in flight, %d places are used", len(flying.Updates), tl.Rollout("log").Used)
+	if flying := tl.Due("log", 10); len(flying.Updates) != 0 || tl.State("log").Rollout.Used != 2 {
+		t.Fatalf("%d are due while 2 are in flight, %d places are used", len(flying.Updates), tl.State("log").Rollout.Used)
 	}
 	first := written[due.Updates[0].UID]
 	back := carrier(0, "v2")
@@ -247,15 +247,15 @@ func TestTimeEndsAnUpdateThatNoEventEnds(t *testing.T) {
 	status := &p.Status.ContainerStatuses[0]
 	status.ContainerID, status.State.Running.StartedAt = "c://again", metav1.NewTime(time.Unix(2001, 0))
 	set(tl, p)
-	if used := tl.Rollout("log").Used; used != 1 {
+	if used := tl.State("log").Rollout.Used; used != 1 {
 		t.Fatalf("%d places are used, want 1", used)
 	}
 	tl.Settle(time.Unix(2010, 0))
-	if r := tl.Rollout("log"); r.Used != 1 || r.Settling != 1 {
+	if r := tl.State("log").Rollout; r.Used != 1 || r.Settling != 1 {
 		t.Errorf("%d places are used after some seconds, and %d Pods settle, want 1 of each", r.Used, r.Settling)
 	}
 	tl.Settle(time.Unix(2100, 0))
-	if r := tl.Rollout("log"); r.Used != 0 || r.Settling != 0 {
+	if r := tl.State("log").Rollout; r.Used != 0 || r.Settling != 0 {
 		t.Errorf("%d places are used in the end, and %d Pods settle, want none", r.Used, r.Settling)
 	}
 }
@@ -284,11 +284,11 @@ func TestWhatLeavesTheRolloutIsForgotten(t *testing.T) {
 			rolling(t, tl, "v2", nil)
 			p := moved(carrier(0, "v1"), "v2", time.Unix(2000, 0))
 			set(tl, p)
-			if used := tl.Rollout("log").Used; used != 1 {
+			if used := tl.State("log").Rollout.Used; used != 1 {
 				t.Fatalf("%d places are used, want 1", used)
 			}
 			change(tl, p)
-			report := tl.Rollout("log")
+			report := tl.State("log").Rollout
 			if report.Used != 0 || report.Outdated != 0 {
 				t.Errorf("%+v is left", report)
 			}

@@ -38,7 +38,7 @@ func restarted(p *corev1.Pod) *corev1.Pod {
 
 func (r *rebuilt) wantUsed(t *testing.T, what string, want int) {
 	t.Helper()
-	if used := r.Rollout("log").Used; used != want {
+	if used := r.State("log").Rollout.Used; used != want {
 		t.Errorf("%s: %d places are used, want %d", what, used, want)
 	}
 }

@@ -148,17 +148,8 @@ func (t *Tally) Uncounted() int { return t.uncounted }
 // Bytes estimates the memory of the tracked Pods.
 func (t *Tally) Bytes() int { return t.bytes }
 
-// Count returns the counters of a SidecarSet of the current snapshot.
-func (t *Tally) Count(sidecarSet string) (Count, bool) {
-	s, ok := t.sets[sidecarSet]
-	if !ok {
-		return Count{}, false
-	}
-	return Count{Counters: s.counters, Program: s.program}, true
-}
-
-// Changed calls report with the name of each SidecarSet whose Count, Groups or
-// Revisions may have changed, or that was removed, since the last call.
+// Changed calls report with the name of each SidecarSet whose State may have changed, or
+// that was removed, since the last call.
 func (t *Tally) Changed(report func(sidecarSet string)) {
 	for i, s := range t.touched {
 		t.touched[i] = nil

@@ -35,14 +35,14 @@ func TestTallyEqualsARecount(t *testing.T) {
 				what := w.randomStep(r, tl)
 				checkReports(t, w, tl, before)
 				for name, set := range w.sets {
-					got, ok := tl.Count(name)
-					if want := w.recount(set); !ok || got.Counters != want || got.Program != w.programs[name] {
+					got := tl.State(name)
+					if want := w.recount(set); !got.Known || got.Counters != want || got.Program != w.programs[name] {
 						t.Fatalf("step %d, %s: SidecarSet %s counts %+v, a recount %+v", step, what, name, got.Counters, want)
 					}
-					if diff := cmp.Diff(w.revisions(set), tl.Revisions(name)); diff != "" {
+					if diff := cmp.Diff(w.revisions(set), got.Revisions); diff != "" {
 						t.Fatalf("step %d, %s: revisions of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
 					}
-					if diff := cmp.Diff(w.uninjected(set), tl.Groups(name).Uninjected); diff != "" {
+					if diff := cmp.Diff(w.uninjected(set), got.Groups.Uninjected); diff != "" {
 						t.Fatalf("step %d, %s: uninjected Pods of SidecarSet %s (-recount +got):\n%s", step, what, name, diff)
 					}
 				}
@@ -70,8 +70,8 @@ func checkReports(t *testing.T, w *world, tl *tally.Tally, before map[string]sai
 	tl.Changed(func(name string) { named[name] = true })
 	for i := range 4 {
 		name := fmt.Sprint("s", i)
-		count, exists := tl.Count(name)
-		now := said{count, tl.Groups(name), tl.Revisions(name)}
+		state := tl.State(name)
+		exists, now := state.Known, said{state.Count, state.Groups, state.Revisions}
 		last, existed := before[name]
 		if !named[name] && (exists != existed || !reflect.DeepEqual(now, last)) {
 			t.Fatalf("SidecarSet %s is not reported, before %+v, now %+v", name, last, now)
@@ -231,7 +231,7 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 	tl.Set(podstate.FromPod(old))
 	tl.Set(podstate.FromPod(young))
 	tl.Delete(podstate.FromPod(old))
-	got, _ := tl.Count("s0")
+	got := tl.State("s0").Count
 	if diff := cmp.Diff(tally.Counters{Uninjected: 1}, got.Counters); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
@@ -240,8 +240,8 @@ func TestDeleteSparesAPodThatTookTheName(t *testing.T) {
 func TestTallyWithoutASnapshotCountsNothing(t *testing.T) {
 	tl := newTally()
 	tl.Set(&podstate.Record{Namespace: podstate.MakeNamespace("a"), Name: "p", Active: true})
-	if _, ok := tl.Count("s0"); ok || tl.Pods() != 1 {
-		t.Errorf("counted %v, %d Pods; want false, 1", ok, tl.Pods())
+	if known := tl.State("s0").Known; known || tl.Pods() != 1 {
+		t.Errorf("known is %v, %d Pods; want false, 1", known, tl.Pods())
 	}
 	tl.SetSnapshot(match.Build(nil, nil))
 	tl.Changed(func(name string) { t.Errorf("%s is reported", name) })

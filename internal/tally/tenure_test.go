@@ -56,7 +56,7 @@ func TestAnUpdateIsOverWhenThePodWasBackForLong(t *testing.T) {
 				p.Status.ContainerStatuses[0].State.Running.StartedAt = metav1.Unix(started, 0)
 				tl.Settle(time.Unix(tc.listed, 0))
 				set(tl, p, carrier(1, "v2"))
-				if used := tl.Rollout("log").Used; used != 0 {
+				if used := tl.State("log").Rollout.Used; used != 0 {
 					t.Fatalf("%d places are used while the Pod is back, want none", used)
 				}
 				tl.Settle(time.Unix(tc.at, 0))
@@ -72,7 +72,7 @@ func TestAnUpdateIsOverWhenThePodWasBackForLong(t *testing.T) {
 				if tc.over {
 					want = 0
 				}
-				if used := tl.Rollout("log").Used; used != want {
+				if used := tl.State("log").Rollout.Used; used != want {
 					t.Errorf("%d places are used, want %d", used, want)
 				}
 				expectNoTrouble(t, tl, tc.over)
@@ -92,7 +92,7 @@ func TestAnUpdateIsOverWhenThePodWasBackForLong(t *testing.T) {
 // expectNoTrouble: the containers of Pods that are not in flight are not the rollout's.
 func expectNoTrouble(t *testing.T, tl *tally.Tally, none bool) {
 	t.Helper()
-	if failing := tl.Groups("log").Failing; none && len(failing) != 0 {
+	if failing := tl.State("log").Groups.Failing; none && len(failing) != 0 {
 		t.Errorf("failing are %v, want none", failing)
 	}
 }

@@ -69,7 +69,7 @@ func TestPodsThatLackASidecarAreUninjected(t *testing.T) {
 			namespaces := map[string]labels.Set{"default": {"kubernetes.io/metadata.name": "default"}}
 			tl.SetSnapshot(match.Build([]*inject.Program{fixtures.Program(t, tc.set.Map())}, namespaces))
 			tl.Set(podstate.FromPod(tc.pod.Typed()))
-			got, _ := tl.Count("log")
+			got := tl.State("log").Count
 			if diff := cmp.Diff(tc.want, got.Counters); diff != "" {
 				t.Errorf("counters (-want +got):\n%s", diff)
 			}
