@@ -108,12 +108,16 @@ func (s *podStore) Transformer() cache.TransformFunc {
 }
 
 // Add takes a Pod that is new to the watch.
-func (s *podStore) Add(obj any) error { return s.set(obj, "added") }
+func (s *podStore) Add(obj any) error { return s.pass(obj, "added", (*tally.Tally).Set) }
 
 // Update takes a Pod that changed.
-func (s *podStore) Update(obj any) error { return s.set(obj, "updated") }
+func (s *podStore) Update(obj any) error { return s.pass(obj, "updated", (*tally.Tally).Set) }
 
-func (s *podStore) set(obj any, event string) error {
+// Delete takes a Pod that was deleted. A reflector passes on what the watch says, and no
+// tombstones: a deletion that the watch missed shows in the next Replace.
+func (s *podStore) Delete(obj any) error { return s.pass(obj, "deleted", (*tally.Tally).Delete) }
+
+func (s *podStore) pass(obj any, event string, to func(*tally.Tally, *podstate.Record)) error {
 	record, err := recordOf(obj)
 	if err != nil {
 		return err
@@ -121,7 +125,7 @@ func (s *podStore) set(obj any, event string) error {
 	s.events.WithLabelValues(event).Inc()
 	version := s.reached(obj)
 	return s.do(func(t *tally.Tally) {
-		t.Set(record)
+		to(t, record)
 		t.Watched(version)
 	})
 }
@@ -146,21 +150,6 @@ func (s *podStore) UpdateResourceVersion(resourceVersion string) {
 	}
 	s.version = version
 	_ = s.do(func(t *tally.Tally) { t.Watched(version) }) // it fails when the watch ends
-}
-
-// Delete takes a Pod that was deleted. A reflector passes on what the watch says, and no
-// tombstones: a deletion that the watch missed shows in the next Replace.
-func (s *podStore) Delete(obj any) error {
-	s.events.WithLabelValues("deleted").Inc()
-	record, err := recordOf(obj)
-	if err != nil {
-		return err
-	}
-	version := s.reached(obj)
-	return s.do(func(t *tally.Tally) {
-		t.Delete(record)
-		t.Watched(version)
-	})
 }
 
 // Replace takes a complete list of Pods. With the first list the counters are

@@ -86,7 +86,7 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 			judged:  &judgements{known: map[judged]status.Readiness{}},
 			objects: &announcer{}, counts: &announcer{},
 		}
-		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(r.readinessChanged, name) })
+		r.store = newStore(t, fixtures.LogSet(generation), func(name string) { r.objects.announce(r.changed, name) })
 		pods := newPodTally(r.sets, nil, tally.Options{}, newCollectors(prometheus.NewRegistry()))
 		r.sets.Swap(fixtures.LogSet(generation))
 		r.SidecarSetReconciler = &SidecarSetReconciler{
@@ -95,9 +95,9 @@ func control(t *testing.T, generation int64, test func(t *testing.T, r *rig)) {
 			event: r.hear,
 		}
 		pods.changed = func(name string) { r.counts.announce(r.countsChanged, name) }
-		pods.unrecorded = func(name string) { r.counts.announce(r.contentChanged, name) }
+		pods.unrecorded = func(name string) { r.counts.announce(r.changed, name) }
 		r.judged.announcer = &announcer{}
-		r.judged.Notify(r.readinessChanged)
+		r.judged.Notify(r.changed)
 		r.start(t)
 		test(t, r)
 	})

@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -46,7 +45,7 @@ type Options struct {
 	Readiness Readiness
 	// RevisionNamespace holds the ControllerRevisions.
 	RevisionNamespace string
-	// RecordEvent writes Events. It does not wait. No Events are written if it is nil.
+	// RecordEvent writes Events. It does not wait.
 	RecordEvent func(events.Event)
 	// RecordPodEvent is RecordEvent for Events about Pods.
 	RecordPodEvent func(events.Event)
@@ -55,10 +54,10 @@ type Options struct {
 	WatchPause *wait.Backoff
 	// RolloutQPS is the limit of requests per second that update Pods; 0 means no limit.
 	RolloutQPS int
+	// Registry takes the metrics.
+	Registry prometheus.Registerer
 	// Leadership knows whether this process still leads; nil without leader election.
 	Leadership *executor.Leadership
-	// Registry takes the metrics; the manager's if nil.
-	Registry prometheus.Registerer
 }
 
 const (
@@ -82,15 +81,6 @@ const (
 // Setup adds the Pod watch and the SidecarSet controller to a manager. Both wait
 // for leadership.
 func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
-	if o.RecordEvent == nil {
-		o.RecordEvent = func(events.Event) {}
-	}
-	if o.RecordPodEvent == nil {
-		o.RecordPodEvent = func(events.Event) {}
-	}
-	if o.Registry == nil {
-		o.Registry = metrics.Registry
-	}
 	m := newCollectors(o.Registry)
 	source, err := newPodListerWatcher(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -112,9 +102,9 @@ func Setup(mgr ctrl.Manager, sets SidecarSets, o Options) error {
 		event:     o.RecordEvent,
 		m:         m,
 	}
-	pods.changed, pods.unrecorded, pods.pause = r.countsChanged, r.contentChanged, o.WatchPause
+	pods.changed, pods.unrecorded, pods.pause = r.countsChanged, r.changed, o.WatchPause
 	if o.Readiness != nil {
-		o.Readiness.Notify(r.readinessChanged)
+		o.Readiness.Notify(r.changed)
 	}
 	if err := mgr.Add(pods); err != nil {
 		return fmt.Errorf("adding the Pod watch: %w", err)

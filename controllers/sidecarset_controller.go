@@ -57,12 +57,9 @@ func (r *SidecarSetReconciler) countsChanged(sidecarSet string) {
 	r.wake.after(sidecarSet, r.pace.counted(sidecarSet, time.Now()))
 }
 
-// readinessChanged has a SidecarSet reconciled at once.
-func (r *SidecarSetReconciler) readinessChanged(sidecarSet string) { r.wake.after(sidecarSet, 0) }
-
-// contentChanged has a SidecarSet reconciled at once: its Pods are not updated before its
-// content is recorded.
-func (r *SidecarSetReconciler) contentChanged(sidecarSet string) { r.wake.after(sidecarSet, 0) }
+// changed has a SidecarSet reconciled at once: its readiness has changed, or its content,
+// which is to be recorded before Pods are updated.
+func (r *SidecarSetReconciler) changed(sidecarSet string) { r.wake.after(sidecarSet, 0) }
 
 // pass is one look at a SidecarSet. The steps read and extend it. The object is
 // the cache's: it is not changed.
@@ -91,12 +88,11 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 	if err != nil || !exists {
 		return ctrl.Result{}, err
 	}
-	for _, step := range []func(context.Context, *pass) (ctrl.Result, error){
-		r.countPods, r.judgeReadiness, r.recordRevision,
-	} {
-		if result, err = step(ctx, p); err != nil || !result.IsZero() {
-			return result, err
-		}
+	if result, err = r.countPods(ctx, p); err != nil || !result.IsZero() {
+		return result, err
+	}
+	if err = r.recordRevision(ctx, p); err != nil {
+		return ctrl.Result{}, err
 	}
 	if !p.counted.Known {
 		// The problem may be that of an earlier generation. The snapshot does not
@@ -127,8 +123,8 @@ func (r *SidecarSetReconciler) readObject(ctx context.Context, p *pass) (exists 
 	return err == nil, err
 }
 
-// countPods gathers what the tally and the snapshot know of the object. It waits
-// until both are about the generation that the cache holds.
+// countPods gathers what the tally and the snapshot know of the object, and what is known
+// of the next Pod. It waits until both are about the generation that the cache holds.
 func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Result, error) {
 	var err error
 	if p.counted, err = r.pods.count(ctx, p.name); err != nil {
@@ -151,6 +147,9 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 		return waitFor(ctx, "the snapshot to hold the SidecarSet")
 	}
 	p.seen.Rollout = r.judgeRollout(p)
+	if r.readiness != nil {
+		p.seen.Readiness = r.readiness.Of(p.name, p.object.GetUID(), p.seen.Generation)
+	}
 	if n.Known {
 		r.m.observe(p.name, p.seen)
 	}
@@ -186,20 +185,12 @@ func describes(program *inject.Program, object *unstructured.Unstructured) bool 
 	return program.Set.UID == object.GetUID() && program.Set.Generation == object.GetGeneration()
 }
 
-// judgeReadiness adds what is known of the next Pod.
-func (r *SidecarSetReconciler) judgeReadiness(_ context.Context, p *pass) (ctrl.Result, error) {
-	if r.readiness != nil {
-		p.seen.Readiness = r.readiness.Of(p.name, p.object.GetUID(), p.seen.Generation)
-	}
-	return ctrl.Result{}, nil
-}
-
 // recordRevision records the content that the Pods were counted with. A status
 // that speaks of a generation promises that the generation is recorded, so without
 // a revision none is written for a new generation: only Degraded says why.
-func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) (ctrl.Result, error) {
+func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) error {
 	if !p.counted.Known || p.object.GetDeletionTimestamp() != nil {
-		return ctrl.Result{}, nil
+		return nil
 	}
 	var err error
 	p.seen.Revision, err = r.record(ctx, p)
@@ -214,7 +205,7 @@ func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) (ctr
 		p.seen.Revisions = status.ByRevision(p.seen.Revision.All, p.counted.Revisions, p.counted.Counters)
 		err = errors.Join(err, r.allowUpdates(ctx, p))
 	}
-	return ctrl.Result{}, err
+	return err
 }
 
 // hasStopped reports whether the status says that no further Pod is evicted for this

@@ -418,7 +418,7 @@ func TestALostAnnouncementLosesNothing(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if r.objects.announce(r.readinessChanged, "log"); len(r.api.stored(t)) != 0 {
+				if r.objects.announce(r.changed, "log"); len(r.api.stored(t)) != 0 {
 					t.Fatal("a revision is left")
 				}
 			},

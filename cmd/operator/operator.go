@@ -190,6 +190,7 @@ func (p *parts) addControllers() error {
 		WatchPause:         &snapshot.WatchPause,
 		RolloutQPS:         o.rolloutQPS,
 		Leadership:         p.leadership,
+		Registry:           metrics.Registry,
 	})
 }
 

@@ -128,10 +128,8 @@ func appendASCII(dst []byte, c byte) []byte {
 		return append(dst, `\r`...)
 	case '\t':
 		return append(dst, `\t`...)
-	case '<', '>', '&':
-		return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
 	}
-	if c < ' ' {
+	if c < ' ' || c == '<' || c == '>' || c == '&' {
 		return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
 	}
 	return append(dst, c)

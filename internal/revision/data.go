@@ -10,16 +10,14 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// recorded are the members of a spec that a revision consists of, sorted.
-var recorded = []string{"containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes"}
-
-// elementShapes say what the lists that are recorded consist of.
-var elementShapes = map[string]*shape{
-	"containers":       sidecarContainer,
-	"imagePullSecrets": objectName,
-	"initContainers":   sidecarContainer,
-	"patchPodMetadata": podMetadata,
-	"volumes":          volume,
+// recorded are the lists of a spec that a revision consists of, sorted, with the shapes of
+// their elements.
+var recorded = []field{
+	{name: "containers", shape: sidecarContainer},
+	{name: "imagePullSecrets", shape: objectName},
+	{name: "initContainers", shape: sidecarContainer},
+	{name: "patchPodMetadata", shape: podMetadata},
+	{name: "volumes", shape: volume},
 }
 
 // Data returns what a ControllerRevision records of the spec of a defaulted
@@ -31,9 +29,9 @@ var elementShapes = map[string]*shape{
 // The spec is not changed.
 func Data(spec map[string]any) ([]byte, error) {
 	dst := []byte(`{"spec":{"$patch":"replace"`)
-	for _, member := range recorded {
-		dst = append(dst, `,"`+member+`":`...)
-		elems, err := recordedList(spec, member)
+	for _, list := range recorded {
+		dst = append(dst, `,"`+list.name+`":`...)
+		elems, err := recordedList(spec, list)
 		switch {
 		case err != nil:
 			return nil, err
@@ -48,16 +46,16 @@ func Data(spec map[string]any) ([]byte, error) {
 
 // recordedList returns the elements of one list as the encoder writes them, and
 // with their unknown members.
-func recordedList(spec map[string]any, member string) ([]any, error) {
-	elems, err := typed[[]any](spec[member], "a list")
+func recordedList(spec map[string]any, list field) ([]any, error) {
+	elems, err := typed[[]any](spec[list.name], "a list")
 	if err != nil {
-		return nil, under("spec."+member, err)
+		return nil, under("spec."+list.name, err)
 	}
 	normal := make([]any, len(elems))
 	for i, elem := range elems {
 		var e encoder
-		place := "spec." + member + "[" + strconv.Itoa(i) + "]"
-		unknown, err := e.value(elementShapes[member], elem)
+		place := "spec." + list.name + "[" + strconv.Itoa(i) + "]"
+		unknown, err := e.value(list.shape, elem)
 		if err != nil {
 			return nil, under(place, err)
 		}

@@ -47,9 +47,10 @@ func TestDataOfVolumesIsThatOfTheReference(t *testing.T) {
 func recordedSpec(t *testing.T, spec map[string]any) []byte {
 	t.Helper()
 	written := map[string]any{"$patch": "replace"}
-	for _, member := range recorded {
+	for _, list := range recorded {
+		member := list.name
 		written[member] = spec[member]
-		if list, _ := spec[member].([]any); len(list) == 0 {
+		if elems, _ := spec[member].([]any); len(elems) == 0 {
 			written[member] = nil // its members are omitempty
 		}
 	}

@@ -31,15 +31,18 @@ type Queue struct {
 	blocked map[inplace.Reason]*group
 	written []types.UID // writes that the watch may not have delivered
 
-	count struct {
-		places      [places]int
-		outdated    int
-		used        int // Pods that count against the budget
-		outstanding int // in flight with the current content, or being written
-		evicting    int // taken to be evicted
-		unrepaired  int // in flight, and not selected
-		settling    int // in flight, and Settling
-	}
+	count counts
+}
+
+// counts are numbers of entries.
+type counts struct {
+	places      [places]int
+	outdated    int
+	used        int // Pods that count against the budget
+	outstanding int // in flight with the current content, or being written
+	evicting    int // taken to be evicted
+	unrepaired  int // in flight, and not selected
+	settling    int // in flight, and Settling
 }
 
 // entry is one Pod in the queue.
@@ -95,7 +98,7 @@ type group struct {
 
 // NewQueue returns a Queue without Pods and without a Strategy. Its Next returns nothing.
 func NewQueue() *Queue {
-	q := &Queue{strategy: unset}
+	q := &Queue{strategy: &Strategy{off: NotUpdate}}
 	q.reset(0)
 	return q
 }
@@ -416,8 +419,7 @@ func (q *Queue) reset(capacity int) {
 	q.traits = make(map[podstate.LabelSet]*traits)
 	q.waiting = tree{before: before}
 	q.blocked = make(map[inplace.Reason]*group)
-	q.count.places = [places]int{}
-	q.count.outdated, q.count.used, q.count.outstanding, q.count.evicting, q.count.unrepaired, q.count.settling = 0, 0, 0, 0, 0, 0
+	q.count = counts{}
 }
 
 // rebuild copies all entries into new memory, in the places that the strategy gives them.

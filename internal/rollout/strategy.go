@@ -33,9 +33,6 @@ type Strategy struct {
 	source appsv1beta1.SidecarSetUpdateStrategy
 }
 
-// unset is the strategy of a new queue.
-var unset = &Strategy{off: NotUpdate}
-
 type weight struct {
 	selector labels.Selector
 	weight   int64
