@@ -64,7 +64,12 @@ func (k *revisionKeeper) keep(ctx context.Context, program *inject.Program, spec
 	if err != nil {
 		return nil, err
 	}
-	latest, collisions, err := k.register(ctx, owner, history, data, collisions)
+	latest, number := history.Find(data)
+	if latest != nil {
+		latest, err = k.refresh(ctx, latest, owner, number)
+	} else {
+		latest, collisions, err = k.create(ctx, owner, data, collisions, number)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -95,16 +100,6 @@ func (k *revisionKeeper) history(ctx context.Context, owner revision.Owner) (rev
 		all[i] = &list.Items[i]
 	}
 	return revision.NewHistory(all, owner), nil
-}
-
-// register returns the revision of that content, as the newest one.
-func (k *revisionKeeper) register(ctx context.Context, owner revision.Owner, history revision.History, data []byte, collisions int32) (*appsv1.ControllerRevision, int32, error) {
-	found, number := history.Find(data)
-	if found != nil {
-		found, err := k.refresh(ctx, found, owner, number)
-		return found, collisions, err
-	}
-	return k.create(ctx, owner, data, collisions, number)
 }
 
 // maxCollisions bounds the names that are tried at a time. The next reconcile

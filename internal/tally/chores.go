@@ -17,40 +17,39 @@ type Chore struct {
 	Over bool
 }
 
-// chores are Pods that have to be written independently of the queue.
-type chores struct{ waiting, given map[*pod]struct{} }
-
-func newChores() chores { return chores{map[*pod]struct{}{}, map[*pod]struct{}{}} }
+// chores are Pods that have to be written independently of the queue; true for those that
+// take has returned.
+type chores map[*pod]bool
 
 // set adds a Pod to the chores, or removes it.
-func (c *chores) set(p *pod, is bool) {
-	delete(c.given, p)
-	if !is {
-		delete(c.waiting, p)
-		return
+func (c chores) set(p *pod, is bool) {
+	if is {
+		c[p] = false
+	} else {
+		delete(c, p)
 	}
-	c.waiting[p] = struct{}{}
 }
 
 // take returns up to most Pods. It does not return them again before again is called.
-func (c *chores) take(most int) (pods []*pod) {
-	for p := range c.waiting {
+func (c chores) take(most int) (pods []*pod) {
+	for p, taken := range c {
 		if len(pods) >= most {
 			break
 		}
-		delete(c.waiting, p)
-		c.given[p] = struct{}{}
-		pods = append(pods, p)
+		if !taken {
+			c[p] = true
+			pods = append(pods, p)
+		}
 	}
 	return pods
 }
 
 // again makes a Pod available to take again. It returns false if the Pod was not taken.
-func (c *chores) again(p *pod) bool {
-	if _, given := c.given[p]; !given {
+func (c chores) again(p *pod) bool {
+	if !c[p] {
 		return false
 	}
-	c.set(p, true)
+	c[p] = false
 	return true
 }
 

@@ -348,17 +348,7 @@ func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents
 	}
 	waits := false
 	if !q.SameHash {
-		for _, w := range t.images {
-			c, ok := r.Container(w.container)
-			if !ok || c.Image == w.image {
-				continue
-			}
-			if working, _ := r.Working(w.hot); w.hot != 0 && working != w.container {
-				continue // the idle container of a pair
-			}
-			q.Changed = q.Changed.With(c.Kind)
-		}
-		waits = t.waitsIn(set, r)
+		q.Changed, waits = t.changesIn(set, r)
 	}
 	verdict := inplace.Judge(q)
 	if verdict.Way == inplace.Resize { // the kubelet carries it out, or the contents are not compared yet
@@ -375,10 +365,24 @@ func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents
 	}, q.Changed
 }
 
-// waitsIn reports whether the kubelet has not acted on an earlier update, which
-// another operator made.
-func (t *terms) waitsIn(set podstate.Name, r *podstate.Record) bool {
-	return slices.ContainsFunc(t.images, func(w wanted) bool { return r.Waits(set, w.container) })
+// changesIn returns the kinds of the containers that have another image than they are to
+// get, and whether the kubelet has not acted on an earlier update, which another operator
+// made.
+func (t *terms) changesIn(set podstate.Name, r *podstate.Record) (changed inplace.Kinds, waits bool) {
+	for _, sidecars := range [...][]sidecar{t.sidecars, t.plain} {
+		for i := range sidecars {
+			s := &sidecars[i]
+			working, _ := r.Working(s.name)
+			for _, name := range s.containers {
+				waits = waits || r.Waits(set, name)
+				idle := s.hot() && name != working
+				if c, ok := r.Container(name); ok && !idle && c.Image != s.image {
+					changed = changed.With(c.Kind)
+				}
+			}
+		}
+	}
+	return changed, waits
 }
 
 // disturbedElsewhere reports whether a Pod is in flight from an update by another
@@ -395,31 +399,6 @@ func (t *terms) disturbedElsewhere(set podstate.Name, r *podstate.Record) bool {
 // container runs.
 func (t *terms) handsOver(r *podstate.Record) bool {
 	return slices.ContainsFunc(t.sidecars, func(s sidecar) bool { return s.upgradingIn(r) && r.HotUpgraded(s.name) })
-}
-
-// wanted is the image that a container has to get. hot is the name of its sidecar if
-// the sidecar has a hot upgrade.
-type wanted struct{ container, image, hot podstate.Name }
-
-func wantedImages(set *appsv1beta1.SidecarSet) []wanted {
-	var all []wanted
-	add := func(c *appsv1beta1.SidecarContainer, names []string) {
-		w := wanted{image: podstate.MakeName(c.Image)}
-		if len(names) > 1 {
-			w.hot = podstate.MakeName(c.Name)
-		}
-		for _, name := range names {
-			w.container = podstate.MakeName(name)
-			all = append(all, w)
-		}
-	}
-	for i := range set.Spec.Containers {
-		add(&set.Spec.Containers[i], set.Spec.Containers[i].PodContainerNames())
-	}
-	for i := range set.Spec.InitContainers {
-		add(&set.Spec.InitContainers[i], set.Spec.InitContainers[i].PodInitContainerNames())
-	}
-	return all
 }
 
 // Outlook is the state of a Pod in the rollout of a Program.

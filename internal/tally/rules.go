@@ -72,7 +72,7 @@ func newSidecarSet(name string) *sidecarSet {
 	return &sidecarSet{
 		label: name, name: podstate.MakeName(name), revisions: map[podstate.Name]RevisionCount{},
 		rollouts: rollouts{
-			resets: newChores(), labels: newChores(), down: map[*pod]bool{}, recreation: recreation{stuck: map[*pod]inplace.Reason{}},
+			resets: chores{}, labels: chores{}, down: map[*pod]bool{}, recreation: recreation{stuck: map[*pod]inplace.Reason{}},
 		},
 	}
 }
@@ -89,18 +89,18 @@ type terms struct {
 	hashWithoutImage podstate.Name
 	base             podstate.Name // of a canary; the zero Name otherwise
 	created          int64         // in seconds
-	sidecars         []sidecar
-	images           []wanted
+	sidecars         []sidecar     // spec.containers, and the native ones of spec.initContainers
+	plain            []sidecar     // the other init containers: they have ended once the Pod runs
 	// recognisable is false for a SidecarSet without containers: a Pod does not show
 	// whether it was injected.
 	recognisable bool
 }
 
-// sidecar is one of spec.containers, or a native one of spec.initContainers.
-// Other init containers are ignored: they have ended once the Pod runs.
+// sidecar is one of spec.containers or spec.initContainers.
 type sidecar struct {
 	name       podstate.Name
 	containers []podstate.Name // two for a hot-upgrade sidecar
+	image      podstate.Name   // that they are to get; a hot-upgrade sidecar's working one
 	emptyImage podstate.Name   // that its idle container must have; zero: any
 }
 
@@ -128,7 +128,6 @@ func termsOf(program *inject.Program) terms {
 	t := terms{
 		hash:             podstate.MakeName(program.Hash),
 		hashWithoutImage: podstate.MakeName(program.HashWithoutImage),
-		images:           wantedImages(set),
 		created:          set.CreationTimestamp.Unix(),
 		recognisable:     len(set.Spec.Containers)+len(set.Spec.InitContainers) > 0,
 	}
@@ -136,19 +135,23 @@ func termsOf(program *inject.Program) terms {
 		t.base = podstate.MakeName(base)
 	}
 	for i := range set.Spec.Containers {
-		t.sidecars = append(t.sidecars, sidecarOf(&set.Spec.Containers[i]))
+		c := &set.Spec.Containers[i]
+		t.sidecars = append(t.sidecars, sidecarOf(c, c.PodContainerNames()))
 	}
 	for i := range set.Spec.InitContainers {
-		if c := &set.Spec.InitContainers[i]; c.IsNative() {
-			t.sidecars = append(t.sidecars, sidecarOf(c))
+		c := &set.Spec.InitContainers[i]
+		if s := sidecarOf(c, c.PodInitContainerNames()); c.IsNative() {
+			t.sidecars = append(t.sidecars, s)
+		} else {
+			t.plain = append(t.plain, s)
 		}
 	}
 	return t
 }
 
-func sidecarOf(c *appsv1beta1.SidecarContainer) sidecar {
-	s := sidecar{name: podstate.MakeName(c.Name)}
-	for _, name := range c.PodContainerNames() {
+func sidecarOf(c *appsv1beta1.SidecarContainer, names []string) sidecar {
+	s := sidecar{name: podstate.MakeName(c.Name), image: podstate.MakeName(c.Image)}
+	for _, name := range names {
 		s.containers = append(s.containers, podstate.MakeName(name))
 	}
 	if image := c.UpgradeStrategy.HotUpgradeEmptyImage; c.IsHotUpgrade() && image != "" {
