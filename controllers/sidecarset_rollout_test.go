@@ -23,7 +23,7 @@ func inFlight(pod *corev1.Pod, state corev1.ContainerState) *corev1.Pod {
 	pod.Generation, pod.Status.ObservedGeneration = 2, 2
 	pod.Annotations[appsv1beta1.AnnotationInPlace] = inplace.Marks{}.With("log", inplace.Mark{
 		Generation: 2, At: time.Now(), WasReady: true,
-		Containers: []inplace.Before{{Name: "log", ID: "containerd://old", Digest: "sha256:old"}},
+		Containers: map[string]inplace.Before{"log": {ID: "containerd://old", Digest: "sha256:old"}},
 	}).Format(pod.UID)
 	pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "log", ContainerID: "containerd://old", ImageID: "log@sha256:old", State: state}
 	return notReady(pod)

@@ -108,11 +108,11 @@ func TestAHotUpgradeEndsOnceItsEvidenceHasSettled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, program := upgraded(t)
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`})
-			before := inplace.Before{Name: "side-2", ID: "c://earlier", Image: "empty"}
+			before := inplace.Before{ID: "c://earlier", Image: "empty"}
 			if name == "and not started since" {
 				before.ID = p.Status.ContainerStatuses[2].ContainerID
 			}
-			mark := inplace.Mark{Generation: p.Generation, At: time.Now().Add(-tc.ago), Containers: []inplace.Before{before}}
+			mark := inplace.Mark{Generation: p.Generation, At: time.Now().Add(-tc.ago), Containers: map[string]inplace.Before{"side-2": before}}
 			p.Annotations["sidecarset.io/in-place"] = inplace.Marks{}.With("log", mark).Format(p.UID)
 			r := newRig(t, p)
 			r.RecordEvent = func(events.Event) {}

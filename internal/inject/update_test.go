@@ -251,8 +251,8 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 		imageID string // that OpenKruise recorded
 		want    inplace.Before
 	}{
-		"that run what they were given": {"docker.io/library/log@sha256:before", inplace.Before{Name: "log", ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"}},
-		"that may not":                  {"docker.io/library/log@sha256:log:1", inplace.Before{Name: "log", ID: "containerd://log-1"}},
+		"that run what they were given": {"docker.io/library/log@sha256:before", inplace.Before{ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"}},
+		"that may not":                  {"docker.io/library/log@sha256:log:1", inplace.Before{ID: "containerd://log-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := running(t, meshSet("1"))
@@ -267,7 +267,7 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 			if err != nil || u.Verdict.Way != inplace.Images {
 				t.Fatalf("UpdateInPlace = %+v, %v", u.Verdict, err)
 			}
-			if diff := cmp.Diff([]inplace.Before{tc.want}, u.Mark.Containers); diff != "" {
+			if diff := cmp.Diff(map[string]inplace.Before{"log": tc.want}, u.Mark.Containers); diff != "" {
 				t.Errorf("recorded (-want +got):\n%s", diff)
 			}
 			want := `{"zoo":{"lastContainerStatuses":{}},"mesh":{"revision":"` + program.Hash + `","updateTimestamp":"2026-01-02T04:04:05Z",` +
@@ -297,9 +297,9 @@ func TestUpdateInPlaceOfAPodThatIsNotBack(t *testing.T) {
 	if err != nil || u.Patch == nil {
 		t.Fatalf("UpdateInPlace = %+v, %v", u, err)
 	}
-	want := inplace.Mark{Generation: 3, At: updatedAt.Add(time.Minute), WasReady: true, Containers: []inplace.Before{
-		{Name: "log", ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"},
-		{Name: "proxy", ID: "containerd://proxy-1", Image: "proxy:1", Digest: "sha256:proxy:1"},
+	want := inplace.Mark{Generation: 3, At: updatedAt.Add(time.Minute), WasReady: true, Containers: map[string]inplace.Before{
+		"log":   {ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"},
+		"proxy": {ID: "containerd://proxy-1", Image: "proxy:1", Digest: "sha256:proxy:1"},
 	}}
 	if diff := cmp.Diff(want, u.Mark); diff != "" {
 		t.Errorf("mark (-want +got):\n%s", diff)
@@ -311,9 +311,9 @@ func TestUpdateInPlaceOfAPodThatIsNotBack(t *testing.T) {
 	if err != nil || u.Patch == nil {
 		t.Fatalf("UpdateInPlace = %+v, %v", u, err)
 	}
-	want = inplace.Mark{Generation: 4, At: updatedAt.Add(2 * time.Minute), WasReady: true, Containers: []inplace.Before{
-		{Name: "log", ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"},
-		{Name: "proxy", ID: "containerd://proxy-1", Image: "proxy:1", Since: []string{"proxy:bad"}},
+	want = inplace.Mark{Generation: 4, At: updatedAt.Add(2 * time.Minute), WasReady: true, Containers: map[string]inplace.Before{
+		"log":   {ID: "containerd://log-1", Image: "log:1", Digest: "sha256:log:1"},
+		"proxy": {ID: "containerd://proxy-1", Image: "proxy:1", Since: []string{"proxy:bad"}},
 	}}
 	if diff := cmp.Diff(want, u.Mark); diff != "" {
 		t.Errorf("mark (-want +got):\n%s", diff)

@@ -37,7 +37,7 @@ func TestAHookHidesWhetherAPodWasBack(t *testing.T) {
 					}},
 				},
 			}
-			mark := Mark{Generation: 2, At: start, WasReady: true, Containers: []Before{{Name: "c", ID: "old", Image: "v1", Digest: "sha256:1"}}}
+			mark := Mark{Generation: 2, At: start, WasReady: true, Containers: map[string]Before{"c": {ID: "old", Image: "v1", Digest: "sha256:1"}}}
 			if got := Observe(pod, mark).State(); got != tc.want {
 				t.Errorf("the state is %d, want %d", got, tc.want)
 			}

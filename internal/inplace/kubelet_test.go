@@ -3,7 +3,6 @@ package inplace_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -358,7 +357,12 @@ func (w *world) write() {
 // uncertain reports whether the last write was sent before it was certain what the
 // write before had left.
 func (w *world) uncertain() bool {
-	return slices.ContainsFunc(w.mark.Containers, func(b inplace.Before) bool { return b.Digest == "" })
+	for _, b := range w.mark.Containers {
+		if b.Digest == "" {
+			return true
+		}
+	}
+	return false
 }
 
 func reread(pod *corev1.Pod, mark inplace.Mark) *inplace.Mark {

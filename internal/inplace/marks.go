@@ -15,19 +15,18 @@ import (
 // Mark records one SidecarSet's last update of a Pod in place.
 type Mark struct {
 	// Generation is the metadata.generation that the Pod has after the write.
-	Generation int64
+	Generation int64 `json:"generation"`
 	// At is when the patch was sent, to the second.
-	At time.Time
+	At time.Time `json:"at"`
 	// WasReady: the Pod was available before the operator updated it.
-	WasReady bool
+	WasReady bool `json:"wasReady"`
 	// Containers are those that got another image, by name, as they were when the
 	// patch was sent. It is empty if no container had to change.
-	Containers []Before
+	Containers map[string]Before `json:"containers"`
 }
 
 // Before is what a container was before its image changed.
 type Before struct {
-	Name string `json:"-"`
 	// ID is the containerID that the status reported, "" if it reported none.
 	ID string `json:"id"`
 	// Image is the name of the image that it was started from, "" if that is not
@@ -85,6 +84,7 @@ func (m Marks) All(yield func(sidecarSet string, mark Mark) bool) { maps.All(m.m
 
 // With returns a copy that has the given Mark of a SidecarSet.
 func (m Marks) With(sidecarSet string, mark Mark) Marks {
+	mark.At = mark.At.UTC()
 	return Marks{put(m.marks, sidecarSet, mark), m.sizes}
 }
 
@@ -107,10 +107,7 @@ func (m Marks) Keep(keep func(sidecarSet string) bool) Marks {
 
 // Format renders the annotation's value for the Pod with that UID.
 func (m Marks) Format(pod types.UID) string {
-	out := marksJSON{V: 1, UID: pod, Sets: make(map[string]markJSON, len(m.marks)), Resizes: make(map[string]sizesJSON, len(m.sizes))}
-	for set, mark := range m.marks {
-		out.Sets[set] = mark.json()
-	}
+	out := marksJSON{V: 1, UID: pod, Sets: m.marks, Resizes: make(map[string]sizesJSON, len(m.sizes))}
 	for set, sizes := range m.sizes {
 		out.Resizes[set] = sizes.json()
 	}
@@ -118,29 +115,10 @@ func (m Marks) Format(pod types.UID) string {
 	return string(text)
 }
 
-// marksJSON is the annotation, and markJSON one Mark in it.
-type (
-	marksJSON struct {
-		V       int                  `json:"v"`
-		UID     types.UID            `json:"uid"`
-		Sets    map[string]markJSON  `json:"sets"`
-		Resizes map[string]sizesJSON `json:"resizes,omitempty"`
-	}
-	markJSON struct {
-		markHead
-		Containers map[string]Before `json:"containers"`
-	}
-	markHead struct {
-		Generation int64     `json:"generation"`
-		At         time.Time `json:"at"`
-		WasReady   bool      `json:"wasReady"`
-	}
-)
-
-func (m Mark) json() markJSON {
-	out := markJSON{markHead{m.Generation, m.At.UTC(), m.WasReady}, make(map[string]Before, len(m.Containers))}
-	for _, c := range m.Containers {
-		out.Containers[c.Name] = c
-	}
-	return out
+// marksJSON is the annotation.
+type marksJSON struct {
+	V       int                  `json:"v"`
+	UID     types.UID            `json:"uid"`
+	Sets    map[string]Mark      `json:"sets"`
+	Resizes map[string]sizesJSON `json:"resizes,omitempty"`
 }

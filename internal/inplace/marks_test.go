@@ -26,10 +26,10 @@ func all(m inplace.Marks) map[string]inplace.Mark { return maps.Collect(m.All) }
 
 var someMark = inplace.Mark{
 	Generation: 7, At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), WasReady: true,
-	Containers: []inplace.Before{
-		{Name: "log", ID: "containerd://1", Image: "log:1", Digest: "sha256:a"},
-		{Name: "proxy", ID: "containerd://2", Since: []string{"proxy:1", `pro"xy:2`}},
-		{Name: "tail"},
+	Containers: map[string]inplace.Before{
+		"log":   {ID: "containerd://1", Image: "log:1", Digest: "sha256:a"},
+		"proxy": {ID: "containerd://2", Since: []string{"proxy:1", `pro"xy:2`}},
+		"tail":  {},
 	},
 }
 

@@ -43,7 +43,7 @@ const longestPull = time.Hour
 // for. It has no image and no digest for a container that may not run the image of the
 // previous update yet.
 func NewMark(w Write) Mark {
-	mark := Mark{Generation: w.Pod.Generation, At: w.Now.UTC().Truncate(time.Second), WasReady: IsAvailable(w.Pod)}
+	mark := Mark{Generation: w.Pod.Generation, At: w.Now.UTC().Truncate(time.Second), WasReady: IsAvailable(w.Pod), Containers: map[string]Before{}}
 	if len(w.Changes) > 0 { // a write of annotations alone makes no generation
 		mark.Generation++
 	}
@@ -57,32 +57,27 @@ func NewMark(w Write) Mark {
 	}
 	for i := range w.Changes {
 		if c := &w.Changes[i]; c.Kind != Plain {
-			mark.Containers = append(mark.Containers, w.before(c, previous))
+			mark.Containers[c.Container] = w.before(c, previous)
 		}
 	}
-	for _, before := range previous.Containers {
-		changes := func(c Change) bool { return c.Container == before.Name }
+	for name, before := range previous.Containers {
+		changes := func(c Change) bool { return c.Container == name }
 		if !slices.ContainsFunc(w.Changes, changes) {
-			mark.Containers = append(mark.Containers, before)
+			mark.Containers[name] = before
 		}
 	}
-	slices.SortFunc(mark.Containers, byContainer)
 	return mark
 }
 
 // before returns the present state of a container. The status of a container that waits
 // for an earlier update may be as old as that update.
-func (w *Write) before(c *Change, previous Mark) Before {
-	now := Before{Name: c.Container}
+func (w *Write) before(c *Change, previous Mark) (now Before) {
 	_, status := containerOf(w.Pod, c.Container)
 	if status != nil {
 		now.ID = status.ContainerID
 	}
 	certain := status != nil && !w.Uncertain
-	for _, earlier := range previous.Containers {
-		if earlier.Name != c.Container {
-			continue
-		}
+	if earlier, waits := previous.Containers[c.Container]; waits {
 		if now.ID == earlier.ID {
 			now.Image, now.Since = earlier.Image, with(earlier.Since, c.From)
 			return now

@@ -108,8 +108,8 @@ func Observe(pod *corev1.Pod, mark Mark) Progress {
 		since = ready.LastTransitionTime.Time
 	}
 	e := evidence{pod: pod, sure: true, ready: true}
-	for _, before := range mark.Containers {
-		if !e.add(before) {
+	for name, before := range mark.Containers {
+		if !e.add(name, before) {
 			return p
 		}
 	}
@@ -148,8 +148,8 @@ func (m *Mark) Runs(pod *corev1.Pod, container string, now time.Time) bool {
 		return false
 	}
 	e := evidence{pod: pod, sure: true}
-	i := slices.IndexFunc(m.Containers, func(c Before) bool { return c.Name == container })
-	return i < 0 || e.add(m.Containers[i]) && (e.sure || now.Unix() >= settledAt(pod, *m, e.started))
+	before, changed := m.Containers[container]
+	return !changed || e.add(container, before) && (e.sure || now.Unix() >= settledAt(pod, *m, e.started))
 }
 
 // evidence is the combined state of the changed containers.
@@ -162,8 +162,8 @@ type evidence struct {
 }
 
 // add reports whether the container can be the new one, and adds its state to the evidence.
-func (e *evidence) add(before Before) bool {
-	c, status := containerOf(e.pod, before.Name)
+func (e *evidence) add(container string, before Before) bool {
+	c, status := containerOf(e.pod, container)
 	switch {
 	case c == nil:
 		return true

@@ -42,7 +42,14 @@ func updated() *corev1.Pod {
 
 // Each rule of docs/design/0009, by itself.
 func TestObserve(t *testing.T) {
-	log := inplace.Before{Name: "log", ID: "log-1", Image: "log:1", Digest: "sha256:old"}
+	log := inplace.Before{ID: "log-1", Image: "log:1", Digest: "sha256:old"}
+	logWas := func(change func(*inplace.Before)) func(*inplace.Mark) {
+		return func(m *inplace.Mark) {
+			before := log
+			change(&before)
+			m.Containers["log"] = before
+		}
+	}
 	notReady := func(p *corev1.Pod, after time.Duration) {
 		c := &p.Status.Conditions[0]
 		c.Status, c.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(sentAt.Add(after))
@@ -70,15 +77,15 @@ func TestObserve(t *testing.T) {
 		}, want: inplace.Moving},
 		"not ready yet":                  {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = false }, want: inplace.Moving},
 		"not started yet":                {edit: func(p *corev1.Pod) { *p.Status.ContainerStatuses[1].Started = false }, want: inplace.Moving},
-		"a container that the Pod lacks": {mark: func(m *inplace.Mark) { m.Containers = append(m.Containers, inplace.Before{Name: "gone", ID: "x"}) }, want: inplace.Back},
+		"a container that the Pod lacks": {mark: func(m *inplace.Mark) { m.Containers["gone"] = inplace.Before{ID: "x"} }, want: inplace.Back},
 		"a native sidecar from before": {mark: func(m *inplace.Mark) {
-			m.Containers = append(m.Containers, inplace.Before{Name: "proxy", ID: "proxy-1", Image: "proxy:0"})
+			m.Containers["proxy"] = inplace.Before{ID: "proxy-1", Image: "proxy:0"}
 		}, want: inplace.Moving},
 		"a native sidecar that was replaced": {mark: func(m *inplace.Mark) {
-			m.Containers = append(m.Containers, inplace.Before{Name: "proxy", ID: "proxy-0", Digest: "sha256:o"})
+			m.Containers["proxy"] = inplace.Before{ID: "proxy-0", Digest: "sha256:o"}
 		}, want: inplace.Back},
-		"the digest from before":           {mark: func(m *inplace.Mark) { m.Containers[0].Digest = "sha256:new" }, want: inplace.Settling, settles: settles(20 * time.Second), then: inplace.Back},
-		"no digest from before":            {mark: func(m *inplace.Mark) { m.Containers[0].Digest = "" }, want: inplace.Settling, settles: settles(20 * time.Second), then: inplace.Back},
+		"the digest from before":           {mark: logWas(func(b *inplace.Before) { b.Digest = "sha256:new" }), want: inplace.Settling, settles: settles(20 * time.Second), then: inplace.Back},
+		"no digest from before":            {mark: logWas(func(b *inplace.Before) { b.Digest = "" }), want: inplace.Settling, settles: settles(20 * time.Second), then: inplace.Back},
 		"no image ID":                      {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses[1].ImageID = "" }, want: inplace.Settling, settles: settles(20 * time.Second), then: inplace.Back},
 		"the ID of an image, not a digest": {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses[1].ImageID = "sha256:old" }, want: inplace.Settling, settles: settles(20 * time.Second), then: inplace.Back},
 		"the ID of another image":          {edit: func(p *corev1.Pod) { p.Status.ContainerStatuses[1].ImageID = "docker://sha256:new" }, want: inplace.Back},
@@ -97,7 +104,7 @@ func TestObserve(t *testing.T) {
 			p.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 		}, want: inplace.Moving},
 		"the Pod broke, with the digest from before": {
-			edit: func(p *corev1.Pod) { notReady(p, time.Minute) }, mark: func(m *inplace.Mark) { m.Containers[0].Digest = "sha256:new" },
+			edit: func(p *corev1.Pod) { notReady(p, time.Minute) }, mark: logWas(func(b *inplace.Before) { b.Digest = "sha256:new" }),
 			want: inplace.Settling, settles: settles(20 * time.Second), then: inplace.Broken,
 		},
 		"without the condition": {edit: func(p *corev1.Pod) { p.Status.Conditions = nil }, want: inplace.Moving},
@@ -123,19 +130,19 @@ func TestObserve(t *testing.T) {
 		},
 		"perhaps changed back": {
 			edit: func(p *corev1.Pod) { p.Status.ContainerStatuses[1].ContainerID = "log-1" },
-			mark: func(m *inplace.Mark) { m.Containers[0].Image, m.Containers[0].Since = "", []string{"log:1", "log:2"} },
+			mark: logWas(func(b *inplace.Before) { b.Image, b.Since = "", []string{"log:1", "log:2"} }),
 			want: inplace.Settling, settles: settles(20 * time.Second), then: inplace.Back,
 		},
 		"certainly not changed back": {
 			edit: func(p *corev1.Pod) { p.Status.ContainerStatuses[1].ContainerID = "log-1" },
-			mark: func(m *inplace.Mark) { m.Containers[0].Image, m.Containers[0].Since = "", []string{"log:0", "log:1"} },
+			mark: logWas(func(b *inplace.Before) { b.Image, b.Since = "", []string{"log:0", "log:1"} }),
 			want: inplace.Moving,
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			pod := updated()
-			mark := inplace.Mark{Generation: 2, At: sentAt, WasReady: true, Containers: []inplace.Before{log}}
+			mark := inplace.Mark{Generation: 2, At: sentAt, WasReady: true, Containers: map[string]inplace.Before{"log": log}}
 			if tc.edit != nil {
 				tc.edit(pod)
 			}
@@ -169,7 +176,7 @@ func TestObserve(t *testing.T) {
 func TestObserveWaitsForEachGracePeriod(t *testing.T) {
 	pod, grace := updated(), int64(100)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
-	mark := inplace.Mark{Generation: 2, At: sentAt, Containers: []inplace.Before{{Name: "log"}, {Name: "proxy"}}}
+	mark := inplace.Mark{Generation: 2, At: sentAt, Containers: map[string]inplace.Before{"log": {}, "proxy": {}}}
 	p := inplace.Observe(pod, mark)
 	if at, ok := p.SettlesAt(); !ok || !at.Equal(sentAt.Add((20+2*100+10+1)*time.Second)) {
 		t.Errorf("settles at %v, %v", at, ok)

@@ -1,7 +1,6 @@
 package inplace
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -71,13 +70,13 @@ func each[T any](r *reader, object string, read func(raw string) (T, bool)) (map
 
 func (r *reader) mark(raw string) (mark Mark, ok bool) {
 	var in struct {
-		markHead
+		Mark
 		Containers jsontext.Value `json:"containers"`
 	}
 	if json.Unmarshal([]byte(raw), &in, jsontext.AllowDuplicateNames(true)) != nil || in.Generation < 0 || !isTime(in.At) {
 		return mark, false
 	}
-	mark = Mark{Generation: in.Generation, At: in.At.UTC(), WasReady: in.WasReady}
+	mark, mark.At = in.Mark, in.At.UTC()
 	if in.Containers == nil {
 		return mark, true
 	}
@@ -85,11 +84,9 @@ func (r *reader) mark(raw string) (mark Mark, ok bool) {
 		return mark, false
 	}
 	containers, ok := each(r, string(in.Containers), readBefore)
-	for name, c := range containers {
-		c.Name = name
-		mark.Containers = append(mark.Containers, c)
+	if len(containers) > 0 {
+		mark.Containers = containers
 	}
-	slices.SortFunc(mark.Containers, byContainer)
 	return mark, ok
 }
 
@@ -107,5 +104,3 @@ func (r *reader) count() bool {
 	r.entries++
 	return r.entries <= maxEntries
 }
-
-func byContainer(a, b Before) int { return strings.Compare(a.Name, b.Name) }

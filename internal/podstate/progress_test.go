@@ -26,7 +26,7 @@ func markedPod(digestBefore string) *corev1.Pod {
 	pod.Annotations[appsv1beta1.AnnotationHash] = `{"logging":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"h2"}}`
 	pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = lastImageID("log@" + digestB) // by which it has not landed
 	pod.Annotations[appsv1beta1.AnnotationInPlace] = inplace.Marks{}.With("logging", inplace.Mark{
-		Generation: 2, At: sentAt, WasReady: true, Containers: []inplace.Before{{Name: "log", ID: "log-1", Digest: digestBefore}},
+		Generation: 2, At: sentAt, WasReady: true, Containers: map[string]inplace.Before{"log": {ID: "log-1", Digest: digestBefore}},
 	}).With("gone", inplace.Mark{At: sentAt}).Format(pod.UID)
 	pod.Status.ContainerStatuses[1].Image = "other:1"
 	return pod

@@ -30,7 +30,7 @@ func updatedPod(name string, wasReady bool, status corev1.ContainerStatus) *core
 			appsv1beta1.AnnotationInjectedList: "logging",
 			appsv1beta1.AnnotationInPlace: inplace.Marks{}.With("logging", inplace.Mark{
 				Generation: 2, At: time.Unix(1767323045, 0), WasReady: wasReady,
-				Containers: []inplace.Before{{Name: "log", ID: "containerd://old", Digest: "sha256:old"}},
+				Containers: map[string]inplace.Before{"log": {ID: "containerd://old", Digest: "sha256:old"}},
 			}).Format(types.UID(name)),
 		},
 	}}

@@ -79,9 +79,9 @@ var worstPods = map[string]func(pod *corev1.Pod, serial string){
 		for i := range 25 {
 			name := fmt.Sprint(serial, i)
 			fmt.Fprintf(&list, "%s,", name)
-			mark := inplace.Mark{At: time.Unix(1, 0)}
+			mark := inplace.Mark{At: time.Unix(1, 0), Containers: map[string]inplace.Before{}}
 			for j := range 4 {
-				mark.Containers = append(mark.Containers, inplace.Before{Name: fmt.Sprint("c", j), ID: strings.Repeat("i", 250) + serial})
+				mark.Containers[fmt.Sprint("c", j)] = inplace.Before{ID: strings.Repeat("i", 250) + serial}
 			}
 			marks = marks.With(name, mark)
 		}
