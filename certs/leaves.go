@@ -29,8 +29,10 @@ type leaves struct {
 	opts      Options
 	published *Published
 	origin    fmt.Stringer                // where certificates come from, for messages
-	refresh   func(context.Context) error // looks for new material
+	load      func(context.Context) error // looks once for new material
 	look      func()                      // if not nil, called whenever what is published may have changed
+
+	loading sync.Mutex // one load at a time, so that an older reading does not replace a newer one
 
 	served  atomic.Pointer[servingLeaf]
 	failure atomic.Pointer[error] // why the last attempt to get a new leaf failed
@@ -168,12 +170,19 @@ func (l *leaves) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, fmt.Errorf("loading the serving certificate: %s has not been read yet", l.origin)
 }
 
-// failed records how the last attempt to refresh ended. Until there is a certificate, GetCertificate returns it.
-func (l *leaves) failed(err error) {
+// Refresh looks once for new material. Until there is a certificate, GetCertificate returns its error.
+func (l *leaves) Refresh(ctx context.Context) error {
+	l.loading.Lock()
+	defer l.loading.Unlock()
+	err := l.load(ctx)
 	l.failure.Store(&err)
 	if err != nil {
 		refreshFailures.Inc()
 	}
+	if l.look != nil {
+		l.look()
+	}
+	return err
 }
 
 // NeedLeaderElection has a manager start the Source on every replica.
@@ -187,7 +196,7 @@ func (l *leaves) Start(ctx context.Context) error {
 	var reported lastReason
 	for ctx.Err() == nil {
 		pause := l.opts.Poll
-		err := l.refresh(ctx)
+		err := l.Refresh(ctx)
 		if ctx.Err() == nil && reported.news(err) {
 			logger.Error(err, "Could not refresh the serving certificate", "serving", l.served.Load() != nil)
 		}

@@ -163,7 +163,7 @@ func (r *Rotator) noticeFound(ctx context.Context, kept, left int, until time.Ti
 // repair replaces an unusable CA. If an administrator repairs it at the same time, the administrator's write wins.
 func (r *Rotator) repair(ctx context.Context, secret *corev1.Secret, reason error, may Replaceable, now time.Time) error {
 	s := r.source
-	authority, err := Replacement(secret, s.remembered(), may, now, s.opts.policy())
+	authority, err := Replacement(secret, s.authority.Load(), may, now, s.opts.policy())
 	if err != nil {
 		return errors.Join(reason, fmt.Errorf("replacing the CA in Secret %s: %w", s.secretRef(), err))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,16 +32,8 @@ const FieldOwner = "sidecarset-operator-certs"
 // no other, by name and with a GET, so that a Role can grant exactly that.
 type SelfManaged struct {
 	leaves
-	client client.Client
-
-	syncing   sync.Mutex // one read of the Secret at a time, so that an older one does not overwrite a newer one
-	authority atomic.Pointer[authorityRead]
-}
-
-// authorityRead is the content of the Secret as it was last read.
-type authorityRead struct {
-	Authority
-	bundle []byte
+	client    client.Client
+	authority atomic.Pointer[Authority] // the content of the Secret when it was last read; nil if it never was
 }
 
 var _ Source = &SelfManaged{}
@@ -51,7 +42,7 @@ var _ Source = &SelfManaged{}
 // read from a cache: the current CA must sign a leaf, and watching Secrets needs more rights than this package should have.
 func newSelfManaged(c client.Client, published *Published, opts Options) *SelfManaged {
 	s := &SelfManaged{client: c}
-	s.leaves = leaves{opts: opts, published: published, origin: s, refresh: s.Refresh}
+	s.leaves = leaves{opts: opts, published: published, origin: s, load: s.load}
 	return s
 }
 
@@ -60,29 +51,25 @@ func (s *SelfManaged) String() string { return "Secret " + s.secretRef().String(
 // Bundle returns what clients must trust according to the Secret, or nil before the first read.
 func (s *SelfManaged) Bundle() []byte {
 	if read := s.authority.Load(); read != nil {
-		return read.bundle
+		return EncodeBundle(read.Bundle())
 	}
 	return nil
 }
 
-// Refresh reads the Secret, creates it if there is none, and issues a leaf if one is due.
-func (s *SelfManaged) Refresh(ctx context.Context) error {
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
+// load reads the Secret, creates it if there is none, and issues a leaf if one is due.
+func (s *SelfManaged) load(ctx context.Context) error {
 	// Take the time before the read, and issue leaves as of that time: Advance relies on it to know when the last leaf of a CA has
 	// expired.
 	begun := s.opts.ServerClock.Read()
 	authority, now, err := s.readOrCreate(ctx, begun)
-	s.failed(err)
 	if err != nil {
 		return err
 	}
 	authority = s.keepTrusted(authority, now)
 	s.expect(authority.Next)
-	s.authority.Store(&authorityRead{Authority: authority, bundle: EncodeBundle(authority.Bundle())})
+	s.authority.Store(&authority)
 	certificateNotAfter.WithLabelValues("ca").Set(float64(authority.Signing.Certificate.NotAfter.Unix()))
 	if err := s.issue(authority.Signing, now); err != nil {
-		s.failed(err)
 		return err
 	}
 	s.adopt(ctx, now)
@@ -162,7 +149,7 @@ func (s *SelfManaged) createSecret(ctx context.Context, now time.Time) error {
 		},
 		Type: corev1.SecretTypeTLS,
 	}
-	authority, err := Replacement(secret, s.remembered(), ByAny, now, s.opts.policy())
+	authority, err := Replacement(secret, s.authority.Load(), ByAny, now, s.opts.policy())
 	if err != nil {
 		return err
 	}
@@ -175,14 +162,6 @@ func (s *SelfManaged) createSecret(ctx context.Context, now time.Time) error {
 		return err
 	}
 	log.FromContext(ctx).Info("Created the CA", "Secret", s.secretRef(), "notAfter", authority.Signing.Certificate.NotAfter)
-	return nil
-}
-
-// remembered returns the content of the Secret when it was last read, or nil if it never was.
-func (s *SelfManaged) remembered() *Authority {
-	if read := s.authority.Load(); read != nil {
-		return &read.Authority
-	}
 	return nil
 }
 

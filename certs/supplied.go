@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -36,15 +35,13 @@ type Supplied struct {
 	from       supply
 	serverName string
 	roots      roots
-
-	loading sync.Mutex // one at a time, so that an older reading does not replace a newer one
 }
 
 var _ Source = &Supplied{}
 
 func newSupplied(from supply, published *Published, serverName string, opts Options) *Supplied {
 	s := &Supplied{from: from, serverName: serverName, roots: roots{overlap: opts.Overlap}}
-	s.leaves = leaves{opts: opts, published: published, origin: from, refresh: s.Refresh, look: s.lookAtPublished}
+	s.leaves = leaves{opts: opts, published: published, origin: from, load: s.load, look: s.lookAtPublished}
 	return s
 }
 
@@ -53,16 +50,7 @@ func (s *Supplied) Bundle() []byte {
 	return s.roots.bundle(s.served.Load())
 }
 
-// Refresh looks once for new material. If it fails, it changes nothing.
-func (s *Supplied) Refresh(ctx context.Context) error {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	err := s.load(ctx)
-	s.failed(err)
-	s.lookAtPublished()
-	return err
-}
-
+// load takes over what is supplied. If it fails, it changes nothing.
 func (s *Supplied) load(ctx context.Context) error {
 	loaded, err := s.from.load(ctx)
 	if err != nil {
