@@ -123,7 +123,7 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 			if pod.Annotations[appsv1beta1.AnnotationHash] != hash {
 				t.Error("the reset wrote the content that the Pod has")
 			}
-			if p := podstate.FromPod(pod).Progress(podstate.MakeName("mesh")); p.Generation != pod.Generation || p.State() != inplace.Moving {
+			if p := podstate.FromPod(pod).Progress(podstate.MakeName("mesh")); markedGeneration(t, pod) != pod.Generation || p.State() != inplace.Moving {
 				t.Errorf("after the reset, progress is %+v", p)
 			}
 			if u := reset(); u.Patch != nil {

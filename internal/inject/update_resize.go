@@ -21,7 +21,7 @@ func (u *update) judgeResources(changes []inplace.ResourceChange) inplace.Verdic
 	if u.plan = plan; len(plan.Containers) > 0 {
 		return inplace.Verdict{Way: inplace.Resize}
 	}
-	state, message := plan.Observe(u.Pod)
+	state, message := inplace.Sizes{Values: plan.Sizes}.Observe(u.Pod)
 	u.message = message
 	switch {
 	case state == inplace.ResizeDone:

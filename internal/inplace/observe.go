@@ -30,8 +30,6 @@ const (
 // Progress is the progress of the update that one Mark records. It is comparable. The
 // zero value is that of a Pod without a Mark.
 type Progress struct {
-	// Generation is that of the Mark.
-	Generation int64
 	// until is the time at which Settling ends and the state becomes then, in seconds
 	// since 1970.
 	until int64
@@ -99,7 +97,7 @@ const breakDelay = 5 * time.Second
 // Observe reads from a Pod's status the progress of the update that a Mark records. It
 // ignores containers that the Pod does not have.
 func Observe(pod *corev1.Pod, mark Mark) Progress {
-	p := Progress{Generation: mark.Generation, WasReady: mark.WasReady, at: seconds(mark.At), state: Moving}
+	p := Progress{WasReady: mark.WasReady, at: seconds(mark.At), state: Moving}
 	if !mark.observed(pod) {
 		return p
 	}

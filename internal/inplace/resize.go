@@ -160,28 +160,6 @@ func (r Resizing) Covers(recorded []Size) bool {
 	})
 }
 
-// Observe reads from the Pod of a plan that writes nothing how far the kubelet is with
-// the values.
-func (r Resizing) Observe(pod *corev1.Pod) (state ResizeState, message string) {
-	return observeSizes(pod, r.Sizes)
-}
-
-// observeSizes is like ObserveResize, for the values in the Pod's spec. It skips values
-// that the resize did not change: a kubelet that reports no resources of a container
-// that runs cannot resize it, and never has.
-func observeSizes(pod *corev1.Pod, sizes []Size) (state ResizeState, message string) {
-	var containers []string
-	for i := range sizes {
-		size := &sizes[i]
-		_, status := containerOf(pod, size.Container)
-		if size.from() == size.to() && status != nil && status.State.Running != nil && status.Resources == nil {
-			continue
-		}
-		containers = append(containers, size.Container)
-	}
-	return ObserveResize(pod, containers)
-}
-
 func resizable(pod *corev1.Pod, change *ResourceChange) *corev1.Container {
 	if !change.Init {
 		return Find(pod.Spec.Containers, change.Container)

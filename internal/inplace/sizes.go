@@ -58,11 +58,14 @@ func (s *Size) about(other Size) bool {
 }
 
 // Observe reads the progress of the resize from a Pod. ResizeOpen means that the
-// operator has to do the next step.
+// operator has to do the next step. Values that the resize did not change do not count if
+// the kubelet reports no resources of a container that runs: it cannot resize it, and never
+// has.
 func (s Sizes) Observe(pod *corev1.Pod) (state ResizeState, message string) {
+	var containers []string
 	for i := range s.Values {
 		size := &s.Values[i]
-		c, _ := containerOf(pod, size.Container)
+		c, status := containerOf(pod, size.Container)
 		if c == nil {
 			return ResizeOpen, ""
 		}
@@ -70,8 +73,12 @@ func (s Sizes) Observe(pod *corev1.Pod) (state ResizeState, message string) {
 		if !is(size.to(), live, present) {
 			return ResizeOpen, ""
 		}
+		if size.from() == size.to() && status != nil && status.State.Running != nil && status.Resources == nil {
+			continue
+		}
+		containers = append(containers, size.Container)
 	}
-	return observeSizes(pod, s.Values)
+	return ObserveResize(pod, containers)
 }
 
 func listOf(c *corev1.Container, limit bool) corev1.ResourceList {

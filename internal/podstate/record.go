@@ -22,8 +22,6 @@ type Record struct {
 	Name      string
 	Labels    LabelSet
 
-	// Generation is the metadata.generation that the record was read from.
-	Generation int64
 	// Order is what a rollout orders Pods by. Of Pods that no SidecarSet was injected
 	// into, only Created is known.
 	Order Order
@@ -148,7 +146,6 @@ func FromPod(pod *corev1.Pod) *Record {
 	if len(r.Injections) == 0 {
 		return r
 	}
-	r.Generation = pod.Generation
 	r.Order = orderOf(pod)
 	r.Reported = len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
 	r.Containers = containers(pod)
