@@ -113,9 +113,9 @@ type Replacement struct {
 
 // SetContent sets the current content. If it changes, the failures are reset, and
 // replacements that failed are no longer tracked (see Left).
-func (l *Ledger) SetContent(content string) {
+func (l *Ledger) SetContent(content string) (changed bool) {
 	if content == l.content {
-		return
+		return false
 	}
 	l.content, l.failures, l.lost, l.successes = content, 0, 0, 0
 	for _, e := range slices.Clone(l.open) {
@@ -123,6 +123,7 @@ func (l *Ledger) SetContent(content string) {
 			l.leave(e)
 		}
 	}
+	return true
 }
 
 // leave forgets an eviction whose replacement exists and is no evidence about the

@@ -94,7 +94,7 @@ func TestEvictablePodsCanBeMadeToWait(t *testing.T) {
 	q := queue(strategy(update{}), evictable(1), ready(2))
 	q.SetReplacements(rollout.Replacements{Allowed: 3, Wait: true})
 	expect(t, "taken while they wait", q.Next(10, 0), "pod-000002")
-	if r := q.Report(); len(r.Blocked) != 0 || r.Waiting != 1 || r.Done {
+	if r := q.Report(); len(r.Blocked) != 0 || r.Waiting != 1 {
 		t.Errorf("Report() = %+v, want one Pod that waits", r)
 	}
 }

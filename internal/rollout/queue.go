@@ -55,9 +55,8 @@ type entry struct {
 	traits *traits
 	pod    Pod
 
-	charged  bool // of the last Take
-	evicting bool // the last Take is to be evicted
-	occupied bool
+	charged  bool   // of the last Take
+	evicting bool   // the last Take is to be evicted
 	ticket   uint64 // of the last Take
 	epoch    uint64 // of the last Take
 	version  uint64 // of the last write
@@ -129,7 +128,7 @@ func (q *Queue) SetContent(content string) {
 	q.content = content
 	q.epoch++
 	for i := range q.slab {
-		if q.slab[i].occupied && q.slab[i].write == held {
+		if q.slab[i].write == held {
 			q.change(int32(i), func(e *entry) { e.write = none })
 		}
 	}
@@ -165,7 +164,7 @@ func (q *Queue) SetReplacements(r Replacements) {
 	again := (r.Allowed > 0) != (q.replaced.Allowed > 0)
 	q.replaced = r
 	for i := range q.slab {
-		if e := &q.slab[i]; again && e.occupied && e.pod.Evictable {
+		if e := &q.slab[i]; again && e.pod.Evictable {
 			q.change(int32(i), func(*entry) {})
 		}
 	}
@@ -236,9 +235,7 @@ func (q *Queue) add(uid types.UID) int32 {
 		q.slab = append(q.slab, entry{})
 	}
 	q.slots[uid] = slot
-	q.slab[slot] = entry{occupied: true}
-	q.slab[slot].heap = q.nextHeap()
-	q.slab[slot].pod.UID = uid
+	q.slab[slot] = entry{node: node{heap: q.nextHeap()}, pod: Pod{UID: uid}}
 	return slot
 }
 
@@ -428,7 +425,7 @@ func (q *Queue) rebuild() {
 	q.reset(len(q.slots))
 	for i := range entries {
 		old := &entries[i]
-		if !old.occupied {
+		if old.place == nowhere {
 			continue
 		}
 		slot := q.add(old.pod.UID)

@@ -67,10 +67,6 @@ type Report struct {
 	Limit Limit
 	// Problem is the error in the strategy, if the Limit is Invalid.
 	Problem error
-	// Done: no Pod counts against the budget or is being written, and none will be
-	// taken unless something changes. Pods that are excluded or blocked may be
-	// outdated.
-	Done bool
 }
 
 // Report returns the state of the rollout. Its cost is the number of reasons times the
@@ -91,7 +87,6 @@ func (q *Queue) Report() Report {
 	r.Kept = min(r.Partition, r.Waiting)
 	r.Settling = q.count.settling
 	r.Unrepaired = q.count.unrepaired + max(0, q.waiting.inFlight(q.slab)-max(0, q.updatable()))
-	r.Done = r.Waiting == r.Kept && r.Taken == 0 && r.Used == 0 && r.InTransition == 0 && r.Limit != Invalid
 	for _, reason := range slices.Sorted(maps.Keys(q.blocked)) {
 		r.Blocked = append(r.Blocked, q.group(reason))
 	}

@@ -449,7 +449,8 @@ func (w *world) finish() {
 	// Pods that a bad content has taken down go first. So partition keeps one only if
 	// there are more of them than it lets go.
 	r := w.leader.queue.Report()
-	if stay > w.kept || !r.Done && r.Used == 0 {
+	done := r.Waiting == r.Kept && r.Taken == 0 && r.InTransition == 0 && r.Limit != rollout.Invalid
+	if stay > w.kept || !done && r.Used == 0 {
 		w.Errorf("the rollout ends with %d Pods that could follow, of which partition keeps %d: %+v", stay, w.kept, r)
 	}
 	if r.Used > max(0, down-max(0, room)) {

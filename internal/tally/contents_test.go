@@ -48,7 +48,7 @@ func TestPodsWaitUntilTheirContentIsCompared(t *testing.T) {
 			}
 			set(tl, older(0))
 			state := tl.State("log")
-			if r := state.Rollout; state.Contents != nil || !state.Differs || len(tl.Due("log", 10).Updates) != 0 || r.InTransition != 1 || len(r.Blocked) != 0 || r.Done {
+			if r := state.Rollout; state.Contents != nil || !state.Differs || len(tl.Due("log", 10).Updates) != 0 || r.InTransition != 1 || len(r.Blocked) != 0 {
 				t.Fatalf("before it is compared: known %v, needed %v, %+v", state.Contents, state.Differs, r)
 			}
 			tl.SetContents("log", "of another content", contents(inplace.Difference{}))
@@ -91,7 +91,7 @@ func TestAPodThatIsResizedIsInTransition(t *testing.T) {
 			rolling(t, tl, "v1", nil)
 			tl.SetContents("log", "without", contents(inplace.Difference{}))
 			set(tl, resizing(p.DeepCopy(), "1"))
-			if r := tl.State("log").Rollout; r.InTransition != 1 || r.Used != 0 || r.Done || len(tl.Due("log", 1).Updates) != 0 {
+			if r := tl.State("log").Rollout; r.InTransition != 1 || r.Used != 0 || len(tl.Due("log", 1).Updates) != 0 {
 				t.Errorf("while the kubelet is at it: %+v", r)
 			}
 			if n := tl.State("log").Count; n.Matched != 1 || n.Updated != 0 {

@@ -33,10 +33,9 @@ type recreation struct {
 	// told is the last value passed to queue.SetReplacements; failed is the number of
 	// failed replacements at that time; due is the time in seconds at which to
 	// recompute it, 0 for never.
-	told    rollout.Replacements
-	content string // hash of the content and the mode that the Ledger counts for
-	failed  int
-	due     int64
+	told   rollout.Replacements
+	failed int
+	due    int64
 	// strays are Pods in the queue that do not carry the SidecarSet.
 	strays int
 	// stuck are the Pods that cannot be updated in place for a reason that their
@@ -122,9 +121,8 @@ func (t *Tally) setRecreation(s *sidecarSet, program *inject.Program) (again boo
 	s.adopts = mode != recreate.Never && (s.adopts || mode != s.mode && !t.leads())
 	again = mode != s.mode
 	s.mode = mode
-	if content := program.Hash + " " + program.Set.Annotations[appsv1beta1.AnnotationRecreate]; content != s.content {
-		s.content, s.since = content, 0
-		s.ledger.SetContent(content)
+	if s.ledger.SetContent(program.Hash + " " + program.Set.Annotations[appsv1beta1.AnnotationRecreate]) {
+		s.since = 0
 		again = len(t.takeOver(s)) > 0 || again
 	}
 	if mode != recreate.Never || !s.ledger.Empty() {
@@ -356,10 +354,10 @@ func records(r *podstate.Record, sidecarSet podstate.Name) bool {
 	return listed && in.Hash != 0
 }
 
-// stray is what a Pod without the SidecarSet, or without one of its sidecars, is to its
-// rollout; false if it stays as it is. A Pod that was updated in place keeps its place of
-// the budget until it is back, also if a sidecar was added meanwhile.
-func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
+// followStray updates a SidecarSet's queue for a Pod that does not carry it, or lacks one of
+// its sidecars. A Pod that was updated in place keeps its place of the budget until it is
+// back, also if a sidecar was added meanwhile.
+func (t *Tally) followStray(p *pod, sh *share) {
 	s, r := sh.set, p.record
 	evictable, reason := false, recreate.NotInjected
 	if sh.verdict&uninjected != 0 && s.mode != recreate.Never {
@@ -368,11 +366,15 @@ func (t *Tally) stray(p *pod, sh *share) (rollout.Pod, bool) {
 		reason = cmp.Or(why, reason)
 	}
 	inFlight := (sh.away || !sh.over && r.Progress(s.name).InFlight()) && !p.lost
-	return rollout.Pod{
+	if !evictable && !inFlight {
+		t.unfollow(p, sh)
+		return
+	}
+	t.enter(sh, rollout.Pod{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
 		Way: inplace.Recreate, Evictable: evictable, Reason: reason, Ready: true, InFlight: inFlight,
 		Order: podstate.Order{Created: r.Order.Created},
-	}, evictable || inFlight
+	}, part{moves: true, stray: true, down: inFlight && !r.Ready})
 }
 
 // SetStuck records why a Pod that was taken cannot be updated in place, although its

@@ -255,16 +255,6 @@ func (t *Tally) follow(p *pod, sh *share) {
 	t.enter(sh, now, is)
 }
 
-// followStray updates a SidecarSet's queue for a Pod that does not carry it.
-func (t *Tally) followStray(p *pod, sh *share) {
-	now, follows := t.stray(p, sh)
-	if !follows {
-		t.unfollow(p, sh)
-		return
-	}
-	t.enter(sh, now, part{moves: true, stray: true, down: now.InFlight && !p.record.Ready})
-}
-
 // enter puts a Pod into a SidecarSet's queue.
 func (t *Tally) enter(sh *share, now rollout.Pod, is part) {
 	if sh.set.queue.Set(now) || is != sh.part {
