@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,8 +63,8 @@ type Catalog struct {
 	// Only the goroutine of Start uses the following.
 	compiled   map[string]compiledSet
 	namespaces map[string]labels.Set
-	revisions  revisionIndex
-	history    map[string]compiledRevision // by SidecarSet
+	revisions  map[string]*appsv1.ControllerRevision // by name
+	history    map[string]compiledRevision           // by SidecarSet
 }
 
 // catalogState is what readers see; nothing in it changes.
@@ -79,6 +80,15 @@ type pendingChanges struct {
 	namespaces  map[string]*metav1.PartialObjectMetadata
 	revisions   map[string]*appsv1.ControllerRevision
 	versions    Versions // of the SidecarSets, the deleted ones included
+}
+
+func newPendingChanges() pendingChanges {
+	return pendingChanges{
+		sidecarSets: map[string]*unstructured.Unstructured{},
+		namespaces:  map[string]*metav1.PartialObjectMetadata{},
+		revisions:   map[string]*appsv1.ControllerRevision{},
+		versions:    Versions{},
+	}
 }
 
 // compiledSet is a SidecarSet in the version that was compiled last.
@@ -102,12 +112,13 @@ func NewCatalog(informers Informers, registry prometheus.Registerer) *Catalog {
 	return &Catalog{
 		informers:  informers,
 		metrics:    newCatalogMetrics(registry),
+		pending:    newPendingChanges(),
 		changed:    make(chan struct{}, 1),
 		holds:      Versions{},
 		advanced:   make(chan struct{}),
 		compiled:   map[string]compiledSet{},
 		namespaces: map[string]labels.Set{},
-		revisions:  newRevisionIndex(),
+		revisions:  map[string]*appsv1.ControllerRevision{},
 	}
 }
 
@@ -118,8 +129,13 @@ func newSidecarSet() *unstructured.Unstructured {
 }
 
 func newNamespace() *metav1.PartialObjectMetadata {
+	return Metadata(corev1.SchemeGroupVersion.WithKind("Namespace"))
+}
+
+// Metadata returns the metadata of an object of a kind, for a client to fill.
+func Metadata(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	object.SetGroupVersionKind(kind)
 	return object
 }
 
@@ -238,9 +254,6 @@ func (c *Catalog) Start(ctx context.Context) error {
 func (c *Catalog) sidecarSetChanged(name string, object, before *unstructured.Unstructured) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pending.sidecarSets == nil {
-		c.pending.sidecarSets, c.pending.versions = map[string]*unstructured.Unstructured{}, Versions{}
-	}
 	c.pending.sidecarSets[name] = object
 	if object == nil {
 		object = before
@@ -255,9 +268,6 @@ func (c *Catalog) sidecarSetChanged(name string, object, before *unstructured.Un
 func (c *Catalog) namespaceChanged(name string, object, _ *metav1.PartialObjectMetadata) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pending.namespaces == nil {
-		c.pending.namespaces = map[string]*metav1.PartialObjectMetadata{}
-	}
 	c.pending.namespaces[name] = object
 	signal(c.changed)
 }
@@ -267,7 +277,7 @@ func (c *Catalog) takePending() pendingChanges {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	pending := c.pending
-	c.pending = pendingChanges{}
+	c.pending = newPendingChanges()
 	return pending
 }
 
@@ -318,27 +328,24 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 }
 
 // applyNamespaces reports whether labels of any Namespace differ. Snapshots
-// share the map, so that it is copied before it changes.
+// share the map, so another one replaces it.
 func (c *Catalog) applyNamespaces(changes map[string]*metav1.PartialObjectMetadata) bool {
-	next, copied := c.namespaces, false
-	change := func() {
-		if !copied {
-			next, copied = maps.Clone(next), true
-		}
+	if len(changes) == 0 {
+		return false
 	}
+	next := maps.Clone(c.namespaces)
 	for name, object := range changes {
-		known, ok := c.namespaces[name]
-		switch {
-		case object == nil && ok:
-			change()
+		if object == nil {
 			delete(next, name)
-		case object != nil && (!ok || !labels.Equals(known, object.Labels)):
-			change()
+		} else {
 			next[name] = object.Labels
 		}
 	}
+	if maps.EqualFunc(c.namespaces, next, labels.Equals) {
+		return false
+	}
 	c.namespaces = next
-	return copied
+	return true
 }
 
 // publish swaps the snapshot.

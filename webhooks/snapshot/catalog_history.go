@@ -2,7 +2,7 @@ package snapshot
 
 import (
 	"maps"
-	"slices"
+	"sync"
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,39 +12,6 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/revision"
 )
-
-// revisionIndex holds the ControllerRevisions of the cache by SidecarSet.
-type revisionIndex struct {
-	bySet map[string]map[string]*appsv1.ControllerRevision // by label, then by name
-	setOf map[string]string                                // by name of the ControllerRevision
-}
-
-func newRevisionIndex() revisionIndex {
-	return revisionIndex{bySet: map[string]map[string]*appsv1.ControllerRevision{}, setOf: map[string]string{}}
-}
-
-// put replaces what is known of a ControllerRevision; nil removes it.
-func (x revisionIndex) put(name string, r *appsv1.ControllerRevision) {
-	if set, known := x.setOf[name]; known {
-		delete(x.bySet[set], name)
-		if len(x.bySet[set]) == 0 {
-			delete(x.bySet, set)
-		}
-		delete(x.setOf, name)
-	}
-	if r == nil {
-		return
-	}
-	set := r.Labels[appsv1beta1.LabelSidecarSetName]
-	if x.bySet[set] == nil {
-		x.bySet[set] = map[string]*appsv1.ControllerRevision{}
-	}
-	x.bySet[set][name], x.setOf[name] = r, set
-}
-
-func (x revisionIndex) of(sidecarSet string) []*appsv1.ControllerRevision {
-	return slices.Collect(maps.Values(x.bySet[sidecarSet]))
-}
 
 // compiledRevision is a ControllerRevision that was compiled for a SidecarSet.
 type compiledRevision struct {
@@ -63,9 +30,6 @@ func newControllerRevision() *appsv1.ControllerRevision {
 func (c *Catalog) revisionChanged(name string, object, _ *appsv1.ControllerRevision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pending.revisions == nil {
-		c.pending.revisions = map[string]*appsv1.ControllerRevision{}
-	}
 	c.pending.revisions[name] = object
 	signal(c.changed)
 }
@@ -74,11 +38,16 @@ func (c *Catalog) revisionChanged(name string, object, _ *appsv1.ControllerRevis
 // once, and reports whether they are others than before.
 func (c *Catalog) applyRevisions(logger logr.Logger, changes map[string]*appsv1.ControllerRevision, setsDiffer bool) bool {
 	for name, object := range changes {
-		c.revisions.put(name, object)
+		if object == nil {
+			delete(c.revisions, name)
+		} else {
+			c.revisions[name] = object
+		}
 	}
 	if len(changes) == 0 && !setsDiffer {
 		return false
 	}
+	bySet := sync.OnceValue(c.revisionsBySet) // most SidecarSets refer to none
 	next := map[string]compiledRevision{}
 	for name, set := range c.compiled {
 		if set.program == nil {
@@ -88,13 +57,23 @@ func (c *Catalog) applyRevisions(logger logr.Logger, changes map[string]*appsv1.
 		if !refers {
 			continue
 		}
-		if chosen := revision.Choose(ref, revision.Owner{Name: name, UID: set.program.Set.UID}, c.revisions.of(name)); chosen != nil {
+		if chosen := revision.Choose(ref, revision.Owner{Name: name, UID: set.program.Set.UID}, bySet()[name]); chosen != nil {
 			next[name] = c.compileRevision(logger, set.program, chosen)
 		}
 	}
 	differ := !maps.Equal(c.history, next)
 	c.history = next
 	return differ
+}
+
+// revisionsBySet are the known ControllerRevisions, by SidecarSet.
+func (c *Catalog) revisionsBySet() map[string][]*appsv1.ControllerRevision {
+	bySet := map[string][]*appsv1.ControllerRevision{}
+	for _, r := range c.revisions {
+		set := r.Labels[appsv1beta1.LabelSidecarSetName]
+		bySet[set] = append(bySet[set], r)
+	}
+	return bySet
 }
 
 func (c *Catalog) compileRevision(logger logr.Logger, current *inject.Program, r *appsv1.ControllerRevision) compiledRevision {

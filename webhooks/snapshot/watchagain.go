@@ -21,24 +21,20 @@ var WatchPause = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitte
 // persist calls attempt until it succeeds, ctx ends, or it fails for a reason that
 // the caller has to act on, such as a resourceVersion that is too old. It is for the
 // sources of informers, which offer no choice of pauses. kind is for the log.
-func persist[T any](ctx context.Context, kind string, attempt func() (T, error)) (T, error) {
-	pause := WatchPause.DelayFunc()
-	for failed := false; ; failed = true {
-		result, err := attempt()
+func persist[T any](ctx context.Context, kind string, attempt func() (T, error)) (result T, err error) {
+	failed := false
+	_ = WatchPause.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) { // if ctx ends, err is of the last attempt
+		result, err = attempt()
 		if err == nil || ctx.Err() != nil || !heals(err) {
-			return result, err
+			return true, nil
 		}
 		if !failed {
 			logf.FromContext(ctx).WithName("watches").Info("Cannot be read; trying again", "kind", kind, "reason", err.Error())
 		}
-		timer := time.NewTimer(pause())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return result, err
-		case <-timer.C:
-		}
-	}
+		failed = true
+		return false, nil
+	})
+	return result, err
 }
 
 // heals reports whether an error may end without a change of the request: there is no
