@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -27,7 +28,6 @@ const (
 	// in unknownEvery for a client address, and about maxUnknown in a second for all.
 	unknownEvery = time.Second
 	maxUnknown   = 5
-	maxStrangers = 1024
 	// maxToken is longer than any token of a ServiceAccount.
 	maxToken      = 8 << 10
 	reviewTimeout = 5 * time.Second
@@ -40,8 +40,8 @@ type Access struct {
 	log    logr.Logger
 
 	mu        sync.Mutex
-	known     map[accessKey]time.Time // when it was allowed
-	strangers map[netip.Addr]time.Time
+	known     map[accessKey]time.Time  // when it was allowed
+	strangers map[netip.Addr]time.Time // when a client came with an unknown token; 2*maxUnknown at most
 	unknown   *rate.Limiter
 }
 
@@ -105,20 +105,8 @@ func (a *Access) recall(key accessKey, client netip.Addr) (allowed, mayAsk bool)
 	if since, ok := a.known[key]; ok && now.Sub(since) < knownFor {
 		return now.Sub(since) < allowedFor, true
 	}
-	if last, ok := a.strangers[client]; ok && now.Sub(last) < unknownEvery {
-		return false, false
-	}
-	if len(a.strangers) >= maxStrangers {
-		for other, last := range a.strangers {
-			if now.Sub(last) >= unknownEvery {
-				delete(a.strangers, other)
-			}
-		}
-		if len(a.strangers) >= maxStrangers {
-			return false, false
-		}
-	}
-	if !a.unknown.AllowN(now, 1) {
+	maps.DeleteFunc(a.strangers, func(_ netip.Addr, last time.Time) bool { return now.Sub(last) >= unknownEvery })
+	if _, ok := a.strangers[client]; ok || !a.unknown.AllowN(now, 1) {
 		return false, false
 	}
 	a.strangers[client] = now
@@ -136,7 +124,7 @@ func (a *Access) remember(key accessKey, allowed bool, err error) {
 	case err == nil:
 		delete(a.known, key)
 	}
-	for len(a.known) > maxKnown {
+	if len(a.known) > maxKnown {
 		oldest := key
 		for other, since := range a.known {
 			if since.Before(a.known[oldest]) {
