@@ -36,7 +36,7 @@ func TestWaitingForASeatEndsBeforeTheAPIServerGivesUp(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
 	limits.Active = 1
-	s := start(t, server.Options{SidecarSets: limits}, map[string]server.Handler{"/x": handler.serve})
+	s := start(t, server.Options{Limits: bounded(limits)}, map[string]server.Handler{"/x": handler.serve})
 	first := make(chan answer, 1)
 	go func() { first <- ask(s.client(t), s.url("/x")) }()
 	<-handler.entered

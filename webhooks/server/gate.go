@@ -42,17 +42,15 @@ type Limits struct {
 // or 500 Pods of 10 KB; 20 MiB hold one of the longest conversions. The values that
 // bodies become have a bound of their own, in the handler. The sum of all keeps the
 // process below half of its container's limit (TestHostileBodies).
-func defaultLimits() (pods, sidecarSets, conversions, barriers Limits) {
+func defaultLimits() map[Group]Limits {
+	const waiting = 128
 	cores := runtime.GOMAXPROCS(0)
-	seats := func(perCore, least int) int { return max(perCore*cores, least) }
-	pods = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: seats(16, 32), Patience: time.Second}
-	sidecarSets = Limits{Body: MaxAdmissionBytes, Held: 8 << 20, Active: seats(32, 64), Patience: 2 * time.Second}
-	conversions = Limits{Body: MaxConversionBytes, Held: 20 << 20, Active: seats(1, 2), Patience: 5 * time.Second}
-	barriers = Limits{Body: MaxBarrierBytes, Held: 1 << 20, Active: seats(2, 4), Patience: time.Second}
-	for _, l := range []*Limits{&pods, &sidecarSets, &conversions, &barriers} {
-		l.Waiting = 128
+	return map[Group]Limits{
+		GroupPods:        {Body: MaxAdmissionBytes, Held: 8 << 20, Active: max(16*cores, 32), Waiting: waiting, Patience: time.Second},
+		GroupSidecarSets: {Body: MaxAdmissionBytes, Held: 8 << 20, Active: max(32*cores, 64), Waiting: waiting, Patience: 2 * time.Second},
+		GroupConversions: {Body: MaxConversionBytes, Held: 20 << 20, Active: max(cores, 2), Waiting: waiting, Patience: 5 * time.Second},
+		GroupBarriers:    {Body: MaxBarrierBytes, Held: 1 << 20, Active: max(2*cores, 4), Waiting: waiting, Patience: time.Second},
 	}
-	return pods, sidecarSets, conversions, barriers
 }
 
 // Group names the paths that share Limits.

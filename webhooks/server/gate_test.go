@@ -41,6 +41,11 @@ func small() server.Limits {
 	return server.Limits{Body: 1 << 20, Held: 1<<20 + 256<<10, Active: 2, Waiting: 1, Patience: time.Minute}
 }
 
+// bounded are limits of the group in which start registers handlers.
+func bounded(l server.Limits) map[server.Group]server.Limits {
+	return map[server.Group]server.Limits{server.GroupSidecarSets: l}
+}
+
 // answer is what a client sees of an answer.
 type answer struct {
 	status              int
@@ -61,7 +66,7 @@ func ask(client *http.Client, url string) answer {
 
 func TestAFullGroupRefusesAtOnce(t *testing.T) {
 	handler := newBlocking(t)
-	s := start(t, server.Options{SidecarSets: small()}, map[string]server.Handler{"/x": handler.serve})
+	s := start(t, server.Options{Limits: bounded(small())}, map[string]server.Handler{"/x": handler.serve})
 	s.Register(server.GroupPods, "/pods", answerOK)
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)
@@ -106,7 +111,7 @@ func TestWaitingEndsAfterTheGroupsPatience(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
 	limits.Active, limits.Patience = 1, 20*time.Millisecond
-	s := start(t, server.Options{SidecarSets: limits}, map[string]server.Handler{"/x": handler.serve})
+	s := start(t, server.Options{Limits: bounded(limits)}, map[string]server.Handler{"/x": handler.serve})
 	go func() {
 		if response, err := s.client(t).Post(s.url("/x"), "application/json", strings.NewReader("{}")); err == nil {
 			_ = response.Body.Close()
@@ -129,7 +134,7 @@ func stalled(t *testing.T, s *running, path string, length int) *tls.Conn {
 }
 
 func TestSlowBodiesTakeNoSeat(t *testing.T) {
-	s := start(t, server.Options{SidecarSets: small()}, map[string]server.Handler{"/x": answerOK})
+	s := start(t, server.Options{Limits: bounded(small())}, map[string]server.Handler{"/x": answerOK})
 	for range 20 {
 		stalled(t, s, "/x", 10)
 	}
@@ -140,7 +145,7 @@ func TestSlowBodiesTakeNoSeat(t *testing.T) {
 
 // Bytes are bounded, and bodies that have stalled give theirs to one that arrives.
 func TestStalledBodiesGiveWay(t *testing.T) {
-	s := start(t, server.Options{SidecarSets: small(), ReadTimeout: time.Minute}, map[string]server.Handler{"/x": answerOK})
+	s := start(t, server.Options{Limits: bounded(small()), ReadTimeout: time.Minute}, map[string]server.Handler{"/x": answerOK})
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)
 	for range 20 {
@@ -163,7 +168,7 @@ func TestSeatsAreSharedByClient(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
 	limits.Active, limits.Waiting = 2, 4
-	s := start(t, server.Options{SidecarSets: limits}, map[string]server.Handler{"/x": handler.serve, "/y": answerOK})
+	s := start(t, server.Options{Limits: bounded(limits)}, map[string]server.Handler{"/x": handler.serve, "/y": answerOK})
 	for range 40 { // of one address: two have a seat, four wait, the others are refused
 		go func() {
 			response, err := s.client(t, from("127.0.0.3")).Post(s.url("/x"), "application/json", strings.NewReader("{}"))

@@ -33,6 +33,5 @@ func (h Handler) Answer(ctx context.Context, w http.ResponseWriter, r Request) *
 // ServeHTTP implements http.Handler, so that a Handler can be used without a Server:
 // within the bounds of one request, and without those of all requests together.
 func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	limits, _, _, _ := defaultLimits()
-	newGate(limits, defaultWriteTimeout).admit(h).ServeHTTP(w, r)
+	newGate(defaultLimits()[GroupPods], defaultWriteTimeout).admit(h).ServeHTTP(w, r)
 }

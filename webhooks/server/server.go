@@ -9,6 +9,7 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -16,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -61,13 +63,13 @@ type Options struct {
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 	// MaxHeaderBytes is 64 KiB if zero.
 	MaxHeaderBytes int
-	// MaxConnections is 512 if zero. MaxPerClient, of one client address, is half of
-	// that. An API server opens a connection for each request that it sends at the same
-	// time. If there is one too many, one of the address that has the most is closed.
-	MaxConnections, MaxPerClient int
-	// Pods, SidecarSets, Conversions and Barriers bound what the requests of a group
-	// take at the same time; the zero value is a default by the number of cores.
-	Pods, SidecarSets, Conversions, Barriers Limits
+	// MaxConnections is 512 if zero; one client address may have half of that. An API
+	// server opens a connection for each request that it sends at the same time. If
+	// there is one too many, one of the address that has the most is closed.
+	MaxConnections int
+	// Limits bound what the requests of a group take at the same time; a group that is
+	// not in it has a default by the number of cores.
+	Limits map[Group]Limits
 
 	// Stopping, if not nil, is closed when the process is asked to stop. The manager
 	// stops the server later, after its controllers.
@@ -103,11 +105,13 @@ type Server struct {
 func New(options Options) *Server {
 	options.setDefaults()
 	s := &Server{options: options, mux: http.NewServeMux(), gates: map[Group]*gate{}}
-	for group, limits := range map[Group]Limits{GroupPods: options.Pods, GroupSidecarSets: options.SidecarSets, GroupConversions: options.Conversions, GroupBarriers: options.Barriers} {
+	all := defaultLimits()
+	maps.Copy(all, options.Limits)
+	for group, limits := range all {
 		limits.check(group)
 		s.gates[group] = newGate(limits, options.WriteTimeout)
 	}
-	s.connections = ports.NewConnections(options.MaxConnections, options.MaxPerClient)
+	s.connections = ports.NewConnections(options.MaxConnections, max(1, options.MaxConnections/2))
 	s.metrics = s.newMetrics()
 	s.mux.HandleFunc("/", notFound)
 	return s
@@ -124,12 +128,6 @@ func (o *Options) setDefaults() {
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
 	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
 	o.MaxConnections = cmp.Or(o.MaxConnections, 512) // of some 40 KiB each
-	o.MaxPerClient = cmp.Or(o.MaxPerClient, max(1, o.MaxConnections/2))
-	pods, sidecarSets, conversions, barriers := defaultLimits()
-	o.Pods = cmp.Or(o.Pods, pods)
-	o.SidecarSets = cmp.Or(o.SidecarSets, sidecarSets)
-	o.Conversions = cmp.Or(o.Conversions, conversions)
-	o.Barriers = cmp.Or(o.Barriers, barriers)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 10*time.Second)
 	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 }
@@ -169,10 +167,10 @@ func (s *Server) Start(ctx context.Context) error {
 
 	listener = unusedListener{listener, s.options.IdleTimeout}
 	served := make(chan error, 1)
-	go func() { served <- server.ServeTLS(listener, "", "") }()
+	go func() { served <- fmt.Errorf("serving webhooks: %w", server.ServeTLS(listener, "", "")) }()
 	select {
 	case err := <-served:
-		return fmt.Errorf("serving webhooks: %w", err)
+		return err
 	case <-s.stopping(ctx):
 	}
 	return s.drain(ctx, server, served)
@@ -205,13 +203,13 @@ func (s *Server) drain(ctx context.Context, server *http.Server, served <-chan e
 		select {
 		case <-s.options.Clock.After(s.options.Grace):
 		case err := <-served:
-			return fmt.Errorf("serving webhooks: %w", err)
+			return err
 		}
 	}
 	select {
 	case <-ctx.Done(): // until then the manager stops its controllers, whose writes may be sent here
 	case err := <-served:
-		return fmt.Errorf("serving webhooks: %w", err)
+		return err
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.DrainTimeout)
 	defer cancel()
@@ -220,7 +218,7 @@ func (s *Server) drain(ctx context.Context, server *http.Server, served <-chan e
 		_ = server.Close() // the listener is closed already, so an error says nothing new
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving webhooks: %w", err)
+		return err
 	}
 	return nil
 }
@@ -295,7 +293,7 @@ func (s *Server) Ready(*http.Request) error {
 	return nil
 }
 
-// StartedChecker returns a check that succeeds if the listener answers a TLS handshake
+// StartedChecker returns a check that succeeds if the listener completes a TLS handshake
 // with the certificate that it should serve at that moment. Package certs checks who
 // issued the certificate, and whether it is valid by the clocks of API servers: the
 // clock of this process may be wrong.
@@ -322,7 +320,7 @@ func (s *Server) StartedChecker() healthz.Checker {
 	}
 }
 
-// probeConfig trusts the leaf that is being served, and nothing else.
+// probeConfig accepts the leaf that should be served, and nothing else.
 func (s *Server) probeConfig() (*tls.Config, error) {
 	certificate, err := s.options.GetCertificate(&tls.ClientHelloInfo{})
 	if err != nil {
@@ -331,24 +329,15 @@ func (s *Server) probeConfig() (*tls.Config, error) {
 	if certificate == nil || len(certificate.Certificate) == 0 {
 		return nil, errors.New("there is no serving certificate yet")
 	}
-	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
-	if err != nil {
-		return nil, fmt.Errorf("parsing the serving certificate: %w", err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
-	at := func() time.Time { return leaf.NotBefore }
-	return &tls.Config{RootCAs: roots, ServerName: nameOf(leaf), MinVersion: s.options.MinTLSVersion, Time: at}, nil
-}
-
-// nameOf is a name that leaf is valid for.
-func nameOf(leaf *x509.Certificate) string {
-	switch {
-	case len(leaf.DNSNames) > 0:
-		return leaf.DNSNames[0]
-	case len(leaf.IPAddresses) > 0:
-		return leaf.IPAddresses[0].String()
-	default:
-		return "localhost" // the handshake will say what is wrong
-	}
+	want := certificate.Certificate[0]
+	return &tls.Config{
+		MinVersion:         s.options.MinTLSVersion,
+		InsecureSkipVerify: true, // VerifyConnection asks for this one leaf, whatever its names and times
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if !bytes.Equal(state.PeerCertificates[0].Raw, want) {
+				return errors.New("the listener does not serve the present certificate")
+			}
+			return nil
+		},
+	}, nil
 }
