@@ -1,6 +1,7 @@
 package entryplan
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,17 @@ func (l *Layout) Locate(entry string) (configuration, position int, ok bool) {
 	return 0, 0, false
 }
 
+// Readable returns the objects that this version of the operator understands. It does not
+// change others, and does not rely on them.
+func (l Layout) Readable() Layout {
+	for i, c := range l {
+		if c != nil && !Readable(c) {
+			l[i] = nil
+		}
+	}
+	return l
+}
+
 // Exist reports whether there is an object to write entries of stored SidecarSets in.
 func (l *Layout) Exist() bool {
 	return slices.ContainsFunc(l[:MaxConfigurations], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool { return c != nil })
@@ -59,15 +71,29 @@ func (l *Layout) Holds(e Entry, s *Settings) (configuration int, ok bool) {
 // operator on the fresh path for the same Pods: one with the same selectors and any failure
 // policy, or the provisional one.
 func (l *Layout) Serves(e Entry, s *Settings) (configuration int, ok bool) {
-	like := s.like(e)
-	for i, c := range l {
-		for at := range webhooks(c) {
-			if w := &c.Webhooks[at]; pathOf(w) == PathPodsFresh && like(w) && Touched(c)[w.Name] != closed {
-				return i, true
-			}
+	for i, at := range l.alike(e, s) {
+		if pathOf(&l[i].Webhooks[at]) == PathPodsFresh {
+			return i, true
 		}
 	}
 	return 0, false
+}
+
+// alike yields the object and the position of every entry of the operator with the
+// selectors of e that reviews use.
+func (l *Layout) alike(e Entry, s *Settings) iter.Seq2[int, int] {
+	pods, namespaces := orEverything(e.Selector), s.allowed(e.NamespaceSelector)
+	return func(yield func(int, int) bool) {
+		for i, c := range l {
+			for at := range webhooks(c) {
+				w := &c.Webhooks[at]
+				if sameSelector(w.ObjectSelector, pods) && sameSelector(w.NamespaceSelector, namespaces) && strings.HasSuffix(w.Name, nameSuffix) &&
+					w.Name != coarseName && s.wrote(w) && Touched(c)[w.Name] != closed && !yield(i, at) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Provisionals returns the names of the provisional entries that are present.
@@ -85,7 +111,7 @@ func (l *Layout) Provisionals() (names []string) {
 func ProvisionalNames(entries []Entry) map[string]bool {
 	names := make(map[string]bool, len(entries))
 	for i := range entries {
-		names[hash(entries[i].Selector, entries[i].NamespaceSelector)+provisionalSuffix] = true
+		names[entries[i].provisional().Name] = true
 	}
 	return names
 }

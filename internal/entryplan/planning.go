@@ -36,37 +36,20 @@ type planning struct {
 // newPlanning leaves out objects of a newer format: a plan does not change them, and does
 // not rely on them.
 func newPlanning(l Layout, s *Settings) *planning {
-	for i, c := range l {
-		if c != nil && !Readable(c) {
-			l[i] = nil
-		}
-	}
+	l = l.Readable()
 	return &planning{before: l, layout: l, settings: s, changed: map[int]bool{}, touched: map[int]map[string]int64{}, foreign: map[string][]string{}}
 }
 
 // touchAlike puts every entry with the selectors of e on the fresh path, as it is;
 // false if there is none.
 func (p *planning) touchAlike(e Entry) (found bool) {
-	like := p.settings.like(e)
-	for i := range MaxConfigurations {
-		for at := range webhooks(p.layout[i]) {
-			if w := &p.layout[i].Webhooks[at]; like(w) && Touched(p.layout[i])[w.Name] != closed {
-				p.touch(i, at)
-				found = true
-			}
+	for i, at := range p.before.alike(e, p.settings) {
+		if i != Provisional {
+			p.touch(i, at)
+			found = true
 		}
 	}
 	return found
-}
-
-// like returns a function that reports whether a webhook is an entry of the operator
-// with the selectors of e.
-func (s *Settings) like(e Entry) func(*admissionregistrationv1.MutatingWebhook) bool {
-	pods, namespaces := orEverything(e.Selector), s.allowed(e.NamespaceSelector)
-	return func(w *admissionregistrationv1.MutatingWebhook) bool {
-		return sameSelector(w.ObjectSelector, pods) && sameSelector(w.NamespaceSelector, namespaces) &&
-			strings.HasSuffix(w.Name, nameSuffix) && w.Name != coarseName && s.wrote(w)
-	}
 }
 
 // touch puts an entry on the fresh path, for a SidecarSet that is on its way.
@@ -283,7 +266,7 @@ func (p *planning) fits(i int, first bool, bytes int) bool {
 	if first && bytes > 0 && find(c, coarseName) < 0 {
 		taken++
 	}
-	return taken < MaxEntries && (bytes == 0 || size(c)+bytes <= maxBytes)
+	return taken < MaxEntries && (bytes == 0 || c.Size()+bytes <= maxBytes)
 }
 
 // clear removes entries of SidecarSets that are gone, a window after they were touched.
@@ -364,7 +347,7 @@ func (p *planning) clearProvisional(overflow *Entry) {
 		}
 		return !replaced[w.Name] && !state.Expired[w.Name]
 	})
-	if room := strconv.Itoa(min(max(state.Room, 0), MaxProvisional)); p.layout[Provisional].Annotations[annotationRoom] != room {
+	if room := strconv.Itoa(state.Room); p.layout[Provisional].Annotations[annotationRoom] != room {
 		annotate(p.edit(Provisional), annotationRoom, room)
 	}
 }

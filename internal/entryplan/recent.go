@@ -106,7 +106,7 @@ func parseContent(content string) (generation int64, object string, ok bool) {
 // It returns false if the record is incomplete: then any SidecarSet may have been stored.
 func Recent(annotations map[string]string) (contents map[string]string, ok bool) {
 	r, ok := readRecent(annotations)
-	if !ok || !readable(annotations, format) {
+	if !ok || !readable(annotations) {
 		return nil, false
 	}
 	if _, unnamed := r.Names[RecentAny]; unnamed {
@@ -131,6 +131,14 @@ func readRecent(annotations map[string]string) (r recent, ok bool) {
 		}
 	}
 	return r, highest(touched) <= r.Widened
+}
+
+// recent returns what is recorded in the object for provisional entries.
+func (l *Layout) recent() (r recent, ok bool) {
+	if c := l[Provisional]; c != nil {
+		return readRecent(c.Annotations)
+	}
+	return recent{}, false
 }
 
 func highest(serials map[string]int64) (highest int64) {
@@ -204,11 +212,9 @@ func (p *planning) recentSerial(r *recent) int64 { return max(r.Serial+1, p.next
 // leader writes entries for them: all but those that are recorded already, and stay so for
 // long enough. These were seen recorded less than an admission window ago.
 func (w Windows) Unrecorded(l Layout, contents map[string]string, now time.Time, admission time.Duration) map[string]string {
-	var r recent
-	if c := l[Provisional]; c != nil {
-		if known, ok := readRecent(c.Annotations); ok {
-			r = known
-		}
+	r, ok := l.recent()
+	if !ok {
+		r = recent{} // incomplete
 	}
 	stays := func(name string) bool {
 		mark, ok := r.Names[name]
@@ -256,16 +262,3 @@ func (p *planning) setRecent(c *admissionregistrationv1.MutatingWebhookConfigura
 
 // recentKey is the key of a recorded name in Windows. No entry has such a name.
 func recentKey(name string) string { return "recent " + name }
-
-// recentMarks are the serials of names, as Windows follows them.
-func recentMarks(c *admissionregistrationv1.MutatingWebhookConfiguration) map[string]int64 {
-	marks := map[string]int64{}
-	if c == nil {
-		return marks
-	}
-	r, _ := readRecent(c.Annotations)
-	for name, mark := range r.Names {
-		marks[recentKey(name)] = mark.Serial
-	}
-	return marks
-}

@@ -94,8 +94,12 @@ func (s *Settings) parse(w *admissionregistrationv1.MutatingWebhook) (e Entry, p
 	if path != PathPods && path != PathPodsFresh || w.FailurePolicy == nil || w.TimeoutSeconds == nil {
 		return Entry{}, "", false
 	}
+	asked, ok := s.asked(w.NamespaceSelector)
+	if !ok {
+		return Entry{}, "", false
+	}
 	e = Entry{
-		Selector: normal(w.ObjectSelector), NamespaceSelector: normal(s.asked(w.NamespaceSelector)),
+		Selector: normal(w.ObjectSelector), NamespaceSelector: normal(asked),
 		FailurePolicy: *w.FailurePolicy, TimeoutSeconds: *w.TimeoutSeconds,
 	}
 	switch {
@@ -143,18 +147,8 @@ func (s *Settings) callsAt(config *admissionregistrationv1.WebhookClientConfig, 
 
 // allows reports whether a selector is what allowed makes of the one that a user asked for.
 func (s *Settings) allows(selector, asked *metav1.LabelSelector) bool {
-	if selector == nil {
-		return false
-	}
-	own := *selector
-	if excluded := s.excluded(); len(excluded.Values) > 0 {
-		last := len(own.MatchExpressions) - 1
-		if last < 0 || !sameRequirement(own.MatchExpressions[last], excluded) {
-			return false
-		}
-		own.MatchExpressions = own.MatchExpressions[:last]
-	}
-	return sameSelector(&own, orEverything(asked))
+	own, ok := s.asked(selector)
+	return ok && sameSelector(own, orEverything(asked))
 }
 
 // sameSelector compares as equality.Semantic does.
@@ -242,13 +236,21 @@ func (s *Settings) allowed(selector *metav1.LabelSelector) *metav1.LabelSelector
 	return out
 }
 
-// asked is the inverse of allowed.
-func (s *Settings) asked(selector *metav1.LabelSelector) *metav1.LabelSelector {
-	out := orEverything(selector).DeepCopy()
-	if last := len(out.MatchExpressions) - 1; last >= 0 && equality.Semantic.DeepEqual(out.MatchExpressions[last], s.excluded()) {
-		out.MatchExpressions = out.MatchExpressions[:last]
+// asked is the inverse of allowed; false if allowed makes nothing like this. The result
+// shares memory with the selector.
+func (s *Settings) asked(selector *metav1.LabelSelector) (*metav1.LabelSelector, bool) {
+	if selector == nil {
+		return nil, false
 	}
-	return out
+	own := *selector
+	if excluded := s.excluded(); len(excluded.Values) > 0 {
+		last := len(own.MatchExpressions) - 1
+		if last < 0 || !sameRequirement(own.MatchExpressions[last], excluded) {
+			return nil, false
+		}
+		own.MatchExpressions = own.MatchExpressions[:last]
+	}
+	return &own, true
 }
 
 func (s *Settings) excluded() metav1.LabelSelectorRequirement {
@@ -336,7 +338,7 @@ func Owner(c *admissionregistrationv1.MutatingWebhookConfiguration) types.UID {
 // Readable reports whether this version of the operator understands an object. It does
 // not change others, and does not rely on them.
 func Readable(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
-	return readable(c.Annotations, format)
+	return readable(c.Annotations)
 }
 
 // RoomOf returns the limit of provisional entries. The leader lowers it with each entry
@@ -420,12 +422,4 @@ func count(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
 		}
 	}
 	return n
-}
-
-// size is about how many bytes an object takes where it is stored.
-func size(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
-	if c == nil {
-		return 0
-	}
-	return c.Size()
 }

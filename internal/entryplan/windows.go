@@ -46,10 +46,12 @@ func (w Windows) Observe(l Layout, wanted []Entry, now time.Time) {
 			w[name] = known
 		}
 	}
-	for key, serial := range recentMarks(l[Provisional]) {
+	recorded, _ := l.recent()
+	for name, mark := range recorded.Names {
+		key := recentKey(name)
 		present[key] = true
-		if known, ok := w[key]; !ok || known.touched != serial {
-			w[key] = Window{touched: serial, Since: now}
+		if known, ok := w[key]; !ok || known.touched != mark.Serial {
+			w[key] = Window{touched: mark.Serial, Since: now}
 		}
 	}
 	maps.DeleteFunc(w, func(name string, _ Window) bool { return !present[name] })

@@ -75,15 +75,15 @@ func Trusted(monotonic, wall, trust time.Duration) bool {
 // object without it has the first format.
 const AnnotationFormat = "sidecarset.io/format"
 
-// readable reports whether annotations are of an object in a format that is not newer
-// than the given one.
-func readable(annotations map[string]string, newest int) bool {
+// readable reports whether annotations are of an object in a format that this version of
+// the operator can read.
+func readable(annotations map[string]string) bool {
 	value, ok := annotations[AnnotationFormat]
 	if !ok {
 		return true
 	}
 	number, err := strconv.Atoi(value)
-	return err == nil && number <= newest
+	return err == nil && number <= format
 }
 
 // ParseVersion reads a resourceVersion as a number, so that two of the same kind can be
