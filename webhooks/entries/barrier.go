@@ -136,7 +136,7 @@ func (b *barrier) ask(ctx context.Context, servers []*apiServer, configuration s
 }
 
 func (b *barrier) awaitOne(ctx context.Context, s *apiServer, configuration string, serial int64) error {
-	has := b.provenAt(s, configuration)
+	has := b.note(s, configuration, 0)
 	for pause := firstProbePause; ; pause = min(2*pause, lastProbePause) {
 		if has >= serial {
 			return nil
@@ -145,8 +145,7 @@ func (b *barrier) awaitOne(ctx context.Context, s *apiServer, configuration stri
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("asking API server %s which configuration it uses: %w", s.address, err)
 		}
-		if has = max(has, now); has >= serial {
-			b.prove(s, configuration, has)
+		if has = b.note(s, configuration, now); has >= serial {
 			return nil
 		}
 		select {
@@ -157,16 +156,13 @@ func (b *barrier) awaitOne(ctx context.Context, s *apiServer, configuration stri
 	}
 }
 
-func (b *barrier) provenAt(s *apiServer, configuration string) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return s.proven[configuration]
-}
-
-func (b *barrier) prove(s *apiServer, configuration string, serial int64) {
+// note takes in a serial that an API server uses, and returns the highest that it is known
+// to have used.
+func (b *barrier) note(s *apiServer, configuration string, serial int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.proven[configuration] = max(s.proven[configuration], serial)
+	return s.proven[configuration]
 }
 
 // probe returns the serial that an API server uses; 0 if its answer has none.

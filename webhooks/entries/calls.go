@@ -22,7 +22,6 @@ import (
 // knows nothing. It is safe for concurrent use.
 type callWatch struct {
 	mu       sync.Mutex
-	about    string             // the configuration whose barrier is asked for; "" asks nothing
 	silent   map[string]silence // by API server: those whose last calls were not answered
 	asked    int                // how many API servers are known to get an answer, or none
 	answered time.Time          // when a call was answered last
@@ -47,13 +46,18 @@ const (
 	callTimeout = 5 * time.Second
 )
 
-// run asks until ctx ends, and calls changed when what problem says may differ.
-func (c *callWatch) run(ctx context.Context, b *barrier, changed func()) {
+// run asks for the barrier of the configuration that about returns, until ctx ends, and
+// calls changed when what problem says may differ. If about returns "", there is nothing
+// to ask, and run forgets what it knows.
+func (c *callWatch) run(ctx context.Context, b *barrier, about func() string, changed func()) {
 	for {
-		if about := c.configuration(); about != "" {
-			if answers, failed, err := b.answers(ctx, about); err == nil && c.note(about, answers, failed, time.Now()) {
-				changed()
-			}
+		configuration := about()
+		if configuration == "" {
+			c.forget()
+		} else if answers, failed, err := b.answers(ctx, configuration); err == nil &&
+			configuration == about() && // otherwise it may have been removed meanwhile
+			c.note(answers, failed, time.Now()) {
+			changed()
 		}
 		select {
 		case <-ctx.Done():
@@ -63,32 +67,18 @@ func (c *callWatch) run(ctx context.Context, b *barrier, changed func()) {
 	}
 }
 
-func (c *callWatch) configuration() string {
+func (c *callWatch) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.about
-}
-
-// ask has the barrier of a configuration asked for from now on; "" has nothing
-// asked, and forgets.
-func (c *callWatch) ask(configuration string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.about = configuration
-	if configuration == "" {
-		c.silent, c.asked = nil, 0
-	}
+	c.silent, c.asked = nil, 0
 }
 
 // note takes in, by API server, whether its call was answered. Those that failed could
 // not be asked, and stay as silent as they were. It reports whether that changes what
 // counts.
-func (c *callWatch) note(about string, answers map[string]bool, failed []string, now time.Time) bool {
+func (c *callWatch) note(answers map[string]bool, failed []string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.about != about {
-		return false // it may have been removed meanwhile
-	}
 	before := c.silentServers(now)
 	if c.silent == nil {
 		c.silent = map[string]silence{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,7 @@ import (
 func (l *leader) called(t *testing.T, lasting time.Duration, answers map[string]bool, failed ...string) (ready bool, reason, message string) {
 	t.Helper()
 	for begin := time.Now(); ; <-time.After(callInterval) {
-		l.calls.note(l.calls.configuration(), answers, failed, time.Now())
+		l.calls.note(answers, failed, time.Now())
 		if time.Since(begin) >= lasting {
 			break
 		}
@@ -44,7 +45,7 @@ func TestNobodyIsReadyWhileCallsAreNotAnswered(t *testing.T) {
 	answered, silent := map[string]bool{"a": true, "b": true}, map[string]bool{"a": false, "b": false}
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		l.judged(t)
-		if got := l.calls.configuration(); !strings.HasPrefix(got, "sidecarset-pods-") {
+		if got := l.barrierToAsk(); !strings.HasPrefix(got, "sidecarset-pods-") {
 			t.Fatalf("API servers are asked about %q", got)
 		}
 		steps := []struct {
@@ -137,7 +138,7 @@ func TestTheLeaderJudgesWhileRequestsHang(t *testing.T) {
 func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		l.judged(t)
-		l.calls.note(l.calls.configuration(), map[string]bool{"a": false}, nil, time.Now())
+		l.calls.note(map[string]bool{"a": false}, nil, time.Now())
 		<-time.After(time.Hour)
 		if _, reason, message := l.called(t, 0, map[string]bool{"a": false}); reason != appsv1beta1.ReasonReady {
 			t.Errorf("it says %s: %s", reason, message)
@@ -147,18 +148,30 @@ func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
 
 // An object that has gone, with the last SidecarSet, has no barrier.
 func TestWhatIsNotThereIsNotAskedAbout(t *testing.T) {
-	leading(t, func(t *testing.T, l *leader, c *cluster) {
-		l.judged(t)
-		about := l.calls.configuration()
-		l.calls.ask("")
-		for range 100 {
-			l.calls.note(about, map[string]bool{"a": false}, nil, time.Now())
-			<-time.After(callInterval)
-		}
-		if got := l.judged(t); !got.Ready {
-			t.Errorf("it says %+v", got)
-		}
-	})
+	tests := map[string]func(call int) string{
+		"it goes while it is asked about": func(call int) string { return [...]string{"sidecarset-pods-3", ""}[call%2] },
+		"it goes after a while":           func(call int) string { return [...]string{"sidecarset-pods-3", ""}[min(call/100, 1)] },
+	}
+	for name, about := range tests {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, []string{"10.0.0.1:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
+				var c callWatch
+				ctx, cancel := context.WithCancel(t.Context())
+				defer synctest.Wait()
+				defer cancel()
+				call := -1
+				go c.run(ctx, b, func() string { call++; return about(call) }, func() {})
+				<-time.After(time.Hour)
+				synctest.Wait()
+				if asked := servers.asked["10.0.0.1:6443"].Load(); asked == 0 {
+					t.Error("nothing was asked")
+				}
+				if got := c.problem("ours", time.Now()); got != nil {
+					t.Errorf("it says %+v", got)
+				}
+			})
+		})
+	}
 }
 
 // In the hardened layout the leader serves no webhooks: its certificate may be
@@ -206,8 +219,8 @@ func TestInStaticModeTheAdministratorsBarrierIsAskedFor(t *testing.T) {
 			rivals.note(t.Context(), configuration.Name, configuration)
 			l.judged(t)
 			<-time.After(trusted)
-			if got := l.judged(t); !got.Ready || l.calls.configuration() != step.want {
-				t.Errorf("with %s, API servers are asked about %q, and it says %+v", step.path, l.calls.configuration(), got)
+			if got := l.judged(t); !got.Ready || l.barrierToAsk() != step.want {
+				t.Errorf("with %s, API servers are asked about %q, and it says %+v", step.path, l.barrierToAsk(), got)
 			}
 		}
 		if _, reason, message := l.called(t, 2*time.Minute, map[string]bool{"a": false}); reason != appsv1beta1.ReasonNoReplica {
@@ -247,7 +260,12 @@ func TestTheLeaderIsToldWhenCallsAreAnsweredAgain(t *testing.T) {
 		changes := 0
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { c.run(ctx, b, func() { changes++ }); close(done) }()
+		var about atomic.Value
+		about.Store("")
+		go func() {
+			c.run(ctx, b, func() string { return about.Load().(string) }, func() { changes++ })
+			close(done)
+		}()
 		<-time.After(time.Hour)
 		if asked := servers.asked["10.0.0.1:6443"].Load(); asked != 0 {
 			t.Errorf("asked %d times about nothing", asked)
@@ -259,7 +277,7 @@ func TestTheLeaderIsToldWhenCallsAreAnsweredAgain(t *testing.T) {
 				t.Errorf("%s it says %v", what, got)
 			}
 		}
-		c.ask("sidecarset-pods-3")
+		about.Store("sidecarset-pods-3")
 		<-time.After(2 * time.Minute)
 		problem("when nothing has answered for two minutes", true)
 		before := changes

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -150,8 +149,7 @@ func newWidenPace() *rate.Limiter { return rate.NewLimiter(rate.Every(widenInter
 // Namespace is being deleted.
 func (w *Keeper) settings(ctx context.Context) (*entryplan.Settings, error) {
 	s := w.options.Settings
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	namespace := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	if err := w.cached.Get(ctx, types.NamespacedName{Name: s.Namespace}, namespace); err != nil {
 		return nil, fmt.Errorf("reading Namespace %s: %w", s.Namespace, err)
 	}

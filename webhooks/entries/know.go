@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -135,8 +134,7 @@ func (f *Freshness) wait(ctx context.Context, r reads, names []string) error {
 func (f *Freshness) readRecent(ctx context.Context, _ struct{}) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, byNameTimeout)
 	defer cancel()
-	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
+	object := snapshot.Metadata(configurationKind)
 	if err := f.live.Get(ctx, client.ObjectKey{Name: entryplan.ConfigurationName(entryplan.Provisional)}, object); err != nil {
 		return nil, err
 	}
@@ -155,8 +153,7 @@ func (f *Freshness) readRecent(ctx context.Context, _ struct{}) (*metav1.Partial
 func (f *Freshness) readVersion(ctx context.Context, name string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, byNameTimeout)
 	defer cancel()
-	set := &metav1.PartialObjectMetadata{}
-	set.SetGroupVersionKind(appsv1beta1.Kind)
+	set := snapshot.Metadata(appsv1beta1.Kind)
 	if err := f.live.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}

@@ -119,7 +119,7 @@ func (l *leader) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, logger)
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.wake) })
+	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.barrierToAsk, l.wake) })
 	if l.probe != nil {
 		asking.Go(func() { l.probe.run(ctx) })
 	}
@@ -141,20 +141,16 @@ func (l *leader) Start(ctx context.Context) error {
 
 // rest waits until a pass is due; false if ctx ends first.
 func (l *leader) rest(ctx context.Context, next time.Duration) bool {
-	pause := time.NewTimer(minPassPause)
-	defer pause.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-pause.C:
+	case <-time.After(minPassPause):
 	}
-	timer := time.NewTimer(next)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-l.again:
-	case <-timer.C:
+	case <-time.After(next):
 	}
 	return true
 }

@@ -2,7 +2,6 @@ package entries
 
 import (
 	"context"
-	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -50,7 +49,8 @@ func (b *Board) Notify(changed func(sidecarSet string)) {
 	b.changed = append(b.changed, changed)
 }
 
-// replace sets what is known of all SidecarSets and tells what differs.
+// replace sets what is known of all SidecarSets and tells what differs. The Board keeps
+// next.
 func (b *Board) replace(next map[string]boardEntry) {
 	b.mu.Lock()
 	var differ []string
@@ -59,7 +59,7 @@ func (b *Board) replace(next map[string]boardEntry) {
 			differ = append(differ, name)
 		}
 	}
-	b.known = maps.Clone(next)
+	b.known = next
 	changed := b.changed
 	b.mu.Unlock()
 	for _, name := range differ {
@@ -75,7 +75,6 @@ func (w *Keeper) Readiness() *Board { return w.leader.board }
 
 // judge writes on the board whether the next Pod of each SidecarSet will be injected.
 func (l *leader) judge(ctx context.Context, v *view) {
-	l.calls.ask(l.barrierToAsk())
 	obstacle := l.installation(ctx, v).Obstacle()
 	if obstacle != nil || v.problem != nil {
 		v.wakeAfter(soon)
@@ -121,7 +120,7 @@ func (l *leader) installation(ctx context.Context, v *view) readiness.Installati
 }
 
 // barrierToAsk is the configuration by whose barrier API servers are asked whether
-// their calls are answered; "" if there is none.
+// their calls are answered; "" if there is none. It is safe for concurrent use.
 func (l *leader) barrierToAsk() string {
 	if l.webhooks.options.Static {
 		return l.webhooks.options.Rivals.StaticBarrier()

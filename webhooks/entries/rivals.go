@@ -34,13 +34,11 @@ type Rivals struct {
 
 	current atomic.Pointer[rival.Injector]
 	listed  atomic.Bool // all configurations have been looked at
-	calls   atomic.Bool // an administrator's configuration sends Pods to the operator
-	barrier atomic.Bool // one of those has the barrier entry of static mode
 
 	mu     sync.Mutex
 	found  map[string]*rival.Injector // by configuration
-	ours   map[string]bool            // the configurations of an administrator that send Pods to the operator; whether they have the barrier entry
-	notify []chan<- struct{}
+	ours   map[string]bool            // the configurations of an administrator that send Pods to the operator; whether they have the barrier entry of static mode
+	notify chan<- struct{}            // nil if nothing waits for changes
 }
 
 // NewRivals returns a Rivals for the operator in a namespace. Add it to the manager,
@@ -76,23 +74,31 @@ func (r *Rivals) Ready(*http.Request) error {
 
 // StaticEntry says whether a configuration that the operator does not keep has new
 // Pods sent to it.
-func (r *Rivals) StaticEntry() bool { return r.calls.Load() }
+func (r *Rivals) StaticEntry() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ours) > 0
+}
 
 // StaticBarrier is the name of the barrier that such a configuration has; "" if the
 // administrator has left it out.
 func (r *Rivals) StaticBarrier() string {
-	if r.barrier.Load() {
-		return entryplan.StaticBarrier
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, hasBarrier := range r.ours {
+		if hasBarrier {
+			return entryplan.StaticBarrier
+		}
 	}
 	return ""
 }
 
-// Notify makes every later change send on the channel, without waiting for a
+// Notify makes every later change send on this channel, without waiting for a
 // receiver. It is called before the manager starts.
 func (r *Rivals) Notify(changed chan<- struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.notify = append(r.notify, changed)
+	r.notify = changed
 }
 
 // Start begins to watch, and returns when all configurations have been looked at.
@@ -106,20 +112,15 @@ func (r *Rivals) Start(ctx context.Context) error {
 	r.listed.Store(cache.WaitForCacheSync(ctx.Done(), registration.HasSynced))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tell()
+	signal(r.notify)
 	return nil
-}
-
-func (r *Rivals) tell() {
-	for _, changed := range r.notify {
-		signal(changed)
-	}
 }
 
 // note replaces what is known of one configuration, which is nil if it is gone.
 func (r *Rivals) note(ctx context.Context, name string, c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	called := len(r.ours) > 0
 	delete(r.found, name)
 	delete(r.ours, name)
 	if c != nil {
@@ -130,15 +131,13 @@ func (r *Rivals) note(ctx context.Context, name string, c *admissionregistration
 			r.ours[name] = rival.HasBarrier(c, r.namespace)
 		}
 	}
-	called := r.calls.Swap(len(r.ours) > 0)
-	r.barrier.Store(slices.Contains(slices.Collect(maps.Values(r.ours)), true))
 	r.present.Set(float64(len(r.found)))
 	var first *rival.Injector
 	if names := slices.Sorted(maps.Keys(r.found)); len(names) > 0 {
 		first = r.found[names[0]]
 	}
 	before := r.current.Swap(first)
-	if before.Message() == first.Message() && called == r.calls.Load() {
+	if before.Message() == first.Message() && called == (len(r.ours) > 0) {
 		return
 	}
 	switch logger := log.FromContext(ctx).WithName("rivals"); {
@@ -148,5 +147,5 @@ func (r *Rivals) note(ctx context.Context, name string, c *admissionregistration
 	default:
 		logger.Info("No other program injects SidecarSets any more", "MutatingWebhookConfiguration", before.Configuration)
 	}
-	r.tell()
+	signal(r.notify)
 }

@@ -29,15 +29,7 @@ type configurationStore struct {
 
 // current returns what exists. What this version of the operator cannot read counts
 // as not existing.
-func (s *configurationStore) current() entryplan.Layout {
-	layout := s.all()
-	for i, c := range layout {
-		if c != nil && !entryplan.Readable(c) {
-			layout[i] = nil
-		}
-	}
-	return layout
-}
+func (s *configurationStore) current() entryplan.Layout { return s.all().Readable() }
 
 // recordable is current. If it does not know the object in which names are recorded, it
 // first reads whether it exists: names have to be recorded while it does.
@@ -84,10 +76,13 @@ func labelled(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 	return c != nil && entryplan.Labelled().Matches(labels.Set(c.Labels))
 }
 
-// configurations is the kind of all objects with entries, for snapshot.Follow.
+// configurationKind is that of all objects with entries.
+var configurationKind = admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration")
+
+// configurations is an object of that kind, for snapshot.Follow.
 func configurations() *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	c.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
+	c.SetGroupVersionKind(configurationKind)
 	return c
 }
 
@@ -138,24 +133,16 @@ func newer(a, b metav1.Object) bool {
 // write carries out a change, if the object is the one that the change was planned from.
 // Otherwise it reports stale, after the store has read the present object.
 func (s *configurationStore) write(ctx context.Context, change entryplan.Change) (stale bool, err error) {
-	name := entryplan.ConfigurationName(change.Index)
-	switch err = s.send(ctx, change); {
+	name, object := entryplan.ConfigurationName(change.Index), change.Object.DeepCopy()
+	switch err = s.writer.Update(ctx, object); {
 	case err == nil:
+		s.observe(object)
 		return false, nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return true, s.refresh(ctx, name)
 	default:
 		return false, fmt.Errorf("writing MutatingWebhookConfiguration %s: %w", name, err)
 	}
-}
-
-func (s *configurationStore) send(ctx context.Context, change entryplan.Change) error {
-	object := change.Object.DeepCopy()
-	err := s.writer.Update(ctx, object)
-	if err == nil {
-		s.observe(object)
-	}
-	return err
 }
 
 // refresh reads one object as it is stored now. The store takes it whatever its version
