@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/util/flowcontrol"
+	"golang.org/x/time/rate"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -55,7 +55,7 @@ type leader struct {
 }
 
 // paces limit the writes of each configuration.
-type paces [entryplan.MaxConfigurations + 1]flowcontrol.PassiveRateLimiter
+type paces [entryplan.MaxConfigurations + 1]*rate.Limiter
 
 // AddLeader adds the leader's part to the manager, for a process that runs
 // controllers. Call it before controllers.Setup.
@@ -83,11 +83,11 @@ func (l *leader) wake() { signal(l.again) }
 
 func newPaces() (p paces) {
 	for i := range p {
-		perSecond := float32(writesPerSecond)
+		perSecond := rate.Limit(writesPerSecond)
 		if i == entryplan.Provisional {
 			perSecond = provisionalWritesPerSecond // each SidecarSet that is stored is two
 		}
-		p[i] = flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, writesAtOnce)
+		p[i] = rate.NewLimiter(perSecond, writesAtOnce)
 	}
 	return p
 }
@@ -120,9 +120,6 @@ func (l *leader) Start(ctx context.Context) error {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.barrierToAsk, l.wake) })
-	if l.probe != nil {
-		asking.Go(func() { l.probe.run(ctx) })
-	}
 	problem := ""
 	for {
 		next, err := l.pass(ctx)

@@ -280,10 +280,6 @@ func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Contex
 		return answer(ctx, *attempts)
 	}
 	l.probe = newPodProbe("probes", c, l.wake)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { l.probe.run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
 	return attempts
 }
 

@@ -89,7 +89,7 @@ func (l *leader) recordNames(ctx context.Context, v *view, names map[string]stri
 		return false, err
 	}
 	if change, ok := entryplan.Record(layout, names, v.settings); ok {
-		if !l.paces[change.Index].TryAccept() {
+		if !l.paces[change.Index].Allow() {
 			v.wakeAfter(soon)
 			return false, nil
 		}

@@ -31,24 +31,17 @@ type podProbe struct {
 	writer    client.Client
 	done      func() // is called after each attempt
 
+	turn    sync.Mutex // held by the attempt that is being made
 	mu      sync.Mutex
 	results map[types.UID]probeResult // by SidecarSet
-	queue   []attempt
-	queued  chan struct{} // has capacity 1: something is in queue
 }
 
+// probeResult is what is known about one generation.
 type probeResult struct {
 	generation int64
-	at         time.Time
-	problem    string // "" if the Pod was injected
-}
-
-// attempt is a Pod to create.
-type attempt struct {
-	sidecarSet string
-	uid        types.UID
-	generation int64
-	labels     labels.Set
+	trying     bool      // an attempt is being made, or waits for its turn
+	at         time.Time // when the last one ended; zero before
+	problem    string    // "" if the Pod was injected
 }
 
 const (
@@ -61,45 +54,13 @@ const (
 )
 
 func newPodProbe(namespace string, writer client.Client, done func()) *podProbe {
-	return &podProbe{
-		namespace: namespace, writer: writer, done: done,
-		results: map[types.UID]probeResult{}, queued: make(chan struct{}, 1),
-	}
-}
-
-// run makes attempts until ctx ends.
-func (p *podProbe) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.queued:
-		}
-		for a, ok := p.next(); ok && ctx.Err() == nil; a, ok = p.next() {
-			problem := p.try(ctx, a.sidecarSet, a.labels)
-			p.mu.Lock()
-			p.queue = p.queue[1:]
-			p.results[a.uid] = probeResult{a.generation, time.Now(), problem}
-			p.mu.Unlock()
-			p.done()
-		}
-	}
-}
-
-// next is the attempt that is due. It stays in the queue while it is made.
-func (p *podProbe) next() (attempt, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) == 0 {
-		return attempt{}, false
-	}
-	return p.queue[0], true
+	return &podProbe{namespace: namespace, writer: writer, done: done, results: map[types.UID]probeResult{}}
 }
 
 // check returns nil if a Pod got the sidecars of a SidecarSet, or if the SidecarSet selects
 // no Pod that could be created in the namespace. Otherwise it says why the SidecarSet may
-// not be in force. It does not wait.
-func (p *podProbe) check(catalog *match.Snapshot, program *inject.Program) *status.Readiness {
+// not be in force. It does not wait: if an attempt is due, it is made until ctx ends.
+func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, program *inject.Program) *status.Readiness {
 	set := program.Set
 	sample, ok := p.sample(catalog, program)
 	if !ok {
@@ -107,13 +68,17 @@ func (p *podProbe) check(catalog *match.Snapshot, program *inject.Program) *stat
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, ok := p.results[set.UID]
-	ok = ok && known.generation == set.Generation
-	if age := time.Since(known.at); !ok || age >= probeAgain || known.problem != "" && age >= probePause {
-		p.request(attempt{set.Name, set.UID, set.Generation, sample})
+	known := p.results[set.UID]
+	if known.generation != set.Generation {
+		known = probeResult{generation: set.Generation}
 	}
+	if age := time.Since(known.at); !known.trying && (age >= probeAgain || known.problem != "" && age >= probePause) {
+		known.trying = true
+		go p.attempt(ctx, set, sample)
+	}
+	p.results[set.UID] = known
 	switch {
-	case !ok:
+	case known.at.IsZero():
 		return readiness.Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A Pod that is selected is being tried in namespace %s, under dry-run.", p.namespace))
 	case known.problem != "":
 		return readiness.No(appsv1beta1.ReasonProbeFailed, fmt.Sprintf("A Pod that is selected was tried in namespace %s, under dry-run: %s", p.namespace, known.problem))
@@ -121,14 +86,17 @@ func (p *podProbe) check(catalog *match.Snapshot, program *inject.Program) *stat
 	return nil
 }
 
-// request queues an attempt, if there is none for the same.
-func (p *podProbe) request(a attempt) {
-	same := func(b attempt) bool { return b.uid == a.uid && b.generation == a.generation }
-	if slices.ContainsFunc(p.queue, same) {
-		return
+// attempt tries a Pod when it is its turn.
+func (p *podProbe) attempt(ctx context.Context, set *appsv1beta1.SidecarSet, sample labels.Set) {
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	problem := p.try(ctx, set.Name, sample)
+	p.mu.Lock()
+	if p.results[set.UID].generation == set.Generation { // it may have changed, or gone
+		p.results[set.UID] = probeResult{generation: set.Generation, at: time.Now(), problem: problem}
 	}
-	p.queue = append(p.queue, a)
-	signal(p.queued)
+	p.mu.Unlock()
+	p.done()
 }
 
 // forget drops what is known of SidecarSets that are gone.

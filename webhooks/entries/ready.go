@@ -89,7 +89,7 @@ func (l *leader) judge(ctx context.Context, v *view) {
 			judged = readiness.Of(l.facts(v, l.promises[program.Name()]))
 		}
 		if judged.Ready && l.probe != nil {
-			if problem := l.probe.check(v.catalog, program); problem != nil {
+			if problem := l.probe.check(ctx, v.catalog, program); problem != nil {
 				judged = *problem
 			}
 		}

@@ -62,7 +62,7 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 			l.wake()
 			break
 		}
-		if !l.paces[change.Index].TryAccept() {
+		if !l.paces[change.Index].Allow() {
 			v.paced[change.Index], complete = true, false
 			v.wakeAfter(soon)
 			continue
