@@ -169,7 +169,7 @@ func (p *parts) addControllers() error {
 		return err
 	}
 	keeping := o.entries(p.serving, p.rivals)
-	keeping.RecordEvent = states.RecordEvent
+	keeping.RecordEvent, keeping.CatchUp = states.RecordEvent, p.fresh.CatchUp
 	p.keeper = entries.NewKeeper(p.mgr, keeping)
 	if err := p.keeper.AddLeader(p.mgr, p.catalog); err != nil {
 		return err

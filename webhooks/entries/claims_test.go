@@ -47,11 +47,15 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 		<-time.After(window - time.Second)
 		expect("just before the end of the window", entryplan.PathPodsFresh, true, 1)
 		<-time.After(time.Second)
-		c.listErr = errors.New("the API server does not answer")
+		c.behind = func() error { return errors.New("the API server does not answer") }
 		expect("while the leader cannot tell whether it knows all SidecarSets", entryplan.PathPodsFresh, true, 1)
-		c.listErr, c.sets = nil, []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "other", UID: "other", Generation: 1}}}
-		expect("while it does not know all SidecarSets", entryplan.PathPodsFresh, true, 1)
-		c.sets = nil
+		c.behind = func() error {
+			l.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1), reviewed("other"))
+			return nil
+		}
+		expect("while it learns of another one", entryplan.PathPodsFresh, true, 1)
+		l.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1))
+		c.behind = func() error { return nil }
 		expect("after the window", entryplan.PathPods, true, 2)
 		// Another content of the same generation, as clients of v1alpha1 write it.
 		set := fixtures.LogSet(1)

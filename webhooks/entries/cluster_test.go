@@ -46,8 +46,7 @@ type cluster struct {
 	undefined      bool                                                        // SidecarSets have no CustomResourceDefinition
 	slicesErr      error                                                       // of lists of endpoints
 	err            error                                                       // of the next writes
-	sets           []metav1.PartialObjectMetadata                              // SidecarSets that are stored, besides log
-	listErr        error                                                       // of the next lists of them
+	behind         func() error                                                // says why the snapshot may lack what is stored
 	hangs          func(what any) bool                                         // which requests are not answered
 	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // with what was written
 	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
@@ -87,10 +86,6 @@ func (c *cluster) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 func (c *cluster) List(ctx context.Context, into client.ObjectList, _ ...client.ListOption) error {
 	if err := c.hang(ctx, into); err != nil {
 		return err
-	}
-	if list, ok := into.(*metav1.PartialObjectMetadataList); ok {
-		list.Items = c.sets
-		return c.listErr
 	}
 	slices := into.(*discoveryv1.EndpointSliceList)
 	slices.Items = []discoveryv1.EndpointSlice{{Endpoints: make([]discoveryv1.Endpoint, c.replicas)}}
@@ -155,7 +150,7 @@ func (c *cluster) change(object *admissionregistrationv1.MutatingWebhookConfigur
 func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{replicas: 1, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}}
+		c := &cluster{replicas: 1, configurations: map[string]*admissionregistrationv1.MutatingWebhookConfiguration{}, behind: func() error { return nil }}
 		proven := map[string]int64{}
 		for i := range entryplan.MaxConfigurations + 1 {
 			proven[entryplan.ConfigurationName(i)] = math.MaxInt64
@@ -169,6 +164,7 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 				Certificate:     func(context.Context) error { return nil },
 				Rivals:          NewRivals(nil, "ours", prometheus.NewRegistry()),
 				RecordEvent:     func(e events.Event) { c.told = append(c.told, e.About.Name+" "+e.Reason) },
+				CatchUp:         func(context.Context) error { return c.behind() },
 				AdmissionWindow: 90 * time.Second, Trust: entryplan.Trust,
 			},
 			cached:  c,

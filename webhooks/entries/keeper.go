@@ -43,6 +43,9 @@ type Options struct {
 	Certificate func(context.Context) error
 	// ServesWebhooks is true if this process answers webhooks, with that certificate.
 	ServesWebhooks bool
+	// CatchUp returns nil once the Snapshots hold every SidecarSet that was stored when it
+	// was called; see Freshness.
+	CatchUp func(context.Context) error
 	// Rivals finds another injector. No SidecarSet is ready while there is one. The
 	// leader still keeps entries, so that no Pod is missed when the other injector is
 	// removed. If the other injector is a second installation of this operator, the

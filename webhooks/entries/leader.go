@@ -25,8 +25,6 @@ type Snapshots interface {
 	// Notify makes every later snapshot send on the channel, without waiting for a
 	// receiver. It is called before the manager starts.
 	Notify(changed chan<- struct{})
-	// Problem returns why the stored SidecarSet of that name cannot be used; nil if it can.
-	Problem(name string) error
 }
 
 // leader maintains the webhook entries that the stored SidecarSets need, and decides

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -158,7 +159,7 @@ func (l *leader) state(v *view) entryplan.State {
 	}
 }
 
-// storedTimeout is the timeout of a list of the stored SidecarSets.
+// storedTimeout is the timeout of a check of the snapshot.
 const storedTimeout = 2 * time.Second
 
 // expire finds the provisional entries to remove because no SidecarSet is stored for
@@ -177,24 +178,16 @@ func (l *leader) expire(v *view, complete func() bool) {
 	}
 }
 
-// missesNothing returns nil if a live list shows that the snapshot holds every stored
-// SidecarSet.
+// missesNothing returns nil if a check, which begins now, shows that the snapshot of this
+// pass holds every stored SidecarSet.
 func (l *leader) missesNothing(ctx context.Context, v *view) error {
 	ctx, cancel := context.WithTimeout(ctx, storedTimeout)
 	defer cancel()
-	list, err := listSidecarSets(ctx, l.live)
-	if err != nil {
-		return fmt.Errorf("listing SidecarSets: %w", err)
+	if err := l.webhooks.options.CatchUp(ctx); err != nil {
+		return err
 	}
-	for i := range list.Items {
-		stored := &list.Items[i]
-		program, known := v.catalog.Get(stored.Name)
-		if !known && l.sets.Problem(stored.Name) != nil {
-			continue // the operator cannot use it
-		}
-		if !known || program.Set.UID != stored.UID || program.Set.Generation < stored.Generation {
-			return fmt.Errorf("SidecarSet %s is stored in a version that is not known yet", stored.Name)
-		}
+	if !slices.Equal(v.catalog.Programs(), l.sets.Current().Programs()) {
+		return errors.New("SidecarSets have changed during this pass")
 	}
 	return nil
 }
