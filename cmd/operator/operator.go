@@ -170,14 +170,8 @@ func (p *parts) addControllers() error {
 	}
 	keeping := o.entries(p.serving, p.rivals)
 	keeping.RecordEvent, keeping.CatchUp = states.RecordEvent, p.fresh.CatchUp
-	p.keeper = entries.NewKeeper(p.mgr, keeping)
-	if err := p.keeper.AddLeader(p.mgr, p.catalog); err != nil {
-		return err
-	}
-	if err := p.keeper.AddGuard(p.mgr, mutatingConfiguration, validatingConfiguration); err != nil {
-		return err
-	}
-	if err := p.mgr.Add(p.keeper); err != nil {
+	var err error
+	if p.keeper, err = entries.Setup(p.mgr, p.catalog, keeping); err != nil {
 		return err
 	}
 	return controllers.Setup(p.mgr, p.catalog, controllers.Options{

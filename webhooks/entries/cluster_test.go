@@ -173,15 +173,14 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 			pace:    newWidenPace(),
 		}
 		w.options.Rivals.listed.Store(true)
-		w.store = &configurationStore{live: c, writer: c, notify: w.configurationsChanged}
+		l := newLeader(w, sets, c, c)
+		w.store = &configurationStore{live: c, writer: c, notify: l.wake}
 		c.store = w.store
 		for i := range entryplan.MaxConfigurations + 1 {
 			c.change(&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
 				Name: entryplan.ConfigurationName(i), UID: types.UID(entryplan.ConfigurationName(i)), Labels: map[string]string{entryplan.LabelConfiguration: "true"},
 			}})
 		}
-		l := newLeader(w, sets, c, c)
-		w.leader = l
 		test(t, l, c)
 	})
 }

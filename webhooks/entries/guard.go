@@ -10,7 +10,6 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -22,20 +21,13 @@ import (
 // bundle, and so may an attacker who takes over one of its processes. It runs on the
 // leader.
 type manifestGuard struct {
-	webhooks             *Keeper
-	live                 client.Reader
-	writer               client.Client
-	mutating, validating string // names
+	webhooks *Keeper
+	live     client.Reader
+	writer   client.Client
 }
 
 // guardEvery is how often the configurations are looked at. That is two requests.
 const guardEvery = 5 * time.Second
-
-// AddGuard has the leader undo webhooks for other objects in the operator's
-// configurations of these names.
-func (w *Keeper) AddGuard(mgr ctrl.Manager, mutating, validating string) error {
-	return mgr.Add(&manifestGuard{webhooks: w, live: mgr.GetAPIReader(), writer: mgr.GetClient(), mutating: mutating, validating: validating})
-}
 
 // NeedLeaderElection reports true.
 func (*manifestGuard) NeedLeaderElection() bool { return true }
@@ -63,8 +55,8 @@ func (g *manifestGuard) look(ctx context.Context) error {
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
 	err := errors.Join(
-		g.live.List(ctx, &mutating, client.MatchingFields{"metadata.name": g.mutating}),
-		g.live.List(ctx, &validating, client.MatchingFields{"metadata.name": g.validating}),
+		g.live.List(ctx, &mutating, client.MatchingFields{"metadata.name": g.webhooks.options.MutatingManifest}),
+		g.live.List(ctx, &validating, client.MatchingFields{"metadata.name": g.webhooks.options.ValidatingManifest}),
 	)
 	for _, c := range mutating.Items {
 		var about []entryplan.About

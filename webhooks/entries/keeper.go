@@ -63,6 +63,9 @@ type Options struct {
 	// AdmissionWindow is the longest time between the admission of a SidecarSet and its
 	// storage.
 	AdmissionWindow time.Duration
+	// MutatingManifest and ValidatingManifest are the names of the operator's
+	// configurations in the manifests. The leader undoes webhooks for other objects in them.
+	MutatingManifest, ValidatingManifest string
 	// RecordEvent writes an Event about an entry that the leader restored. It does not wait.
 	RecordEvent func(events.Event)
 	// Registry takes the metrics.
@@ -79,7 +82,7 @@ type Keeper struct {
 	store   *configurationStore
 	barrier *barrier
 	m       *entryMetrics
-	leader  *leader // nil where controllers do not run
+	board   *Board
 
 	// ownerless is the time until which objects are written without an owner, in
 	// nanoseconds; see write.
@@ -91,27 +94,31 @@ type Keeper struct {
 	changed chan struct{} // has capacity 1; receives a value if widenings are pending
 }
 
-// NewKeeper returns a Keeper. Add it to the manager, on every replica.
-func NewKeeper(mgr ctrl.Manager, options Options) *Keeper {
+// Setup adds a Keeper, its leader and the guard of the manifests' configurations to the
+// manager, for a process that runs controllers. Call it before controllers.Setup.
+func Setup(mgr ctrl.Manager, sets Snapshots, options Options) (*Keeper, error) {
+	live, writer := mgr.GetAPIReader(), mgr.GetClient()
 	w := &Keeper{
 		options: options,
 		cached:  mgr.GetCache(),
-		barrier: &barrier{
-			namespace: options.Settings.Namespace, config: mgr.GetConfig(), slices: mgr.GetAPIReader(),
-		},
+		barrier: &barrier{namespace: options.Settings.Namespace, config: mgr.GetConfig(), slices: live},
 		m:       newEntryMetrics(options.Registry),
 		pace:    newWidenPace(),
 		changed: make(chan struct{}, 1),
 	}
-	w.store = &configurationStore{live: mgr.GetAPIReader(), writer: mgr.GetClient(), notify: w.configurationsChanged}
-	return w
+	l := newLeader(w, sets, live, writer)
+	if options.ProbeNamespace != "" {
+		l.probe = newPodProbe(options.ProbeNamespace, writer, l.wake)
+	}
+	sets.Notify(l.again)
+	options.Rivals.Notify(l.again)
+	w.board = l.board
+	w.store = &configurationStore{live: live, writer: writer, notify: l.wake}
+	return w, errors.Join(mgr.Add(l), mgr.Add(&manifestGuard{webhooks: w, live: live, writer: writer}), mgr.Add(w))
 }
 
-func (w *Keeper) configurationsChanged() {
-	if w.leader != nil {
-		w.leader.wake()
-	}
-}
+// Readiness returns what the leader knows of each SidecarSet.
+func (w *Keeper) Readiness() *Board { return w.board }
 
 // NeedLeaderElection reports false: every replica admits SidecarSets.
 func (*Keeper) NeedLeaderElection() bool { return false }

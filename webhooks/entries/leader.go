@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -54,19 +53,6 @@ type leader struct {
 
 // paces limit the writes of each configuration.
 type paces [entryplan.MaxConfigurations + 1]*rate.Limiter
-
-// AddLeader adds the leader's part to the manager, for a process that runs
-// controllers. Call it before controllers.Setup.
-func (w *Keeper) AddLeader(mgr ctrl.Manager, sets Snapshots) error {
-	l := newLeader(w, sets, mgr.GetAPIReader(), mgr.GetClient())
-	if w.options.ProbeNamespace != "" {
-		l.probe = newPodProbe(w.options.ProbeNamespace, mgr.GetClient(), l.wake)
-	}
-	w.leader = l
-	sets.Notify(l.again)
-	w.options.Rivals.Notify(l.again)
-	return mgr.Add(l)
-}
 
 func newLeader(w *Keeper, sets Snapshots, live client.Reader, writer client.Client) *leader {
 	settings := &w.options.Settings

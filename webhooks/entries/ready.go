@@ -69,10 +69,6 @@ func (b *Board) replace(next map[string]boardEntry) {
 	}
 }
 
-// Readiness returns what the leader knows of each SidecarSet. Call it after
-// AddLeader.
-func (w *Keeper) Readiness() *Board { return w.leader.board }
-
 // judge writes on the board whether the next Pod of each SidecarSet will be injected.
 func (l *leader) judge(ctx context.Context, v *view) {
 	obstacle := l.installation(ctx, v).Obstacle()
