@@ -16,8 +16,7 @@ import (
 type planning struct {
 	before, layout Layout
 	settings       *Settings
-	changed        map[int]bool
-	touched        map[int]map[string]int64 // of the changed ones
+	touched        map[int]map[string]int64 // of the objects that are changed
 	promoting      bool                     // there are provisional entries
 	foreign        map[string][]string
 	recent         *recent // of the changed object for provisional entries; nil if it was not read
@@ -37,7 +36,7 @@ type planning struct {
 // not rely on them.
 func newPlanning(l Layout, s *Settings) *planning {
 	l = l.Readable()
-	return &planning{before: l, layout: l, settings: s, changed: map[int]bool{}, touched: map[int]map[string]int64{}, foreign: map[string][]string{}}
+	return &planning{before: l, layout: l, settings: s, touched: map[int]map[string]int64{}, foreign: map[string][]string{}}
 }
 
 // touchAlike puts every entry with the selectors of e on the fresh path, as it is;
@@ -330,8 +329,8 @@ func (p *planning) clearProvisional(overflow *Entry) {
 	replaced := map[string]bool{}
 	for i := range state.Wanted {
 		e := &state.Wanted[i]
-		if !p.promoting {
-			break
+		if !p.provided(*e) {
+			continue
 		}
 		// While the entry of a stored SidecarSet cannot be written, the provisional one
 		// stays, unless the API server does not take the entry.
@@ -368,13 +367,14 @@ func (p *planning) keep(i int, kept func(*admissionregistrationv1.MutatingWebhoo
 
 // edit returns a copy of an object to change. The object has to exist.
 func (p *planning) edit(i int) *admissionregistrationv1.MutatingWebhookConfiguration {
-	if !p.changed[i] {
-		p.changed[i] = true
+	if !p.changed(i) {
 		p.layout[i] = p.before[i].DeepCopy()
 		p.touched[i] = Touched(p.layout[i])
 	}
 	return p.layout[i]
 }
+
+func (p *planning) changed(i int) bool { return p.touched[i] != nil }
 
 // nextSerial is the serial of an object after its change.
 func (p *planning) nextSerial(i int) int64 {
@@ -390,12 +390,12 @@ func (p *planning) changes() []Change {
 		if at := find(c, c.Name+barrierSuffix); at >= 0 && !sameEntry(c.Webhooks[at], p.settings.author(&c.Webhooks[at]).barrier(c.Name, Serial(c))) {
 			p.foreign[c.Name] = append(p.foreign[c.Name], c.Webhooks[at].Name)
 		}
-		if !p.changed[i] && !p.sealed(c) {
+		if !p.changed(i) && !p.sealed(c) {
 			p.edit(i)
 		}
 	}
 	var changes []Change
-	for _, i := range slices.Sorted(maps.Keys(p.changed)) {
+	for _, i := range slices.Sorted(maps.Keys(p.touched)) {
 		if count(p.layout[i]) == 0 {
 			empty(p.layout[i])
 		} else {
