@@ -40,7 +40,7 @@ func (l *leader) called(t *testing.T, lasting time.Duration, answers map[string]
 	return got.Ready, got.Reason, got.Message
 }
 
-// Leases go on while replicas are un-ready, hang, or cannot be reached.
+// Endpoints stay while replicas hang, or cannot be reached.
 func TestNobodyIsReadyWhileCallsAreNotAnswered(t *testing.T) {
 	answered, silent := map[string]bool{"a": true, "b": true}, map[string]bool{"a": false, "b": false}
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {

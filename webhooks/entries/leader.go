@@ -29,7 +29,7 @@ type Snapshots interface {
 // leader maintains the webhook entries that the stored SidecarSets need, and decides
 // for each SidecarSet whether the next Pod will be injected. It is level based: a pass
 // reads the whole state, and each change requests another pass. Only the goroutine of
-// Start uses the fields below the line, except calls and probe.
+// Start uses the fields from replicas on.
 type leader struct {
 	webhooks *Keeper
 	sets     Snapshots
@@ -57,9 +57,9 @@ type paces [entryplan.MaxConfigurations + 1]*rate.Limiter
 func newLeader(w *Keeper, sets Snapshots, live client.Reader, writer client.Client) *leader {
 	settings := &w.options.Settings
 	return &leader{
-		webhooks: w, sets: sets, live: live, writer: writer, board: newBoard(), again: make(chan struct{}, 1),
+		webhooks: w, sets: sets, live: live, writer: writer, board: &Board{}, again: make(chan struct{}, 1),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
-		promises: promises{}, places: newPlaces(), refused: refusals{}, memory: memory{windows: entryplan.Windows{}}, paces: newPaces(),
+		promises: promises{}, places: places{entries: map[string]place{}}, refused: refusals{}, memory: memory{windows: entryplan.Windows{}}, paces: newPaces(),
 	}
 }
 

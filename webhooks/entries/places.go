@@ -28,8 +28,6 @@ type placement struct {
 	serial        int64
 }
 
-func newPlaces() places { return places{entries: map[string]place{}} }
-
 // of returns the placement of an entry; false if no object is known to have the right entry.
 func (p *places) of(entry string) (placement, bool) {
 	known, ok := p.entries[entry]

@@ -31,7 +31,7 @@ type podProbe struct {
 	writer    client.Client
 	done      func() // is called after each attempt
 
-	turn    sync.Mutex // held by the attempt that is being made
+	turn    chan struct{} // has capacity 1; full while an attempt is being made
 	mu      sync.Mutex
 	results map[types.UID]probeResult // by SidecarSet
 }
@@ -54,7 +54,7 @@ const (
 )
 
 func newPodProbe(namespace string, writer client.Client, done func()) *podProbe {
-	return &podProbe{namespace: namespace, writer: writer, done: done, results: map[types.UID]probeResult{}}
+	return &podProbe{namespace: namespace, writer: writer, done: done, turn: make(chan struct{}, 1), results: map[types.UID]probeResult{}}
 }
 
 // check returns nil if a Pod got the sidecars of a SidecarSet, or if the SidecarSet selects
@@ -86,10 +86,14 @@ func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, program *
 	return nil
 }
 
-// attempt tries a Pod when it is its turn.
+// attempt tries a Pod when it is its turn, unless ctx ends before.
 func (p *podProbe) attempt(ctx context.Context, set *appsv1beta1.SidecarSet, sample labels.Set) {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-p.turn }()
 	problem := p.try(ctx, set.Name, sample)
 	p.mu.Lock()
 	if p.results[set.UID].generation == set.Generation { // it may have changed, or gone

@@ -12,7 +12,7 @@ import (
 )
 
 // Board holds what the leader knows of each SidecarSet's readiness, and notifies of
-// changes. It is safe for concurrent use.
+// changes. The zero value knows nothing. It is safe for concurrent use.
 type Board struct {
 	mu      sync.Mutex
 	known   map[string]boardEntry
@@ -25,10 +25,6 @@ type boardEntry struct {
 	uid        types.UID
 	generation int64
 	readiness  status.Readiness
-}
-
-func newBoard() *Board {
-	return &Board{known: map[string]boardEntry{}}
 }
 
 // Of returns what is known about a generation of a SidecarSet; nil if nothing is.

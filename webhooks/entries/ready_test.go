@@ -7,7 +7,7 @@ import (
 )
 
 func TestReadinessIsThatOfOneObject(t *testing.T) {
-	b := newBoard()
+	b := &Board{}
 	b.replace(map[string]boardEntry{"log": {uid: "old", generation: 1, readiness: status.Readiness{Ready: true}}})
 	if b.Of("log", "new", 1) != nil {
 		t.Error("a SidecarSet of the same name is ready")
