@@ -24,7 +24,7 @@ type Serving struct {
 	Leader []manager.Runnable
 }
 
-// AddToScheme adds the types that the clients of this package read as Go structs.
+// AddToScheme adds the types of which the clients of this package read or apply objects.
 func AddToScheme(scheme *runtime.Scheme) error {
 	if err := errors.Join(corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
 		return err

@@ -27,7 +27,7 @@ import (
 const (
 	// writesPerSet is how many Pods of one SidecarSet are written at the same time,
 	// and writesInAll how many of all SidecarSets.
-	writesPerSet, writesInAll = 8, 64
+	writesPerSet, writesInAll = 16, 64
 	// staleWait is the delay before retrying a Pod whose live state differed from the
 	// queue's. The Pod watch usually delivers that state within milliseconds.
 	staleWait = time.Second

@@ -270,7 +270,9 @@ func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subr
 		return nil, err
 	}
 	defer cancel()
-	return e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
+	// The patch has no unknown fields: the API server need not look for any.
+	options := metav1.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}
+	return e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, options, subresources...)
 }
 
 // versionOf is a Pod's resourceVersion, which is a number.

@@ -178,12 +178,10 @@ func (p *parser) literal() (*node, error) {
 	case m == nil, m[2] != "" && m[3] != "" && m[3] != "%":
 		return nil, p.errorAt(at, "%q is neither a number (2, 0.5, 1e3, 50%%) nor a quantity "+
 			"(digits and one of m k M G T P Ki Mi Gi Ti Pi); correct it", text)
-	case !smallExponent(m[2]) && p.stored:
-		return constant(value{number: hugeOrTiny(m[1])}), nil
-	case !smallExponent(m[2]):
+	case !smallExponent(m[2]) && !p.stored:
 		return nil, p.errorAt(at, "the exponent of %q is not between -%d and %[2]d; write a number of usual size", text, maxExponent)
 	}
-	number, _ := new(big.Rat).SetString(m[1])
+	number := numberOf(m[1], m[2])
 	switch suffix := m[3]; suffix {
 	case "":
 		return constant(value{number: number}), nil
@@ -216,22 +214,14 @@ func smallExponent(text string) bool {
 	return err == nil && -maxExponent <= exponent && exponent <= maxExponent
 }
 
-// hugeOrTiny reads a number with a large exponent. The reference reads one that is too
-// large for a floating-point number as 0. Nothing that Pods get depends on what is beyond
-// maxExponent.
-func hugeOrTiny(text string) *big.Rat {
-	limit := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(maxExponent), nil))
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		return new(big.Rat)
-	}
+// numberOf reads a number. One with a large exponent, which only stored expressions have,
+// is as exact as a floating-point number, and 0 beyond these, as in the reference.
+func numberOf(text, exponent string) *big.Rat {
 	number := new(big.Rat)
-	number.SetFloat64(f)
-	switch {
-	case number.Cmp(limit) > 0:
-		return limit
-	case number.Cmp(new(big.Rat).Inv(limit)) < 0:
-		return new(big.Rat)
+	if smallExponent(exponent) {
+		number.SetString(text)
+	} else if float, err := strconv.ParseFloat(text, 64); err == nil {
+		number.SetFloat64(float)
 	}
 	return number
 }

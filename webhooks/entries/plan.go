@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -186,8 +186,27 @@ func (l *leader) missesNothing(ctx context.Context, v *view) error {
 	if err := l.webhooks.options.CatchUp(ctx); err != nil {
 		return err
 	}
-	if !slices.Equal(v.catalog.Programs(), l.sets.Current().Programs()) {
-		return errors.New("SidecarSets have changed during this pass")
+	for _, now := range l.sets.Current().Programs() {
+		known, ok := v.catalog.Get(now.Name())
+		if !ok || known != now && needOf(known.Set) != needOf(now.Set) {
+			return fmt.Errorf("SidecarSet %s has changed during this pass", now.Name())
+		}
 	}
 	return nil
+}
+
+// need is the part of a SidecarSet that decides about its entry. Other changes, such as
+// those of the status, must not keep the leader from settling and removing entries.
+type need struct {
+	uid        types.UID
+	generation int64
+	entry      string // "" if no entry can be written
+}
+
+func needOf(set *appsv1beta1.SidecarSet) need {
+	entry, err := entryplan.Of(set)
+	if err != nil {
+		entry.Name = ""
+	}
+	return need{set.UID, set.Generation, entry.Name}
 }

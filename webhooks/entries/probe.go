@@ -94,13 +94,25 @@ func (p *podProbe) attempt(ctx context.Context, set *appsv1beta1.SidecarSet, sam
 		return
 	}
 	defer func() { <-p.turn }()
+	p.mu.Lock()
+	wanted := p.wants(set)
+	p.mu.Unlock()
+	if !wanted {
+		return
+	}
 	problem := p.try(ctx, set.Name, sample)
 	p.mu.Lock()
-	if p.results[set.UID].generation == set.Generation { // it may have changed, or gone
+	if p.wants(set) {
 		p.results[set.UID] = probeResult{generation: set.Generation, at: time.Now(), problem: problem}
 	}
 	p.mu.Unlock()
 	p.done()
+}
+
+// wants reports whether a result about a SidecarSet is still of use: it may have changed
+// or gone. The caller holds mu.
+func (p *podProbe) wants(set *appsv1beta1.SidecarSet) bool {
+	return p.results[set.UID].generation == set.Generation
 }
 
 // forget drops what is known of SidecarSets that are gone.

@@ -164,6 +164,44 @@ func TestAProvisionalEntryWaitsForASnapshotThatIsBehind(t *testing.T) {
 	})
 }
 
+// SidecarSets change all the time. Whoever may write one must not keep the leader from
+// removing entries.
+func TestChangesThatConcernNoEntryDelayNone(t *testing.T) {
+	annotated := func(key, value string) *appsv1beta1.SidecarSet {
+		set := fixtures.LogSet(1)
+		set.Annotations[key] = value
+		return set
+	}
+	for name, tc := range map[string]struct {
+		meanwhile []*appsv1beta1.SidecarSet
+		want      int
+	}{
+		"nothing changes":         {[]*appsv1beta1.SidecarSet{fixtures.LogSet(1)}, 0},
+		"an annotation":           {[]*appsv1beta1.SidecarSet{annotated("example.com/a", "b")}, 0},
+		"a SidecarSet is deleted": {nil, 0},
+		"the failure policy":      {[]*appsv1beta1.SidecarSet{annotated(appsv1beta1.AnnotationFailurePolicy, "Ignore")}, 1},
+		"the generation":          {[]*appsv1beta1.SidecarSet{fixtures.LogSet(2)}, 1},
+		"a SidecarSet is new":     {[]*appsv1beta1.SidecarSet{fixtures.LogSet(1), reviewed("late")}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leading(t, func(t *testing.T, l *leader, c *cluster) {
+				l.judged(t)
+				l.review(t, "late")
+				l.judged(t)
+				c.behind = func() error {
+					l.sets.(*fixtures.Snapshots).Swap(tc.meanwhile...)
+					return nil
+				}
+				<-time.After(2 * time.Second)
+				_, _ = l.pass(t.Context())
+				if provisional, _ := standing(c); provisional != tc.want {
+					t.Errorf("%d provisional entries, want %d", provisional, tc.want)
+				}
+			})
+		})
+	}
+}
+
 // A stranger's reviews keep an entry of a SidecarSet that was deleted for no longer
 // than honest ones would.
 func TestAnOrphanGoesThoughItIsTouched(t *testing.T) {

@@ -67,6 +67,9 @@ func (b *Board) replace(next map[string]boardEntry) {
 
 // judge writes on the board whether the next Pod of each SidecarSet will be injected.
 func (l *leader) judge(ctx context.Context, v *view) {
+	if l.barrierToAsk() == "" {
+		l.calls.forget()
+	}
 	obstacle := l.installation(ctx, v).Obstacle()
 	if obstacle != nil || v.problem != nil {
 		v.wakeAfter(soon)

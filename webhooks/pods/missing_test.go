@@ -152,8 +152,13 @@ func TestMissingRevisionsCostFewReads(t *testing.T) {
 		}
 		l.err = errors.New("boom")
 		<-time.After(time.Second)
-		for range 3 { // a failure is not an answer
-			send(t, handler, "s-0")
+		for range 3 { // a failure holds for a moment
+			for range 3 {
+				if code, text := send(t, handler, "s-0"); code != http.StatusServiceUnavailable {
+					t.Errorf("while the API server fails: %d, %s", code, text)
+				}
+			}
+			<-time.After(200 * time.Millisecond)
 		}
 		if reads := l.reads.Load(); reads != 40+1+3 {
 			t.Errorf("%d reads, want 44", reads)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -22,13 +21,14 @@ import (
 const (
 	// revisionTimeout bounds one live look-up, so that another may succeed in its stead.
 	revisionTimeout = 2 * time.Second
-	// revisionMemory is for how long an answer holds. So one SidecarSet costs the API
-	// server a look-up per second at most, however many Pods it selects.
-	revisionMemory = time.Second
+	// revisionMemory is for how long an answer holds, and failureMemory a failure. So one
+	// version of a SidecarSet costs the API server a look-up per second, or five that fail,
+	// however many Pods it selects.
+	revisionMemory, failureMemory = time.Second, 200 * time.Millisecond
 	// revisionReads is for how many SidecarSets revisions are looked up at the same time.
 	revisionReads = 8
 	// revisionRate is how many look-ups there are per second, and twice as many at once.
-	// An answer has up to 2.5 MiB, and a review may be a stranger's.
+	// An answer usually has up to 2.5 MiB, and a review may be a stranger's.
 	revisionRate = 20
 )
 
@@ -47,11 +47,12 @@ type liveRevisions struct {
 	answers map[*inject.Program]revisionAnswer
 }
 
-// revisionAnswer is the revision that a SidecarSet names. It is nil if that is not stored,
-// or cannot be used.
+// revisionAnswer is the revision that a SidecarSet names, or why that is not known. The
+// program is nil if the revision is not stored, or cannot be used.
 type revisionAnswer struct {
 	program *inject.Program
-	at      time.Time
+	err     error
+	until   time.Time
 }
 
 func newLiveRevisions(named func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error), c clock.PassiveClock) *liveRevisions {
@@ -69,7 +70,7 @@ func (l *liveRevisions) addMissing(ctx context.Context, candidates []inject.Cand
 		if c.Current.Name() != missing.SidecarSet || c.History != nil || l.named == nil {
 			continue
 		}
-		if c.History, err = l.shared.Get(ctx, c.Current); err != nil {
+		if c.History, err = l.find(ctx, c.Current); err != nil {
 			return false, fmt.Errorf("looking up %s of SidecarSet %q: %w", missing.Reference, missing.SidecarSet, err)
 		}
 		return c.History != nil, nil
@@ -77,10 +78,20 @@ func (l *liveRevisions) addMissing(ctx context.Context, candidates []inject.Cand
 	return false, nil
 }
 
-// ask looks up the revision that a SidecarSet names, unless there is an answer that holds.
+// find returns the revision that a SidecarSet names, by an answer that holds or by a
+// look-up that concurrent requests share.
+func (l *liveRevisions) find(ctx context.Context, current *inject.Program) (*inject.Program, error) {
+	if answer, holds := l.recall(current); holds {
+		return answer.program, answer.err
+	}
+	return l.shared.Get(ctx, current)
+}
+
+// ask looks up the revision that a SidecarSet names, unless an earlier look-up has ended
+// meanwhile.
 func (l *liveRevisions) ask(ctx context.Context, current *inject.Program) (*inject.Program, error) {
 	if answer, holds := l.recall(current); holds {
-		return answer, nil
+		return answer.program, answer.err
 	}
 	if !l.rate.AllowN(l.clock.Now(), 1) {
 		return nil, errTooManyMissing
@@ -88,29 +99,37 @@ func (l *liveRevisions) ask(ctx context.Context, current *inject.Program) (*inje
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
 	recorded, err := l.named(ctx, current.Set)
-	if err != nil {
-		return nil, err
-	}
-	answer := revisionAnswer{at: l.clock.Now()}
-	if recorded != nil {
+	answer, memory := revisionAnswer{err: err}, revisionMemory
+	switch {
+	case err != nil:
+		memory = failureMemory
+	case recorded != nil:
 		answer.program, _ = inject.CompileRevision(current, recorded) // the snapshot will report the error
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.DeleteFunc(l.answers, func(_ *inject.Program, old revisionAnswer) bool { return !l.holds(old) })
-	l.answers[current] = answer
-	return answer.program, nil
+	l.remember(current, answer, memory)
+	return answer.program, answer.err
 }
 
-func (l *liveRevisions) recall(current *inject.Program) (program *inject.Program, holds bool) {
+// remember keeps an answer for a time.
+func (l *liveRevisions) remember(current *inject.Program, answer revisionAnswer, memory time.Duration) {
+	answer.until = l.clock.Now().Add(memory)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.answers[current] = answer
+	time.AfterFunc(memory, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.answers[current].until.Equal(answer.until) {
+			delete(l.answers, current)
+		}
+	})
+}
+
+func (l *liveRevisions) recall(current *inject.Program) (answer revisionAnswer, holds bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	answer, known := l.answers[current]
-	return answer.program, known && l.holds(answer)
-}
-
-func (l *liveRevisions) holds(answer revisionAnswer) bool {
-	return l.clock.Since(answer.at) < revisionMemory
+	return answer, known && l.clock.Now().Before(answer.until)
 }
 
 // cannotInject says that this replica cannot tell what to inject.
