@@ -25,14 +25,12 @@ func persist[T any](ctx context.Context, kind string, attempt func() (T, error))
 	failed := false
 	_ = WatchPause.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (done bool, _ error) { // if ctx ends, err is of the last attempt
 		result, err = attempt()
-		if err == nil || ctx.Err() != nil || !heals(err) {
-			return true, nil
-		}
-		if !failed {
+		done = err == nil || ctx.Err() != nil || !heals(err)
+		if !done && !failed {
 			logf.FromContext(ctx).WithName("watches").Info("Cannot be read; trying again", "kind", kind, "reason", err.Error())
+			failed = true
 		}
-		failed = true
-		return false, nil
+		return done, nil
 	})
 	return result, err
 }
