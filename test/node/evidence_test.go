@@ -93,7 +93,7 @@ func TestTheEndOfAnUpdateIsSeen(t *testing.T) {
 			mark := update(t, before, name+":v2")
 			back := awaitPod(t, before, "back", is(inplace.Back, mark))
 			awaitAnswer(t, back, 8080, "/version", "v2")
-			for _, pod := range versions.until(t, back) {
+			for _, pod := range versions.since(t, mark, back) {
 				if state(pod, mark).Over() && runsAnother(before, "native")(pod) != nil {
 					t.Errorf("taken for over while the old container ran:\n%+v", pod.Status)
 				}
@@ -127,7 +127,7 @@ func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 			runs := awaitPod(t, before, "the new container runs", all(runsAnother(before, "native"), isNotReady))
 			afterStart(t, runs)
 			letTheKubeletWork(t, before)
-			for _, pod := range versions.until(t, getPod(t, before)) {
+			for _, pod := range versions.since(t, mark, getPod(t, before)) {
 				if got := state(pod, mark); got.Over() {
 					t.Errorf("state %d: taken for over though no new container was ever ready:\n%+v", got.State(), pod.Status)
 				}
@@ -147,7 +147,7 @@ func TestAnImageThatCrashesIsNotBack(t *testing.T) {
 	versions := record(t, before)
 	mark := update(t, before, "crashes:v2")
 	crashing := awaitPod(t, before, "it crashes again and again", waitsFor("native", "CrashLoopBackOff"))
-	for _, pod := range versions.until(t, crashing) {
+	for _, pod := range versions.since(t, mark, crashing) {
 		if state(pod, mark).Over() && status(pod, "native").State.Running == nil {
 			t.Errorf("taken for over:\n%+v", pod.Status)
 		}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/test/await"
 )
 
@@ -348,6 +349,13 @@ func (r *recorder) until(t *testing.T, pod *corev1.Pod) []*corev1.Pod {
 		return slices.ContainsFunc(all, func(p *corev1.Pod) bool { return p.ResourceVersion == pod.ResourceVersion })
 	}, "the watch is as far as a GET")
 	return all
+}
+
+// since is until without the versions from before an update, which record nothing of it:
+// the kubelet may have written the status once more before the update came.
+func (r *recorder) since(t *testing.T, mark inplace.Mark, pod *corev1.Pod) []*corev1.Pod {
+	t.Helper()
+	return slices.DeleteFunc(r.until(t, pod), func(p *corev1.Pod) bool { return p.Generation < mark.Generation })
 }
 
 // letTheKubeletWork returns when the kubelet has run another Pod: whatever it had
