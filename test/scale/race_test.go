@@ -33,7 +33,7 @@ func (r *run) race(t *testing.T) {
 		return
 	}
 	r.setBudget(t, "100%", ours)
-	var first, later pairs
+	var first, later, all pairs
 	for round := range rounds {
 		of := &later
 		if round == 0 {
@@ -41,11 +41,14 @@ func (r *run) race(t *testing.T) {
 		}
 		for from := 0; from < len(bare); from += turn {
 			to := min(from+turn, len(bare))
-			of.add(r.compare(t, image(round+2), ours[from:to], bare[from:to], (round+from/turn)%2 == 0))
+			pair := r.compare(t, image(round+2), ours[from:to], bare[from:to], (round+from/turn)%2 == 0)
+			of.add(pair)
+			all.add(pair)
 		}
 	}
 	t.Logf("FIGURES race, first image, with the condition of each Pod: %s", first)
 	t.Logf("FIGURES race, later images: %s", later)
+	t.Logf("FIGURES race, all images: %s", all)
 }
 
 // compare is one pair of turns.
