@@ -204,9 +204,6 @@ type need struct {
 }
 
 func needOf(set *appsv1beta1.SidecarSet) need {
-	entry, err := entryplan.Of(set)
-	if err != nil {
-		entry.Name = ""
-	}
+	entry, _ := entryplan.Of(set)
 	return need{set.UID, set.Generation, entry.Name}
 }
