@@ -19,11 +19,11 @@ import (
 // attend carries out a chore: it ends a hot upgrade whose new container runs, or writes
 // the condition SidecarSetUpgradable. It returns how long to wait before the Pod is
 // checked again.
-func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Duration {
+func (e *Executor) attend(ctx context.Context, due tally.Due, chore tally.Chore) time.Duration {
 	for range attempts {
 		var wrote bool
 		var err error
-		if panicked := contained(ctx, func() { wrote, err = e.tryChore(ctx, batch, chore) }); panicked != nil {
+		if panicked := contained(ctx, func() { wrote, err = e.tryChore(ctx, due, chore) }); panicked != nil {
 			return refusalWait
 		}
 		switch {
@@ -37,7 +37,7 @@ func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Du
 			// without a read, and the Pod watch has to deliver the result first.
 			return failureWait
 		}
-		log.FromContext(ctx).V(1).Info("Writing a Pod failed", "Pod", chore.Namespace+"/"+chore.Name.Name, "error", err.Error())
+		log.FromContext(ctx).V(1).Info("Writing a Pod failed", "Pod", chore.Pod.Namespace.Value()+"/"+chore.Pod.Name, "error", err.Error())
 		if isRefusal(err) {
 			return refusalWait
 		}
@@ -47,34 +47,34 @@ func (e *Executor) attend(ctx context.Context, batch Batch, chore Chore) time.Du
 }
 
 // tryChore makes one attempt. Without an error, it reports whether it has written the Pod.
-func (e *Executor) tryChore(ctx context.Context, batch Batch, chore Chore) (wrote bool, err error) {
+func (e *Executor) tryChore(ctx context.Context, due tally.Due, chore tally.Chore) (wrote bool, err error) {
 	if chore.FirstWord {
-		return true, e.sayUpgradable(ctx, batch.Program, chore.Name)
+		return true, e.sayUpgradable(ctx, due.Program, chore.Pod)
 	}
-	pod, err := e.read(ctx, chore.Namespace, chore.Name.Name, true)
-	if err != nil || pod.UID != chore.UID {
+	pod, err := e.read(ctx, chore.Pod.Namespace.Value(), chore.Pod.Name, true)
+	if err != nil || pod.UID != chore.Pod.UID {
 		return false, err
 	}
-	return e.doChore(ctx, batch, chore, pod)
+	return e.doChore(ctx, due, chore, pod)
 }
 
-func (e *Executor) doChore(ctx context.Context, batch Batch, chore Chore, pod *corev1.Pod) (wrote bool, err error) {
+func (e *Executor) doChore(ctx context.Context, due tally.Due, chore tally.Chore, pod *corev1.Pod) (wrote bool, err error) {
 	at := time.Now()
 	record := podstate.FromPod(pod).At(at)
-	now := tally.Look(batch.Program, record, batch.Contents)
+	now := tally.Look(due.Program, record, due.Contents)
 	if !now.Matched {
 		return false, nil
 	}
-	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Record: record, Program: batch.Program, Over: chore.Over, Now: at})
+	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Record: record, Program: due.Program, Over: chore.Over, Now: at})
 	switch {
 	case err != nil:
 		return false, err
 	case reset.Patch != nil:
-		return true, e.reset(ctx, batch.Program, pod, reset.Patch)
+		return true, e.reset(ctx, due.Program, pod, reset.Patch)
 	case now.Way == inplace.Current:
-		return e.writeUpgradable(ctx, batch.Program, pod, true)
+		return e.writeUpgradable(ctx, due.Program, pod, true)
 	case now.Way == inplace.Recreate:
-		return e.writeUpgradable(ctx, batch.Program, pod, false)
+		return e.writeUpgradable(ctx, due.Program, pod, false)
 	}
 	return false, nil
 }

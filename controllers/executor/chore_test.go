@@ -15,6 +15,7 @@ import (
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -79,7 +80,7 @@ func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 			if tc.err != nil {
 				r.failPatches(1, false, tc.err)
 			}
-			rest := r.attend(t.Context(), Batch{Program: program, Contents: tally.Contents{}}, Chore{Name: Name{UID: p.UID, Namespace: "a", Name: "p"}})
+			rest := r.attend(t.Context(), tally.Due{Program: program, Contents: tally.Contents{}}, tally.Chore{Pod: podstate.FromPod(p)})
 			if rest != tc.rest {
 				t.Errorf("the Pod rests %s, want %s", rest, tc.rest)
 			}
@@ -116,7 +117,7 @@ func TestAHotUpgradeEndsOnceItsEvidenceHasSettled(t *testing.T) {
 			p.Annotations["sidecarset.io/in-place"] = inplace.Marks{}.With("log", mark).Format(p.UID)
 			r := newRig(t, p)
 			r.RecordEvent = func(events.Event) {}
-			rest := r.attend(t.Context(), Batch{Program: program, Contents: tally.Contents{}}, Chore{Name: Name{UID: p.UID, Namespace: "a", Name: "p"}})
+			rest := r.attend(t.Context(), tally.Due{Program: program, Contents: tally.Contents{}}, tally.Chore{Pod: podstate.FromPod(p)})
 			if got := r.image(t, "p"); got != tc.image || rest != tc.rest {
 				t.Errorf("the old container has the image %s, and the Pod rests %s; want %s and %s", got, rest, tc.image, tc.rest)
 			}

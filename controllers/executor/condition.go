@@ -27,8 +27,8 @@ const (
 // there is no earlier value to merge. If another writer has added the condition
 // meanwhile, its values for other SidecarSets are lost; the Pod watch shows that, and
 // they are written again.
-func (e *Executor) sayUpgradable(ctx context.Context, program *inject.Program, name Name) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: name.UID}}
+func (e *Executor) sayUpgradable(ctx context.Context, program *inject.Program, of *podstate.Record) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace.Value(), Name: of.Name, UID: of.UID}}
 	condition, _ := upgradableCondition(pod, program.Name(), true, nil, time.Now())
 	return e.patchCondition(ctx, pod, condition)
 }

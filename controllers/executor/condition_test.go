@@ -12,11 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
 )
 
@@ -68,18 +70,19 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
 	conflict := apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("another Pod has its name"))
 	for name, tc := range map[string]struct {
-		chore     Chore
+		uid       types.UID // of the chore
+		first     bool
 		conflicts bool
 		said      []corev1.PodCondition
 		want      string // verbs
 		message   string
 	}{
-		"the first word":              {Chore{FirstWord: true}, false, nil, "patch", `{"log":true}`},
-		"another Pod has its name":    {Chore{Name: Name{UID: "other"}, FirstWord: true}, true, nil, "patch get", ""},
-		"not the first":               {Chore{}, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"mesh":true}`}}, "get patch", `{"log":true,"mesh":true}`},
-		"C23: one that is deleted":    {Chore{}, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"deleted":false}`}}, "get patch", `{"log":true}`},
-		"nothing new":                 {Chore{}, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`}}, "get", `{"log":true}`},
-		"the first word, in conflict": {Chore{FirstWord: true}, true, nil, "patch get patch", `{"log":true}`},
+		"the first word":              {"p", true, false, nil, "patch", `{"log":true}`},
+		"another Pod has its name":    {"other", true, true, nil, "patch get", ""},
+		"not the first":               {"p", false, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"mesh":true}`}}, "get patch", `{"log":true,"mesh":true}`},
+		"C23: one that is deleted":    {"p", false, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Message: `{"deleted":false}`}}, "get patch", `{"log":true}`},
+		"nothing new":                 {"p", false, false, []corev1.PodCondition{{Type: "SidecarSetUpgradable", Status: "True", Reason: "AllSidecarsetUpgradable", Message: `{"log":true}`}}, "get", `{"log":true}`},
+		"the first word, in conflict": {"p", true, true, nil, "patch get patch", `{"log":true}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := outdated(t, "p")
@@ -97,16 +100,13 @@ func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
 				conflicts = false
 				return failed, nil, conflict
 			})
-			uid := p.UID
-			if tc.chore.UID != "" {
-				uid = tc.chore.UID
-			}
-			tc.chore.Name = Name{UID: uid, Namespace: p.Namespace, Name: p.Name}
+			about := podstate.FromPod(p)
+			about.UID = tc.uid
 			wait := failureWait
 			if strings.HasSuffix(tc.want, "get patch") { // else nothing was read, or written
 				wait = staleWait
 			}
-			if got := r.attend(t.Context(), Batch{Program: following, Contents: tally.Contents{}}, tc.chore); got != wait {
+			if got := r.attend(t.Context(), tally.Due{Program: following, Contents: tally.Contents{}}, tally.Chore{Pod: about, FirstWord: tc.first}); got != wait {
 				t.Errorf("the Pod is looked at after %s, want %s", got, wait)
 			}
 			var verbs []string

@@ -37,8 +37,8 @@ const (
 )
 
 // evict asks the API server to evict one Pod, if it still may be evicted.
-func (e *Executor) evict(ctx context.Context, batch Batch, take rollout.Take) outcome {
-	v := eviction{Executor: e, program: batch.Program, since: batch.Since, contents: batch.Contents, take: take}
+func (e *Executor) evict(ctx context.Context, due tally.Due, take rollout.Take) outcome {
+	v := eviction{Executor: e, program: due.Program, since: due.Since, contents: due.Contents, take: take}
 	for range attempts {
 		if o, done := v.attempt(ctx); done {
 			return o
@@ -115,7 +115,7 @@ func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err er
 		}
 		next, err := inject.UpdateInPlace(in)
 		if stuck = err == nil && u.isStuck(next); !stuck {
-			return false, v.Source.SetStuck(ctx, v.program, v.take, "")
+			return false, v.Tally(ctx, func(t *tally.Tally) { t.SetStuck(v.program, v.take, "") })
 		}
 	}
 	return tally.MayEvict(v.program, v.contents, v.since, v.take, u.record, stuck), nil

@@ -20,6 +20,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
 	"github.com/sidecarset/operator/internal/tally"
 )
@@ -38,64 +39,6 @@ const (
 	// nodeWait is the delay before retrying a Pod whose Node cannot act on a change.
 	nodeWait = time.Minute
 )
-
-// Source has the queues of all SidecarSets. Its methods fail only when ctx ends.
-type Source interface {
-	// Take takes at most n Pods of a SidecarSet that may be written now: from its
-	// queue, or because a chore is due for them.
-	Take(ctx context.Context, sidecarSet string, n int) (Batch, error)
-	// Do runs f on the queue, in the goroutine that owns it. It does nothing if the
-	// SidecarSet has no queue. If more Pods may be written afterwards, the owner calls
-	// Wake.
-	Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error
-	// Evicted returns a Pod to the queue that was taken to be evicted, and was evicted.
-	Evicted(ctx context.Context, sidecarSet string, take rollout.Take) error
-	// NotEvicted reports that a Pod which was taken to be evicted was not evicted. The
-	// caller also returns it to the queue with Do.
-	NotEvicted(ctx context.Context, sidecarSet string, take rollout.Take) error
-	// SetStuck records why a Pod that was taken cannot be updated in place to a
-	// Program, although its record from the watch does not show this. An empty reason
-	// means that it can.
-	SetStuck(ctx context.Context, program *inject.Program, take rollout.Take, reason inplace.Reason) error
-	// CheckChore makes a Pod that was taken for a chore available to Take again.
-	CheckChore(ctx context.Context, sidecarSet string, pod Name) error
-	// Overdue returns at most n Pods that are in flight and not ready, and were so at the
-	// last call.
-	Overdue(ctx context.Context, sidecarSet string, n int) ([]Name, error)
-	// Lost says that the Node of a Pod is not ready or gone.
-	Lost(ctx context.Context, pod Name) error
-}
-
-// Batch is what a pass works on.
-type Batch struct {
-	// Program is the content that the Pods are to get.
-	Program *inject.Program
-	// Since is for tally.MayEvict.
-	Since int64
-	// Contents is about the Program.
-	Contents tally.Contents
-	// Updates have to be returned to the queue, each once.
-	Updates []rollout.Take
-	// Chores are Pods whose hot upgrade has to be ended, or whose condition
-	// SidecarSetUpgradable has a wrong value.
-	Chores []Chore
-}
-
-// Chore is a Pod that is written apart from its queue.
-type Chore struct {
-	Name
-	// FirstWord: the Pod has no condition SidecarSetUpgradable yet, and has to get one
-	// with the value true.
-	FirstWord bool
-	// Over: the Pod was back from its last update for long; see inject.UpdateInput.
-	Over bool
-}
-
-// Name names a Pod.
-type Name struct {
-	UID             types.UID
-	Namespace, Name string
-}
 
 // Executor writes Pods while it runs. It is made by New.
 type Executor struct {
@@ -120,15 +63,18 @@ type Executor struct {
 // item is a SidecarSet to look at. If it names a Pod, the retry delay of the Pod is over.
 type item struct {
 	sidecarSet string
-	take       rollout.Take // to be given back
-	held       types.UID    // to be released
-	chore      Name         // to be looked at again
-	overdue    bool         // look at the Nodes of Pods that do not become ready after an update, too
+	take       rollout.Take     // to be given back
+	held       types.UID        // to be released
+	chore      *podstate.Record // to be looked at again
+	overdue    bool             // look at the Nodes of Pods that do not become ready after an update, too
 }
 
 // Options are what an Executor works with.
 type Options struct {
-	Source Source
+	// Tally runs a function on the tally, in the goroutine that owns it, and waits for its
+	// end. Before the first list of Pods is complete, it does not run it. It fails only when
+	// ctx ends. If more Pods may be written afterwards, the owner calls Wake.
+	Tally func(ctx context.Context, use func(*tally.Tally)) error
 	// Current is the latest snapshot.
 	Current func() *match.Snapshot
 	Pods    corev1client.PodsGetter
@@ -199,11 +145,11 @@ func (e *Executor) Start(ctx context.Context) error {
 func (e *Executor) look(ctx context.Context, next item) error {
 	switch {
 	case next.held != "":
-		return e.Source.Do(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Release(next.held) })
+		return e.withQueue(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Release(next.held) })
 	case next.take != (rollout.Take{}):
-		return e.Source.Do(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Retry(next.take) })
-	case next.chore != (Name{}):
-		return e.Source.CheckChore(ctx, next.sidecarSet, next.chore)
+		return e.withQueue(ctx, next.sidecarSet, func(q *rollout.Queue) { q.Retry(next.take) })
+	case next.chore != nil:
+		return e.Tally(ctx, func(t *tally.Tally) { t.CheckChore(next.sidecarSet, next.chore.Namespace, next.chore.Name) })
 	case next.overdue:
 		if err := e.lookAtNodes(ctx, next.sidecarSet); err != nil {
 			return err
@@ -213,27 +159,31 @@ func (e *Executor) look(ctx context.Context, next item) error {
 	if free <= 0 {
 		return nil // a write that ends looks again
 	}
-	batch, err := e.Source.Take(ctx, next.sidecarSet, free)
-	if err != nil {
+	var due tally.Due
+	if err := e.Tally(ctx, func(t *tally.Tally) { due = t.Due(next.sidecarSet, free) }); err != nil {
 		return err
 	}
-	for _, take := range batch.Updates {
-		e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.finish(ctx, batch.Program, take, e.carryOut(ctx, batch, take)) })
+	for _, take := range due.Updates {
+		e.run(ctx, next.sidecarSet, func(ctx context.Context) { e.finish(ctx, due.Program, take, e.carryOut(ctx, due, take)) })
 	}
-	for _, chore := range batch.Chores {
+	for _, chore := range due.Chores {
 		e.run(ctx, next.sidecarSet, func(ctx context.Context) {
-			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, chore: chore.Name}, e.attend(ctx, batch, chore))
+			e.queue.AddAfter(item{sidecarSet: next.sidecarSet, chore: chore.Pod}, e.attend(ctx, due, chore))
 		})
 	}
 	return nil
 }
 
-func (e *Executor) carryOut(ctx context.Context, batch Batch, take rollout.Take) (o outcome) {
+func (e *Executor) withQueue(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error {
+	return e.Tally(ctx, func(t *tally.Tally) { t.WithQueue(sidecarSet, f) })
+}
+
+func (e *Executor) carryOut(ctx context.Context, due tally.Due, take rollout.Take) (o outcome) {
 	err := contained(ctx, func() {
 		if take.Way == inplace.Recreate {
-			o = e.evict(ctx, batch, take)
+			o = e.evict(ctx, due, take)
 		} else {
-			o = e.update(ctx, batch, take)
+			o = e.update(ctx, due, take)
 		}
 	})
 	if err != nil {
@@ -292,21 +242,23 @@ func (e *Executor) finish(ctx context.Context, program *inject.Program, take rol
 		e.updates.WithLabelValues(string(o.result)).Inc()
 	}
 	if take.Way == inplace.Recreate && o.result != evicted {
-		_ = e.Source.NotEvicted(ctx, name, take)
+		_ = e.Tally(ctx, func(t *tally.Tally) { t.NotEvicted(name, take) })
 	}
 	switch o.result {
 	case evicted:
 		logger.Info("Evicted a Pod")
-		_ = e.Source.Evicted(ctx, name, take)
+		_ = e.Tally(ctx, func(t *tally.Tally) { t.Evicted(name, take) })
 	case written:
 		logger.V(1).Info("Updated a Pod")
-		_ = e.Source.Do(ctx, name, func(q *rollout.Queue) { q.Written(take, o.version, o.disturbed) })
+		_ = e.withQueue(ctx, name, func(q *rollout.Queue) { q.Written(take, o.version, o.disturbed) })
 	case refused, failed, protected:
 		logger.Info("A Pod is not updated now", "reason", o.reason, "message", o.message, "again", o.wait)
-		_ = e.Source.Do(ctx, name, func(q *rollout.Queue) { q.Hold(take, o.reason, o.message) })
-		if o.stuck { // after Hold, because SetStuck may mark the Pod for eviction
-			_ = e.Source.SetStuck(ctx, program, take, o.reason)
-		}
+		_ = e.Tally(ctx, func(t *tally.Tally) {
+			t.WithQueue(name, func(q *rollout.Queue) { q.Hold(take, o.reason, o.message) })
+			if o.stuck { // after Hold, because SetStuck may mark the Pod for eviction
+				t.SetStuck(program, take, o.reason)
+			}
+		})
 		e.queue.AddAfter(item{sidecarSet: name, held: take.UID}, o.wait) // after Hold, which Release ends
 	default:
 		logger.V(1).Info("A Pod is not as its queue has it", "message", o.message)

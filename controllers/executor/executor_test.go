@@ -22,7 +22,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/rollout"
@@ -52,7 +51,7 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 		r.tally.Set(podstate.FromPod(p))
 	}
 	r.Executor = New(Options{
-		Source: r, Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Nodes: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
+		Tally: r.use, Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Nodes: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
 	})
 	return r
 }
@@ -64,56 +63,11 @@ func (r *rig) follow(p *inject.Program) {
 	r.tally.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision()})
 }
 
-func (r *rig) Take(_ context.Context, sidecarSet string, n int) (Batch, error) {
+// use is the Tally of the Executor.
+func (r *rig) use(_ context.Context, f func(*tally.Tally)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	due := r.tally.Due(sidecarSet, n)
-	return Batch{Program: due.Program, Contents: due.Contents, Since: due.Since, Updates: due.Updates}, nil
-}
-
-func (r *rig) Evicted(_ context.Context, sidecarSet string, take rollout.Take) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally.Evicted(sidecarSet, take)
-	return nil
-}
-
-func (r *rig) NotEvicted(_ context.Context, sidecarSet string, take rollout.Take) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally.NotEvicted(sidecarSet, take)
-	return nil
-}
-
-func (r *rig) SetStuck(_ context.Context, program *inject.Program, take rollout.Take, reason inplace.Reason) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally.SetStuck(program, take, reason)
-	return nil
-}
-
-func (r *rig) Do(_ context.Context, sidecarSet string, f func(*rollout.Queue)) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally.WithQueue(sidecarSet, f)
-	return nil
-}
-
-func (r *rig) CheckChore(context.Context, string, Name) error { return nil }
-
-func (r *rig) Overdue(_ context.Context, sidecarSet string, n int) (names []Name, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.tally.Overdue(sidecarSet, n) {
-		names = append(names, Name{p.UID, p.Namespace.Value(), p.Name})
-	}
-	return names, nil
-}
-
-func (r *rig) Lost(_ context.Context, pod Name) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.tally.Lost(podstate.MakeNamespace(pod.Namespace), pod.Name, pod.UID)
+	f(r.tally)
 	return nil
 }
 

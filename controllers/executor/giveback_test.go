@@ -11,16 +11,16 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/sidecarset/operator/internal/inplace"
-	"github.com/sidecarset/operator/internal/rollout"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
-// hasty is a Source that runs what rests no longer before what it was asked to do.
+// hasty is a Tally that runs what rests no longer before what it was asked to do.
 type hasty struct {
 	*rig
 	t *testing.T
 }
 
-func (h hasty) Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)) error {
+func (h hasty) use(ctx context.Context, f func(*tally.Tally)) error {
 	for h.queue.Len() > 0 {
 		next, _ := h.queue.Get()
 		if next.held != "" {
@@ -28,18 +28,18 @@ func (h hasty) Do(ctx context.Context, sidecarSet string, f func(*rollout.Queue)
 		}
 		h.queue.Done(next)
 	}
-	return h.rig.Do(ctx, sidecarSet, f)
+	return h.rig.use(ctx, f)
 }
 
 // A process may be paused at any moment, for as long as a Pod rests.
 func TestAPodIsReleasedAfterItIsHeld(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
-	r.Source = hasty{r, t}
-	batch, err := r.Take(t.Context(), "log", 1)
-	if err != nil || len(batch.Updates) != 1 {
-		t.Fatalf("%+v is due, %v", batch, err)
+	r.Tally = hasty{r, t}.use
+	due := r.tally.Due("log", 1)
+	if len(due.Updates) != 1 {
+		t.Fatalf("%+v is due", due)
 	}
-	r.finish(t.Context(), batch.Program, batch.Updates[0], outcome{result: refused, reason: "Refused"})
+	r.finish(t.Context(), due.Program, due.Updates[0], outcome{result: refused, reason: "Refused"})
 	if n := r.queue.Len(); n != 1 {
 		t.Errorf("%d releases come, want one", n)
 	}

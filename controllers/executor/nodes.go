@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/internal/inplace"
+	"github.com/sidecarset/operator/internal/podstate"
+	"github.com/sidecarset/operator/internal/tally"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=nodes,verbs=get
@@ -96,28 +98,28 @@ func (e *Executor) watchOverdue(ctx context.Context) {
 // lookAtNodes finds Pods in flight whose Node is not ready or gone, so that they no
 // longer count against the budget.
 func (e *Executor) lookAtNodes(ctx context.Context, sidecarSet string) error {
-	overdue, err := e.Source.Overdue(ctx, sidecarSet, writesInAll)
-	if err != nil {
+	var overdue []*podstate.Record
+	if err := e.Tally(ctx, func(t *tally.Tally) { overdue = t.Overdue(sidecarSet, writesInAll) }); err != nil {
 		return err
 	}
-	for _, name := range overdue {
+	for _, record := range overdue {
 		e.run(ctx, sidecarSet, func(ctx context.Context) {
-			if err := e.lookAtNode(ctx, name); err != nil && ctx.Err() == nil {
-				log.FromContext(ctx).V(1).Info("Looking at the Node of a Pod failed", "Pod", name.Namespace+"/"+name.Name, "error", err.Error())
+			if err := e.lookAtNode(ctx, record); err != nil && ctx.Err() == nil {
+				log.FromContext(ctx).V(1).Info("Looking at the Node of a Pod failed", "Pod", record.Namespace.Value()+"/"+record.Name, "error", err.Error())
 			}
 		})
 	}
 	return nil
 }
 
-func (e *Executor) lookAtNode(ctx context.Context, name Name) error {
-	pod, err := e.read(ctx, name.Namespace, name.Name, true)
-	if err != nil || pod.UID != name.UID || pod.Spec.NodeName == "" {
+func (e *Executor) lookAtNode(ctx context.Context, record *podstate.Record) error {
+	pod, err := e.read(ctx, record.Namespace.Value(), record.Name, true)
+	if err != nil || pod.UID != record.UID || pod.Spec.NodeName == "" {
 		return err
 	}
 	node, err := e.nodes.get(ctx, pod.Spec.NodeName)
 	if err != nil || !node.NotReady {
 		return err
 	}
-	return e.Source.Lost(ctx, name)
+	return e.Tally(ctx, func(t *tally.Tally) { t.Lost(record.Namespace, record.Name, record.UID) })
 }

@@ -172,17 +172,15 @@ func TestAPodThatIsNotStuckAnyMoreIsNotEvicted(t *testing.T) {
 		t.Fatalf("%+v, want one Pod that waits to be evicted", report)
 	}
 	r.see(t, "p", func(p *corev1.Pod) { p.Spec.Containers[1].Resources.Requests = requests("1") })
-	batch, err := r.Take(t.Context(), "log", 1)
-	if err != nil || len(batch.Updates) != 1 {
-		t.Fatalf("%+v, %v; want the Pod to be given out", batch, err)
+	due := r.tally.Due("log", 1)
+	if len(due.Updates) != 1 {
+		t.Fatalf("%+v; want the Pod to be given out", due)
 	}
-	take := batch.Updates[0]
-	if o := r.carryOut(t.Context(), batch, take); o.result != stale || take.Way != inplace.Recreate {
+	take := due.Updates[0]
+	if o := r.carryOut(t.Context(), due, take); o.result != stale || take.Way != inplace.Recreate {
 		t.Errorf("%+v has the outcome %+v, want none", take, o)
 	}
-	if err := r.NotEvicted(t.Context(), "log", take); err != nil {
-		t.Fatal(err)
-	}
+	r.tally.NotEvicted("log", take)
 	if err := r.look(t.Context(), item{sidecarSet: "log", take: take}); err != nil { // it has rested
 		t.Fatal(err)
 	}

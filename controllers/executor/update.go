@@ -70,8 +70,8 @@ func bounded(err error) string {
 }
 
 // update updates one Pod to a Program, if that is still possible and needed.
-func (e *Executor) update(ctx context.Context, batch Batch, take rollout.Take) outcome {
-	u := update{Executor: e, program: batch.Program, contents: batch.Contents, take: take}
+func (e *Executor) update(ctx context.Context, due tally.Due, take rollout.Take) outcome {
+	u := update{Executor: e, program: due.Program, contents: due.Contents, take: take}
 	for i := range attempts {
 		u.live = i > 0
 		if o, done := u.attempt(ctx); done {
