@@ -1,5 +1,10 @@
 package revision
 
+import (
+	"slices"
+	"strings"
+)
+
 // A shape says how one JSON value is written into the preimage of the hash and
 // into what a revision records. It is the part of a Go type that encoding/json
 // looks at, written down as data.
@@ -53,18 +58,27 @@ var (
 	intOrString = &shape{kind: kindIntOrString}
 )
 
-func object(fields ...field) *shape { return &shape{kind: kindObject, fields: fields} }
-func list(elem *shape) *shape       { return &shape{kind: kindList, elem: elem} }
-func mapOf(elem *shape) *shape      { return &shape{kind: kindMap, elem: elem} }
+func object(groups ...[]field) *shape {
+	return &shape{kind: kindObject, fields: slices.Concat(groups...)}
+}
+func list(elem *shape) *shape  { return &shape{kind: kindList, elem: elem} }
+func mapOf(elem *shape) *shape { return &shape{kind: kindMap, elem: elem} }
 
-// optional is a member that vanishes when it is zero.
-func optional(name string, s *shape) field { return field{name, s, dropZero} }
+// optional are members that vanish when they are zero. Their names are separated by spaces.
+func optional(names string, s *shape) []field { return fieldsOf(names, s, dropZero) }
 
-// required is a member that is written even when it is absent.
-func required(name string, s *shape) field { return field{name, s, always} }
+// required are members that are written even when they are absent.
+func required(names string, s *shape) []field { return fieldsOf(names, s, always) }
 
-// pointer is a member for which absent and zero differ.
-func pointer(name string, s *shape) field { return field{name, s, dropAbsent} }
+// pointer are members for which absent and zero differ.
+func pointer(names string, s *shape) []field { return fieldsOf(names, s, dropAbsent) }
 
-// nullable is a pointer that is written as null when it is absent.
-func nullable(name string, s *shape) field { return field{name, s, nullAbsent} }
+// nullable are pointers that are written as null when they are absent.
+func nullable(names string, s *shape) []field { return fieldsOf(names, s, nullAbsent) }
+
+func fieldsOf(names string, s *shape, presence presence) (fields []field) {
+	for name := range strings.FieldsSeq(names) {
+		fields = append(fields, field{name, s, presence})
+	}
+	return fields
+}

@@ -7,42 +7,26 @@ package revision
 var sidecarContainer = object(
 	required("name", text),
 	optional("image", text),
-	optional("command", list(text)),
-	optional("args", list(text)),
+	optional("command args", list(text)),
 	optional("workingDir", text),
 	optional("ports", list(containerPort)),
 	optional("envFrom", list(envFromSource)),
 	optional("env", list(envVar)),
 	required("resources", resourceRequirements),
-	optional("resizePolicy", list(object(
-		required("resourceName", text),
-		required("restartPolicy", text),
-	))),
+	optional("resizePolicy", list(object(required("resourceName restartPolicy", text)))),
 	pointer("restartPolicy", text),
 	optional("restartPolicyRules", list(restartRule)),
 	optional("volumeMounts", list(volumeMount)),
-	optional("volumeDevices", list(object(
-		required("name", text),
-		required("devicePath", text),
-	))),
-	pointer("livenessProbe", probe),
-	pointer("readinessProbe", probe),
-	pointer("startupProbe", probe),
+	optional("volumeDevices", list(object(required("name devicePath", text)))),
+	pointer("livenessProbe readinessProbe startupProbe", probe),
 	pointer("lifecycle", lifecycle),
-	optional("terminationMessagePath", text),
-	optional("terminationMessagePolicy", text),
-	optional("imagePullPolicy", text),
+	optional("terminationMessagePath terminationMessagePolicy imagePullPolicy", text),
 	pointer("securityContext", securityContext),
-	optional("stdin", boolean),
-	optional("stdinOnce", boolean),
-	optional("tty", boolean),
+	optional("stdin stdinOnce tty", boolean),
 
 	// What a SidecarSet adds to a container.
 	optional("podInjectPolicy", text),
-	required("upgradeStrategy", object(
-		optional("upgradeType", text),
-		optional("hotUpgradeEmptyImage", text),
-	)),
+	required("upgradeStrategy", object(optional("upgradeType hotUpgradeEmptyImage", text))),
 	required("shareVolumePolicy", sharePolicy),
 	pointer("shareVolumeDevicePolicy", sharePolicy),
 	optional("transferEnv", list(transferEnvVar)),
@@ -53,20 +37,12 @@ var containerPort = object(
 	optional("name", text),
 	optional("hostPort", integer32),
 	required("containerPort", integer32),
-	optional("protocol", text),
-	optional("hostIP", text),
+	optional("protocol hostIP", text),
 )
 
-var envFromSource = object(
-	optional("prefix", text),
-	pointer("configMapRef", optionalReference),
-	pointer("secretRef", optionalReference),
-)
+var envFromSource = object(optional("prefix", text), pointer("configMapRef secretRef", optionalReference))
 
-var optionalReference = object(
-	optional("name", text),
-	pointer("optional", boolean),
-)
+var optionalReference = object(optional("name", text), pointer("optional", boolean))
 
 var envVar = object(
 	required("name", text),
@@ -74,49 +50,25 @@ var envVar = object(
 	pointer("valueFrom", object(
 		pointer("fieldRef", fieldSelector),
 		pointer("resourceFieldRef", resourceFieldSelector),
-		pointer("configMapKeyRef", keySelector),
-		pointer("secretKeyRef", keySelector),
-		pointer("fileKeyRef", object(
-			required("volumeName", text),
-			required("path", text),
-			required("key", text),
-			pointer("optional", boolean),
-		)),
+		pointer("configMapKeyRef secretKeyRef", keySelector),
+		pointer("fileKeyRef", object(required("volumeName path key", text), pointer("optional", boolean))),
 	)),
 )
 
-var fieldSelector = object(
-	optional("apiVersion", text),
-	required("fieldPath", text),
-)
+var fieldSelector = object(optional("apiVersion", text), required("fieldPath", text))
 
-var resourceFieldSelector = object(
-	optional("containerName", text),
-	required("resource", text),
-	required("divisor", quantity),
-)
+var resourceFieldSelector = object(optional("containerName", text), required("resource", text), required("divisor", quantity))
 
-var keySelector = object(
-	optional("name", text),
-	required("key", text),
-	pointer("optional", boolean),
-)
+var keySelector = object(optional("name", text), required("key", text), pointer("optional", boolean))
 
 var resourceRequirements = object(
-	optional("limits", mapOf(quantity)),
-	optional("requests", mapOf(quantity)),
-	optional("claims", list(object(
-		required("name", text),
-		optional("request", text),
-	))),
+	optional("limits requests", mapOf(quantity)),
+	optional("claims", list(object(required("name", text), optional("request", text)))),
 )
 
 var restartRule = object(
 	optional("action", text),
-	pointer("exitCodes", object(
-		optional("operator", text),
-		optional("values", list(integer32)),
-	)),
+	pointer("exitCodes", object(optional("operator", text), optional("values", list(integer32)))),
 )
 
 var volumeMount = object(
@@ -134,97 +86,53 @@ var probe = object(
 	pointer("exec", execAction),
 	pointer("httpGet", httpGetAction),
 	pointer("tcpSocket", tcpSocketAction),
-	pointer("grpc", object(
-		required("port", integer32),
-		nullable("service", text),
-		pointer("mode", text),
-	)),
-	optional("initialDelaySeconds", integer32),
-	optional("timeoutSeconds", integer32),
-	optional("periodSeconds", integer32),
-	optional("successThreshold", integer32),
-	optional("failureThreshold", integer32),
+	pointer("grpc", object(required("port", integer32), nullable("service", text), pointer("mode", text))),
+	optional("initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold", integer32),
 	pointer("terminationGracePeriodSeconds", integer64),
 )
 
-var execAction = object(
-	optional("command", list(text)),
-)
+var execAction = object(optional("command", list(text)))
 
 var httpGetAction = object(
 	optional("path", text),
 	required("port", intOrString),
-	optional("host", text),
-	optional("scheme", text),
-	optional("httpHeaders", list(object(
-		required("name", text),
-		required("value", text),
-	))),
+	optional("host scheme", text),
+	optional("httpHeaders", list(object(required("name value", text)))),
 	pointer("protocol", text),
 )
 
-var tcpSocketAction = object(
-	required("port", intOrString),
-	optional("host", text),
-)
+var tcpSocketAction = object(required("port", intOrString), optional("host", text))
 
-var lifecycle = object(
-	pointer("postStart", lifecycleHandler),
-	pointer("preStop", lifecycleHandler),
-	pointer("stopSignal", text),
-)
+var lifecycle = object(pointer("postStart preStop", lifecycleHandler), pointer("stopSignal", text))
 
 var lifecycleHandler = object(
 	pointer("exec", execAction),
 	pointer("httpGet", httpGetAction),
 	pointer("tcpSocket", tcpSocketAction),
-	pointer("sleep", object(
-		required("seconds", integer64),
-	)),
+	pointer("sleep", object(required("seconds", integer64))),
 )
 
 var securityContext = object(
-	pointer("capabilities", object(
-		optional("add", list(text)),
-		optional("drop", list(text)),
-	)),
+	pointer("capabilities", object(optional("add drop", list(text)))),
 	pointer("privileged", boolean),
-	pointer("seLinuxOptions", object(
-		optional("user", text),
-		optional("role", text),
-		optional("type", text),
-		optional("level", text),
-	)),
+	pointer("seLinuxOptions", object(optional("user role type level", text))),
 	pointer("windowsOptions", object(
-		pointer("gmsaCredentialSpecName", text),
-		pointer("gmsaCredentialSpec", text),
-		pointer("runAsUserName", text),
+		pointer("gmsaCredentialSpecName gmsaCredentialSpec runAsUserName", text),
 		pointer("hostProcess", boolean),
 	)),
-	pointer("runAsUser", integer64),
-	pointer("runAsGroup", integer64),
-	pointer("runAsNonRoot", boolean),
-	pointer("readOnlyRootFilesystem", boolean),
-	pointer("allowPrivilegeEscalation", boolean),
+	pointer("runAsUser runAsGroup", integer64),
+	pointer("runAsNonRoot readOnlyRootFilesystem allowPrivilegeEscalation", boolean),
 	pointer("procMount", text),
-	pointer("seccompProfile", profile),
-	pointer("appArmorProfile", profile),
+	pointer("seccompProfile appArmorProfile", profile),
 )
 
-var profile = object(
-	required("type", text),
-	pointer("localhostProfile", text),
-)
+var profile = object(required("type", text), pointer("localhostProfile", text))
 
-var sharePolicy = object(
-	optional("type", text),
-)
+var sharePolicy = object(optional("type", text))
 
 var transferEnvVar = object(
 	optional("sourceContainerName", text),
-	pointer("sourceContainerNameFrom", object(
-		pointer("fieldRef", fieldSelector),
-	)),
+	pointer("sourceContainerNameFrom", object(pointer("fieldRef", fieldSelector))),
 	optional("envName", text),
 	optional("envNames", list(text)),
 )
@@ -232,13 +140,7 @@ var transferEnvVar = object(
 var resourcesPolicy = object(
 	required("targetContainersMode", text),
 	optional("targetContainersNameRegex", text),
-	required("resourcesExpr", object(
-		pointer("limits", resourceExpressions),
-		pointer("requests", resourceExpressions),
-	)),
+	required("resourcesExpr", object(pointer("limits requests", resourceExpressions))),
 )
 
-var resourceExpressions = object(
-	optional("cpu", text),
-	optional("memory", text),
-)
+var resourceExpressions = object(optional("cpu memory", text))

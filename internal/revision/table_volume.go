@@ -7,22 +7,12 @@ package revision
 var (
 	objectName = object(optional("name", text))
 
-	podMetadata = object(
-		optional("annotations", mapOf(text)),
-		optional("patchPolicy", text),
-	)
+	podMetadata = object(optional("annotations", mapOf(text)), optional("patchPolicy", text))
 
 	volume = object(
 		required("name", text),
-		pointer("hostPath", object(
-			required("path", text),
-			pointer("type", text),
-		)),
-		pointer("emptyDir", object(
-			optional("medium", text),
-			pointer("sizeLimit", quantity),
-			pointer("mode", integer32),
-		)),
+		pointer("hostPath", object(required("path", text), pointer("type", text))),
+		pointer("emptyDir", object(optional("medium", text), pointer("sizeLimit", quantity), pointer("mode", integer32))),
 		pointer("gcePersistentDisk", object(
 			required("pdName", text),
 			optional("fsType", text),
@@ -35,11 +25,7 @@ var (
 			optional("partition", integer32),
 			optional("readOnly", boolean),
 		)),
-		pointer("gitRepo", object(
-			required("repository", text),
-			optional("revision", text),
-			optional("directory", text),
-		)),
+		pointer("gitRepo", object(required("repository", text), optional("revision directory", text))),
 		pointer("secret", object(
 			optional("secretName", text),
 			optional("items", list(keyToPath)),
@@ -47,40 +33,23 @@ var (
 			pointer("optional", boolean),
 			pointer("defaultUser", integer64),
 		)),
-		pointer("nfs", object(
-			required("server", text),
-			required("path", text),
-			optional("readOnly", boolean),
-		)),
+		pointer("nfs", object(required("server path", text), optional("readOnly", boolean))),
 		pointer("iscsi", object(
-			required("targetPortal", text),
-			required("iqn", text),
+			required("targetPortal iqn", text),
 			required("lun", integer32),
-			optional("iscsiInterface", text),
-			optional("fsType", text),
+			optional("iscsiInterface fsType", text),
 			optional("readOnly", boolean),
 			optional("portals", list(text)),
-			optional("chapAuthDiscovery", boolean),
-			optional("chapAuthSession", boolean),
+			optional("chapAuthDiscovery chapAuthSession", boolean),
 			pointer("secretRef", objectName),
 			pointer("initiatorName", text),
 		)),
-		pointer("glusterfs", object(
-			required("endpoints", text),
-			required("path", text),
-			optional("readOnly", boolean),
-		)),
-		pointer("persistentVolumeClaim", object(
-			required("claimName", text),
-			optional("readOnly", boolean),
-		)),
+		pointer("glusterfs", object(required("endpoints path", text), optional("readOnly", boolean))),
+		pointer("persistentVolumeClaim", object(required("claimName", text), optional("readOnly", boolean))),
 		pointer("rbd", object(
 			required("monitors", list(text)),
 			required("image", text),
-			optional("fsType", text),
-			optional("pool", text),
-			optional("user", text),
-			optional("keyring", text),
+			optional("fsType pool user keyring", text),
 			pointer("secretRef", objectName),
 			optional("readOnly", boolean),
 		)),
@@ -99,16 +68,11 @@ var (
 		)),
 		pointer("cephfs", object(
 			required("monitors", list(text)),
-			optional("path", text),
-			optional("user", text),
-			optional("secretFile", text),
+			optional("path user secretFile", text),
 			pointer("secretRef", objectName),
 			optional("readOnly", boolean),
 		)),
-		pointer("flocker", object(
-			optional("datasetName", text),
-			optional("datasetUUID", text),
-		)),
+		pointer("flocker", object(optional("datasetName datasetUUID", text))),
 		pointer("downwardAPI", object(
 			optional("items", list(downwardFile)),
 			pointer("defaultMode", integer32),
@@ -121,11 +85,7 @@ var (
 			optional("readOnly", boolean),
 			optional("wwids", list(text)),
 		)),
-		pointer("azureFile", object(
-			required("secretName", text),
-			required("shareName", text),
-			optional("readOnly", boolean),
-		)),
+		pointer("azureFile", object(required("secretName shareName", text), optional("readOnly", boolean))),
 		pointer("configMap", object(
 			optional("name", text),
 			optional("items", list(keyToPath)),
@@ -135,56 +95,35 @@ var (
 		)),
 		pointer("vsphereVolume", object(
 			required("volumePath", text),
-			optional("fsType", text),
-			optional("storagePolicyName", text),
-			optional("storagePolicyID", text),
+			optional("fsType storagePolicyName storagePolicyID", text),
 		)),
 		pointer("quobyte", object(
-			required("registry", text),
-			required("volume", text),
+			required("registry volume", text),
 			optional("readOnly", boolean),
-			optional("user", text),
-			optional("group", text),
-			optional("tenant", text),
+			optional("user group tenant", text),
 		)),
 		pointer("azureDisk", object(
-			required("diskName", text),
-			required("diskURI", text),
-			pointer("cachingMode", text),
-			pointer("fsType", text),
+			required("diskName diskURI", text),
+			pointer("cachingMode fsType", text),
 			pointer("readOnly", boolean),
 			pointer("kind", text),
 		)),
-		pointer("photonPersistentDisk", object(
-			required("pdID", text),
-			optional("fsType", text),
-		)),
+		pointer("photonPersistentDisk", object(required("pdID", text), optional("fsType", text))),
 		pointer("projected", object(
 			required("sources", list(projection)),
 			pointer("defaultMode", integer32),
 			pointer("defaultUser", integer64),
 		)),
-		pointer("portworxVolume", object(
-			required("volumeID", text),
-			optional("fsType", text),
-			optional("readOnly", boolean),
-		)),
+		pointer("portworxVolume", object(required("volumeID", text), optional("fsType", text), optional("readOnly", boolean))),
 		pointer("scaleIO", object(
-			required("gateway", text),
-			required("system", text),
+			required("gateway system", text),
 			nullable("secretRef", objectName),
 			optional("sslEnabled", boolean),
-			optional("protectionDomain", text),
-			optional("storagePool", text),
-			optional("storageMode", text),
-			optional("volumeName", text),
-			optional("fsType", text),
+			optional("protectionDomain storagePool storageMode volumeName fsType", text),
 			optional("readOnly", boolean),
 		)),
 		pointer("storageos", object(
-			optional("volumeName", text),
-			optional("volumeNamespace", text),
-			optional("fsType", text),
+			optional("volumeName volumeNamespace fsType", text),
 			optional("readOnly", boolean),
 			pointer("secretRef", objectName),
 		)),
@@ -196,24 +135,13 @@ var (
 			pointer("nodePublishSecretRef", objectName),
 		)),
 		pointer("ephemeral", object(
-			pointer("volumeClaimTemplate", object(
-				required("metadata", templateMetadata),
-				required("spec", claim),
-			)),
+			pointer("volumeClaimTemplate", object(required("metadata", templateMetadata), required("spec", claim))),
 		)),
-		pointer("image", object(
-			optional("reference", text),
-			optional("pullPolicy", text),
-		)),
+		pointer("image", object(optional("reference pullPolicy", text))),
 	)
 )
 
-var keyToPath = object(
-	required("key", text),
-	required("path", text),
-	pointer("mode", integer32),
-	pointer("user", integer64),
-)
+var keyToPath = object(required("key path", text), pointer("mode", integer32), pointer("user", integer64))
 
 var downwardFile = object(
 	required("path", text),
@@ -225,9 +153,7 @@ var downwardFile = object(
 
 var projection = object(
 	pointer("secret", projectedReference),
-	pointer("downwardAPI", object(
-		optional("items", list(downwardFile)),
-	)),
+	pointer("downwardAPI", object(optional("items", list(downwardFile)))),
 	pointer("configMap", projectedReference),
 	pointer("serviceAccountToken", object(
 		optional("audience", text),
@@ -236,38 +162,26 @@ var projection = object(
 		pointer("user", integer64),
 	)),
 	pointer("clusterTrustBundle", object(
-		pointer("name", text),
-		pointer("signerName", text),
+		pointer("name signerName", text),
 		pointer("labelSelector", labelSelector),
 		pointer("optional", boolean),
 		required("path", text),
 		pointer("user", integer64),
 	)),
 	pointer("podCertificate", object(
-		optional("signerName", text),
-		optional("keyType", text),
+		optional("signerName keyType", text),
 		pointer("maxExpirationSeconds", integer32),
-		optional("credentialBundlePath", text),
-		optional("keyPath", text),
-		optional("certificateChainPath", text),
+		optional("credentialBundlePath keyPath certificateChainPath", text),
 		optional("userAnnotations", mapOf(text)),
 		pointer("user", integer64),
 	)),
 )
 
-var projectedReference = object(
-	optional("name", text),
-	optional("items", list(keyToPath)),
-	pointer("optional", boolean),
-)
+var projectedReference = object(optional("name", text), optional("items", list(keyToPath)), pointer("optional", boolean))
 
 var labelSelector = object(
 	optional("matchLabels", mapOf(text)),
-	optional("matchExpressions", list(object(
-		required("key", text),
-		required("operator", text),
-		optional("values", list(text)),
-	))),
+	optional("matchExpressions", list(object(required("key operator", text), optional("values", list(text))))),
 )
 
 // templateMetadata is that of a claim template. Only its labels and annotations
@@ -275,18 +189,12 @@ var labelSelector = object(
 // written as null, as by the reference's libraries (Kubernetes 1.32); libraries
 // since 1.34 leave it out.
 var templateMetadata = object(
-	optional("name", text),
-	optional("generateName", text),
-	optional("namespace", text),
-	optional("selfLink", text),
-	optional("uid", text),
-	optional("resourceVersion", text),
+	optional("name generateName namespace selfLink uid resourceVersion", text),
 	optional("generation", integer64),
 	nullable("creationTimestamp", text),
 	pointer("deletionTimestamp", text),
 	pointer("deletionGracePeriodSeconds", integer64),
-	optional("labels", mapOf(text)),
-	optional("annotations", mapOf(text)),
+	optional("labels annotations", mapOf(text)),
 	optional("ownerReferences", list(object())),
 	optional("finalizers", list(text)),
 	optional("managedFields", list(object())),
@@ -295,23 +203,10 @@ var templateMetadata = object(
 var claim = object(
 	optional("accessModes", list(text)),
 	pointer("selector", labelSelector),
-	required("resources", object(
-		optional("limits", mapOf(quantity)),
-		optional("requests", mapOf(quantity)),
-	)),
+	required("resources", object(optional("limits requests", mapOf(quantity)))),
 	optional("volumeName", text),
-	pointer("storageClassName", text),
-	pointer("volumeMode", text),
-	pointer("dataSource", object(
-		nullable("apiGroup", text),
-		required("kind", text),
-		required("name", text),
-	)),
-	pointer("dataSourceRef", object(
-		nullable("apiGroup", text),
-		required("kind", text),
-		required("name", text),
-		pointer("namespace", text),
-	)),
+	pointer("storageClassName volumeMode", text),
+	pointer("dataSource", object(nullable("apiGroup", text), required("kind name", text))),
+	pointer("dataSourceRef", object(nullable("apiGroup", text), required("kind name", text), pointer("namespace", text))),
 	pointer("volumeAttributesClassName", text),
 )
