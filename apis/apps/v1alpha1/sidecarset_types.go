@@ -33,7 +33,7 @@ type SidecarSet struct {
 	// Spec says what to inject, into which Pods, and how running Pods are updated.
 	Spec SidecarSetSpec `json:"spec,omitempty"`
 	// Status is written by the operator; what users write here is ignored.
-	Status SidecarSetStatus `json:"status,omitempty"`
+	Status appsv1beta1.SidecarSetStatus `json:"status,omitempty"`
 }
 
 // SidecarSetList is a list of SidecarSets.
@@ -67,13 +67,13 @@ type SidecarSetSpec struct {
 	// wait for it to end.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
-	InitContainers []SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+	InitContainers []appsv1beta1.SidecarContainer `json:"initContainers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// containers are injected into the Pod's containers in the order given here.
 	// At least one container or init container is required, each with a name and
 	// an image. An update may remove containers, but not add or rename them.
 	// +patchMergeKey=name
 	// +patchStrategy=merge
-	Containers []SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
+	Containers []appsv1beta1.SidecarContainer `json:"containers,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 	// volumes that the containers above mount or use as devices. A volume is added
 	// to the Pod only if an injected container uses it and the Pod has no volume of
 	// that name.
@@ -85,9 +85,9 @@ type SidecarSetSpec struct {
 
 	// updateStrategy is whether and how the sidecars of running Pods are updated after a
 	// change of this SidecarSet. injectionStrategy.revision uses it too.
-	UpdateStrategy SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
+	UpdateStrategy appsv1beta1.SidecarSetUpdateStrategy `json:"updateStrategy,omitempty"`
 	// injectionStrategy says what new Pods receive.
-	InjectionStrategy SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
+	InjectionStrategy appsv1beta1.SidecarSetInjectionStrategy `json:"injectionStrategy,omitempty"`
 
 	// imagePullSecrets are added to the Pod's imagePullSecrets, without duplicates,
 	// if at least one container is injected. The Secrets must exist in the Pod's
@@ -105,64 +105,5 @@ type SidecarSetSpec struct {
 	// The administrator must allow the keys in the ConfigMap kruise-configuration
 	// in the operator's namespace, or in the namespace of the operator's flag
 	// --revision-namespace. An annotation key may be in one entry only.
-	PatchPodMetadata []SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
+	PatchPodMetadata []appsv1beta1.SidecarSetPatchPodMetadata `json:"patchPodMetadata,omitempty"`
 }
-
-// The types below spec and status are those of v1beta1.
-type (
-	// SidecarContainer is a container of a Pod plus the rules of its injection.
-	SidecarContainer = appsv1beta1.SidecarContainer
-	// PodInjectPolicyType is the place of a sidecar relative to the app's containers.
-	PodInjectPolicyType = appsv1beta1.PodInjectPolicyType
-	// SidecarContainerUpgradeStrategy says how one sidecar is replaced.
-	SidecarContainerUpgradeStrategy = appsv1beta1.SidecarContainerUpgradeStrategy
-	// SidecarContainerUpgradeType says how a sidecar is replaced in a running Pod.
-	SidecarContainerUpgradeType = appsv1beta1.SidecarContainerUpgradeType
-	// ShareVolumePolicy reports whether the app's mounts or devices are shared with a sidecar.
-	ShareVolumePolicy = appsv1beta1.ShareVolumePolicy
-	// ShareVolumePolicyType switches sharing on or off.
-	ShareVolumePolicyType = appsv1beta1.ShareVolumePolicyType
-	// TransferEnvVar names environment variables to copy into the sidecar.
-	TransferEnvVar = appsv1beta1.TransferEnvVar
-	// SourceContainerNameSource says where to read the name of a source container.
-	SourceContainerNameSource = appsv1beta1.SourceContainerNameSource
-	// ResourcesPolicy computes a sidecar's resources from those of other containers.
-	ResourcesPolicy = appsv1beta1.ResourcesPolicy
-	// TargetContainersMode says how the resources of several containers combine.
-	TargetContainersMode = appsv1beta1.TargetContainersMode
-	// ResourcesExpr holds the expressions for limits and requests.
-	ResourcesExpr = appsv1beta1.ResourcesExpr
-	// ResourceExprLimits computes limits.
-	ResourceExprLimits = appsv1beta1.ResourceExprLimits
-	// ResourceExprRequests computes requests.
-	ResourceExprRequests = appsv1beta1.ResourceExprRequests
-	// SidecarSetInjectionStrategy says what new Pods receive.
-	SidecarSetInjectionStrategy = appsv1beta1.SidecarSetInjectionStrategy
-	// SidecarSetInjectRevision names a recorded revision.
-	SidecarSetInjectRevision = appsv1beta1.SidecarSetInjectRevision
-	// SidecarSetInjectRevisionPolicy says when a recorded revision is injected.
-	SidecarSetInjectRevisionPolicy = appsv1beta1.SidecarSetInjectRevisionPolicy
-	// SidecarSetPatchPodMetadata sets annotations on Pods.
-	SidecarSetPatchPodMetadata = appsv1beta1.SidecarSetPatchPodMetadata
-	// SidecarSetPatchPolicyType says what happens if the Pod already has the
-	// annotation.
-	SidecarSetPatchPolicyType = appsv1beta1.SidecarSetPatchPolicyType
-	// SidecarSetUpdateStrategy is how running Pods are updated.
-	SidecarSetUpdateStrategy = appsv1beta1.SidecarSetUpdateStrategy
-	// SidecarSetUpdateStrategyType is whether running Pods are updated.
-	SidecarSetUpdateStrategyType = appsv1beta1.SidecarSetUpdateStrategyType
-	// UpdatePriorityStrategy orders the Pods of an update.
-	UpdatePriorityStrategy = appsv1beta1.UpdatePriorityStrategy
-	// UpdatePriorityOrderTerm names a label to order by.
-	UpdatePriorityOrderTerm = appsv1beta1.UpdatePriorityOrderTerm
-	// UpdatePriorityWeightTerm gives weight to Pods with certain labels.
-	UpdatePriorityWeightTerm = appsv1beta1.UpdatePriorityWeightTerm
-	// UpdateScatterTerm names a label whose Pods are spread over the update.
-	UpdateScatterTerm = appsv1beta1.UpdateScatterTerm
-	// SidecarSetStatus is what the operator has observed.
-	SidecarSetStatus = appsv1beta1.SidecarSetStatus
-	// SidecarSetPodGroup counts the Pods to which one reason applies.
-	SidecarSetPodGroup = appsv1beta1.SidecarSetPodGroup
-	// SidecarSetRevisionPods counts the matched Pods of one revision.
-	SidecarSetRevisionPods = appsv1beta1.SidecarSetRevisionPods
-)

@@ -5,6 +5,7 @@
 package v1alpha1
 
 import (
+	"github.com/sidecarset/operator/apis/apps/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -84,14 +85,14 @@ func (in *SidecarSetSpec) DeepCopyInto(out *SidecarSetSpec) {
 	}
 	if in.InitContainers != nil {
 		in, out := &in.InitContainers, &out.InitContainers
-		*out = make([]SidecarContainer, len(*in))
+		*out = make([]v1beta1.SidecarContainer, len(*in))
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
 	if in.Containers != nil {
 		in, out := &in.Containers, &out.Containers
-		*out = make([]SidecarContainer, len(*in))
+		*out = make([]v1beta1.SidecarContainer, len(*in))
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
@@ -117,7 +118,7 @@ func (in *SidecarSetSpec) DeepCopyInto(out *SidecarSetSpec) {
 	}
 	if in.PatchPodMetadata != nil {
 		in, out := &in.PatchPodMetadata, &out.PatchPodMetadata
-		*out = make([]SidecarSetPatchPodMetadata, len(*in))
+		*out = make([]v1beta1.SidecarSetPatchPodMetadata, len(*in))
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
