@@ -12,6 +12,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
+	"github.com/sidecarset/operator/internal/inplace"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -75,10 +76,8 @@ func (e *Executor) unselected(pod *corev1.Pod) func(sidecarSet string) bool {
 // condition has no values.
 func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, unselected func(string) bool, now time.Time) (next corev1.PodCondition, differs bool) {
 	next = corev1.PodCondition{Type: appsv1beta1.PodConditionUpgradable}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == next.Type {
-			next = c
-		}
+	if c := inplace.Condition(pod, next.Type); c != nil {
+		next = *c
 	}
 	before := next
 	var said map[string]bool

@@ -152,10 +152,10 @@ func (r *request) answer(w http.ResponseWriter, objects []byte, failed error) {
 	head := jsonread.AppendText([]byte(`{"kind":"`+kind+`","apiVersion":"`+apiVersion+`","response":{"uid":`), r.UID)
 	if failed != nil {
 		head = jsonread.AppendText(append(head, `,"result":{"status":"Failure","message":`...), failed.Error())
-		server.WriteJSON(w, append(head, "}}}"...))
+		server.WriteJSON(w, http.StatusOK, append(head, "}}}"...))
 		return
 	}
-	server.WriteJSON(w, append(head, `,"convertedObjects":`...), objects, []byte(`,"result":{"status":"Success"}}}`))
+	server.WriteJSON(w, http.StatusOK, append(head, `,"convertedObjects":`...), objects, []byte(`,"result":{"status":"Success"}}}`))
 }
 
 // conversionReads are the objects that conversion reads, by path. Everything else

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,8 +54,7 @@ func newLiveNamespaces(reader client.Reader) *liveNamespaces {
 	read := func(ctx context.Context, name string) (labels.Set, error) {
 		ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
 		defer cancel()
-		namespace := &metav1.PartialObjectMetadata{}
-		namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+		namespace := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace"))
 		if err := reader.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
 			return nil, err // match says of which Namespace
 		}

@@ -73,18 +73,14 @@ func (a *answer) warn(warnings []string) {
 // send ends the answer and writes it.
 func (a *answer) send(w http.ResponseWriter) {
 	a.body = append(a.body, `}}`...)
-	writeJSON(w, http.StatusOK, a.body)
+	WriteJSON(w, http.StatusOK, a.body)
 	if cap(a.body)+cap(a.patch) <= maxPooledBytes {
 		answers.Put(a)
 	}
 }
 
-// WriteJSON answers 200 with a document, in one piece or in several.
-func WriteJSON(w http.ResponseWriter, parts ...[]byte) {
-	writeJSON(w, http.StatusOK, parts...)
-}
-
-func writeJSON(w http.ResponseWriter, code int, parts ...[]byte) {
+// WriteJSON answers with a document, in one piece or in several.
+func WriteJSON(w http.ResponseWriter, code int, parts ...[]byte) {
 	length := 0
 	for _, part := range parts {
 		length += len(part)

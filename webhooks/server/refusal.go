@@ -132,7 +132,7 @@ func (r *Refusal) write(w http.ResponseWriter) {
 	if r.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(r.RetryAfter))
 	}
-	writeJSON(w, r.Code, r.text("sidecarset: "+r.Message))
+	WriteJSON(w, r.Code, r.text("sidecarset: "+r.Message))
 }
 
 // text is the refusal as a Status in JSON.
