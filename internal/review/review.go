@@ -282,13 +282,13 @@ func (p *podReader) readSpec() bool {
 	return p.Object(specMembers, func(name string) {
 		switch name {
 		case "initContainers":
-			p.pod.InitContainers = p.readContainers(name)
+			p.pod.InitContainers = readList(p, name, p.readContainer)
 		case "containers":
-			p.pod.Containers = p.readContainers(name)
+			p.pod.Containers = readList(p, name, p.readContainer)
 		case "volumes":
-			p.pod.Volumes = p.readNames(name)
+			p.pod.Volumes = readList(p, name, p.readName)
 		case "imagePullSecrets":
-			p.pod.ImagePullSecrets = p.readNames(name)
+			p.pod.ImagePullSecrets = readList(p, name, p.readName)
 		}
 	})
 }
@@ -304,23 +304,19 @@ func (e *LongListError) Error() string {
 	return fmt.Sprintf("%s: the list has more than %d elements, which no Pod can use; shorten it", e.Field, MaxElements)
 }
 
-// another fails before the element of a list that is one too many.
-func (p *podReader) another(list string, read int) {
-	if read >= MaxElements {
-		p.Fail(&LongListError{"spec." + list})
-	}
-}
-
-// readContainers returns nil if there is no list.
-func (p *podReader) readContainers(list string) []inject.ContainerView {
-	views := make([]inject.ContainerView, 0, 4)
+// readList reads the elements of a list of the Pod's spec; nil if there is no list. It
+// fails before the element that is one too many.
+func readList[T any](p *podReader, list string, read func() T) []T {
+	all := make([]T, 0, 4)
 	if !p.Array(func() {
-		p.another(list, len(views))
-		views = append(views, p.readContainer())
+		if len(all) >= MaxElements {
+			p.Fail(&LongListError{"spec." + list})
+		}
+		all = append(all, read())
 	}) {
 		return nil
 	}
-	return views
+	return all
 }
 
 func (p *podReader) readContainer() (view inject.ContainerView) {
@@ -386,18 +382,7 @@ func (p *podReader) readInjected() bool {
 	return injected
 }
 
-// readNames reads the names of a list's elements; nil if there is no list.
-func (p *podReader) readNames(list string) []string {
-	names := make([]string, 0, 8)
-	if !p.Array(func() {
-		p.another(list, len(names))
-		element := ""
-		p.Object(nameMember, func(string) {
-			element = p.Text()
-		})
-		names = append(names, element)
-	}) {
-		return nil
-	}
-	return names
+func (p *podReader) readName() (name string) {
+	p.Object(nameMember, func(string) { name = p.Text() })
+	return name
 }
