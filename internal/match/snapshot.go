@@ -7,6 +7,7 @@ package match
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -97,6 +98,18 @@ func (s *Snapshot) Has(name string) bool {
 func (s *Snapshot) NamespaceLabels(namespace string) (labels.Set, bool) {
 	set, known := s.namespaces[namespace]
 	return set, known
+}
+
+// NamespacesWith returns the names of the Namespaces that this snapshot knows
+// with labels that the selector selects, in any order.
+func (s *Snapshot) NamespacesWith(selector labels.Selector) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, set := range s.namespaces {
+			if selector.Matches(set) && !yield(name) {
+				return
+			}
+		}
+	}
 }
 
 // Selection says which SidecarSets select a Pod.
