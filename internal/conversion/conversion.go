@@ -10,6 +10,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
@@ -27,14 +28,14 @@ func Convert(object map[string]any, apiVersion string) (map[string]any, error) {
 	if kind := object["kind"]; kind != "SidecarSet" {
 		return nil, fmt.Errorf("converting %s: kind is %v, want SidecarSet", describe(object), kind)
 	}
-	edit, err := conversionTo(object["apiVersion"], apiVersion)
+	convert, err := conversionTo(object["apiVersion"], apiVersion)
 	if err != nil {
 		return nil, fmt.Errorf("converting %s: %w", describe(object), err)
 	}
-	if edit == nil {
+	if convert == nil {
 		return object, nil
 	}
-	converted, err := edit(object)
+	converted, err := convert(object)
 	if err != nil {
 		return nil, fmt.Errorf("converting %s to %s: %w", describe(object), apiVersion, err)
 	}
@@ -77,37 +78,34 @@ func conversionTo(from any, to string) (func(map[string]any) (map[string]any, er
 // replaces what it finds, and the custom-version label into
 // spec.customVersion.
 func alphaToBeta(object map[string]any) (map[string]any, error) {
-	metadata, labels, spec, err := copyEdited(object)
+	e, err := edit(object)
 	if err != nil {
 		return nil, err
 	}
-	namespace, err := stringMember(spec, "namespace", "spec.namespace")
+	namespace, err := stringMember(e.spec, "namespace", "spec.namespace")
 	if err != nil {
 		return nil, err
 	}
-	version, labelled := labels[appsv1beta1.LabelCustomVersion]
+	version, labelled := e.labels[appsv1beta1.LabelCustomVersion]
 	text, isString := version.(string)
 	if labelled && !isString {
 		return nil, fmt.Errorf("metadata.labels[%s] is not a string", appsv1beta1.LabelCustomVersion)
 	}
 
-	delete(spec, "namespace")
-	delete(spec, "customVersion") // unknown to v1alpha1; it must not gain a meaning here
+	delete(e.spec, "namespace")
+	delete(e.spec, "customVersion") // unknown to v1alpha1; it must not gain a meaning here
 	if namespace != "" {
-		spec = ensure(spec)
-		spec["namespaceSelector"] = map[string]any{
+		e.spec["namespaceSelector"] = map[string]any{
 			"matchLabels": map[string]any{corev1.LabelMetadataName: namespace},
 		}
 	}
 	if text != "" {
-		spec = ensure(spec)
-		spec["customVersion"] = text
+		e.spec["customVersion"] = text
 	}
-	if labelled {
-		delete(labels, appsv1beta1.LabelCustomVersion)
-		setLabels(metadata, labels)
+	if delete(e.labels, appsv1beta1.LabelCustomVersion); labelled && len(e.labels) == 0 {
+		delete(e.metadata, "labels") // as Go's types would
 	}
-	return assemble(object, appsv1beta1.GroupVersion.String(), metadata, spec), nil
+	return e.as(appsv1beta1.GroupVersion), nil
 }
 
 // betaToAlpha moves spec.customVersion into its label, unless it cannot be a
@@ -115,69 +113,60 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 // object every list of SidecarSets as v1alpha1. spec.namespace is not
 // reconstructed: a namespaceSelector stays what it is.
 func betaToAlpha(object map[string]any) (map[string]any, error) {
-	metadata, labels, spec, err := copyEdited(object)
+	e, err := edit(object)
 	if err != nil {
 		return nil, err
 	}
-	version, err := stringMember(spec, "customVersion", "spec.customVersion")
+	version, err := stringMember(e.spec, "customVersion", "spec.customVersion")
 	if err != nil {
 		return nil, err
 	}
 
-	delete(spec, "customVersion")
-	delete(spec, "namespace") // unknown to v1beta1; it must not gain a meaning here
+	delete(e.spec, "customVersion")
+	delete(e.spec, "namespace") // unknown to v1beta1; it must not gain a meaning here
 	if version != "" && len(validation.IsValidLabelValue(version)) == 0 {
-		labels = ensure(labels)
-		labels[appsv1beta1.LabelCustomVersion] = version
-		metadata = ensure(metadata)
-		setLabels(metadata, labels)
+		e.labels[appsv1beta1.LabelCustomVersion] = version
 	}
-	return assemble(object, appsv1alpha1.GroupVersion.String(), metadata, spec), nil
+	return e.as(appsv1alpha1.GroupVersion), nil
 }
 
-// assemble returns a copy of object with the given version and the given
-// metadata and spec where there are any.
-func assemble(object map[string]any, apiVersion string, metadata, spec map[string]any) map[string]any {
-	converted := maps.Clone(object)
-	converted["apiVersion"] = apiVersion
-	if metadata != nil {
-		converted["metadata"] = metadata
+// edited is a SidecarSet, and copies of what conversion edits; empty where one is absent.
+type edited struct{ object, metadata, labels, spec map[string]any }
+
+func edit(object map[string]any) (e edited, err error) {
+	e.object = maps.Clone(object)
+	if e.metadata, err = copyMember(object, "metadata", "metadata"); err != nil {
+		return e, err
 	}
-	if spec != nil {
-		converted["spec"] = spec
+	if e.labels, err = copyMember(e.metadata, "labels", "metadata.labels"); err != nil {
+		return e, err
 	}
-	return converted
+	e.spec, err = copyMember(object, "spec", "spec")
+	return e, err
 }
 
-// copyEdited returns copies of what conversion edits: metadata, its labels, and the
-// spec; nil where one is absent.
-func copyEdited(object map[string]any) (metadata, labels, spec map[string]any, err error) {
-	if metadata, err = copyMember(object, "metadata", "metadata"); err != nil {
-		return nil, nil, nil, err
-	}
-	if labels, err = copyMember(metadata, "labels", "metadata.labels"); err != nil {
-		return nil, nil, nil, err
-	}
-	spec, err = copyMember(object, "spec", "spec")
-	return metadata, labels, spec, err
+// as puts the parts together.
+func (e edited) as(version schema.GroupVersion) map[string]any {
+	e.object["apiVersion"] = version.String()
+	put(e.metadata, "labels", e.labels)
+	put(e.object, "metadata", e.metadata)
+	put(e.object, "spec", e.spec)
+	return e.object
 }
 
-// setLabels puts edited labels into metadata; empty ones are left out, as Go's
-// types would.
-func setLabels(metadata, labels map[string]any) {
-	if len(labels) == 0 {
-		delete(metadata, "labels")
-		return
+// put sets a member. One that is absent stays so if there is nothing in it.
+func put(object map[string]any, name string, value map[string]any) {
+	if len(value) > 0 || object[name] != nil {
+		object[name] = value
 	}
-	metadata["labels"] = labels
 }
 
-// copyMember returns a shallow copy of an object's member; nil where it is
+// copyMember returns a shallow copy of an object's member; an empty one where it is
 // absent or null.
 func copyMember(object map[string]any, name, path string) (map[string]any, error) {
 	switch value := object[name].(type) {
 	case nil:
-		return nil, nil
+		return map[string]any{}, nil
 	case map[string]any:
 		return maps.Clone(value), nil
 	default:
@@ -195,13 +184,6 @@ func stringMember(object map[string]any, name, path string) (string, error) {
 	default:
 		return "", fmt.Errorf("%s is not a string", path)
 	}
-}
-
-func ensure(object map[string]any) map[string]any {
-	if object == nil {
-		return map[string]any{}
-	}
-	return object
 }
 
 // describe names an object in an error; it has to cope with anything.
