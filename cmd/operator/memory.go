@@ -18,8 +18,8 @@ const leastMemory = 46 << 20
 // boundGarbage makes the runtime collect garbage sooner while there is a lot of it. By
 // default the heap could grow to twice what is alive during a short attack. Memory
 // that stays alive, above all records of Pods on the leader, raises the bound. Memory
-// that is alive for a moment, above all of requests, does not. If the administrator
-// sets GOMEMLIMIT, boundGarbage does nothing.
+// that is alive for a moment, above all of requests, adds no room for garbage: leastRoom
+// stays. If the administrator sets GOMEMLIMIT, boundGarbage does nothing.
 func boundGarbage(ctx context.Context) error {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		<-ctx.Done()
@@ -29,7 +29,8 @@ func boundGarbage(ctx context.Context) error {
 	defer ticks.Stop()
 	var alive lately
 	for {
-		debug.SetMemoryLimit(memoryLimit(alive.least(liveHeap())))
+		now := liveHeap()
+		debug.SetMemoryLimit(memoryLimit(alive.least(now), now))
 		select {
 		case <-ctx.Done():
 			return nil
@@ -48,10 +49,19 @@ func (l *lately) least(now uint64) uint64 {
 	return slices.Min(l[:])
 }
 
-// memoryLimit leaves room for garbage, half as much as is alive, and 16 MiB for stacks
-// and the runtime.
-func memoryLimit(live uint64) int64 {
-	return max(leastMemory, int64(live)*3/2+16<<20)
+const (
+	// notHeap is what stacks and the runtime take.
+	notHeap = 16 << 20
+	// leastRoom is the least room for garbage. Without it, memory that grows and stays
+	// alive reaches the bound before it raises the bound, and the runtime collects garbage
+	// all the time. That is the case on a leader while many SidecarSets are created.
+	leastRoom = 12 << 20
+)
+
+// memoryLimit leaves room for garbage: half as much as has stayed alive, and leastRoom
+// above what is alive now.
+func memoryLimit(stayed, now uint64) int64 {
+	return max(leastMemory, int64(stayed)*3/2+notHeap, int64(now)+leastRoom+notHeap)
 }
 
 // liveHeap is how much the last collection found alive.

@@ -10,9 +10,13 @@ import (
 )
 
 func TestTheMemoryLimitFollowsWhatIsAlive(t *testing.T) {
-	for live, want := range map[uint64]int64{0: leastMemory, 10 << 20: leastMemory, 20 << 20: 46 << 20, 100 << 20: 166 << 20} {
-		if got := memoryLimit(live); got != want {
-			t.Errorf("with %d MiB alive the limit is %d MiB, want %d", live>>20, got>>20, want>>20)
+	for _, c := range []struct{ stayed, now, want int }{
+		{0, 0, 46}, {10, 10, 46}, {20, 20, 48}, {100, 100, 166},
+		{10, 30, 58}, {14, 150, 178}, // what has come lately raises it by no more than itself
+		{100, 20, 166},
+	} {
+		if got := memoryLimit(uint64(c.stayed)<<20, uint64(c.now)<<20) >> 20; got != int64(c.want) {
+			t.Errorf("with %d MiB that stayed alive and %d MiB alive now the limit is %d MiB, want %d", c.stayed, c.now, got, c.want)
 		}
 	}
 	runtime.GC()
