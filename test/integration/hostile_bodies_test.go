@@ -172,7 +172,8 @@ func TestUnfinishedHeaders(t *testing.T) {
 
 // Connections of some Pods that each keep a request open keep no Pod waiting: neither one
 // that comes by a new connection, nor one that comes by a connection that was used before,
-// from the attackers' own address.
+// from the attackers' own address. There are more of them than an address may have, and
+// more than all may have.
 func TestBusyConnections(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)
@@ -184,7 +185,7 @@ func TestBusyConnections(t *testing.T) {
 	var wg sync.WaitGroup
 	kept := trustingFrom(t, replica, stranger.Address(0))
 	isAnswered(t, kept, good)
-	for i := range 1000 {
+	for i := range 2800 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				stranger.KeepBusy(ctx, replica.Webhook, stranger.Address(i%4), secure)

@@ -21,7 +21,7 @@ import (
 const (
 	maxMemory   = 192 << 20        // resident, of a replica under attack: less than one of the long bodies
 	maxLifetime = 30 * time.Second // of a connection: the server ends it after seconds, on a busy machine later
-	attackers   = 56               // on every path at the same time: together fewer than the 256 connections that one address may have, of which good requests keep a few open
+	attackers   = 56               // on every path at the same time: together fewer than the connections that one address may have, of which good requests keep a few open
 )
 
 var webhookPaths = []string{"/pods", "/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset", "/convert"}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,7 +56,10 @@ type answer struct {
 }
 
 func ask(client *http.Client, url string) answer {
-	response, err := client.Post(url, "application/json", strings.NewReader("{}"))
+	return answerOf(client.Post(url, "application/json", strings.NewReader("{}")))
+}
+
+func answerOf(response *http.Response, err error) answer {
 	if err != nil {
 		return answer{err: err}
 	}
@@ -294,6 +298,85 @@ func TestTooManyConnections(t *testing.T) {
 	if diff := cmp.Diff("200 OK", <-working); diff != "" {
 		t.Errorf("the request in flight (-want +got):\n%s", diff)
 	}
+}
+
+// An API server lets 600 requests of its clients run at once, and has a connection for each
+// call that it makes meanwhile. All bodies are held at the same time, and 512 reviews wait
+// at the same time.
+func TestABurstOfOneAPIServerIsAnswered(t *testing.T) {
+	const burst, seats = 600, 512
+	counted, waiting := newGathering(burst), newGathering(seats)
+	// The limits are the defaults. The times are not: a busy machine takes long for handshakes.
+	options := server.Options{ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute}
+	s := start(t, options, map[string]server.Handler{"/x": func(context.Context, http.ResponseWriter, server.Request) error {
+		waiting.join()
+		return nil
+	}})
+	content := "{}" + strings.Repeat(" ", 4<<10)
+	answers := make(chan answer, burst)
+	for range burst {
+		client := s.client(t, func(transport *http.Transport) { transport.ExpectContinueTimeout = time.Minute })
+		client.Timeout = time.Minute
+		go func() { answers <- askInTwoParts(t.Context(), client, s.url("/x"), content, counted.join) }()
+	}
+	var failed []answer
+	for range burst {
+		if got := <-answers; got.status != http.StatusOK {
+			failed = append(failed, got)
+			counted.end()
+			waiting.end()
+		}
+	}
+	if len(failed) > 0 {
+		t.Errorf("%d of %d requests failed, the first with %+v", len(failed), burst, failed[0])
+	}
+}
+
+// askInTwoParts sends the header. Once the server reads the body, and so holds memory for
+// it, askInTwoParts calls between, and sends the body.
+func askInTwoParts(ctx context.Context, client *http.Client, url, content string, between func()) answer {
+	body := &lateBody{Reader: strings.NewReader(content), before: sync.OnceFunc(between)}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
+	if err != nil {
+		return answer{err: err}
+	}
+	request.ContentLength = int64(len(content))
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Expect", "100-continue")
+	return answerOf(client.Do(request))
+}
+
+// lateBody calls before ahead of its first byte.
+type lateBody struct {
+	io.Reader
+	before func()
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	b.before()
+	return b.Reader.Read(p)
+}
+
+// gathering is complete once so many have joined it.
+type gathering struct {
+	missing  atomic.Int64
+	complete chan struct{}
+	end      func() // also without them
+}
+
+func newGathering(count int64) *gathering {
+	g := &gathering{complete: make(chan struct{})}
+	g.missing.Store(count)
+	g.end = sync.OnceFunc(func() { close(g.complete) })
+	return g
+}
+
+// join waits until the gathering is complete.
+func (g *gathering) join() {
+	if g.missing.Add(-1) == 0 {
+		g.end()
+	}
+	<-g.complete
 }
 
 // metric returns the value of the metric with those label values.

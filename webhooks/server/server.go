@@ -63,9 +63,11 @@ type Options struct {
 	ReadHeaderTimeout, ReadTimeout, WriteTimeout, IdleTimeout time.Duration
 	// MaxHeaderBytes is 64 KiB if zero.
 	MaxHeaderBytes int
-	// MaxConnections is 512 if zero; one client address may have half of that. An API
-	// server opens a connection for each request that it sends at the same time. If
-	// there is one too many, one of the address that has the most is closed.
+	// MaxConnections is 1280 if zero; one client address may have half of that. An API
+	// server opens a connection for each request that it sends at the same time. By
+	// default it lets 600 requests of its own clients run at once, and each of them may
+	// have it call this server. If there is one too many, one of the address that has the
+	// most is closed.
 	MaxConnections int
 	// Limits bound what the requests of a group take at the same time; a group that is
 	// not in it has a default by the number of cores.
@@ -127,7 +129,7 @@ func (o *Options) setDefaults() {
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, defaultWriteTimeout)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
 	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
-	o.MaxConnections = cmp.Or(o.MaxConnections, 512) // of some 40 KiB each
+	o.MaxConnections = cmp.Or(o.MaxConnections, 1280) // of some 40 KiB each
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 10*time.Second)
 	o.Clock = cmp.Or[clock.Clock](o.Clock, clock.RealClock{})
 }
