@@ -7,9 +7,11 @@ package ports
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +24,10 @@ import (
 // Of an address, first the connections are closed whose requests never got a seat, then
 // those whose requests got one the longest ago. A connection whose request has a seat
 // is never closed. If all have one, the new connection is closed.
+//
+// If several addresses have the most, this holds for all their connections together. So
+// strangers at very many addresses who send no request do not keep out a new client,
+// which sends its request at once.
 type Connections struct {
 	most, perClient int
 	evicted         atomic.Int64
@@ -142,21 +148,19 @@ func (c *Connections) forget(connection *Connection) {
 
 // excess is the connection to close; nil if there are not too many.
 func (c *Connections) excess(newest *Connection) *Connection {
-	client := newest.client
+	var loses func(netip.Addr) bool
 	switch {
-	case c.clients[client] > c.perClient:
+	case c.clients[newest.client] > c.perClient:
+		loses = func(client netip.Addr) bool { return client == newest.client }
 	case len(c.open) > c.most:
-		for other, count := range c.clients {
-			if count > c.clients[client] {
-				client = other
-			}
-		}
+		most := slices.Max(slices.Collect(maps.Values(c.clients)))
+		loses = func(client netip.Addr) bool { return c.clients[client] == most }
 	default:
 		return nil
 	}
 	victim := newest
 	for _, connection := range c.open {
-		if connection.client == client && connection.seats == 0 && (victim == newest || connection.before(victim)) {
+		if connection != newest && connection.seats == 0 && loses(connection.client) && (victim == newest || connection.before(victim)) {
 			victim = connection
 		}
 	}

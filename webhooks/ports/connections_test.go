@@ -1,10 +1,13 @@
 package ports
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -148,5 +151,30 @@ func TestConnectionsWithAPlaceStay(t *testing.T) {
 	}
 	if got := s.connections.Count(); got != len(busy) {
 		t.Errorf("%d are open", got)
+	}
+}
+
+// Clients with one connection each, as many as there are places, keep out no new client:
+// not while they are idle, and not while one of them has a place.
+func TestIdleClientsWithOneConnectionEachKeepOutNoNewOne(t *testing.T) {
+	s := serve(t, 10, 5)
+	busy := s.dial(t, "127.0.0.2", waiting)
+	if !answers(t, busy) {
+		t.Fatal("no answer")
+	}
+	for i := range 40 {
+		if conn := s.dial(t, fmt.Sprintf("127.0.1.%d", i+1), answered); !answers(t, conn) {
+			t.Fatalf("client %d was turned away", i)
+		}
+	}
+	if got := s.connections.Count(); got != 10 {
+		t.Errorf("%d are open", got)
+	}
+	if got := s.connections.Evicted(); got != 31 {
+		t.Errorf("%d connections were closed, want 31", got)
+	}
+	_ = busy.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := io.Copy(io.Discard, busy); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection with a place: %v", err)
 	}
 }

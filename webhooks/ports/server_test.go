@@ -34,39 +34,55 @@ func startProbes(t *testing.T, probes *Probes) string {
 	return server.Listener.Addr().String()
 }
 
-// A header is refused at a few KiB, and a thousand connections that begin one do
-// not keep a probe out.
+// Connections that begin a header do not keep a probe out, whether one client has them
+// or many clients have one each.
 func TestProbesAnswerBesideUnfinishedHeaders(t *testing.T) {
+	for name, from := range map[string]func(i int) net.IP{
+		"of one client":    func(int) net.IP { return net.IPv4(127, 0, 0, 2) },
+		"of a few clients": func(i int) net.IP { return net.IPv4(127, 0, 0, byte(2+i%8)) },
+		"of many clients":  func(i int) net.IP { return net.IPv4(127, 0, 1, byte(i)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			address := startProbes(t, NewProbes(logr.Discard()))
+			for i := range 250 {
+				conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: from(i)}}).DialContext(t.Context(), "tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = conn.Close() })
+				_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ") // it may be closed already
+			}
+			for range 3 {
+				if code := ask(t, address, ""); code != http.StatusOK {
+					t.Errorf("status %d", code)
+				}
+			}
+		})
+	}
+}
+
+// A header is refused at a few KiB.
+func TestProbesReadNoLongHeader(t *testing.T) {
 	address := startProbes(t, NewProbes(logr.Discard()))
-	for range 300 {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ")
+	if code := ask(t, address, strings.Repeat("x", 16<<10)); code != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a huge header got %d", code)
 	}
-	response, err := http.Get("http://" + address + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		t.Errorf("status %d", response.StatusCode)
-	}
+}
+
+// ask probes a server on a new connection, with a header of any content.
+func ask(t *testing.T, address, header string) int {
+	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/healthz", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("X-Huge", strings.Repeat("x", 16<<10))
-	response, err = http.DefaultClient.Do(request)
+	request.Header.Set("X-Header", header)
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("a huge header got %d", response.StatusCode)
-	}
+	return response.StatusCode
 }
 
 func probe(probes *Probes, path string) (int, string) {
