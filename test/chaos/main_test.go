@@ -44,6 +44,7 @@ var seconds = map[string]int{
 var alone = []string{"TestStrangerOnTheNetwork"}
 
 func TestMain(m *testing.M) {
+	attackIfAsked()
 	options := stand.Options{Full: true, Kwok: true, APIServers: 2, Namespace: true, Seconds: seconds, Alone: alone}
 	os.Exit(stand.Main(m, options, func(c *stand.Cluster) {
 		cluster = c

@@ -1,0 +1,159 @@
+package chaos
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sidecarset/operator/test/deploy"
+	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/stranger"
+)
+
+// strangersVariable is set for a process of this program that sends an attack.
+const strangersVariable = "CHAOS_STRANGERS"
+
+// targets are what strangers know: host and port of each replica's servers.
+type targets struct {
+	Attack                   string
+	Webhook, Metrics, Probes []string
+}
+
+// attack is what so many strangers send again and again.
+type attack struct {
+	name  string
+	count int
+	send  func(ctx context.Context, at targets, i int)
+}
+
+// Strangers do not ask who they talk to.
+var unverified = &tls.Config{ServerName: deploy.ServerName, InsecureSkipVerify: true}
+
+var attacks = []attack{
+	{"bodies that become much", 14, sendBodies()},
+	{"bodies that stall", 240, func(ctx context.Context, at targets, i int) {
+		stranger.Stall(ctx, one(at.Webhook, i), stranger.Address(i%4), []string{"/convert", "/pods"}[i/2%2], 270<<10, unverified)
+	}},
+	{"headers that do not end", 3000, func(ctx context.Context, at targets, i int) {
+		switch i / 2 % 3 {
+		case 0:
+			stranger.Unfinished(ctx, one(at.Webhook, i), stranger.Address(i%4), unverified)
+		case 1:
+			stranger.Unfinished(ctx, one(at.Metrics, i), stranger.Address(i%4), unverified)
+		default:
+			stranger.Unfinished(ctx, one(at.Probes, i), stranger.Address(i%4), nil)
+		}
+	}},
+	{"busy connections", 1000, func(ctx context.Context, at targets, i int) {
+		stranger.KeepBusy(ctx, one(at.Webhook, i), stranger.Address(i%4), unverified)
+	}},
+}
+
+// one is the address that the i-th stranger attacks.
+func one(addresses []string, i int) string { return addresses[i%len(addresses)] }
+
+// sendBodies has strangers send one body after the other over connections that stay
+// open.
+func sendBodies() func(context.Context, targets, int) {
+	bodies := stranger.Bodies()
+	clients := [...]*http.Client{from(stranger.Address(0)), from(stranger.Address(1))}
+	var next atomic.Int64
+	return func(ctx context.Context, at targets, i int) {
+		body := bodies[int(next.Add(1))%len(bodies)]
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+one(at.Webhook, i)+body.Path, strings.NewReader(body.Body))
+		if err != nil {
+			return
+		}
+		request.Header.Set("Content-Type", "application/json")
+		if response, err := clients[i%len(clients)].Do(request); err == nil {
+			_, _ = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+		}
+	}
+}
+
+// from returns a client at an address.
+func from(address string) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{TLSClientConfig: unverified, DialContext: stranger.Dialer(address).DialContext},
+		Timeout:   20 * time.Second,
+	}
+}
+
+// strangers is a process that attacks.
+type strangers struct{ *stand.Process }
+
+// startStrangers starts an attack on all replicas.
+func startStrangers(t *testing.T, f *fleet, attack attack) strangers {
+	t.Helper()
+	at := targets{Attack: attack.name}
+	for _, replica := range f.replicas {
+		at.Webhook = append(at.Webhook, replica.Webhook)
+		at.Metrics = append(at.Metrics, strings.TrimPrefix(replica.Metrics, "https://"))
+		at.Probes = append(at.Probes, strings.TrimPrefix(replica.Probes, "http://"))
+	}
+	told, err := json.Marshal(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strangers{stand.RunProcess(t, stand.Command{Name: "strangers", Path: self, Env: []string{strangersVariable + "=" + string(told)}})}
+}
+
+// stop ends the attack, and returns how many times a stranger has begun.
+func (s strangers) stop(t *testing.T) (sent int) {
+	t.Helper()
+	s.Stop()
+	sent, err := strconv.Atoi(strings.TrimSpace(s.Log()))
+	if err != nil {
+		t.Errorf("the strangers do not say how often they attacked: %v", err)
+	}
+	return sent
+}
+
+// attackIfAsked is the body of that process, which ends here. In others it returns at
+// once.
+func attackIfAsked() {
+	told := os.Getenv(strangersVariable)
+	if told == "" {
+		return
+	}
+	var at targets
+	if err := json.Unmarshal([]byte(told), &at); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	var sent atomic.Int64
+	for _, attack := range attacks {
+		if attack.name != at.Attack {
+			continue
+		}
+		for i := range attack.count {
+			go func() {
+				for ctx.Err() == nil {
+					sent.Add(1)
+					attack.send(ctx, at, i)
+				}
+			}()
+		}
+	}
+	<-ctx.Done() // connections end with the process
+	fmt.Println(sent.Load())
+	os.Exit(0)
+}
