@@ -41,9 +41,10 @@ UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/c
 # sync or synctest. The race detector makes a test four times slower, and finds
 # nothing in the others. Vetting is a part of lint.
 SHARING_PKGS = $(shell $(GO) list -f '{{.ImportPath}} {{.Imports}} {{.TestImports}} {{.XTestImports}}' $(UNIT_PKGS) | grep -E '[ [](sync|sync/atomic|testing/synctest)[] ]' | cut -d' ' -f1)
-# Long simulations, nearly all of one goroutine at a time, in which the race detector
-# finds nothing and takes 10 to 20 times as long. One that gets another name runs with it.
-SIMULATIONS := ^TestClockThatIsWrong|^TestRotationLosesNoCall|Laws$$|^TestComputeEqualsAModel|^TestComputeReplacesRecordsBeyond|^TestStrangersReviewsLeaveLittleBehind|^TestStoredSidecarSetsTakeNoRoom|^TestTheLargestBodiesThatPass
+# Long simulations and bodies of megabytes, nearly all of one goroutine at a time, in which
+# the race detector finds nothing and takes 10 to 20 times as long. One that gets another
+# name runs with it.
+SIMULATIONS := ^TestClockThatIsWrong|^TestRotationLosesNoCall|Laws$$|^TestComputeEqualsAModel|^TestComputeReplacesRecordsBeyond|^TestStrangersReviewsLeaveLittleBehind|^TestStoredSidecarSetsTakeNoRoom|^TestTheLargestBodiesThatPass|^TestMemoryPerStoredSidecarSet|^TestLongListsAreShared|^TestWhatSidecarsTakeOfAPodIsBounded|^TestAMadeUpPodOfASharingSidecarSet|^TestAnAnnotationThatIsMergedIsBounded
 # Of the stand, what does not compile Kubernetes itself.
 STAND_PKGS := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
 MODULES    := . hack/image test/controlplane test/controlplane/kwok test/certmanager hack/tools
