@@ -51,7 +51,9 @@ type podWorker struct {
 	latest chan *corev1.Pod // holds the newest version
 	// runs has the image that each container was started with; "" if it was killed
 	// and the new image cannot be pulled.
-	runs     map[string]string
+	runs map[string]string
+	// missing has the image that each of those waits for.
+	missing  map[string]string
 	restarts map[string]int32
 	// sizes are the resources that the containers have.
 	sizes map[string]corev1.ResourceRequirements
@@ -109,7 +111,7 @@ func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
 	defer k.mu.Unlock()
 	w, known := k.workers[pod.UID]
 	if !known {
-		w = &podWorker{latest: make(chan *corev1.Pod, 1), runs: map[string]string{}, restarts: map[string]int32{}, sizes: map[string]corev1.ResourceRequirements{}}
+		w = &podWorker{latest: make(chan *corev1.Pod, 1), runs: map[string]string{}, missing: map[string]string{}, restarts: map[string]int32{}, sizes: map[string]corev1.ResourceRequirements{}}
 		k.workers[pod.UID] = w
 		w.adopt(pod)
 		k.running.Go(func() { k.work(ctx, w) })
@@ -195,11 +197,12 @@ func (w *podWorker) resize(pod *corev1.Pod) {
 	}
 }
 
-// changed returns the containers that do not run the image that they are to run.
+// changed returns the containers that do not run the image that they are to run, and do
+// not wait for it either.
 func (w *podWorker) changed(pod *corev1.Pod) []corev1.Container {
 	var changed []corev1.Container
 	for _, c := range lasting(pod) {
-		if w.runs[c.Name] != c.Image {
+		if w.runs[c.Name] != c.Image && w.missing[c.Name] != c.Image {
 			changed = append(changed, c)
 		}
 	}
@@ -222,9 +225,9 @@ func (w *podWorker) start(c corev1.Container, pulled bool) {
 	if _, again := w.runs[c.Name]; again {
 		w.restarts[c.Name]++
 	}
-	w.runs[c.Name] = ""
+	w.runs[c.Name], w.missing[c.Name] = "", c.Image
 	if pulled {
-		w.runs[c.Name] = c.Image
+		w.runs[c.Name], w.missing[c.Name] = c.Image, ""
 	}
 }
 
