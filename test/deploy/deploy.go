@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,12 +24,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/stand"
 )
@@ -111,10 +116,10 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 		return nil, err
 	}
 	manifests = strings.ReplaceAll(manifests, portOfURL, fmt.Sprintf("https://127.0.0.1:%d/", o.port))
-	if _, err := c.Kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+	if err := apply(ctx, c, manifests); err != nil {
 		return nil, err
 	}
-	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout="+await.Patience.String(), "crd/"+CRD); err != nil {
+	if err := o.untilServed(ctx); err != nil {
 		return nil, err
 	}
 	for _, account := range layout.Accounts() {
@@ -123,6 +128,41 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 		}
 	}
 	return o, nil
+}
+
+// apply is kubectl apply --server-side --force-conflicts, which takes half a second of a
+// processor.
+func apply(ctx context.Context, c *stand.Cluster, manifests string) error {
+	api, err := client.New(c.Config(), client.Options{})
+	if err != nil {
+		return err
+	}
+	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096); ; {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		text, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		options := &client.PatchOptions{FieldManager: "kubectl", Force: new(true), FieldValidation: metav1.FieldValidationStrict}
+		if err := api.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, text), options); err != nil {
+			return fmt.Errorf("applying %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+}
+
+// untilServed waits until the API server serves SidecarSets.
+func (o *Operator) untilServed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
+	defer cancel()
+	return await.Until(ctx, func(context.Context) error {
+		_, err := o.Clients.Discovery().ServerResourcesForGroupVersion(appsv1beta1.GroupVersion.String())
+		return err
+	})
 }
 
 // kubeconfig is the file with the credentials of a ServiceAccount.
