@@ -31,7 +31,7 @@ func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 	awaitInjection(t, webhooks, namespace, "leaderless", 1)
 	controllers.await(t, "leaderless", "the status", testkit.Observed)
 
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("leaderless"), Sidecars: []string{"leaderless"}, Rate: 20}
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("leaderless"), Sidecars: []string{"leaderless"}, Rate: 20, DryRun: scaled(true, false)}
 	running := load.Start(t.Context())
 	var takeovers []time.Duration
 	for kill := range scaled(5, 20) {

@@ -25,7 +25,7 @@ func TestARollingRestartFailsNoPod(t *testing.T) {
 	stop := staysReady(t, "rolling")
 	defer stop()
 
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("rolling"), Sidecars: []string{"rolling"}, Rate: scaled(20, 50)}
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("rolling"), Sidecars: []string{"rolling"}, Rate: scaled(20, 50), DryRun: scaled(true, false)}
 	running := load.Start(t.Context())
 	begin, restarts := time.Now(), 0
 	for lasting := scaled(10*time.Second, 60*time.Second); time.Since(begin) < lasting || restarts%3 > 0; restarts++ {

@@ -48,7 +48,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	awaitInjected(t, namespace, "versions", 3)
 
 	v := &versions{replicas: f, namespace: namespace}
-	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("versions"), Sidecars: []string{"versions"}, Rate: 20}
+	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("versions"), Sidecars: []string{"versions"}, Rate: 20, DryRun: scaled(true, false)}
 	running := load.Start(t.Context())
 	follower := func(byOld bool) { // is replaced
 		old[1-leader].Store(byOld)
