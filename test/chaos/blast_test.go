@@ -85,7 +85,7 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 func checkUnselected(t *testing.T, namespace string) {
 	t.Helper()
 	before := webhookCalls(t)
-	indices := make([]int, scaled(200, 1000))
+	indices := make([]int, scaled(60, 1000))
 	for i := range indices {
 		indices[i] = i
 	}

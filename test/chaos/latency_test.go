@@ -153,7 +153,7 @@ func timeReads(t *testing.T) []time.Duration {
 func timeArms(t *testing.T, namespace string, arms map[string]*arm, concurrency int) {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(arms))
-	for round := range scaled(3, 40) + 1 {
+	for round := range scaled(1, 40) + 1 {
 		for i := range names {
 			arms[names[(i+round)%len(names)]].createRound(t, namespace, concurrency, round)
 		}
@@ -281,7 +281,7 @@ func (a *arm) createRound(t *testing.T, namespace string, concurrency, round int
 	if a.before != nil {
 		a.before()
 	}
-	times := a.create(t, namespace, concurrency, scaled(16, 80))
+	times := a.create(t, namespace, concurrency, scaled(8, 80))
 	if round > 0 {
 		a.times = append(a.times, times...)
 		a.medians = append(a.medians, quantile(times, 0.5))
