@@ -28,14 +28,15 @@ var (
 
 // seconds is how long the short forms take.
 var seconds = map[string]int{
-	"TestTwoVersionsSideBySide": 90, "TestFaultsOfTheConnectionChangeNoDecision": 70, "TestWithoutReplicasOnlySelectedPodsAreAffected": 40,
-	"TestAnAPIServerMayBeRestartedInARollout": 45, "TestKillingTheLeaderInARolloutKeepsTheBudget": 50, "TestTwoLeadersForAMomentKeepTheBudget": 50,
-	"TestPodsMayLeaveInARollout": 30, "TestARestoredEtcdIsNoticedByEveryProcess": 40, "TestManySidecarSetsBesideNone": 35, "TestCertificatesChangeUnderLoad": 34,
-	"TestNoPodIsMissedOnOneAPIServer": 28, "TestNoPodIsMissedOnTwoAPIServers": 28, "TestNoPodBehindALabelIsMissedThatWasAskedAbout": 26,
-	"TestAddedLatencyOfACreation": 20, "TestAddedLatencyOnTheFreshPath": 20, "TestAPodBehindItsSidecarSetNeedsNoList": 22, "TestAPIServersBehindOneAddress": 20,
-	"TestARollingRestartFailsNoPod": 25, "TestAnAPIServerMayBeRestarted": 22, "TestEtcdMayHang": 22, "TestGoroutinesAndMemoryStayFlat": 23, "TestSpoiledBundleTakesNoReplicaOut": 20,
-	"TestClockThatDiffersWritesNoCertificate": 14, "TestKillingTheLeaderLeavesWebhooksAlone": 16, "TestForgedReviewsLeaveFewEntries": 13,
-	"TestReadyIsTakenBackWhileCallsAreNotAnswered": 12, "TestACrashedReplicaRefusesUntilItIsWithdrawn": 12,
+	"TestTwoVersionsSideBySide": 130, "TestFaultsOfTheConnectionChangeNoDecision": 100, "TestKillingTheLeaderInARolloutKeepsTheBudget": 75,
+	"TestWithoutReplicasOnlySelectedPodsAreAffected": 57, "TestAnAPIServerMayBeRestartedInARollout": 50, "TestTwoLeadersForAMomentKeepTheBudget": 50,
+	"TestARestoredEtcdIsNoticedByEveryProcess": 45, "TestNoPodBehindALabelIsMissedThatWasAskedAbout": 40, "TestNoPodIsMissedOnOneAPIServer": 38,
+	"TestCertificatesChangeUnderLoad": 37, "TestManySidecarSetsBesideNone": 34, "TestPodsMayLeaveInARollout": 33, "TestNoPodIsMissedOnTwoAPIServers": 30,
+	"TestARollingRestartFailsNoPod": 26, "TestAPodBehindItsSidecarSetNeedsNoList": 25, "TestEtcdMayHang": 24, "TestGoroutinesAndMemoryStayFlat": 23,
+	"TestAddedLatencyOnTheFreshPath": 23, "TestAnAPIServerMayBeRestarted": 22, "TestAddedLatencyOfACreation": 20,
+	"TestSpoiledBundleTakesNoReplicaOut": 20, "TestKillingTheLeaderLeavesWebhooksAlone": 17, "TestClockThatDiffersWritesNoCertificate": 14,
+	"TestForgedReviewsLeaveFewEntries": 12, "TestReadyIsTakenBackWhileCallsAreNotAnswered": 12, "TestACrashedReplicaRefusesUntilItIsWithdrawn": 11,
+	"TestAPIServersBehindOneAddress": 7,
 }
 
 // alone are the tests of which no Pod may wait for long, while the test takes all the
