@@ -125,14 +125,14 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 
 # How many processes share the tests of a package that needs a control plane, each
 # with one of its own. These tests wait more than they compute: three keep two
-# processors busy.
-SHARDS ?= 3
+# processors busy, and four of test-chaos, which waits the most.
+SHARDS ?=
 # Nor do they measure the control plane, which collects its garbage seldom here.
 test-integration test-cluster test-node test-chaos: export STAND_GOGC ?= 400
 
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager
-	SHARDS=$(SHARDS) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/stand/... ./test/integration/... ./test/skew/...
+	SHARDS=$(or $(SHARDS),3) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/stand/... ./test/integration/... ./test/skew/...
 
 # Each is built once, in 6 to 12 minutes of two cores.
 VERSIONS ?= v1.31.0 v1.32.0 v1.33.0 v1.34.0 v1.35.0 v1.36.4 v1.37.1
@@ -162,7 +162,7 @@ previous-build: ## Build the operator of an earlier commit, out of the repositor
 
 .PHONY: test-cluster
 test-cluster: build stand-build ## The operator on a whole control plane with simulated nodes
-	SHARDS=$(SHARDS) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/cluster/...
+	SHARDS=$(or $(SHARDS),3) OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/cluster/...
 
 .PHONY: test-node
 test-node: build stand-build ## A real kubelet and containerd, as root; prints SKIP elsewhere
@@ -170,7 +170,7 @@ test-node: build stand-build ## A real kubelet and containerd, as root; prints S
 
 .PHONY: test-chaos
 test-chaos: build stand-build previous-build ## Short forms of what `make chaos` shows
-	SHARDS=$(SHARDS) OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/chaos
+	SHARDS=$(or $(SHARDS),4) OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/chaos
 
 PODS ?= 10000
 SETS ?= 100
