@@ -356,8 +356,15 @@ func (w *world) lead() {
 			return
 		}
 		for _, change := range plan.Changes {
+			called := w.called()
 			if w.write(change) {
 				w.t.Fatalf("object %d was not planned from what is stored", change.Index)
+			}
+			for name := range w.called() {
+				delete(called, name)
+			}
+			if len(called) > 0 && w.canServe {
+				w.t.Fatalf("after object %d was written, %v are not called for, and were before", change.Index, slices.Collect(maps.Keys(called)))
 			}
 		}
 		for name, e := range w.sets { // the leader has written for those that are there
@@ -367,6 +374,30 @@ func (w *world) lead() {
 		}
 	}
 	w.t.Fatal("the plan never comes to rest")
+}
+
+// called names the wanted entries for whose Pods some entry of the operator calls it, and
+// that the API server does not refuse.
+func (w *world) called() map[string]bool {
+	called := map[string]bool{}
+	for _, c := range w.stored {
+		if c == nil {
+			continue
+		}
+		for i := range c.Webhooks {
+			hook := &c.Webhooks[i]
+			service := hook.ClientConfig.Service
+			if hook.ObjectSelector == nil || service == nil || service.Path == nil || *service.Path != "/pods" && *service.Path != "/pods/fresh" {
+				continue
+			}
+			for _, e := range w.sets {
+				if !w.refused[e.Name] && maps.Equal(hook.ObjectSelector.MatchLabels, e.Selector.MatchLabels) {
+					called[e.Name] = true
+				}
+			}
+		}
+	}
+	return called
 }
 
 // check complains about anything that is not as it should be once the plan is at

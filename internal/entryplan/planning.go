@@ -1,6 +1,7 @@
 package entryplan
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -395,7 +396,8 @@ func (p *planning) changes() []Change {
 		}
 	}
 	var changes []Change
-	for _, i := range slices.Sorted(maps.Keys(p.touched)) {
+	order := slices.SortedFunc(maps.Keys(p.touched), func(a, b int) int { return cmp.Or(cmp.Compare(p.turn(a), p.turn(b)), cmp.Compare(a, b)) })
+	for _, i := range order {
 		if count(p.layout[i]) == 0 {
 			empty(p.layout[i])
 		} else {
@@ -407,6 +409,20 @@ func (p *planning) changes() []Change {
 		changes = append(changes, Change{Index: i, Object: p.layout[i]})
 	}
 	return changes
+}
+
+// turn is when an object is written. One that loses an entry comes after those that only
+// gain: the same SidecarSets may have a new entry there.
+func (p *planning) turn(i int) int {
+	if i == Provisional {
+		return 2
+	}
+	for at := range webhooks(p.before[i]) {
+		if find(p.layout[i], p.before[i].Webhooks[at].Name) < 0 {
+			return 1
+		}
+	}
+	return 0
 }
 
 // sealed reports whether an object has what seal gives to each.

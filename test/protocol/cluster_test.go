@@ -38,7 +38,15 @@ func (w *world) addServer(i int) {
 	s := &apiServer{w: w, name: fmt.Sprint("api-server-", i), layout: w.stored.configs}
 	s.watch = &follower{
 		w: w, name: s.name, active: func() bool { return true }, wants: func(r record) bool { return r.config != nil },
-		learn: func(r record) { s.layout[r.index] = r.config },
+		learn: func(r record) {
+			// See docs/design/0005. The API server uses the older copy until the object is
+			// written again.
+			if w.faults && w.chance(3) {
+				w.note("%s compiles an older copy of object %d", s.name, r.index)
+				return
+			}
+			s.layout[r.index] = r.config
+		},
 	}
 	w.followers = append(w.followers, s.watch)
 	w.servers = append(w.servers, s)

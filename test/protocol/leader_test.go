@@ -20,13 +20,14 @@ type leader struct {
 	passes  int
 	idle    idle
 
-	noted   map[string]*noted // by SidecarSet
-	windows entryplan.Windows
-	placed  map[string]placement // by entry
-	room    entryplan.ProvisionalRoom
-	began   map[string]time.Time // by provisional entry, of a leader that knows no renewal
-	proven  map[string][]int64   // serials by API server
-	anew    bool                 // it has recorded that any SidecarSet may be on its way
+	noted    map[string]*noted // by SidecarSet
+	windows  entryplan.Windows
+	placed   map[string]placement // by entry
+	room     entryplan.ProvisionalRoom
+	began    map[string]time.Time // by provisional entry, of a leader that knows no renewal
+	proven   map[string][]int64   // serials by API server
+	unproven int                  // tries to prove that API servers use what was written
+	anew     bool                 // it has recorded that any SidecarSet may be on its way
 }
 
 // noted is what the leader knows of one content of a SidecarSet.
@@ -328,10 +329,38 @@ func (l *leader) carryOut(v *view) {
 			finish()
 			return
 		}
-		l.p.send(last, v.wrote, func(ok, stale bool) {
-			l.again = l.again || !ok || stale
-			finish()
+		l.prove(first, len(last) > 0 && !rules.provisionalFirst && !rules.orderIsEnough, func(ok bool) {
+			if !ok {
+				l.again = true
+				finish()
+				return
+			}
+			l.p.send(last, v.wrote, func(ok, stale bool) {
+				l.again = l.again || !ok || stale
+				finish()
+			})
 		})
+	})
+}
+
+// prove waits until API servers use the changes, if it is asked to. It follows
+// leader.inForce of package entries.
+func (l *leader) prove(changes []entryplan.Change, asked bool, then func(ok bool)) {
+	const proveTimeout, tries = 500 * time.Millisecond, 5
+	if !asked || len(changes) == 0 || l.unproven >= tries {
+		if asked {
+			l.unproven = 0
+		}
+		then(true)
+		return
+	}
+	l.p.await(changes[0].Index, entryplan.Serial(changes[0].Object), l.p.w.now+proveTimeout, func(ok bool) {
+		if !ok {
+			l.unproven++
+			then(false)
+			return
+		}
+		l.prove(changes[1:], asked, then)
 	})
 }
 
