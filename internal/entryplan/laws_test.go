@@ -376,30 +376,6 @@ func (w *world) lead() {
 	w.t.Fatal("the plan never comes to rest")
 }
 
-// called names the wanted entries for whose Pods some entry of the operator calls it, and
-// that the API server does not refuse.
-func (w *world) called() map[string]bool {
-	called := map[string]bool{}
-	for _, c := range w.stored {
-		if c == nil {
-			continue
-		}
-		for i := range c.Webhooks {
-			hook := &c.Webhooks[i]
-			service := hook.ClientConfig.Service
-			if hook.ObjectSelector == nil || service == nil || service.Path == nil || *service.Path != "/pods" && *service.Path != "/pods/fresh" {
-				continue
-			}
-			for _, e := range w.sets {
-				if !w.refused[e.Name] && maps.Equal(hook.ObjectSelector.MatchLabels, e.Selector.MatchLabels) {
-					called[e.Name] = true
-				}
-			}
-		}
-	}
-	return called
-}
-
 // check complains about anything that is not as it should be once the plan is at
 // rest. The entries of before were present when the leader began.
 func (w *world) check(before entryplan.Layout) {

@@ -36,7 +36,8 @@ const lookUpTimeout = 2 * time.Second
 type ValidatorOptions struct {
 	// Stored returns a snapshot that holds every SidecarSet that was stored when it
 	// was called. It may lack one for a moment whose author was warned that it is not in
-	// force yet.
+	// force yet. An attempt that was not in time, and fails with
+	// context.DeadlineExceeded, is made again while the API server waits.
 	Stored func(context.Context) (*match.Snapshot, error)
 	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API
 	// server, not from a cache, where a SidecarSet gives cause.
@@ -242,6 +243,9 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 // are the snapshot's: many reviews at a time hold no copies.
 func (v *validator) others(ctx context.Context, name string) ([]*appsv1beta1.SidecarSet, error) {
 	catalog, err := v.Stored(ctx)
+	for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the API server still waits
+		catalog, err = v.Stored(ctx)
+	}
 	if err != nil {
 		return nil, lookUpError("the other SidecarSets", err)
 	}
