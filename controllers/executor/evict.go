@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -38,9 +37,9 @@ const (
 
 // evict asks the API server to evict one Pod, if it still may be evicted.
 func (e *Executor) evict(ctx context.Context, due tally.Due, take rollout.Take) outcome {
-	v := eviction{Executor: e, program: due.Program, since: due.Since, contents: due.Contents, take: take}
+	v := eviction{update{Executor: e, program: due.Program, contents: due.Contents, take: take, live: true}, due.Since}
 	for range attempts {
-		if o, done := v.attempt(ctx); done {
+		if o, done := v.attempt(ctx, v.follow); done {
 			return o
 		}
 		if v.unsure != nil {
@@ -50,29 +49,16 @@ func (e *Executor) evict(ctx context.Context, due tally.Due, take rollout.Take) 
 	return isStale("other writers were faster %d times", attempts)
 }
 
-// eviction is the eviction of one Pod.
+// eviction is the eviction of one Pod. Each read is live.
 type eviction struct {
-	*Executor
-	program  *inject.Program
-	since    int64
-	contents tally.Contents
-	take     rollout.Take
-	unsure   error // the error after which it is unknown whether the Pod is evicted
+	update
+	since int64
 }
 
-// attempt reads the Pod and evicts it. It returns done false if the result is unknown,
+// follow evicts the Pod that was read. It returns done false if the result is unknown,
 // or if the Pod has to be read again.
-func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
-	if current, ok := v.Current().Get(v.program.Name()); !ok || current != v.program {
-		return isStale("the SidecarSet has changed"), true
-	}
-	pod, err := v.read(ctx, v.take.Namespace.Value(), v.take.Name, true)
-	switch {
-	case apierrors.IsNotFound(err):
-		return isStale("the Pod is gone"), true
-	case err != nil:
-		return hasFailed(err), true
-	case pod.UID != v.take.UID:
+func (v *eviction) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done bool) {
+	if pod.UID != v.take.UID {
 		return isStale("another Pod has its name"), true
 	}
 	may, err := v.judge(ctx, pod)
@@ -87,38 +73,30 @@ func (v *eviction) attempt(ctx context.Context) (o outcome, done bool) {
 	case err == nil:
 		v.patience.end(pod)
 		return outcome{result: evicted}, true
-	case errors.Is(err, errNotLeading):
-		return isStale("%v", err), true
-	case apierrors.IsConflict(err):
-		return outcome{}, false
-	case apierrors.IsNotFound(err):
-		return isStale("the Pod is gone"), true
 	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
 		return outcome{result: protected, reason: recreate.DisruptionBudget, message: bounded(err), wait: v.patience.next(pod, time.Now())}, true
 	case apierrors.IsForbidden(err):
 		return isRefused(recreate.EvictionRefused, refusalWait, fmt.Errorf("without config/recreate, the operator may not evict Pods: %w", err)), true
-	case isRefusal(err), apierrors.IsInternalError(err): // such as two PodDisruptionBudgets for one Pod
+	case apierrors.IsInternalError(err): // such as two PodDisruptionBudgets for one Pod
 		return isRefused(recreate.EvictionRefused, refusalWait, err), true
 	}
-	v.unsure = err
-	return outcome{}, false
+	return v.notWritten(err, recreate.EvictionRefused)
 }
 
 // judge decides about the Pod as it is now.
 func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err error) {
-	u := update{Executor: v.Executor, program: v.program, contents: v.contents, take: v.take}
 	stuck := false
-	if u.look(pod); u.now.Matched && (u.now.Way == inplace.Images || u.now.Way == inplace.Resize) {
-		in, err := u.gather(ctx, pod)
+	if v.look(pod); v.now.Matched && (v.now.Way == inplace.Images || v.now.Way == inplace.Resize) {
+		in, err := v.gather(ctx, pod)
 		if err != nil {
 			return false, err
 		}
 		next, err := inject.UpdateInPlace(in)
-		if stuck = err == nil && u.isStuck(next); !stuck {
+		if stuck = err == nil && v.isStuck(next); !stuck {
 			return false, v.Tally(ctx, func(t *tally.Tally) { t.SetStuck(v.program, v.take, "") })
 		}
 	}
-	return tally.MayEvict(v.program, v.contents, v.since, v.take, u.record, stuck), nil
+	return tally.MayEvict(v.program, v.contents, v.since, v.take, v.record, stuck), nil
 }
 
 // send asks the API server to evict the Pod as it was read. Like patch, it does not end

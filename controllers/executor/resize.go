@@ -54,7 +54,7 @@ func (u *update) resize(ctx context.Context, pod *corev1.Pod, next inject.Update
 	case next.Record != nil:
 		after, err := u.patch(ctx, pod, next.Record)
 		if err != nil {
-			return u.notWritten(err)
+			return u.notWritten(err, inplace.Refused)
 		}
 		u.noted, u.live = true, true
 		return u.follow(ctx, after)
@@ -67,7 +67,7 @@ func (u *update) resize(ctx context.Context, pod *corev1.Pod, next inject.Update
 		u.resizes.isMissing()
 		return noResize(), true
 	}
-	return u.notWritten(err)
+	return u.notWritten(err, inplace.Refused)
 }
 
 func noResize() outcome {

@@ -74,7 +74,7 @@ func (e *Executor) update(ctx context.Context, due tally.Due, take rollout.Take)
 	u := update{Executor: e, program: due.Program, contents: due.Contents, take: take}
 	for i := range attempts {
 		u.live = i > 0
-		if o, done := u.attempt(ctx); done {
+		if o, done := u.attempt(ctx, u.follow); done {
 			return o
 		}
 		if errors.Is(u.unsure, context.DeadlineExceeded) || ctx.Err() != nil {
@@ -102,12 +102,13 @@ type update struct {
 	unsure error
 }
 
-// attempt reads the Pod and writes it. It returns done false if the Pod has to be read again.
+// attempt reads the Pod and has follow write it. It returns done false if the Pod has to be
+// read again.
 //
 // The API server answers the first read from its memory, which may be old. That does no
 // harm: a write from an old read fails by its precondition, and any other result of it
 // leads to a live read.
-func (u *update) attempt(ctx context.Context) (o outcome, done bool) {
+func (u *update) attempt(ctx context.Context, follow func(context.Context, *corev1.Pod) (outcome, bool)) (o outcome, done bool) {
 	if current, ok := u.Current().Get(u.program.Name()); !ok || current != u.program {
 		return isStale("the SidecarSet has changed"), true
 	}
@@ -118,7 +119,7 @@ func (u *update) attempt(ctx context.Context) (o outcome, done bool) {
 	case err != nil:
 		return hasFailed(err), true
 	}
-	return u.follow(ctx, pod)
+	return follow(ctx, pod)
 }
 
 // follow writes the Pod that was read.
@@ -199,13 +200,14 @@ func (u *update) node(ctx context.Context, pod *corev1.Pod) (inplace.Node, error
 func (u *update) write(ctx context.Context, pod *corev1.Pod, next inject.Update) (o outcome, done bool) {
 	after, err := u.patch(ctx, pod, next.Patch)
 	if err != nil {
-		return u.notWritten(err)
+		return u.notWritten(err, inplace.Refused)
 	}
 	return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
 }
 
-// notWritten returns the outcome of a write that failed.
-func (u *update) notWritten(err error) (o outcome, done bool) {
+// notWritten returns the outcome of a write that failed, with the reason to show if the API
+// server refused it.
+func (u *update) notWritten(err error, refusal inplace.Reason) (o outcome, done bool) {
 	switch {
 	case errors.Is(err, errNotLeading):
 		return isStale("%v", err), true
@@ -214,7 +216,7 @@ func (u *update) notWritten(err error) (o outcome, done bool) {
 	case apierrors.IsNotFound(err):
 		return isStale("the Pod is gone"), true
 	case isRefusal(err):
-		return isRefused(inplace.Refused, refusalWait, err), true
+		return isRefused(refusal, refusalWait, err), true
 	}
 	u.unsure = err
 	return outcome{}, false
