@@ -55,10 +55,6 @@ func (e *Executor) tryChore(ctx context.Context, due tally.Due, chore tally.Chor
 	if err != nil || pod.UID != chore.Pod.UID {
 		return false, err
 	}
-	return e.doChore(ctx, due, chore, pod)
-}
-
-func (e *Executor) doChore(ctx context.Context, due tally.Due, chore tally.Chore, pod *corev1.Pod) (wrote bool, err error) {
 	at := time.Now()
 	record := podstate.FromPod(pod).At(at)
 	now := tally.Look(due.Program, record, due.Contents)
