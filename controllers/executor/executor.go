@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,13 +44,15 @@ const (
 // Executor writes Pods while it runs. It is made by New.
 type Executor struct {
 	Options
-	queue   workqueue.TypedDelayingInterface[item]
-	slots   chan struct{}
-	nodes   *nodes
-	known   *revisions
-	resizes resizes
-	limit   flowcontrol.RateLimiter
-	updates *prometheus.CounterVec
+	queue workqueue.TypedDelayingInterface[item]
+	slots chan struct{}
+	nodes *nodes
+	known *revisions
+	// resizeMissed is when the API server was last seen to lack the subresource resize. It
+	// counts for refusalWait, because the API server may have been upgraded.
+	resizeMissed atomic.Pointer[time.Time]
+	limit        flowcontrol.RateLimiter
+	updates      *prometheus.CounterVec
 	// evictions counts evictions, and patience has the retry delays of those that a
 	// PodDisruptionBudget refused.
 	evictions *prometheus.CounterVec

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,25 +16,12 @@ import (
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups="",resources=pods/resize,verbs=patch
 
-// resizes records that the API server lacks the subresource resize. The record ends
-// after refusalWait, because the API server may have been upgraded.
-type resizes struct {
-	mu    sync.Mutex
-	until time.Time
-}
-
 var errNoResize = errors.New("the API server does not have pods/resize, which Kubernetes has since 1.33")
 
-func (r *resizes) missing() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return time.Now().Before(r.until)
-}
-
-func (r *resizes) isMissing() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.until = time.Now().Add(refusalWait)
+// lacksResize reports whether the API server is known to lack the subresource resize.
+func (e *Executor) lacksResize() bool {
+	seen := e.resizeMissed.Load()
+	return seen != nil && time.Since(*seen) < refusalWait
 }
 
 // resize does the next step of a resize: it records on the Pod the values that it is
@@ -47,7 +33,7 @@ func (u *update) resize(ctx context.Context, pod *corev1.Pod, next inject.Update
 		return isRefused(inplace.ResizeTimedOut, refusalWait, fmt.Errorf("the kubelet of Node %s has not acted on the resize", pod.Spec.NodeName)), u.live
 	case next.Record == nil && next.Patch == nil:
 		return isStale("the kubelet has not acted on a resize"), u.live
-	case u.resizes.missing():
+	case u.lacksResize():
 		return noResize(), true
 	case next.Record != nil && u.noted:
 		return isRefused(inplace.UpdateImpossible, refusalWait, errors.New("another program removes the record of the resize from the Pod")), true
@@ -64,7 +50,7 @@ func (u *update) resize(ctx context.Context, pod *corev1.Pod, next inject.Update
 	case err == nil:
 		return outcome{result: written, version: versionOf(after)}, true
 	case isNoSubresource(err):
-		u.resizes.isMissing()
+		u.resizeMissed.Store(new(time.Now()))
 		return noResize(), true
 	}
 	return u.notWritten(err, inplace.Refused)
@@ -80,7 +66,7 @@ func noResize() outcome {
 // which has fields that the record of the watch lacks.
 func (u *update) isStuck(next inject.Update) bool {
 	writes := next.Record != nil || next.Patch != nil
-	return next.Verdict.Way == inplace.Recreate || next.Verdict.Way == inplace.Resize && writes && u.resizes.missing()
+	return next.Verdict.Way == inplace.Recreate || next.Verdict.Way == inplace.Resize && writes && u.lacksResize()
 }
 
 // isNoSubresource reports whether the API server does not have a subresource. An API
