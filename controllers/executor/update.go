@@ -147,9 +147,12 @@ func (u *update) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done b
 
 // gather reads the other objects that the decision about the Pod needs.
 func (u *update) gather(ctx context.Context, pod *corev1.Pod) (inject.UpdateInput, error) {
-	node, err := u.node(ctx, pod)
-	if err != nil {
-		return inject.UpdateInput{}, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
+	var node inplace.Node // of other Pods than those whose native sidecars are updated, it does not matter
+	if u.now.Changed.Has(inplace.Native) && pod.Spec.NodeName != "" {
+		var err error
+		if node, err = u.nodes.get(ctx, pod.Spec.NodeName); err != nil {
+			return inject.UpdateInput{}, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
+		}
 	}
 	previous, err := u.known.previous(ctx, u.program, pod)
 	return inject.UpdateInput{
@@ -185,15 +188,6 @@ func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
 		return isStale("the Pod has become available"), true
 	}
 	return outcome{}, false
-}
-
-// node returns the state of the Pod's Node. It reads the Node only if a native sidecar
-// is updated; for other Pods the state does not matter.
-func (u *update) node(ctx context.Context, pod *corev1.Pod) (inplace.Node, error) {
-	if !u.now.Changed.Has(inplace.Native) || pod.Spec.NodeName == "" {
-		return inplace.Node{}, nil
-	}
-	return u.nodes.get(ctx, pod.Spec.NodeName)
 }
 
 // write sends the patch.
