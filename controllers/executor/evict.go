@@ -3,7 +3,6 @@ package executor
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
@@ -130,34 +130,25 @@ func (v *eviction) last(ctx context.Context) outcome {
 
 // patience remembers since when PodDisruptionBudgets have refused the Pods of a
 // controller. It is safe for concurrent use.
-type patience struct {
-	mu    sync.Mutex
-	since map[types.UID]time.Time
-}
+type patience struct{ since *lru.Cache }
 
-func newPatience() *patience { return &patience{since: map[types.UID]time.Time{}} }
+func newPatience() *patience { return &patience{lru.New(maxProtected)} }
 
 // next returns the retry delay of a Pod: the time since the first refusal for its
 // controller, between budgetWait and maxBudgetWait.
 func (p *patience) next(pod *corev1.Pod, now time.Time) time.Duration {
 	controller := controllerOf(pod)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	since, refused := p.since[controller]
+	since, refused := p.since.Get(controller)
 	if !refused {
-		if len(p.since) >= maxProtected {
-			clear(p.since)
-		}
-		p.since[controller], since = now, now
+		p.since.Add(controller, now)
+		return budgetWait
 	}
-	return min(max(now.Sub(since), budgetWait), maxBudgetWait)
+	return min(max(now.Sub(since.(time.Time)), budgetWait), maxBudgetWait)
 }
 
 // end says that a Pod was evicted.
 func (p *patience) end(pod *corev1.Pod) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.since, controllerOf(pod))
+	p.since.Remove(controllerOf(pod))
 }
 
 func controllerOf(pod *corev1.Pod) types.UID {

@@ -3,12 +3,12 @@ package executor
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -31,32 +31,22 @@ const (
 // nodes remembers Nodes for a short time.
 type nodes struct {
 	client corev1client.NodesGetter
-
-	mu    sync.Mutex
-	known map[string]node
-}
-
-type node struct {
-	read time.Time
-	inplace.Node
+	known  *cache.LRUExpireCache // inplace.Node by name
 }
 
 func newNodes(client corev1client.NodesGetter) *nodes {
-	return &nodes{client: client, known: map[string]node{}}
+	return &nodes{client, cache.NewLRUExpireCache(maxNodes)}
 }
 
 // get reads the Node with this name, or returns a read that is at most nodeAge old. A
 // Node that does not exist is not ready.
 func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
-	n.mu.Lock()
-	known, ok := n.known[name]
-	n.mu.Unlock()
-	if ok && time.Since(known.read) < nodeAge {
-		return known.Node, nil
+	if known, ok := n.known.Get(name); ok {
+		return known.(inplace.Node), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	found := node{read: time.Now(), Node: inplace.Node{NotReady: true}}
+	began, found := time.Now(), inplace.Node{NotReady: true}
 	object, err := n.client.Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err == nil:
@@ -67,13 +57,8 @@ func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
 	case !apierrors.IsNotFound(err):
 		return inplace.Node{}, err
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.known) >= maxNodes {
-		clear(n.known)
-	}
-	n.known[name] = found
-	return found.Node, nil
+	n.known.Add(name, found, nodeAge-time.Since(began))
+	return found, nil
 }
 
 // watchOverdue starts a search for overdue Pods in all SidecarSets, every overdueEvery.

@@ -3,13 +3,12 @@ package executor
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
@@ -23,14 +22,12 @@ const maxRevisions = 100
 // revisions knows the contents that Pods record.
 type revisions struct {
 	// read returns the ControllerRevision of that name, or that it is not found.
-	read func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
-
-	mu    sync.Mutex
-	known map[types.UID]*inject.Program
+	read  func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
+	known *lru.Cache // *inject.Program by the UID of the ControllerRevision
 }
 
 func newRevisions(read func(context.Context, string) (*appsv1.ControllerRevision, error)) *revisions {
-	return &revisions{read: read, known: map[types.UID]*inject.Program{}}
+	return &revisions{read, lru.New(maxRevisions)}
 }
 
 // previous returns the content that the Pod records. It returns nil if the Pod records
@@ -62,21 +59,13 @@ func (r *revisions) program(ctx context.Context, current *inject.Program, name s
 	case !metav1.IsControlledBy(recorded, current.Set):
 		return nil, nil
 	}
-	r.mu.Lock()
-	program, ok := r.known[recorded.UID]
-	r.mu.Unlock()
-	if ok {
-		return program, nil
+	if known, ok := r.known.Get(recorded.UID); ok {
+		return known.(*inject.Program), nil
 	}
-	program, err = inject.CompileRevision(current, recorded)
+	program, err := inject.CompileRevision(current, recorded)
 	if err != nil {
 		program = nil // remembered: the data of a ControllerRevision never changes
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.known) >= maxRevisions {
-		clear(r.known)
-	}
-	r.known[recorded.UID] = program
+	r.known.Add(recorded.UID, program)
 	return program, nil
 }
