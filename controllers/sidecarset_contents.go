@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"maps"
 
-	appsv1 "k8s.io/api/apps/v1"
-
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/inplace"
@@ -52,7 +50,7 @@ func compare(history revision.History, spec map[string]any, hashWithoutImage str
 	if contents == nil {
 		contents = tally.Contents{}
 	}
-	var current map[string]any
+	var current map[string]any // the spec as ControllerRevisions have it
 	for _, r := range history {
 		hash := r.Annotations[appsv1beta1.AnnotationHashWithoutImage]
 		name := podstate.MakeName(hash)
@@ -60,31 +58,19 @@ func compare(history revision.History, spec map[string]any, hashWithoutImage str
 			continue
 		}
 		if current == nil {
-			var err error
-			if current, err = normalForm(spec); err != nil {
+			data, err := revision.Data(spec)
+			if err != nil {
+				return nil, err
+			}
+			if current, err = revision.Spec(data); err != nil {
 				return nil, err
 			}
 		}
-		contents[name] = differenceOf(r, current)
+		if recorded, err := revision.Spec(r.Data.Raw); err != nil {
+			contents[name] = inplace.Difference{Other: true} // it may differ in anything
+		} else {
+			contents[name] = inplace.Compare(recorded, current)
+		}
 	}
 	return contents, nil
-}
-
-// normalForm is a spec as ControllerRevisions have it.
-func normalForm(spec map[string]any) (map[string]any, error) {
-	data, err := revision.Data(spec)
-	if err != nil {
-		return nil, err
-	}
-	return revision.Spec(data)
-}
-
-// differenceOf compares a ControllerRevision with a spec in normal form. One that
-// cannot be read may differ in anything.
-func differenceOf(r *appsv1.ControllerRevision, current map[string]any) inplace.Difference {
-	recorded, err := revision.Spec(r.Data.Raw)
-	if err != nil {
-		return inplace.Difference{Other: true}
-	}
-	return inplace.Compare(recorded, current)
 }
