@@ -123,22 +123,15 @@ func (s *podStore) pass(obj any, event string, to func(*tally.Tally, *podstate.R
 		return err
 	}
 	s.events.WithLabelValues(event).Inc()
-	version := s.reached(obj)
+	var version uint64 // that the watch has come to; 0 if the object does not say
+	if pod, ok := obj.(*corev1.Pod); ok {
+		version, _ = podstate.ParseVersion(pod.ResourceVersion)
+		s.version = version
+	}
 	return s.do(func(t *tally.Tally) {
 		to(t, record)
 		t.Watched(version)
 	})
-}
-
-// reached is the resourceVersion that the watch has come to with an object, 0 if it
-// does not say.
-func (s *podStore) reached(obj any) uint64 {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return 0
-	}
-	s.version, _ = podstate.ParseVersion(pod.ResourceVersion)
-	return s.version
 }
 
 // UpdateResourceVersion receives the resourceVersion that the watch has reached, also

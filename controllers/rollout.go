@@ -18,7 +18,7 @@ import (
 func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.QPS = -1 // the executor has a limit of its own
-	client, err := corev1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	core, err := corev1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("making a client for updates of Pods: %w", err)
 	}
@@ -30,19 +30,14 @@ func addExecutor(mgr ctrl.Manager, pods *podTally, o Options) error {
 				}
 			})
 		},
-		Current: pods.sets.Current, Pods: client, Nodes: client,
-		Revision:    revisionReader(mgr.GetCache(), o.RevisionNamespace),
+		Current: pods.sets.Current, Pods: core, Nodes: core,
+		Revision: func(ctx context.Context, name string) (*appsv1.ControllerRevision, error) {
+			recorded := &appsv1.ControllerRevision{}
+			return recorded, mgr.GetCache().Get(ctx, client.ObjectKey{Namespace: o.RevisionNamespace, Name: name}, recorded)
+		},
 		RecordEvent: o.RecordPodEvent,
 		QPS:         o.RolloutQPS, Leadership: o.Leadership, Registry: o.Registry,
 	})
 	pods.dueChanged = e.Wake
 	return mgr.Add(e)
-}
-
-// revisionReader reads ControllerRevisions of a namespace.
-func revisionReader(cached client.Reader, namespace string) func(context.Context, string) (*appsv1.ControllerRevision, error) {
-	return func(ctx context.Context, name string) (*appsv1.ControllerRevision, error) {
-		recorded := &appsv1.ControllerRevision{}
-		return recorded, cached.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, recorded)
-	}
 }
