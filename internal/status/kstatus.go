@@ -31,7 +31,7 @@ func setGeneric(s *appsv1beta1.SidecarSetStatus, progressing, degraded metav1.Co
 	}
 	if c.Type != "" {
 		c.Message = cut(c.Message, maxGeneric)
-		setter(s, now)(c)
+		set(s, c, now)
 	}
 }
 

@@ -75,15 +75,14 @@ func Next(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Side
 	shown := detailOf(o)
 	next.Uninjected, next.BlockedPods, next.Revisions = shown.Uninjected, shown.Blocked, shown.Revisions
 	next.Conditions = slices.Clone(previous.Conditions)
-	set := setter(&next, o.Now)
-	set(accepted(o))
+	set(&next, accepted(o), o.Now)
 	if o.Readiness != nil || o.Problem != nil {
-		set(ready(previous.Conditions, o))
+		set(&next, ready(previous.Conditions, o), o.Now)
 	}
 	if o.Rollout != nil {
 		p, d := progressing(o), degraded(o)
-		set(p)
-		set(d)
+		set(&next, p, o.Now)
+		set(&next, d, o.Now)
 		setGeneric(&next, p, d, o.Now)
 	}
 	return next
@@ -100,19 +99,16 @@ func Behind(previous appsv1beta1.SidecarSetStatus, o Observation) appsv1beta1.Si
 	}
 	d := metav1.Condition{Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRevisionNotRecorded, Message: unrecordedMessage(o)}
 	next.Conditions = slices.Clone(previous.Conditions)
-	setter(&next, o.Now)(d)
+	set(&next, d, o.Now)
 	setGeneric(&next, *p, d, o.Now)
 	return next
 }
 
-// setter returns a function that sets a condition of a status. A condition whose status
-// changes gets the time.
-func setter(s *appsv1beta1.SidecarSetStatus, now time.Time) func(metav1.Condition) {
-	return func(c metav1.Condition) {
-		c.ObservedGeneration = s.ObservedGeneration
-		c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second)) // what survives JSON
-		meta.SetStatusCondition(&s.Conditions, c)
-	}
+// set sets a condition of a status. A condition whose status changes gets the time.
+func set(s *appsv1beta1.SidecarSetStatus, c metav1.Condition, now time.Time) {
+	c.ObservedGeneration = s.ObservedGeneration
+	c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second)) // what survives JSON
+	meta.SetStatusCondition(&s.Conditions, c)
 }
 
 // Equal reports whether there is nothing to write.
