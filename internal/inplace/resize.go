@@ -39,8 +39,8 @@ func PlanResize(pod *corev1.Pod, changes []ResourceChange, recorded []Size) (Res
 			return Resizing{}, ImmutableFieldChanged
 		}
 		old, now := &changes[i].Old, &changes[i].New
-		p.change(c, changes[i].Init, false, old.Requests, now.Requests)
-		p.change(c, changes[i].Init, true, old.Limits, now.Limits)
+		p.change(c, false, old.Requests, now.Requests)
+		p.change(c, true, old.Limits, now.Limits)
 	}
 	p.undo()
 	switch {
@@ -62,7 +62,7 @@ type planner struct {
 
 // change brings the values of a container that differ between two contents to the
 // second.
-func (p *planner) change(c *corev1.Container, init, limit bool, old, now corev1.ResourceList) {
+func (p *planner) change(c *corev1.Container, limit bool, old, now corev1.ResourceList) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		want, wanted := now[name]
 		if !wanted || !differsIn(name, old, now) {
@@ -72,7 +72,7 @@ func (p *planner) change(c *corev1.Container, init, limit bool, old, now corev1.
 		if before, had := old[name]; had {
 			size.Values[0] = textOf(before)
 		}
-		p.set(c, init, size)
+		p.set(c, size)
 	}
 }
 
@@ -85,22 +85,19 @@ func (p *planner) undo() {
 		if slices.ContainsFunc(done, size.about) {
 			continue
 		}
-		c, init := Find(p.after.Spec.Containers, size.Container), false
-		if c == nil {
-			c, init = Find(p.after.Spec.InitContainers, size.Container), true
-		}
+		c, _ := containerOf(p.after, size.Container)
 		if c == nil {
 			continue
 		}
 		live, present := listOf(c, size.Limit)[size.Resource]
 		if size.recorded(live, present) { // else it is another writer's, and may stay
-			p.set(c, init, Size{size.Container, size.Limit, size.Resource, []string{size.from(), size.from()}})
+			p.set(c, Size{size.Container, size.Limit, size.Resource, []string{size.from(), size.from()}})
 		}
 	}
 }
 
 // set gives a container the last value of a Size.
-func (p *planner) set(c *corev1.Container, init bool, size Size) {
+func (p *planner) set(c *corev1.Container, size Size) {
 	live, present := listOf(c, size.Limit)[size.Resource]
 	known := size
 	if i := slices.IndexFunc(p.recorded, size.about); i >= 0 {
@@ -118,16 +115,16 @@ func (p *planner) set(c *corev1.Container, init bool, size Size) {
 		if present && !is(size.from(), live, present) {
 			size.Values = slices.Insert(size.Values, 1, textOf(live))
 		}
-		p.write(c, init, size)
+		p.write(c, size)
 	}
 	p.plan.Sizes = append(p.plan.Sizes, size)
 }
 
 // write adds a value to the plan.
-func (p *planner) write(c *corev1.Container, init bool, size Size) {
+func (p *planner) write(c *corev1.Container, size Size) {
 	containers := p.plan.Containers
 	if n := len(containers); n == 0 || containers[n-1].Container != c.Name {
-		containers = append(containers, Resized{Container: c.Name, Init: init})
+		containers = append(containers, Resized{Container: c.Name, Init: Find(p.after.Spec.Containers, c.Name) == nil})
 	}
 	resized := &containers[len(containers)-1]
 	p.plan.Containers = containers
@@ -147,7 +144,7 @@ func (p *planner) write(c *corev1.Container, init bool, size Size) {
 		(*list)[size.Resource] = want
 	}
 	if restartsFor(c, size.Resource) {
-		p.plan.Restarts = p.plan.Restarts.With(kindOf(p.pod, c, init))
+		p.plan.Restarts = p.plan.Restarts.With(kindOf(p.pod, c, resized.Init))
 	}
 }
 
