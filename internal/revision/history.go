@@ -42,24 +42,20 @@ func byAge(a, b *appsv1.ControllerRevision) int {
 // Only bytes count. The reference also compares the hash labels if both happen
 // to be numbers, and then records the same content twice after a collision.
 func (h History) Find(data []byte) (found *appsv1.ControllerRevision, number int64) {
-	for i := len(h) - 1; i >= 0; i-- {
-		if !bytes.Equal(h[i].Data.Raw, data) {
-			continue
-		}
-		if i == len(h)-1 {
-			return h[i], h[i].Revision
-		}
-		return h[i], h.next()
+	next := int64(1)
+	if len(h) > 0 {
+		next += h[len(h)-1].Revision
 	}
-	return nil, h.next()
-}
-
-// next is the number of a revision that is newer than all.
-func (h History) next() int64 {
-	if len(h) == 0 {
-		return 1
+	for i, r := range slices.Backward(h) {
+		switch {
+		case !bytes.Equal(r.Data.Raw, data):
+		case i == len(h)-1:
+			return r, r.Revision
+		default:
+			return r, next
+		}
 	}
-	return h[len(h)-1].Revision + 1
+	return nil, next
 }
 
 // With returns the history with r as the newest, in place of an older state of it.
