@@ -50,9 +50,7 @@ func (l *Layout) Exist() bool {
 
 // Empty reports whether no object holds an entry.
 func (l *Layout) Empty() bool {
-	return !slices.ContainsFunc(l[:], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
-		return c != nil && len(c.Webhooks) > 0
-	})
+	return !slices.ContainsFunc(l[:], func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool { return len(webhooks(c)) > 0 })
 }
 
 // Holds reports whether an object holds an entry as it should be, on either path; and

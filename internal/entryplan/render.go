@@ -399,10 +399,7 @@ func annotate(c *admissionregistrationv1.MutatingWebhookConfiguration, key, valu
 
 // find is the position of an entry by name, -1 if there is none.
 func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) int {
-	if c == nil {
-		return -1
-	}
-	for i := range c.Webhooks { // in place: they are large, and there may be 1,600 of them to look through
+	for i := range webhooks(c) { // in place: they are large, and there may be 1,600 of them to look through
 		if c.Webhooks[i].Name == name {
 			return i
 		}
@@ -411,12 +408,8 @@ func find(c *admissionregistrationv1.MutatingWebhookConfiguration, name string) 
 }
 
 // count is how many entries for Pods an object holds.
-func count(c *admissionregistrationv1.MutatingWebhookConfiguration) int {
-	if c == nil {
-		return 0
-	}
-	n := 0
-	for i := range c.Webhooks {
+func count(c *admissionregistrationv1.MutatingWebhookConfiguration) (n int) {
+	for i := range webhooks(c) {
 		if strings.HasSuffix(c.Webhooks[i].Name, nameSuffix) {
 			n++
 		}

@@ -27,7 +27,7 @@ func (w Windows) Observe(l Layout, wanted []Entry, now time.Time) {
 	}
 	present := map[string]bool{}
 	for _, c := range l[:MaxConfigurations] {
-		if c == nil || len(c.Webhooks) == 0 {
+		if len(webhooks(c)) == 0 {
 			continue
 		}
 		touched := Touched(c)
