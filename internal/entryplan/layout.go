@@ -36,7 +36,7 @@ func (l *Layout) Locate(entry string) (configuration, position int, ok bool) {
 // change others, and does not rely on them.
 func (l Layout) Readable() Layout {
 	for i, c := range l {
-		if c != nil && !Readable(c) {
+		if c != nil && !Readable(c.Annotations) {
 			l[i] = nil
 		}
 	}

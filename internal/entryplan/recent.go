@@ -106,7 +106,7 @@ func parseContent(content string) (generation int64, object string, ok bool) {
 // It returns false if the record is incomplete: then any SidecarSet may have been stored.
 func Recent(annotations map[string]string) (contents map[string]string, ok bool) {
 	r, ok := readRecent(annotations)
-	if !ok || !readable(annotations) {
+	if !ok || !Readable(annotations) {
 		return nil, false
 	}
 	if _, unnamed := r.Names[RecentAny]; unnamed {

@@ -335,12 +335,6 @@ func Owner(c *admissionregistrationv1.MutatingWebhookConfiguration) types.UID {
 	return ""
 }
 
-// Readable reports whether this version of the operator understands an object. It does
-// not change others, and does not rely on them.
-func Readable(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
-	return readable(c.Annotations)
-}
-
 // RoomOf returns the limit of provisional entries. The leader lowers it with each entry
 // for which no SidecarSet was stored, and raises it with time. It returns false if no
 // leader has written it: then no provisional entry is allowed.

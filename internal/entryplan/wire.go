@@ -75,9 +75,9 @@ func Trusted(monotonic, wall, trust time.Duration) bool {
 // object without it has the first format.
 const AnnotationFormat = "sidecarset.io/format"
 
-// readable reports whether annotations are of an object in a format that this version of
-// the operator can read.
-func readable(annotations map[string]string) bool {
+// Readable reports whether annotations are of an object in a format that this version of
+// the operator can read. It does not change others, and does not rely on them.
+func Readable(annotations map[string]string) bool {
 	value, ok := annotations[AnnotationFormat]
 	if !ok {
 		return true

@@ -20,7 +20,7 @@ func (l *leader) noObject(layout entryplan.Layout) string {
 		return ""
 	}
 	for _, c := range l.webhooks.store.all() {
-		if c != nil && !entryplan.Readable(c) {
+		if c != nil && !entryplan.Readable(c.Annotations) {
 			return fmt.Sprintf("A newer version of the operator has written MutatingWebhookConfiguration %s and the others for entries, in a format that this version cannot read. "+
 				"Run that version again; or, to stay with this one, have it write them anew: %s", c.Name, unlockCommand)
 		}
