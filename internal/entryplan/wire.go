@@ -42,15 +42,9 @@ func BarrierPath(configuration string, serial int64) string {
 // ParseBarrierPath is the inverse of BarrierPath; false for any other path.
 func ParseBarrierPath(path string) (configuration string, serial int64, ok bool) {
 	rest, ok := strings.CutPrefix(path, PathBarrier)
-	if !ok {
-		return "", 0, false
-	}
-	configuration, number, ok := strings.Cut(rest, "/")
-	if !ok || configuration == "" {
-		return "", 0, false
-	}
+	configuration, number, _ := strings.Cut(rest, "/")
 	serial, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || serial < 0 || strconv.FormatInt(serial, 10) != number {
+	if !ok || configuration == "" || err != nil || serial < 0 || strconv.FormatInt(serial, 10) != number {
 		return "", 0, false
 	}
 	return configuration, serial, true
