@@ -137,8 +137,8 @@ func (s *podStore) pass(obj any, event string, to func(*tally.Tally, *podstate.R
 // UpdateResourceVersion receives the resourceVersion that the watch has reached, also
 // without an event.
 func (s *podStore) UpdateResourceVersion(resourceVersion string) {
-	version, ok := podstate.ParseVersion(resourceVersion)
-	if !ok || version == s.version {
+	version, err := podstate.ParseVersion(resourceVersion)
+	if err != nil || version == s.version {
 		return // the event has said so
 	}
 	s.version = version

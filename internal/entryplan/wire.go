@@ -1,7 +1,6 @@
 package entryplan
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -78,14 +77,4 @@ func Readable(annotations map[string]string) bool {
 	}
 	number, err := strconv.Atoi(value)
 	return err == nil && number <= format
-}
-
-// ParseVersion reads a resourceVersion as a number, so that two of the same kind can be
-// compared.
-func ParseVersion(resourceVersion string) (uint64, error) {
-	version, err := strconv.ParseUint(resourceVersion, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("resourceVersion %q is not a number", resourceVersion)
-	}
-	return version, nil
 }

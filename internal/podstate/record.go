@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -300,8 +301,12 @@ func landingOf(image string, status *corev1.ContainerStatus) landing {
 	return notLanded
 }
 
-// ParseVersion reads a resourceVersion, which is a number in every list of Pods.
-func ParseVersion(resourceVersion string) (uint64, bool) {
+// ParseVersion reads a resourceVersion as a number, so that two of the same kind can be
+// compared.
+func ParseVersion(resourceVersion string) (uint64, error) {
 	version, err := strconv.ParseUint(resourceVersion, 10, 64)
-	return version, err == nil
+	if err != nil {
+		return 0, fmt.Errorf("resourceVersion %q is not a number", resourceVersion)
+	}
+	return version, nil
 }

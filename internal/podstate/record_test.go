@@ -2,6 +2,7 @@ package podstate_test
 
 import (
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -206,5 +207,18 @@ func BenchmarkFromPod(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		podstate.FromPod(pod)
+	}
+}
+
+func TestParseVersion(t *testing.T) {
+	for text, want := range map[string]uint64{"0": 0, "7": 7, "18446744073709551615": math.MaxUint64} {
+		if got, err := podstate.ParseVersion(text); err != nil || got != want {
+			t.Errorf("ParseVersion(%q) = %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "+1", "1.5", "0x1", "1_000", " 1", "18446744073709551616", "abc"} {
+		if got, err := podstate.ParseVersion(text); err == nil || got != 0 {
+			t.Errorf("ParseVersion(%q) = %d, %v; want an error", text, got, err)
+		}
 	}
 }

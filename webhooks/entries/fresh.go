@@ -12,6 +12,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -170,14 +171,14 @@ func (f *Freshness) list(ctx context.Context, _ struct{}) (snapshot.Versions, er
 	}
 	stored := make(snapshot.Versions, len(list.Items))
 	for i := range list.Items {
-		version, err := entryplan.ParseVersion(list.Items[i].ResourceVersion)
+		version, err := podstate.ParseVersion(list.Items[i].ResourceVersion)
 		if err != nil {
 			return nil, fmt.Errorf("reading SidecarSet %s: %w", list.Items[i].Name, err)
 		}
 		stored[list.Items[i].Name] = version
 	}
 	// After a restore, other writes may have brought the list's version up again.
-	if at, err := entryplan.ParseVersion(list.ResourceVersion); err == nil {
+	if at, err := podstate.ParseVersion(list.ResourceVersion); err == nil {
 		if name, held := f.catalog.Ahead(stored, at); name != "" {
 			return nil, f.timeline.Report(&snapshot.RestoredError{Object: name, Seen: held, Stored: stored[name]})
 		}

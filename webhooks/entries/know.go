@@ -11,6 +11,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -138,7 +139,7 @@ func (f *Freshness) readRecent(ctx context.Context, _ struct{}) (*metav1.Partial
 	if err := f.live.Get(ctx, client.ObjectKey{Name: entryplan.ConfigurationName(entryplan.Provisional)}, object); err != nil {
 		return nil, err
 	}
-	version, err := entryplan.ParseVersion(object.ResourceVersion)
+	version, err := podstate.ParseVersion(object.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -157,5 +158,5 @@ func (f *Freshness) readVersion(ctx context.Context, name string) (uint64, error
 	if err := f.live.Get(ctx, client.ObjectKey{Name: name}, set); err != nil {
 		return 0, client.IgnoreNotFound(err)
 	}
-	return entryplan.ParseVersion(set.ResourceVersion)
+	return podstate.ParseVersion(set.ResourceVersion)
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // configurationStore holds the newest state of the configuration objects that is
@@ -125,8 +126,8 @@ func (s *configurationStore) gone(c *admissionregistrationv1.MutatingWebhookConf
 }
 
 func newer(a, b metav1.Object) bool {
-	va, errA := entryplan.ParseVersion(a.GetResourceVersion())
-	vb, errB := entryplan.ParseVersion(b.GetResourceVersion())
+	va, errA := podstate.ParseVersion(a.GetResourceVersion())
+	vb, errB := podstate.ParseVersion(b.GetResourceVersion())
 	return errA != nil || errB != nil || va > vb
 }
 

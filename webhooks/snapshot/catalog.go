@@ -28,6 +28,7 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/inject"
 	"github.com/sidecarset/operator/internal/match"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // minRebuildPause is the shortest time between two rebuilds. A rebuild that takes
@@ -260,7 +261,7 @@ func (c *Catalog) sidecarSetChanged(name string, object, before *unstructured.Un
 	}
 	if object != nil {
 		// A version that is not a number is 0, so WaitFor does not wait for it.
-		c.pending.versions[name], _ = entryplan.ParseVersion(object.GetResourceVersion())
+		c.pending.versions[name], _ = podstate.ParseVersion(object.GetResourceVersion())
 	}
 	signal(c.changed)
 }

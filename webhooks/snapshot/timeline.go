@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
-	"github.com/sidecarset/operator/internal/entryplan"
+	"github.com/sidecarset/operator/internal/podstate"
 )
 
 // Timeline notices that the cluster's state was restored from a backup. A process
@@ -59,7 +59,7 @@ func (t *Timeline) Newest() uint64 { return t.newest.Load() }
 
 // See notes the version of a SidecarSet, or of a list or bookmark of them.
 func (t *Timeline) See(resourceVersion string) {
-	version, err := entryplan.ParseVersion(resourceVersion)
+	version, err := podstate.ParseVersion(resourceVersion)
 	if err != nil {
 		return // a version that is not a number has no order
 	}
@@ -74,7 +74,7 @@ func (t *Timeline) See(resourceVersion string) {
 // Check compares the version of a list of all SidecarSets as they are stored with
 // the newest one that had been seen when the list began.
 func (t *Timeline) Check(newest uint64, resourceVersion string) error {
-	version, err := entryplan.ParseVersion(resourceVersion)
+	version, err := podstate.ParseVersion(resourceVersion)
 	if err != nil {
 		return nil //nolint:nilerr // a version that is not a number has no order
 	}
