@@ -115,7 +115,7 @@ func (q *Queue) limit() Limit {
 		return Partition
 	case q.pick(q.line(updatable)) != 0:
 		return Unlimited
-	case q.strategy.firstBatch > q.back && q.count.outstanding+q.replaced.Missing >= q.strategy.firstBatch-q.back:
+	case q.missing() > 0 && q.count.outstanding+q.replaced.Missing >= q.missing():
 		return FirstBatch
 	}
 	return Budget

@@ -71,7 +71,7 @@ func (q *Queue) scatter(order []int32) []int32 {
 func (q *Queue) spreads(order []int32) []spread {
 	counts := q.countValues(order)
 	var result []spread
-	for _, term := range q.strategy.scatter {
+	for _, term := range q.strategy.source.ScatterStrategy {
 		key := slices.Index(q.strategy.scatterKeys, term.Key)
 		if s := counts[key][term.Value]; s != nil && term.Value != everyValue {
 			result = append(result, *s)

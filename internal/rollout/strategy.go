@@ -27,8 +27,7 @@ type Strategy struct {
 	firstBatch     int
 	weights        []weight
 	orderedKeys    []string
-	scatter        []appsv1beta1.UpdateScatterTerm
-	scatterKeys    []string // of scatter, each once
+	scatterKeys    []string // of source.ScatterStrategy, each once
 	// source holds the parts of the update strategy that depend on labels.
 	source appsv1beta1.SidecarSetUpdateStrategy
 }
@@ -81,17 +80,12 @@ func compile(u *appsv1beta1.SidecarSetUpdateStrategy, annotations map[string]str
 			return nil, err
 		}
 	}
-	s.setScatter(u.ScatterStrategy)
-	return s, nil
-}
-
-func (s *Strategy) setScatter(terms []appsv1beta1.UpdateScatterTerm) {
-	s.scatter = terms
-	for _, term := range terms {
+	for _, term := range u.ScatterStrategy {
 		if !slices.Contains(s.scatterKeys, term.Key) {
 			s.scatterKeys = append(s.scatterKeys, term.Key)
 		}
 	}
+	return s, nil
 }
 
 // setPriority takes over a priority strategy. If it has both lists, which admission
