@@ -23,10 +23,6 @@ type Groups struct {
 // named is the number of Pods that a group names.
 const named = 5
 
-func (s *sidecarSet) allGroups() Groups {
-	return Groups{Uninjected: s.groupsOf(older, firstTrouble), Failing: s.groupsOf(firstTrouble, concerns)}
-}
-
 // concern is why a Pod is in a group of its SidecarSet: a reason of uninjected
 // Pods, or the trouble of a sidecar.
 type concern uint8

@@ -387,17 +387,11 @@ func (t *Tally) SetStuck(content *inject.Program, take rollout.Take, reason inpl
 		return
 	}
 	if sh := p.shareOf(s); sh != nil {
-		s.setStuck(p, reason)
+		if s.stuck[p] = reason; reason == "" {
+			delete(s.stuck, p)
+		}
 		t.follow(p, sh)
 	}
-}
-
-func (s *sidecarSet) setStuck(p *pod, reason inplace.Reason) {
-	if reason == "" {
-		delete(s.stuck, p)
-		return
-	}
-	s.stuck[p] = reason
 }
 
 // consider decides whether a matched Pod is to be evicted. A Pod that is stuck and must

@@ -34,7 +34,8 @@ func (t *Tally) State(sidecarSet string) State {
 	if !ok {
 		return state
 	}
-	state.Known, state.Count, state.Groups = true, Count{s.counters, s.program}, s.allGroups()
+	state.Known, state.Count = true, Count{s.counters, s.program}
+	state.Groups = Groups{Uninjected: s.groupsOf(older, firstTrouble), Failing: s.groupsOf(firstTrouble, concerns)}
 	state.Revisions, state.Contents, state.Differs = maps.Clone(s.revisions), s.contents, s.differing > 0
 	if s.queue != nil {
 		state.Rollout = s.queue.Report()
