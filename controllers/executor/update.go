@@ -142,7 +142,11 @@ func (u *update) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done b
 	case verdict.Way != inplace.Images:
 		return isStale("the Pod does not have to be updated"), true
 	}
-	return u.write(ctx, pod, next)
+	after, err := u.patch(ctx, pod, next.Patch)
+	if err != nil {
+		return u.notWritten(err, inplace.Refused)
+	}
+	return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
 }
 
 // gather reads the other objects that the decision about the Pod needs.
@@ -188,15 +192,6 @@ func (u *update) judge(pod *corev1.Pod) (o outcome, done bool) {
 		return isStale("the Pod has become available"), true
 	}
 	return outcome{}, false
-}
-
-// write sends the patch.
-func (u *update) write(ctx context.Context, pod *corev1.Pod, next inject.Update) (o outcome, done bool) {
-	after, err := u.patch(ctx, pod, next.Patch)
-	if err != nil {
-		return u.notWritten(err, inplace.Refused)
-	}
-	return outcome{result: written, version: versionOf(after), disturbed: next.Mark.WasReady && len(next.Mark.Containers) > 0}, true
 }
 
 // notWritten returns the outcome of a write that failed, with the reason to show if the API
