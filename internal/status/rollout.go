@@ -60,17 +60,7 @@ type Rollout struct {
 
 // RolloutOf converts the report of a queue.
 func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup, recreation tally.Recreation) *Rollout {
-	stopped := ""
-	if recreation.Stopped {
-		stopped = recreationStopped
-	}
-	stuck := 0
-	if r.Limit == rollout.Budget && r.Used <= recreation.Failed {
-		stuck = recreation.Failed
-	}
-	return &Rollout{
-		Stuck:       int32(stuck),
-		Stopped:     stopped,
+	seen := &Rollout{
 		NotUpdate:   r.Limit == rollout.NotUpdate,
 		Paused:      r.Limit == rollout.Paused,
 		NoneAllowed: r.Limit == rollout.Budget && r.Allowed == 0,
@@ -86,6 +76,13 @@ func RolloutOf(r rollout.Report, failing []appsv1beta1.SidecarSetPodGroup, recre
 		Failing:     failing,
 		Problem:     r.Problem,
 	}
+	if recreation.Stopped {
+		seen.Stopped = recreationStopped
+	}
+	if r.Limit == rollout.Budget && r.Used <= recreation.Failed {
+		seen.Stuck = int32(recreation.Failed)
+	}
+	return seen
 }
 
 const recreationStopped = "Three replacements of evicted Pods in a row did not become ready. No further Pod is evicted until one of them does, " +
@@ -213,7 +210,7 @@ func degraded(o Observation) metav1.Condition {
 	case r.stalled(o.Now):
 		c.Reason, c.Message = appsv1beta1.ReasonStalled, stalledMessage(r)
 	case needsUser(o.Blocked) && outdated > r.Keep+r.Unselected:
-		c.Reason, c.Message = appsv1beta1.ReasonBlocked, blockedMessage(o.Blocked)
+		c.Reason, c.Message = appsv1beta1.ReasonBlocked, fmt.Sprintf("%d Pods cannot be updated: %s. status.blockedPods names the first ones.", sum(o.Blocked), reasons(o.Blocked))
 	default:
 		c.Status = metav1.ConditionFalse
 	}
@@ -265,10 +262,6 @@ func stalledMessage(r *Rollout) string {
 		return message + fmt.Sprintf(". The update strategy excludes %d of them from a further update.", r.Unrepaired)
 	}
 	return message + "."
-}
-
-func blockedMessage(blocked []appsv1beta1.SidecarSetPodGroup) string {
-	return fmt.Sprintf("%d Pods cannot be updated: %s. status.blockedPods names the first ones.", sum(blocked), reasons(blocked))
 }
 
 func reasons(groups []appsv1beta1.SidecarSetPodGroup) string {
