@@ -81,12 +81,7 @@ func (b *barrier) passed(configuration string, serial int64) bool {
 	if len(counted) == 0 && b.host != nil {
 		counted = append(counted, b.host)
 	}
-	for _, s := range counted {
-		if s.proven[configuration] < serial {
-			return false
-		}
-	}
-	return len(counted) > 0
+	return len(counted) > 0 && !slices.ContainsFunc(counted, func(s *apiServer) bool { return s.proven[configuration] < serial })
 }
 
 // await asks until every API server that can be reached uses the configuration
