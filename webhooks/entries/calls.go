@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/readiness"
 	"github.com/sidecarset/operator/internal/status"
@@ -50,7 +52,7 @@ const (
 // calls changed when what problem says may differ. If about returns "", there is nothing
 // to ask, and run forgets what it knows.
 func (c *callWatch) run(ctx context.Context, b *barrier, about func() string, changed func()) {
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		configuration := about()
 		if configuration == "" {
 			c.forget()
@@ -59,12 +61,7 @@ func (c *callWatch) run(ctx context.Context, b *barrier, about func() string, ch
 			c.note(answers, failed, time.Now()) {
 			changed()
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(callInterval):
-		}
-	}
+	}, callInterval)
 }
 
 func (c *callWatch) forget() {

@@ -10,6 +10,7 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -35,18 +36,12 @@ func (*manifestGuard) NeedLeaderElection() bool { return true }
 // Start looks at the configurations until ctx ends.
 func (g *manifestGuard) Start(ctx context.Context) error {
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("pod-webhooks"))
-	ticks := time.NewTicker(guardEvery)
-	defer ticks.Stop()
-	for {
+	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		if err := g.look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).V(1).Info("Could not keep the webhook configurations of the manifests", "reason", err.Error())
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticks.C:
-		}
-	}
+	}, guardEvery)
+	return nil
 }
 
 // look repairs the configurations. It lists them by name: the operator has the right to
