@@ -11,14 +11,6 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// About is which requests API servers send to a webhook of one of the operator's own
-// configurations.
-type About struct {
-	Name              string
-	Rules             []admissionregistrationv1.RuleWithOperations
-	NamespaceSelector *metav1.LabelSelector
-}
-
 // sidecarSetRules are those of the webhooks for SidecarSets in the manifests. The entry of
 // static mode has podRules.
 var (
@@ -46,13 +38,13 @@ type Repair struct {
 	Rules []admissionregistrationv1.RuleWithOperations
 }
 
-// Repairs returns what to undo in a configuration of the manifests, the last webhook
-// first: a webhook with rules for anything but SidecarSets and new Pods. Another program
+// Repairs returns what to undo in a configuration of the manifests, of whose webhooks it
+// reads names, rules and namespace selectors, the last webhook first: a webhook with rules for anything but SidecarSets and new Pods. Another program
 // has widened or added it. Otherwise a user who may edit the object could have Secrets
 // sent to a server. An administrator may change everything else, and the rules as long as
 // they are for SidecarSets or new Pods. The barrier of static mode is an exception: its
 // rules are for ConfigMaps, and its namespace selector for the operator's Namespace.
-func Repairs(webhooks []About, namespace string) (repairs []Repair) {
+func Repairs(webhooks []admissionregistrationv1.MutatingWebhook, namespace string) (repairs []Repair) {
 	for i, w := range slices.Backward(webhooks) {
 		if !slices.ContainsFunc(w.Rules, tooWide) || isStaticBarrier(&w, namespace) {
 			continue
@@ -62,7 +54,7 @@ func Repairs(webhooks []About, namespace string) (repairs []Repair) {
 	return repairs
 }
 
-func isStaticBarrier(w *About, namespace string) bool {
+func isStaticBarrier(w *admissionregistrationv1.MutatingWebhook, namespace string) bool {
 	own := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}
 	return w.Name == staticBarrierName && equality.Semantic.DeepEqual(w.Rules, rules("configmaps")) && equality.Semantic.DeepEqual(w.NamespaceSelector, own)
 }

@@ -24,24 +24,24 @@ func TestRepairsUndoesWhatIsAboutOtherObjects(t *testing.T) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}}
 	}
 	tests := map[string]struct {
-		webhooks []entryplan.About
+		webhooks []admissionregistrationv1.MutatingWebhook
 		want     []string // of the repairs: the index, and whether it goes
 	}{
-		"as applied":                   {[]entryplan.About{{Name: ours, Rules: rule("apps.kruise.io", "sidecarsets", "CREATE", "UPDATE")}}, nil},
-		"one version only":             {[]entryplan.About{{Name: ours, Rules: rule("apps.kruise.io", "sidecarsets", "CREATE")}}, nil},
-		"static":                       {[]entryplan.About{{Name: "x", Rules: rule("", "pods", "CREATE")}}, nil},
-		"the barrier of static mode":   {[]entryplan.About{{Name: barrier, Rules: configMaps, NamespaceSelector: in("sidecarset-system")}}, nil},
-		"a barrier elsewhere":          {[]entryplan.About{{Name: barrier, Rules: configMaps, NamespaceSelector: in("default")}}, []string{"0 gone"}},
-		"a barrier everywhere":         {[]entryplan.About{{Name: barrier, Rules: configMaps}}, []string{"0 gone"}},
-		"ConfigMaps by another name":   {[]entryplan.About{{Name: "x", Rules: configMaps, NamespaceSelector: in("sidecarset-system")}}, []string{"0 gone"}},
-		"without rules":                {[]entryplan.About{{Name: "x"}}, nil},
-		"ours, for Secrets":            {[]entryplan.About{{Name: ours, Rules: rule("", "secrets", "CREATE")}}, []string{"0 narrowed"}},
-		"ours, for every group":        {[]entryplan.About{{Name: ours, Rules: rule("*", "sidecarsets", "CREATE")}}, []string{"0 narrowed"}},
-		"ours, for every resource":     {[]entryplan.About{{Name: ours, Rules: rule("apps.kruise.io", "*", "CREATE")}}, []string{"0 narrowed"}},
-		"for Pods that exist":          {[]entryplan.About{{Name: "inject.pods.sidecarset.io", Rules: rule("", "pods", "CREATE", "UPDATE")}}, []string{"0 narrowed"}},
-		"for a subresource of Pods":    {[]entryplan.About{{Name: "x", Rules: rule("", "pods/exec", "CONNECT")}}, []string{"0 gone"}},
-		"another one, the last first":  {[]entryplan.About{{Name: "x", Rules: rule("", "secrets")}, {Name: ours, Rules: rule("", "secrets")}, {Name: "y", Rules: rule("*", "*")}}, []string{"2 gone", "1 narrowed", "0 gone"}},
-		"a rule beside one that is ok": {[]entryplan.About{{Name: ours, Rules: append(rule("apps.kruise.io", "sidecarsets", "CREATE"), rule("", "secrets")...)}}, []string{"0 narrowed"}},
+		"as applied":                   {[]admissionregistrationv1.MutatingWebhook{{Name: ours, Rules: rule("apps.kruise.io", "sidecarsets", "CREATE", "UPDATE")}}, nil},
+		"one version only":             {[]admissionregistrationv1.MutatingWebhook{{Name: ours, Rules: rule("apps.kruise.io", "sidecarsets", "CREATE")}}, nil},
+		"static":                       {[]admissionregistrationv1.MutatingWebhook{{Name: "x", Rules: rule("", "pods", "CREATE")}}, nil},
+		"the barrier of static mode":   {[]admissionregistrationv1.MutatingWebhook{{Name: barrier, Rules: configMaps, NamespaceSelector: in("sidecarset-system")}}, nil},
+		"a barrier elsewhere":          {[]admissionregistrationv1.MutatingWebhook{{Name: barrier, Rules: configMaps, NamespaceSelector: in("default")}}, []string{"0 gone"}},
+		"a barrier everywhere":         {[]admissionregistrationv1.MutatingWebhook{{Name: barrier, Rules: configMaps}}, []string{"0 gone"}},
+		"ConfigMaps by another name":   {[]admissionregistrationv1.MutatingWebhook{{Name: "x", Rules: configMaps, NamespaceSelector: in("sidecarset-system")}}, []string{"0 gone"}},
+		"without rules":                {[]admissionregistrationv1.MutatingWebhook{{Name: "x"}}, nil},
+		"ours, for Secrets":            {[]admissionregistrationv1.MutatingWebhook{{Name: ours, Rules: rule("", "secrets", "CREATE")}}, []string{"0 narrowed"}},
+		"ours, for every group":        {[]admissionregistrationv1.MutatingWebhook{{Name: ours, Rules: rule("*", "sidecarsets", "CREATE")}}, []string{"0 narrowed"}},
+		"ours, for every resource":     {[]admissionregistrationv1.MutatingWebhook{{Name: ours, Rules: rule("apps.kruise.io", "*", "CREATE")}}, []string{"0 narrowed"}},
+		"for Pods that exist":          {[]admissionregistrationv1.MutatingWebhook{{Name: "inject.pods.sidecarset.io", Rules: rule("", "pods", "CREATE", "UPDATE")}}, []string{"0 narrowed"}},
+		"for a subresource of Pods":    {[]admissionregistrationv1.MutatingWebhook{{Name: "x", Rules: rule("", "pods/exec", "CONNECT")}}, []string{"0 gone"}},
+		"another one, the last first":  {[]admissionregistrationv1.MutatingWebhook{{Name: "x", Rules: rule("", "secrets")}, {Name: ours, Rules: rule("", "secrets")}, {Name: "y", Rules: rule("*", "*")}}, []string{"2 gone", "1 narrowed", "0 gone"}},
+		"a rule beside one that is ok": {[]admissionregistrationv1.MutatingWebhook{{Name: ours, Rules: append(rule("apps.kruise.io", "sidecarsets", "CREATE"), rule("", "secrets")...)}}, []string{"0 narrowed"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestRepairsUndoesWhatIsAboutOtherObjects(t *testing.T) {
 				what := " gone"
 				if len(r.Rules) > 0 {
 					what = " narrowed"
-					if again := entryplan.Repairs([]entryplan.About{{Name: "x", Rules: r.Rules}}, "sidecarset-system"); len(again) > 0 {
+					if again := entryplan.Repairs([]admissionregistrationv1.MutatingWebhook{{Name: "x", Rules: r.Rules}}, "sidecarset-system"); len(again) > 0 {
 						t.Errorf("what it is repaired to is repaired again")
 					}
 				}

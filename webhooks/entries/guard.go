@@ -54,33 +54,29 @@ func (g *manifestGuard) look(ctx context.Context) error {
 		g.live.List(ctx, &validating, client.MatchingFields{"metadata.name": g.webhooks.options.ValidatingManifest}),
 	)
 	for _, c := range mutating.Items {
-		var about []entryplan.About
-		for _, w := range c.Webhooks {
-			about = append(about, entryplan.About{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector})
-		}
-		err = errors.Join(err, g.repair(ctx, &c, about))
+		err = errors.Join(err, g.repair(ctx, &c, c.Webhooks))
 	}
 	for _, c := range validating.Items {
-		var about []entryplan.About
+		var webhooks []admissionregistrationv1.MutatingWebhook
 		for _, w := range c.Webhooks {
-			about = append(about, entryplan.About{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector})
+			webhooks = append(webhooks, admissionregistrationv1.MutatingWebhook{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector})
 		}
-		err = errors.Join(err, g.repair(ctx, &c, about))
+		err = errors.Join(err, g.repair(ctx, &c, webhooks))
 	}
 	return err
 }
 
 // repair undoes what is not ours, if the object is still as it was read: a JSON
 // patch addresses webhooks by position.
-func (g *manifestGuard) repair(ctx context.Context, object client.Object, about []entryplan.About) error {
-	repairs := entryplan.Repairs(about, g.webhooks.options.Settings.Namespace)
+func (g *manifestGuard) repair(ctx context.Context, object client.Object, webhooks []admissionregistrationv1.MutatingWebhook) error {
+	repairs := entryplan.Repairs(webhooks, g.webhooks.options.Settings.Namespace)
 	if len(repairs) == 0 {
 		return nil
 	}
 	operations := []jsonpatch.Operation{jsonpatch.NewOperation("test", "/metadata/resourceVersion", object.GetResourceVersion())}
 	var names []string
 	for _, r := range repairs {
-		names = append(names, about[r.Index].Name)
+		names = append(names, webhooks[r.Index].Name)
 		path := fmt.Sprintf("/webhooks/%d", r.Index)
 		if len(r.Rules) == 0 {
 			operations = append(operations, jsonpatch.NewOperation("remove", path, nil))
