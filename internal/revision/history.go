@@ -101,15 +101,10 @@ func (ref Reference) String() string {
 	return "customVersion " + ref.CustomVersion
 }
 
-// Choose returns the revision of a SidecarSet that a reference means: that of the
-// name, or the newest of the custom version; nil if there is none. The owner is the
-// SidecarSet, by name and UID. What another SidecarSet has recorded is not its history,
-// nor is what a deleted one of its name has, with which it will vanish.
-func Choose(ref Reference, owner Owner, revisions []*appsv1.ControllerRevision) *appsv1.ControllerRevision {
-	return NewHistory(revisions, owner).choose(ref)
-}
-
-func (h History) choose(ref Reference) *appsv1.ControllerRevision {
+// Choose returns the revision that a reference means: that of the name, or the newest of
+// the custom version; nil if there is none. What another SidecarSet has recorded is not
+// in the history, nor is what a deleted one of its name has, with which it will vanish.
+func (h History) Choose(ref Reference) *appsv1.ControllerRevision {
 	for _, r := range slices.Backward(h) {
 		if ref.means(r) {
 			return r
@@ -158,7 +153,7 @@ func (h History) Surplus(keep Keep) (surplus History, tooMany int) {
 	}
 	var referred *appsv1.ControllerRevision
 	if ref, ok := ReferenceOf(keep.Referred); ok {
-		referred = h.choose(ref)
+		referred = h.Choose(ref)
 	}
 	for _, r := range h[:len(h)-1] {
 		if excess > 0 && r != referred && !keep.InUse[r.Name] {

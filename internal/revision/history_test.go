@@ -136,7 +136,7 @@ func TestChoose(t *testing.T) {
 				t.Fatal("it names nothing")
 			}
 			got := ""
-			if chosen := Choose(ref, logOwner, revisions); chosen != nil {
+			if chosen := NewHistory(revisions, logOwner).Choose(ref); chosen != nil {
 				got = chosen.Name
 			}
 			if got != tc.want {

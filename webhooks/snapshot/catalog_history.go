@@ -57,7 +57,7 @@ func (c *Catalog) applyRevisions(logger logr.Logger, changes map[string]*appsv1.
 		if !refers {
 			continue
 		}
-		if chosen := revision.Choose(ref, revision.Owner{Name: name, UID: set.program.Set.UID}, bySet()[name]); chosen != nil {
+		if chosen := revision.NewHistory(bySet()[name], revision.Owner{Name: name, UID: set.program.Set.UID}).Choose(ref); chosen != nil {
 			next[name] = c.compileRevision(logger, set.program, chosen)
 		}
 	}

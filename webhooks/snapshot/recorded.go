@@ -32,5 +32,5 @@ func (r RecordedRevisions) Named(ctx context.Context, set *appsv1beta1.SidecarSe
 	for i := range list.Items {
 		revisions[i] = &list.Items[i]
 	}
-	return revision.Choose(ref, revision.Owner{Name: set.Name, UID: set.UID}, revisions), nil
+	return revision.NewHistory(revisions, revision.Owner{Name: set.Name, UID: set.UID}).Choose(ref), nil
 }
