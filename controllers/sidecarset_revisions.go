@@ -152,12 +152,10 @@ func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevisi
 // truncate deletes old revisions. It is not an error if more are left than the limit
 // allows because all of them are needed.
 func (k *revisionKeeper) truncate(ctx context.Context, program *inject.Program, history revision.History, inUse map[podstate.Name]tally.RevisionCount) error {
-	spec := &program.Set.Spec
-	keep := revision.Keep{Limit: spec.RevisionHistoryLimit, Referred: spec.InjectionStrategy.Revision, InUse: make(map[string]bool, len(history))}
-	for _, r := range history {
-		_, keep.InUse[r.Name] = inUse[podstate.MakeName(r.Name)]
-	}
-	surplus, tooMany := history.Surplus(keep)
+	surplus, tooMany := history.Surplus(&program.Set.Spec, func(name string) bool {
+		_, used := inUse[podstate.MakeName(name)]
+		return used
+	})
 	var errs []error
 	for _, r := range surplus {
 		err := k.writer.Delete(ctx, r, client.Preconditions{UID: &r.UID})

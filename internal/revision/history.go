@@ -121,16 +121,6 @@ func (ref Reference) means(r *appsv1.ControllerRevision) bool {
 	return labelled && version == ref.CustomVersion
 }
 
-// Keep says which revisions stay whatever their number.
-type Keep struct {
-	// Limit is spec.revisionHistoryLimit.
-	Limit *int32
-	// Referred is what injectionStrategy.revision names.
-	Referred *appsv1beta1.SidecarSetInjectRevision
-	// InUse has the names that matched Pods record.
-	InUse map[string]bool
-}
-
 // defaultLimit is how many revisions are kept where the spec does not say.
 const defaultLimit = 10
 
@@ -140,23 +130,23 @@ const maxBytes = defaultLimit * 256 << 10
 
 // Surplus returns what to delete, oldest first, so that no more than the limit
 // stay and they take no more than maxBytes, and how many are still too many then
-// because they are needed: the latest one, those that Pods run, and the one that
-// injection uses.
-func (h History) Surplus(keep Keep) (surplus History, tooMany int) {
+// because they are needed: the latest one, those that Pods run, by inUse, and the one
+// that injection uses.
+func (h History) Surplus(spec *appsv1beta1.SidecarSetSpec, inUse func(name string) bool) (surplus History, tooMany int) {
 	limit := defaultLimit
-	if keep.Limit != nil {
-		limit = max(1, int(*keep.Limit))
+	if spec.RevisionHistoryLimit != nil {
+		limit = max(1, int(*spec.RevisionHistoryLimit))
 	}
 	excess := len(h) - min(limit, h.newestWithin(maxBytes))
 	if excess <= 0 {
 		return nil, 0
 	}
 	var referred *appsv1.ControllerRevision
-	if ref, ok := ReferenceOf(keep.Referred); ok {
+	if ref, ok := ReferenceOf(spec.InjectionStrategy.Revision); ok {
 		referred = h.Choose(ref)
 	}
 	for _, r := range h[:len(h)-1] {
-		if excess > 0 && r != referred && !keep.InUse[r.Name] {
+		if excess > 0 && r != referred && !inUse(r.Name) {
 			surplus = append(surplus, r)
 			excess--
 		}

@@ -154,6 +154,19 @@ func TestReferenceOfNothing(t *testing.T) {
 	}
 }
 
+// keep says which revisions stay whatever their number.
+type keep struct {
+	Limit    *int32
+	Referred *appsv1beta1.SidecarSetInjectRevision
+	InUse    map[string]bool
+}
+
+func (k keep) surplus(h History) (History, int) {
+	spec := appsv1beta1.SidecarSetSpec{RevisionHistoryLimit: k.Limit}
+	spec.InjectionStrategy.Revision = k.Referred
+	return h.Surplus(&spec, func(name string) bool { return k.InUse[name] })
+}
+
 func TestSurplus(t *testing.T) {
 	inUse := func(from, to int) map[string]bool {
 		used := map[string]bool{}
@@ -170,18 +183,18 @@ func TestSurplus(t *testing.T) {
 	}
 	tests := map[string]struct {
 		revisions int
-		keep      Keep
+		keep      keep
 		want      []string
 		tooMany   int
 	}{
-		"fifteen, Pods use the first eight":   {15, Keep{InUse: inUse(1, 8)}, numbered(9, 13), 0},
-		"fifteen, Pods use the first ten":     {15, Keep{InUse: inUse(1, 10)}, numbered(11, 14), 1},
-		"ten is not too many":                 {10, Keep{}, nil, 0},
-		"oldest first":                        {12, Keep{}, numbered(1, 2), 0},
-		"a limit of zero keeps the latest":    {3, Keep{Limit: new(int32(0))}, numbered(1, 2), 0},
-		"one that injection names stays":      {4, Keep{Limit: new(int32(1)), Referred: &appsv1beta1.SidecarSetInjectRevision{RevisionName: new("2")}}, []string{"1", "3"}, 1},
-		"the newest of a named version stays": {4, Keep{Limit: new(int32(1)), Referred: &appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("v")}}, []string{"1", "3"}, 1},
-		"no history":                          {0, Keep{}, nil, 0},
+		"fifteen, Pods use the first eight":   {15, keep{InUse: inUse(1, 8)}, numbered(9, 13), 0},
+		"fifteen, Pods use the first ten":     {15, keep{InUse: inUse(1, 10)}, numbered(11, 14), 1},
+		"ten is not too many":                 {10, keep{}, nil, 0},
+		"oldest first":                        {12, keep{}, numbered(1, 2), 0},
+		"a limit of zero keeps the latest":    {3, keep{Limit: new(int32(0))}, numbered(1, 2), 0},
+		"one that injection names stays":      {4, keep{Limit: new(int32(1)), Referred: &appsv1beta1.SidecarSetInjectRevision{RevisionName: new("2")}}, []string{"1", "3"}, 1},
+		"the newest of a named version stays": {4, keep{Limit: new(int32(1)), Referred: &appsv1beta1.SidecarSetInjectRevision{CustomVersion: new("v")}}, []string{"1", "3"}, 1},
+		"no history":                          {0, keep{}, nil, 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +206,7 @@ func TestSurplus(t *testing.T) {
 				}
 				h = append(h, r)
 			}
-			surplus, tooMany := h.Surplus(tc.keep)
+			surplus, tooMany := tc.keep.surplus(h)
 			if diff := cmp.Diff(tc.want, names(surplus)); diff != "" || tooMany != tc.tooMany {
 				t.Errorf("%d too many, want %d; surplus (-want +got):\n%s", tooMany, tc.tooMany, diff)
 			}
@@ -209,13 +222,12 @@ func TestSurplusBoundsBytes(t *testing.T) {
 		r.Data.Raw = make([]byte, 500<<10)
 		h = append(h, r)
 	}
-	keep := Keep{Limit: new(int32(1000)), InUse: map[string]bool{"3": true}}
-	surplus, tooMany := h.Surplus(keep)
+	surplus, tooMany := keep{Limit: new(int32(1000)), InUse: map[string]bool{"3": true}}.surplus(h)
 	want := []string{"1", "2", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"}
 	if diff := cmp.Diff(want, names(surplus)); diff != "" || tooMany != 0 {
 		t.Errorf("%d too many; surplus (-want +got):\n%s", tooMany, diff)
 	}
-	if surplus, _ := h[:1].Surplus(Keep{Limit: new(int32(0))}); len(surplus) != 0 {
+	if surplus, _ := (keep{Limit: new(int32(0))}).surplus(h[:1]); len(surplus) != 0 {
 		t.Errorf("the only revision is surplus: %v", names(surplus))
 	}
 }
