@@ -41,7 +41,11 @@ func (e *encoder) value(s *shape, v any) (unknown map[string]any, err error) {
 	case kindInt64:
 		return nil, e.integer(v, math.MinInt64, math.MaxInt64)
 	case kindIntOrString:
-		return nil, e.intOrString(v)
+		if text, ok := v.(string); ok {
+			e.buf = appendString(e.buf, text)
+			return nil, nil
+		}
+		return nil, e.integer(v, math.MinInt32, math.MaxInt32)
 	default:
 		return nil, e.quantity(v)
 	}
@@ -167,14 +171,6 @@ func (e *encoder) integer(v any, low, high int64) error {
 	}
 	e.buf = strconv.AppendInt(e.buf, n, 10)
 	return nil
-}
-
-func (e *encoder) intOrString(v any) error {
-	if s, ok := v.(string); ok {
-		e.buf = appendString(e.buf, s)
-		return nil
-	}
-	return e.integer(v, math.MinInt32, math.MaxInt32)
 }
 
 func (e *encoder) quantity(v any) error {
