@@ -49,10 +49,6 @@ func (q *Queue) line(limit int) func(class) int32 {
 	if q.strategy.scatters() {
 		return q.scattered(limit)
 	}
-	return q.unscattered(limit)
-}
-
-func (q *Queue) unscattered(limit int) func(class) int32 {
 	waiting := q.waiting.len(q.slab)
 	return func(c class) int32 {
 		slot, rank := q.waiting.first(q.slab, c)
