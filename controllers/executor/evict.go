@@ -68,7 +68,14 @@ func (v *eviction) follow(ctx context.Context, pod *corev1.Pod) (o outcome, done
 	case !may:
 		return isStale("the Pod does not have to be evicted, or must not be"), true
 	}
-	err = v.send(ctx, pod)
+	err = v.send(ctx, func(ctx context.Context) error {
+		return v.Pods.Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+			DeleteOptions: &metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+			},
+		})
+	})
 	switch {
 	case err == nil:
 		v.patience.end(pod)
@@ -97,25 +104,6 @@ func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err er
 		}
 	}
 	return tally.MayEvict(v.program, v.contents, v.since, v.take, v.record, stuck), nil
-}
-
-// send asks the API server to evict the Pod as it was read. Like patch, it does not end
-// with ctx.
-func (v *eviction) send(ctx context.Context, pod *corev1.Pod) error {
-	if err := v.limit.Wait(ctx); err != nil {
-		return err
-	}
-	ctx, cancel, err := v.Leadership.write(context.WithoutCancel(ctx))
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	return v.Pods.Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
-		},
-	})
 }
 
 // last looks at a Pod of which it is not known whether it was evicted. If it is gone or

@@ -250,20 +250,28 @@ func (e *Executor) read(ctx context.Context, namespace, name string, live bool) 
 	return e.Pods.Pods(namespace).Get(ctx, name, options)
 }
 
-// patch writes a Pod, or a subresource of it. It does not end with ctx, so that its
-// result is known.
-func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresources ...string) (*corev1.Pod, error) {
+// send sends a write. The write does not end with ctx, so that its result is known.
+func (e *Executor) send(ctx context.Context, write func(context.Context) error) error {
 	if err := e.limit.Wait(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel, err := e.Leadership.write(context.WithoutCancel(ctx))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer cancel()
+	return write(ctx)
+}
+
+// patch writes a Pod, or a subresource of it.
+func (e *Executor) patch(ctx context.Context, pod *corev1.Pod, body []byte, subresources ...string) (after *corev1.Pod, err error) {
 	// The patch has no unknown fields: the API server need not look for any.
 	options := metav1.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}
-	return e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, options, subresources...)
+	err = e.send(ctx, func(ctx context.Context) error {
+		after, err = e.Pods.Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, options, subresources...)
+		return err
+	})
+	return after, err
 }
 
 // versionOf is a Pod's resourceVersion, which is a number.
