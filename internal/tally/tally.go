@@ -324,16 +324,17 @@ func (t *Tally) setPrograms(next *match.Snapshot) change {
 			t.sets[name] = s
 		}
 		if s.program != program {
-			if before := s.program; before == nil || before.HashWithoutImage != program.HashWithoutImage {
+			before := s.program
+			if before == nil || before.HashWithoutImage != program.HashWithoutImage {
 				s.contents = nil
 			}
-			if before := s.program; before == nil || before.Hash != program.Hash {
+			if before == nil || before.Hash != program.Hash {
 				clear(s.stuck)
 			}
-			if before := s.program; before == nil || contentIDOf(before) != contentIDOf(program) {
+			if before == nil || contentIDOf(before) != contentIDOf(program) {
 				t.unrecorded = append(t.unrecorded, s)
 			}
-			if len(t.recreating) > 0 && s.program != nil && !renewsAlike(s.program, program) {
+			if len(t.recreating) > 0 && before != nil && !renewsAlike(before, program) {
 				worst = max(worst, comparisonChanged)
 			}
 			worst = max(worst, s.set(program))
