@@ -1,12 +1,13 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	k8sevents "k8s.io/client-go/tools/events"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
@@ -25,20 +26,14 @@ const eventSource = "sidecarset-operator"
 
 // eventWriter writes Events at the pace of a Queue. It runs on every replica.
 type eventWriter struct {
-	recorder eventRecorder
+	recorder k8sevents.EventRecorder
 	added    chan struct{} // has capacity 1
 
 	mu    sync.Mutex
 	queue *events.Queue
 }
 
-// eventRecorder is the part of the manager's recorder that is used. It creates an
-// Event, and counts repetitions of it in the same object.
-type eventRecorder interface {
-	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
-}
-
-func newEventWriter(recorder eventRecorder, limits events.Limits) *eventWriter {
+func newEventWriter(recorder k8sevents.EventRecorder, limits events.Limits) *eventWriter {
 	return &eventWriter{recorder: recorder, added: make(chan struct{}, 1), queue: events.NewQueue(limits)}
 }
 
@@ -62,14 +57,11 @@ func (*eventWriter) NeedLeaderElection() bool { return false }
 // Start writes Events until ctx ends.
 func (w *eventWriter) Start(ctx context.Context) error {
 	for {
-		due := time.NewTimer(w.write())
 		select {
 		case <-ctx.Done():
-			due.Stop()
 			return nil
 		case <-w.added:
-			due.Stop()
-		case <-due.C:
+		case <-time.After(w.write()):
 		}
 	}
 }
@@ -77,19 +69,14 @@ func (w *eventWriter) Start(ctx context.Context) error {
 // write writes what is due, and returns how long nothing is, unless an Event is
 // added.
 func (w *eventWriter) write() time.Duration {
-	const idle = time.Hour
 	for {
 		w.mu.Lock()
 		e, wait, ok := w.queue.Next(time.Now())
 		w.mu.Unlock()
-		switch {
-		case ok:
-			w.recorder.Eventf(regarding(e), nil, e.Type, e.Reason, e.Action, "%s", e.Note)
-		case wait > 0:
-			return wait
-		default:
-			return idle
+		if !ok {
+			return cmp.Or(wait, time.Hour)
 		}
+		w.recorder.Eventf(regarding(e), nil, e.Type, e.Reason, e.Action, "%s", e.Note)
 	}
 }
 
