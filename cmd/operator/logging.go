@@ -3,6 +3,7 @@ package operator
 import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
 // mostVerbose is the highest level that is logged, even if --zap-log-level is higher.
@@ -12,22 +13,11 @@ const mostVerbose = 5
 
 // filterLog drops messages that must never be logged.
 func filterLog() zap.Option {
-	return zap.WrapCore(func(core zapcore.Core) zapcore.Core { return logFilter{core} })
-}
-
-type logFilter struct{ zapcore.Core }
-
-func (f logFilter) With(fields []zapcore.Field) zapcore.Core {
-	return logFilter{f.Core.With(fields)}
-}
-
-func (f logFilter) Enabled(level zapcore.Level) bool {
-	return level >= -mostVerbose && f.Core.Enabled(level)
-}
-
-func (f logFilter) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if !f.Enabled(entry.Level) {
-		return checked
-	}
-	return f.Core.Check(entry, checked)
+	return zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+		filtered, err := zapcore.NewIncreaseLevelCore(core, zap.LevelEnablerFunc(func(level zapcore.Level) bool {
+			return level >= -mostVerbose && core.Enabled(level)
+		}))
+		utilruntime.Must(err) // it enables no level that core does not
+		return filtered
+	})
 }
