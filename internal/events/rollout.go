@@ -25,8 +25,7 @@ const (
 // that changed.
 func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []Event {
 	var told []Event
-	if e := progress(before, after); e.Reason != "" {
-		e.About = about
+	if e := progress(about, before, after); e.Reason != "" {
 		told = append(told, e)
 	}
 	if was, is := blocked(before), blocked(after); is > was {
@@ -47,35 +46,29 @@ func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []E
 
 // progress returns the Event about the progress of a rollout; the zero Event if there
 // is none.
-func progress(before, after appsv1beta1.SidecarSetStatus) Event {
+func progress(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) Event {
 	was, is := reason(before, appsv1beta1.ConditionProgressing), reason(after, appsv1beta1.ConditionProgressing)
 	changed := was != is
 	// A rollout that takes less than a second may never have the reason RollingOut.
 	another := before.LatestRevision != "" && before.LatestRevision != after.LatestRevision && after.MatchedPods > 0
 	condition, kind := appsv1beta1.ConditionProgressing, corev1.EventTypeNormal
+	news := false
 	switch is {
 	case appsv1beta1.ReasonRollingOut:
-		if !changed && !another {
-			return Event{}
-		}
+		news = changed || another
 	case appsv1beta1.ReasonComplete:
-		if !underWay[was] && !another {
-			return Event{}
-		}
+		news = underWay[was] || another
 	case appsv1beta1.ReasonPartitionReached:
-		if !changed || !underWay[was] && !another {
-			return Event{}
-		}
+		news = changed && (underWay[was] || another)
 	case appsv1beta1.ReasonStalled:
 		condition, kind = appsv1beta1.ConditionDegraded, corev1.EventTypeWarning
-		if was, is = reason(before, condition), reason(after, condition); !changed && was == is {
-			return Event{}
-		}
-	default:
+		news = changed || reason(before, condition) != reason(after, condition)
+	}
+	if !news {
 		return Event{}
 	}
 	c := meta.FindStatusCondition(after.Conditions, condition)
-	return Event{Type: kind, Reason: c.Reason, Action: ActionRollOut, Note: bounded(c.Message)}
+	return Event{about, Pod{}, kind, c.Reason, ActionRollOut, bounded(c.Message)}
 }
 
 // underWay has the reasons of Progressing from which a rollout can become complete.
