@@ -51,21 +51,19 @@ type Injector struct {
 // operator in ourNamespace.
 func Find(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) *Injector {
 	aboutSidecarSets := slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
-		return pathOf(&w) == pathSidecarSets || slices.ContainsFunc(w.Rules, namesSidecarSets)
+		_, path := calls(&w)
+		return path == pathSidecarSets || slices.ContainsFunc(w.Rules, namesSidecarSets)
 	})
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
 		if !slices.ContainsFunc(w.Rules, coversPods) {
 			continue
 		}
-		switch path := pathOf(w); {
+		switch server, path := calls(w); {
 		case path == pathReferencePods && aboutSidecarSets:
-			return &Injector{Configuration: c.Name, Entry: w.Name, Server: serverOf(w)}
-		case strings.HasSuffix(w.Name, domain) && (path == entryplan.PathPods || path == entryplan.PathPodsFresh):
-			// A URL does not tell which operator it leads to. URLs are for development.
-			if service := w.ClientConfig.Service; service != nil && service.Namespace != ourNamespace {
-				return &Injector{Configuration: c.Name, Entry: w.Name, Server: serverOf(w), OfOurKind: true}
-			}
+			return &Injector{Configuration: c.Name, Entry: w.Name, Server: server}
+		case strings.HasSuffix(w.Name, domain) && isPodPath(path) && !isOurs(w, ourNamespace):
+			return &Injector{Configuration: c.Name, Entry: w.Name, Server: server, OfOurKind: true}
 		}
 	}
 	return nil
@@ -75,10 +73,8 @@ func Find(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace 
 // configuration.
 func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
-		path := pathOf(&w)
-		service := w.ClientConfig.Service
-		return (path == entryplan.PathPods || path == entryplan.PathPodsFresh) && slices.ContainsFunc(w.Rules, coversPods) &&
-			(service == nil || service.Namespace == ourNamespace)
+		_, path := calls(&w)
+		return isPodPath(path) && slices.ContainsFunc(w.Rules, coversPods) && isOurs(&w, ourNamespace)
 	})
 }
 
@@ -86,9 +82,9 @@ func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespa
 // that calls the operator in ourNamespace.
 func HasBarrier(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
-		configuration, _, ok := entryplan.ParseBarrierPath(pathOf(&w))
-		service := w.ClientConfig.Service
-		return ok && configuration == entryplan.StaticBarrier && (service == nil || service.Namespace == ourNamespace)
+		_, path := calls(&w)
+		configuration, _, ok := entryplan.ParseBarrierPath(path)
+		return ok && configuration == entryplan.StaticBarrier && isOurs(&w, ourNamespace)
 	})
 }
 
@@ -103,32 +99,32 @@ func namesSidecarSets(rule admissionregistrationv1.RuleWithOperations) bool {
 	return slices.Contains(rule.APIGroups, appsv1beta1.Resource.Group) && slices.Contains(rule.Resources, appsv1beta1.Resource.Resource)
 }
 
-func pathOf(w *admissionregistrationv1.MutatingWebhook) string {
+// calls returns the server that an entry calls, as messages name it, and the path there.
+func calls(w *admissionregistrationv1.MutatingWebhook) (server, path string) {
 	if service := w.ClientConfig.Service; service != nil {
-		if service.Path == nil {
-			return "/"
+		path = "/"
+		if service.Path != nil {
+			path = *service.Path
 		}
-		return *service.Path
+		return "Service " + service.Namespace + "/" + service.Name, path
 	}
-	if w.ClientConfig.URL == nil {
-		return ""
+	if w.ClientConfig.URL != nil {
+		if parsed, err := url.Parse(*w.ClientConfig.URL); err == nil {
+			return parsed.Host, parsed.Path
+		}
 	}
-	parsed, err := url.Parse(*w.ClientConfig.URL)
-	if err != nil {
-		return ""
-	}
-	return parsed.Path
+	return "", ""
 }
 
-func serverOf(w *admissionregistrationv1.MutatingWebhook) string {
-	if service := w.ClientConfig.Service; service != nil {
-		return "Service " + service.Namespace + "/" + service.Name
-	}
-	parsed, err := url.Parse(*w.ClientConfig.URL)
-	if err != nil {
-		return "a URL"
-	}
-	return parsed.Host
+// isOurs reports whether an entry may call the operator in ourNamespace. A URL does not
+// tell which operator it leads to. URLs are for development.
+func isOurs(w *admissionregistrationv1.MutatingWebhook, ourNamespace string) bool {
+	return w.ClientConfig.Service == nil || w.ClientConfig.Service.Namespace == ourNamespace
+}
+
+// isPodPath reports whether the operator answers reviews of Pods at a path.
+func isPodPath(path string) bool {
+	return path == entryplan.PathPods || path == entryplan.PathPodsFresh
 }
 
 // ClaimsEntries reports whether the injector keeps webhook entries under the same names
@@ -137,20 +133,17 @@ func (i *Injector) ClaimsEntries() bool { return i != nil && i.OfOurKind }
 
 // Message names the other injector, and says what that means and what to do.
 func (i *Injector) Message() string {
-	switch {
-	case i == nil:
+	if i == nil {
 		return ""
-	case i.OfOurKind:
-		return fmt.Sprintf("Another SidecarSet operator injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. "+
-			"Pods that it injected are left as they are. Uninstall one of the two.", i.Configuration, i.Entry, i.Server)
-	case i.calledFirst():
-		return fmt.Sprintf("OpenKruise injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. "+
-			"Pods that it injected are left as they are. Delete that configuration, or switch OpenKruise's Pod webhook off, and this operator takes over with the next Pod.",
-			i.Configuration, i.Entry, i.Server)
 	}
-	return fmt.Sprintf("OpenKruise injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. "+
-		"It is called after this operator, which therefore injects nothing. Delete that configuration, or switch OpenKruise's Pod webhook off.",
-		i.Configuration, i.Entry, i.Server)
+	who, then := "OpenKruise", "It is called after this operator, which therefore injects nothing. Delete that configuration, or switch OpenKruise's Pod webhook off."
+	switch {
+	case i.OfOurKind:
+		who, then = "Another SidecarSet operator", "Pods that it injected are left as they are. Uninstall one of the two."
+	case i.calledFirst():
+		then = "Pods that it injected are left as they are. Delete that configuration, or switch OpenKruise's Pod webhook off, and this operator takes over with the next Pod."
+	}
+	return fmt.Sprintf("%s injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. %s", who, i.Configuration, i.Entry, i.Server, then)
 }
 
 // calledFirst reports whether API servers call it before this operator: they call
