@@ -133,7 +133,10 @@ func (r *request) convertOne(converted *bytes.Buffer, i int, raw jsontext.Value)
 	if len(raw) > maxObjectBytes {
 		return fmt.Errorf("request.objects[%d] is longer than %d bytes", i, maxObjectBytes)
 	}
-	object, err := decode(raw)
+	if raw.Kind() != '{' {
+		return fmt.Errorf("decoding request.objects[%d]: it is not an object", i)
+	}
+	object, err := decode(raw, "")
 	if err != nil {
 		return fmt.Errorf("decoding request.objects[%d]: %w", i, err)
 	}
@@ -158,51 +161,35 @@ func (r *request) answer(w http.ResponseWriter, objects []byte, failed error) {
 	server.WriteJSON(w, http.StatusOK, append(head, `,"convertedObjects":`...), objects, []byte(`,"result":{"status":"Success"}}}`))
 }
 
-// conversionReads are the objects that conversion reads, by path. Everything else
-// in a SidecarSet is not decoded.
+// conversionReads are the objects in a SidecarSet that conversion reads, by path.
+// Everything else is not decoded.
 var conversionReads = map[string]bool{
-	"":                 true,
 	".metadata":        true,
 	".metadata.labels": true,
 	".spec":            true,
 }
 
-func decode(raw jsontext.Value) (map[string]any, error) {
-	if raw.Kind() != '{' {
-		return nil, errors.New("it is not an object")
-	}
-	value, err := decodeShallow(raw, "")
-	if err != nil {
-		return nil, err
-	}
-	return value.(map[string]any), nil // conversionReads has ""
-}
-
-// decodeShallow decodes strings, nulls and the objects that conversion reads.
-func decodeShallow(raw jsontext.Value, path string) (any, error) {
-	switch raw.Kind() {
-	case 'n':
-		return nil, nil
-	case '"':
-		var text string
-		err := json.Unmarshal(raw, &text)
-		return text, err
-	case '{':
-		if conversionReads[path] {
-			return decodeMembers(raw, path)
-		}
-	}
-	return raw, nil
-}
-
-func decodeMembers(raw jsontext.Value, path string) (map[string]any, error) {
+// decode decodes the strings and nulls of the object at a path of a SidecarSet, and the
+// objects in it that conversion reads.
+func decode(raw jsontext.Value, path string) (map[string]any, error) {
 	var members map[string]jsontext.Value
 	if err := json.Unmarshal(raw, &members); err != nil {
 		return nil, err
 	}
 	object := make(map[string]any, len(members))
 	for name, member := range members {
-		value, err := decodeShallow(member, path+"."+name)
+		var value any = member
+		var err error
+		switch within := path + "." + name; {
+		case member.Kind() == 'n':
+			value = nil
+		case member.Kind() == '"':
+			var text string
+			err = json.Unmarshal(member, &text)
+			value = text
+		case member.Kind() == '{' && conversionReads[within]:
+			value, err = decode(member, within)
+		}
 		if err != nil {
 			return nil, err
 		}
