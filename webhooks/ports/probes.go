@@ -1,6 +1,7 @@
 package ports
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -104,21 +105,16 @@ func (p *Probes) answerOne(w http.ResponseWriter, r *http.Request, name string) 
 	failed := p.refresh(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range p.checks {
-		if c.name != name {
-			continue
-		}
-		if failed == nil {
-			failed = c.err
-		}
-		if failed != nil {
-			answerProbe(w, failed, failed.Error()+"\n")
-			return
-		}
-		answerProbe(w, nil, "")
+	i := slices.IndexFunc(p.checks, func(c *readinessCheck) bool { return c.name == name })
+	if i < 0 {
+		http.NotFound(w, r)
 		return
 	}
-	http.NotFound(w, r)
+	reason := ""
+	if failed = cmp.Or(failed, p.checks[i].err); failed != nil {
+		reason = failed.Error() + "\n"
+	}
+	answerProbe(w, failed, reason)
 }
 
 // refresh runs the checks, unless they ran a moment ago, and waits for probePatience.
