@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -163,26 +164,17 @@ func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, se
 
 // ask adds the answers to several questions.
 func (c *RequesterCheck) ask(ctx context.Context, user authenticationv1.UserInfo, questions []requester.Question, answers map[requester.Question]bool) error {
-	var wg sync.WaitGroup
+	var group errgroup.Group // its first error is as good as any: they have one reason
 	var mu sync.Mutex
-	var errs []error
-	places := make(chan struct{}, maxReviews)
+	group.SetLimit(maxReviews)
 	for _, question := range questions {
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
+		group.Go(func() error {
 			allowed, err := c.Access.Allowed(ctx, user, question)
 			mu.Lock()
 			defer mu.Unlock()
 			answers[question] = allowed
-			if err != nil {
-				errs = append(errs, err)
-			}
+			return err
 		})
 	}
-	wg.Wait()
-	if len(errs) > 0 {
-		return errs[0] // they have one reason
-	}
-	return nil
+	return group.Wait()
 }
