@@ -273,32 +273,26 @@ func (c *Catalog) namespaceChanged(name string, object, _ *metav1.PartialObjectM
 	signal(c.changed)
 }
 
-// takePending returns what has changed since the last call.
-func (c *Catalog) takePending() pendingChanges {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	pending := c.pending
-	c.pending = newPendingChanges()
-	return pending
-}
-
 // rebuild publishes a snapshot of everything known, if it differs from the last
 // one, and says how long that took.
 func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
 	start := time.Now()
-	pending := c.takePending()
+	c.mu.Lock()
+	pending := c.pending
+	c.pending = newPendingChanges()
+	c.mu.Unlock()
 	setsDiffer := c.applySidecarSets(logger, pending.sidecarSets)
 	namespacesDiffer := c.applyNamespaces(pending.namespaces)
 	historyDiffers := c.applyRevisions(logger, pending.revisions, setsDiffer)
-	if c.state.Load() != nil && !setsDiffer && !namespacesDiffer && !historyDiffers {
-		c.advance(pending)
-		return time.Since(start)
+	differ := c.state.Load() == nil || setsDiffer || namespacesDiffer || historyDiffers
+	if differ {
+		c.publish()
 	}
-	c.publish()
-	c.advance(pending)
-	c.announce()
+	c.advance(pending, differ)
 	took := time.Since(start)
-	c.metrics.rebuildSeconds.Observe(took.Seconds())
+	if differ {
+		c.metrics.rebuildSeconds.Observe(took.Seconds())
+	}
 	return took
 }
 
@@ -383,19 +377,23 @@ type Versions map[string]uint64
 // maxGone bounds how many deleted SidecarSets are remembered.
 const maxGone = 1000
 
-// advance tells which versions of SidecarSets the snapshot has taken in.
-func (c *Catalog) advance(taken pendingChanges) {
+// advance tells which versions of SidecarSets the snapshot has taken in, and the
+// channels of Notify if it is a new one.
+func (c *Catalog) advance(taken pendingChanges, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, version := range taken.versions {
-		c.holds[name] = version
-	}
+	maps.Copy(c.holds, taken.versions)
 	// A deleted SidecarSet may be in a list for which WaitFor waits, so some are kept.
 	if len(c.holds) > len(c.compiled)+maxGone {
 		maps.DeleteFunc(c.holds, func(name string, _ uint64) bool { _, ok := c.compiled[name]; return !ok })
 	}
 	close(c.advanced)
 	c.advanced = make(chan struct{})
+	if isNew {
+		for _, ch := range c.notify {
+			signal(ch)
+		}
+	}
 }
 
 // WaitFor returns nil once the snapshot holds SidecarSets in these versions or
@@ -459,15 +457,6 @@ func (c *Catalog) Content(name string) string {
 		return ""
 	}
 	return entryplan.Content(program.Set)
-}
-
-// announce sends to the channels of Notify.
-func (c *Catalog) announce() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, ch := range c.notify {
-		signal(ch)
-	}
 }
 
 // signal sends without waiting; a receiver that is behind misses nothing, since
