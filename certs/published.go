@@ -23,17 +23,23 @@ import (
 // Published watches, on every replica, the objects that tell API servers which CAs to trust, and keeps their content in memory. It
 // is a manager.Runnable that needs no leader. All methods are safe for concurrent use. Only Start does I/O.
 type Published struct {
-	client  client.WithWatch
-	targets []Target
-	hosts   []string // the names under which API servers call this operator
+	client client.WithWatch
+	hosts  []string // the names under which API servers call this operator
+	views  []*view  // one of each target
 
 	mu      sync.Mutex
-	views   []view // by index of targets
 	changed chan struct{}
 }
 
-// view is what has been observed of one Target.
+// view is what has been observed of one Target. A reflector stores in it what it reads. It is not an informer: an informer would
+// keep whole objects, which are large while there are many SidecarSets, does not report an empty list, and has no choice of pauses.
+// Nor is it the manager's cache: the client of this package reads the clock of API servers, and the watch must not wait for other
+// informers.
 type view struct {
+	published *Published
+	target    Target
+
+	// Guarded by published.mu.
 	synced  bool
 	err     error // of the last attempt to list or watch, nil if that worked
 	objects map[string]*object
@@ -42,7 +48,11 @@ type view struct {
 // newPublished returns a Published for the targets. It considers only entries that call one of the names in subject. The client
 // must not read from a cache.
 func newPublished(c client.WithWatch, subject Subject, targets ...Target) *Published {
-	return &Published{client: c, hosts: subject.hosts(), targets: targets, views: make([]view, len(targets)), changed: make(chan struct{})}
+	p := &Published{client: c, hosts: subject.hosts(), changed: make(chan struct{})}
+	for _, target := range targets {
+		p.views = append(p.views, &view{published: p, target: target})
+	}
+	return p
 }
 
 // NeedLeaderElection has a manager start it on every replica.
@@ -52,10 +62,10 @@ func (p *Published) NeedLeaderElection() bool { return false }
 func (p *Published) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("published")
 	var wg sync.WaitGroup
-	for i, target := range p.targets {
-		reflector := cache.NewReflectorWithOptions(p.listWatch(i), nil, &targetStore{p, i}, cache.ReflectorOptions{
-			Name:            target.String(),
-			TypeDescription: target.kind.Kind,
+	for _, v := range p.views {
+		reflector := cache.NewReflectorWithOptions(v.listWatch(), nil, v, cache.ReflectorOptions{
+			Name:            v.target.String(),
+			TypeDescription: v.target.kind.Kind,
 			Logger:          &logger,
 			// Retry every half second at first, and every ten seconds later: a role that is granted late delays the start.
 			Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 10 * time.Second},
@@ -173,8 +183,8 @@ func (p *Published) snapshot() snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var s snapshot
-	for i, v := range p.views {
-		target := p.targets[i]
+	for _, v := range p.views {
+		target := v.target
 		named := v.objects[target.name]
 		switch {
 		case !v.synced && v.err != nil:
@@ -229,13 +239,13 @@ func (s snapshot) trusts() []trust {
 	return trusts
 }
 
-// update changes the view of one target and closes the channel of Changed.
-func (p *Published) update(i int, change func(*view)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change(&p.views[i])
-	close(p.changed)
-	p.changed = make(chan struct{})
+// update changes the view and closes the channel of Changed.
+func (v *view) update(change func()) {
+	v.published.mu.Lock()
+	defer v.published.mu.Unlock()
+	change()
+	close(v.published.changed)
+	v.published.changed = make(chan struct{})
 }
 
 // listThenWatch makes a reflector list first and then watch, because there are only a few objects.
@@ -244,75 +254,65 @@ type listThenWatch struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported tells the reflector not to use WatchList.
 func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// listWatch lists and watches one target.
-func (p *Published) listWatch(i int) cache.ListerWatcher {
-	target := p.targets[i]
+// listWatch lists and watches the target.
+func (v *view) listWatch() cache.ListerWatcher {
+	target, reader := v.target, v.published.client
 	return listThenWatch{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list, opts := target.kind.list(), target.listOptions()
 			opts.Raw = &options
-			err := p.client.List(ctx, list, opts)
-			p.note(i, err)
+			err := reader.List(ctx, list, opts)
+			v.note(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			opts := target.listOptions()
 			opts.Raw = &options
-			w, err := p.client.Watch(ctx, target.kind.list(), opts)
-			p.note(i, err)
+			w, err := reader.Watch(ctx, target.kind.list(), opts)
+			v.note(err)
 			return w, err
 		},
 	}}
 }
 
-// note records why a target cannot be watched, for readiness.
-func (p *Published) note(i int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.views[i].err = err
-}
-
-// targetStore receives what a reflector reads of one target. It is not an informer: an informer would keep whole objects, which are
-// large while there are many SidecarSets, does not report an empty list, and has no choice of pauses. Nor is it the manager's cache:
-// the client of this package reads the clock of API servers, and the watch must not wait for other informers.
-type targetStore struct {
-	p *Published
-	i int
+// note records why the target cannot be watched, for readiness.
+func (v *view) note(err error) {
+	v.published.mu.Lock()
+	defer v.published.mu.Unlock()
+	v.err = err
 }
 
 // Add records a new object.
-func (s *targetStore) Add(obj any) error { return s.Update(obj) }
+func (v *view) Add(obj any) error { return v.Update(obj) }
 
 // Update records a changed object.
-func (s *targetStore) Update(obj any) error {
-	target := s.p.targets[s.i]
-	if o, ok := obj.(client.Object); ok && target.selects(o) {
-		seen := target.observe(o, s.p.hosts)
-		s.p.update(s.i, func(v *view) { v.objects[seen.name] = seen })
+func (v *view) Update(obj any) error {
+	if o, ok := obj.(client.Object); ok && v.target.selects(o) {
+		seen := v.target.observe(o, v.published.hosts)
+		v.update(func() { v.objects[seen.name] = seen })
 	}
 	return nil
 }
 
 // Delete removes an object that was deleted, or that lost the labels.
-func (s *targetStore) Delete(obj any) error {
+func (v *view) Delete(obj any) error {
 	if o, ok := obj.(client.Object); ok {
-		s.p.update(s.i, func(v *view) { delete(v.objects, o.GetName()) })
+		v.update(func() { delete(v.objects, o.GetName()) })
 	}
 	return nil
 }
 
 // Replace records the complete list.
-func (s *targetStore) Replace(list []any, _ string) error {
-	target := s.p.targets[s.i]
+func (v *view) Replace(list []any, _ string) error {
 	objects := map[string]*object{}
 	for _, obj := range list {
-		if o, ok := obj.(client.Object); ok && target.selects(o) {
-			objects[o.GetName()] = target.observe(o, s.p.hosts)
+		if o, ok := obj.(client.Object); ok && v.target.selects(o) {
+			objects[o.GetName()] = v.target.observe(o, v.published.hosts)
 		}
 	}
-	s.p.update(s.i, func(v *view) { v.synced, v.objects = true, objects })
+	v.update(func() { v.synced, v.objects = true, objects })
 	return nil
 }
 
 // Resync does nothing: everything is kept.
-func (s *targetStore) Resync() error { return nil }
+func (v *view) Resync() error { return nil }
