@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The format of the CA Secret, of type kubernetes.io/tls. Only tls.crt and tls.key must be there; what is missing of the rest is
@@ -192,10 +194,12 @@ func (a Authority) Encode(secret *corev1.Secret) error {
 			delete(secret.Data, p.keyKey)
 			continue
 		}
-		var err error
-		if secret.Data[p.certKey], secret.Data[p.keyKey], err = encodeKeyPair(*p.pair); err != nil {
-			return err
+		der, err := x509.MarshalPKCS8PrivateKey(p.pair.Key)
+		if err != nil {
+			return fmt.Errorf("encoding private key: %w", err)
 		}
+		secret.Data[p.certKey] = encodeCertificate(p.pair.Certificate)
+		secret.Data[p.keyKey] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	}
 	last, former := a.retireAll(), a.formatFormer()
 	annotate(secret, RetireAfterAnnotation, !last.IsZero(), last.UTC().Format(time.RFC3339))
@@ -210,10 +214,7 @@ func annotate(secret *corev1.Secret, key string, present bool, value string) {
 		delete(secret.Annotations, key)
 		return
 	}
-	if secret.Annotations == nil {
-		secret.Annotations = map[string]string{}
-	}
-	secret.Annotations[key] = value
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
 }
 
 // Replaceable says what the leader may put in place of an unusable CA.

@@ -221,20 +221,11 @@ func MergeBundles(lists ...[]*x509.Certificate) []*x509.Certificate {
 	return merged
 }
 
-// encodeKeyPair renders the pair as two PEM documents.
-func encodeKeyPair(pair KeyPair) (cert, key []byte, err error) {
-	der, err := x509.MarshalPKCS8PrivateKey(pair.Key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding private key: %w", err)
-	}
-	return encodeCertificate(pair.Certificate), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
-}
-
 func encodeCertificate(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
 
-// parseKeyPair reads what encodeKeyPair wrote, and what other tools write: PKCS #8, PKCS #1 and SEC 1 keys.
+// parseKeyPair reads what Encode wrote, and what other tools write: PKCS #8, PKCS #1 and SEC 1 keys.
 func parseKeyPair(cert, key []byte) (KeyPair, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

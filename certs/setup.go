@@ -26,10 +26,7 @@ type Serving struct {
 
 // AddToScheme adds the types of which the clients of this package read or apply objects.
 func AddToScheme(scheme *runtime.Scheme) error {
-	if err := errors.Join(corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
-		return err
-	}
-	return certmanagerv1.AddToScheme(scheme)
+	return errors.Join(corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme), certmanagerv1.AddToScheme(scheme))
 }
 
 // Setup adds to the manager what every replica runs to serve with certificates of opts.Mode. API servers call under the name
