@@ -89,9 +89,7 @@ func (a Authority) Bundle() []*x509.Certificate {
 	for _, f := range a.Old {
 		bundle = append(bundle, f.Certificate)
 	}
-	bundle = MergeBundles(bundle)
-	sortByAge(bundle)
-	return bundle
+	return oldestFirst(bundle)
 }
 
 // trusting returns a with the given former CAs and no others. It keeps at most maxFormer: first those that the leader has a record

@@ -2,6 +2,7 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -204,21 +205,13 @@ func EncodeBundle(certs []*x509.Certificate) []byte {
 	return out.Bytes()
 }
 
-// MergeBundles concatenates lists of certificates, keeping the first of equal ones. Expired certificates stay: clients judge them
-// by their own clocks.
-func MergeBundles(lists ...[]*x509.Certificate) []*x509.Certificate {
-	var merged []*x509.Certificate
-	seen := map[string]bool{}
-	for _, list := range lists {
-		for _, cert := range list {
-			if cert == nil || seen[string(cert.Raw)] {
-				continue
-			}
-			seen[string(cert.Raw)] = true
-			merged = append(merged, cert)
-		}
-	}
-	return merged
+// oldestFirst sorts certificates by age, so that a change of the signing CA does not change what is published, and leaves out
+// repetitions. Expired certificates stay: clients judge them by their own clocks.
+func oldestFirst(bundle []*x509.Certificate) []*x509.Certificate {
+	slices.SortStableFunc(bundle, func(a, b *x509.Certificate) int {
+		return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))
+	})
+	return slices.CompactFunc(bundle, (*x509.Certificate).Equal)
 }
 
 func encodeCertificate(cert *x509.Certificate) []byte {

@@ -212,22 +212,18 @@ func TestParseBundle(t *testing.T) {
 	}
 }
 
-func TestMergeBundles(t *testing.T) {
-	a, b, old := issueCA(t, start, 365*day).Certificate, issueCA(t, start, 365*day).Certificate, issueCA(t, time.Unix(0, 0), day).Certificate
+func TestOldestFirst(t *testing.T) {
+	a, b, old := issueCA(t, start, 365*day).Certificate, issueCA(t, start.Add(time.Hour), 365*day).Certificate, issueCA(t, time.Unix(0, 0), day).Certificate
 	type list = []*x509.Certificate
-	tests := map[string]struct {
-		lists []list
-		want  list
-	}{
-		"keeps the first of equal ones": {[]list{{a, b}, {b, a}}, list{a, b}},
-		"keeps the order of lists":      {[]list{{b}, {a}}, list{b, a}},
-		"keeps one that has expired":    {[]list{{old, a}}, list{old, a}},
-		"merges nothing to nothing":     {nil, nil},
-		"passes over what is not there": {[]list{{nil, a}}, list{a}},
+	tests := map[string]struct{ given, want list }{
+		"keeps one of equal ones":    {list{a, b, b, a}, list{a, b}},
+		"sorts by age":               {list{b, a}, list{a, b}},
+		"keeps one that has expired": {list{a, old}, list{old, a}},
+		"makes nothing of nothing":   {nil, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := certs.MergeBundles(tc.lists...)
+			got := certs.OldestFirst(tc.given)
 			if !bytes.Equal(certs.EncodeBundle(got), certs.EncodeBundle(tc.want)) {
 				t.Errorf("got %d certificates, want %d, or in another order", len(got), len(tc.want))
 			}

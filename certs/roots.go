@@ -1,8 +1,6 @@
 package certs
 
 import (
-	"bytes"
-	"cmp"
 	"crypto/x509"
 	"slices"
 	"sync"
@@ -73,18 +71,9 @@ func (r *roots) bundle(served *servingLeaf) []byte {
 	r.former = slices.DeleteFunc(r.former, func(f formerCA) bool {
 		return time.Since(f.since) > r.overlap && (served == nil || !f.Equal(served.issuer))
 	})
-	former := make([]*x509.Certificate, 0, len(r.former))
+	bundle := slices.Clone(r.current)
 	for _, f := range r.former {
-		former = append(former, f.Certificate)
+		bundle = append(bundle, f.Certificate)
 	}
-	bundle := MergeBundles(r.current, former)
-	sortByAge(bundle)
-	return EncodeBundle(bundle)
-}
-
-// sortByAge sorts certificates, so that a change of the signing CA does not change what is published.
-func sortByAge(bundle []*x509.Certificate) {
-	slices.SortStableFunc(bundle, func(a, b *x509.Certificate) int {
-		return cmp.Or(a.NotBefore.Compare(b.NotBefore), bytes.Compare(a.Raw, b.Raw))
-	})
+	return EncodeBundle(oldestFirst(bundle))
 }
