@@ -358,12 +358,14 @@ func (c *Catalog) publish() {
 			problems[name] = set.err
 		}
 	}
-	c.state.Store(&catalogState{catalog: match.Build(programs, c.namespaces).WithHistory(c.historyPrograms()), problems: problems})
-	for _, r := range c.history {
+	recorded := make(map[string]*inject.Program, len(c.history)) // the revisions to inject, by SidecarSet
+	for name, r := range c.history {
 		if r.program != nil {
+			recorded[name] = r.program
 			bytes += r.program.Bytes()
 		}
 	}
+	c.state.Store(&catalogState{catalog: match.Build(programs, c.namespaces).WithHistory(recorded), problems: problems})
 	c.metrics.sidecarSets.Set(float64(len(c.compiled)))
 	c.metrics.bytes.Set(float64(bytes))
 	c.metrics.unusable.Set(float64(len(problems)))

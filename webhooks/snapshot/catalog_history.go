@@ -82,22 +82,9 @@ func (c *Catalog) compileRevision(logger logr.Logger, current *inject.Program, r
 		return known
 	}
 	next := compiledRevision{current: current, uid: r.UID, resourceVersion: r.ResourceVersion}
-	program, err := inject.CompileRevision(current, r)
-	if err != nil {
+	var err error
+	if next.program, err = inject.CompileRevision(current, r); err != nil {
 		logger.Error(err, "ControllerRevision cannot be used as it is stored", "SidecarSet", current.Name(), "ControllerRevision", r.Name)
-		return next
 	}
-	next.program = program
 	return next
-}
-
-// historyPrograms are the recorded revisions to inject, by SidecarSet.
-func (c *Catalog) historyPrograms() map[string]*inject.Program {
-	programs := make(map[string]*inject.Program, len(c.history))
-	for name, r := range c.history {
-		if r.program != nil {
-			programs[name] = r.program
-		}
-	}
-	return programs
 }
