@@ -291,8 +291,7 @@ func (v *validator) conflicts(ctx context.Context, set *appsv1beta1.SidecarSet, 
 // metadata reads the metadata of a SidecarSet; nil if there is none. It is read
 // live: the SidecarSet may have been created or deleted a moment ago.
 func (v *validator) metadata(ctx context.Context, name string) (*metav1.ObjectMeta, error) {
-	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(appsv1beta1.Kind)
+	found := snapshot.Metadata(appsv1beta1.Kind)
 	err := v.Reader.Get(ctx, types.NamespacedName{Name: name}, found)
 	switch {
 	case apierrors.IsNotFound(err):

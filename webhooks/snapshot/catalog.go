@@ -129,10 +129,6 @@ func newSidecarSet() *unstructured.Unstructured {
 	return object
 }
 
-func newNamespace() *metav1.PartialObjectMetadata {
-	return Metadata(corev1.SchemeGroupVersion.WithKind("Namespace"))
-}
-
 // Metadata returns the metadata of an object of a kind, for a client to fill.
 func Metadata(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
@@ -226,7 +222,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	namespaces, err := Follow(ctx, c.informers, newNamespace(), c.namespaceChanged)
+	namespaces, err := Follow(ctx, c.informers, Metadata(corev1.SchemeGroupVersion.WithKind("Namespace")), c.namespaceChanged)
 	if err != nil {
 		return err
 	}

@@ -211,10 +211,7 @@ func (w *watchedKind) continued(event watch.Event, again func() (watch.Interface
 	if sending || !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
 		return nil
 	}
-	next, err := again()
-	if err != nil {
-		return nil
-	}
+	next, _ := again() // nil if it fails
 	return next
 }
 
