@@ -101,7 +101,7 @@ func TestOnlyKnownClientsAreAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.StartedChecker()(request); err != nil {
+	if err := s.Started(request); err != nil {
 		t.Errorf("the server's own check: %v", err)
 	}
 	pool.Store(others.pool())

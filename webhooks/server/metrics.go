@@ -11,18 +11,17 @@ import (
 
 // metrics are the figures of a Server.
 type metrics struct {
-	refused    *prometheus.CounterVec
 	requests   *prometheus.CounterVec
 	seconds    *prometheus.HistogramVec
 	collectors []prometheus.Collector
 }
 
 func (s *Server) newMetrics() *metrics {
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "sidecarset_webhook_refused_requests_total",
+		Help: "Requests that were refused by a limit, before their content decided anything, by group of paths (pods, sidecarsets, conversions, barriers) and reason: busy, memory, too_large, slow, invalid.",
+	}, []string{"group", "reason"})
 	m := &metrics{
-		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sidecarset_webhook_refused_requests_total",
-			Help: "Requests that were refused by a limit, before their content decided anything, by group of paths (pods, sidecarsets, conversions, barriers) and reason: busy, memory, too_large, slow, invalid.",
-		}, []string{"group", "reason"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sidecarset_webhook_requests_total",
 			Help: "Requests to the webhooks for SidecarSets and to /convert, by path and HTTP status code.",
@@ -33,7 +32,7 @@ func (s *Server) newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(100e-6, 4, 9), // 100 µs to 6.6 s
 		}, []string{"path"}),
 	}
-	m.collectors = []prometheus.Collector{m.refused, m.requests, m.seconds,
+	m.collectors = []prometheus.Collector{refused, m.requests, m.seconds,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "sidecarset_webhook_connections", Help: "Open connections to the webhook server.",
 		}, func() float64 { return float64(s.connections.Count()) }),
@@ -43,7 +42,7 @@ func (s *Server) newMetrics() *metrics {
 	}
 	for group, gate := range s.gates {
 		for _, reason := range reasons {
-			gate.refused[reason] = m.refused.WithLabelValues(string(group), string(reason))
+			gate.refused[reason] = refused.WithLabelValues(string(group), string(reason))
 		}
 		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "sidecarset_webhook_requests_in_flight",

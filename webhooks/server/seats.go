@@ -90,10 +90,8 @@ func (s *seats) enter(client netip.Addr) {
 
 // join makes a request wait, if need be in the place of another one.
 func (s *seats) join(client netip.Addr) (*waiter, bool) {
-	if len(s.waiting) >= s.queue {
-		if !s.makeRoom(client) {
-			return nil, false
-		}
+	if len(s.waiting) >= s.queue && !s.makeRoom(client) {
+		return nil, false
 	}
 	own := &waiter{client, make(chan bool, 1)}
 	s.waiting = append(s.waiting, own)

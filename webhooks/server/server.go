@@ -26,7 +26,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/sidecarset/operator/webhooks/ports"
@@ -295,31 +294,29 @@ func (s *Server) Ready(*http.Request) error {
 	return nil
 }
 
-// StartedChecker returns a check that succeeds if the listener completes a TLS handshake
+// Started is a readiness check. It succeeds if the listener completes a TLS handshake
 // with the certificate that it should serve at that moment. Package certs checks who
 // issued the certificate, and whether it is valid by the clocks of API servers: the
 // clock of this process may be wrong.
-func (s *Server) StartedChecker() healthz.Checker {
-	return func(request *http.Request) error {
-		addr, ok := s.Addr().(*net.TCPAddr)
-		if !ok {
-			return errors.New("the webhook server is not listening yet")
-		}
-		config, err := s.probeConfig()
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(request.Context(), s.options.ReadHeaderTimeout)
-		defer cancel()
-		if addr.IP.IsUnspecified() {
-			addr = &net.TCPAddr{Port: addr.Port} // dials the local system
-		}
-		conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr.String())
-		if err != nil {
-			return fmt.Errorf("checking the webhook server's listener: %w", err)
-		}
-		return conn.Close()
+func (s *Server) Started(request *http.Request) error {
+	addr, ok := s.Addr().(*net.TCPAddr)
+	if !ok {
+		return errors.New("the webhook server is not listening yet")
 	}
+	config, err := s.probeConfig()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(request.Context(), s.options.ReadHeaderTimeout)
+	defer cancel()
+	if addr.IP.IsUnspecified() {
+		addr = &net.TCPAddr{Port: addr.Port} // dials the local system
+	}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr.String())
+	if err != nil {
+		return fmt.Errorf("checking the webhook server's listener: %w", err)
+	}
+	return conn.Close()
 }
 
 // probeConfig accepts the leaf that should be served, and nothing else.

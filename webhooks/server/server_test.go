@@ -182,32 +182,32 @@ func TestServerServesTheNewestCertificate(t *testing.T) {
 	post(t, s.client(t), s.url("/x"), strings.NewReader("{}")) // trusts the new one only
 }
 
-func TestStartedCheckerProvesAHandshake(t *testing.T) {
+func TestStartedProvesAHandshake(t *testing.T) {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Run("fails before the server listens", func(t *testing.T) {
 		s := server.New(server.Options{})
-		if err := s.StartedChecker()(request); err == nil {
+		if err := s.Started(request); err == nil {
 			t.Error("succeeded")
 		}
 	})
 	s := start(t, server.Options{}, nil)
 	t.Run("succeeds with a valid certificate", func(t *testing.T) {
-		if err := s.StartedChecker()(request); err != nil {
+		if err := s.Started(request); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("leaves it to others to judge the time of a certificate", func(t *testing.T) {
 		s.certificate.Store(newCertificate(t, time.Now().Add(-time.Minute)))
-		if err := s.StartedChecker()(request); err != nil {
+		if err := s.Started(request); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("fails without a certificate", func(t *testing.T) {
 		s.certificate.Store(nil)
-		if err := s.StartedChecker()(request); err == nil {
+		if err := s.Started(request); err == nil {
 			t.Error("succeeded")
 		}
 	})
