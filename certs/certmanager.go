@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,9 +84,9 @@ func (m *CertManager) report(ctx context.Context, problem error) {
 // declared.
 func (m *CertManager) Declare(ctx context.Context) error {
 	for _, d := range m.opts.declarations() {
-		err := m.request(ctx, func(ctx context.Context) error {
-			return m.client.Apply(ctx, d.apply, client.FieldOwner(CertManagerFieldOwner), client.ForceOwnership)
-		})
+		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+		err := m.client.Apply(bounded, d.apply, client.FieldOwner(CertManagerFieldOwner), client.ForceOwnership)
+		cancel()
 		if err != nil {
 			return fmt.Errorf("declaring %s %s/%s: %w", d.kind, m.opts.Namespace, d.name, notInstalled(err))
 		}
@@ -117,10 +118,7 @@ func (m *CertManager) load(ctx context.Context) (material, error) {
 
 // why returns the reason that there is no certificate.
 func (m *CertManager) why(ctx context.Context) error {
-	if problem := m.problem(ctx); problem != nil {
-		return problem
-	}
-	return errors.New("cert-manager says that it is ready")
+	return cmp.Or(m.problem(ctx), errors.New("cert-manager says that it is ready"))
 }
 
 // problem returns the first object of the chain that is missing or not ready, or nil.
@@ -149,8 +147,6 @@ func (e *notReadyError) Error() string {
 	return fmt.Sprintf("%s %s/%s is not ready: %s", e.kind, e.namespace, e.name, e.message)
 }
 
-const noCondition = "cert-manager has not said anything about it; does its controller run?"
-
 // readiness reports whether cert-manager says that an object is ready, and what it says. It joins two conditions: Ready says whether
 // there is a certificate, and Issuing, which only a Certificate has, says why there is none.
 func (m *CertManager) readiness(ctx context.Context, d declaration) (ready bool, message string, err error) {
@@ -167,7 +163,7 @@ func (m *CertManager) readiness(ctx context.Context, d declaration) (ready bool,
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &read); err != nil {
 		return false, "", err
 	}
-	message = noCondition
+	message = "cert-manager has not said anything about it; does its controller run?"
 	if c := meta.FindStatusCondition(read.Status.Conditions, string(certmanagerv1.CertificateConditionReady)); c != nil {
 		ready, message = c.Status == metav1.ConditionTrue, c.Reason+": "+c.Message
 	}
@@ -186,13 +182,7 @@ func notInstalled(err error) error {
 }
 
 func (m *CertManager) get(ctx context.Context, name string, into client.Object) error {
-	return m.request(ctx, func(ctx context.Context) error {
-		return m.client.Get(ctx, client.ObjectKey{Namespace: m.opts.Namespace, Name: name}, into)
-	})
-}
-
-func (m *CertManager) request(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return do(ctx)
+	return m.client.Get(ctx, client.ObjectKey{Namespace: m.opts.Namespace, Name: name}, into)
 }

@@ -87,20 +87,6 @@ func (o Options) Validate() error {
 }
 
 func (o Options) validate() error {
-	errs := o.validateMode()
-	if len(o.Subject.DNSNames)+len(o.Subject.IPs) == 0 {
-		errs = append(errs, errors.New("the serving certificate has neither a DNS name nor an IP address"))
-	}
-	if min(o.CALifetime, o.LeafLifetime, o.Settle, o.Overlap, o.Poll, o.Patience) < 0 {
-		errs = append(errs, errors.New("a duration is negative"))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("configuring certificates: %w", err)
-	}
-	return nil
-}
-
-func (o Options) validateMode() []error {
 	var errs []error
 	switch o.Mode {
 	case ModeSelf:
@@ -130,7 +116,16 @@ func (o Options) validateMode() []error {
 	if o.PublishedElsewhere && o.Mode != ModeFiles {
 		errs = append(errs, fmt.Errorf("in mode %s the operator itself publishes the CA bundle", o.Mode))
 	}
-	return errs
+	if len(o.Subject.DNSNames)+len(o.Subject.IPs) == 0 {
+		errs = append(errs, errors.New("the serving certificate has neither a DNS name nor an IP address"))
+	}
+	if min(o.CALifetime, o.LeafLifetime, o.Settle, o.Overlap, o.Poll, o.Patience) < 0 {
+		errs = append(errs, errors.New("a duration is negative"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("configuring certificates: %w", err)
+	}
+	return nil
 }
 
 // validateLifetimes checks that a CA outlives its leaves. The CA is replaced in the last third of its life, and a leaf that it

@@ -85,7 +85,10 @@ func (r *Rotator) step(ctx context.Context) error {
 	kept, left := r.found(secret, stored)
 	stored = s.keepTrusted(stored, now)
 	s.expect(stored.Next)
-	r.postpone(ctx, stored.Postponed(now))
+	if reason := stored.Postponed(now); r.postponed.news(reason) {
+		s.opts.warn(s.secretReference(), ReasonRotationPostponed, "Rotate", reason.Error())
+		log.FromContext(ctx).Info("Postponed the rotation of the CA", "Secret", s.secretRef(), "reason", reason.Error())
+	}
 	due, step, err := stored.Advance(now, s.opts.policy(), s.lookOut(ctx) >= s.opts.Settle)
 	if err != nil {
 		return fmt.Errorf("rotating the CA in Secret %s: %w", s.secretRef(), err)
@@ -116,14 +119,6 @@ func (r *Rotator) mayReplace(err error) Replaceable {
 		return ByAny
 	}
 	return unusable.Replaceable
-}
-
-// postpone emits an event, once for each change, that says why a rotation does not begin.
-func (r *Rotator) postpone(ctx context.Context, reason error) {
-	if r.postponed.news(reason) {
-		r.source.opts.warn(r.source.secretReference(), ReasonRotationPostponed, "Rotate", reason.Error())
-		log.FromContext(ctx).Info("Postponed the rotation of the CA", "Secret", r.source.secretRef(), "reason", reason.Error())
-	}
 }
 
 // found counts the certificates in ca.crt that the leader did not put there: those that are kept, and those that are left out.

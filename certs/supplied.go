@@ -41,7 +41,11 @@ var _ Source = &Supplied{}
 
 func newSupplied(from supply, published *Published, serverName string, opts Options) *Supplied {
 	s := &Supplied{from: from, serverName: serverName, roots: roots{overlap: opts.Overlap}}
-	s.leaves = leaves{opts: opts, published: published, origin: from, load: s.load, look: s.lookAtPublished}
+	s.leaves = leaves{opts: opts, published: published, origin: from, load: s.load, look: func() {
+		if certificates, observed := published.certificates(); observed {
+			s.roots.adopt(certificates) // what was published before
+		}
+	}}
 	return s
 }
 
@@ -85,13 +89,6 @@ func (s *Supplied) load(ctx context.Context) error {
 // seasonedAt returns when an API server accepts the certificate even if its clock is behind.
 func seasonedAt(cert *x509.Certificate) time.Time {
 	return cert.NotBefore.Add(min(maxSkew, cert.NotAfter.Sub(cert.NotBefore)/10))
-}
-
-// lookAtPublished adopts what was published before, once that has been observed.
-func (s *Supplied) lookAtPublished() {
-	if published, ok := s.published.certificates(); ok {
-		s.roots.adopt(published)
-	}
 }
 
 // parse checks that the parts belong together, without regard to the time, and that none is truncated.
