@@ -242,7 +242,8 @@ func (d Demand) Missing(answers map[Question]bool) []string {
 		if answers[action.in("")] {
 			continue
 		}
-		if lacking := d.lacking(action, answers); len(lacking) > 0 || d.why != "" {
+		lacking := slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[action.in(namespace)] })
+		if len(lacking) > 0 || d.why != "" {
 			missing = append(missing, d.explain(action, lacking))
 		}
 	}
@@ -255,11 +256,6 @@ func (d Demand) Missing(answers map[Question]bool) []string {
 			d.base, appsv1beta1.AnnotationBase, appsv1beta1.Resource.GroupResource()))
 	}
 	return missing
-}
-
-// lacking are the namespaces in which the requester may not do the action.
-func (d Demand) lacking(a action, answers map[Question]bool) []string {
-	return slices.DeleteFunc(slices.Clone(d.namespaces), func(namespace string) bool { return answers[a.in(namespace)] })
 }
 
 func (d Demand) explain(a action, lacking []string) string {
