@@ -72,7 +72,17 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
-	review := accessReview(user, key.question)
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for name, values := range user.Extra {
+		extra[name] = authorizationv1.ExtraValue(values)
+	}
+	q := key.question
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: q.Verb, Group: q.Group, Resource: q.Resource, Subresource: q.Subresource, Name: q.Name, Namespace: q.Namespace,
+		},
+	}}
 	if err := a.client.Create(ctx, review); err != nil {
 		return false, err
 	}
@@ -82,17 +92,4 @@ func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) 
 	}
 	a.answers.Add(key, review.Status.Allowed, holds)
 	return review.Status.Allowed, nil
-}
-
-func accessReview(user authenticationv1.UserInfo, q requester.Question) *authorizationv1.SubjectAccessReview {
-	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
-	for key, values := range user.Extra {
-		extra[key] = authorizationv1.ExtraValue(values)
-	}
-	return &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: q.Verb, Group: q.Group, Resource: q.Resource, Subresource: q.Subresource, Name: q.Name, Namespace: q.Namespace,
-		},
-	}}
 }

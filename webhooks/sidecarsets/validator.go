@@ -292,12 +292,8 @@ func (v *validator) conflicts(ctx context.Context, set *appsv1beta1.SidecarSet, 
 // live: the SidecarSet may have been created or deleted a moment ago.
 func (v *validator) metadata(ctx context.Context, name string) (*metav1.ObjectMeta, error) {
 	found := snapshot.Metadata(appsv1beta1.Kind)
-	err := v.Reader.Get(ctx, types.NamespacedName{Name: name}, found)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, lookUpError("SidecarSet "+name, err)
+	if exists, err := v.get(ctx, types.NamespacedName{Name: name}, found, "SidecarSet "+name); !exists {
+		return nil, err
 	}
 	return &found.ObjectMeta, nil
 }
@@ -305,14 +301,18 @@ func (v *validator) metadata(ctx context.Context, name string) (*metav1.ObjectMe
 // whitelist reads the administrator's rules; "" if there are none.
 func (v *validator) whitelist(ctx context.Context) (string, error) {
 	var config corev1.ConfigMap
-	err := v.Reader.Get(ctx, types.NamespacedName{Namespace: v.Namespace, Name: validation.WhitelistConfigMap}, &config)
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", lookUpError("ConfigMap "+v.Namespace+"/"+validation.WhitelistConfigMap, err)
+	key := types.NamespacedName{Namespace: v.Namespace, Name: validation.WhitelistConfigMap}
+	_, err := v.get(ctx, key, &config, "ConfigMap "+key.String())
+	return config.Data[validation.WhitelistKey], err
+}
+
+// get reads an object, which messages call by what, and reports whether it exists.
+func (v *validator) get(ctx context.Context, key types.NamespacedName, object client.Object, what string) (bool, error) {
+	err := v.Reader.Get(ctx, key, object)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, lookUpError(what, err)
 	}
-	return config.Data[validation.WhitelistKey], nil
+	return err == nil, nil
 }
 
 // lookUpError says that a rule could not be applied. It hides the status of its
