@@ -133,9 +133,7 @@ func (o Options) check(rest []string) error {
 	if len(rest) > 0 {
 		errs = append(errs, fmt.Errorf("unexpected arguments %q; flags are listed by --help", rest))
 	}
-	switch o.role {
-	case roleAll, roleWebhook, roleController:
-	default:
+	if !slices.Contains([]string{roleAll, roleWebhook, roleController}, o.role) {
 		errs = append(errs, fmt.Errorf("--role=%s: use all, webhook or controller", o.role))
 	}
 	if !slices.Contains(sidecarsets.RequesterModes, o.requesterCheck) {

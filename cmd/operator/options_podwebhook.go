@@ -25,7 +25,7 @@ const (
 // podWebhookOptions are the flags of the webhook entries for Pods.
 type podWebhookOptions struct {
 	mode            string
-	reinvocation    string
+	reinvocation    admissionregistrationv1.ReinvocationPolicyType
 	url             string
 	probeNamespace  string
 	admissionWindow time.Duration
@@ -34,7 +34,7 @@ type podWebhookOptions struct {
 
 func (o *podWebhookOptions) bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.mode, "pod-webhook", podWebhookExact, "`mode` of the webhook entries for Pods: exact (the leader writes entries for the Pods that SidecarSets select) or static (an administrator maintains one entry for all Pods, see config/overlays/static)")
-	flags.StringVar(&o.reinvocation, "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded if another webhook adds labels or containers after ours")
+	flags.StringVar((*string)(&o.reinvocation), "pod-webhook-reinvocation", string(admissionregistrationv1.NeverReinvocationPolicy), "`policy` of exact entries: Never, or IfNeeded if another webhook adds labels or containers after ours")
 	flags.StringVar(&o.url, "pod-webhook-url", "", "`prefix` of the URLs that API servers call for exact entries, such as https://127.0.0.1:9443; default is the Service")
 	flags.StringVar(&o.probeNamespace, "probe-namespace", "", "`namespace` in which the leader tries selected Pods, under dry-run, before it sets Ready of a SidecarSet; the operator needs the right to create Pods there. Default is none")
 	flags.DurationVar(&o.admissionWindow, "pod-webhook-admission-window", 90*time.Second, "longest `time` between the admission of a SidecarSet and its storage; for this long, and one and a half times --pod-webhook-snapshot-trust, a new entry has replicas read SidecarSets live, and an unused entry is kept")
@@ -49,9 +49,7 @@ func (o *podWebhookOptions) check(excluded []string) error {
 	if o.mode != podWebhookExact && o.mode != podWebhookStatic {
 		errs = append(errs, fmt.Errorf("--pod-webhook=%s: use exact or static", o.mode))
 	}
-	switch admissionregistrationv1.ReinvocationPolicyType(o.reinvocation) {
-	case admissionregistrationv1.NeverReinvocationPolicy, admissionregistrationv1.IfNeededReinvocationPolicy:
-	default:
+	if o.reinvocation != admissionregistrationv1.NeverReinvocationPolicy && o.reinvocation != admissionregistrationv1.IfNeededReinvocationPolicy {
 		errs = append(errs, fmt.Errorf("--pod-webhook-reinvocation=%s: use Never or IfNeeded", o.reinvocation))
 	}
 	if u, err := url.Parse(o.url); o.url != "" && (err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "") {
@@ -74,7 +72,7 @@ func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entrie
 			ExcludedNamespaces: o.excludedNamespaces,
 			Service:            admissionregistrationv1.ServiceReference{Namespace: o.namespace, Name: o.webhookService},
 			URL:                o.podWebhook.url,
-			Reinvocation:       admissionregistrationv1.ReinvocationPolicyType(o.podWebhook.reinvocation),
+			Reinvocation:       o.podWebhook.reinvocation,
 		},
 		Bundle:             serving.Source.Bundle,
 		Certificate:        serving.Readiness.Trusted,
