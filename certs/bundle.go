@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"gomodules.xyz/jsonpatch/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -148,19 +149,12 @@ func (b *BundlePublisher) reportMissing(ctx context.Context, reported *lastReaso
 	}
 }
 
-// operation is one operation of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"` // []byte is rendered in base64, as caBundle is
-}
-
 // patch writes the bundle into some of an object's clientConfigs, into all of them or none. The JSON patch operation "add" replaces
 // an existing member.
 func (b *BundlePublisher) patch(ctx context.Context, o *object, stale []clientConfig, bundle []byte) error {
-	operations := []operation{{"test", "/metadata/resourceVersion", o.resourceVersion}}
+	operations := []jsonpatch.Operation{jsonpatch.NewOperation("test", "/metadata/resourceVersion", o.resourceVersion)}
 	for _, c := range stale {
-		operations = append(operations, operation{"add", c.path + "/caBundle", bundle})
+		operations = append(operations, jsonpatch.NewOperation("add", c.path+"/caBundle", bundle)) // []byte is rendered in base64
 	}
 	body, err := json.Marshal(operations)
 	if err != nil {
