@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -161,7 +162,7 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 		if missing, is := errors.AsType[*inject.RevisionError](err); is {
 			added, failure := i.revisions.addMissing(ctx, candidates, missing)
 			if failure != nil {
-				return verdict{result: resultError, head: head, err: cannotInject(&head, failure)}
+				return verdict{result: resultError, head: head, err: server.Unavailable(fmt.Sprintf("cannot tell what to inject into Pod %s: %v", head.PodName(), failure))}
 			}
 			if added {
 				continue

@@ -13,8 +13,6 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/inject"
-	"github.com/sidecarset/operator/internal/review"
-	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -130,9 +128,4 @@ func (l *liveRevisions) recall(current *inject.Program) (answer revisionAnswer, 
 	defer l.mu.Unlock()
 	answer, known := l.answers[current]
 	return answer, known && l.clock.Now().Before(answer.until)
-}
-
-// cannotInject says that this replica cannot tell what to inject.
-func cannotInject(head *review.Head, err error) error {
-	return server.Unavailable(fmt.Sprintf("cannot tell what to inject into Pod %s: %v", head.PodName(), err))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"net/netip"
 	"os"
 	"runtime"
 	"time"
@@ -85,7 +86,7 @@ func newGate(limits Limits, longest time.Duration) *gate {
 		limits:  limits,
 		longest: longest,
 		ledger:  ledger{most: limits.Held, arriving: map[*bufferedBody]struct{}{}},
-		seats:   newSeats(limits.Active, limits.Waiting, limits.Patience),
+		seats:   &seats{most: limits.Active, queue: limits.Waiting, patience: limits.Patience, active: map[netip.Addr]int{}},
 		refused: map[Reason]prometheus.Counter{},
 	}
 }

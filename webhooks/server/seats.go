@@ -28,10 +28,6 @@ type waiter struct {
 	told   chan bool // of one
 }
 
-func newSeats(count, queue int, patience time.Duration) *seats {
-	return &seats{most: count, queue: queue, patience: patience, active: map[netip.Addr]int{}}
-}
-
 // take reports whether there was a seat in time; leave gives it back.
 func (s *seats) take(ctx context.Context, client netip.Addr) bool {
 	s.mu.Lock()
