@@ -3,6 +3,7 @@ package jsonread
 import (
 	"encoding/json"
 	"iter"
+	"strings"
 )
 
 // The functions below walk JSON text that is known to be valid, and allocate
@@ -57,42 +58,22 @@ func skipString(s string, i int) int {
 	return i + 1
 }
 
-// skipValue returns the place behind the value that starts at i.
+// skipValue returns the place behind the value that starts at i: behind a whole value is
+// the end or one of these bytes, and within a number or a word is none of them.
 func skipValue(s string, i int) int {
-	for depth := 0; i < len(s); {
+	for depth := 0; ; {
 		switch s[i] {
 		case '"':
-			i = skipString(s, i)
+			i = skipString(s, i) - 1
 		case '{', '[':
 			depth++
-			i++
-			continue
 		case '}', ']':
 			depth--
-			i++
-		default:
-			if depth == 0 {
-				return skipScalar(s, i)
-			}
-			i++
-			continue
 		}
-		if depth == 0 {
-			break
-		}
-	}
-	return i
-}
-
-func skipScalar(s string, i int) int {
-	for i < len(s) {
-		switch s[i] {
-		case ',', '}', ']', ' ', '\t', '\n', '\r':
+		if i++; depth == 0 && (i == len(s) || strings.IndexByte(",]} \t\r\n", s[i]) >= 0) {
 			return i
 		}
-		i++
 	}
-	return i
 }
 
 // Unquote returns the value of a JSON string. If the string has no escapes, the
@@ -103,9 +84,7 @@ func Unquote(quoted string) string {
 		return text
 	}
 	var value string
-	if err := json.Unmarshal([]byte(quoted), &value); err != nil { // it is valid
-		return ""
-	}
+	_ = json.Unmarshal([]byte(quoted), &value) // it is valid
 	return value
 }
 
