@@ -91,8 +91,7 @@ func (r *Reader) open(kind jsontext.Kind, want string) bool {
 	token, err := r.dec.ReadToken()
 	switch {
 	case err != nil:
-		r.Fail(err)
-		return false
+		r.err = err
 	case token.Kind() == kind:
 		return true
 	case token.Kind() != 'n':
@@ -152,19 +151,24 @@ func (r *Reader) Array(element func()) bool {
 // close reads the end of an object or array.
 func (r *Reader) close() {
 	if r.err == nil {
-		_, err := r.dec.ReadToken()
-		r.err = err
+		_, r.err = r.dec.ReadToken()
 	}
 }
 
 // memberName reads a name; the result is valid until the next read.
 func (r *Reader) memberName() []byte {
-	raw, err := r.dec.ReadValue()
-	if err != nil {
-		r.err = err
-		return nil
+	if raw := r.value(); raw != nil {
+		return r.unquote(raw)
 	}
-	return r.unquote(raw)
+	return nil
+}
+
+// value reads a value of any type; nil after an error.
+func (r *Reader) value() (raw jsontext.Value) {
+	if r.err == nil {
+		raw, r.err = r.dec.ReadValue()
+	}
+	return raw
 }
 
 // unquote returns the content of a JSON string, valid until the next read.
@@ -178,18 +182,10 @@ func (r *Reader) unquote(raw []byte) []byte {
 
 // content reads a string; the result is valid until the next read.
 func (r *Reader) content() []byte {
-	if r.err != nil {
-		return nil
-	}
-	raw, err := r.dec.ReadValue()
-	if err != nil {
-		r.err = err
-		return nil
-	}
-	switch raw.Kind() {
+	switch raw := r.value(); raw.Kind() {
 	case '"':
 		return r.unquote(raw)
-	case 'n':
+	case 'n', jsontext.KindInvalid:
 	default:
 		r.mismatch("a string", raw.Kind())
 	}
@@ -220,11 +216,7 @@ func (r *Reader) TextMap() map[string]string {
 }
 
 // Skip steps over a value of any type.
-func (r *Reader) Skip() {
-	if r.err == nil {
-		_, r.err = r.dec.ReadValue() // faster than SkipValue
-	}
-}
+func (r *Reader) Skip() { r.value() } // faster than SkipValue
 
 // Offset is where in the document the value just read ends.
 func (r *Reader) Offset() int64 { return r.dec.InputOffset() }
