@@ -95,13 +95,18 @@ func Typed(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 	if err := boundQuantities(object); err != nil {
 		return nil, err
 	}
-	set := &appsv1beta1.SidecarSet{}
-	text, err := json.Marshal(object)
-	if err == nil {
-		err = utiljson.Unmarshal(text, set)
-	}
+	set, err := decode(object)
 	if err != nil {
-		return nil, locate(object, nil, err)
+		return nil, locate(object, nil, func(whole any) any { return whole }, err)
 	}
 	return set, nil
+}
+
+func decode(object any) (*appsv1beta1.SidecarSet, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	set := &appsv1beta1.SidecarSet{}
+	return set, utiljson.Unmarshal(text, set)
 }

@@ -9,10 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // MemberError names the member that keeps a SidecarSet from being decoded.
@@ -34,57 +31,31 @@ const maxLocated = 1_000
 // locate finds the member that an object cannot be decoded for: a decoder does not
 // say which element of a list it was in, and says nothing about quantities. locate
 // descends into the first child that cannot be decoded on its own, in the same
-// place. A step of a path is a member's name or an index. If none of the first
-// maxLocated children of a value fails, locate names the value itself.
-func locate(value any, path []any, cause error) error {
+// place: alone makes an object that has nothing but a value in the place of this one.
+// If none of the first maxLocated children of a value fails, locate names the value
+// itself.
+func locate(value any, path *field.Path, alone func(any) any, cause error) error {
 	switch value := value.(type) {
 	case map[string]any:
 		names := slices.Sorted(maps.Keys(value))
 		for _, name := range names[:min(len(names), maxLocated)] {
-			if err := decodeAlone(value[name], append(path, name)); err != nil {
-				return locate(value[name], append(path, name), err)
+			member := func(v any) any { return alone(map[string]any{name: v}) }
+			if _, err := decode(member(value[name])); err != nil {
+				return locate(value[name], path.Child(name), member, err)
 			}
 		}
 	case []any:
+		element := func(v any) any { return alone([]any{v}) }
 		for i, elem := range value[:min(len(value), maxLocated)] {
-			if err := decodeAlone(elem, append(path, i)); err != nil {
-				return locate(elem, append(path, i), err)
+			if _, err := decode(element(elem)); err != nil {
+				return locate(elem, path.Index(i), element, err)
 			}
 		}
 	}
-	return &MemberError{fieldPath(path), explain(cause)}
-}
-
-// decodeAlone decodes a SidecarSet that has nothing but this value.
-func decodeAlone(value any, path []any) error {
-	for _, step := range slices.Backward(path) {
-		if name, isName := step.(string); isName {
-			value = map[string]any{name: value}
-		} else {
-			value = []any{value}
-		}
+	if path == nil { // the object itself
+		return &MemberError{"", explain(cause)}
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return utiljson.Unmarshal(text, &appsv1beta1.SidecarSet{})
-}
-
-func fieldPath(steps []any) string {
-	if len(steps) == 0 {
-		return ""
-	}
-	var path *field.Path
-	for _, step := range steps {
-		switch step := step.(type) {
-		case string:
-			path = path.Child(step)
-		case int:
-			path = path.Index(step)
-		}
-	}
-	return path.String()
+	return &MemberError{path.String(), explain(cause)}
 }
 
 // explain says in JSON's words what a decoder says in Go's.

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
@@ -12,7 +14,7 @@ import (
 func boundQuantities(object map[string]any) error {
 	spec, _ := object["spec"].(map[string]any)
 	for _, list := range []string{"containers", "initContainers", "volumes"} {
-		if err := boundIn(spec[list], []any{"spec", list}); err != nil {
+		if err := boundIn(spec[list], field.NewPath("spec", list)); err != nil {
 			return err
 		}
 	}
@@ -20,17 +22,17 @@ func boundQuantities(object map[string]any) error {
 }
 
 // boundIn looks at the quantities that a value has at any depth.
-func boundIn(value any, path []any) error {
+func boundIn(value any, path *field.Path) error {
 	switch value := value.(type) {
 	case []any:
 		for i, elem := range value {
-			if err := boundIn(elem, append(path, i)); err != nil {
+			if err := boundIn(elem, path.Index(i)); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(value)) {
-			if err := boundMember(name, value[name], append(path, name)); err != nil {
+			if err := boundMember(name, value[name], path.Child(name)); err != nil {
 				return err
 			}
 		}
@@ -38,13 +40,13 @@ func boundIn(value any, path []any) error {
 	return nil
 }
 
-func boundMember(name string, value any, path []any) error {
+func boundMember(name string, value any, path *field.Path) error {
 	list, isMap := value.(map[string]any)
 	switch {
 	case name == "resourcesPolicy": // its limits and requests are expressions
 	case isMap && (name == "limits" || name == "requests"):
 		for _, resource := range slices.Sorted(maps.Keys(list)) {
-			if err := boundQuantity(list[resource], append(path, resource)); err != nil {
+			if err := boundQuantity(list[resource], path.Child(resource)); err != nil {
 				return err
 			}
 		}
@@ -56,9 +58,9 @@ func boundMember(name string, value any, path []any) error {
 	return nil
 }
 
-func boundQuantity(value any, path []any) error {
+func boundQuantity(value any, path *field.Path) error {
 	if text, ok := value.(string); ok && !jsonread.IsShortQuantity(text) {
-		return &MemberError{fieldPath(path), jsonread.ErrLongQuantity}
+		return &MemberError{path.String(), jsonread.ErrLongQuantity}
 	}
 	return nil
 }
