@@ -42,23 +42,12 @@ func (n node) absent(name string, value any) {
 	}
 }
 
-// unset sets a member for which zero means that nothing was said.
+// unset sets a member, a text or a whole number, for which zero means that nothing was said.
 func (n node) unset(name string, value any) {
-	switch present := n.members[name].(type) {
-	case nil:
+	present := n.members[name]
+	_, isText := value.(string)
+	if present == nil || isText && present == "" || !isText && (present == int64(0) || present == float64(0)) {
 		n.set(name, value)
-	case string:
-		if _, same := value.(string); same && present == "" {
-			n.set(name, value)
-		}
-	case int64:
-		if _, same := value.(int64); same && present == 0 {
-			n.set(name, value)
-		}
-	case float64:
-		if _, same := value.(int64); same && present == 0 {
-			n.set(name, value)
-		}
 	}
 }
 
