@@ -19,8 +19,7 @@ func pullPolicy(image string) string {
 
 // The grammar of image references, as container registries define it.
 var (
-	identifier = regexp.MustCompile(`^[a-f0-9]{64}$`)
-	reference  = regexp.MustCompile(`^(?:` + domain + `/)?(` + component + `(?:/` + component + `)*)` +
+	reference = regexp.MustCompile(`^(?:` + domain + `/)?(` + component + `(?:/` + component + `)*)` +
 		`(?::([\w][\w.-]{0,127}))?(?:@(` + digest + `))?$`)
 	digests = map[string]*regexp.Regexp{
 		"sha256": regexp.MustCompile(`^[a-f0-9]{64}$`),
@@ -41,7 +40,7 @@ const (
 // parseImage splits an image reference. It fails where a container runtime
 // would not know which image is meant.
 func parseImage(image string) (tag, digest string, ok bool) {
-	if identifier.MatchString(image) {
+	if digests["sha256"].MatchString(image) {
 		return "", "", false // an image ID, not a name
 	}
 	registry, rest := splitRegistry(image)
