@@ -14,12 +14,12 @@ import (
 // rule is the selectors of one SidecarSet, taken apart.
 type rule struct {
 	nothing bool
-	pod     labels.Requirements
+	pod     labels.Selector
 	// namespaceNames are the requirements on the Namespace's name. They are
 	// decided by the request, so the Namespace need not be known.
 	namespaceNames []nameRule
 	// namespaceLabels are the others.
-	namespaceLabels labels.Requirements
+	namespaceLabels labels.Selector
 	// equalities are the requirements that name the values they accept, each as
 	// its alternatives: a Pod that matches has one pair of every one of them.
 	equalities [][]pair
@@ -38,7 +38,7 @@ func newRule(p *inject.Program) rule {
 	if !selectable || !selectableNamespace {
 		return rule{nothing: true}
 	}
-	r := rule{pod: pod}
+	r := rule{pod: p.Selector, namespaceLabels: labels.Everything()}
 	for i := range pod {
 		if selectors.IsEquality(&pod[i]) {
 			r.addEquality(pod[i].Key(), pod[i].ValuesUnsorted())
@@ -46,7 +46,7 @@ func newRule(p *inject.Program) rule {
 	}
 	for i := range namespaces {
 		if namespaces[i].Key() != corev1.LabelMetadataName {
-			r.namespaceLabels = append(r.namespaceLabels, namespaces[i])
+			r.namespaceLabels = r.namespaceLabels.Add(namespaces[i])
 			continue
 		}
 		r.addName(&namespaces[i])
@@ -68,7 +68,7 @@ func (r *rule) addName(requirement *labels.Requirement) {
 		r.nothing = true
 	case selection.Exists:
 	default: // a label selector of the API has no other
-		r.namespaceLabels = append(r.namespaceLabels, *requirement)
+		r.namespaceLabels = r.namespaceLabels.Add(*requirement)
 	}
 }
 
@@ -82,20 +82,9 @@ func (r *rule) addEquality(key string, values []string) {
 	r.equalities = append(r.equalities, alternatives)
 }
 
-func (r *rule) matchesPod(pod labels.Set) bool { return matchesAll(r.pod, pod) }
-
 func (r *rule) matchesNamespaceName(namespace string) bool {
 	for i := range r.namespaceNames {
 		if n := &r.namespaceNames[i]; slices.Contains(n.names, namespace) != n.in {
-			return false
-		}
-	}
-	return true
-}
-
-func matchesAll(requirements labels.Requirements, set labels.Set) bool {
-	for i := range requirements {
-		if !requirements[i].Matches(set) {
 			return false
 		}
 	}

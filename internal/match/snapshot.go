@@ -33,8 +33,6 @@ type Snapshot struct {
 // which no label has.
 type pair struct{ key, value string }
 
-func namespacePair(name string) pair { return pair{"", name} }
-
 // Build makes a snapshot of Programs, which may come in any order; of several
 // with one name the last counts. It keeps a reference to namespaces, the labels
 // of the Namespaces that are known, which the caller must not change afterwards.
@@ -135,7 +133,7 @@ func (s *Snapshot) Select(namespace string, podLabels labels.Set, namespaceLabel
 			return Selection{}, err
 		}
 	}
-	if err := run.add(s.byLabel[namespacePair(namespace)]); err != nil {
+	if err := run.add(s.byLabel[pair{"", namespace}]); err != nil {
 		return Selection{}, err
 	}
 	if err := run.add(s.rest); err != nil {
@@ -171,14 +169,14 @@ type search struct {
 func (s *search) add(offered []int32) error {
 	for _, at := range offered {
 		r := &s.snapshot.rules[at]
-		if !r.matchesPod(s.pod) || !r.matchesNamespaceName(s.namespace) {
+		if !r.pod.Matches(s.pod) || !r.matchesNamespaceName(s.namespace) {
 			continue
 		}
-		if len(r.namespaceLabels) > 0 {
+		if !r.namespaceLabels.Empty() {
 			if err := s.readNamespace(); err != nil {
 				return err
 			}
-			if !matchesAll(r.namespaceLabels, s.got) {
+			if !r.namespaceLabels.Matches(s.got) {
 				s.leftOut = true
 				continue
 			}
