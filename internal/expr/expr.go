@@ -20,6 +20,7 @@
 package expr
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/big"
@@ -108,11 +109,7 @@ func (e *Expr) result(v value) (resource.Quantity, error) {
 		return resource.Quantity{}, fmt.Errorf("the result %s is negative; write max(…, 0) around it, or another lower bound", v)
 	}
 	v = v.asQuantity()
-	format := v.format
-	if format == "" {
-		format = resource.DecimalSI
-	}
-	units := v.milli
+	format, units := cmp.Or(v.format, resource.DecimalSI), v.milli
 	if e.variable == Memory {
 		units = ceil(units, thousand)
 	}

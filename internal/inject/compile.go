@@ -217,10 +217,7 @@ func (p *Program) compileSelectors() error {
 	if selectors.IsEmpty(spec.Selector) {
 		podErr = errors.New("selects no Pods because it is missing or empty; name the Pods with matchLabels or matchExpressions")
 	}
-	namespaces, namespaceErr := labels.Everything(), error(nil)
-	if spec.NamespaceSelector != nil {
-		namespaces, namespaceErr = metav1.LabelSelectorAsSelector(spec.NamespaceSelector)
-	}
+	namespaces, namespaceErr := metav1.LabelSelectorAsSelector(cmp.Or(spec.NamespaceSelector, &metav1.LabelSelector{})) // empty: everything
 	if podErr == nil && namespaceErr == nil {
 		p.Selector, p.NamespaceSelector = pods, namespaces
 		return nil

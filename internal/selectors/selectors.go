@@ -4,6 +4,8 @@
 package selectors
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -89,10 +91,7 @@ func (d *Demands) Overlap(selector *metav1.LabelSelector) bool {
 // narrower than one that does not: tenants name Namespaces, and administrators
 // leave some out by labels. Nil selects all.
 func (d *Demands) HasNarrower(selector *metav1.LabelSelector) bool {
-	if selector == nil {
-		selector = &metav1.LabelSelector{}
-	}
-	a, b := DemandsOf(selector), d
+	a, b := DemandsOf(cmp.Or(selector, &metav1.LabelSelector{})), d
 	namesOfA, namedA := a.Named()
 	namesOfB, namedB := b.Named()
 	if namedA != namedB {
@@ -134,11 +133,7 @@ func (d *Demands) isWithin(other *Demands) bool {
 		return false
 	}
 	for key, theirs := range other.byLabel {
-		mine := d.byLabel[key]
-		if mine == nil {
-			mine = &demand{}
-		}
-		if !mine.isWithin(theirs) {
+		if !cmp.Or(d.byLabel[key], &demand{}).isWithin(theirs) {
 			return false
 		}
 	}

@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,11 +45,8 @@ func FindConflicts(set *appsv1beta1.SidecarSet, others []*appsv1beta1.SidecarSet
 	if selectors.IsEmpty(set.Spec.Selector) {
 		return found
 	}
-	all := set.Spec.NamespaceSelector
-	if all == nil {
-		all = &metav1.LabelSelector{}
-	}
-	pods, namespaces := selectors.DemandsOf(set.Spec.Selector), selectors.DemandsOf(all)
+	pods := selectors.DemandsOf(set.Spec.Selector)
+	namespaces := selectors.DemandsOf(cmp.Or(set.Spec.NamespaceSelector, &metav1.LabelSelector{}))
 	for _, other := range others {
 		if other.Name == set.Name || appsv1beta1.BaseOfCanary(set.Annotations) == other.Name || appsv1beta1.BaseOfCanary(other.Annotations) == set.Name {
 			continue

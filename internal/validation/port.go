@@ -1,6 +1,7 @@
 package validation
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,11 +76,7 @@ func hostPortKey(p *corev1.ContainerPort) string {
 	if p.HostPort == 0 {
 		return ""
 	}
-	protocol := p.Protocol
-	if protocol == "" {
-		protocol = corev1.ProtocolTCP
-	}
-	return fmt.Sprintf("%s/%s/%d", protocol, p.HostIP, p.HostPort)
+	return fmt.Sprintf("%s/%s/%d", cmp.Or(p.Protocol, corev1.ProtocolTCP), p.HostIP, p.HostPort)
 }
 
 // validatePort checks a port that is given by number or name.
