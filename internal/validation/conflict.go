@@ -17,15 +17,9 @@ import (
 
 // Conflicts are what a SidecarSet and others both have a say in, in one Pod.
 type Conflicts struct {
-	refused, warned []conflict
-	refusing        []string
-}
-
-// conflict is one thing of which two SidecarSets both have a say.
-type conflict struct {
-	path   *field.Path
-	value  string
-	detail string
+	refused  field.ErrorList
+	warned   []string
+	refusing []string
 }
 
 // mostConflicts is how many refused ones, and how many warnings, are kept. An answer
@@ -71,21 +65,6 @@ func FindConflicts(set *appsv1beta1.SidecarSet, others []*appsv1beta1.SidecarSet
 	return found
 }
 
-// validateConflicts refuses what clashes with other SidecarSets.
-func validateConflicts(conflicts *Conflicts, spec place) {
-	for _, c := range conflicts.refused {
-		spec.add(field.Invalid(c.path, c.value, c.detail))
-	}
-}
-
-func warnAboutConflicts(conflicts *Conflicts) []string {
-	var warnings []string
-	for _, c := range conflicts.warned {
-		warnings = append(warnings, fmt.Sprintf("%s: %q %s", c.path, c.value, c.detail))
-	}
-	return warnings
-}
-
 // unseenByReference reports whether the reference takes two selectors for
 // disjoint because one asks for a label, of any value, that the other one does
 // not mention with a value. Manifests that it admits must still apply, so what
@@ -124,21 +103,25 @@ type kindOfConflict struct{ is, consequence string }
 
 // note keeps a conflict, unless many are kept.
 func (p *pairing) note(path *field.Path, value string, kind kindOfConflict, refused bool) {
-	list := &p.found.warned
+	kept := len(p.found.warned)
 	if refused {
-		list = &p.found.refused
+		kept = len(p.found.refused)
 		if last := len(p.found.refusing) - 1; last < 0 || p.found.refusing[last] != p.with {
 			p.found.refusing = append(p.found.refusing, p.with)
 		}
 	}
-	if len(*list) >= mostConflicts {
+	if kept >= mostConflicts {
 		return
 	}
 	detail := fmt.Sprintf("is %s SidecarSet %s, which may select the same Pods; rename it or keep their selectors apart", kind.is, p.with)
 	if p.narrower {
 		detail = fmt.Sprintf("is %s SidecarSet %s as well, in fewer namespaces: %s; rename one of them or keep their selectors apart", kind.is, p.with, kind.consequence)
 	}
-	*list = append(*list, conflict{path, value, detail})
+	if refused {
+		p.found.refused = append(p.found.refused, field.Invalid(path, value, detail))
+	} else {
+		p.found.warned = append(p.found.warned, fmt.Sprintf("%s: %q %s", path, value, detail))
+	}
 }
 
 // podNames returns the names that a sidecar of one list has in Pods.
@@ -205,34 +188,22 @@ func (p *pairing) volumes() {
 // last SidecarSet in the order of names has the last say.
 func (p *pairing) annotations() {
 	kind := kindOfConflict{"an annotation of", "in a Pod that both select, " + max(p.name, p.with) + " writes it last"}
-	theirs := writtenAnnotations(p.theirs.PatchPodMetadata)
+	written := map[string]bool{} // by the other one, and whether it overwrites
+	for _, entry := range p.theirs.PatchPodMetadata {
+		for key := range entry.Annotations {
+			if writes(entry.PatchPolicy) {
+				written[key] = written[key] || entry.PatchPolicy == appsv1beta1.SidecarSetOverwritePatchPolicy
+			}
+		}
+	}
 	for i, entry := range p.mine.PatchPodMetadata {
 		for _, key := range slices.Sorted(maps.Keys(entry.Annotations)) {
-			policies, written := theirs[key]
-			if !written || !writes(entry.PatchPolicy) {
-				continue
-			}
-			if entry.PatchPolicy == appsv1beta1.SidecarSetOverwritePatchPolicy || policies.Has(appsv1beta1.SidecarSetOverwritePatchPolicy) {
+			overwrites, both := written[key]
+			if both && writes(entry.PatchPolicy) && (overwrites || entry.PatchPolicy == appsv1beta1.SidecarSetOverwritePatchPolicy) {
 				p.note(field.NewPath("spec", "patchPodMetadata").Index(i).Child("annotations").Key(key), key, kind, p.refused)
 			}
 		}
 	}
-}
-
-func writtenAnnotations(entries []appsv1beta1.SidecarSetPatchPodMetadata) map[string]sets.Set[appsv1beta1.SidecarSetPatchPolicyType] {
-	written := make(map[string]sets.Set[appsv1beta1.SidecarSetPatchPolicyType])
-	for _, entry := range entries {
-		if !writes(entry.PatchPolicy) {
-			continue
-		}
-		for key := range entry.Annotations {
-			if written[key] == nil {
-				written[key] = sets.New[appsv1beta1.SidecarSetPatchPolicyType]()
-			}
-			written[key].Insert(entry.PatchPolicy)
-		}
-	}
-	return written
 }
 
 // writes reports whether a policy changes an annotation that is there already.

@@ -201,15 +201,12 @@ func pointers(sets []appsv1beta1.SidecarSet) (all []*appsv1beta1.SidecarSet) {
 	return all
 }
 
-func refusals(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) (errs field.ErrorList) {
-	found := FindConflicts(set, pointers(others))
-	validateConflicts(&found, place{errs: &errs})
-	return errs
+func refusals(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) field.ErrorList {
+	return FindConflicts(set, pointers(others)).refused
 }
 
 func warnings(set *appsv1beta1.SidecarSet, others []appsv1beta1.SidecarSet) []string {
-	found := FindConflicts(set, pointers(others))
-	return warnAboutConflicts(&found)
+	return FindConflicts(set, pointers(others)).warned
 }
 
 func refusing(set *appsv1beta1.SidecarSet, others ...appsv1beta1.SidecarSet) []string {

@@ -68,7 +68,7 @@ func contentProblems(set *appsv1beta1.SidecarSet, env Environment) (errs field.E
 	validateSpec(&set.Spec, env.Recorded, place{spec.Path, &ofSpec})
 	spec.add(withoutGuesses(ofSpec, env.Object)...)
 	validateNulls(env.Object, spec.Child("imagePullSecrets"))
-	validateConflicts(&env.Conflicts, spec)
+	spec.add(env.Conflicts.refused...)
 	return errs
 }
 

@@ -35,7 +35,7 @@ func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	}
 	w.spec(spec, path)
 	w.warnAboutVersion(spec, env.ServerMinor)
-	w.list = append(w.list, warnAboutConflicts(&env.Conflicts)...)
+	w.list = append(w.list, env.Conflicts.warned...)
 	if env.Replaced != nil && spec.UpdateStrategy.Type == appsv1beta1.RollingUpdateSidecarSetStrategyType {
 		w.update(env)
 	}
