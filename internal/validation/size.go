@@ -38,20 +38,7 @@ const maxTerms = 1000
 // may stay as long as it is.
 func validateSelectorSizes(set, old *appsv1beta1.SidecarSet, spec place) {
 	for _, of := range selectorsOf {
-		n := 0
-		for _, selector := range of.list(&set.Spec) {
-			n += termsOf(selector)
-		}
-		if n <= maxTerms {
-			continue
-		}
-		stored := 0
-		if old != nil {
-			for _, selector := range of.list(&old.Spec) {
-				stored += termsOf(selector)
-			}
-		}
-		if n > stored {
+		if n := of.terms(&set.Spec); n > maxTerms && (old == nil || n > of.terms(&old.Spec)) {
 			spec.add(field.Forbidden(spec.Child(of.path[0], of.path[1:]...).Path, fmt.Sprintf("has %d labels, expressions and values, and may have %d, "+
 				"since every SidecarSet that is written is compared with it; choose by a label that means what the values have in common", n, maxTerms)))
 		}
@@ -59,27 +46,21 @@ func validateSelectorSizes(set, old *appsv1beta1.SidecarSet, spec place) {
 }
 
 // selectorsOf are the selectors of a SidecarSet that the operator evaluates, by the
-// place where they are. Those of one place are bounded together.
+// place where they are, and how much they say. Those of one place are bounded together.
 var selectorsOf = []struct {
-	path []string
-	list func(*appsv1beta1.SidecarSetSpec) []*metav1.LabelSelector
+	path  []string
+	terms func(*appsv1beta1.SidecarSetSpec) int
 }{
-	{[]string{"selector"}, func(s *appsv1beta1.SidecarSetSpec) []*metav1.LabelSelector {
-		return []*metav1.LabelSelector{s.Selector}
-	}},
-	{[]string{"namespaceSelector"}, func(s *appsv1beta1.SidecarSetSpec) []*metav1.LabelSelector {
-		return []*metav1.LabelSelector{s.NamespaceSelector}
-	}},
-	{[]string{"updateStrategy", "selector"}, func(s *appsv1beta1.SidecarSetSpec) []*metav1.LabelSelector {
-		return []*metav1.LabelSelector{s.UpdateStrategy.Selector}
-	}},
-	{[]string{"updateStrategy", "priorityStrategy", "weightPriority"}, func(s *appsv1beta1.SidecarSetSpec) (list []*metav1.LabelSelector) {
+	{[]string{"selector"}, func(s *appsv1beta1.SidecarSetSpec) int { return termsOf(s.Selector) }},
+	{[]string{"namespaceSelector"}, func(s *appsv1beta1.SidecarSetSpec) int { return termsOf(s.NamespaceSelector) }},
+	{[]string{"updateStrategy", "selector"}, func(s *appsv1beta1.SidecarSetSpec) int { return termsOf(s.UpdateStrategy.Selector) }},
+	{[]string{"updateStrategy", "priorityStrategy", "weightPriority"}, func(s *appsv1beta1.SidecarSetSpec) (n int) {
 		if p := s.UpdateStrategy.PriorityStrategy; p != nil {
 			for i := range p.WeightPriority {
-				list = append(list, &p.WeightPriority[i].MatchSelector)
+				n += termsOf(&p.WeightPriority[i].MatchSelector)
 			}
 		}
-		return list
+		return n
 	}},
 }
 
