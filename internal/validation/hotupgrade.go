@@ -27,35 +27,28 @@ func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path place) {
 // the SidecarSet.
 func validateHotUpgradeNames(spec *appsv1beta1.SidecarSetSpec, names sets.Set[string], path place) {
 	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; c.IsNative() {
+		if c := &spec.InitContainers[i]; c.IsNative() && c.IsHotUpgrade() {
 			validatePairNames(c, names, path.Child("initContainers").Index(i))
 		}
 	}
 	for i := range spec.Containers {
 		c, at := &spec.Containers[i], path.Child("containers").Index(i)
+		if !c.IsHotUpgrade() {
+			continue
+		}
 		validatePairNames(c, names, at)
-		validatePairPorts(c, at)
-	}
-}
-
-func validatePairNames(c *appsv1beta1.SidecarContainer, names sets.Set[string], path place) {
-	if !c.IsHotUpgrade() {
-		return
-	}
-	for _, name := range c.PodContainerNames() {
-		if names.Has(name) {
-			path.Child("name").invalid(c.Name, fmt.Sprintf("HotUpgrade injects it as %s, which is another container of this SidecarSet; rename one", name))
+		for j, port := range c.Ports {
+			if port.HostPort != 0 {
+				at.Child("ports").Index(j).Child("hostPort").invalid(port.HostPort, "HotUpgrade injects two containers, which cannot share a port of the node; remove it or use ColdUpgrade")
+			}
 		}
 	}
 }
 
-func validatePairPorts(c *appsv1beta1.SidecarContainer, path place) {
-	if !c.IsHotUpgrade() {
-		return
-	}
-	for i := range c.Ports {
-		if c.Ports[i].HostPort != 0 {
-			path.Child("ports").Index(i).Child("hostPort").invalid(c.Ports[i].HostPort, "HotUpgrade injects two containers, which cannot share a port of the node; remove it or use ColdUpgrade")
+func validatePairNames(c *appsv1beta1.SidecarContainer, names sets.Set[string], path place) {
+	for _, name := range c.PodContainerNames() {
+		if names.Has(name) {
+			path.Child("name").invalid(c.Name, fmt.Sprintf("HotUpgrade injects it as %s, which is another container of this SidecarSet; rename one", name))
 		}
 	}
 }

@@ -44,10 +44,7 @@ func validateHostPortsAcross(containers []appsv1beta1.SidecarContainer, path pla
 		var within []string // two of one container are reported by validatePorts
 		for j := range containers[i].Ports {
 			key := hostPortKey(&containers[i].Ports[j])
-			if key == "" {
-				continue
-			}
-			if taken.Has(key) {
+			if key != "" && taken.Has(key) {
 				path.Index(i).Child("ports").Index(j).Child("hostPort").duplicate(key, "another container of this SidecarSet has this port of the node; choose another one")
 			}
 			within = append(within, key)
@@ -61,10 +58,7 @@ func validateHostPorts(ports []corev1.ContainerPort, path place) {
 	taken := sets.New[string]()
 	for i := range ports {
 		key := hostPortKey(&ports[i])
-		if key == "" {
-			continue
-		}
-		if taken.Has(key) {
+		if key != "" && taken.Has(key) {
 			path.Index(i).Child("hostPort").duplicate(key, "another port of this container has this port of the node; remove one")
 		}
 		taken.Insert(key)
