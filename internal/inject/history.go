@@ -113,7 +113,7 @@ func partitionShare(partition *intstr.IntOrString) (float64, error) {
 
 // resolve makes a target of a candidate: of the recorded revision where that is
 // to be injected, of the current one otherwise.
-func (c Candidate) resolve(pod *PodView, choices podstate.RevisionChoices) target {
+func (c Candidate) resolve(pod *PodView, choices map[string]string) target {
 	t := target{Program: c.Current, paused: c.Current.Set.Spec.InjectionStrategy.Paused}
 	rule := c.Current.history
 	if rule == nil || t.paused {
@@ -165,7 +165,7 @@ func (c Candidate) choose(before string) string {
 // injected now. It drops the choice of an enforced SidecarSet for which chance
 // decides nothing.
 func (c *computation) recordChoices() {
-	var choices podstate.RevisionChoices
+	var choices map[string]string
 	for i := range c.targets {
 		t := &c.targets[i]
 		forget := t.enforced && t.choice == "" && c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice] != ""
@@ -173,7 +173,7 @@ func (c *computation) recordChoices() {
 			continue
 		}
 		if choices == nil {
-			choices = make(podstate.RevisionChoices)
+			choices = make(map[string]string)
 			for name, choice := range podstate.ParseRevisionChoices(c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice]) {
 				if c.keeps(name) {
 					choices[name] = choice
@@ -185,6 +185,6 @@ func (c *computation) recordChoices() {
 		}
 	}
 	if choices != nil {
-		c.annotate(appsv1beta1.AnnotationRevisionChoice, choices.String())
+		c.annotate(appsv1beta1.AnnotationRevisionChoice, podstate.FormatTexts(choices))
 	}
 }

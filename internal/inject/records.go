@@ -137,7 +137,7 @@ func (c *computation) recordHotUpgrades() {
 		}
 	}
 	if working != nil {
-		c.annotate(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatWorking(working))
+		c.annotate(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatTexts(working))
 	}
 }
 

@@ -106,5 +106,5 @@ func (u *update) writeHot() {
 			u.out.annotate(key, value)
 		}
 	}
-	u.out.annotate(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatWorking(working))
+	u.out.annotate(appsv1beta1.AnnotationWorkingHotUpgradeContainer, podstate.FormatTexts(working))
 }

@@ -38,8 +38,8 @@ func parseTexts(value string) (map[string]string, bool) {
 	return texts, true
 }
 
-// formatTexts writes what parseTexts reads, names sorted.
-func formatTexts(texts map[string]string) string {
+// FormatTexts renders what ParseRevisionChoices and ParseWorking read, names sorted.
+func FormatTexts(texts map[string]string) string {
 	text, _ := json.Marshal(texts) // a map of strings always marshals
 	return string(text)
 }

@@ -9,6 +9,3 @@ func ParseWorking(value string) map[string]string {
 	}
 	return map[string]string{}
 }
-
-// FormatWorking renders the annotation that ParseWorking reads, sidecars sorted.
-func FormatWorking(working map[string]string) string { return formatTexts(working) }

@@ -25,8 +25,8 @@ func TestWorkingContainers(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("ParseWorking (-want +got):\n%s", diff)
 			}
-			if text := podstate.FormatWorking(got); len(tc.want) > 0 && text != tc.value {
-				t.Errorf("FormatWorking = %s, want %s", text, tc.value)
+			if text := podstate.FormatTexts(got); len(tc.want) > 0 && text != tc.value {
+				t.Errorf("FormatTexts = %s, want %s", text, tc.value)
 			}
 		})
 	}
