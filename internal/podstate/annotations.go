@@ -171,13 +171,8 @@ func (h Hashes) String() string {
 		size += len(r.name) + len(r.raw) + len(`"":,`)
 	}
 	dst := append(make([]byte, 0, size), '{')
-	for i, r := range h.records {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = jsonread.AppendText(dst, r.name)
-		dst = append(dst, ':')
-		dst = append(dst, r.raw...)
+	for _, r := range h.records {
+		dst = appendMember(dst, r.name, r.raw)
 	}
 	return string(append(dst, '}'))
 }

@@ -39,7 +39,9 @@ func orderOf(pod *corev1.Pod) Order {
 	if ready := inplace.Condition(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue && !ready.LastTransitionTime.IsZero() {
 		order.ReadySince = ready.LastTransitionTime.Unix()
 	}
-	order.Restarts = mostRestarts(pod.Status.ContainerStatuses, len(pod.Spec.Containers))
+	for i := range min(len(pod.Status.ContainerStatuses), len(pod.Spec.Containers)) {
+		order.Restarts = max(order.Restarts, pod.Status.ContainerStatuses[i].RestartCount)
+	}
 	order.NativeRestarts = nativeRestarts(pod)
 	return order
 }
@@ -49,13 +51,6 @@ func createdAt(pod *corev1.Pod) int64 {
 		return at.Unix()
 	}
 	return 0
-}
-
-func mostRestarts(statuses []corev1.ContainerStatus, containers int) (most int32) {
-	for i := range min(len(statuses), containers) {
-		most = max(most, statuses[i].RestartCount)
-	}
-	return most
 }
 
 func nativeRestarts(pod *corev1.Pod) (most int32) {

@@ -49,19 +49,18 @@ func (r *Record) UpdatedElsewhere(sidecarSet Name) bool {
 
 // SettlesAt returns the first time at which the record changes without an event.
 func (r *Record) SettlesAt() (first time.Time, ok bool) {
-	for _, p := range r.progress {
-		if at, settles := p.SettlesAt(); settles && (!ok || at.Before(first)) {
+	note := func(at time.Time, settles bool) {
+		if settles && (!ok || at.Before(first)) {
 			first, ok = at, true
 		}
+	}
+	for _, p := range r.progress {
+		note(p.SettlesAt())
 	}
 	for i := range r.Injections {
-		if at, waits := r.Injections[i].silentAt(); waits && (!ok || at.Before(first)) {
-			first, ok = at, true
-		}
+		note(r.Injections[i].silentAt())
 	}
-	if at := time.Unix(int64(r.waitsUntil), 0); r.waitsUntil != 0 && (!ok || at.Before(first)) {
-		first, ok = at, true
-	}
+	note(time.Unix(int64(r.waitsUntil), 0), r.waitsUntil != 0)
 	return first, ok
 }
 
