@@ -10,32 +10,37 @@ const manyCompared = 4096
 type keyed struct {
 	list     []element
 	compared int
-	keys     map[string]struct{} // once many have been compared
+	keys     map[string]int // their last places, once many have been compared
+}
+
+// find returns the place of the last element of that key; -1 if there is none.
+func (k *keyed) find(key string) int {
+	if k.keys == nil {
+		if k.compared += len(k.list); k.compared <= manyCompared {
+			for i := len(k.list) - 1; i >= 0; i-- {
+				if k.list[i].key == key {
+					return i
+				}
+			}
+			return -1
+		}
+		k.keys = make(map[string]int, 2*len(k.list))
+		for i := range k.list {
+			k.keys[k.list[i].key] = i
+		}
+	}
+	if i, ok := k.keys[key]; ok {
+		return i
+	}
+	return -1
 }
 
 // has reports whether the list has an element of that key.
-func (k *keyed) has(key string) bool {
-	if k.keys == nil {
-		if k.compared += len(k.list); k.compared <= manyCompared {
-			for i := range k.list {
-				if k.list[i].key == key {
-					return true
-				}
-			}
-			return false
-		}
-		k.keys = make(map[string]struct{}, 2*len(k.list))
-		for i := range k.list {
-			k.keys[k.list[i].key] = struct{}{}
-		}
-	}
-	_, ok := k.keys[key]
-	return ok
-}
+func (k *keyed) has(key string) bool { return k.find(key) >= 0 }
 
 func (k *keyed) add(e element) {
 	k.list = append(k.list, e)
 	if k.keys != nil {
-		k.keys[e.key] = struct{}{}
+		k.keys[e.key] = len(k.list) - 1
 	}
 }

@@ -9,12 +9,12 @@ import (
 // A list of any length costs a bounded number of comparisons, and then a table.
 func TestSearchesAreLinear(t *testing.T) {
 	const n = 50_000
-	env := make([]podElement, n)
+	env := make([]element, n)
 	for i := range env {
 		env[i].key = fmt.Sprint("V", i/2) // each of them twice
 		env[i].body = []byte(fmt.Sprint(i))
 	}
-	from, into := &source{env: env}, &keyed{}
+	from, into := &source{env: keyed{list: env}}, &keyed{}
 	for range 2 {
 		for i := range n {
 			from.copyVariable(fmt.Sprint("V", i), into)
@@ -28,8 +28,8 @@ func TestSearchesAreLinear(t *testing.T) {
 			t.Fatalf("variable %d is %s %s, want the last one of that name", i, e.key, e.body)
 		}
 	}
-	if most := manyCompared + n; into.compared > most || from.compared > most {
-		t.Errorf("%d and %d comparisons, want %d at most", into.compared, from.compared, most)
+	if most := manyCompared + n; into.compared > most || from.env.compared > most {
+		t.Errorf("%d and %d comparisons, want %d at most", into.compared, from.env.compared, most)
 	}
 }
 

@@ -11,12 +11,11 @@ import (
 // source is one of the Pod's own containers as sidecars take from it.
 type source struct {
 	*ContainerView
-	env, mounts, devices []podElement
-	compared             int            // variables, to find others
-	variables            map[string]int // places in env, once many have been compared
+	env             keyed
+	mounts, devices []podElement
 }
 
-// podElement is an element of one of those lists, with its JSON as submitted.
+// podElement is a mount or a device, with its JSON as submitted.
 type podElement struct {
 	element
 	name, subPathExpr string
@@ -25,9 +24,15 @@ type podElement struct {
 func newSource(view *ContainerView) *source {
 	s := &source{ContainerView: view}
 	if raw := view.Raw; raw != nil {
-		s.env = podElements(raw.Env, func(m *elementMembers) string { return m.Name })
-		s.mounts = podElements(raw.VolumeMounts, func(m *elementMembers) string { return m.MountPath })
-		s.devices = podElements(raw.VolumeDevices, func(m *elementMembers) string { return m.DevicePath })
+		s.env.list = podElements(raw.Env, func(m *elementMembers, body json.RawMessage) (element, bool) {
+			return element{m.Name, body}, m.Name != ""
+		})
+		s.mounts = podElements(raw.VolumeMounts, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
+			return podElement{element{m.MountPath, body}, m.Name, m.SubPathExpr}, m.MountPath != ""
+		})
+		s.devices = podElements(raw.VolumeDevices, func(m *elementMembers, body json.RawMessage) (podElement, bool) {
+			return podElement{element{m.DevicePath, body}, m.Name, m.SubPathExpr}, m.DevicePath != ""
+		})
 	}
 	return s
 }
@@ -42,16 +47,19 @@ type elementMembers struct {
 
 // podElements decodes a list. Elements that are not what the API server would let
 // pass are left out.
-func podElements(list json.RawMessage, key func(*elementMembers) string) []podElement {
+func podElements[T any](list json.RawMessage, element func(*elementMembers, json.RawMessage) (T, bool)) []T {
 	var bodies []json.RawMessage
 	if len(list) == 0 || utiljson.Unmarshal(list, &bodies) != nil {
 		return nil
 	}
-	out := make([]podElement, 0, len(bodies))
+	out := make([]T, 0, len(bodies))
 	for _, body := range bodies {
 		var members elementMembers
-		if utiljson.Unmarshal(body, &members) == nil && key(&members) != "" {
-			out = append(out, podElement{element{key(&members), body}, members.Name, members.SubPathExpr})
+		if utiljson.Unmarshal(body, &members) != nil {
+			continue
+		}
+		if e, ok := element(&members, body); ok {
+			out = append(out, e)
 		}
 	}
 	return out
@@ -63,32 +71,9 @@ func (s *source) copyVariable(name string, env *keyed) {
 	if env.has(name) {
 		return
 	}
-	if i := s.find(name); i >= 0 {
-		env.add(s.env[i].element)
+	if i := s.env.find(name); i >= 0 {
+		env.add(s.env.list[i])
 	}
-}
-
-// find returns the place of the last variable of that name; -1 if there is none.
-func (s *source) find(name string) int {
-	if s.variables != nil {
-		if i, ok := s.variables[name]; ok {
-			return i
-		}
-		return -1
-	}
-	if s.compared += len(s.env); s.compared > manyCompared {
-		s.variables = make(map[string]int, len(s.env))
-		for i := range s.env {
-			s.variables[s.env[i].key] = i
-		}
-		return s.find(name)
-	}
-	for i := len(s.env) - 1; i >= 0; i-- {
-		if s.env[i].key == name {
-			return i
-		}
-	}
-	return -1
 }
 
 // referencesIn yields the variables $(NAME) in a subPathExpr. As in the reference,
