@@ -70,9 +70,8 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
 		}
 		policy := p.resourcesPolicy(c, &typed[i], targets, index("spec."+list, i))
-		for _, v := range variants(&typed[i], names) {
-			s, err := newSidecar(c, &typed[i], v, policy)
-			if err != nil {
+		for _, s := range variants(&typed[i], names) {
+			if err := s.compile(c, &typed[i], policy); err != nil {
 				return nil, p.fieldError(index("spec."+list, i), err)
 			}
 			out = append(out, s)
@@ -99,20 +98,18 @@ func (p *Program) checkHotUpgrade(c *appsv1beta1.SidecarContainer, field string)
 	}
 }
 
-// variant is one of the containers that a sidecar becomes.
-type variant struct {
-	name, image           string
-	sibling, siblingImage string
-}
-
 // variants are the sidecar itself or, for a hot upgrade, the container that
-// works first and the idle one.
-func variants(c *appsv1beta1.SidecarContainer, names []string) []variant {
+// works first and the idle one. They have no bodies yet.
+func variants(c *appsv1beta1.SidecarContainer, names []string) []sidecar {
+	working := sidecar{part: part{name: names[0]}, image: c.Image, before: c.PodInjectPolicy == appsv1beta1.BeforeAppContainer}
 	if len(names) == 1 {
-		return []variant{{name: c.Name, image: c.Image}}
+		return []sidecar{working}
 	}
-	first, second, idle := names[0], names[1], c.UpgradeStrategy.HotUpgradeEmptyImage
-	return []variant{{first, c.Image, second, idle}, {second, idle, first, c.Image}}
+	idle := working
+	idle.name, idle.image = names[1], c.UpgradeStrategy.HotUpgradeEmptyImage
+	working.sibling, working.siblingImage = idle.name, idle.image
+	idle.sibling, idle.siblingImage = working.name, working.image
+	return []sidecar{working, idle}
 }
 
 // resourcesPolicy is nil for a sidecar that has none. It notes a policy that can serve
@@ -129,25 +126,22 @@ func (p *Program) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarCo
 	return policy
 }
 
-func newSidecar(c map[string]any, typed *appsv1beta1.SidecarContainer, v variant, policy *resourcesPolicy) (s sidecar, err error) {
-	s = sidecar{
-		part: part{name: v.name}, image: v.image, sibling: v.sibling, siblingImage: v.siblingImage,
-		before: typed.PodInjectPolicy == appsv1beta1.BeforeAppContainer,
-	}
+// compile makes the body, or the template of it.
+func (s *sidecar) compile(c map[string]any, typed *appsv1beta1.SidecarContainer, policy *resourcesPolicy) (err error) {
 	body := containerBody(c)
 	var hotEnv []any
-	if v.sibling != "" {
-		body["name"], body["image"] = v.name, v.image
-		hotEnv = versionEnv(v.name)
+	if s.sibling != "" {
+		body["name"], body["image"] = s.name, s.image
+		hotEnv = versionEnv(s.name)
 	}
 	if containerNeeds(typed) != 0 {
 		s.template, err = newTemplate(body, hotEnv, typed, policy)
-		return s, err
+		return err
 	}
 	env, _ := body["env"].([]any)
 	body["env"] = append(env, hotEnv...)
 	s.body, err = json.Marshal(body)
-	return s, err
+	return err
 }
 
 // containerBody is the container as it is in a Pod: without the members
