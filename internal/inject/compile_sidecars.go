@@ -119,7 +119,7 @@ func (p *Program) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarCo
 		return nil
 	}
 	resources, _ := c["resources"].(map[string]any)
-	policy := compileResourcesPolicy(policyOrigin{p.Name(), typed.Name, field + ".resourcesPolicy"}, typed.ResourcesPolicy, targets, resources)
+	policy := compileResourcesPolicy(ResourcesError{SidecarSet: p.Name(), Container: typed.Name, Field: field + ".resourcesPolicy"}, typed.ResourcesPolicy, targets, resources)
 	if unusable := new(ResourcesError); p.invalid == nil && errors.As(policy.err, &unusable) {
 		p.invalid = &InvalidError{p.Name(), unusable.Field, "cannot be used: " + unusable.Err.Error()}
 	}

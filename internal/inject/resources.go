@@ -18,18 +18,12 @@ import (
 // resourcesPolicy computes the resources of one sidecar. It is compiled once;
 // any number of goroutines may use it at the same time.
 type resourcesPolicy struct {
-	place   policyOrigin
+	place   ResourcesError // of the policy, such as spec.containers[0].resourcesPolicy, without a cause
 	target  *regexp.Regexp
 	combine func(total *resource.Quantity, q resource.Quantity) // adds q to total, or takes the larger one
 	exprs   []resourceExpr
 	own     map[string]any // what the sidecar's resources hold besides limits and requests
 	err     error          // why the policy can serve no Pod
-}
-
-// policyOrigin says whose policy it is, for errors.
-type policyOrigin struct {
-	sidecarSet, container string
-	field                 string // of the policy, such as spec.containers[0].resourcesPolicy
 }
 
 // resourceExpr is one expression of the policy; those that are empty are left out.
@@ -64,7 +58,7 @@ func (e *ResourcesError) Unwrap() error { return e.Err }
 // cannot be used (it was stored while no webhook checked it, or before there was
 // the rule) is compiled as well, and refuses each Pod with the reason. The policies
 // of one SidecarSet share targets.
-func compileResourcesPolicy(place policyOrigin, policy *appsv1beta1.ResourcesPolicy, targets *expr.Targets, resources map[string]any) *resourcesPolicy {
+func compileResourcesPolicy(place ResourcesError, policy *appsv1beta1.ResourcesPolicy, targets *expr.Targets, resources map[string]any) *resourcesPolicy {
 	p := &resourcesPolicy{place: place, own: maps.Clone(resources)}
 	delete(p.own, limits)
 	delete(p.own, requests)
@@ -122,7 +116,7 @@ func exprField(list string, variable expr.Variable) string {
 }
 
 func (p *resourcesPolicy) error(field string, err error) error {
-	return &ResourcesError{p.place.sidecarSet, p.place.container, p.place.field + field, err}
+	return &ResourcesError{p.place.SidecarSet, p.place.Container, p.place.Field + field, err}
 }
 
 // containerResources are the resources of one of the Pod's containers that

@@ -22,7 +22,7 @@ func compiledPolicy(t *testing.T, policy string, own map[string]any) *resourcesP
 	if err := yaml.UnmarshalStrict([]byte(policy), typed); err != nil {
 		t.Fatal(err)
 	}
-	return compileResourcesPolicy(policyOrigin{"log", "agent", policyField}, typed, new(expr.Targets), own)
+	return compileResourcesPolicy(ResourcesError{SidecarSet: "log", Container: "agent", Field: policyField}, typed, new(expr.Targets), own)
 }
 
 // podContainers reads resources by container name, in the order of the names.
