@@ -84,11 +84,3 @@ func (p Plan) Empty() bool {
 }
 
 const annotationsPath = "/metadata/annotations"
-
-// verb is the operation that sets an annotation.
-func (p Plan) verb(key string) string {
-	if _, present := p.podHas[key]; present {
-		return "replace"
-	}
-	return "add"
-}

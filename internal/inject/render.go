@@ -88,7 +88,11 @@ func (p Plan) appendAnnotations(dst []byte) []byte {
 	}
 	var path [96]byte // more is rare
 	for _, key := range keys {
-		dst = append(append(dst, `,{"op":"`...), p.verb(key)...)
+		op := "add"
+		if _, present := p.podHas[key]; present {
+			op = "replace"
+		}
+		dst = append(append(dst, `,{"op":"`...), op...)
 		dst = append(dst, `","path":`...)
 		dst = jsonread.AppendText(dst, jsonread.AppendPointer(append(path[:0], annotationsPath...), key))
 		dst = append(dst, `,"value":`...)

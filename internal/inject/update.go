@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -194,14 +195,16 @@ func (u *update) missing() error {
 }
 
 func (u *update) compare(c *corev1.Container, kind inplace.Kind, now *appsv1beta1.SidecarContainer) {
-	if step := u.hotStepOf(c.Name); step != nil {
-		u.changes = append(u.changes, inplace.Change{Container: c.Name, Kind: kind, From: c.Image, To: step.Image})
+	change := inplace.Change{Container: c.Name, Kind: kind, From: c.Image}
+	switch step := slices.IndexFunc(u.hot, func(s hotStep) bool { return s.Container == c.Name }); {
+	case step >= 0:
+		change.To = u.hot[step].Image
+	case u.resets || now == nil || now.Image == c.Image || u.before(c.Name) == now.Image:
 		return
+	default:
+		change.To = now.Image
 	}
-	if u.resets || now == nil || now.Image == c.Image || u.before(c.Name) == now.Image {
-		return
-	}
-	u.changes = append(u.changes, inplace.Change{Container: c.Name, Kind: kind, From: c.Image, To: now.Image})
+	u.changes = append(u.changes, change)
 }
 
 // before is the image that the previous content has for a sidecar, "" if that is
@@ -211,10 +214,8 @@ func (u *update) before(name string) string {
 		return ""
 	}
 	spec := &u.Previous.Set.Spec
-	for _, sidecars := range [][]appsv1beta1.SidecarContainer{spec.InitContainers, spec.Containers} {
-		if c := findSidecar(sidecars, name); c != nil {
-			return c.Image
-		}
+	if c := cmp.Or(findSidecar(spec.InitContainers, name), findSidecar(spec.Containers, name)); c != nil {
+		return c.Image
 	}
 	return ""
 }

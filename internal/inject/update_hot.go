@@ -75,15 +75,6 @@ func (u *update) hasPair(sidecar string) bool {
 	return false
 }
 
-func (u *update) hotStepOf(container string) *hotStep {
-	for i := range u.hot {
-		if u.hot[i].Container == container {
-			return &u.hot[i]
-		}
-	}
-	return nil
-}
-
 // runs reports whether a container is ready with the image that it was given last.
 func (u *update) runs(container string) bool {
 	if u.previous != nil {
