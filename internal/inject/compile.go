@@ -75,11 +75,8 @@ func Compile(object map[string]any) (*Program, error) {
 
 // compileContent prepares all but what decides about Pods.
 func compileContent(object map[string]any) (*Program, error) {
-	object, err := Unpack(object)
+	object, err := defaulted(object)
 	if err != nil {
-		return nil, err
-	}
-	if object, err = defaulted(object); err != nil {
 		return nil, err
 	}
 	set, err := typedView(object)
@@ -111,10 +108,15 @@ func compileContent(object map[string]any) (*Program, error) {
 	return p, nil
 }
 
-// defaulted returns an object that the SidecarSet webhook has defaulted as it
-// is. Of one that was stored without that webhook it returns a defaulted copy:
-// its hash is then the one that the webhook will record at the next write.
+// defaulted unpacks an object, and returns one that the SidecarSet webhook has
+// defaulted as it is. Of one that was stored without that webhook it returns a
+// defaulted copy: its hash is then the one that the webhook will record at the next
+// write.
 func defaulted(object map[string]any) (map[string]any, error) {
+	object, err := Unpack(object)
+	if err != nil {
+		return nil, err
+	}
 	metadata, _ := object["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
 	if text(annotations, appsv1beta1.AnnotationHash) != "" {

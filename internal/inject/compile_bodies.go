@@ -87,8 +87,7 @@ func referenced(volumes []part, set *appsv1beta1.SidecarSet) []part {
 // one whose value has the wrong type is named in the error.
 func typedView(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 	set, err := hub.Typed(object)
-	var member *hub.MemberError
-	if errors.As(err, &member) {
+	if member, ok := errors.AsType[*hub.MemberError](err); ok {
 		return nil, &FieldError{SidecarSet: hub.NameOf(object), Field: member.Path, Err: member.Err}
 	}
 	if set.Name == "" {

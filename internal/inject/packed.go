@@ -59,15 +59,9 @@ func Unpack(object map[string]any) (map[string]any, error) {
 // SpecOf returns the spec of a SidecarSet, packed or not, as Compile reads it:
 // defaulted if it was stored without its webhook.
 func SpecOf(object map[string]any) (map[string]any, error) {
-	object, err := Unpack(object)
-	if err != nil {
-		return nil, err
-	}
-	if object, err = defaulted(object); err != nil {
-		return nil, err
-	}
+	object, err := defaulted(object)
 	spec, _ := object["spec"].(map[string]any)
-	return spec, nil
+	return spec, err
 }
 
 // worthCompressing is a length from which compression saves more than it costs.
