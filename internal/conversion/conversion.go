@@ -6,6 +6,7 @@
 package conversion
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 
@@ -82,7 +83,7 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	namespace, err := stringMember(e.spec, "namespace", "spec.namespace")
+	namespace, err := member[string](e.spec, "namespace", "spec.namespace is not a string")
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func betaToAlpha(object map[string]any) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, err := stringMember(e.spec, "customVersion", "spec.customVersion")
+	version, err := member[string](e.spec, "customVersion", "spec.customVersion is not a string")
 	if err != nil {
 		return nil, err
 	}
@@ -164,26 +165,20 @@ func put(object map[string]any, name string, value map[string]any) {
 // copyMember returns a shallow copy of an object's member; an empty one where it is
 // absent or null.
 func copyMember(object map[string]any, name, path string) (map[string]any, error) {
-	switch value := object[name].(type) {
-	case nil:
-		return map[string]any{}, nil
-	case map[string]any:
-		return maps.Clone(value), nil
-	default:
-		return nil, fmt.Errorf("%s is not an object", path)
+	value, err := member[map[string]any](object, name, path+" is not an object")
+	if value == nil {
+		return map[string]any{}, err
 	}
+	return maps.Clone(value), err
 }
 
-// stringMember returns a string; "" where it is absent or null.
-func stringMember(object map[string]any, name, path string) (string, error) {
-	switch value := object[name].(type) {
-	case nil:
-		return "", nil
-	case string:
-		return value, nil
-	default:
-		return "", fmt.Errorf("%s is not a string", path)
+// member returns a member; the zero value where it is absent or null.
+func member[T any](object map[string]any, name, problem string) (value T, err error) {
+	value, ok := object[name].(T)
+	if !ok && object[name] != nil {
+		err = errors.New(problem)
 	}
+	return value, err
 }
 
 // describe names an object in an error; it has to cope with anything.
