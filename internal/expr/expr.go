@@ -78,9 +78,12 @@ func parse(p *parser) (*Expr, error) {
 	if len(p.text) > MaxLength {
 		return nil, fmt.Errorf("it has %d characters and may have %d; shorten it", len(p.text), MaxLength)
 	}
-	root, err := p.parse()
+	root, err := p.expression()
 	if err != nil {
 		return nil, err
+	}
+	if p.peek(); p.position < len(p.text) {
+		return nil, p.unexpected("an operator: + - * /")
 	}
 	e := &Expr{variable: p.variable, root: root}
 	if root.op == opConstant {

@@ -17,17 +17,6 @@ type parser struct {
 	stored   bool // reads what is not accepted as the reference does, see ParseStored
 }
 
-func (p *parser) parse() (*node, error) {
-	n, err := p.expression()
-	if err != nil {
-		return nil, err
-	}
-	if p.peek(); p.position < len(p.text) {
-		return nil, p.unexpected("an operator: + - * /")
-	}
-	return n, nil
-}
-
 var (
 	sums      = map[byte]operator{'+': opAdd, '-': opSubtract}
 	products  = map[byte]operator{'*': opMultiply, '/': opDivide}
