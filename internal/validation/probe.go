@@ -25,9 +25,7 @@ func validateProbes(c *corev1.Container, path place) {
 
 func validateProbe(p *corev1.Probe, path place) {
 	validateOneOf(path, alternatives(p.ProbeHandler)...)
-	validateExec(p.Exec, path.Child("exec"))
-	ifSet(p.HTTPGet, path.Child("httpGet"), validateHTTPGet)
-	validateTCPSocket(p.TCPSocket, path.Child("tcpSocket"))
+	validateAction(p.Exec, p.HTTPGet, p.TCPSocket, path)
 	if p.GRPC != nil {
 		validatePort(intstr.FromInt32(p.GRPC.Port), path.Child("grpc", "port"))
 	}
@@ -50,9 +48,7 @@ func validateSuccessOnce(p *corev1.Probe, path place) {
 
 func validateHook(h *corev1.LifecycleHandler, path place) {
 	validateOneOf(path, alternatives(h)...)
-	validateExec(h.Exec, path.Child("exec"))
-	ifSet(h.HTTPGet, path.Child("httpGet"), validateHTTPGet)
-	validateTCPSocket(h.TCPSocket, path.Child("tcpSocket"))
+	validateAction(h.Exec, h.HTTPGet, h.TCPSocket, path)
 	if h.Sleep != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > gracePeriodSeconds) {
 		path.Child("sleep", "seconds").invalid(h.Sleep.Seconds, "must be from 0 to 30, the time that a Pod has to end unless it says otherwise; correct it, or sleep by exec")
 	}
@@ -62,9 +58,14 @@ func validateHook(h *corev1.LifecycleHandler, path place) {
 // have it. A longer sleep makes such a Pod invalid.
 const gracePeriodSeconds = 30
 
-func validateExec(exec *corev1.ExecAction, path place) {
+// validateAction checks what probes and hooks may both do.
+func validateAction(exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction, path place) {
 	if exec != nil && len(exec.Command) == 0 {
-		path.Child("command").required("give the command to run in the sidecar")
+		path.Child("exec", "command").required("give the command to run in the sidecar")
+	}
+	ifSet(get, path.Child("httpGet"), validateHTTPGet)
+	if tcp != nil {
+		validatePort(tcp.Port, path.Child("tcpSocket", "port"))
 	}
 }
 
@@ -73,11 +74,5 @@ func validateHTTPGet(get *corev1.HTTPGetAction, path place) {
 	validateValue(get.Scheme, path.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 	for i, header := range get.HTTPHeaders {
 		path.Child("httpHeaders").Index(i).Child("name").invalidBy(header.Name, validation.IsHTTPHeaderName(header.Name))
-	}
-}
-
-func validateTCPSocket(tcp *corev1.TCPSocketAction, path place) {
-	if tcp != nil {
-		validatePort(tcp.Port, path.Child("port"))
 	}
 }

@@ -60,11 +60,10 @@ func validateProjected(v *corev1.ProjectedVolumeSource, path place) {
 }
 
 func validateProjection(s *corev1.VolumeProjection, path place) {
-	sources := alternatives(s)
-	if !slices.ContainsFunc(sources, func(m member) bool { return m.set }) {
+	if *s == (corev1.VolumeProjection{}) {
 		return // the API server takes one without source
 	}
-	validateOneOf(path, sources...)
+	validateOneOf(path, alternatives(s)...)
 	if v := s.Secret; v != nil {
 		requireText(v.Name, path.Child("secret", "name"), "name the Secret")
 		validateKeys(v.Items, path.Child("secret", "items"))
