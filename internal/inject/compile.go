@@ -98,11 +98,6 @@ func compileContent(object map[string]any) (*Program, error) {
 	p.baseOfCanary = appsv1beta1.BaseOfCanary(set.Annotations)
 	p.duplicate = duplicateName(p.initContainers, p.containers)
 	p.metadata = metadataRules(set.Spec.PatchPodMetadata)
-	for _, list := range [][]appsv1beta1.SidecarContainer{set.Spec.InitContainers, set.Spec.Containers} {
-		for i := range list {
-			p.Needs |= containerNeeds(&list[i])
-		}
-	}
 	p.dropCompiled()
 	p.bytes = p.estimate()
 	return p, nil

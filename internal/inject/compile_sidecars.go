@@ -69,6 +69,7 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 			p.hotUpgrade = append(p.hotUpgrade, typed[i].Name)
 			p.checkHotUpgrade(&typed[i], index("spec."+list, i))
 		}
+		p.Needs |= containerNeeds(&typed[i])
 		policy := p.resourcesPolicy(c, &typed[i], targets, index("spec."+list, i))
 		for _, s := range variants(&typed[i], names) {
 			if err := s.compile(c, &typed[i], policy); err != nil {
