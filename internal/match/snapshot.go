@@ -186,28 +186,21 @@ func (s *search) add(offered []int32) error {
 	return nil
 }
 
-func (s *search) readNamespace() error {
-	if s.asked {
+func (s *search) readNamespace() (err error) {
+	switch {
+	case s.asked:
 		return nil
+	case s.ask != nil:
+		s.got, err = s.ask(s.namespace)
+	default:
+		var known bool
+		if s.got, known = s.snapshot.NamespaceLabels(s.namespace); !known {
+			err = errors.New("it is not known")
+		}
 	}
-	ask := s.ask
-	if ask == nil {
-		ask = s.snapshot.knownNamespace
-	}
-	var err error
-	if s.got, err = ask(s.namespace); err != nil {
+	if err != nil {
 		return fmt.Errorf("reading the labels of Namespace %s: %w", s.namespace, err)
 	}
 	s.asked = true
 	return nil
-}
-
-var errUnknownNamespace = errors.New("it is not known")
-
-func (s *Snapshot) knownNamespace(name string) (labels.Set, error) {
-	set, known := s.namespaces[name]
-	if !known {
-		return nil, errUnknownNamespace
-	}
-	return set, nil
 }
