@@ -53,10 +53,10 @@ func findUnknownIn(value any, t reflect.Type, path *field.Path, anyCase bool, re
 			}
 		}
 	case map[string]any:
-		if !hasMembers(t) {
+		members := membersOf(t)
+		if members == nil {
 			return
 		}
-		members := membersOf(t)
 		for _, name := range slices.Sorted(maps.Keys(value)) {
 			known, ok := members[name]
 			if !ok && anyCase {
@@ -75,12 +75,6 @@ func findUnknownIn(value any, t reflect.Type, path *field.Path, anyCase bool, re
 	}
 }
 
-// hasMembers reports whether values of a type are objects with members of its
-// own: a struct that says itself how it is read is a text or a number.
-func hasMembers(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
-}
-
 // fieldsOf are the fields of a struct type by their name in JSON, in the order of
 // their declaration.
 func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
@@ -93,8 +87,16 @@ func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
 	}
 }
 
-// membersOf are the types of a struct's members.
+// membersOf are the types of the members of objects, or of what a pointer points to; nil
+// for a type of other values. A struct that says itself how it is read is a text or a
+// number.
 func membersOf(t reflect.Type) map[string]reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return nil
+	}
 	types := make(map[string]reflect.Type, t.NumField())
 	for name, f := range fieldsOf(t) {
 		types[name] = f.Type

@@ -52,14 +52,7 @@ func nearest(name string, known map[string]reflect.Type) string {
 		return longer
 	}
 	for _, member := range slices.Sorted(maps.Keys(known)) {
-		t := known[member]
-		for t.Kind() == reflect.Pointer {
-			t = t.Elem()
-		}
-		if !hasMembers(t) {
-			continue
-		}
-		if _, ok := membersOf(t)[name]; ok && best != "" {
+		if _, ok := membersOf(known[member])[name]; ok && best != "" {
 			return "" // it may be meant for either
 		} else if ok {
 			best = member + "." + name
