@@ -238,9 +238,7 @@ func ParseInjectedList(value string) []string {
 // JoinInjectedList renders the injected-list annotation: sorted, without
 // duplicates, joined by commas. The argument is not changed.
 func JoinInjectedList(names []string) string {
-	if slices.IsSorted(names) {
-		return strings.Join(slices.Compact(slices.Clone(names)), ",")
-	}
-	names = slices.Sorted(slices.Values(names))
+	names = slices.Clone(names)
+	slices.Sort(names)
 	return strings.Join(slices.Compact(names), ",")
 }
