@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
-
-	"github.com/sidecarset/operator/internal/inplace"
 )
 
 // Hashes returns the values of the annotations kruise.io/sidecarset-hash and
@@ -49,7 +47,7 @@ func preimage(spec map[string]any) ([]byte, error) {
 	if err := e.containers(spec, "containers", unknown); err != nil {
 		return nil, err
 	}
-	if inplace.HasNative(spec) { // one brings all init containers in, plain ones included
+	if hasNativeSidecar(spec["initContainers"]) {
 		e.buf = append(e.buf, `,"initContainers":`...)
 		if err := e.containers(spec, "initContainers", unknown); err != nil {
 			return nil, err
@@ -87,6 +85,18 @@ func (e *encoder) containers(spec map[string]any, list string, unknown map[strin
 	}
 	unknown[list] = byName
 	return nil
+}
+
+// hasNativeSidecar reports whether init containers take part in the hash: one
+// that restarts always brings all of them in, plain ones included.
+func hasNativeSidecar(initContainers any) bool {
+	elems, _ := initContainers.([]any)
+	for _, elem := range elems {
+		if members, _ := elem.(map[string]any); members["restartPolicy"] == "Always" {
+			return true
+		}
+	}
+	return false
 }
 
 // withoutImages copies as much of the spec as it takes to leave out images.
