@@ -38,12 +38,13 @@ type Repair struct {
 	Rules []admissionregistrationv1.RuleWithOperations
 }
 
-// Repairs returns what to undo in a configuration of the manifests, of whose webhooks it
-// reads names, rules and namespace selectors, the last webhook first: a webhook with rules for anything but SidecarSets and new Pods. Another program
-// has widened or added it. Otherwise a user who may edit the object could have Secrets
-// sent to a server. An administrator may change everything else, and the rules as long as
-// they are for SidecarSets or new Pods. The barrier of static mode is an exception: its
-// rules are for ConfigMaps, and its namespace selector for the operator's Namespace.
+// Repairs returns what to undo in a configuration of the manifests, the last webhook first:
+// webhooks with rules for anything but SidecarSets and new Pods. It reads names, rules and
+// namespace selectors. Another program has added or widened such a webhook. Otherwise a
+// user who may edit the object could have Secrets sent to a server. An administrator may
+// change everything else, and the rules as long as they are for SidecarSets or new Pods.
+// The barrier of static mode is an exception: its rules are for ConfigMaps, and its
+// namespace selector for the operator's Namespace.
 func Repairs(webhooks []admissionregistrationv1.MutatingWebhook, namespace string) (repairs []Repair) {
 	for i, w := range slices.Backward(webhooks) {
 		if !slices.ContainsFunc(w.Rules, tooWide) || isStaticBarrier(&w, namespace) {
