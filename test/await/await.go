@@ -44,8 +44,13 @@ func That(t testing.TB, done func() bool, what string) {
 }
 
 // Pauses between probes grow with the wait: a probe often takes 10 ms of an API server,
-// which tests share.
-const leastPause, mostPause = 50 * time.Millisecond, 300 * time.Millisecond
+// which tests share. A pause is at least three times as long as the probe before it, up to
+// slowPause: a probe that runs kubectl takes 0.1 to 0.4 s of a processor.
+const (
+	leastPause = 50 * time.Millisecond
+	mostPause  = 300 * time.Millisecond
+	slowPause  = time.Second
+)
 
 // Until asks again and again until probe returns nil. It returns the last answer
 // if ctx ends first.
@@ -53,16 +58,18 @@ func Until(ctx context.Context, probe func(context.Context) error) error {
 	var last error
 	begin, pause := time.Now(), 2*time.Millisecond
 	for {
+		asked := time.Now()
 		err := probe(ctx)
 		if err == nil {
 			return nil
 		}
+		slow := min(3*time.Since(asked), slowPause)
 		if ctx.Err() == nil || last == nil {
 			last = err // a probe that the deadline cut short knows less than the one before
 		}
 		pause = min(2*pause, max(time.Since(begin)/16, leastPause), mostPause)
 		select {
-		case <-time.After(pause):
+		case <-time.After(max(pause, slow)):
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%w)", last, context.Cause(ctx))
 		}
