@@ -63,17 +63,17 @@ build: ## Build the operator into bin/
 	@echo "$(OPERATOR): $$(($$(wc -c <$(OPERATOR)) / 1000)) kB"
 
 .PHONY: test
-test: build stand-build certmanager-build older-build previous-build ## Run every tier that this machine can run, side by side; each prints when it ends
-	@$(MAKE) --no-print-directory -k -j2 --output-sync=target NICE=nice test-unit test-on-stand
+test: ## Run every tier that this machine can run, side by side; each prints when it ends
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target NICE='nice -n 19' test-unit test-on-stand
 
-# The unit tests take what processors these leave. test-chaos comes beside test-node
-# only, which waits: it fails calls where a machine is so busy that the operator's
-# deadlines pass.
+# The unit tests take what processors these leave: first beside test-chaos, which waits
+# most. test-chaos comes beside test-node only, which waits too: it fails calls where a
+# machine is so busy that the operator's deadlines pass.
 .PHONY: test-on-stand
-test-on-stand:
+test-on-stand: build stand-build certmanager-build older-build previous-build
 	@code=0; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster || code=1; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-node test-chaos || code=1; exit $$code
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-node test-chaos || code=1; \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster || code=1; exit $$code
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does

@@ -28,15 +28,15 @@ var (
 
 // seconds is how long the short forms take.
 var seconds = map[string]int{
-	"TestTwoVersionsSideBySide": 130, "TestFaultsOfTheConnectionChangeNoDecision": 100, "TestKillingTheLeaderInARolloutKeepsTheBudget": 75,
-	"TestWithoutReplicasOnlySelectedPodsAreAffected": 57, "TestAnAPIServerMayBeRestartedInARollout": 50, "TestTwoLeadersForAMomentKeepTheBudget": 50,
-	"TestARestoredEtcdIsNoticedByEveryProcess": 45, "TestNoPodBehindALabelIsMissedThatWasAskedAbout": 40, "TestNoPodIsMissedOnOneAPIServer": 38,
-	"TestCertificatesChangeUnderLoad": 37, "TestManySidecarSetsBesideNone": 34, "TestPodsMayLeaveInARollout": 33, "TestNoPodIsMissedOnTwoAPIServers": 30,
-	"TestARollingRestartFailsNoPod": 26, "TestAPodBehindItsSidecarSetNeedsNoList": 25, "TestEtcdMayHang": 24, "TestGoroutinesAndMemoryStayFlat": 23,
-	"TestAddedLatencyOnTheFreshPath": 23, "TestAnAPIServerMayBeRestarted": 22, "TestAddedLatencyOfACreation": 20,
-	"TestSpoiledBundleTakesNoReplicaOut": 20, "TestKillingTheLeaderLeavesWebhooksAlone": 17, "TestClockThatDiffersWritesNoCertificate": 14,
-	"TestForgedReviewsLeaveFewEntries": 12, "TestReadyIsTakenBackWhileCallsAreNotAnswered": 12, "TestACrashedReplicaRefusesUntilItIsWithdrawn": 11,
-	"TestAPIServersBehindOneAddress": 7,
+	"TestTwoVersionsSideBySide": 130, "TestFaultsOfTheConnectionChangeNoDecision": 118, "TestWithoutReplicasOnlySelectedPodsAreAffected": 83,
+	"TestKillingTheLeaderInARolloutKeepsTheBudget": 70, "TestAnAPIServerMayBeRestartedInARollout": 44, "TestTwoLeadersForAMomentKeepTheBudget": 38,
+	"TestNoPodBehindALabelIsMissedThatWasAskedAbout": 40, "TestManySidecarSetsBesideNone": 38, "TestCertificatesChangeUnderLoad": 33,
+	"TestARestoredEtcdIsNoticedByEveryProcess": 32, "TestNoPodIsMissedOnOneAPIServer": 26, "TestARollingRestartFailsNoPod": 26,
+	"TestPodsMayLeaveInARollout": 24, "TestNoPodIsMissedOnTwoAPIServers": 24, "TestGoroutinesAndMemoryStayFlat": 24,
+	"TestAddedLatencyOnTheFreshPath": 24, "TestAPodBehindItsSidecarSetNeedsNoList": 24, "TestEtcdMayHang": 24, "TestAnAPIServerMayBeRestarted": 22,
+	"TestAddedLatencyOfACreation": 20, "TestSpoiledBundleTakesNoReplicaOut": 18, "TestKillingTheLeaderLeavesWebhooksAlone": 16,
+	"TestReadyIsTakenBackWhileCallsAreNotAnswered": 14, "TestForgedReviewsLeaveFewEntries": 12, "TestClockThatDiffersWritesNoCertificate": 12,
+	"TestACrashedReplicaRefusesUntilItIsWithdrawn": 10, "TestAPIServersBehindOneAddress": 4,
 }
 
 // alone are the tests of which no Pod may wait for long, while the test takes all the

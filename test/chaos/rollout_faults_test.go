@@ -31,7 +31,7 @@ func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
 		if err := cluster.Kill(t.Context(), "kube-apiserver-1"); err != nil {
 			t.Error(err)
 		}
-		if done := r.with(t, image); done >= r.pods {
+		if done := r.with(image); done >= r.pods {
 			t.Errorf("%d of %d Pods had their image when the API server was killed", done, r.pods)
 		}
 		<-time.After(rand.N(6 * time.Second))
@@ -57,7 +57,7 @@ func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {
 		if err := old.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		if done := r.with(t, image); done >= r.pods {
+		if done := r.with(image); done >= r.pods {
 			t.Errorf("%d of %d Pods had their image when the leader was stopped", done, r.pods)
 		}
 		r.awaitAnotherLeader(t, old)
@@ -124,13 +124,13 @@ func TestPodsMayLeaveInARollout(t *testing.T) {
 		image := r.begin(t)
 		r.awaitBegun(t, image, 1)
 		for most := int(leaving * float64(r.pods)); most > 0; {
-			under := r.updating(t, image)
-			if len(under) == 0 && r.with(t, image) == len(r.list(t)) {
+			under := r.updating(image)
+			if len(under) == 0 && r.with(image) == len(r.seen()) {
 				break
 			}
-			for i := range under[:min(len(under), most, 3)] {
+			for _, p := range under[:min(len(under), most, 3)] {
 				how := leave[next%len(leave)]
-				switch err := how.do(t.Context(), &under[i]); {
+				switch err := how.do(t.Context(), p.DeepCopy()); {
 				case apierrors.IsConflict(err): // an eviction, and the kubelet wrote at the same time
 					continue
 				case client.IgnoreNotFound(err) != nil:
@@ -163,9 +163,8 @@ func TestPodsMayLeaveInARollout(t *testing.T) {
 }
 
 // updating returns the Pods that are to have an image, and are disturbed.
-func (r *rolled) updating(t *testing.T, image string) []corev1.Pod {
-	t.Helper()
-	return slices.DeleteFunc(r.list(t), func(p corev1.Pod) bool {
-		return testkit.WantedImage(&p, r.name) != image || !testkit.IsDisturbed(&p)
+func (r *rolled) updating(image string) []*corev1.Pod {
+	return slices.DeleteFunc(r.seen(), func(p *corev1.Pod) bool {
+		return testkit.WantedImage(p, r.name) != image || !testkit.IsDisturbed(p)
 	})
 }

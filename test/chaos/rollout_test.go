@@ -93,7 +93,7 @@ func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
 		for kills < most {
 			leader := r.controllers.replicas[r.controllers.awaitLeader(t)]
 			<-time.After(rand.N(8 * time.Second))
-			if r.with(t, image) == r.pods {
+			if r.with(image) == r.pods {
 				break // it is over
 			}
 			leader.Kill()
@@ -151,16 +151,22 @@ func (r *rolled) list(t *testing.T) []corev1.Pod {
 	if err := r.watching.List(t.Context(), list, client.InNamespace(r.namespace), client.MatchingLabels(podLabels(r.name))); err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
-		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
-	})
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return isLeaving(&p) })
+}
+
+// seen is list by what the watch of disturbed Pods has shown. A question that is asked
+// again and again does not need a list of all Pods.
+func (r *rolled) seen() []*corev1.Pod { return slices.DeleteFunc(r.disturbed.Pods(), isLeaving) }
+
+// isLeaving reports whether a Pod is finished or on its way out.
+func isLeaving(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
 // with counts the Pods whose sidecar is to have an image.
-func (r *rolled) with(t *testing.T, image string) (n int) {
-	t.Helper()
-	for _, p := range r.list(t) {
-		if testkit.WantedImage(&p, r.name) == image {
+func (r *rolled) with(image string) (n int) {
+	for _, p := range r.seen() {
+		if testkit.WantedImage(p, r.name) == image {
 			n++
 		}
 	}
@@ -172,7 +178,7 @@ func (r *rolled) awaitBegun(t *testing.T, image string, pods int) {
 	t.Helper()
 	await.Eventually(t, "Pods with "+image, func(context.Context) error {
 		r.controllers.revive(t)
-		if with := r.with(t, image); with < pods {
+		if with := r.with(image); with < pods {
 			return fmt.Errorf("there are %d, want %d", with, pods)
 		}
 		return nil

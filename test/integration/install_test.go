@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -185,7 +186,7 @@ func TestALostLeaseFailsNoCall(t *testing.T) {
 	var calling sync.WaitGroup
 	var failed error
 	calling.Go(func() {
-		for ctx.Err() == nil {
+		for pause := time.Tick(10 * time.Millisecond); ctx.Err() == nil; <-pause {
 			p := pod("default", "p", "app=web")
 			if err := i.api.Create(ctx, p, client.DryRunAll); ctx.Err() == nil && (err != nil || len(p.Spec.Containers) != 2) {
 				failed = fmt.Errorf("%d containers: %w", len(p.Spec.Containers), err)

@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -23,11 +24,11 @@ import (
 type Disturbed struct {
 	list func(context.Context) (*corev1.PodList, error)
 
-	mu       sync.Mutex
-	now      map[string]bool
-	most     int
-	seen     map[string]bool
-	versions map[string]string // of the Pods that exist, as they were seen last
+	mu   sync.Mutex
+	now  map[string]bool
+	most int
+	seen map[string]bool
+	pods map[string]*corev1.Pod // those that exist, as they were seen last
 }
 
 // WatchDisturbed counts Pods of a namespace until the test ends. A Pod that an option
@@ -35,7 +36,7 @@ type Disturbed struct {
 func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options ...client.ListOption) *Disturbed {
 	t.Helper()
 	options = append(options, client.InNamespace(namespace))
-	d := &Disturbed{now: map[string]bool{}, seen: map[string]bool{}, versions: map[string]string{}}
+	d := &Disturbed{now: map[string]bool{}, seen: map[string]bool{}, pods: map[string]*corev1.Pod{}}
 	d.list = func(ctx context.Context) (*corev1.PodList, error) {
 		list := &corev1.PodList{}
 		return list, c.List(ctx, list, options...)
@@ -45,7 +46,7 @@ func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options 
 		t.Fatal(err)
 	}
 	for i := range list.Items {
-		d.versions[list.Items[i].Name] = list.Items[i].ResourceVersion
+		d.pods[list.Items[i].Name] = &list.Items[i]
 	}
 	// An API server ends the watch of a client that is slow. This one goes on where it was.
 	events, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
@@ -77,9 +78,9 @@ func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options 
 func (d *Disturbed) see(p *corev1.Pod, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.versions[p.Name] = p.ResourceVersion
+	d.pods[p.Name] = p
 	if gone {
-		delete(d.versions, p.Name)
+		delete(d.pods, p.Name)
 	}
 	gone = gone || p.DeletionTimestamp != nil || finished(p)
 	if gone || !IsDisturbed(p) {
@@ -111,6 +112,14 @@ func (d *Disturbed) Count() (most, pods int) {
 	return d.most, len(d.seen)
 }
 
+// Pods returns the Pods that exist, as the watch has shown them last. That costs no
+// request. The caller may not change them.
+func (d *Disturbed) Pods() []*corev1.Pod {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.pods))
+}
+
 // CatchUp waits until the watch has brought everything that is stored.
 func (d *Disturbed) CatchUp(t testing.TB) {
 	t.Helper()
@@ -122,11 +131,12 @@ func (d *Disturbed) CatchUp(t testing.TB) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for i := range list.Items {
-			if p := &list.Items[i]; d.versions[p.Name] != p.ResourceVersion {
-				return fmt.Errorf("Pod %s was seen in version %q, and is stored in %s", p.Name, d.versions[p.Name], p.ResourceVersion)
+			p := &list.Items[i]
+			if seen, ok := d.pods[p.Name]; !ok || seen.ResourceVersion != p.ResourceVersion {
+				return fmt.Errorf("Pod %s is stored in version %s, and was not seen in that", p.Name, p.ResourceVersion)
 			}
 		}
-		if seen := len(d.versions); seen != len(list.Items) {
+		if seen := len(d.pods); seen != len(list.Items) {
 			return fmt.Errorf("%d Pods were seen, and %d are stored", seen, len(list.Items))
 		}
 		return nil

@@ -60,7 +60,7 @@ func newMode(t *testing.T) *conformance.Mode {
 		Reset:    s.reset,
 		Serve:    func(_ *testing.T, number int, serving *certs.Serving) { s.entries[number].serving.Store(serving) },
 		Call:     s.call,
-		Patience: time.Minute, Interval: 20 * time.Millisecond, Lag: time.Second,
+		Patience: time.Minute, Interval: 50 * time.Millisecond, Lag: time.Second,
 	}
 }
 

@@ -128,7 +128,7 @@ func (i *installation) createPod(ctx context.Context) error {
 	return nil
 }
 
-// during calls all the time while do runs; no call may fail.
+// during calls a hundred times a second while do runs; no call may fail.
 func (i *installation) during(t *testing.T, call func(context.Context) error, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -136,7 +136,7 @@ func (i *installation) during(t *testing.T, call func(context.Context) error, do
 	var calls atomic.Int64
 	var failed []error
 	wg.Go(func() {
-		for ctx.Err() == nil {
+		for pause := time.Tick(10 * time.Millisecond); ctx.Err() == nil; <-pause {
 			calls.Add(1)
 			if err := call(ctx); err != nil && ctx.Err() == nil {
 				failed = append(failed, err)
