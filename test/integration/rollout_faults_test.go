@@ -111,7 +111,7 @@ func TestTheConditionSaysThatPodsCannotFollow(t *testing.T) {
 	}
 }
 
-// Two SidecarSets in one Pod, and another writer that never rests.
+// Two SidecarSets in one Pod, and another writer of each Pod, 25 times a second.
 func TestOtherWritersOfAPodLoseNothing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, rolling, 4, &testkit.Kubelet{Pull: 20 * time.Millisecond})
@@ -128,7 +128,9 @@ func TestOtherWritersOfAPodLoseNothing(t *testing.T) {
 	var writing sync.WaitGroup
 	counts := map[string]int{}
 	writing.Go(func() {
+		pause := time.Tick(10 * time.Millisecond)
 		for i := 1; ctx.Err() == nil; i++ {
+			<-pause
 			name := fmt.Sprintf("both-%d", i%4)
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name}}
 			body := fmt.Sprintf(`{"metadata":{"annotations":{"example.com/count":"%d"}}}`, i)
