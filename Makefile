@@ -66,14 +66,17 @@ build: ## Build the operator into bin/
 test: ## Run every tier that this machine can run, side by side; each prints when it ends
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target NICE='nice -n 19' test-unit test-on-stand
 
-# The unit tests take what processors these leave: first beside test-chaos, which waits
-# most. test-chaos comes beside test-node only, which waits too: it fails calls where a
-# machine is so busy that the operator's deadlines pass.
+# test-chaos has the processors for itself, but for suites that wait or have a low
+# priority: it fails calls where a machine is so busy that the operator's deadlines pass.
 .PHONY: test-on-stand
 test-on-stand: build stand-build certmanager-build older-build previous-build
 	@code=0; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-node test-chaos || code=1; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster || code=1; exit $$code
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-chaos test-beside-chaos || code=1; \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster INTEGRATION_PKGS=./test/integration || code=1; exit $$code
+
+.PHONY: test-beside-chaos
+test-beside-chaos: test-node
+	@$(NICE) $(MAKE) --no-print-directory test-integration INTEGRATION_PKGS='./test/integration/certificates ./test/skew/... ./test/stand/...'
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
@@ -130,9 +133,10 @@ SHARDS ?=
 # Nor do they measure the control plane, which collects its garbage seldom here.
 test-integration test-cluster test-node test-chaos: export STAND_GOGC ?= 400
 
+INTEGRATION_PKGS ?= ./test/stand/... ./test/integration/... ./test/skew/...
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager
-	SHARDS=$(or $(SHARDS),3) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/stand/... ./test/integration/... ./test/skew/...
+	SHARDS=$(or $(SHARDS),3) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' $(INTEGRATION_PKGS)
 
 # Each is built once, in 6 to 12 minutes of two cores.
 VERSIONS ?= v1.31.0 v1.32.0 v1.33.0 v1.34.0 v1.35.0 v1.36.4 v1.37.1
