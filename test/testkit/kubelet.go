@@ -272,28 +272,29 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 		conditions = append(conditions, c)
 	}
 	status["conditions"] = k.withResizes(w, pod, conditions, resizes)
+	conflict := false // with another writer, or the name is another Pod's
 	_ = await.Until(ctx, func(ctx context.Context) error {
+		if conflict {
+			now := &corev1.Pod{}
+			if err := k.Client.Get(ctx, client.ObjectKeyFromObject(pod), now); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			if now.UID != pod.UID || finished(now) {
+				return nil
+			}
+			pod.ResourceVersion = now.ResourceVersion
+		}
 		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}, "status": status})
 		if err != nil {
 			panic(err) // these are plain values
 		}
 		written := pod.DeepCopy()
 		err = k.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
-		switch {
-		case err == nil:
+		if err == nil {
 			pod.ResourceVersion = written.ResourceVersion
-		case apierrors.IsNotFound(err):
-			return nil
-		case apierrors.IsConflict(err): // with another writer, or the name is another Pod's
-			now := &corev1.Pod{}
-			switch gone := k.Client.Get(ctx, client.ObjectKeyFromObject(pod), now); {
-			case apierrors.IsNotFound(gone) || gone == nil && (now.UID != pod.UID || finished(now)):
-				return nil
-			case gone == nil:
-				pod.ResourceVersion = now.ResourceVersion
-			}
 		}
-		return err
+		conflict = apierrors.IsConflict(err)
+		return client.IgnoreNotFound(err)
 	})
 }
 
