@@ -69,14 +69,14 @@ test: ## Run every tier that this machine can run, side by side; each prints whe
 # test-chaos has the processors for itself, but for suites that wait or have a low
 # priority: it fails calls where a machine is so busy that the operator's deadlines pass.
 .PHONY: test-on-stand
-test-on-stand: build stand-build certmanager-build older-build previous-build
+test-on-stand: build stand-build
 	@code=0; \
 	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-chaos test-beside-chaos || code=1; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster INTEGRATION_PKGS=./test/integration || code=1; exit $$code
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster INTEGRATION_PKGS=./test/integration/... || code=1; exit $$code
 
 .PHONY: test-beside-chaos
 test-beside-chaos: test-node
-	@$(NICE) $(MAKE) --no-print-directory test-integration INTEGRATION_PKGS='./test/integration/certificates ./test/skew/... ./test/stand/...'
+	@$(NICE) $(MAKE) --no-print-directory test-integration INTEGRATION_PKGS='./test/skew/... ./test/stand/...'
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
@@ -128,7 +128,7 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 
 # How many processes share the tests of a package that needs a control plane, each
 # with one of its own. These tests wait more than they compute: three keep two
-# processors busy, and four of test-chaos, which waits the most.
+# processors busy, and four of test-chaos and test-integration, which wait the most.
 SHARDS ?=
 # Nor do they measure the control plane, which collects its garbage seldom here.
 test-integration test-cluster test-node test-chaos: export STAND_GOGC ?= 400
@@ -136,7 +136,7 @@ test-integration test-cluster test-node test-chaos: export STAND_GOGC ?= 400
 INTEGRATION_PKGS ?= ./test/stand/... ./test/integration/... ./test/skew/...
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager
-	SHARDS=$(or $(SHARDS),3) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' $(INTEGRATION_PKGS)
+	SHARDS=$(or $(SHARDS),4) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' $(INTEGRATION_PKGS)
 
 # Each is built once, in 6 to 12 minutes of two cores.
 VERSIONS ?= v1.31.0 v1.32.0 v1.33.0 v1.34.0 v1.35.0 v1.36.4 v1.37.1

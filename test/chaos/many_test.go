@@ -24,8 +24,8 @@ import (
 )
 
 // What the webhooks cost those who create many SidecarSets at once. A second control plane
-// takes turns with that of the operator. It has as many API servers, the
-// CustomResourceDefinition, and no operator.
+// takes turns with that of the operator. It has as many API servers (one in the short form,
+// whose rates say nothing), the CustomResourceDefinition, and no operator.
 //
 // What they cost those who create Pods that none of them selects. The objects with the
 // entries are there and not there in turns. The replicas are stopped meanwhile, so that
@@ -78,7 +78,7 @@ func (f *fleet) resident(t *testing.T) (sizes []int) {
 // round is not in the report.
 func createManySets(t *testing.T, namespace string, rounds, batch int) (names []string) {
 	t.Helper()
-	plain, err := stand.Start(stand.Options{Full: true, Kwok: true, APIServers: len(cluster.APIServers)})
+	plain, err := stand.Start(scaled(stand.Options{}, stand.Options{Full: true, Kwok: true, APIServers: len(cluster.APIServers)}))
 	if err != nil {
 		t.Fatal(err)
 	}
