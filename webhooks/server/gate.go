@@ -38,11 +38,14 @@ type Limits struct {
 }
 
 // The defaults. A Pod is cheap to answer, but may wait while its Namespace is read
-// from the API server. So there are more seats than cores could fill. A review of a
-// SidecarSet mostly waits until API servers use a webhook entry. Its seat is a place to
-// wait, and the number of seats is not one of cores. 512 seats, 128 requests that wait
-// and 10 MiB are for 640 bodies of no more than 16 KiB: all that one API server sends at
-// the same time (Options.MaxConnections).
+// from the API server. So there are more seats than cores could fill. As many more
+// Pods wait as Held has room for: an API server that gets 429 tries again after a second,
+// in which a replica answers thousands.
+//
+// A review of a SidecarSet mostly waits until API servers use a webhook entry. Its seat is
+// a place to wait, and the number of seats is not one of cores. 512 seats, 128 requests
+// that wait and 10 MiB are for 640 bodies of no more than 16 KiB: all that one API server
+// sends at the same time (Options.MaxConnections).
 //
 // 8 MiB hold one of the longest bodies, or 500 Pods of 10 KB; 20 MiB hold one of the
 // longest conversions. The values that bodies become have a bound of their own, in the
@@ -52,7 +55,7 @@ func defaultLimits() map[Group]Limits {
 	const waiting = 128
 	cores := runtime.GOMAXPROCS(0)
 	return map[Group]Limits{
-		GroupPods:        {Body: MaxAdmissionBytes, Held: 8 << 20, Active: max(16*cores, 32), Waiting: waiting, Patience: time.Second},
+		GroupPods:        {Body: MaxAdmissionBytes, Held: 8 << 20, Active: max(16*cores, 32), Waiting: 480, Patience: time.Second},
 		GroupSidecarSets: {Body: MaxAdmissionBytes, Held: 10 << 20, Active: 512, Waiting: waiting, Patience: 2 * time.Second},
 		GroupConversions: {Body: MaxConversionBytes, Held: 20 << 20, Active: max(cores, 2), Waiting: waiting, Patience: 5 * time.Second},
 		GroupBarriers:    {Body: MaxBarrierBytes, Held: 1 << 20, Active: max(2*cores, 4), Waiting: waiting, Patience: time.Second},

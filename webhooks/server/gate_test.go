@@ -312,7 +312,28 @@ func TestABurstOfOneAPIServerIsAnswered(t *testing.T) {
 		waiting.join()
 		return nil
 	}})
-	content := "{}" + strings.Repeat(" ", 4<<10)
+	s.sendBurst(t, burst, 4<<10, counted, waiting)
+}
+
+// 480 Pods of 10 KB come at the same time, nearly as many as 8 MiB hold. Most of them wait
+// for a seat, and none gets 429, after which an API server tries again in a second.
+func TestABurstOfPodsOfOneAPIServerWaits(t *testing.T) {
+	const burst = 480
+	limits := server.DefaultLimits()[server.GroupPods]
+	limits.Patience = time.Minute // a busy machine takes long
+	options := server.Options{ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, Limits: bounded(limits)}
+	s := start(t, options, map[string]server.Handler{"/x": func(context.Context, http.ResponseWriter, server.Request) error {
+		<-time.After(20 * time.Millisecond)
+		return nil
+	}})
+	s.sendBurst(t, burst, 10<<10, newGathering(burst))
+}
+
+// sendBurst sends requests at the same time, and fails the test if one is not answered
+// well. No body is sent before all are being read. If one fails, the gatherings end.
+func (s *running) sendBurst(t *testing.T, burst, size int, counted *gathering, others ...*gathering) {
+	t.Helper()
+	content := "{}" + strings.Repeat(" ", size)
 	answers := make(chan answer, burst)
 	for range burst {
 		client := s.client(t, func(transport *http.Transport) { transport.ExpectContinueTimeout = time.Minute })
@@ -323,8 +344,9 @@ func TestABurstOfOneAPIServerIsAnswered(t *testing.T) {
 	for range burst {
 		if got := <-answers; got.status != http.StatusOK {
 			failed = append(failed, got)
-			counted.end()
-			waiting.end()
+			for _, g := range append(others, counted) {
+				g.end()
+			}
 		}
 	}
 	if len(failed) > 0 {

@@ -1,0 +1,4 @@
+package server
+
+// DefaultLimits are for tests that change only a time.
+var DefaultLimits = defaultLimits
