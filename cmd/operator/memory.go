@@ -55,7 +55,7 @@ const (
 	// leastRoom is the least room for garbage. Without it, memory that grows and stays
 	// alive reaches the bound before it raises the bound, and the runtime collects garbage
 	// all the time. That is the case on a leader while many SidecarSets are created.
-	leastRoom = 12 << 20
+	leastRoom = 10 << 20
 )
 
 // memoryLimit leaves room for garbage: half as much as has stayed alive, and leastRoom
