@@ -238,6 +238,26 @@ func Next(state State, s *Settings) Plan {
 	return plan
 }
 
+// Anew plans a change of the object Provisional, as Next has planned it from before, once
+// more from now: reviews write that object, too. It removes the same entries, except for
+// those that reviews have touched since. It returns false if none is left.
+func Anew(change Change, before, now Layout, s *Settings) (Change, bool) {
+	was, p := before[Provisional], newPlanning(now, s)
+	is := p.layout[Provisional]
+	if was == nil || is == nil {
+		return Change{}, false
+	}
+	touchedThen, touched := Touched(was), Touched(is)
+	p.keep(Provisional, func(w *admissionregistrationv1.MutatingWebhook) bool {
+		return find(change.Object, w.Name) >= 0 || find(was, w.Name) < 0 || touched[w.Name] != touchedThen[w.Name]
+	})
+	if !p.changed(Provisional) {
+		return Change{}, false
+	}
+	changes := p.changes()
+	return changes[len(changes)-1], true // it is written after all others
+}
+
 func merge(unplaced []Entry) Entry {
 	policy := admissionregistrationv1.Ignore
 	var members []string

@@ -97,6 +97,45 @@ func TestWhatIsStoredTakesNoRoom(t *testing.T) {
 	}
 }
 
+// Reviews have written the object for provisional entries since the leader planned to remove
+// three: they have touched one, and added one.
+func TestARemovalIsPlannedAnew(t *testing.T) {
+	l, stored := bare(), []entryplan.Entry{strict(t, 0), strict(t, 1), strict(t, 2)}
+	changes, _ := entryplan.Widen(l, stored, settings())
+	l = carryOut(l, changes)
+	plan := entryplan.Next(calm(l, stored...), settings())
+	removal := plan.Changes[len(plan.Changes)-1]
+	if removal.Index != entryplan.Provisional || len(podEntryNames(removal.Object)) != 0 {
+		t.Fatalf("the last change is of object %d and leaves %v", removal.Index, podEntryNames(removal.Object))
+	}
+	later := settings()
+	later.MinSerial *= 2
+	changes, _ = entryplan.Widen(l, []entryplan.Entry{strict(t, 1), strict(t, 3)}, later)
+	now := carryOut(l, changes)
+	now[entryplan.Provisional].ResourceVersion = "2"
+
+	anew, left := entryplan.Anew(removal, l, now, later)
+	if !left || anew.Index != entryplan.Provisional || anew.Object.ResourceVersion != "2" || entryplan.Serial(anew.Object) <= entryplan.Serial(now[entryplan.Provisional]) {
+		t.Fatalf("Anew = %v, %v", anew, left)
+	}
+	want := []string{ownName(strict(t, 1)), ownName(strict(t, 3))}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, podEntryNames(anew.Object)); diff != "" {
+		t.Errorf("what is left (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(now[entryplan.Provisional].Annotations["sidecarset.io/recent"], anew.Object.Annotations["sidecarset.io/recent"]); diff != "" {
+		t.Errorf("the recorded names (-want +got):\n%s", diff)
+	}
+	now[entryplan.Provisional] = anew.Object
+	if again, left := entryplan.Anew(removal, l, now, later); left {
+		t.Errorf("once more: %v", again)
+	}
+	now[entryplan.Provisional] = nil
+	if again, left := entryplan.Anew(removal, l, now, later); left {
+		t.Errorf("without the object: %v", again)
+	}
+}
+
 // A SidecarSet whose timeout is changed, or a second one with another policy.
 func TestAReviewChangesNothingButThePathOfAnEntry(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))

@@ -335,11 +335,27 @@ func (l *leader) carryOut(v *view) {
 				finish()
 				return
 			}
-			l.p.send(last, v.wrote, func(ok, stale bool) {
+			l.removeProvisional(v, last, 5, func(ok, stale bool) {
 				l.again = l.again || !ok || stale
 				finish()
 			})
 		})
+	})
+}
+
+// removeProvisional follows leader.removeProvisional of package entries.
+func (l *leader) removeProvisional(v *view, changes []entryplan.Change, tries int, then func(ok, stale bool)) {
+	l.p.send(changes, v.wrote, func(ok, stale bool) {
+		if !ok || !stale || tries == 1 || l.p.w.rules.provisionalFirst {
+			then(ok, stale)
+			return
+		}
+		change, left := entryplan.Anew(changes[0], v.layout, l.p.layout, l.p.settings())
+		if !left {
+			then(ok, stale)
+			return
+		}
+		l.removeProvisional(v, []entryplan.Change{change}, tries-1, then)
 	})
 }
 

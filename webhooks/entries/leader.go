@@ -37,6 +37,7 @@ type leader struct {
 	writer   client.Client
 	board    *Board
 	again    chan struct{} // has capacity 1
+	began    time.Time
 
 	calls    callWatch
 	probe    *podProbe // nil if no Pods are tried
@@ -57,7 +58,7 @@ type paces [entryplan.MaxConfigurations + 1]*rate.Limiter
 func newLeader(w *Keeper, sets Snapshots, live client.Reader, writer client.Client) *leader {
 	settings := &w.options.Settings
 	return &leader{
-		webhooks: w, sets: sets, live: live, writer: writer, board: &Board{}, again: make(chan struct{}, 1),
+		webhooks: w, sets: sets, live: live, writer: writer, board: &Board{}, again: make(chan struct{}, 1), began: time.Now(),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
 		promises: promises{}, places: places{entries: map[string]place{}}, refused: refusals{}, memory: memory{windows: entryplan.Windows{}}, paces: newPaces(),
 	}

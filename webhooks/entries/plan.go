@@ -143,15 +143,22 @@ func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
 	return crd.DeletionTimestamp != nil && !stored, nil
 }
 
+// batchesInWindow is how often, while a window passes, entries leave the fresh path or are
+// removed. Each is due at another moment, and in another object. If a pass wrote each
+// object as soon as one entry is due, those who create many SidecarSets would wait for
+// these writes, which are not urgent.
+const batchesInWindow = 8
+
 func (l *leader) state(v *view) entryplan.State {
 	l.memory.windows.Observe(v.layout, v.wanted, v.now)
+	window := l.webhooks.options.AdmissionWindow + l.webhooks.options.Trust + l.webhooks.options.Trust/2
 	return entryplan.State{
 		Layout:   v.layout,
 		Wanted:   v.wanted,
 		Claimed:  l.promises.claimed(),
 		Windows:  l.memory.windows,
-		Now:      v.now,
-		Window:   l.webhooks.options.AdmissionWindow + l.webhooks.options.Trust + l.webhooks.options.Trust/2,
+		Now:      l.began.Add(v.now.Sub(l.began).Truncate(max(window/batchesInWindow, 1))),
+		Window:   window,
 		Refused:  l.refused.observe(v.wanted, v.now),
 		CanServe: v.served,
 		Expired:  l.memory.provisional.Expired(),

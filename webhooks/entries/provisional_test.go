@@ -202,6 +202,61 @@ func TestChangesThatConcernNoEntryDelayNone(t *testing.T) {
 	}
 }
 
+// A review writes the object for provisional entries between the leader's plan and its
+// removal. The leader removes its entry all the same, and writes nothing twice for that.
+func TestAReviewInBetweenKeepsNoProvisionalEntry(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		l.judged(t)
+		l.review(t, "stored")
+		l.sets.(*fixtures.Snapshots).Swap(reviewed("stored"), fixtures.LogSet(1))
+		before := c.writes
+		c.meddle = func(*admissionregistrationv1.MutatingWebhookConfiguration) {
+			c.meddle = nil
+			l.review(t, "another")
+		}
+		l.judged(t)
+		if writes := c.writes - before; writes != 3 {
+			t.Errorf("%d writes, want one of the review, one of the entry and one that removes the provisional entry", writes)
+		}
+		if provisional, policies := standing(c); provisional != 1 || policies[admissionregistrationv1.Fail] != 2 {
+			t.Errorf("%d provisional entries, %v; want the one of the review", provisional, policies)
+		}
+	})
+}
+
+// Entries that are due one after another leave the fresh path together: a pass that writes
+// their objects one by one delays those who wait for Ready.
+func TestEntriesSettleInBatches(t *testing.T) {
+	leading(t, func(t *testing.T, l *leader, c *cluster) {
+		stored := []*appsv1beta1.SidecarSet{fixtures.LogSet(1)}
+		for i := range 8 {
+			stored = append(stored, reviewed(fmt.Sprint("later-", i)))
+			l.sets.(*fixtures.Snapshots).Swap(stored...)
+			l.judged(t)
+			<-time.After(time.Second)
+		}
+		passes, begin := 0, time.Now()
+		for time.Since(begin) < 2*time.Minute+30*time.Second {
+			before := c.writes
+			l.judged(t)
+			if c.writes > before {
+				passes++
+			}
+			<-time.After(100 * time.Millisecond)
+		}
+		for _, configuration := range c.configurations {
+			for _, w := range configuration.Webhooks {
+				if path := w.ClientConfig.Service.Path; strings.HasSuffix(w.Name, ".pods.sidecarset.io") && *path != entryplan.PathPods {
+					t.Errorf("%s is on %s", w.Name, *path)
+				}
+			}
+		}
+		if passes > 2 {
+			t.Errorf("%d passes wrote objects, want 2 at most", passes)
+		}
+	})
+}
+
 // A stranger's reviews keep an entry of a SidecarSet that was deleted for no longer
 // than honest ones would.
 func TestAnOrphanGoesThoughItIsTouched(t *testing.T) {
@@ -209,7 +264,8 @@ func TestAnOrphanGoesThoughItIsTouched(t *testing.T) {
 		l.sets.(*fixtures.Snapshots).Swap(reviewed("gone"), fixtures.LogSet(1))
 		l.judged(t)
 		l.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1))
-		for range 2*int((90*time.Second+trusted)/time.Second) + 3 {
+		const windows = 2 * (90*time.Second + trusted)
+		for range int((windows+windows/batchesInWindow)/time.Second) + 3 {
 			l.review(t, "gone")
 			l.judged(t)
 			<-time.After(time.Second)

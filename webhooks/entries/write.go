@@ -51,6 +51,28 @@ func (l *leader) inForce(ctx context.Context, written []entryplan.Change) bool {
 	return true
 }
 
+// triesToRemove is how often a pass writes the object for provisional entries.
+const triesToRemove = 5
+
+// writeOne writes a change. Reviews write the object for provisional entries, too: if they
+// do so all the time, a plan for it is old when the leader carries it out. The next pass
+// would write all entries again whose provisional ones are still there, and take longer
+// each time. So writeOne plans this change anew.
+func (l *leader) writeOne(ctx context.Context, v *view, change entryplan.Change) (stale bool, err error) {
+	for range triesToRemove {
+		stale, err = l.webhooks.write(ctx, change)
+		if !stale || err != nil || change.Index != entryplan.Provisional {
+			break
+		}
+		again, left := entryplan.Anew(change, v.layout, l.webhooks.store.current(), v.settings)
+		if !left {
+			break
+		}
+		change = again
+	}
+	return stale, err
+}
+
 // carryOut writes changes in their order. A provisional entry is removed only if the
 // entry that replaces it is written and in force.
 func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) error {
@@ -67,7 +89,7 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 			v.wakeAfter(soon)
 			continue
 		}
-		stale, err := l.webhooks.write(ctx, change)
+		stale, err := l.writeOne(ctx, v, change)
 		complete = complete && err == nil && !stale
 		switch {
 		case apierrors.IsInvalid(err):
