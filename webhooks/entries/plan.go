@@ -157,7 +157,7 @@ func (l *leader) state(v *view) entryplan.State {
 		Wanted:   v.wanted,
 		Claimed:  l.promises.claimed(),
 		Windows:  l.memory.windows,
-		Now:      l.began.Add(v.now.Sub(l.began).Truncate(max(window/batchesInWindow, 1))),
+		Now:      l.began.Add(v.now.Sub(l.began).Truncate(window / batchesInWindow)),
 		Window:   window,
 		Refused:  l.refused.observe(v.wanted, v.now),
 		CanServe: v.served,
