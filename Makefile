@@ -63,20 +63,17 @@ build: ## Build the operator into bin/
 	@echo "$(OPERATOR): $$(($$(wc -c <$(OPERATOR)) / 1000)) kB"
 
 .PHONY: test
-test: ## Run every tier that this machine can run, side by side; each prints when it ends
-	@$(MAKE) --no-print-directory -k -j2 --output-sync=target NICE='nice -n 19' test-unit test-on-stand
+test: build stand-build certmanager-build older-build previous-build ## Run every tier that this machine can run, side by side; each prints when it ends
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target NICE=nice test-unit test-on-stand
 
-# test-chaos has the processors for itself, but for suites that wait or have a low
-# priority: it fails calls where a machine is so busy that the operator's deadlines pass.
+# The unit tests take what processors these leave. test-chaos comes beside test-node
+# only, which waits: it fails calls where a machine is so busy that the operator's
+# deadlines pass.
 .PHONY: test-on-stand
-test-on-stand: build stand-build
+test-on-stand:
 	@code=0; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-chaos test-beside-chaos || code=1; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster INTEGRATION_PKGS=./test/integration/... || code=1; exit $$code
-
-.PHONY: test-beside-chaos
-test-beside-chaos: test-node
-	@$(NICE) $(MAKE) --no-print-directory test-integration INTEGRATION_PKGS='./test/skew/... ./test/stand/...'
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster || code=1; \
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-node test-chaos || code=1; exit $$code
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
@@ -128,15 +125,14 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 
 # How many processes share the tests of a package that needs a control plane, each
 # with one of its own. These tests wait more than they compute: three keep two
-# processors busy, and four of test-chaos and test-integration, which wait the most.
+# processors busy, and four of test-chaos, which waits the most.
 SHARDS ?=
 # Nor do they measure the control plane, which collects its garbage seldom here.
 test-integration test-cluster test-node test-chaos: export STAND_GOGC ?= 400
 
-INTEGRATION_PKGS ?= ./test/stand/... ./test/integration/... ./test/skew/...
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager
-	SHARDS=$(or $(SHARDS),4) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' $(INTEGRATION_PKGS)
+	SHARDS=$(or $(SHARDS),3) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/stand/... ./test/integration/... ./test/skew/...
 
 # Each is built once, in 6 to 12 minutes of two cores.
 VERSIONS ?= v1.31.0 v1.32.0 v1.33.0 v1.34.0 v1.35.0 v1.36.4 v1.37.1

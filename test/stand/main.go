@@ -55,7 +55,6 @@ func Main(m *testing.M, o Options, use func(*Cluster)) int {
 		return 1
 	}
 	use(c)
-	awaitTurn()
 	code := m.Run()
 	c.keepLogs = code != 0
 	if err := c.Stop(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -93,21 +92,9 @@ func listTests(pattern string) ([]string, error) {
 	return tests, nil
 }
 
-// waitVariable has a process start its cluster, and begin its tests when its standard
-// input ends.
-const waitVariable = "SHARDS_WAIT"
-
-// awaitTurn returns when the tests of this process may begin.
-func awaitTurn() {
-	if os.Getenv(waitVariable) != "" {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-	}
-}
-
 // runShards runs this binary once for each shard, all at the same time, and once more
-// for the tests that come after, with the same arguments otherwise. The last process starts
-// its cluster when the first of the others has ended, so that no time is lost. What one
-// prints is printed when it ends. runShards returns the exit code.
+// for the tests that come after, with the same arguments otherwise. What one prints is
+// printed when it ends. It returns the exit code.
 func runShards(together [][]string, after []string) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -119,24 +106,15 @@ func runShards(together [][]string, after []string) int {
 		shards = append(slices.Clone(together), after)
 	}
 	var printing sync.Mutex
-	var others, last sync.WaitGroup
-	ended := make(chan struct{}, len(together))
-	turn, begin := io.Pipe()
+	var wg sync.WaitGroup
 	code := 0
 	for i, tests := range shards {
-		wg := &others
 		if i == len(together) {
-			<-ended
-			wg = &last
+			wg.Wait()
 		}
 		wg.Go(func() {
 			cmd := exec.CommandContext(context.Background(), self, argsFor(tests)...)
 			cmd.Env = append(os.Environ(), shardsVariable+"=1")
-			if wg == &last {
-				cmd.Env, cmd.Stdin = append(cmd.Env, waitVariable+"=1"), turn
-			} else {
-				defer func() { ended <- struct{}{} }()
-			}
 			var output bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &output, &output
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -151,9 +129,7 @@ func runShards(together [][]string, after []string) int {
 			}
 		})
 	}
-	others.Wait()
-	_ = begin.Close()
-	last.Wait()
+	wg.Wait()
 	return code
 }
 
