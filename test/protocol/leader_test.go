@@ -343,14 +343,18 @@ func (l *leader) carryOut(v *view) {
 	})
 }
 
-// removeProvisional follows leader.removeProvisional of package entries.
+// removeProvisional follows leader.writeOne of package entries.
 func (l *leader) removeProvisional(v *view, changes []entryplan.Change, tries int, then func(ok, stale bool)) {
 	l.p.send(changes, v.wrote, func(ok, stale bool) {
 		if !ok || !stale || tries == 1 || l.p.w.rules.provisionalFirst {
 			then(ok, stale)
 			return
 		}
-		change, left := entryplan.Anew(changes[0], v.layout, l.p.layout, l.p.settings())
+		before := v.layout
+		if l.p.w.rules.anewBlindly {
+			before = l.p.layout
+		}
+		change, left := entryplan.Anew(changes[0], before, l.p.layout, l.p.settings())
 		if !left {
 			then(ok, stale)
 			return

@@ -60,6 +60,7 @@ type rules struct {
 	neverWarn        bool
 	provisionalFirst bool
 	orderIsEnough    bool
+	anewBlindly      bool
 	freshIsPlain     bool
 	expireBlindly    bool
 	leaderWall       bool
@@ -253,6 +254,7 @@ func TestMistakesAreFound(t *testing.T) {
 		"an orphan goes at once":                                   {154, func(r *rules) { r.orphanAtOnce = true }},
 		"a provisional entry goes before the real one is there":    {78, func(r *rules) { r.provisionalFirst = true }},
 		"a provisional entry goes before the real one is in force": {129, func(r *rules) { r.orderIsEnough = true }},
+		"a provisional entry goes though a review has touched it":  {275, func(r *rules) { r.anewBlindly = true }},
 		"provisional entries go without a live list":               {16, func(r *rules) { r.expireBlindly = true }},
 		"a review does not renew a provisional entry":              {476, func(r *rules) { r.noRenewal = true }},
 		"a late SidecarSet counts on its provisional entry":        {6, func(r *rules) { r.countLate = true }},
