@@ -12,15 +12,7 @@ import (
 // The only node of a cluster can be drained where the operator is installed for
 // that. In the default layout the last replica stays, and with it the node.
 func TestDrainOfTheOnlyNode(t *testing.T) {
-	one, err := stand.Start(stand.Options{Full: true, Nodes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := one.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	one := startCluster(t, stand.Options{Full: true, Nodes: 1})
 	kubectl := func(args ...string) (string, error) { return one.Kubectl(t.Context(), "", args...) }
 	install := func(layout string) {
 		t.Helper()

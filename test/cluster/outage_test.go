@@ -26,16 +26,9 @@ type outage struct {
 func newOutage(t *testing.T) *outage {
 	t.Helper()
 	operator.NeedReplicas(t)
-	c, err := stand.Start(stand.Options{Full: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := startCluster(t, stand.Options{Full: true})
 	o := &outage{cluster: c}
+	var err error
 	if o.operator, err = deploy.Install(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}

@@ -15,15 +15,7 @@ import (
 // Entries that stayed would refuse Pods for ever.
 func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	operator.NeedReplicas(t)
-	c, err := stand.Start(stand.Options{Full: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := startCluster(t, stand.Options{Full: true})
 	for name, alive := range map[string]bool{"while the operator runs": true, "when it does not": false} {
 		t.Run(name, func(t *testing.T) {
 			installed, err := deploy.Install(t.Context(), c)
