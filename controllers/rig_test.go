@@ -224,7 +224,7 @@ func (r *rig) judge(uid types.UID, generation int64, known status.Readiness) {
 
 var (
 	inForce   = status.Readiness{Ready: true, Reason: appsv1beta1.ReasonReady, Message: "The next Pod is injected."}
-	notYet    = status.Readiness{Reason: appsv1beta1.ReasonEntryMissing, Message: "The entry is not written yet."}
+	notYet    = status.Readiness{Reason: appsv1beta1.ReasonNotInForce, Message: "The entry is not written yet."}
 	noReplica = status.Readiness{Reason: appsv1beta1.ReasonNoReplica, Message: "No replica answers."}
 )
 

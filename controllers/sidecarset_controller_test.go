@@ -289,21 +289,20 @@ func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 		r.wantWrites(t, 1)
 		r.judge("set-1", 1, inForce)
 		r.wantWrites(t, 2)
-		r.wantEvents(t, "log Warning EntryMissing", "log Normal InForce")
+		r.wantEvents(t, "log Warning NotInForce", "log Normal InForce")
 	})
 }
 
-// The leader reports again why an entry is missing if it finds that only a user can help.
-func TestAnotherMessageAboutAMissingEntryIsTold(t *testing.T) {
+// The first Event does not say what a user has to do.
+func TestThatOnlyAUserCanHelpIsTold(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
 		r.judge("set-1", 1, notYet)
 		r.pass(entryPatience + 100*time.Millisecond)
-		helpless := notYet
-		helpless.Message = "Apply the webhook configurations."
+		helpless := status.Readiness{Reason: appsv1beta1.ReasonEntryMissing, Message: "Apply the webhook configurations."}
 		r.judge("set-1", 1, helpless)
 		r.pass(entryPatience + writeInterval)
-		r.wantEvents(t, "log Warning EntryMissing", "log Warning EntryMissing")
+		r.wantEvents(t, "log Warning NotInForce", "log Warning EntryMissing")
 	})
 }
 

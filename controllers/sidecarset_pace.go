@@ -47,7 +47,7 @@ func newPace() *pace {
 // readiness: longer if it is on its way into force, or if the leader has not looked at
 // it yet.
 func (p *pace) patience(readiness *status.Readiness) time.Duration {
-	if readiness == nil || readiness.Unsure || readiness.Reason == appsv1beta1.ReasonEntryMissing {
+	if readiness == nil || readiness.Reason == appsv1beta1.ReasonNotInForce {
 		return entryPatience
 	}
 	return writeInterval

@@ -66,13 +66,13 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 	return 0, nil
 }
 
-// tellReadiness records an Event if the condition Ready has changed. For a missing
-// entry, the message counts too: at first the entry is about to be written, and later
-// only a user can help.
+// tellReadiness records an Event if the status or the reason of the condition Ready has
+// changed. A reason says whether a user has to act: the recorder counts Events with the
+// same reason as one, and keeps the first message.
 func (r *SidecarSetReconciler) tellReadiness(p *pass, next appsv1beta1.SidecarSetStatus) {
 	was := meta.FindStatusCondition(p.before.Conditions, appsv1beta1.ConditionReady)
 	is := meta.FindStatusCondition(next.Conditions, appsv1beta1.ConditionReady)
-	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason && (was.Message == is.Message || is.Reason != appsv1beta1.ReasonEntryMissing) {
+	if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
 		return
 	}
 	say := events.NotInForce

@@ -4,8 +4,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
 // Limits are the limits of a Queue.
@@ -62,15 +60,8 @@ type waiting struct {
 }
 
 type told struct {
-	reason, note string
-	at           time.Time
-}
-
-// sameState reports whether an Event says what was told. With the reason EntryMissing, the
-// note tells states apart: an entry that is about to be written, and one that a user has
-// to bring back.
-func (t told) sameState(e Event) bool {
-	return t.reason == e.Reason && (t.note == e.Note || e.Reason != appsv1beta1.ReasonEntryMissing)
+	reason string
+	at     time.Time
 }
 
 // NewQueue returns an empty Queue.
@@ -87,7 +78,7 @@ func (q *Queue) Add(e Event, now time.Time) bool {
 	last, again := q.told[key]
 	again = again && now.Sub(last.at) < q.limits.Again
 	switch {
-	case again && last.sameState(e):
+	case again && last.reason == e.Reason:
 		if i >= 0 {
 			q.waiting = slices.Delete(q.waiting, i, i+1)
 		}
@@ -126,7 +117,7 @@ func (q *Queue) Next(now time.Time) (e Event, wait time.Duration, ok bool) {
 	q.waiting = slices.Delete(q.waiting, first, first+1)
 	q.last = now
 	maps.DeleteFunc(q.told, func(_ subject, t told) bool { return now.Sub(t.at) >= q.limits.Again })
-	q.told[subjectOf(e)] = told{e.Reason, e.Note, now}
+	q.told[subjectOf(e)] = told{e.Reason, now}
 	return e, 0, true
 }
 

@@ -98,24 +98,6 @@ func TestActionsAndObjectsAreToldApart(t *testing.T) {
 	}
 }
 
-// Why an entry is missing is in the note.
-func TestANewReasonForAMissingEntryIsTold(t *testing.T) {
-	q, now, notes := events.NewQueue(limit), start, []string(nil)
-	for _, note := range []string{"not yet", "not yet", "only a user can help"} {
-		q.Add(events.NotInForce(about("a"), "EntryMissing", note), now)
-		now = now.Add(2 * time.Second)
-		if e, _, ok := q.Next(now); ok {
-			notes = append(notes, e.Note)
-		}
-	}
-	if e, _, ok := q.Next(start.Add(time.Minute)); ok {
-		notes = append(notes, e.Note)
-	}
-	if diff := cmp.Diff([]string{"not yet", "only a user can help"}, notes); diff != "" {
-		t.Errorf("Events (-want +got):\n%s", diff)
-	}
-}
-
 // Whatever reviews cause, a process writes 12 Events a minute and keeps 100.
 func TestReviewsCauseFewEvents(t *testing.T) {
 	var flood []added

@@ -68,14 +68,17 @@ type SidecarSet struct {
 
 // Entry are the facts about the webhook entry of a SidecarSet.
 type Entry struct {
-	// Missing says why no object holds the entry as it has to be; "" if one does.
-	Missing string
+	// NoObject says why no object can hold the entry, and what a user has to do; "" if one
+	// can.
+	NoObject string
 	// Fought is the object with the entry, if another program keeps editing it; "" if none
 	// does.
 	Fought string
-	// Proven is true if every API server that can be reached uses the entry, as the leader
-	// wrote it for this content of the SidecarSet. Problem says what is known otherwise.
-	Proven  bool
+	// Written is true if an object holds the entry, as the leader wrote it for this content
+	// of the SidecarSet. Proven is true if, moreover, every API server that can be reached
+	// uses it.
+	Written, Proven bool
+	// Problem says why it is not written, or not proven; "" if nothing is known.
 	Problem string
 	// Coarse is true if the SidecarSet has no entry of its own.
 	Coarse bool
@@ -117,10 +120,14 @@ func Of(s SidecarSet) status.Readiness {
 
 func (e Entry) obstacle() *status.Readiness {
 	switch {
-	case e.Missing != "":
-		return No(appsv1beta1.ReasonEntryMissing, e.Missing)
+	case e.NoObject != "":
+		return No(appsv1beta1.ReasonEntryMissing, e.NoObject)
 	case e.Fought != "":
-		return No(appsv1beta1.ReasonEntryMissing, EditedMessage(e.Fought))
+		return No(appsv1beta1.ReasonEntryEdited, editedMessage(e.Fought))
+	case !e.Written && e.Problem != "":
+		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written: "+e.Problem)
+	case !e.Written:
+		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written yet.")
 	case !e.Proven:
 		message := "The webhook entry is written, but it is not proven yet that every API server uses it."
 		if e.Problem != "" {
@@ -142,8 +149,8 @@ func (s Static) obstacle() *status.Readiness {
 	return nil
 }
 
-// EditedMessage says that another program keeps editing an object.
-func EditedMessage(configuration string) string {
+// editedMessage says that another program keeps editing an object.
+func editedMessage(configuration string) string {
 	return fmt.Sprintf("Another program keeps editing the webhook entries in MutatingWebhookConfiguration %s. The operator restores them each time. "+
 		"Find the program with \"kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml\", and configure it to ignore this object, or use --pod-webhook=static.", configuration)
 }

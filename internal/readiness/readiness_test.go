@@ -43,22 +43,25 @@ func TestObstaclesOfTheInstallation(t *testing.T) {
 
 func TestReadinessOfASidecarSet(t *testing.T) {
 	const no, unsure, yes = "False", "unsure", "True"
-	proven := readiness.Entry{Proven: true}
+	proven := readiness.Entry{Written: true, Proven: true}
 	wrong := errors.New("wrong")
 	tests := map[string]struct {
 		given            readiness.SidecarSet
 		is, want, saying string
 	}{
 		"in force":                         {readiness.SidecarSet{Entry: proven}, yes, appsv1beta1.ReasonReady, "The next Pod"},
-		"by the coarse entry":              {readiness.SidecarSet{Entry: readiness.Entry{Proven: true, Coarse: true}}, yes, appsv1beta1.ReasonSharedEntry, "The limit of 1599 webhook entries"},
+		"by the coarse entry":              {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Proven: true, Coarse: true}}, yes, appsv1beta1.ReasonSharedEntry, "The limit of 1599 webhook entries"},
 		"selectors, before all else":       {readiness.SidecarSet{Selectors: wrong, Refused: "no", Nothing: "nothing", Paused: true, Invalid: wrong}, no, appsv1beta1.ReasonEntryRefused, "not valid in a webhook entry: wrong"},
 		"an entry that is refused":         {readiness.SidecarSet{Refused: "too long", Nothing: "nothing", Entry: proven}, no, appsv1beta1.ReasonEntryRefused, "refused the webhook entry: too long"},
 		"nothing to select":                {readiness.SidecarSet{Nothing: "It selects nothing", Paused: true, Entry: proven}, no, appsv1beta1.ReasonNothingSelected, "It selects nothing."},
 		"paused":                           {readiness.SidecarSet{Paused: true, Invalid: wrong, Entry: proven}, no, appsv1beta1.ReasonPaused, "paused"},
-		"what no Pod can have":             {readiness.SidecarSet{Invalid: wrong, Entry: readiness.Entry{Missing: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
-		"an entry that is missing":         {readiness.SidecarSet{Entry: readiness.Entry{Missing: "gone", Fought: "sidecarset-pods-3"}}, no, appsv1beta1.ReasonEntryMissing, "gone"},
-		"an object that is fought over":    {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Proven: true}}, no, appsv1beta1.ReasonEntryMissing, "sidecarset-pods-3"},
-		"an entry that is not proven":      {readiness.SidecarSet{Entry: readiness.Entry{Problem: "API server a is silent"}}, unsure, appsv1beta1.ReasonNotInForce, "is silent"},
+		"what no Pod can have":             {readiness.SidecarSet{Invalid: wrong, Entry: readiness.Entry{NoObject: "gone"}}, no, appsv1beta1.ReasonInvalid, "refused: wrong"},
+		"no object for the entry":          {readiness.SidecarSet{Entry: readiness.Entry{NoObject: "gone", Fought: "sidecarset-pods-3", Problem: "not found"}}, no, appsv1beta1.ReasonEntryMissing, "gone"},
+		"an object that is fought over":    {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Written: true, Proven: true}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
+		"an entry that is lost to others":  {readiness.SidecarSet{Entry: readiness.Entry{Fought: "sidecarset-pods-3", Problem: "a conflict"}}, no, appsv1beta1.ReasonEntryEdited, "sidecarset-pods-3"},
+		"an entry that is not written":     {readiness.SidecarSet{}, no, appsv1beta1.ReasonNotInForce, "not written yet."},
+		"an entry that cannot be written":  {readiness.SidecarSet{Entry: readiness.Entry{Problem: "a policy forbids it"}}, no, appsv1beta1.ReasonNotInForce, "not written: a policy forbids it"},
+		"an entry that is not proven":      {readiness.SidecarSet{Entry: readiness.Entry{Written: true, Problem: "API server a is silent"}}, unsure, appsv1beta1.ReasonNotInForce, "is silent"},
 		"static, without an entry":         {readiness.SidecarSet{Static: &readiness.Static{}, Entry: proven}, no, appsv1beta1.ReasonEntryMissing, "config/overlays/static"},
 		"static, while replicas may trust": {readiness.SidecarSet{Static: &readiness.Static{Present: true, Trust: 12 * time.Second}}, unsure, appsv1beta1.ReasonNotInForce, "for 12s at most"},
 		"static":                           {readiness.SidecarSet{Static: &readiness.Static{Present: true}}, yes, appsv1beta1.ReasonReady, "The next Pod"},

@@ -76,7 +76,7 @@ func TestEntriesGoWithTheDefinitionWhateverTheSnapshotHolds(t *testing.T) {
 func TestTheLeaderSaysWhatKeepsAnEntryFromBeingWritten(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.err = errors.New("a policy forbids it")
-		if got := l.judged(t); got.Reason != appsv1beta1.ReasonEntryMissing || !strings.Contains(got.Message, "a policy forbids it") {
+		if got := l.judged(t); got.Reason != appsv1beta1.ReasonNotInForce || !strings.Contains(got.Message, "a policy forbids it") {
 			t.Errorf("it says %+v", got)
 		}
 		c.err = nil
@@ -217,7 +217,7 @@ func TestTheLeaderDoesNotFightForEver(t *testing.T) {
 		if c.writes > writesAtOnce {
 			t.Errorf("%d writes without a pause", c.writes)
 		}
-		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing || !strings.HasPrefix(got.Message, editedAgain) {
+		if got := l.judged(t); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryEdited || !strings.HasPrefix(got.Message, editedAgain) {
 			t.Errorf("it says %+v", got)
 		}
 		before := c.writes
@@ -256,7 +256,7 @@ func TestReadyIsNotSaidBetweenEdits(t *testing.T) {
 			}
 		}
 		for range 100 {
-			if got := edit(); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryMissing || !strings.HasPrefix(got.Message, editedAgain) {
+			if got := edit(); got.Ready || got.Unsure || got.Reason != appsv1beta1.ReasonEntryEdited || !strings.HasPrefix(got.Message, editedAgain) {
 				t.Fatalf("it says %+v", got)
 			}
 		}

@@ -146,9 +146,9 @@ func (l *leader) entryFacts(v *view, p *promise) readiness.Entry {
 	entry := p.servedBy(v.overflow)
 	placed, ok := l.places.of(entry)
 	if !ok || v.layout[placed.configuration] == nil {
-		return readiness.Entry{Missing: l.whyMissing(v, entry)}
+		return l.unwritten(v, entry)
 	}
-	facts := readiness.Entry{Coarse: p.coarse(v.overflow), Problem: v.unproven[placed.configuration]}
+	facts := readiness.Entry{Written: true, Coarse: p.coarse(v.overflow), Problem: v.unproven[placed.configuration]}
 	name := v.layout[placed.configuration].Name
 	if l.places.edits[placed.configuration].goOn(v.now) {
 		facts.Fought = name
@@ -176,17 +176,14 @@ func (l *leader) staticEntry(v *view, p *promise) *readiness.Static {
 	return facts
 }
 
-// whyMissing says why no object holds an entry as it has to be.
-func (l *leader) whyMissing(v *view, entry string) string {
-	i, _, present := v.layout.Locate(entry)
-	if problem := l.noObject(v.layout); problem != "" {
-		return problem
+// unwritten are the facts about an entry that no object holds as it has to be.
+func (l *leader) unwritten(v *view, entry string) readiness.Entry {
+	facts := readiness.Entry{NoObject: l.noObject(v.layout)}
+	if i, _, present := v.layout.Locate(entry); present && (v.paced[i] || l.places.edits[i].goOn(v.now)) {
+		facts.Fought = v.layout[i].Name
 	}
-	switch {
-	case present && (v.paced[i] || l.places.edits[i].goOn(v.now)):
-		return readiness.EditedMessage(v.layout[i].Name)
-	case v.problem != nil:
-		return "The webhook entry for the selected Pods is not written: " + v.problem.Error()
+	if v.problem != nil {
+		facts.Problem = v.problem.Error()
 	}
-	return "The webhook entry for the selected Pods is not written yet."
+	return facts
 }

@@ -160,12 +160,17 @@ const (
 	ReasonNothingSelected = "NothingSelected"
 	// ReasonNoReplica says that no replica of the operator answers webhooks.
 	ReasonNoReplica = "NoReplica"
-	// ReasonEntryMissing says that the webhook entry is not written yet.
+	// ReasonEntryMissing says that there is no object for the webhook entry. Only a user
+	// can apply one: the message has the command.
 	ReasonEntryMissing = "EntryMissing"
+	// ReasonEntryEdited says that another program keeps editing the webhook entry. The
+	// message has a command that shows which.
+	ReasonEntryEdited = "EntryEdited"
 	// ReasonEntryRefused says that the API server refuses the webhook entry. The
 	// message is the API server's.
 	ReasonEntryRefused = "EntryRefused"
-	// ReasonNotInForce says that an API server does not use the entry yet.
+	// ReasonNotInForce says that the webhook entry is not written yet, or that an API
+	// server does not use it yet.
 	ReasonNotInForce = "NotInForce"
 	// ReasonCertificateNotTrusted says that API servers would not accept the
 	// operator's certificate.
