@@ -20,6 +20,9 @@ type Change struct {
 	// Object is what it has to become. Its resourceVersion is that of the object
 	// from which this was planned. The writer has to make it a precondition.
 	Object *admissionregistrationv1.MutatingWebhookConfiguration
+	// Deferrable says that no SidecarSet waits for this change: entries settle, are
+	// repaired, or go. If it is not carried out, Next plans it again.
+	Deferrable bool
 }
 
 // Locate returns the object that holds an entry, and its position there.

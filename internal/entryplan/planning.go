@@ -406,9 +406,20 @@ func (p *planning) changes() []Change {
 		if i == Provisional {
 			p.setRecent(p.layout[i])
 		}
-		changes = append(changes, Change{Index: i, Object: p.layout[i]})
+		changes = append(changes, Change{i, p.layout[i], i != Provisional && !p.touches(i)})
 	}
 	return changes
+}
+
+// touches reports whether the change of an object puts an entry on the fresh path.
+func (p *planning) touches(i int) bool {
+	serial := p.nextSerial(i)
+	for _, at := range p.touched[i] {
+		if at == serial {
+			return true
+		}
+	}
+	return false
 }
 
 // turn is when an object is written. One that loses an entry comes after those that only

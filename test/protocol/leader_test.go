@@ -323,13 +323,16 @@ func (l *leader) carryOut(v *view) {
 			first, last = last, first
 		}
 	}
+	first, deferred := deferSome(first)
+	l.again = l.again || deferred
 	l.p.send(first, v.wrote, func(ok, stale bool) {
 		if !ok || stale {
 			l.again = true
 			finish()
 			return
 		}
-		l.prove(first, len(last) > 0 && !rules.provisionalFirst && !rules.orderIsEnough, func(ok bool) {
+		awaited := slices.DeleteFunc(slices.Clone(first), func(c entryplan.Change) bool { return c.Deferrable })
+		l.prove(awaited, len(last) > 0 && !rules.provisionalFirst && !rules.orderIsEnough, func(ok bool) {
 			if !ok {
 				l.again = true
 				finish()
@@ -341,6 +344,21 @@ func (l *leader) carryOut(v *view) {
 			})
 		})
 	})
+}
+
+// deferSome leaves out deferrable changes beyond the second, as leader.carryOut of package
+// entries does, and reports whether there were any.
+func deferSome(changes []entryplan.Change) (now []entryplan.Change, deferred bool) {
+	deferrable := 0
+	for _, change := range changes {
+		if change.Deferrable {
+			deferrable++
+		}
+		if !change.Deferrable || deferrable <= 2 {
+			now = append(now, change)
+		}
+	}
+	return now, len(now) < len(changes)
 }
 
 // removeProvisional follows leader.writeOne of package entries.

@@ -73,13 +73,22 @@ func (l *leader) writeOne(ctx context.Context, v *view, change entryplan.Change)
 	return stale, err
 }
 
+// deferrableTogether is how many deferrable changes a pass writes. Many objects may
+// have entries that settle at the same time, and those who wait for Ready would wait until
+// all are written.
+const deferrableTogether = 2
+
 // carryOut writes changes in their order. A provisional entry is removed only if the
 // entry that replaces it is written and in force.
 func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) error {
 	var errs []error
-	var written []entryplan.Change
-	complete := true
+	var written []entryplan.Change // those that SidecarSets wait for
+	complete, deferrable := true, 0
 	for _, change := range plan.Changes {
+		if change.Deferrable && deferrable == deferrableTogether {
+			l.wake()
+			continue
+		}
 		if change.Index == entryplan.Provisional && !(complete && l.inForce(ctx, written)) {
 			l.wake()
 			break
@@ -99,7 +108,11 @@ func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) err
 		case stale:
 			l.wake()
 		default:
-			written = append(written, change)
+			if change.Deferrable {
+				deferrable++
+			} else {
+				written = append(written, change)
+			}
 			l.promises.note(change, v.overflow)
 			l.tellChange(ctx, v.layout[change.Index], change, plan.Foreign[change.Object.Name])
 		}
