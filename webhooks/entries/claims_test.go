@@ -53,9 +53,12 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 			l.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1), reviewed("other"))
 			return nil
 		}
+		<-time.After(settlePause)
 		expect("while it learns of another one", entryplan.PathPodsFresh, true, 1)
 		l.sets.(*fixtures.Snapshots).Swap(fixtures.LogSet(1))
 		c.behind = func() error { return nil }
+		expect("at once", entryplan.PathPodsFresh, true, 1)
+		<-time.After(settlePause)
 		expect("after the window", entryplan.PathPods, true, 2)
 		// Another content of the same generation, as clients of v1alpha1 write it.
 		set := fixtures.LogSet(1)

@@ -27,6 +27,7 @@ type memory struct {
 	// before it may have been of a version that records no names.
 	anew           bool
 	definitionSeen time.Time // when the CustomResourceDefinition was last there
+	settled        time.Time // when plan last found out whether entries may settle or go
 }
 
 // plan decides how the objects have to change.
@@ -51,7 +52,10 @@ func (l *leader) plan(ctx context.Context, v *view) (entryplan.Plan, error) {
 	l.expire(v, complete)
 	state := l.state(v)
 	plan := entryplan.Next(state, v.settings)
-	if plan.Incomplete {
+	if wait := l.memory.settled.Add(settlePause).Sub(v.now); plan.Incomplete && wait > 0 {
+		v.wakeAfter(wait)
+	} else if plan.Incomplete {
+		l.memory.settled = v.now
 		if state.Complete = complete(); state.Complete {
 			plan = entryplan.Next(state, v.settings)
 		}
@@ -148,6 +152,11 @@ func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
 // object as soon as one entry is due, those who create many SidecarSets would wait for
 // these writes, which are not urgent.
 const batchesInWindow = 8
+
+// settlePause is how much time passes, at least, between passes in which entries settle or
+// go. Such a pass checks the snapshot first, which takes longer than any other pass. Nobody
+// waits for these entries, and those who create SidecarSets wait for the end of a pass.
+const settlePause = time.Second
 
 func (l *leader) state(v *view) entryplan.State {
 	l.memory.windows.Observe(v.layout, v.wanted, v.now)
