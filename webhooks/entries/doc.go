@@ -61,8 +61,8 @@
 //	          (monotonic and wall clock, which must agree within 1 s), checks every 10 s
 //	leader    W = 90 s (a SidecarSet on its way into storage) + 20 s (trust) + 10 s
 //	          (clocks), from when it sees the last write for an admission, for the entry
-//	          and for the recorded name; up to an eighth of W more, so that entries which
-//	          are due at different moments are written together
+//	          and for the recorded name; up to an eighth of W and 8 s more, so that entries
+//	          which are due at different moments are written together, and few at a time
 //	leader    1 s for a provisional entry, 20 s until a place for one comes back
 //
 // # Why no Pod is missed
