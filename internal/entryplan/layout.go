@@ -20,8 +20,9 @@ type Change struct {
 	// Object is what it has to become. Its resourceVersion is that of the object
 	// from which this was planned. The writer has to make it a precondition.
 	Object *admissionregistrationv1.MutatingWebhookConfiguration
-	// Deferrable says that no SidecarSet waits for this change: entries settle, are
-	// repaired, or go. If it is not carried out, Next plans it again.
+	// Deferrable says that the change puts no entry on the fresh path, so that no
+	// SidecarSet which is created or changed waits for it: entries settle, are repaired, or
+	// go. If the change is not carried out, Next plans it again.
 	Deferrable bool
 }
 
