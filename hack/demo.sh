@@ -64,7 +64,11 @@ ready() {
 install_operator() {
   "$KUBECTL" kustomize test/overlays/demo | sed "s#https://127.0.0.1:9443/#https://127.0.0.1:$1/#" |
     "$KUBECTL" apply --server-side -f - >/dev/null
-  "$KUBECTL" wait --for=condition=Established crd/sidecarsets.apps.kruise.io --timeout=120s >/dev/null
+  for _ in {1..12}; do # kubectl fails, and does not wait, while there is no condition at all
+    "$KUBECTL" wait --for=condition=Established crd/sidecarsets.apps.kruise.io --timeout=10s >/dev/null 2>&1 && return
+    sleep 0.2
+  done
+  "$KUBECTL" wait --for=condition=Established crd/sidecarsets.apps.kruise.io --timeout=1s >/dev/null
 }
 
 # operator_kubeconfig: the rights of the operator's ServiceAccount, no more.

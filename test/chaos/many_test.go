@@ -90,7 +90,7 @@ func createManySets(t *testing.T, namespace string, rounds, batch int) (names []
 	if _, err := plain.Kubectl(t.Context(), "", "apply", "--server-side", "-k", filepath.Join(deploy.Root(), "config/crd")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plain.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "--timeout="+await.Patience.String(), "crd/"+deploy.CRD); err != nil {
+	if err := plain.Established(t.Context(), "crd/"+deploy.CRD); err != nil {
 		t.Fatal(err)
 	}
 	untyped, err := dynamic.NewForConfig(plain.Config())

@@ -44,7 +44,9 @@ func TestStartsOverObjectsStoredAsV1alpha1(t *testing.T) {
 	}
 	swap := strings.NewReplacer("storage: true", "storage: false", "storage: false", "storage: true")
 	kubectl(swap.Replace(string(definition)), "apply", "--server-side", "-f", "-")
-	kubectl("", "wait", "--for=condition=Established", "crd/"+deploy.CRD, "--timeout="+await.Patience.String())
+	if err := old.Established(t.Context(), "crd/"+deploy.CRD); err != nil {
+		t.Fatal(err)
+	}
 	const stored = `
 apiVersion: apps.kruise.io/v1alpha1
 kind: SidecarSet

@@ -129,13 +129,11 @@ func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, args := range [][]string{
-		{"apply", "--server-side", "-f", filepath.Join(deploy.Root(), "config/crd/bases/apps.kruise.io_sidecarsets.yaml")},
-		{"wait", "--for=condition=Established", "crd/" + deploy.CRD, "--timeout=" + await.Patience.String()},
-	} {
-		if _, err := old.Kubectl(t.Context(), "", args...); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := old.Kubectl(t.Context(), "", "apply", "--server-side", "-f", filepath.Join(deploy.Root(), "config/crd/bases/apps.kruise.io_sidecarsets.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Established(t.Context(), "crd/"+deploy.CRD); err != nil {
+		t.Fatal(err)
 	}
 	c, err := client.New(old.Config(), client.Options{Scheme: api.Scheme()})
 	if err != nil {

@@ -250,6 +250,18 @@ func contextName(i int) string {
 	return "admin-" + strconv.Itoa(i+1)
 }
 
+// Established waits until CustomResourceDefinitions are established. They are named by
+// arguments of kubectl. While one of them has no condition at all, kubectl fails instead of
+// waiting, so it is asked again.
+func (c *Cluster) Established(ctx context.Context, definitions ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, await.Patience)
+	defer cancel()
+	return await.Until(ctx, func(ctx context.Context) error {
+		_, err := c.Kubectl(ctx, "", append([]string{"wait", "--for=condition=Established", "--timeout=" + await.Patience.String()}, definitions...)...)
+		return err
+	})
+}
+
 // Kubectl runs the kubectl of the cluster's own version as the administrator
 // and returns what it printed. stdin may be empty. The error holds what kubectl
 // said.

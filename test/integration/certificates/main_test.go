@@ -71,7 +71,7 @@ func installCertManager(ctx context.Context, c *stand.Cluster) error {
 	if _, err := c.Kubectl(ctx, "", "apply", "--server-side", "-f", crds); err != nil {
 		return err
 	}
-	if _, err := c.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout="+await.Patience.String(), "-f", crds); err != nil {
+	if err := c.Established(ctx, "-f", crds); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, await.Patience)
