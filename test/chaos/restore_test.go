@@ -39,16 +39,9 @@ type restoring struct {
 func newRestoring(t *testing.T, layout deploy.Layout, args ...[]string) *restoring {
 	t.Helper()
 	operator.NeedReplicas(t)
-	c, err := stand.Start(stand.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := testkit.StartCluster(t, stand.Options{})
 	r := &restoring{cluster: c, args: args}
+	var err error
 	if r.operator, err = deploy.InstallLayout(t.Context(), c, layout); err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,13 @@ import (
 
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // The only node of a cluster can be drained where the operator is installed for
 // that. In the default layout the last replica stays, and with it the node.
 func TestDrainOfTheOnlyNode(t *testing.T) {
-	one := startCluster(t, stand.Options{Full: true, Nodes: 1})
+	one := testkit.StartCluster(t, stand.Options{Full: true, Nodes: 1})
 	kubectl := func(args ...string) (string, error) { return one.Kubectl(t.Context(), "", args...) }
 	install := func(layout string) {
 		t.Helper()

@@ -120,18 +120,3 @@ func apply(t *testing.T, namespace, manifests string) {
 		}
 	})
 }
-
-// startCluster starts a control plane of the test's own, which ends with the test.
-func startCluster(t *testing.T, options stand.Options) *stand.Cluster {
-	t.Helper()
-	c, err := stand.Start(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}

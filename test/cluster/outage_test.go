@@ -14,6 +14,7 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // outage is a cluster of the test's own: other tests need their replicas.
@@ -26,7 +27,7 @@ type outage struct {
 func newOutage(t *testing.T) *outage {
 	t.Helper()
 	operator.NeedReplicas(t)
-	c := startCluster(t, stand.Options{Full: true})
+	c := testkit.StartCluster(t, stand.Options{Full: true})
 	o := &outage{cluster: c}
 	var err error
 	if o.operator, err = deploy.Install(t.Context(), c); err != nil {

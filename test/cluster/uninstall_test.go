@@ -9,13 +9,14 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // The README's command removes everything, even if no replica is left to clean up.
 // Entries that stayed would refuse Pods for ever.
 func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	operator.NeedReplicas(t)
-	c := startCluster(t, stand.Options{Full: true})
+	c := testkit.StartCluster(t, stand.Options{Full: true})
 	for name, alive := range map[string]bool{"while the operator runs": true, "when it does not": false} {
 		t.Run(name, func(t *testing.T) {
 			installed, err := deploy.Install(t.Context(), c)

@@ -21,16 +21,9 @@ type installation struct {
 // replica runs yet. All of it ends with the test.
 func newInstallation(t *testing.T, options stand.Options, layout deploy.Layout) *installation {
 	t.Helper()
-	c, err := stand.Start(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := testkit.StartCluster(t, options)
 	i := &installation{cluster: c}
+	var err error
 	if i.api, err = testkit.NewClient(c); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // SidecarSets that an older installation stored as v1alpha1 can be listed only
@@ -23,15 +24,7 @@ import (
 // operator must come up all the same.
 func TestStartsOverObjectsStoredAsV1alpha1(t *testing.T) {
 	operator.NeedReplicas(t)
-	old, err := stand.Start(stand.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := old.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	old := testkit.StartCluster(t, stand.Options{})
 	kubectl := func(stdin string, args ...string) {
 		t.Helper()
 		if _, err := old.Kubectl(t.Context(), stdin, args...); err != nil {

@@ -120,15 +120,7 @@ func leave(t *testing.T, c client.Client) (*appsv1beta1.SidecarSet, *appsv1.Cont
 // history goes on where it was.
 func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 	operator.NeedReplicas(t)
-	old, err := stand.Start(stand.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := old.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	old := testkit.StartCluster(t, stand.Options{})
 	if _, err := old.Kubectl(t.Context(), "", "apply", "--server-side", "-f", filepath.Join(deploy.Root(), "config/crd/bases/apps.kruise.io_sidecarsets.yaml")); err != nil {
 		t.Fatal(err)
 	}

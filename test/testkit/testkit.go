@@ -26,6 +26,21 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
+// StartCluster starts a control plane of the test's own, which ends with the test.
+func StartCluster(t testing.TB, options stand.Options) *stand.Cluster {
+	t.Helper()
+	c, err := stand.Start(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Errorf("stopping the cluster: %v", err)
+		}
+	})
+	return c
+}
+
 // NewClient returns a client of the cluster's first API server, as the
 // administrator and without a limit. It knows the types of Kubernetes, ours, and
 // those that more adds.

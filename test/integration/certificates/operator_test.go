@@ -27,6 +27,7 @@ import (
 	"github.com/sidecarset/operator/test/conformance"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
+	"github.com/sidecarset/operator/test/testkit"
 )
 
 // installation is the operator on a cluster of its own, with cert-manager.
@@ -40,15 +41,7 @@ type installation struct {
 func install(t *testing.T, layout deploy.Layout) *installation {
 	t.Helper()
 	stand.NeedNamespace(t)
-	c, err := stand.Start(stand.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Errorf("stopping the cluster: %v", err)
-		}
-	})
+	c := testkit.StartCluster(t, stand.Options{})
 	if err := errors.Join(installCertManager(t.Context(), c), startCertManager(t.Context(), c)); err != nil {
 		t.Fatal(err)
 	}
@@ -269,15 +262,7 @@ func (i *installation) mount(t *testing.T, dir string) {
 
 // What is wrong with cert-manager can be read from readiness, step by step as it is put right.
 func TestCertManagerIsMissing(t *testing.T) {
-	c, err := stand.Start(stand.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Errorf("stopping the cluster: %v", err)
-		}
-	})
+	c := testkit.StartCluster(t, stand.Options{})
 	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: api.Scheme()})
 	if err != nil {
 		t.Fatal(err)
