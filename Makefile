@@ -66,14 +66,17 @@ build: ## Build the operator into bin/
 test: build stand-build certmanager-build older-build previous-build ## Run every tier that this machine can run, side by side; each prints when it ends
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target NICE=nice test-unit test-on-stand
 
-# The unit tests take what processors these leave. test-chaos comes beside test-node
-# only, which waits: it fails calls where a machine is so busy that the operator's
-# deadlines pass.
+# The unit tests take what processors these leave. test-chaos comes beside suites that
+# wait: it fails calls where a machine is so busy that the operator's deadlines pass.
 .PHONY: test-on-stand
 test-on-stand:
 	@code=0; \
 	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster || code=1; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-node test-chaos || code=1; exit $$code
+	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-chaos test-beside-chaos || code=1; exit $$code
+
+.PHONY: test-beside-chaos
+test-beside-chaos:
+	@code=0; for target in test-node test-stand; do $(MAKE) --no-print-directory $$target || code=1; done; exit $$code
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
@@ -128,11 +131,11 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 # processors busy, and four of test-chaos, which waits the most.
 SHARDS ?=
 # Nor do they measure the control plane, which collects its garbage seldom here.
-test-integration test-cluster test-node test-chaos: export STAND_GOGC ?= 400
+test-integration test-cluster test-node test-stand test-chaos: export STAND_GOGC ?= 400
 
 .PHONY: test-integration
 test-integration: build stand-build certmanager-build older-build ## The operator on a real API server, and with a real cert-manager
-	SHARDS=$(or $(SHARDS),3) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/stand/... ./test/integration/... ./test/skew/...
+	SHARDS=$(or $(SHARDS),3) OPERATOR='$(OPERATOR)' OPERATOR_OLDER='$(OLDER)' CERTMANAGER='$(CERTMANAGER)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/integration/... ./test/skew/...
 
 # Each is built once, in 6 to 12 minutes of two cores.
 VERSIONS ?= v1.31.0 v1.32.0 v1.33.0 v1.34.0 v1.35.0 v1.36.4 v1.37.1
@@ -167,6 +170,10 @@ test-cluster: build stand-build ## The operator on a whole control plane with si
 .PHONY: test-node
 test-node: build stand-build ## A real kubelet and containerd, as root; prints SKIP elsewhere
 	OPERATOR='$(OPERATOR)' $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/node/...
+
+.PHONY: test-stand
+test-stand: stand-build ## The stand itself: its programs start, fail, and stop
+	$(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/stand/...
 
 .PHONY: test-chaos
 test-chaos: build stand-build previous-build ## Short forms of what `make chaos` shows

@@ -28,15 +28,15 @@ var (
 
 // seconds is how long the short forms take.
 var seconds = map[string]int{
-	"TestTwoVersionsSideBySide": 130, "TestFaultsOfTheConnectionChangeNoDecision": 118, "TestWithoutReplicasOnlySelectedPodsAreAffected": 83,
-	"TestKillingTheLeaderInARolloutKeepsTheBudget": 70, "TestAnAPIServerMayBeRestartedInARollout": 44, "TestTwoLeadersForAMomentKeepTheBudget": 38,
-	"TestNoPodBehindALabelIsMissedThatWasAskedAbout": 40, "TestManySidecarSetsBesideNone": 38, "TestCertificatesChangeUnderLoad": 33,
-	"TestARestoredEtcdIsNoticedByEveryProcess": 32, "TestNoPodIsMissedOnOneAPIServer": 26, "TestARollingRestartFailsNoPod": 26,
-	"TestPodsMayLeaveInARollout": 24, "TestNoPodIsMissedOnTwoAPIServers": 24, "TestGoroutinesAndMemoryStayFlat": 24,
-	"TestAddedLatencyOnTheFreshPath": 24, "TestAPodBehindItsSidecarSetNeedsNoList": 24, "TestEtcdMayHang": 24, "TestAnAPIServerMayBeRestarted": 22,
-	"TestAddedLatencyOfACreation": 20, "TestSpoiledBundleTakesNoReplicaOut": 18, "TestKillingTheLeaderLeavesWebhooksAlone": 16,
+	"TestTwoVersionsSideBySide": 130, "TestFaultsOfTheConnectionChangeNoDecision": 118, "TestWithoutReplicasOnlySelectedPodsAreAffected": 70,
+	"TestKillingTheLeaderInARolloutKeepsTheBudget": 85, "TestAnAPIServerMayBeRestartedInARollout": 44, "TestTwoLeadersForAMomentKeepTheBudget": 38,
+	"TestNoPodBehindALabelIsMissedThatWasAskedAbout": 36, "TestManySidecarSetsBesideNone": 50, "TestCertificatesChangeUnderLoad": 40,
+	"TestARestoredEtcdIsNoticedByEveryProcess": 42, "TestNoPodIsMissedOnOneAPIServer": 35, "TestARollingRestartFailsNoPod": 26,
+	"TestPodsMayLeaveInARollout": 38, "TestNoPodIsMissedOnTwoAPIServers": 24, "TestGoroutinesAndMemoryStayFlat": 24,
+	"TestAddedLatencyOnTheFreshPath": 30, "TestAPodBehindItsSidecarSetNeedsNoList": 24, "TestEtcdMayHang": 24, "TestAnAPIServerMayBeRestarted": 28,
+	"TestAddedLatencyOfACreation": 20, "TestSpoiledBundleTakesNoReplicaOut": 18, "TestKillingTheLeaderLeavesWebhooksAlone": 20,
 	"TestReadyIsTakenBackWhileCallsAreNotAnswered": 14, "TestForgedReviewsLeaveFewEntries": 12, "TestClockThatDiffersWritesNoCertificate": 12,
-	"TestACrashedReplicaRefusesUntilItIsWithdrawn": 10, "TestAPIServersBehindOneAddress": 4,
+	"TestACrashedReplicaRefusesUntilItIsWithdrawn": 20, "TestAPIServersBehindOneAddress": 4,
 }
 
 // alone are the tests of which no Pod may wait for long, while the test takes all the

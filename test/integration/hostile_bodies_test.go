@@ -38,7 +38,7 @@ func TestHostileBodies(t *testing.T) {
 	for _, b := range stranger.Bodies() {
 		t.Run(b.Name, func(t *testing.T) {
 			replica.ForgetPeak(t)
-			statuses := sendFor(t, time.Second, client, b, func() { isAnswered(t, other, good) })
+			statuses := sendFor(t, 400*time.Millisecond, client, b, func() { isAnswered(t, other, good) })
 			peak := replica.Memory(t, "VmHWM")
 			t.Logf("%d bytes: answers by status %v, resident at most %d MiB", len(b.Body), statuses, peak>>20)
 			if peak > halfOfLimit {

@@ -38,21 +38,32 @@ var (
 	conditions conditionRules
 )
 
-// seconds is how long the long tests take. A parallel test takes none if others wait longer.
+// parallel are the tests that call t.Parallel.
+var parallel = []string{
+	"TestADeferredResize", "TestABadImageStopsAtTheBudget", "TestAHotUpgradeGoesThroughRunningPods", "TestAnEnvironmentIsNotAResize",
+	"TestAnImageIsRolledThroughRunningPods", "TestARefusedPodBlocksNoOther", "TestARefusedResize", "TestARolloutEndsAlthoughPodsLeaveIt",
+	"TestARolloutOfOpenKruiseIsAdopted", "TestARolloutStopsAtPartitionAndWhilePaused", "TestATagOfTheSameImageIsRolled",
+	"TestDeletedAndCreatedAgain", "TestEvictingTakesARightOfItsOwn", "TestNativeSidecarsOfRunningPodsAreRolled", "TestOtherWritersOfAPodLoseNothing",
+	"TestRecreation", "TestResourcesAndAnImageAreRolledTogether", "TestResourcesAreResizedInRunningPods", "TestResourcesThatAnotherWriterHasSetStay",
+	"TestRewrittenImagesThatDoNotChangeStay", "TestRightsAreExactlyWhatIsUsed", "TestStatusNamesPodsThatCannotFollow",
+	"TestStatusSaysWhyPodsAreNotInjected", "TestStatusTellsHowFarARolloutIs", "TestStatusTellsThatARolloutIsStalled",
+	"TestTheConditionSaysThatPodsCannotFollow",
+}
+
+// seconds is how long the long tests take, of those that are not parallel.
 var seconds = map[string]int{
-	"TestRecreation": 90, "TestStatusTellsThatARolloutIsStalled": 75, // others run beside them
-	"TestHostileInput": 45, "TestHostileBodies": 30, "TestUninstallingTakesTheEntries": 28, "TestGoldenInjections": 26, "TestALostLeaseFailsNoCall": 26,
-	"TestObjectsThatTheOperatorHasMadeAreAdopted": 20, "TestDeletedObjectsForEntries": 19, "TestObjectsOfOpenKruiseAreTakenOver": 15,
-	"TestAuthorsWithoutRightsAreRefusedWhereEnforced": 15, "TestTheReadmesCommandInstallsEverything": 15, "TestStartsOverObjectsStoredAsV1alpha1": 14,
+	"TestHostileInput": 45, "TestHostileBodies": 20, "TestUninstallingTakesTheEntries": 42, "TestGoldenInjections": 32, "TestALostLeaseFailsNoCall": 32,
+	"TestObjectsThatTheOperatorHasMadeAreAdopted": 20, "TestDeletedObjectsForEntries": 27, "TestObjectsOfOpenKruiseAreTakenOver": 15,
+	"TestAuthorsWithoutRightsAreRefusedWhereEnforced": 15, "TestTheReadmesCommandInstallsEverything": 21, "TestStartsOverObjectsStoredAsV1alpha1": 18,
 	"TestReadyIsTriedInTheProbeNamespace": 14, "TestStatusFollowsPods": 13, "TestStaticModeWritesNoEntries": 12, "TestARepeatedStateIsOneEvent": 11,
-	"TestWhatValidationAcceptsTheAPIServerAccepts": 11, "TestApplyingAgainKeepsTheBundle": 11, "TestUnfinishedHeaders": 10, "TestRolesCanBeSplit": 8,
-	"TestTheOperatorCanMakeNoWebhookOfItsOwn": 8, "TestEntriesAreLeftInPeace": 8, "TestBusyConnections": 8, "TestEntriesAreRestored": 7,
-	"TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 7, "TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce": 7,
-	"TestTheEntryGoesAfterItsLastSidecarSet": 6, "TestADeletedSidecarSetRefusesNoNewOne": 6, "TestSamplesAreAccepted": 5, "TestTheLeaseIsReleasedOnExit": 4,
+	"TestWhatValidationAcceptsTheAPIServerAccepts": 11, "TestApplyingAgainKeepsTheBundle": 11, "TestUnfinishedHeaders": 32, "TestRolesCanBeSplit": 8,
+	"TestTheOperatorCanMakeNoWebhookOfItsOwn": 8, "TestEntriesAreLeftInPeace": 8, "TestBusyConnections": 11, "TestEntriesAreRestored": 7,
+	"TestALookUpDoesNotWaitForTheCacheOfAnAPIServer": 7, "TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce": 11,
+	"TestTheEntryGoesAfterItsLastSidecarSet": 6, "TestADeletedSidecarSetRefusesNoNewOne": 9, "TestSamplesAreAccepted": 5, "TestTheLeaseIsReleasedOnExit": 4,
 }
 
 func TestMain(m *testing.M) {
-	options := stand.Options{Namespace: true, Seconds: seconds}
+	options := stand.Options{Namespace: true, Seconds: seconds, Parallel: parallel}
 	if stand.Namespace() { // what is before Main is done outside as well
 		var err error
 		if identity, err = newAPIServerIdentity(); err != nil {
@@ -77,7 +88,7 @@ func TestMain(m *testing.M) {
 }
 
 // together is how many parallel tests run at once: they wait for most of their time.
-const together = 8
+const together = 16
 
 // begin installs the operator and waits until its webhooks are reached.
 func begin(ctx context.Context) error {

@@ -47,6 +47,10 @@ type Options struct {
 	// Seconds is how long tests take that take long, for Main to share them out
 	// evenly. A wrong number costs time and nothing else.
 	Seconds map[string]int
+	// Parallel are tests that call t.Parallel, and wait for most of their time. Go begins
+	// them when the other tests of a process have ended, so they have one more process,
+	// for themselves.
+	Parallel []string
 	// Alone are tests that keep the processors busy, or are about calls that a busy
 	// machine would fail: where processes share the tests, Main runs these afterwards.
 	Alone []string

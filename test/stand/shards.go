@@ -44,18 +44,27 @@ func shards(o Options) (together [][]string, after []string, err error) {
 // deal shares out the tests that run at the same time, and returns those that come
 // after.
 func deal(tests []string, o Options, count int) (together [][]string, after []string) {
-	var others []string
+	var parallel, others []string
 	for _, test := range tests {
-		if slices.Contains(o.Alone, test) {
+		switch {
+		case slices.Contains(o.Alone, test):
 			after = append(after, test)
-		} else {
+		case slices.Contains(o.Parallel, test):
+			parallel = append(parallel, test)
+		default:
 			others = append(others, test)
 		}
 	}
-	if len(others) == 0 {
+	if len(others) > 0 {
+		together = distribute(others, o.Seconds, min(count, len(others)))
+	}
+	if len(parallel) > 0 {
+		together = append(together, parallel)
+	}
+	if len(together) == 0 {
 		return [][]string{after}, nil
 	}
-	return distribute(others, o.Seconds, min(count, len(others))), after
+	return together, after
 }
 
 // distribute deals out the tests, the longest first, each to the process that

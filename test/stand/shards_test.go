@@ -26,3 +26,15 @@ func TestTestsThatRunAloneComeAfterTheOthers(t *testing.T) {
 		t.Errorf("with nothing to come after: %v, then %v", together, after)
 	}
 }
+
+func TestParallelTestsHaveAProcessForThemselves(t *testing.T) {
+	options := Options{Parallel: []string{"B", "D"}}
+	together, _ := deal([]string{"A", "B", "C", "D"}, options, 2)
+	if diff := cmp.Diff([][]string{{"A"}, {"C"}, {"B", "D"}}, together); diff != "" {
+		t.Errorf("together (-want +got):\n%s", diff)
+	}
+	together, _ = deal([]string{"B", "D"}, options, 2)
+	if diff := cmp.Diff([][]string{{"B", "D"}}, together); diff != "" {
+		t.Errorf("with nothing else (-want +got):\n%s", diff)
+	}
+}
