@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
+	"strconv"
 	"testing"
 )
 
@@ -15,7 +17,8 @@ import (
 // tests, each with a cluster of its own, if Options.Seconds says how long tests take.
 // Those of Options.Alone run when the others have ended.
 //
-// With STAND_GOGC in the environment, the processes of the control plane have that as GOGC.
+// With STAND_GOGC in the environment, the processes of the control plane, kubectl and this
+// process have that as GOGC.
 //
 // With KUBEBUILDER_ASSETS in the environment, as setup-envtest prints it, the
 // programs in that directory are run and nothing is built. They have no
@@ -53,6 +56,9 @@ func Main(m *testing.M, o Options, use func(*Cluster)) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stand:", err)
 		return 1
+	}
+	if percent, err := strconv.Atoi(os.Getenv(garbageVariable)); err == nil {
+		debug.SetGCPercent(percent)
 	}
 	use(c)
 	code := m.Run()
