@@ -64,19 +64,13 @@ build: ## Build the operator into bin/
 
 .PHONY: test
 test: build stand-build certmanager-build older-build previous-build ## Run every tier that this machine can run, side by side; each prints when it ends
-	@$(MAKE) --no-print-directory -k -j2 --output-sync=target NICE=nice test-unit test-on-stand
+	@$(MAKE) --no-print-directory -k -j3 --output-sync=target NICE=nice test-unit lane-integration-chaos lane-cluster-node-stand
 
-# The unit tests take what processors these leave. test-chaos comes beside suites that
-# wait: it fails calls where a machine is so busy that the operator's deadlines pass.
-.PHONY: test-on-stand
-test-on-stand:
-	@code=0; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-integration test-cluster || code=1; \
-	$(MAKE) --no-print-directory -k -j2 --output-sync=target test-chaos test-beside-chaos || code=1; exit $$code
-
-.PHONY: test-beside-chaos
-test-beside-chaos:
-	@code=0; for target in test-node test-stand; do $(MAKE) --no-print-directory $$target || code=1; done; exit $$code
+# A lane runs its tiers one after the other: lane-A-B runs test-A, then test-B. The unit
+# tests take what processors the lanes leave. test-chaos comes beside tiers that wait: it
+# fails calls where a machine is so busy that the operator's deadlines pass.
+lane-%:
+	@code=0; for tier in $(subst -, ,$*); do $(MAKE) --no-print-directory test-$$tier || code=1; done; exit $$code
 
 .PHONY: demo
 demo: build stand-build $(SPLICE) ## Start a real control plane with the operator on it and show what it does
