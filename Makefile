@@ -67,8 +67,8 @@ test: build stand-build certmanager-build older-build previous-build ## Run ever
 	@$(MAKE) --no-print-directory -k -j3 --output-sync=target NICE=nice test-unit lane-integration-chaos lane-cluster-node-stand
 
 # A lane runs its tiers one after the other: lane-A-B runs test-A, then test-B. The unit
-# tests take what processors the lanes leave. test-chaos comes beside tiers that wait: it
-# fails calls where a machine is so busy that the operator's deadlines pass.
+# tests take what processors the lanes leave. test-chaos comes last, beside tiers that
+# wait: on a machine so busy that the operator's deadlines pass, its calls fail.
 lane-%:
 	@code=0; for tier in $(subst -, ,$*); do $(MAKE) --no-print-directory test-$$tier || code=1; done; exit $$code
 
@@ -122,7 +122,7 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 
 # How many processes share the tests of a package that needs a control plane, each
 # with one of its own. These tests wait more than they compute: three keep two
-# processors busy, and four of test-chaos, which waits the most.
+# processors busy, and five of test-chaos, which waits the most.
 SHARDS ?=
 # Nor do they measure the control plane, which collects its garbage seldom here.
 test-integration test-cluster test-node test-stand test-chaos: export STAND_GOGC ?= 400
@@ -171,7 +171,7 @@ test-stand: stand-build ## The stand itself: its programs start, fail, and stop
 
 .PHONY: test-chaos
 test-chaos: build stand-build previous-build ## Short forms of what `make chaos` shows
-	SHARDS=$(or $(SHARDS),4) OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/chaos
+	SHARDS=$(or $(SHARDS),5) OPERATOR='$(OPERATOR)' OPERATOR_PREVIOUS="$$(ls '$(PREVIOUS)' 2>/dev/null || true)" $(GO) test -count=1 -timeout 60m -run '$(RUN)' ./test/chaos
 
 PODS ?= 10000
 SETS ?= 100
