@@ -3,11 +3,13 @@ package chaos
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -20,8 +22,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/testkit"
@@ -169,7 +173,7 @@ func installWebhook(t *testing.T, label string, patch func(review []byte) ([]byt
 		ObjectMeta: metav1.ObjectMeta{Name: label},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name:         label + ".webhook.test",
-			ClientConfig: answering(t, patch),
+			ClientConfig: answering(t, patch, false),
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
@@ -191,16 +195,28 @@ func installWebhook(t *testing.T, label string, patch func(review []byte) ([]byt
 }
 
 // answering starts a server in this process, which answers every review at once: it allows
-// the object, with the patch that it is given for the review.
-func answering(t *testing.T, patch func(review []byte) ([]byte, error)) admissionregistrationv1.WebhookClientConfig {
+// the object, with the patch that it is given for the review. Its certificate is as the
+// operator's. API servers call it over HTTP/2, or as they call a Service, over HTTP/1.1.
+func answering(t *testing.T, patch func(review []byte) ([]byte, error), http2 bool) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	ca, err := certs.IssueCA("answering", time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := ca.IssueLeaf(certs.Subject{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		var review admissionv1.AdmissionReview
+		var review struct {
+			metav1.TypeMeta
+			Request struct{ UID types.UID }
+		}
 		if err := json.Unmarshal(body, &review); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
@@ -216,10 +232,12 @@ func answering(t *testing.T, patch func(review []byte) ([]byte, error)) admissio
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: answer})
 	}))
+	server.TLS, server.EnableHTTP2 = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*leaf}}, http2
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	return admissionregistrationv1.WebhookClientConfig{
 		URL:      &server.URL,
-		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Certificate.Raw}),
 	}
 }
 

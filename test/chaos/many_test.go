@@ -68,10 +68,14 @@ func (f *fleet) resident(t *testing.T) (sizes []int) {
 	return sizes
 }
 
-// createManySets creates SidecarSets, on both control planes in turns, and returns those of
-// the last round. Those of a round are created at the same time. The other control plane
-// takes each round twice: without a webhook, and with two webhooks for a SidecarSet, as the
-// operator has, that answer at once: that is what any pair of webhooks costs.
+// createManySets creates SidecarSets in four ways that take turns, and returns those that
+// the operator admitted in the last round. Those of a round are created at the same time:
+//   - on a control plane without webhooks;
+//   - there, with a mutating and a validating webhook that answer at once and are called as
+//     API servers call a Service: over HTTP/1.1, where each call of a moment takes a
+//     connection. That is what any pair of webhooks costs;
+//   - the same over HTTP/2, which API servers use only for a URL on loopback;
+//   - with the operator.
 //
 // No round begins before the SidecarSets of the one before are deleted, and their entries
 // are gone. So what becomes of a SidecarSet later is not a part of the rates. The first
@@ -102,54 +106,60 @@ func createManySets(t *testing.T, namespace string, rounds, batch int) (names []
 		_, err := others.List(ctx, metav1.ListOptions{})
 		return err
 	})
-	answered := answerForSidecarSets(t, plain.Config())
+	answerForSidecarSets(t, plain.Config(), "http1", false)
+	answerForSidecarSets(t, plain.Config(), "http2", true)
 
-	var ours, bare, floor, oursToBare, oursToFloor, floorToBare []float64
+	ways := []string{"without", "http1", "http2", "operator"}
+	rates, ratios := map[string][]float64{}, map[string][]float64{}
 	var ready []time.Duration
-	var remove func(context.Context) error // what the last round has created for the operator
-	for round := range rounds + 1 {        // the first warms up
-		if round > 0 {
-			if err := others.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if err := remove(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			awaitNoEntries(t)
-		}
-		names = nil
-		var own, alike, asked []*unstructured.Unstructured
-		for i := range batch {
-			name := fmt.Sprintf("many-%d-%d", round, i)
-			names = append(names, name)
-			own = append(own, newSet(name, namespace, podLabels(name)))
-			alike = append(alike, newSet(name, namespace, podLabels(name)))
-			set := newSet(name+"-"+answered, namespace, podLabels(name))
-			set.SetLabels(map[string]string{answered: "yes"})
-			asked = append(asked, set)
-		}
-		remove = func(ctx context.Context) error {
-			return each(own, 16, func(set *unstructured.Unstructured) error { return deleteSet(ctx, set.GetName()) })
-		}
-		t.Cleanup(func() {
-			if err := remove(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
-		})
-		without, at := createRate(t, others, alike), createRate(t, others, asked)
-		begin := time.Now()
-		with := createRate(t, sets[0], own)
-		testkit.AwaitReady(t, api, names...)
-		took := rounded(time.Since(begin))
-		if round == 0 {
-			continue
-		}
-		ready = append(ready, took)
-		ours, bare, floor = append(ours, with), append(bare, without), append(floor, at)
-		oursToBare, oursToFloor, floorToBare = append(oursToBare, with/without), append(oursToFloor, with/at), append(floorToBare, at/without)
+	remove := func(ctx context.Context) error {
+		return each(names, 16, func(name string) error { return deleteSet(ctx, name) })
 	}
-	report(t, "SidecarSets=%d rounds=%d all-ready-within=%v created/s=%.0f without-webhooks=%.0f webhooks-answered-at-once=%.0f ratio-to-without=%.2f ratio-to-answered=%.2f answered-to-without=%.2f",
-		batch, rounds, ready, ours, bare, floor, oursToBare, oursToFloor, floorToBare)
+	t.Cleanup(func() {
+		if err := remove(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	for round := range rounds + 1 { // the first warms up
+		if err := others.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		awaitNoEntries(t)
+		for _, way := range ways {
+			names = nil
+			var all []*unstructured.Unstructured
+			for i := range batch {
+				name := fmt.Sprintf("many-%s-%d-%d", way, round, i)
+				set := newSet(name, namespace, podLabels(name))
+				set.SetLabels(map[string]string{wayLabel: way})
+				all, names = append(all, set), append(names, name)
+			}
+			var client dynamic.ResourceInterface = others
+			if way == "operator" {
+				client = sets[0]
+			}
+			begin := time.Now()
+			rate := createRate(t, client, all)
+			if way == "operator" {
+				testkit.AwaitReady(t, api, names...)
+			}
+			if round == 0 {
+				continue
+			}
+			rates[way] = append(rates[way], rate)
+			ratios[way] = append(ratios[way], rate/rates["without"][round-1])
+			if way == "operator" {
+				ready = append(ready, rounded(time.Since(begin)))
+			}
+		}
+	}
+	report(t, "SidecarSets=%d rounds=%d all-ready-within=%v", batch, rounds, ready)
+	for _, way := range ways {
+		report(t, "SidecarSets=%d %s: created/s=%.0f ratio-to-without=%.2f", batch, way, rates[way], ratios[way])
+	}
 	return names
 }
 
@@ -170,23 +180,25 @@ func awaitNoEntries(t *testing.T) {
 	})
 }
 
-// answerForSidecarSets has SidecarSets with the label that it returns sent to a server that
-// answers at once, twice as for the operator: to a mutating webhook and to a validating one.
-func answerForSidecarSets(t *testing.T, config *rest.Config) (label string) {
+// wayLabel is the label of a SidecarSet that says in which way it is created.
+const wayLabel = "way"
+
+// answerForSidecarSets has the SidecarSets of a way sent to a server that answers at once,
+// twice as for the operator: to a mutating webhook and to a validating one.
+func answerForSidecarSets(t *testing.T, config *rest.Config, way string, http2 bool) {
 	t.Helper()
 	client, err := admissionregistrationclient.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	label = "answered"
-	name, asks := label+".webhook.test", answering(t, noPatch)
-	selector := &metav1.LabelSelector{MatchLabels: map[string]string{label: "yes"}}
+	name, asks := way+".webhook.test", answering(t, noPatch, http2)
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{wayLabel: way}}
 	rules := []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{appsv1beta1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"sidecarsets"}},
 	}}
 	if _, err := client.MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: label},
+		ObjectMeta: metav1.ObjectMeta{Name: way},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: name, ClientConfig: asks, Rules: rules, ObjectSelector: selector,
 			SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
@@ -195,7 +207,7 @@ func answerForSidecarSets(t *testing.T, config *rest.Config) (label string) {
 		t.Fatal(err)
 	}
 	if _, err := client.ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: label},
+		ObjectMeta: metav1.ObjectMeta{Name: way},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name: name, ClientConfig: asks, Rules: rules, ObjectSelector: selector,
 			SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
@@ -203,7 +215,6 @@ func answerForSidecarSets(t *testing.T, config *rest.Config) (label string) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return label
 }
 
 // createRate creates SidecarSets at the same time, and returns how many in a second.
