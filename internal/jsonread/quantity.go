@@ -12,7 +12,7 @@ const (
 )
 
 // ErrLongQuantity says what is wrong with a quantity that is not short.
-var ErrLongQuantity = errors.New("a quantity is longer than 32 characters, or has an exponent of more than 3; write a number of usual size")
+var ErrLongQuantity = errors.New("a quantity is longer than 32 characters, or has an exponent of more than 3 characters; write a number of usual size")
 
 // IsShortQuantity reports whether the text of a quantity is so short that it costs nothing
 // to parse it and to compare what it says. It takes seconds to parse 1e-9000000, and to
