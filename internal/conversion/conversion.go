@@ -1,8 +1,8 @@
-// Package conversion turns SidecarSets of one served version into the other.
-// It works on objects as decoded JSON and edits only the members that differ
-// between the versions, so whatever this build does not know about survives.
-// It decides nothing about validity: a wrong value in a member that conversion
-// does not have to read is passed on for validation to report.
+// Package conversion turns SidecarSets of one served version into the other. It works on
+// objects as decoded JSON and edits only the members that differ between the versions, so
+// members that this build does not know survive. It decides nothing about validity: if a
+// member that conversion does not have to read has a wrong value, it passes the value on,
+// and validation reports it.
 package conversion
 
 import (
@@ -104,15 +104,15 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 		e.spec["customVersion"] = text
 	}
 	if delete(e.labels, appsv1beta1.LabelCustomVersion); labelled && len(e.labels) == 0 {
-		delete(e.metadata, "labels") // as Go's types would
+		delete(e.metadata, "labels") // as in the encoding of the Go types
 	}
 	return e.as(appsv1beta1.GroupVersion), nil
 }
 
-// betaToAlpha moves spec.customVersion into its label, unless it cannot be a
-// label's value: the API server would refuse what we return, and with this one
-// object every list of SidecarSets as v1alpha1. spec.namespace is not
-// reconstructed: a namespaceSelector stays what it is.
+// betaToAlpha moves spec.customVersion into its label, unless the text is not a valid label
+// value: the API server would refuse the converted object, and because of it every list of
+// SidecarSets as v1alpha1. spec.namespace is not reconstructed: a namespaceSelector stays
+// as it is.
 func betaToAlpha(object map[string]any) (map[string]any, error) {
 	e, err := edit(object)
 	if err != nil {
@@ -131,7 +131,8 @@ func betaToAlpha(object map[string]any) (map[string]any, error) {
 	return e.as(appsv1alpha1.GroupVersion), nil
 }
 
-// edited is a SidecarSet, and copies of what conversion edits; empty where one is absent.
+// edited is a SidecarSet, and copies of the members that conversion edits. The copy of an
+// absent member is empty.
 type edited struct{ object, metadata, labels, spec map[string]any }
 
 func edit(object map[string]any) (e edited, err error) {
@@ -155,7 +156,7 @@ func (e edited) as(version schema.GroupVersion) map[string]any {
 	return e.object
 }
 
-// put sets a member. One that is absent stays so if there is nothing in it.
+// put sets a member. If the member is absent and value is empty, it stays absent.
 func put(object map[string]any, name string, value map[string]any) {
 	if len(value) > 0 || object[name] != nil {
 		object[name] = value
@@ -181,7 +182,7 @@ func member[T any](object map[string]any, name, problem string) (value T, err er
 	return value, err
 }
 
-// describe names an object in an error; it has to cope with anything.
+// describe names an object in an error. The object may be malformed.
 func describe(object map[string]any) string {
 	metadata, _ := object["metadata"].(map[string]any)
 	if name, ok := metadata["name"].(string); ok && name != "" {

@@ -37,8 +37,8 @@ func defaultContainer(c node) {
 	defaultHTTPGet(c.child("lifecycle").child("preStop"))
 }
 
-// defaultSidecar fills in what a SidecarSet adds to a container.
-// shareVolumeDevicePolicy stays absent: it is newer than hashes that count.
+// defaultSidecar fills in what a SidecarSet adds to a container. shareVolumeDevicePolicy
+// stays absent: it is newer than stored hashes, which a default would change.
 func defaultSidecar(c node) {
 	c.ensure("upgradeStrategy").unset("upgradeType", "ColdUpgrade")
 	c.ensure("shareVolumePolicy").unset("type", "disabled")
@@ -70,8 +70,8 @@ func defaultHTTPGet(handler node) {
 	get.unset("scheme", "HTTP")
 }
 
-// roundUp rounds quantities up to the milli, the finest that Pods are stored
-// with. A quantity that needs no rounding stays as the user wrote it.
+// roundUp rounds quantities up to thousandths, the finest unit in which Pods are stored. A
+// quantity that needs no rounding stays as the user wrote it.
 func roundUp(quantities node) {
 	for _, name := range slices.Sorted(maps.Keys(quantities.members)) {
 		text := quantityText(quantities.members[name])

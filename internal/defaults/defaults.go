@@ -11,8 +11,8 @@ import (
 	"gomodules.xyz/jsonpatch/v2"
 )
 
-// MaxOperations is how many operations an API server should have to apply. A
-// SidecarSet of twenty containers, of fifty members each, needs some hundred.
+// MaxOperations is how many operations an API server should have to apply. A SidecarSet of
+// twenty containers, of fifty members each, needs a few hundred.
 const MaxOperations = 10_000
 
 // Apply defaults a SidecarSet of either version in place and returns the same
@@ -90,9 +90,9 @@ func defaultUpdateStrategy(strategy node) {
 	}
 }
 
-// The functions below write the zero value of members that the CRD's schema
-// requires and the reference accepts without: there, the webhook rewrote the
-// whole object before the schema was checked, which had the same effect.
+// The functions below write the zero value of members that the CRD's schema requires, but
+// that a user of the reference may omit: the reference's webhook rewrites the whole object
+// before the API server checks the schema, which has the same effect.
 
 func requirePriority(priority node) {
 	for term := range priority.elements("orderPriority") {

@@ -13,8 +13,8 @@ import (
 	"github.com/sidecarset/operator/internal/defaults"
 )
 
-// complete leaves nothing to default in a spec but what a case adds to it. Its
-// updateStrategy is left open for that.
+// complete is a spec in which nothing is left to default. Its updateStrategy is not closed,
+// so that a case can add to it.
 const complete = `revisionHistoryLimit: 10, updateStrategy: {type: RollingUpdate, partition: 0, maxUnavailable: 1`
 
 const completeContainer = `podInjectPolicy: AfterAppContainer, image: "a:1", imagePullPolicy: IfNotPresent, ` +

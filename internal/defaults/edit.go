@@ -12,8 +12,8 @@ import (
 // edits collects what was changed.
 type edits struct{ operations []jsonpatch.Operation }
 
-// node is an object inside the object that is being defaulted. In one that is
-// absent, or whose member has another type, nothing is set.
+// node is an object inside the object that is being defaulted. If it is absent or has
+// another type, its methods set nothing.
 type node struct {
 	members map[string]any // nil: absent
 	path    string         // JSON pointer
@@ -35,14 +35,15 @@ func (n node) set(name string, value any) {
 	n.members[name] = value
 }
 
-// absent sets a member for which zero is a value like any other.
+// absent sets a member if it is absent or null. Zero is a value like any other.
 func (n node) absent(name string, value any) {
 	if n.members[name] == nil {
 		n.set(name, value)
 	}
 }
 
-// unset sets a member, a text or a whole number, for which zero means that nothing was said.
+// unset sets a member, a text or a whole number, if it is absent, null or zero: here zero
+// means "not set".
 func (n node) unset(name string, value any) {
 	present := n.members[name]
 	_, isText := value.(string)
@@ -76,7 +77,7 @@ func (n node) ensure(name string) node {
 	return node{members: added}
 }
 
-// elements are those elements of a list that are objects.
+// elements yields the elements of a list that are objects.
 func (n node) elements(name string) iter.Seq[node] {
 	return func(yield func(node) bool) {
 		list, _ := n.members[name].([]any)

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// pullPolicy is Always for images whose tag is, or resolves to, latest and
-// IfNotPresent for all others: pinned by another tag or a digest, or not an
-// image reference at all. The reference behaves so for the last, and validation
-// or the kubelet will say what is wrong with it.
+// pullPolicy is Always for images whose tag is, or resolves to, latest. It is IfNotPresent
+// for all others: pinned by another tag or a digest, or not an image reference at all. The
+// reference does the same for the last, and validation or the kubelet reports what is
+// wrong.
 func pullPolicy(image string) string {
 	tag, digest, ok := parseImage(image)
 	if ok && (tag == "latest" || (tag == "" && digest == "")) {

@@ -16,8 +16,8 @@ func defaultVolume(v node) {
 	}
 }
 
-// hasSource reports whether the volume has any member besides its name. One
-// that we do not know counts: it is a source newer than this table.
+// hasSource reports whether the volume has any member besides its name. An unknown member
+// counts: it is a source newer than this table.
 func hasSource(v node) bool {
 	for name, value := range v.members {
 		if name != "name" && value != nil {

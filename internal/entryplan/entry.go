@@ -5,11 +5,11 @@
 // It also holds the formats that replicas, leader and API servers share (wire.go). It is
 // pure: values in, values out. webhooks/entries writes the objects.
 //
-// Entries are spread over several objects because one has to stay below the
-// size that etcd takes, and because an API server rebuilds all entries of an
-// object whenever it changes. Those that are new at the same time share an object, so
-// that one write adds them. The objects are part of the manifests. A plan fills and
-// empties the objects that exist. It makes and deletes none.
+// Entries are spread over several objects because an object has to stay below the size that
+// etcd takes, and because an API server rebuilds all entries of an object whenever it
+// changes. Entries that are new at the same time share an object, so that one write adds
+// them. The objects are part of the manifests. A plan fills and empties the objects that
+// exist. It neither creates nor deletes objects.
 //
 // One object is for provisional entries alone. Any Pod of the cluster can send an
 // AdmissionReview of a SidecarSet that does not exist, so an entry that only a review
@@ -55,10 +55,11 @@ const (
 	// MaxProvisional bounds the provisional entries of the whole cluster for which the
 	// leader has seen no SidecarSet stored. The arithmetic is in docs/design/0005.
 	MaxProvisional = 12
-	// MaxProvisionals bounds all of them. The others wait for the proof that the entry
-	// of their SidecarSet is in force.
+	// MaxProvisionals bounds all provisional entries. Those for which the leader has seen a
+	// stored SidecarSet wait for the proof that the SidecarSet's own entry is in force.
 	MaxProvisionals = 32
-	// maxProvisionalBytes bounds one of them: a stranger may have written its selectors.
+	// maxProvisionalBytes bounds the size of one provisional entry: a stranger may have
+	// written its selectors.
 	maxProvisionalBytes = 16_000
 	// provisionalTimeoutSeconds is as short as API servers allow.
 	provisionalTimeoutSeconds = 1
@@ -115,7 +116,7 @@ type Entry struct {
 	TimeoutSeconds              int32
 	// Members are the names of the SidecarSets that it is for, sorted.
 	Members []string
-	// Contents are those of the Members that Of was asked about, by name; see Content.
+	// Contents has, by name, the Content of each of the Members that was given to Of.
 	Contents map[string]string
 	// Coarse is true for the entry that selects all Pods.
 	Coarse bool
@@ -138,7 +139,7 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	if selectors.IsEmpty(e.Selector) {
 		errs = append(errs, field.Required(spec.Child("selector"), "it selects no Pod while it is empty"))
 	}
-	// The selectors as the user wrote them: normal ones have their expressions elsewhere.
+	// Check the selectors as the user wrote them: normal ones have their expressions elsewhere.
 	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.Selector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("selector"))...)
 	errs = append(errs, metavalidation.ValidateLabelSelector(set.Spec.NamespaceSelector, metavalidation.LabelSelectorValidationOptions{}, spec.Child("namespaceSelector"))...)
 	if len(errs) > 0 {
@@ -148,9 +149,8 @@ func Of(set *appsv1beta1.SidecarSet) (Entry, error) {
 	return e, nil
 }
 
-// normal is an equal selector whose parts are in one order, so that SidecarSets
-// that say the same share an entry. An empty selector selects everything, as nil
-// does.
+// normal returns an equal selector whose parts are in a fixed order, so that SidecarSets
+// with equal selectors share an entry. An empty selector selects everything, as nil does.
 func normal(s *metav1.LabelSelector) *metav1.LabelSelector {
 	if selectors.IsEmpty(s) {
 		return nil
@@ -234,7 +234,7 @@ func Combine(entries []Entry) []Entry {
 	return combined
 }
 
-// combineContents has the newest content of a SidecarSet that has two.
+// combineContents merges two maps. If a SidecarSet is in both, newest merges its Contents.
 func combineContents(a, b map[string]string) map[string]string {
 	combined := maps.Clone(a)
 	for name, content := range b {

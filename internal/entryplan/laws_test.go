@@ -22,7 +22,7 @@ type world struct {
 	t        *testing.T
 	rng      *rand.Rand
 	stored   entryplan.Layout
-	past     []entryplan.Layout // what replicas may still believe
+	past     []entryplan.Layout // layouts that a replica may still have
 	version  int
 	clock    int64
 	serials  [entryplan.MaxConfigurations + 1]int64 // the highest that was ever stored
@@ -50,7 +50,7 @@ func (w *world) settings() *entryplan.Settings {
 	return s
 }
 
-// anEntry is that of a SidecarSet which shares its selector with others.
+// anEntry returns the entry of a SidecarSet that shares its selector with others.
 func (w *world) anEntry(name string) entryplan.Entry {
 	set := sidecarSet(name, fmt.Sprint("app-", w.rng.IntN(6)))
 	if w.rng.IntN(4) == 0 {
@@ -61,8 +61,8 @@ func (w *world) anEntry(name string) entryplan.Entry {
 
 func (w *world) aSidecarSet() string { return fmt.Sprint("set-", w.rng.IntN(8)) }
 
-// write carries a change out as an API server would: not if it was planned from
-// another version than the stored one, or there is none.
+// write carries out a change as an API server would. There is a conflict if the change was
+// planned from another version than the stored one, or if no object is stored.
 func (w *world) write(change entryplan.Change) (conflict bool) {
 	w.t.Helper()
 	stored := w.stored[change.Index]
@@ -87,8 +87,8 @@ func (w *world) put(i int, object *configuration) {
 	w.serials[i] = max(w.serials[i], entryplan.Serial(object))
 }
 
-// widen is what a replica does for SidecarSets that are being admitted. What it
-// believes may be old; then it learns and plans again.
+// widen is what a replica does for SidecarSets that are being admitted. The layout that it
+// believes may be old; then it gets the stored objects and plans again.
 func (w *world) widen(wanted []entryplan.Entry) {
 	w.t.Helper()
 	believed := w.stored
@@ -125,8 +125,8 @@ func (w *world) widen(wanted []entryplan.Entry) {
 	}
 }
 
-// changesOnlyPaths complains about an entry that a review took away or had say
-// something else, and about one that it added which is not provisional.
+// changesOnlyPaths complains about an entry that a review removed or changed in more than
+// its path, and about an entry that it added and that is not provisional.
 func (w *world) changesOnlyPaths(before, after entryplan.Layout) {
 	w.t.Helper()
 	for i, c := range before {

@@ -81,8 +81,8 @@ func (l *Layout) Serves(e Entry, s *Settings) (configuration int, ok bool) {
 	return 0, false
 }
 
-// alike yields the object and the position of every entry of the operator with the
-// selectors of e that reviews use.
+// alike yields the object and the position of every entry of the operator that has the
+// selectors of e and is not closed, so that reviews use it.
 func (l *Layout) alike(e Entry, s *Settings) iter.Seq2[int, int] {
 	pods, namespaces := orEverything(e.Selector), s.allowed(e.NamespaceSelector)
 	return func(yield func(int, int) bool) {
@@ -109,7 +109,7 @@ func (l *Layout) Provisionals() (names []string) {
 	return names
 }
 
-// ProvisionalNames returns the names that provisional entries of these would have.
+// ProvisionalNames returns the names that the provisional entries for the same Pods would have.
 func ProvisionalNames(entries []Entry) map[string]bool {
 	names := make(map[string]bool, len(entries))
 	for i := range entries {
@@ -161,9 +161,9 @@ type State struct {
 	Layout Layout
 	// Wanted are the entries of all stored SidecarSets, combined.
 	Wanted []Entry
-	// Claimed names wanted entries that have to be written on the fresh path now, also
-	// if they are there already: the leader has not written them for the present content
-	// of a SidecarSet.
+	// Claimed names wanted entries that have to be written on the fresh path now, even if
+	// they are on it already: the leader has not written them for the current content of a
+	// SidecarSet.
 	Claimed map[string]bool
 	// Windows is what the leader has observed. An entry that is not in it has not
 	// settled.
@@ -172,9 +172,9 @@ type State struct {
 	// touched. An entry without members is kept for as long.
 	Now    time.Time
 	Window time.Duration
-	// Complete says that a live list, which began after Wanted was read, showed that
-	// Wanted has the entries of all stored SidecarSets. Without it no entry leaves the
-	// fresh path, and none is removed for want of members.
+	// Complete says that a live list, which began after Wanted was read, showed that Wanted
+	// has the entries of all stored SidecarSets. Without it no entry leaves the fresh path,
+	// and none is removed because it has no members.
 	Complete bool
 	// Refused names entries that the API server does not take.
 	Refused map[string]bool
@@ -242,9 +242,10 @@ func Next(state State, s *Settings) Plan {
 	return plan
 }
 
-// Anew plans a change of the object Provisional, as Next has planned it from before, once
-// more from now: reviews write that object, too. It removes the same entries, except for
-// those that reviews have touched since. It returns false if none is left.
+// Anew plans again, from the layout now, a change of the object Provisional that Next has
+// planned from the layout before: reviews write that object, too. It removes the same
+// entries, except for those that reviews have touched since. It returns false if none is
+// left.
 func Anew(change Change, before, now Layout, s *Settings) (Change, bool) {
 	was, p := before[Provisional], newPlanning(now, s)
 	is := p.layout[Provisional]

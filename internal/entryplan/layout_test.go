@@ -37,10 +37,10 @@ func calm(l entryplan.Layout, wanted ...entryplan.Entry) entryplan.State {
 	return state
 }
 
-// unsettled has every window begin now.
+// unsettled makes every window begin now.
 func unsettled(s *entryplan.State) { s.Windows = nil }
 
-// claimed has all entries claimed, which unsettles them.
+// claimed claims all entries, which unsettles them.
 func claimed(s *entryplan.State) {
 	s.Claimed, s.Windows = map[string]bool{}, nil
 	for _, e := range s.Wanted {
@@ -48,7 +48,7 @@ func claimed(s *entryplan.State) {
 	}
 }
 
-// carryOut is the layout after changes, which nothing came between.
+// carryOut returns the layout after changes, without other writes between them.
 func carryOut(l entryplan.Layout, changes []entryplan.Change) entryplan.Layout {
 	for _, change := range changes {
 		l[change.Index] = change.Object
@@ -80,7 +80,7 @@ func webhookOf(l entryplan.Layout, name string) *admissionregistrationv1.Mutatin
 	return nil
 }
 
-// pathOf is that of an entry; "none" if it is not present.
+// pathOf is the path of an entry; "none" if the entry is not present.
 func pathOf(l entryplan.Layout, name string) string {
 	if w := webhookOf(l, name); w != nil {
 		return *w.ClientConfig.Service.Path
@@ -200,8 +200,8 @@ func TestWindowsBeginWhenTheyAreSeen(t *testing.T) {
 	expect(30, wanted, 30, time.Time{})
 }
 
-// Reviews that no SidecarSet follows may touch an entry for ever. A review that was
-// promised something keeps it for a window, though.
+// Reviews whose SidecarSets are never stored may touch an entry for ever. A review that was
+// promised the entry keeps it for a window, though.
 func TestAnEntryWithoutMembersIsClosedBeforeItGoes(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	i, object := widened(t, e, settings())

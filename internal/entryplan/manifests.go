@@ -11,8 +11,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// sidecarSetRules are those of the webhooks for SidecarSets in the manifests. The entry of
-// static mode has podRules.
+// sidecarSetRules are the rules of the webhooks for SidecarSets in the manifests. The entry
+// of static mode has podRules.
 var (
 	sidecarSetRules = []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
@@ -28,23 +28,23 @@ var (
 	}
 )
 
-// staticBarrierName is that of config/static.
+// staticBarrierName is the name of the barrier entry in config/static.
 const staticBarrierName = "static.barrier.sidecarset.io"
 
 // Repair is what to do with one webhook of a configuration of the manifests.
 type Repair struct {
 	Index int
-	// Rules are those that it has to have; nil if it has to be removed.
+	// Rules are the rules that the webhook has to have; nil if the webhook has to be removed.
 	Rules []admissionregistrationv1.RuleWithOperations
 }
 
 // Repairs returns what to undo in a configuration of the manifests, the last webhook first:
 // webhooks with rules for anything but SidecarSets and new Pods. It reads names, rules and
-// namespace selectors. Another program has added or widened such a webhook. Otherwise a
-// user who may edit the object could have Secrets sent to a server. An administrator may
-// change everything else, and the rules as long as they are for SidecarSets or new Pods.
-// The barrier of static mode is an exception: its rules are for ConfigMaps, and its
-// namespace selector for the operator's Namespace.
+// namespace selectors. Another program has added or widened such a webhook. Without the
+// repair, a user who may edit the object could have Secrets sent to a server. An
+// administrator may change everything else, and the rules as long as they are for
+// SidecarSets or new Pods. The barrier of static mode is an exception: its rules are for
+// ConfigMaps, and its namespace selector for the operator's Namespace.
 func Repairs(webhooks []admissionregistrationv1.MutatingWebhook, namespace string) (repairs []Repair) {
 	for i, w := range slices.Backward(webhooks) {
 		if !slices.ContainsFunc(w.Rules, tooWide) || isStaticBarrier(&w, namespace) {

@@ -22,13 +22,13 @@ type planning struct {
 	foreign        map[string][]string
 	recent         *recent // of the changed object for provisional entries; nil if it was not read
 
-	// Of Widen alone, which adds nothing to the other objects; nil if nothing has asked for it.
-	written map[string]bool // names of provisional entries in whose place others are present
+	// Used by Widen alone, which adds nothing to the other objects; nil until hasRoom needs it.
+	written map[string]bool // names of provisional entries; see writtenFor
 
 	// Of Next alone.
 	state      *State
 	filling    int // the object that the last new entry was put into
-	together   int // how many it has got
+	together   int // how many new entries that object has got
 	again      time.Duration
 	incomplete bool
 }
@@ -74,7 +74,7 @@ func (p *planning) provide(e Entry) bool {
 	room, _ := RoomOf(p.layout[Provisional])
 	switch {
 	case room == 0:
-		return false // also if it is present: the leader is about to remove it, and no review may keep it
+		return false // also if the entry is present: the leader is removing it, and no review may keep it
 	case at >= 0:
 		p.replace(Provisional, at, provisional, PathPodsFresh)
 	case !p.hasRoom(room) || w.Size()-len(w.ClientConfig.CABundle) > maxProvisionalBytes:
@@ -88,8 +88,9 @@ func (p *planning) provide(e Entry) bool {
 	return true
 }
 
-// hasRoom reports whether one more provisional entry may be added. Those for whose selectors
-// the leader has written another entry do not count: their SidecarSets are stored.
+// hasRoom reports whether one more provisional entry may be added. Provisional entries for
+// whose selectors the leader has written another entry do not count: their SidecarSets are
+// stored.
 func (p *planning) hasRoom(room int) bool {
 	all := count(p.layout[Provisional])
 	if all < room || all >= MaxProvisionals {
@@ -106,7 +107,8 @@ func (p *planning) hasRoom(room int) bool {
 	return all < room
 }
 
-// writtenFor returns the names of provisional entries in whose place others are present.
+// writtenFor returns the names of provisional entries for whose selectors the leader has
+// written another entry.
 func (p *planning) writtenFor() map[string]bool {
 	written := map[string]bool{}
 	for at := range p.layout[Provisional].Webhooks {
@@ -127,9 +129,9 @@ func (p *planning) writtenFor() map[string]bool {
 }
 
 // ensure adds an entry to one object, or repairs it, on its path. It returns false if all
-// objects are full. It restarts the window of new entries, of those that touch asks for, and
-// of those that have a copy or a provisional entry: a replica may have written that one for
-// a SidecarSet that is between admission and storage.
+// objects are full. It restarts the window if the entry is new, if touch is true, or if the
+// entry has a copy or a provisional entry: a replica may have written these for a
+// SidecarSet that is between admission and storage.
 func (p *planning) ensure(e Entry, touch bool) bool {
 	_, _, present := p.layout.Locate(e.Name)
 	if copied, provided := p.removeCopies(e.Name), p.provided(e); touch || copied || provided || !present {
@@ -193,7 +195,7 @@ func (p *planning) put(e Entry, path string, touch bool) bool {
 	return true
 }
 
-// replace has a webhook say what an entry says, if it differs; its bundle stays.
+// replace writes a webhook anew if it differs from the rendering of an entry. Its bundle stays.
 func (p *planning) replace(i, at int, e Entry, path string) {
 	current := &p.layout[i].Webhooks[at]
 	bundle := current.ClientConfig.CABundle
@@ -269,10 +271,10 @@ func (p *planning) fits(i int, first bool, bytes int) bool {
 	return taken < MaxEntries && (bytes == 0 || c.Size()+bytes <= maxBytes)
 }
 
-// clear removes entries of SidecarSets that are gone, a window after they were touched.
-// It removes at once what the operator has not written. A stranger may send reviews that
-// touch an entry again and again. So clear first closes an entry that has had no members
-// for a window: reviews do not use a closed entry.
+// clear removes entries of SidecarSets that are gone, a window after they were touched. It
+// removes at once entries that the operator has not written. A stranger may send reviews
+// that touch an entry again and again. So clear first closes an entry that has had no
+// members for a window: reviews do not use a closed entry.
 func (p *planning) clear(wanted map[string]bool) {
 	state := p.state
 	for i := range MaxConfigurations {
@@ -305,9 +307,9 @@ func (p *planning) clear(wanted map[string]bool) {
 	}
 }
 
-// adopt rewrites entries of a process of the operator with other flags as this process
-// would write them. They may be of SidecarSets that are on their way, or stored and not
-// known.
+// adopt rewrites entries that a process of the operator with other flags has written, as
+// this process would write them. Their SidecarSets may be between admission and storage, or
+// stored but not known yet.
 func (p *planning) adopt(i int, wanted map[string]bool) {
 	for at := range p.layout[i].Webhooks {
 		w := &p.layout[i].Webhooks[at]
@@ -382,7 +384,8 @@ func (p *planning) nextSerial(i int) int64 {
 	return max(lastSerial(p.before[i])+1, p.settings.MinSerial)
 }
 
-// changes finishes the objects that differ from what they were.
+// changes returns the objects that have to change, finished, in the order in which they are
+// written.
 func (p *planning) changes() []Change {
 	for i, c := range p.layout {
 		if c == nil {
@@ -436,7 +439,7 @@ func (p *planning) turn(i int) int {
 	return 0
 }
 
-// sealed reports whether an object has what seal gives to each.
+// sealed reports whether an object has the barrier entry, the label and the owner that seal sets.
 func (p *planning) sealed(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 	if len(c.Webhooks) == 0 {
 		return true

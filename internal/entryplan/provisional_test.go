@@ -23,7 +23,7 @@ func ownName(e entryplan.Entry) string {
 	return ""
 }
 
-// strict is what a stranger would like to have written.
+// strict is an entry that a stranger would like the operator to write.
 func strict(t testing.TB, i int) entryplan.Entry {
 	set := annotated("sidecarset.io/timeout-seconds", "30")
 	set.Name, set.Spec.Selector.MatchLabels["app"] = "ghost", fmt.Sprint("app-", i)
@@ -75,8 +75,8 @@ func TestReviewsHaveRoomForFewEntries(t *testing.T) {
 	}
 }
 
-// A provisional entry stays until the entry of its SidecarSet is proven to be in force. In the
-// meantime others have its place, up to a bound of all.
+// A provisional entry stays until the entry of its SidecarSet is proven to be in force. In
+// the meantime other provisional entries may take its place, up to a bound of all.
 func TestWhatIsStoredTakesNoRoom(t *testing.T) {
 	l, stored := bare(), []entryplan.Entry(nil)
 	for i := range 3 * entryplan.MaxProvisionals {
@@ -220,7 +220,7 @@ func TestAProvisionalEntryGoes(t *testing.T) {
 	})
 }
 
-// A process of ours that was taken over may write what it likes into the objects.
+// A process of the operator that an attacker has taken over may write anything into the objects.
 func TestWhatWeWouldNotHaveWrittenIsRemovedAtOnce(t *testing.T) {
 	wanted, orphan := entryOf(t, sidecarSet("log", "web")), entryOf(t, sidecarSet("gone", "gone"))
 	base, _ := settle(t, calm(bare(), wanted, orphan))
@@ -276,7 +276,7 @@ func TestWhatWeWouldNotHaveWrittenIsRemovedAtOnce(t *testing.T) {
 	}
 }
 
-// While flags are rolled out, the replica that admits a SidecarSet has others than the
+// While flags are rolled out, the replica that admits a SidecarSet has other flags than the
 // leader.
 func TestAProvisionalEntryOfAProcessWithOtherFlagsStays(t *testing.T) {
 	for name, change := range map[string]func(*entryplan.Settings){
@@ -310,7 +310,7 @@ func TestAProvisionalEntryOfAProcessWithOtherFlagsStays(t *testing.T) {
 	}
 }
 
-// It may be of a SidecarSet that the leader does not know yet.
+// The entry may be of a SidecarSet that the leader does not know yet.
 func TestAnEntryOfAProcessWithOtherFlagsIsAdopted(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	earlier, leader := settings(), settings()
@@ -325,8 +325,8 @@ func TestAnEntryOfAProcessWithOtherFlagsIsAdopted(t *testing.T) {
 	}
 }
 
-// Nothing is made and nothing deleted: what is gone has to be applied again, and its
-// entries are in others meanwhile.
+// A plan neither creates nor deletes objects. An administrator has to apply a deleted
+// object again. Meanwhile its entries are in other objects.
 func TestEntriesMoveFromAnObjectThatIsGone(t *testing.T) {
 	wanted := many(t, 60)
 	l, _ := settle(t, calm(bare(), wanted...))

@@ -20,8 +20,8 @@ const (
 	// RecentAny is recorded instead of names: any SidecarSet may have been between
 	// admission and storage.
 	RecentAny = "*"
-	// maxRecent is the largest size of all names in bytes, because a stranger may have
-	// sent them: 90 names of 25 bytes, and 29 of the longest.
+	// maxRecent bounds the size of all recorded names in bytes, because a stranger may have
+	// sent them. It allows 90 names of 25 bytes, or 29 of the longest.
 	maxRecent = 9_900
 	// markBytes is what a mark takes besides its name and content.
 	markBytes = 48
@@ -175,13 +175,13 @@ func (p *planning) record(contents map[string]string) {
 			content = newest(known.Content, content)
 		case r.bytes()+len(name)+len(content)+markBytes > maxRecent:
 			r.Names = map[string]recentMark{RecentAny: {Serial: r.Serial}}
-			return // for the others as well
+			return // RecentAny covers the other names, too
 		}
 		r.Names[name] = recentMark{r.Serial, content}
 	}
 }
 
-// bytes is about what the names take where they are stored.
+// bytes estimates how many bytes the names take where they are stored.
 func (r *recent) bytes() (bytes int) {
 	for name, mark := range r.Names {
 		bytes += len(name) + len(mark.Content) + markBytes
@@ -209,8 +209,8 @@ func (p *planning) recentNow() *recent {
 func (p *planning) recentSerial(r *recent) int64 { return max(r.Serial+1, p.nextSerial(Provisional)) }
 
 // Unrecorded returns those of the Contents, by name, that have to be recorded before the
-// leader writes entries for them: all but those that are recorded already, and stay so for
-// long enough. These were seen recorded less than an admission window ago.
+// leader writes entries for them. It leaves out those that are recorded already and stay so
+// for long enough: the leader first saw the record less than an admission window ago.
 func (w Windows) Unrecorded(l Layout, contents map[string]string, now time.Time, admission time.Duration) map[string]string {
 	r, ok := l.recent()
 	if !ok {

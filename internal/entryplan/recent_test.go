@@ -30,7 +30,7 @@ func widen(l entryplan.Layout, entries []entryplan.Entry, s *entryplan.Settings)
 	}), unplaced
 }
 
-// named are the objects after a leader has forgotten that there may be any name.
+// named are the objects after a leader has removed RecentAny from the record.
 func named() entryplan.Layout {
 	l := bare()
 	l[entryplan.Provisional].Annotations[recentAnnotation] = `{"names":{}}`
@@ -44,8 +44,8 @@ func record(l entryplan.Layout, contents map[string]string) entryplan.Layout {
 	return l
 }
 
-// wantRecent complains about other names than these. None at all, not even an empty map,
-// says that it may be any.
+// wantRecent complains about other names than these. If want is nil, any SidecarSet may
+// have been stored; an empty map says that none was.
 func wantRecent(t *testing.T, l entryplan.Layout, want map[string]string) {
 	t.Helper()
 	got, ok := entryplan.Recent(l[entryplan.Provisional].Annotations)
@@ -99,8 +99,8 @@ func TestNamesAreRecorded(t *testing.T) {
 	}
 }
 
-// Where nothing is recorded, or something unreadable, the first record says that there may
-// have been any.
+// If nothing is recorded, or the record cannot be read, the first record says that any
+// SidecarSet may have been stored.
 func TestRecordsBeginWithAny(t *testing.T) {
 	for name, value := range map[string]string{"nothing": "", "no object": "[]", "no names": "{}", "no numbers": `{"names":{"log":{"serial":"x"}}}`} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,8 @@ func TestRecordsBeginWithAny(t *testing.T) {
 	}
 }
 
-// A version that knows no names leaves a higher serial behind. From then on it may be any.
+// A version of the operator that records no names leaves a higher serial behind. From then
+// on, any SidecarSet may have been stored.
 func TestAnEntryThatAnOlderVersionWroteIsNoticed(t *testing.T) {
 	l := record(named(), map[string]string{"log": "a"})
 	before := l[entryplan.Provisional].Annotations[recentAnnotation]
@@ -131,8 +132,8 @@ func TestAnEntryThatAnOlderVersionWroteIsNoticed(t *testing.T) {
 	wantRecent(t, record(l, map[string]string{"db": "b"}), nil)
 }
 
-// By its Content, a later generation of a SidecarSet is told from an earlier one, and an
-// object from another of its name.
+// The Content distinguishes a later generation of a SidecarSet from an earlier one, and an
+// object from another one of its name.
 func TestContentTellsGenerations(t *testing.T) {
 	set := sidecarSet("log", "web")
 	record := func(uid types.UID, generation int64) map[string]string {
@@ -152,8 +153,8 @@ func TestContentTellsGenerations(t *testing.T) {
 	}
 }
 
-// A SidecarSet has one Content in its review, which shows what kubectl apply keeps for
-// itself, and where replicas and the leader hold it without that.
+// A SidecarSet has the same Content in its review, which has kubectl apply's annotation,
+// and as replicas and the leader hold it, without that annotation.
 func TestContentIsTheSameForWhatIsStored(t *testing.T) {
 	for name, annotations := range map[string]map[string]string{
 		"alone":             {},
@@ -241,7 +242,7 @@ func TestTheLeaderRecordsWhatIsNotRecorded(t *testing.T) {
 	}
 }
 
-// unreadable has names recorded in a form that is not known.
+// unreadable is a layout with names that are recorded in an unknown form.
 func unreadable() entryplan.Layout {
 	l := named()
 	l[entryplan.Provisional].Annotations[recentAnnotation] = "[]"

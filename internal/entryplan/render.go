@@ -58,8 +58,8 @@ const (
 	// annotationSerial holds the serial of an object without entries, which has no
 	// barrier entry either.
 	annotationSerial = "sidecarset.io/serial"
-	// format is the newest that this version of the operator can read. Raise it only if
-	// an older version would misread what this one writes: an older version does not
+	// format is the newest format that this version of the operator can read. Raise it only
+	// if an older version would misread what this one writes: an older version does not
 	// change an object of a newer format, and does not rely on it.
 	format = 1
 )
@@ -125,7 +125,7 @@ func (s *Settings) says(w *admissionregistrationv1.MutatingWebhook, e *Entry, pa
 		len(w.AdmissionReviewVersions) == 1 && w.AdmissionReviewVersions[0] == "v1" && slices.EqualFunc(w.Rules, podRules, sameRule)
 }
 
-// podRules are those of all entries.
+// podRules are the rules of all entries for Pods.
 var podRules = rules("pods")
 
 func sameRule(a, b admissionregistrationv1.RuleWithOperations) bool {
@@ -135,7 +135,7 @@ func sameRule(a, b admissionregistrationv1.RuleWithOperations) bool {
 
 func isValue[T comparable](pointer *T, value T) bool { return pointer != nil && *pointer == value }
 
-// callsAt reports whether clientConfig renders this, but for the bundle.
+// callsAt reports whether config is what clientConfig renders, except for the bundle.
 func (s *Settings) callsAt(config *admissionregistrationv1.WebhookClientConfig, path string) bool {
 	if s.URL != "" {
 		return config.Service == nil && isValue(config.URL, strings.TrimSuffix(s.URL, "/")+path)
@@ -145,7 +145,8 @@ func (s *Settings) callsAt(config *admissionregistrationv1.WebhookClientConfig, 
 		isValue(service.Path, path) && isValue(service.Port, *cmp.Or(s.Service.Port, new(int32(443))))
 }
 
-// allows reports whether a selector is what allowed makes of the one that a user asked for.
+// allows reports whether selector is the result of allowed for the selector that a user
+// asked for.
 func (s *Settings) allows(selector, asked *metav1.LabelSelector) bool {
 	own, ok := s.asked(selector)
 	return ok && sameSelector(own, orEverything(asked))
@@ -346,9 +347,9 @@ func RoomOf(c *admissionregistrationv1.MutatingWebhookConfiguration) (room int, 
 	return min(max(room, 0), MaxProvisional), true
 }
 
-// Touched is, by entry, the serial of the last write that put it on the fresh
-// path for a SidecarSet that was not stored yet. It changes with each. If it
-// cannot be read, every entry of the object counts as touched by its last write.
+// Touched is, by entry, the serial of the last write that put the entry on the fresh path
+// for a SidecarSet that was not stored yet. Each such write changes it. If it cannot be
+// read, every entry of the object counts as touched by its last write.
 func Touched(c *admissionregistrationv1.MutatingWebhookConfiguration) map[string]int64 {
 	touched := map[string]int64{}
 	value, ok := c.Annotations[annotationTouched]

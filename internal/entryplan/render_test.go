@@ -31,8 +31,8 @@ func settings() *entryplan.Settings {
 
 type configuration = admissionregistrationv1.MutatingWebhookConfiguration
 
-// bare are the objects as they are applied, with nothing in them, and as a leader
-// leaves the one for provisional entries.
+// bare are the objects as an administrator applies them, without entries. The one for
+// provisional entries is as a leader leaves it.
 func bare() (l entryplan.Layout) {
 	for i := range l {
 		l[i] = &configuration{ObjectMeta: metav1.ObjectMeta{
@@ -168,8 +168,8 @@ func TestSettingsShowInEntries(t *testing.T) {
 	})
 }
 
-// Serial, Owner and Touched read what was planned. A record that cannot be read is
-// no reason to take an entry off the fresh path: all of them count as touched now.
+// Serial, Owner and Touched read what was planned. A record that cannot be read is not a
+// reason to take an entry off the fresh path: all of them count as touched now.
 func TestObjectsAreReadBack(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	touched := func(value string) func(*configuration) {
@@ -240,8 +240,7 @@ func TestObjectsAreReadBack(t *testing.T) {
 	}
 }
 
-// A serial that a user put back, or that cannot be counted on from, is followed
-// by one of the clock.
+// A serial that a user put back, or that cannot be increased, is followed by one of the clock.
 func TestSerialsNeverGoBack(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	for _, edited := range []int64{3, 0, math.MaxInt64} {
@@ -263,7 +262,7 @@ func TestSerialsNeverGoBack(t *testing.T) {
 }
 
 // An API server that is behind may use the entries that an object held before it was
-// emptied. So what is written next has a higher serial, also by a slower clock.
+// emptied. So the next write has a higher serial, even if the writer's clock is slower.
 func TestSerialsOutliveTheEntries(t *testing.T) {
 	e, s, l := entryOf(t, sidecarSet("log", "web")), settings(), bare()
 	write := func(changes []entryplan.Change) *configuration {
@@ -285,7 +284,7 @@ func TestSerialsOutliveTheEntries(t *testing.T) {
 	}
 }
 
-// The path of a URL is told from its prefix, whatever that is.
+// The path of a URL is found behind any prefix.
 func TestObjectsByURLAreReadBack(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	for _, url := range []string{"https://127.0.0.1:9443", "https://example.com/barrier/pods/"} {
@@ -343,8 +342,8 @@ func TestEveryChangeOfAnEntryIsNoticed(t *testing.T) {
 	}
 }
 
-// change changes one part of a value, after as many as left; false if there are fewer. It
-// leaves bytes as they are: the bundle is not compared.
+// change changes one part of a value: the one after the first left parts; false if there
+// are fewer. It leaves bytes as they are: the bundle is not compared.
 func change(v reflect.Value, left *int) bool {
 	here := func(do func()) bool {
 		*left--

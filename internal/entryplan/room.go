@@ -7,8 +7,8 @@ import (
 
 const (
 	// provisionalFor is how long a provisional entry waits for its SidecarSet after a
-	// review. Most are stored after 10 ms. One that takes longer is in force when the
-	// leader has seen it.
+	// review. Most SidecarSets are stored after 10 ms. If one takes longer, it is in force
+	// when the leader has seen it.
 	provisionalFor = time.Second
 	// roomPause is the interval at which the limit rises by one.
 	roomPause = 20 * time.Second
@@ -29,7 +29,7 @@ type ProvisionalRoom struct {
 // provisionalLife is the state of a provisional entry.
 type provisionalLife struct {
 	serial  int64     // of the last review
-	seen    time.Time // when that was seen
+	seen    time.Time // when the leader first saw this serial
 	since   time.Time // when the present second began
 	expired bool      // it is being removed, because no SidecarSet was stored for it
 }

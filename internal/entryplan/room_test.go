@@ -16,8 +16,8 @@ type strangers struct {
 	now    time.Time
 }
 
-// step has reviews ask for entries, and the leader pass. It returns for how many there
-// was room, and how many entries are there afterwards.
+// step lets reviews ask for entries, and then the leader do its work. It returns how many
+// of the entries had room, and how many entries are present afterwards.
 func (s *strangers) step(asked ...entryplan.Entry) (served, left int) {
 	s.t.Helper()
 	settings := settings()
@@ -34,8 +34,8 @@ func (s *strangers) step(asked ...entryplan.Entry) (served, left int) {
 	return len(asked) - len(unplaced), len(s.layout.Provisionals())
 }
 
-// A review asks for a second, also where another one has asked before: its SidecarSet
-// may be stored when the first second is over.
+// Each review keeps an entry for a whole second, even if another one has asked before: its
+// SidecarSet may be stored when the first second is over.
 func TestAReviewRenewsAProvisionalEntry(t *testing.T) {
 	s := &strangers{t: t, layout: bare(), now: noon}
 	e := strict(t, 1)

@@ -10,10 +10,10 @@ import (
 // one clock. It is used by one goroutine.
 type Windows map[string]Window
 
-// Window is since when one entry or recorded name has been as it is.
+// Window is since when one entry or recorded name is unchanged.
 type Window struct {
 	touched int64 // see Touched; 0 if it never was
-	// Since is when the entry was first seen touched as it is.
+	// Since is when the leader first saw this value of touched.
 	Since time.Time
 	// Orphaned is when the entry was first seen without members; zero while it has some.
 	Orphaned time.Time

@@ -18,11 +18,11 @@ const (
 	PathBarrier = "/barrier/"
 )
 
-// What a barrier probe is: a ConfigMap, created under dry-run in the operator's
-// namespace, that carries LabelBarrier with the name of a configuration object.
-// That object's barrier entry selects it, and the webhook answers with the
-// serial in the entry's path, as AnnotationBarrier. So the answer tells which
-// version of the configuration the API server had in force.
+// A barrier probe is a ConfigMap, created under dry-run in the operator's namespace, that
+// carries LabelBarrier with the name of a configuration object. That object's barrier entry
+// selects it, and the webhook answers with the serial in the entry's path, as
+// AnnotationBarrier. So the answer tells which version of the configuration the API server
+// had in force.
 const (
 	LabelBarrier      = "sidecarset.io/barrier"
 	AnnotationBarrier = "sidecarset.io/barrier-serial"
@@ -69,7 +69,8 @@ func Trusted(monotonic, wall, trust time.Duration) bool {
 const AnnotationFormat = "sidecarset.io/format"
 
 // Readable reports whether annotations are of an object in a format that this version of
-// the operator can read. It does not change others, and does not rely on them.
+// the operator can read. The operator does not change other objects, and does not rely on
+// them.
 func Readable(annotations map[string]string) bool {
 	value, ok := annotations[AnnotationFormat]
 	if !ok {

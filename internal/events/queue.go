@@ -41,8 +41,8 @@ var (
 type Queue struct {
 	limits  Limits
 	waiting []waiting        // in the order in which they came
-	told    map[subject]told // those told less than Again ago
-	last    time.Time        // when the last was told
+	told    map[subject]told // what Next returned less than Again ago
+	last    time.Time        // when Next last returned an Event
 }
 
 // subject is the object and Action of Events that replace each other.
@@ -69,9 +69,8 @@ func NewQueue(limits Limits) *Queue {
 	return &Queue{limits: limits, told: map[subject]told{}}
 }
 
-// Add has an Event wait. It replaces one with the same Action about the same object,
-// and is due when that one was. It returns false if the Event is
-// dropped.
+// Add puts an Event into the queue. The Event replaces a waiting one with the same Action
+// about the same object, and keeps its time. Add returns false if the Event is dropped.
 func (q *Queue) Add(e Event, now time.Time) bool {
 	key := subjectOf(e)
 	i := slices.IndexFunc(q.waiting, func(w waiting) bool { return subjectOf(w.event) == key })

@@ -19,10 +19,10 @@ const (
 	ActionEvictPod  = "EvictPod"
 )
 
-// OfRollout returns the Events that follow from one status of a SidecarSet after
-// another: a rollout started, ended, reached its partition, or stalled, Pods cannot
-// follow, and the API server refused to update Pods. There are none if nothing of
-// that changed.
+// OfRollout returns the Events that follow from one status of a SidecarSet after another: a
+// rollout started, ended, reached its partition or stalled, more Pods cannot follow, or the
+// API server refused to update or evict more Pods. It returns none if nothing of that
+// changed.
 func OfRollout(about SidecarSet, before, after appsv1beta1.SidecarSetStatus) []Event {
 	var told []Event
 	if e := progress(about, before, after); e.Reason != "" {
@@ -86,7 +86,7 @@ func reason(s appsv1beta1.SidecarSetStatus, condition string) string {
 
 func blocked(s appsv1beta1.SidecarSetStatus) (pods int32) {
 	for i := range s.BlockedPods {
-		if s.BlockedPods[i].Reason != string(recreate.DisruptionBudget) { // which blocks for seconds, again and again
+		if s.BlockedPods[i].Reason != string(recreate.DisruptionBudget) { // it blocks for seconds, again and again
 			pods += s.BlockedPods[i].Pods
 		}
 	}

@@ -8,15 +8,15 @@
 //	factor = number | quantity | variable | "(" expr ")" | "-" factor
 //	       | ("max" | "min") "(" expr "," expr ")"
 //
-// Names are the same in capitals; white space means nothing. A number is
-// written 2, .5, 1e3 or 50%; a quantity is digits and one of the suffixes m k M
-// G T P Ki Mi Gi Ti Pi. The variable, cpu or memory, is a quantity.
+// Names are case-insensitive; white space has no meaning. A number is written 2, .5, 1e3 or
+// 50%; a quantity is digits and one of the suffixes m k M G T P Ki Mi Gi Ti Pi. The
+// variable, cpu or memory, is a quantity.
 //
-// Numbers are exact. Quantities count in thousandths of a core or byte; what is
-// finer is rounded up where a quantity is read, as Kubernetes does, and cut off
-// where one is computed. A number that is added to a quantity or compared with
-// one counts in cores or bytes and becomes a quantity itself. Two quantities
-// cannot be multiplied, and nothing can be divided by a quantity.
+// Numbers are exact. Quantities count in thousandths of a core or byte. A finer part is
+// rounded up when a quantity is read, as in Kubernetes, and cut off when one is computed. A
+// number that is added to a quantity or compared with one counts in cores or bytes and
+// becomes a quantity itself. Two quantities cannot be multiplied, and nothing can be
+// divided by a quantity.
 package expr
 
 import (
@@ -38,8 +38,8 @@ const (
 	Memory Variable = "memory"
 )
 
-// MaxLength is how many bytes an expression may have. It bounds how deep one
-// can be nested, too.
+// MaxLength is how many bytes an expression may have. It also bounds how deep an expression
+// can be nested.
 const MaxLength = 1024
 
 // Expr is an expression that Parse has accepted. Any number of goroutines may
@@ -49,10 +49,10 @@ type Expr struct {
 	root     *node
 }
 
-// Parse reads an expression over one variable and checks all that can be known
-// without the variable's value: names, literals, types, division by zero, and
-// the sign and size of a constant. What it accepts can only fail to evaluate by
-// a result that is negative or too large. The error says where and what to do.
+// Parse reads an expression over one variable and checks all that can be known without the
+// variable's value: names, literals, types, division by zero, and the sign and size of a
+// constant. An expression that Parse accepts fails to evaluate only if the result is
+// negative or too large. The error says where the problem is and what to do.
 func Parse(text string, variable Variable) (*Expr, error) {
 	return parse(&parser{text: text, variable: variable})
 }

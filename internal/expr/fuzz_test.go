@@ -17,8 +17,8 @@ var variables = []resource.Quantity{
 	resource.MustParse("3n"), resource.MustParse("1e9"), resource.MustParse("9223372036854775807"), *resource.NewQuantity(-5, resource.BinarySI),
 }
 
-// No text makes the parser panic, and an accepted one evaluates without a panic
-// to a quantity that is not negative, or to an error. Capitals mean nothing.
+// No text makes the parser panic, and an accepted one evaluates without a panic to a
+// quantity that is not negative, or to an error. Case has no meaning.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"max(cpu*50%, 50m)", "memory*30%", "memory+0.5", "--cpu/.5", "1e-1Ki", "min(1Mi,MEMORY)-(2", "50mm+1K*5E", "\x00µ", "1e30*1e30", "cpu/(1-1)", "(((", "max(1,2,3)", "cpu*max(cpu, 2)", "cpu/min(cpu, 0)*1e-99",

@@ -14,7 +14,7 @@ type parser struct {
 	text     string
 	position int
 	variable Variable
-	stored   bool // reads what is not accepted as the reference does, see ParseStored
+	stored   bool // what Parse refuses is read as in the reference; see ParseStored
 }
 
 var (
@@ -144,7 +144,7 @@ func (p *parser) combine(at int, op operator, left, right *node) (*node, error) 
 // literalForm is a decimal with, at most, an exponent, and a percent sign or suffix.
 var literalForm = regexp.MustCompile(`^((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?)(%|[mkMGTP]|[KMGTP]i)?$`)
 
-// malformedForm is a decimal with letters that are no suffix. The reference reads it as 0.
+// malformedForm is a decimal with letters that are not a suffix. The reference reads it as 0.
 var malformedForm = regexp.MustCompile(`^(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[A-Za-z]+$`)
 
 // suffixes are what a literal is multiplied with: base^exponent.
@@ -181,7 +181,7 @@ func (p *parser) literal() (*node, error) {
 	}
 }
 
-// suffixed is a quantity; what is finer than thousandths is rounded up.
+// suffixed returns a quantity. It rounds up to thousandths.
 func suffixed(number *big.Rat, suffix string) value {
 	milli := new(big.Int).Set(number.Num())
 	if factor, ok := suffixes[suffix]; ok { // all but m
@@ -203,8 +203,9 @@ func smallExponent(text string) bool {
 	return err == nil && -maxExponent <= exponent && exponent <= maxExponent
 }
 
-// numberOf reads a number. One with a large exponent, which only stored expressions have,
-// is as exact as a floating-point number, and 0 beyond these, as in the reference.
+// numberOf reads a number. If the exponent is large, as only in stored expressions, the
+// number is as exact as a floating-point number, and 0 outside the range of these, as in
+// the reference.
 func numberOf(text, exponent string) *big.Rat {
 	number := new(big.Rat)
 	if smallExponent(exponent) {

@@ -10,18 +10,19 @@ import (
 // It may list some hundred names.
 const MaxTargetLength = 2048
 
-// maxTargetSize bounds what the regular expressions of one SidecarSet take in memory
-// together, in instructions of 40 bytes: 160 KB. It bounds what it takes to match the
-// containers of a Pod, too.
+// maxTargetSize bounds the memory that the regular expressions of one SidecarSet take
+// together, in instructions of 40 bytes: 160 KB. It also bounds the time to match the
+// containers of a Pod.
 const maxTargetSize = 4000
 
 // Targets compiles the regular expressions by which the policies of one SidecarSet
 // choose containers. The zero Targets is ready to use. It is not safe for concurrent use.
 type Targets struct{ size int }
 
-// Compile compiles the regular expression of one policy (RE2). It refuses one that is
-// too long. It refuses one by which all together become too large, and every one that
-// follows: a{1000} becomes a thousand instructions. The error says what to do about both.
+// Compile compiles the regular expression of one policy (RE2). It refuses an expression
+// that is too long. If an expression makes all of them together too large, Compile refuses
+// it and every later one: a{1000} becomes a thousand instructions. The error says what to
+// do about both.
 func (t *Targets) Compile(text string) (*regexp.Regexp, error) {
 	if len(text) > MaxTargetLength {
 		return nil, fmt.Errorf("it has %d characters and may have %d; shorten it", len(text), MaxTargetLength)

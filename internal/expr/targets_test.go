@@ -41,7 +41,7 @@ func TestTargetsRefuseWhatTakesTooMuch(t *testing.T) {
 	}
 }
 
-// One SidecarSet cannot take more by more policies.
+// A SidecarSet cannot take more memory by having more policies.
 func TestTargetsOfOneSidecarSetAreBoundedTogether(t *testing.T) {
 	var targets Targets
 	steps, accepted := 0, 0
@@ -66,7 +66,7 @@ func TestTargetsOfOneSidecarSetAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// FuzzTargets holds the size that is counted against what Go compiles.
+// FuzzTargets compares the size that is counted with the size of what Go compiles.
 func FuzzTargets(f *testing.F) {
 	for _, text := range []string{"", "a{2,5}", "(a|b){3,}", "(?i)ß{7}", `\pL{2}[^a]`, "(((a{2}){3})*){4}", "x{0}", "()*()*()*", "(a*){3,}", "^a??$", "(?s).{0,9}", `\b(?:ab+){0,2}\z`} {
 		f.Add(text)
@@ -81,7 +81,8 @@ func FuzzTargets(f *testing.F) {
 	})
 }
 
-// stepsOf is how many instructions an expression has, but the last one and the one of failure.
+// stepsOf is how many instructions an expression has, without the last one and the one for
+// a failure.
 func stepsOf(t *testing.T, text string) int {
 	t.Helper()
 	parsed, err := syntax.Parse(text, syntax.Perl)

@@ -35,8 +35,8 @@ func (v value) String() string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// asQuantity makes a quantity of a number, toward zero. It has no format of its
-// own then.
+// asQuantity turns a number into a quantity, rounded toward zero. Such a quantity has no
+// format of its own.
 func (v value) asQuantity() value {
 	if v.isQuantity() {
 		return v
@@ -51,7 +51,7 @@ func (v value) times(number *big.Rat) value {
 	return value{milli: milli.Quo(milli, number.Denom()), format: v.format}
 }
 
-// quantityOf rounds what is finer than thousandths up.
+// quantityOf converts a Quantity. It rounds up to thousandths.
 func quantityOf(q resource.Quantity) value {
 	copied := q.DeepCopy()
 	decimal := copied.AsDec()
@@ -93,8 +93,8 @@ type kind byte
 const (
 	aNumber kind = iota
 	aQuantity
-	// unsure: it depends on the variable's value. Parse makes no such node, because
-	// whatever a quantity enters is a quantity to it.
+	// unsure: the kind depends on the variable's value. Only ParseStored makes such nodes:
+	// for Parse, an operation with a quantity is a quantity.
 	unsure
 )
 

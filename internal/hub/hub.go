@@ -19,13 +19,13 @@ import (
 
 // Object is a SidecarSet in the version in which it was sent.
 type Object struct {
-	// Members are the JSON of the object, with members that this build does not
-	// know. Hub may share them.
+	// Members are the JSON of the object, with members that this build does not know. The
+	// result of Hub may share them.
 	Members map[string]any
 }
 
-// SidecarSet is a SidecarSet of the hub version, in two forms that say the same:
-// as JSON, with members that this build does not know, and as our type.
+// SidecarSet is a SidecarSet of the hub version, in two forms with the same content: as
+// JSON, with members that this build does not know, and as our type.
 type SidecarSet struct {
 	Object map[string]any
 	Set    *appsv1beta1.SidecarSet
@@ -89,8 +89,8 @@ func (o *Object) Hub() (*SidecarSet, error) {
 // Typed decodes an object of the hub version. It ignores members that our types do
 // not know. If a value has the wrong type, the error is a *MemberError.
 //
-// The decoder parses quantities, so they are bounded first. What it decodes is the object,
-// not a text that was sent: that may name a member twice.
+// The decoder parses quantities, so they are bounded first. Typed decodes the object, not
+// the text that a client sent, because that text may name a member twice.
 func Typed(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 	if err := boundQuantities(object); err != nil {
 		return nil, err

@@ -25,15 +25,14 @@ func (e *MemberError) Error() string {
 
 func (e *MemberError) Unwrap() error { return e.Err }
 
-// maxLocated is how many children of a value are tried.
+// maxLocated is how many children of a value locate tries.
 const maxLocated = 1_000
 
-// locate finds the member that an object cannot be decoded for: a decoder does not
-// say which element of a list it was in, and says nothing about quantities. locate
-// descends into the first child that cannot be decoded on its own, in the same
-// place: alone makes an object that has nothing but a value in the place of this one.
-// If none of the first maxLocated children of a value fails, locate names the value
-// itself.
+// locate finds the member because of which an object cannot be decoded: the decoder's error
+// does not say which element of a list it is in, and names no member for a quantity. locate
+// descends into the first child that cannot be decoded on its own, in the same place: alone
+// makes an object that contains only the given value, in the place of this one. If none of
+// the first maxLocated children of a value fails, locate names the value itself.
 func locate(value any, path *field.Path, alone func(any) any, cause error) error {
 	switch value := value.(type) {
 	case map[string]any:
@@ -58,7 +57,7 @@ func locate(value any, path *field.Path, alone func(any) any, cause error) error
 	return &MemberError{path.String(), explain(cause)}
 }
 
-// explain says in JSON's words what a decoder says in Go's.
+// explain translates a decoder's error from the words of Go to the words of JSON.
 func explain(cause error) error {
 	var mismatch *json.UnmarshalTypeError
 	if !errors.As(cause, &mismatch) {

@@ -9,8 +9,8 @@ import (
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
-// boundQuantities refuses an object of the hub version with a quantity that is expensive
-// to parse. One that is a JSON number is written with few digits.
+// boundQuantities refuses an object of the hub version with a quantity that is expensive to
+// parse. A quantity that is a JSON number is not: decode writes it with few digits.
 func boundQuantities(object map[string]any) error {
 	spec, _ := object["spec"].(map[string]any)
 	for _, list := range []string{"containers", "initContainers", "volumes"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
-// Nothing proves that a review is an API server's, and these quantities take hours to
-// parse. This test ends because they are not.
+// Any client can send a review, and these quantities take hours to parse. This test ends
+// because they are not parsed.
 func TestQuantitiesThatTakeHoursAreRefused(t *testing.T) {
 	places := map[string]string{
 		"spec.containers[0].resources.limits.cpu":                                            `"containers":[{"name":"a","resources":{"limits":{"cpu":%s}}}]`,

@@ -22,8 +22,8 @@ func policySet(targets ...string) *fixtures.SidecarSetBuilder {
 	return set
 }
 
-// A policy that was stored before there was the rule refuses every Pod, with a reason of
-// the kind that the leader shows as not Ready.
+// A policy that was stored before the rule existed refuses every Pod, with a reason of the
+// kind that the leader shows as not Ready.
 func TestAStoredPolicyThatTakesTooMuchCanServeNoPod(t *testing.T) {
 	tests := map[string]struct {
 		targets     []string

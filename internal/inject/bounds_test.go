@@ -85,8 +85,8 @@ func references(n int) string {
 	return b.String()
 }
 
-// What is above the bounds is refused before it is decoded, or before it is copied into
-// each sidecar.
+// A Pod above the bounds is refused before its parts are decoded, or before they are copied
+// into each sidecar.
 func TestWhatSidecarsTakeOfAPodIsBounded(t *testing.T) {
 	mounts := func(n int) inject.RawParts {
 		return inject.RawParts{VolumeMounts: listOf(n, func(i int) string { return fmt.Sprintf(`{"mountPath":"/%05x"}`, i) })}

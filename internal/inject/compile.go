@@ -19,7 +19,7 @@ import (
 
 // compiled holds the parts of a Program that are the same for every Pod.
 type compiled struct {
-	enforced       bool      // nothing that a Pod says about it is believed
+	enforced       bool      // it is injected whatever the Pod claims about it
 	baseOfCanary   string    // the SidecarSet that this canary replaces, "" for others
 	initContainers []sidecar // sorted by name, equal names in spec order
 	containers     []sidecar // in spec order
@@ -73,7 +73,7 @@ func Compile(object map[string]any) (*Program, error) {
 	return p, p.compileSelectors()
 }
 
-// compileContent prepares all but what decides about Pods.
+// compileContent prepares all but the rules that decide which Pods get the content.
 func compileContent(object map[string]any) (*Program, error) {
 	object, err := defaulted(object)
 	if err != nil {
@@ -103,10 +103,9 @@ func compileContent(object map[string]any) (*Program, error) {
 	return p, nil
 }
 
-// defaulted unpacks an object, and returns one that the SidecarSet webhook has
-// defaulted as it is. Of one that was stored without that webhook it returns a
-// defaulted copy: its hash is then the one that the webhook will record at the next
-// write.
+// defaulted unpacks an object. If the SidecarSet webhook has defaulted it, defaulted
+// returns it as it is. If it was stored without that webhook, defaulted returns a defaulted
+// copy: its hash is then the one that the webhook will record at the next write.
 func defaulted(object map[string]any) (map[string]any, error) {
 	object, err := Unpack(object)
 	if err != nil {
@@ -183,12 +182,12 @@ func (p *Program) compileHashes(spec map[string]any) error {
 	return nil
 }
 
-// Revision returns the name of the ControllerRevision that Pods with this content name.
+// Revision returns the name of the ControllerRevision of this content, as Pods record it.
 func (p *Program) Revision() string { return p.recordedAs }
 
-// nameRevision finds the name of the ControllerRevision of this content. Right
-// after a change the status still names that of the content before, while the
-// new name follows from the content.
+// nameRevision finds the name of the ControllerRevision of this content. Right after a
+// change, the status still names the ControllerRevision of the previous content, so the new
+// name is computed from the content.
 func (p *Program) nameRevision(spec map[string]any) error {
 	status := &p.Set.Status
 	p.recordedAs = status.LatestRevision

@@ -13,8 +13,8 @@ import (
 	"github.com/sidecarset/operator/internal/hub"
 )
 
-// compileBodies serialises what goes into Pods from the JSON that the user
-// wrote, in which members survive that the typed view does not know.
+// compileBodies serialises the parts that go into Pods. It reads the JSON that the user
+// wrote, because the typed view lacks members that it does not know.
 func (p *Program) compileBodies(spec map[string]any) error {
 	var err error
 	targets := new(expr.Targets)
@@ -55,9 +55,9 @@ func (p *Program) named(spec map[string]any, list string) ([]part, error) {
 	return parts, nil
 }
 
-// referenced returns the volumes that the containers mount, in the order in
-// which init containers and then containers refer to them. A reference to a
-// volume that the SidecarSet does not bring is to one of the Pod's.
+// referenced returns the volumes that the containers mount, in the order in which init
+// containers and then containers refer to them. If the SidecarSet does not bring a volume
+// of that name, the reference is to a volume of the Pod.
 func referenced(volumes []part, set *appsv1beta1.SidecarSet) []part {
 	var out []part
 	unused := make(map[string]*part, len(volumes))

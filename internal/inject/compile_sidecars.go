@@ -32,7 +32,7 @@ type sidecar struct {
 type template struct {
 	rest                 []byte // the members that do not depend on the Pod, without braces
 	env, mounts, devices []element
-	deviceVolumes        []element // what devices are of, by name only
+	deviceVolumes        []element // the volumes of the devices, by name only
 	hotEnv               []element // behind all other variables
 	transfers            []transfer
 	shareMounts          bool
@@ -42,7 +42,7 @@ type template struct {
 
 // element is one of a container's env, volumeMounts or volumeDevices.
 type element struct {
-	key  string // what it is told apart by: name, mountPath or devicePath
+	key  string // identifies it in its list: name, mountPath or devicePath
 	body json.RawMessage
 }
 
@@ -81,10 +81,10 @@ func (p *Program) sidecars(spec map[string]any, list string, typed []appsv1beta1
 	return out, nil
 }
 
-// maxContainerName is the length of a DNS label, which a container's name is.
+// maxContainerName is the longest name that a container can have: a DNS label.
 const maxContainerName = 63
 
-// checkHotUpgrade notes what makes a pair that no Pod can have.
+// checkHotUpgrade notes why no Pod can have the hot-upgrade pair of a sidecar.
 func (p *Program) checkHotUpgrade(c *appsv1beta1.SidecarContainer, field string) {
 	switch {
 	case p.invalid != nil:
@@ -113,8 +113,8 @@ func variants(c *appsv1beta1.SidecarContainer, names []string) []sidecar {
 	return []sidecar{working, idle}
 }
 
-// resourcesPolicy is nil for a sidecar that has none. It notes a policy that can serve
-// no Pod.
+// resourcesPolicy compiles the policy of a sidecar; nil if the sidecar has none. It notes a
+// policy that cannot be used in any Pod.
 func (p *Program) resourcesPolicy(c map[string]any, typed *appsv1beta1.SidecarContainer, targets *expr.Targets, field string) *resourcesPolicy {
 	if typed.ResourcesPolicy == nil {
 		return nil
@@ -145,9 +145,9 @@ func (s *sidecar) compile(c map[string]any, typed *appsv1beta1.SidecarContainer,
 	return err
 }
 
-// containerBody is the container as it is in a Pod: without the members
-// that only a SidecarSet has, and with IS_INJECTED=true as the last env. An
-// IS_INJECTED of the user's own is left out, since the first one decides.
+// containerBody is the container as it is in a Pod: without the members that only a
+// SidecarSet has, and with IS_INJECTED=true as the last env. An IS_INJECTED that the user
+// wrote is left out, because the first one decides.
 func containerBody(c map[string]any) map[string]any {
 	body := maps.Clone(c)
 	for _, member := range sidecarOnly {

@@ -6,8 +6,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// dropCompiled leaves out of the typed view what has been compiled, which is
-// nearly all of it, and what kubectl apply keeps for itself.
+// dropCompiled removes from the typed view the parts that have been compiled, which are
+// nearly all of it, the annotation that only kubectl apply reads, and managedFields.
 func (p *Program) dropCompiled() {
 	set := p.Set
 	delete(set.Annotations, corev1.LastAppliedConfigAnnotation)
@@ -16,8 +16,8 @@ func (p *Program) dropCompiled() {
 	set.Spec.Containers = outlines(set.Spec.Containers)
 }
 
-// outlines returns new containers with no more of the given ones than is decided
-// by after they were compiled.
+// outlines returns copies of containers with only the members that decisions read after the
+// containers were compiled.
 func outlines(containers []appsv1beta1.SidecarContainer) []appsv1beta1.SidecarContainer {
 	if containers == nil {
 		return nil

@@ -38,11 +38,11 @@ type target struct {
 
 	paused  bool
 	problem error  // why it is not known which revision to inject
-	choice  string // what chance decided, "" where nothing was left to it
+	choice  string // what chance decided; "" if chance decides nothing
 }
 
-// takesPart reports whether the SidecarSet is to be found in the Pod afterwards:
-// added now, or already there.
+// takesPart reports whether the Pod carries the SidecarSet after injection: added now, or
+// already there.
 func (t *target) takesPart() bool { return t.skip == "" || t.skip == SkipInjected }
 
 // choose turns the candidates into targets in name order and leaves out those
@@ -95,12 +95,12 @@ type computation struct {
 	records
 	plan      Plan
 	sources   []*source            // what sidecars take from the Pod's containers, once it is needed
-	resources []containerResources // what policies read of them, once it is needed
+	resources []containerResources // what policies read of the Pod's containers, once it is needed
 	rendered  int                  // bytes of the bodies that were made for this Pod
 }
 
-// checkTargets refuses what must not be injected. A SidecarSet that the Pod
-// already carries asks for nothing, so it is not refused for what it uses.
+// checkTargets returns an error if a target must not be injected. A SidecarSet that the Pod
+// already carries needs nothing more of the Pod: only its names are checked.
 func (c *computation) checkTargets() error {
 	var needs Parts
 	for i := range c.targets {
@@ -124,15 +124,15 @@ func (c *computation) checkTargets() error {
 	return c.checkNames()
 }
 
-// Bounds of what a Pod can be. API servers store 1.5 MB of a Pod, in a form that is
-// shorter than JSON.
+// Bounds of the size of a Pod. API servers store at most 1.5 MB for a Pod, in a form that
+// is shorter than JSON.
 const (
 	maxPartsBytes    = 1 << 20 // what sidecars take from the Pod's containers; decoded it takes ten times as much
-	maxRenderedBytes = 8 << 20 // what becomes of it in all sidecars
+	maxRenderedBytes = 8 << 20 // the bodies that are made of it, in all sidecars
 )
 
-// checkParts refuses a Pod before the parts of its containers are decoded that cannot
-// be meant. What was not read is not counted.
+// checkParts refuses a Pod before the parts of its containers are decoded, if they are
+// larger than in any real Pod. It counts only the parts that were read.
 func (c *computation) checkParts() error {
 	total := 0
 	for _, list := range [][]ContainerView{c.pod.InitContainers, c.pod.Containers} {
@@ -148,9 +148,8 @@ func (c *computation) checkParts() error {
 	return nil
 }
 
-// checkNames refuses two sidecars of one name. They do not see each other while
-// they are placed, and the API server would deny the Pod without saying who
-// brought them.
+// checkNames refuses two sidecars of one name. The placement of one does not see the other,
+// and the API server would deny the Pod without naming their SidecarSets.
 func (c *computation) checkNames() error {
 	if len(c.targets) == 1 {
 		if t := &c.targets[0]; t.skip == "" && t.duplicate != "" {
@@ -254,8 +253,9 @@ type podList struct {
 	kind       string
 }
 
-// merge puts sidecars, which come in order, into one list of the Pod: in place of
-// what we injected there before, else before or after all that the Pod has.
+// merge puts sidecars, which come in order, into one list of the Pod: in the place of the
+// container that the operator injected there before, or else before or after all containers
+// of the Pod.
 func (c *computation) merge(in, other podList, sidecars []placed) error {
 	for i := range sidecars {
 		if err := c.replace(in, other, &sidecars[i]); err != nil {
@@ -286,7 +286,7 @@ func position(containers []ContainerView, sidecars []placed) {
 	isOurs := func(at int, before bool) bool {
 		return slices.ContainsFunc(sidecars, func(s placed) bool { return !s.insert && s.at == at && s.before == before })
 	}
-	front := 0 // so many of ours are first
+	front := 0 // number of our sidecars at the front
 	for front < len(containers) && isOurs(front, true) {
 		front++
 	}
@@ -366,15 +366,15 @@ func indexOf(containers []ContainerView, name string) int {
 	return -1
 }
 
-// insert plans an insertion into a list that has so many elements.
+// insert plans an insertion into a list of the given length.
 func (c *computation) insert(t *target, list List, length, index int, p part) {
 	c.plan.Insertions = append(c.plan.Insertions,
 		Edit{SidecarSet: t.Name(), List: list, Index: index, Name: p.name, Body: p.body, whole: length == 0})
 }
 
-// addNamed appends what the SidecarSets bring to a list in which names are unique.
-// A name that the Pod or an earlier SidecarSet has already is taken to be the same
-// thing, unless it is a volume of an enforced SidecarSet.
+// addNamed appends the parts that the SidecarSets bring to a list in which names are
+// unique. If the Pod or an earlier SidecarSet already has the name, addNamed takes that for
+// the same thing, unless it is a volume of an enforced SidecarSet.
 func (c *computation) addNamed(list List, has []string, of func(*target) []part) {
 	next, brought := len(has), keyed{}
 	var enforcers map[string]*target

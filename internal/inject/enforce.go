@@ -8,13 +8,13 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// disbelieves says that the SidecarSet is injected whatever the Pod says about it.
+// disbelieves reports whether the SidecarSet is injected whatever the Pod claims about it.
 func (t target) disbelieves() bool { return t.enforced && t.skip == "" }
 
-// disbelieve removes from the Pod the containers that claim to be sidecars of
-// enforced SidecarSets. All steps that follow see a Pod that came without them,
-// so neither their position nor their content counts. A container of such a name
-// that makes no such claim stays, and is a conflict.
+// disbelieve removes from the Pod the containers that claim to be sidecars of enforced
+// SidecarSets. All steps that follow see a Pod that came without them, so neither their
+// position nor their content counts. If a container has the name of such a sidecar and
+// makes no such claim, it stays, and is a conflict.
 func (c *computation) disbelieve() {
 	var inits, containers map[string]string // SidecarSets by the names of their sidecars
 	for i := range c.targets {
@@ -53,9 +53,9 @@ func (c *computation) remove(list List, all []ContainerView, owners map[string]s
 	return slices.DeleteFunc(slices.Clone(all), claims)
 }
 
-// enforcers returns by the names of their volumes the enforced SidecarSets whose volumes
-// the Pod gets, before its own and those of other SidecarSets. Of several that bring one
-// name, the first one does.
+// enforcers returns, by volume name, the enforced SidecarSet whose volume the Pod gets in
+// place of its own and of those of other SidecarSets. If several enforced SidecarSets bring
+// the name, it is the first one.
 func (c *computation) enforcers() (owners map[string]*target) {
 	for i := range c.targets {
 		t := &c.targets[i]
@@ -74,9 +74,9 @@ func (c *computation) enforcers() (owners map[string]*target) {
 	return owners
 }
 
-// stamp is when the Pod was given the content. An enforced SidecarSet is recorded
-// at each of the calls of one admission, and keeps the time of the first, so that
-// the calls that follow change nothing. That is all that is taken over.
+// stamp is when the Pod was given the content. An enforced SidecarSet is recorded at each
+// of the calls of one admission, and keeps the time of the first, so that the calls that
+// follow change nothing. Nothing else of that record is taken over.
 func (c *computation) stamp(t *target) time.Time {
 	if t.enforced {
 		if at := c.hashes.UpdatedAt(t.Name()); at.After(c.now.Add(-recent)) && !at.After(c.now) {

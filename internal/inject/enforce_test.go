@@ -146,7 +146,7 @@ func TestEnforcedSidecarSetRefusesAnotherContainerOfItsName(t *testing.T) {
 	}
 }
 
-// What the Pod says was drawn counts only where chance decides.
+// The choice that the Pod records counts only if chance decides.
 func TestEnforcedSidecarSetIsNotToldWhatWasDrawn(t *testing.T) {
 	partial := members{"revisionName": "log-1", "policy": "Partial"}
 	tests := map[string]struct {
@@ -183,8 +183,7 @@ func TestEnforcedSidecarSetIsNotToldWhatWasDrawn(t *testing.T) {
 	}
 }
 
-// A volume of an enforced SidecarSet comes before those of others, in whatever
-// call.
+// A volume of an enforced SidecarSet comes before those of others, in any call.
 func TestEnforcedVolumesComeFirst(t *testing.T) {
 	a := fixtures.SidecarSet("a").Container("a", "a:v1").Mount("config", "/config").VolumeOf("config", "emptyDir", map[string]any{}).Map()
 	b := enforced(fixtures.SidecarSet("b").Container("b", "b:v1").Mount("config", "/config").VolumeOf("config", "configMap", map[string]any{"name": "b"}))
@@ -202,8 +201,8 @@ func TestEnforcedVolumesComeFirst(t *testing.T) {
 	}
 }
 
-// Of two SidecarSets that write one annotation the last one wins, also after a
-// call that does only the first one anew.
+// If two SidecarSets write one annotation, the last one wins, even after a call that
+// repeats only the first one.
 func TestEnforcedSidecarSetWritesNoAnnotationOverALaterOne(t *testing.T) {
 	a := enforced(fixtures.SidecarSet("a").Container("a", "a:v1").PatchAnnotation("Overwrite", "k", "a"))
 	b := fixtures.SidecarSet("b").Container("b", "b:v1").PatchAnnotation("Overwrite", "k", "b").Map()
@@ -244,8 +243,8 @@ func FuzzEnforcedLaws(f *testing.F) {
 	})
 }
 
-// checkConverges has a second call make the Pod that it is given, once more and
-// some seconds later.
+// checkConverges expects that a second call, some seconds later, leaves the Pod as the
+// first call made it.
 func checkConverges(t *testing.T, w world) {
 	first, ok := compute(t, w)
 	if !ok || mergesMetadataOnly(first) {
@@ -294,8 +293,8 @@ func dropNulls(object map[string]any) {
 	}
 }
 
-// checkClaimsChangeNothing forges in a Pod that enforced SidecarSets have been
-// injected, by the records of a real injection and containers that do nothing.
+// checkClaimsChangeNothing forges a Pod that claims to carry the enforced SidecarSets, with
+// the records of a real injection and with containers that do nothing.
 func checkClaimsChangeNothing(t *testing.T, w world) {
 	first, ok := compute(t, w)
 	if !ok || mergesMetadataOnly(first) || anyInjected(t, w.pod) {

@@ -2,8 +2,8 @@ package inject
 
 import "fmt"
 
-// ConflictError says that a container's name is taken. It is the users' to
-// resolve, so callers report it and do not retry.
+// ConflictError says that a container's name is taken. Only the users can resolve that, so
+// callers report it and do not retry.
 type ConflictError struct {
 	Kind, Name string // "container" or "init container", and its name
 	First      string // the SidecarSet that brings it
@@ -31,8 +31,7 @@ const (
 	kindInit      = "init container"
 )
 
-// RevisionError says that the recorded revision to inject is not there, or
-// cannot be used.
+// RevisionError says that the recorded revision to inject does not exist, or cannot be used.
 type RevisionError struct{ SidecarSet, Reference string }
 
 func (e *RevisionError) Error() string {
@@ -40,8 +39,8 @@ func (e *RevisionError) Error() string {
 		"correct the name, or remove it to inject the current revision", e.SidecarSet, e.Reference)
 }
 
-// InvalidError says that what a SidecarSet asks for cannot work in any Pod. It
-// was stored while no webhook checked it.
+// InvalidError says that a field of a SidecarSet cannot work in any Pod. The SidecarSet was
+// stored while no webhook checked it.
 type InvalidError struct{ SidecarSet, Field, Problem string }
 
 func (e *InvalidError) Error() string {
@@ -66,8 +65,8 @@ func (e *MetadataError) Error() string {
 
 func (e *MetadataError) Unwrap() error { return e.Err }
 
-// SizeError says that what injection reads of a Pod, or would make of it, is longer than
-// any Pod can be.
+// SizeError says that the data that injection reads of a Pod, or would write into it, is
+// longer than any Pod can be.
 type SizeError struct {
 	What        string
 	Bytes, Most int

@@ -22,7 +22,7 @@ func transferOf(container string, names ...any) []any {
 
 func one() *fixtures.SidecarSetBuilder { return fixtures.SidecarSet("s").Container("c", "c:1") }
 
-// A Pod's parts are read only for those who need them.
+// A Pod's parts are read only for the Programs that need them.
 func TestProgramNeeds(t *testing.T) {
 	tests := map[string]struct {
 		set  *fixtures.SidecarSetBuilder
@@ -56,9 +56,9 @@ func TestComputeRefusesAPodThatWasReadInPart(t *testing.T) {
 	}
 }
 
-// A Pod that carries an earlier version of the sidecars gets the resources that
-// it got at first: the pair of a hot upgrade is no target of its own policy,
-// although its names are not those of the SidecarSet.
+// A Pod that carries an earlier version of the sidecars gets the resources that it got at
+// first: the pair of a hot upgrade is not a target of its own policy, although its names
+// are not those of the SidecarSet.
 func TestComputedResourcesDoNotDependOnEarlierSidecars(t *testing.T) {
 	for name, upgrade := range map[string]map[string]any{"hot": hot, "cold": {"upgradeType": "ColdUpgrade"}} {
 		t.Run(name, func(t *testing.T) {
@@ -85,5 +85,3 @@ func TestComputedResourcesDoNotDependOnEarlierSidecars(t *testing.T) {
 		})
 	}
 }
-
-// A mount that the API server will refuse in the sidecar is worth a word.

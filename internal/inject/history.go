@@ -33,7 +33,7 @@ func CompileRevision(current *Program, recorded *appsv1.ControllerRevision) (*Pr
 	return p, nil
 }
 
-// head is the SidecarSet without what a revision records of it.
+// head returns the SidecarSet without the parts that a revision records.
 func (p *Program) head() map[string]any {
 	set := p.Set
 	return map[string]any{
@@ -58,7 +58,7 @@ type historyRule struct {
 	reference revision.Reference
 	always    bool
 	selector  labels.Selector // nil, or Pods that it does not select get the recorded one
-	share     float64         // of the others
+	share     float64         // of the other Pods that get the recorded one
 	invalid   *InvalidError   // why chance cannot decide
 }
 
@@ -71,8 +71,8 @@ func (p *Program) Refers() (revision.Reference, bool) {
 	return p.history.reference, true
 }
 
-// newHistoryRule reads injectionStrategy.revision and what it takes from the
-// update strategy; nil where only the current content is injected.
+// newHistoryRule reads injectionStrategy.revision and the fields of the update strategy
+// that it depends on; nil where only the current content is injected.
 func newHistoryRule(set *appsv1beta1.SidecarSet) *historyRule {
 	reference, ok := revision.ReferenceOf(set.Spec.InjectionStrategy.Revision)
 	if !ok {
@@ -97,8 +97,8 @@ func newHistoryRule(set *appsv1beta1.SidecarSet) *historyRule {
 	return r
 }
 
-// partitionShare is the share of new Pods that a partition keeps old. A number
-// of Pods says nothing about new ones.
+// partitionShare is the share of new Pods that a partition keeps old. It is 0 if the
+// partition is a number, because that number does not count new Pods.
 func partitionShare(partition *intstr.IntOrString) (float64, error) {
 	if partition == nil || partition.Type == intstr.Int {
 		return 0, nil
@@ -111,8 +111,8 @@ func partitionShare(partition *intstr.IntOrString) (float64, error) {
 	return float64(percent) / 100, nil
 }
 
-// resolve makes a target of a candidate: of the recorded revision where that is
-// to be injected, of the current one otherwise.
+// resolve turns a candidate into a target: of the recorded revision if that is to be
+// injected, of the current one otherwise.
 func (c Candidate) resolve(pod *PodView, choices map[string]string) target {
 	t := target{Program: c.Current, paused: c.Current.Set.Spec.InjectionStrategy.Paused}
 	rule := c.Current.history

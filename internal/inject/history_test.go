@@ -15,8 +15,8 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 )
 
-// logV1 is what ControllerRevision log-1 records of SidecarSet log. It has a
-// member that no defaulting would leave out, and one that nobody knows.
+// logV1 is what ControllerRevision log-1 records of SidecarSet log. It lacks members that
+// defaulting would fill in, and has one that no version of the operator knows.
 const logV1 = `{"spec":{"$patch":"replace","containers":[{"name":"log","image":"log:v1","future":1}],"imagePullSecrets":null,"initContainers":null,"patchPodMetadata":null,"volumes":null}}`
 
 func logRevision() *appsv1.ControllerRevision {
@@ -139,7 +139,7 @@ func TestComputeInjectsTheRecordedRevisionAsRecorded(t *testing.T) {
 	}
 }
 
-// A draw of its own for each call does not move the Pod.
+// The Pod keeps its choice, although each call has a draw of its own.
 func TestComputeKeepsAChoice(t *testing.T) {
 	candidate := logAt(t, members{"revisionName": "log-1", "policy": "Partial"}, members{"partition": "50%"}, 0.1)
 	pod := fixtures.Pod("p").Container("app", "app:v1").Obj()

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// Identity identifies what a SidecarSet says about new Pods: two objects with
-// equal Identities compile to Programs that do the same.
+// Identity identifies what a SidecarSet says about new Pods: two objects with equal
+// Identities compile to Programs that behave in the same way.
 type Identity [sha256.Size]byte
 
 // IdentityOf returns the Identity of a SidecarSet (v1beta1, as served, packed or

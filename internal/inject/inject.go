@@ -1,7 +1,7 @@
-// Package inject is the engine: it compiles SidecarSets into Programs and
-// computes, for one Pod, what injection would do and why. Equal inputs give
-// equal plans. It knows no client, no clock and no chance; whatever needs the
-// API server is looked up by the caller before Compute runs.
+// Package inject is the engine: it compiles SidecarSets into Programs and computes, for one
+// Pod, what injection would do and why. Equal inputs give equal plans. It knows no client,
+// no clock and no random number. The caller looks up everything that needs the API server
+// before Compute runs.
 package inject
 
 import (
@@ -16,11 +16,11 @@ import (
 // Program is one revision of a SidecarSet, compiled once and read by any number
 // of goroutines at the same time. Nothing in it may be changed.
 type Program struct {
-	// Set is the typed view of the object, for decisions. It is defaulted if the
-	// object was stored without its webhook. What only goes into Pods is left out
-	// of it: of containers it has no more than names, images, and the policies of
-	// injection and upgrade. Bodies that go into Pods never come from it, since it
-	// lacks members that are newer than our libraries.
+	// Set is the typed view of the object, for decisions. It is defaulted if the object was
+	// stored without its webhook. It lacks parts that only go into Pods: its containers
+	// have no more than names, images, restart policies, and the policies of injection and
+	// upgrade. Bodies that go into Pods never come from it, because it lacks members that
+	// are newer than our libraries.
 	Set *appsv1beta1.SidecarSet
 
 	// Selector chooses Pods; it selects nothing where the object has no usable
@@ -114,9 +114,9 @@ type Input struct {
 	Known func(sidecarSet string) bool
 }
 
-// Candidate is one SidecarSet that selects the Pod. History is set when its
-// injectionStrategy names a revision that is there; Draw, in [0,1), decides a
-// Partial policy for a Pod that it has not been decided for before.
+// Candidate is one SidecarSet that selects the Pod. History is set if its injectionStrategy
+// names a revision that exists. Draw, in [0,1), decides a Partial policy for a Pod for
+// which it has not been decided before.
 type Candidate struct {
 	Current, History *Program
 	Draw             float64

@@ -4,9 +4,9 @@ package inject
 // together, before a table of them is made. Ordinary Pods stay below.
 const manyCompared = 4096
 
-// keyed is a list that elements are added to while their keys are free. The keys of a
-// list that came from elsewhere may be present twice. What a search costs does not grow
-// with the list: the author of a Pod chooses how long it is.
+// keyed is a list to which an element is added if its key is free. In a list that came from
+// elsewhere, a key may be present twice. The cost of a search does not grow with the list,
+// because the author of a Pod chooses how long the list is.
 type keyed struct {
 	list     []element
 	compared int

@@ -33,7 +33,8 @@ func TestSearchesAreLinear(t *testing.T) {
 	}
 }
 
-// The table and the list say the same. The few searches of an ordinary Pod make no table.
+// The table and the list give the same answers. The few searches of an ordinary Pod make no
+// table.
 func TestKeyedIsASet(t *testing.T) {
 	few := keyed{list: []element{{key: "a"}, {key: "b"}, {key: "a"}}}
 	for range 100 {

@@ -113,9 +113,9 @@ func checkIdempotent(t *testing.T, w world) {
 	}
 }
 
-// mergesMetadataOnly is true where no SidecarSet brings a container. Validation
-// refuses such SidecarSets, and two merges into one annotation. Nothing records
-// that they have been here, so that each call merges once more.
+// mergesMetadataOnly is true where no SidecarSet brings a container. Validation refuses
+// such SidecarSets, and two merges into one annotation. No record shows that they were
+// merged, so that each call merges once more.
 func mergesMetadataOnly(plan inject.Plan) bool {
 	_, merged := plan.Annotations["k/a~b"]
 	_, other := plan.Annotations["other"]
@@ -197,9 +197,9 @@ func marshal(t *testing.T, v any) string {
 	return string(text)
 }
 
-// checkOneByOne admits the Pod to one SidecarSet after the other, in any order,
-// as several webhook entries and replicas do. What is there in the end is the
-// same, and so is the order of containers, if the Pod came with none of them.
+// checkOneByOne admits the Pod to one SidecarSet after the other, in any order, as several
+// webhook entries and replicas do. The Pod is the same in the end, and so is the order of
+// its containers, if it came without any of the sidecars.
 func checkOneByOne(t *testing.T, w world) {
 	plan, ok := compute(t, w)
 	if !ok || hasCanary(plan) {

@@ -11,10 +11,10 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// patchMetadata carries out patchPodMetadata of the targets in name order. It
-// happens for SidecarSets that bring no container, too. Where one is enforced it
-// happens anew for those that the Pod carries: of two that write one annotation
-// the last has to remain the last.
+// patchMetadata carries out patchPodMetadata of the targets in name order, also for
+// SidecarSets that bring no container. If a target is enforced, it does so again for the
+// SidecarSets that the Pod already carries: of two that write one annotation, the last in
+// name order has to remain the last.
 func (c *computation) patchMetadata() error {
 	enforced := slices.ContainsFunc(c.targets, target.disbelieves)
 	for i := range c.targets {
@@ -31,7 +31,7 @@ func (c *computation) patchMetadata() error {
 	return nil
 }
 
-// patchAnnotations carries out one entry; a policy that is not known is ignored.
+// patchAnnotations carries out one entry. It ignores an unknown policy.
 func (c *computation) patchAnnotations(sidecarSet string, rule metadataRule) error {
 	for _, key := range rule.keys {
 		value, present := c.annotation(key)

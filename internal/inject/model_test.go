@@ -181,8 +181,8 @@ type modelContainer struct {
 	there  bool // the Pod has it
 }
 
-// mergeModel replaces what is there and has the first and the last containers of
-// the Pod, as far as they are sidecars of ours on their side, take the others in.
+// mergeModel replaces the sidecars that the Pod has. It adds the others among our sidecars
+// at the front of the Pod's list, or among those at its end.
 func mergeModel(has []corev1.Container, add []modelContainer) []corev1.Container {
 	rank := func(name string, before bool) int {
 		return slices.IndexFunc(add, func(c modelContainer) bool { return c.Name == name && c.before == before })
@@ -369,7 +369,8 @@ func (m *model) sourceName(t appsv1beta1.TransferEnvVar) string {
 	return "" // nothing else names a container
 }
 
-// isSidecarName leaves out as sources what the Pod has of the sidecars already.
+// isSidecarName reports whether a name is that of a sidecar: one that the Pod already has
+// is not a source.
 func (m *model) isSidecarName(name string) bool {
 	for _, s := range m.sets {
 		for i := range s.content.Spec.Containers {

@@ -15,9 +15,9 @@ import (
 	"github.com/sidecarset/operator/internal/hub"
 )
 
-// Pack replaces the spec of a SidecarSet by its JSON text, in place: a tree of
-// JSON values takes up to ten times as much memory. A long text is compressed.
-// Packing twice is packing once. A spec that cannot be written stays as it is.
+// Pack replaces the spec of a SidecarSet by its JSON text, in place: a tree of JSON values
+// takes up to ten times as much memory. A long text is compressed. A packed object, and a
+// spec that cannot be written, stay as they are.
 func Pack(object map[string]any) {
 	spec, isObject := object["spec"].(map[string]any)
 	if !isObject {
@@ -67,7 +67,7 @@ func SpecOf(object map[string]any) (map[string]any, error) {
 // worthCompressing is a length from which compression saves more than it costs.
 const worthCompressing = 4 << 10
 
-// compressedMark is in front of what is compressed. No JSON text begins with it.
+// compressedMark is in front of a compressed text. No JSON text begins with it.
 const compressedMark = "\x00"
 
 // compressors hold half a megabyte each.

@@ -19,10 +19,9 @@ const (
 // taken or skipped. An empty Plan is a valid answer. Bodies are shared with the
 // Programs: read them, never change them.
 type Plan struct {
-	// Removals are containers that the Pod says are those of a SidecarSet with the
-	// annotation sidecarset.io/enforce; insertions take their place. They have no
-	// Body. Their indexes, which fall in each list, are those of the Pod as it was
-	// submitted.
+	// Removals are containers that claim to be sidecars of a SidecarSet with the annotation
+	// sidecarset.io/enforce; insertions take their place. They have no Body. Their indexes
+	// are those of the Pod as it was submitted, and descend within each list.
 	Removals []Edit
 	// Replacements are containers of ours that are out of date, and volumes of an
 	// enforced SidecarSet. Their indexes are those of the lists without Removals.
@@ -37,11 +36,11 @@ type Plan struct {
 	Injected []string
 	// Skipped names the other candidates, in name order, with the reason.
 	Skipped []Skip
-	// TakesBack is true if the Pod's records say that it carries one of Injected in
-	// another content. Then this plan is wrong if that content is the newer one.
+	// TakesBack is true if, by its records, the Pod carries one of Injected with another
+	// content. If that content is the newer one, this plan is wrong.
 	TakesBack bool
 
-	podHas map[string]string // the Pod's annotations as submitted; without any, it has no member to add to
+	podHas map[string]string // the Pod's annotations as submitted; if none, the member is added whole
 }
 
 // Edit puts one object into a list of the Pod's spec.
@@ -78,7 +77,7 @@ type Skip struct {
 	By         string // the canary, for SkipCanary
 }
 
-// Empty says that the Plan leaves the Pod as it is.
+// Empty reports whether the Plan leaves the Pod as it is.
 func (p Plan) Empty() bool {
 	return len(p.Removals) == 0 && len(p.Replacements) == 0 && len(p.Insertions) == 0 && len(p.Annotations) == 0
 }

@@ -95,7 +95,7 @@ func (r *random) refer(spec map[string]any, revision string) {
 	spec["updateStrategy"] = update
 }
 
-// compileRecorded compiles what would have been recorded of another object.
+// compileRecorded compiles the revision that would have been recorded of another object.
 func compileRecorded(t testing.TB, current *inject.Program, name string, object map[string]any) *inject.Program {
 	t.Helper()
 	data, err := revision.Data(object["spec"].(map[string]any))
@@ -124,7 +124,7 @@ func (w world) input(t testing.TB, pod map[string]any) inject.Input {
 
 type random struct{ *rand.Rand }
 
-// often is true in one of n cases.
+// oneIn is true in one of n cases.
 func (r *random) oneIn(n int) bool { return r.IntN(n) == 0 }
 
 func (r *random) pick(options ...string) string { return options[r.IntN(len(options))] }
@@ -274,6 +274,6 @@ func (r *random) container(b *fixtures.SidecarSetBuilder) {
 		})
 	}
 	if r.oneIn(4) {
-		b.With("restartPolicy", "Always") // on a container it means nothing to us
+		b.With("restartPolicy", "Always") // the operator ignores it on a container
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// records is what the Pod says about earlier injections, and what it takes to
-// write it anew.
+// records holds what the Pod records about earlier injections, and what is needed to write
+// the records anew.
 type records struct {
 	now    time.Time
 	known  func(string) bool
@@ -17,9 +17,9 @@ type records struct {
 	listed []string
 }
 
-// recent is how old a record may be to count as written during this very
-// admission, which takes seconds. Another replica may have written it for a
-// SidecarSet that this one has not heard of yet, so it is kept.
+// recent is how old a record may be to count as written during this very admission, which
+// takes seconds. Another replica may have written it for a SidecarSet that this replica
+// does not know yet, so it is kept.
 const recent = time.Minute
 
 // readRecords finds out which targets the Pod carries already.
@@ -61,8 +61,8 @@ func carries(containers []ContainerView, sidecars []sidecar) bool {
 	return true
 }
 
-// isComplete says that nothing is left to do: every target is skipped, and
-// those that the Pod carries are listed.
+// isComplete reports whether nothing is left to do: every target is skipped, and those that
+// the Pod carries are listed.
 func (c *computation) isComplete() bool {
 	for i := range c.targets {
 		switch t := &c.targets[i]; t.skip {
@@ -115,8 +115,8 @@ func (c *computation) writeRecords(injects bool) {
 	c.annotate(appsv1beta1.AnnotationHashWithoutImage, others.Keep(c.keeps).With(withoutImage...).String())
 }
 
-// recordHotUpgrades says of each pair which container works and which is newer.
-// Records of other sidecars stay.
+// recordHotUpgrades records for each pair which container works and which is newer. Records
+// of other sidecars stay.
 func (c *computation) recordHotUpgrades() {
 	var working map[string]string
 	for i := range c.targets {
@@ -150,7 +150,7 @@ func (c *computation) keeps(name string) bool {
 	return c.hashes.UpdatedAt(name).After(c.now.Add(-recent))
 }
 
-// annotate plans an annotation of the Pod; one that it has is not planned.
+// annotate plans an annotation of the Pod, unless the Pod has it with this value.
 func (c *computation) annotate(key, value string) {
 	if has, present := c.pod.Annotations[key]; present && has == value {
 		delete(c.plan.Annotations, key)

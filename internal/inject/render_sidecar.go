@@ -128,9 +128,9 @@ func (c *computation) shareMounts(mounts, devices, env *keyed) {
 	}
 }
 
-// shareDevices appends the devices of the Pod's own containers where their paths
-// are free. Two containers may see one volume at different paths, but none may
-// see it twice: of those paths the first counts.
+// shareDevices appends the devices of the Pod's own containers where their paths are free.
+// Two containers may have one volume at different paths, but one container must not have it
+// twice: the first path counts.
 func (c *computation) shareDevices(t *template, devices, mounts *keyed) {
 	volumes := keyed{list: slices.Clip(t.deviceVolumes)}
 	for _, from := range c.appContainers() {
@@ -147,8 +147,8 @@ func (c *computation) shareDevices(t *template, devices, mounts *keyed) {
 	}
 }
 
-// appendResources appends what the policy makes of the Pod's containers and a
-// comma behind it.
+// appendResources appends the resources that the policy computes from the Pod's containers,
+// and a comma behind them.
 func (c *computation) appendResources(dst []byte, policy *resourcesPolicy) ([]byte, error) {
 	containers, err := c.containerResources()
 	if err != nil {

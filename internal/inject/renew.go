@@ -2,16 +2,16 @@ package inject
 
 import "errors"
 
-// Renews reports whether it is certain that admission gives a new Pod with these
-// labels the current content of a SidecarSet. programs are all that select the Pod.
-// It is not certain if the SidecarSet is paused, replaced by a canary, or pinned to a
-// recorded revision, also if chance decides about that, and if admission would
-// refuse the Pod, as far as that depends on the SidecarSets alone.
+// Renews reports whether it is certain that admission gives a new Pod with these labels the
+// current content of a SidecarSet. programs are all that select the Pod. It is not certain
+// if the SidecarSet is paused, replaced by a canary, or pinned to a recorded revision, even
+// if chance decides about that. It is not certain either if admission would refuse the Pod,
+// as far as that depends on the SidecarSets alone.
 func Renews(programs []*Program, sidecarSet string, labels map[string]string) bool {
 	pod := PodView{Labels: labels}
 	in := Input{Pod: pod, Candidates: make([]Candidate, len(programs))}
 	for i, program := range programs {
-		in.Candidates[i].Current = program // no History: where that is to be injected, there is a problem
+		in.Candidates[i].Current = program // no History: a recorded revision to inject is a problem
 		pod.Parts |= program.Needs
 	}
 	c := computation{pod: &pod, targets: choose(&in)}
@@ -23,7 +23,7 @@ func Renews(programs []*Program, sidecarSet string, labels map[string]string) bo
 		case t.Name() == sidecarSet:
 			carries = t.skip == ""
 		case missing:
-			t.problem = nil // of another SidecarSet, whose revision is there as far as is known
+			t.problem = nil // of another SidecarSet, whose revision exists as far as is known
 		}
 	}
 	return carries && c.checkTargets() == nil

@@ -52,12 +52,11 @@ func (e *ResourcesError) Error() string {
 
 func (e *ResourcesError) Unwrap() error { return e.Err }
 
-// compileResourcesPolicy prepares the policy of a sidecar. The resources that
-// the user wrote beside it are kept in what is injected, without limits and
-// requests: claims, and members that are newer than our types. A policy that
-// cannot be used (it was stored while no webhook checked it, or before there was
-// the rule) is compiled as well, and refuses each Pod with the reason. The policies
-// of one SidecarSet share targets.
+// compileResourcesPolicy prepares the policy of a sidecar. Of the resources that the user
+// wrote beside it, limits and requests are dropped; claims, and members that are newer than
+// our types, are injected. A policy that cannot be used (it was stored while no webhook
+// checked it, or before the rule existed) is compiled as well, and refuses each Pod with
+// the reason. The policies of one SidecarSet share targets.
 func compileResourcesPolicy(place ResourcesError, policy *appsv1beta1.ResourcesPolicy, targets *expr.Targets, resources map[string]any) *resourcesPolicy {
 	p := &resourcesPolicy{place: place, own: maps.Clone(resources)}
 	delete(p.own, limits)
@@ -132,11 +131,11 @@ type amounts struct {
 	Memory *amount `json:"memory"`
 }
 
-// amount is a quantity that the Pod's author wrote, and that can be computed with at
-// little cost. The API server has not validated it yet.
+// amount is a quantity that the Pod's author wrote, and that is cheap to compute with:
+// UnmarshalJSON refuses a long one. The API server has not validated it yet.
 type amount struct{ resource.Quantity }
 
-// UnmarshalJSON refuses a quantity before it is parsed.
+// UnmarshalJSON refuses a long quantity before it is parsed.
 func (a *amount) UnmarshalJSON(text []byte) error {
 	if !jsonread.IsShortQuantity(strings.Trim(string(text), `"`)) {
 		return jsonread.ErrLongQuantity
@@ -169,11 +168,11 @@ func (c *containerResources) amount(list string, variable expr.Variable) *amount
 	return of.Memory
 }
 
-// resources returns the sidecar's resources as they go into the Pod; without
-// members, they are better left out. The containers are the Pod's native
-// sidecars and then its containers; the policy chooses by name among those that
-// are not excluded, which are all that a SidecarSet injects, whether the Pod
-// carries them already or not. The error is a *ResourcesError, or several joined.
+// resources returns the sidecar's resources as they go into the Pod. If they have no
+// members, leave them out. The containers are the Pod's native sidecars and then its
+// containers. The policy chooses by name among those that are not excluded. Excluded are
+// all containers that a SidecarSet injects, whether the Pod carries them already or not.
+// The error is a *ResourcesError, or several joined.
 //
 // A limit that one of the chosen containers lacks is not set. A request that a
 // container lacks counts as 0; the API server has set it to the limit before the
@@ -210,7 +209,7 @@ func (p *resourcesPolicy) resources(containers []containerResources, excluded fu
 	return out, nil
 }
 
-// choose returns the containers that the policy is about. None has a name that is too
+// choose returns the containers that the policy is about. It ignores a name that is too
 // long for a container.
 func (p *resourcesPolicy) choose(containers []containerResources, excluded func(name string) bool) []*containerResources {
 	var chosen []*containerResources
@@ -222,7 +221,7 @@ func (p *resourcesPolicy) choose(containers []containerResources, excluded func(
 	return chosen
 }
 
-// total combines what the containers set; complete says that each of them does.
+// total combines the amounts of the containers. complete says that each container sets one.
 func (p *resourcesPolicy) total(containers []*containerResources, e resourceExpr) (total resource.Quantity, complete bool) {
 	complete = true
 	for _, c := range containers {

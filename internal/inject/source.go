@@ -8,7 +8,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// source is one of the Pod's own containers as sidecars take from it.
+// source is one of the Pod's own containers, from which sidecars copy.
 type source struct {
 	*ContainerView
 	env             keyed
@@ -45,8 +45,7 @@ type elementMembers struct {
 	SubPathExpr string `json:"subPathExpr"`
 }
 
-// podElements decodes a list. Elements that are not what the API server would let
-// pass are left out.
+// podElements decodes a list. It leaves out elements that the API server would refuse.
 func podElements[T any](list json.RawMessage, element func(*elementMembers, json.RawMessage) (T, bool)) []T {
 	var bodies []json.RawMessage
 	if len(list) == 0 || utiljson.Unmarshal(list, &bodies) != nil {

@@ -18,7 +18,7 @@ import (
 type UpdateInput struct {
 	// Pod as it was read from the API server, not from a cache. It is not changed.
 	Pod *corev1.Pod
-	// Record is that of the Pod at this time; nil if the caller has none.
+	// Record is the Pod's record at the time Now; nil if the caller has none.
 	Record *podstate.Record
 	// Program is the current content.
 	Program *Program
@@ -26,11 +26,11 @@ type UpdateInput struct {
 	// that is the same in both is left as it is in the Pod: another webhook may have
 	// rewritten it.
 	Previous *Program
-	// Difference is what the content that the Pod records and the current one differ
-	// in, nil if that is not known.
+	// Difference is what differs between the content that the Pod records and the current
+	// one; nil if it is not known.
 	Difference *inplace.Difference
 	Node       inplace.Node
-	// Over: the Pod was back from its last update in place for long, so that it is not
+	// Over: the Pod has been back from its last update in place for so long that it is not
 	// in flight, whatever its status says now.
 	Over bool
 	Now  time.Time
@@ -43,10 +43,10 @@ type Update struct {
 	// init containers first.
 	Changes []inplace.Change
 	Mark    inplace.Mark
-	// Patch is a strategic merge patch with the Pod's resourceVersion as precondition,
-	// nil if nothing is to be written. For the way Images it is a patch of the Pod:
-	// images and annotations. For the way Resize it is one of the subresource resize.
-	// It is nil while the kubelet is at it; after that the way is Images.
+	// Patch is a strategic merge patch with the Pod's resourceVersion as precondition, nil
+	// if nothing is to be written. For the way Images it is a patch of the Pod: images and
+	// annotations. For the way Resize it is one of the subresource resize. It is nil while
+	// the kubelet carries out the resize; after that the way is Images.
 	Patch []byte
 	// Record is a patch of the Pod's annotations that has to be written before the
 	// Pod is resized, nil if the Pod records all. The Patch is then that of the Pod
@@ -152,8 +152,8 @@ func (u *update) judge() inplace.Verdict {
 	return u.judgeResources(u.Difference.Resources)
 }
 
-// settled reports whether the kubelet has acted on what others changed before. What
-// the operator changed before is in its record.
+// settled reports whether the kubelet has acted on earlier changes of other programs. The
+// earlier changes of the operator are in its record.
 func (u *update) settled() bool {
 	return u.previous != nil || !slices.ContainsFunc(u.changes, func(c inplace.Change) bool {
 		return !u.record.Landed(podstate.MakeName(u.set), podstate.MakeName(c.Container))
@@ -268,8 +268,8 @@ func (u *update) write(verdict inplace.Verdict) (Update, error) {
 	return Update{Verdict: verdict, Changes: u.changes, Mark: mark, Patch: patch}, err
 }
 
-// imageIDs are what OpenKruise compares with later to find that a container runs
-// another image.
+// imageIDs returns the image IDs that OpenKruise compares later to find that a container
+// runs another image.
 func (u *update) imageIDs() []podstate.ContainerImageID {
 	var ids []podstate.ContainerImageID
 	for i := range u.changes {

@@ -14,8 +14,8 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// debugged is a Pod with ephemeral containers, as the API server stores it: with a
-// member that this build does not know. No way in place may change a byte of them.
+// debugged is a Pod with ephemeral containers, as the API server stores it: with a member
+// that this build does not know. No update in place may change a byte of them.
 type debugged struct {
 	t      *testing.T
 	pod    *corev1.Pod
@@ -57,7 +57,7 @@ func (d *debugged) read(stored []byte) {
 	}
 }
 
-// ephemeral is what a stored Pod says of its ephemeral containers.
+// ephemeral is the JSON of a stored Pod's ephemeral containers and of their statuses.
 func ephemeral(t *testing.T, stored []byte) []byte {
 	t.Helper()
 	var pod struct {
@@ -74,7 +74,7 @@ func ephemeral(t *testing.T, stored []byte) []byte {
 	return append(pod.Spec.EphemeralContainers, pod.Status.EphemeralContainerStatuses...)
 }
 
-// write has the API server apply a patch, and looks at the ephemeral containers.
+// write makes the API server apply a patch, and checks the ephemeral containers.
 func (d *debugged) write(what string, patch []byte) {
 	d.t.Helper()
 	if patch == nil {

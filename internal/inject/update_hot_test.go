@@ -37,7 +37,7 @@ func hotStateOf(pod *corev1.Pod) (s hotState) {
 	return s
 }
 
-// kubeletRuns has the Pod run the image of one container.
+// kubeletRuns makes the Pod run the image of one container.
 func kubeletRuns(pod *corev1.Pod, name string) {
 	pod.Status.ObservedGeneration = pod.Generation
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
@@ -133,8 +133,8 @@ func TestAHotUpgradeIsTwoWrites(t *testing.T) {
 	}
 }
 
-// kubeletReports has the Pod's kubelet report one container as waiting, "" if it runs,
-// and of the Pod what follows from its containers.
+// kubeletReports makes the Pod's kubelet report one container as waiting, or as running if
+// waiting is "", and the condition Ready that follows from the Pod's containers.
 func kubeletReports(pod *corev1.Pod, container, waiting string, at time.Time) {
 	if waiting == "" {
 		kubeletRuns(pod, container)
@@ -160,7 +160,7 @@ func kubeletReports(pod *corev1.Pod, container, waiting string, at time.Time) {
 	}
 }
 
-// hotUpdate brings a Pod to an image, and wants the container that gets it.
+// hotUpdate brings a Pod to an image, and checks which container gets it.
 func hotUpdate(t *testing.T, pod *corev1.Pod, image, want string, now time.Time) *corev1.Pod {
 	t.Helper()
 	u, err := inject.UpdateInPlace(inject.UpdateInput{Pod: pod, Program: fixtures.Program(t, hotSidecar(image).Map()), Now: now})
@@ -239,8 +239,8 @@ func TestABadHotUpgradeIsTakenBack(t *testing.T) {
 	}
 }
 
-// A hot upgrade heals a Pod whose old container was never ready, and so ends while the
-// Pod is not.
+// A hot upgrade heals a Pod whose old container was never ready. So it ends while the Pod
+// is not ready.
 func TestAHotUpgradeHealsAPodThatWasNeverReady(t *testing.T) {
 	pod := running(t, hotSidecar("mesh:v1"))
 	kubeletReports(pod, "mesh-1", "CrashLoopBackOff", createdAt.Add(time.Second))

@@ -163,7 +163,7 @@ func (k openKruise) others() (names []string) {
 	return names
 }
 
-// given are those of them that have another image than the empty one.
+// given are those of the others that have another image than the empty one.
 func (k openKruise) given() (names []string) {
 	for _, other := range k.others() {
 		for _, c := range k.pod.Spec.Containers {
@@ -282,7 +282,7 @@ func TestOpenKruiseTakesOverAfterTwoUpdates(t *testing.T) {
 	kubeletReports(h.pod, "log", "", updatedAt.Add(time.Second))
 	h.wants("the kubelet is done", logSet("3"), conclusion{Updated: true, Ready: true})
 
-	// One image ID is all that its format can hold: any other one counts as the new one.
+	// OpenKruise's format can hold only one image ID: any other one counts as the new one.
 	kubeletReports(first, "log", "", updatedAt.Add(time.Second))
 	h.pod, twice.Status = twice, first.Status
 	h.wants("the kubelet runs the first of the two", logSet("3"), conclusion{Updated: true, Ready: true})
@@ -341,9 +341,9 @@ func TestOpenKruiseTakesOverInTheMiddleOfAResize(t *testing.T) {
 	}
 }
 
-// OpenKruise looks at no init container. So it counts a Pod whose native sidecar is being
-// replaced, and of one that the operator has not reached it writes only the hash: such
-// rollouts have to end before it takes over.
+// OpenKruise looks at no init container. So it counts a Pod as updated while its native
+// sidecar is being replaced. If the operator has not reached a Pod, OpenKruise writes only
+// the hash. Such rollouts have to end before it takes over.
 func TestOpenKruiseTakesOverWithNativeSidecars(t *testing.T) {
 	set := func(log, proxy string) *fixtures.SidecarSetBuilder {
 		return fixtures.SidecarSet("mesh").Container("log", "log:"+log).Native("proxy", "proxy:"+proxy)
@@ -358,7 +358,7 @@ func TestOpenKruiseTakesOverWithNativeSidecars(t *testing.T) {
 	h.pod.Status.Conditions[0].Status = corev1.ConditionFalse // the kubelet replaces it
 	h.wants("being replaced", set("1", "2"), conclusion{Updated: true})
 
-	// Together with another sidecar, that one decides.
+	// If another sidecar is updated too, OpenKruise looks at that one alone.
 	h.pod = running(t, set("1", "1"))
 	h.follow(set("2", "2"), inplace.Images)
 	h.wants("both are written", set("2", "2"), conclusion{Updated: true})

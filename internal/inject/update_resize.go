@@ -8,8 +8,8 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// judgeResources finds out whether resources have to change before the images do.
-// Each is a write of its own, and annotations can only go with the images.
+// judgeResources finds out whether resources have to change before the images do. Each of
+// the two is a write of its own, and annotations can only go with the images.
 func (u *update) judgeResources(changes []inplace.ResourceChange) inplace.Verdict {
 	plan, reason := inplace.PlanResize(u.Pod, changes, u.sizes.Values)
 	switch {
@@ -34,9 +34,8 @@ func (u *update) judgeResources(changes []inplace.ResourceChange) inplace.Verdic
 	return inplace.Verdict{Way: inplace.Resize}
 }
 
-// resize writes the resources, unless the Pod has them and the kubelet is at it. What
-// the kubelet is to do has to be on record first: then the Pod watch shows when it is
-// done.
+// resize writes the resources, unless the Pod has them and the kubelet carries them out.
+// The sizes have to be recorded first: then the Pod watch shows when the kubelet is done.
 func (u *update) resize(verdict inplace.Verdict) (Update, error) {
 	out := Update{Verdict: verdict, Message: u.message}
 	if err := u.missing(); err != nil {

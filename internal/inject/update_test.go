@@ -255,8 +255,8 @@ func TestUpdateInPlaceMergesPatchPodMetadata(t *testing.T) {
 	}
 }
 
-// A Pod in the middle of an update by OpenKruise: what it runs is not certain, so
-// no image of before proves anything later.
+// A Pod in the middle of an update by OpenKruise: it is not certain what it runs, so no
+// earlier image proves anything later.
 func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 	for name, tc := range map[string]struct {
 		imageID string // that OpenKruise recorded
@@ -290,8 +290,8 @@ func TestUpdateInPlaceAdoptsPodsOfOpenKruise(t *testing.T) {
 	}
 }
 
-// A second update while a bad image of one sidecar is pulled: what the other one
-// runs is certain, and what waits goes on to be waited for.
+// A second update while a bad image of one sidecar is pulled: the image that the other one
+// runs is certain, and the new record still waits for the first one.
 func TestUpdateInPlaceOfAPodThatIsNotBack(t *testing.T) {
 	pod := running(t, meshSet("1"))
 	set := func(log, proxy string) *fixtures.SidecarSetBuilder {

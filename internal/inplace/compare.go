@@ -89,8 +89,8 @@ func (d *Difference) compare(old, now []any, init bool) {
 	}
 }
 
-// restarts reports whether a resizePolicy asks for a restart if a resource that
-// differs changes. That a policy cannot be read is for the API server to say.
+// restarts reports whether a resizePolicy asks for a restart when a resource that differs
+// is changed. It ignores a policy that cannot be read: the API server refuses it.
 func (c *ResourceChange) restarts(policies any) bool {
 	var all []corev1.ContainerResizePolicy
 	return decode(policies, &all) && slices.ContainsFunc(all, func(p corev1.ContainerResizePolicy) bool {
@@ -105,7 +105,7 @@ func differsIn(name corev1.ResourceName, old, now corev1.ResourceList) bool {
 	return had != has || !equal(before, after)
 }
 
-// others is a container without what a running Pod can get.
+// others is a container without the members that a running Pod can get: image and resources.
 func others(container map[string]any) map[string]any {
 	out := maps.Clone(container)
 	delete(out, "image")
@@ -113,7 +113,7 @@ func others(container map[string]any) map[string]any {
 	return out
 }
 
-// decode decodes a part of a recorded content. Quantities are parsed by that, so they are
+// decode decodes a part of a recorded content. Decoding parses quantities, so they are
 // bounded first.
 func decode(value any, into any) bool {
 	if members, ok := value.(map[string]any); ok {

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// While a postStart hook runs the kubelet publishes nothing. That Ready turns
-// False long after the start is then no sign that the container was ready before.
-// The node tier has the same on a kubelet.
+// While a postStart hook runs, the kubelet reports nothing. So if Ready turns False long
+// after the start, that does not show that the container was ready before. The node tier
+// has the same on a kubelet.
 func TestAHookHidesWhetherAPodWasBack(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	hook := &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 8}}}

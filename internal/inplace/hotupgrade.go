@@ -29,11 +29,11 @@ type HotStep struct {
 // sidecars compare versions as integers.
 const idleVersion = "0"
 
-// Upgrade returns the step that has the new image run beside the old one; false if
-// the sidecar works with the new image already. version is the SidecarSet's
-// resourceVersion, a number that grows from one upgrade to the next. working is the
-// container that the Pod records as the working one. runs says whether a container
-// is ready with the image that it was given last.
+// Upgrade returns the step that makes the new image run beside the old one; false if the
+// sidecar works with the new image already. version is the SidecarSet's resourceVersion, a
+// number that grows from one upgrade to the next. working is the container that the Pod
+// records as the working one. runs says whether a container is ready with the image that it
+// was given last.
 //
 // If the other image does not run and the old one, which does, is wanted again, the
 // step takes the upgrade back: the container that fails gets the empty image.
@@ -59,9 +59,9 @@ func (h HotSidecar) Upgrade(pod *corev1.Pod, working, version string, runs func(
 	}, true
 }
 
-// target is the container that gets the new image: the idle one. In the middle of
-// an upgrade none is idle; then it is the one that fails, if the other does not, and
-// otherwise the one that does not work.
+// target is the container that gets the new image: the idle one. In the middle of an
+// upgrade no container is idle. Then target is the container that fails, if the other one
+// runs, and otherwise the one that is not recorded as working.
 func (h HotSidecar) target(pod *corev1.Pod, working string, runs func(container string) bool) string {
 	first, second := appsv1beta1.HotUpgradeNames(h.Name)
 	switch {
@@ -77,10 +77,9 @@ func (h HotSidecar) target(pod *corev1.Pod, working string, runs func(container 
 	return h.sibling(working)
 }
 
-// Upgrading reports whether an upgrade waits for its reset: the container that does
-// not work has another image than the empty one, and the annotations say that an
-// upgrade gave it up. If only hotUpgradeEmptyImage was changed, the annotations say
-// that none did.
+// Upgrading reports whether an upgrade waits for its reset: the container that does not
+// work has another image than the empty one, and the annotations say that an upgrade
+// replaced it. If only hotUpgradeEmptyImage was changed, the annotations do not say so.
 func (h HotSidecar) Upgrading(pod *corev1.Pod, working string) bool {
 	other := h.sibling(working)
 	work := h.sibling(other)
@@ -110,8 +109,7 @@ func (h HotSidecar) idle(container string) HotStep {
 	}
 }
 
-// sibling is the other container of the pair: the first, if container names none of
-// the two.
+// sibling is the other container of the pair: the first, if container names neither of the two.
 func (h HotSidecar) sibling(container string) string {
 	first, second := appsv1beta1.HotUpgradeNames(h.Name)
 	if container == first {

@@ -129,8 +129,8 @@ func TestWhichContainerAHotUpgradeReplaces(t *testing.T) {
 	}
 }
 
-// Another hotUpgradeEmptyImage makes the idle image of every Pod the wrong one. No
-// Pod is in the middle of an upgrade for that.
+// If hotUpgradeEmptyImage changes, every Pod has the wrong idle image. That does not put a
+// Pod in the middle of an upgrade.
 func TestAnotherEmptyImageResetsNoPod(t *testing.T) {
 	other := HotSidecar{Name: "c", Image: oldImage, EmptyImage: "empty:v2"}
 	for name, pod := range map[string]*corev1.Pod{

@@ -51,7 +51,7 @@ type options struct {
 	grace     int
 }
 
-// instance is a container that was started last of its name.
+// instance is the container of a name that was started last.
 type instance struct {
 	id, image string
 	digest    string
@@ -176,9 +176,8 @@ func (w *world) sync() {
 	}
 }
 
-// pull is how long a pull takes. Two short ones, and what passes until the kubelet
-// and the API server know of each other, are within the ten seconds that Observe
-// allows.
+// pull is how long a pull takes. Two short ones, and the time until the kubelet and the API
+// server know each other's news, are within the ten seconds that Observe allows.
 func (w *world) pull(string) int {
 	if w.longPulls {
 		return w.upTo(90)
@@ -303,7 +302,7 @@ func (w *world) crash(name string) {
 	}
 	in.running = false
 	w.logf("%s crashes", name)
-	// The kubelet starts it again. If that is with the image before the write, the
+	// The kubelet starts it again. If it does so with the image from before the write, the
 	// new containerID proves nothing.
 	w.raced = w.raced || !w.done()
 }
@@ -344,7 +343,7 @@ func (w *world) write() {
 	w.raced = !current && w.raced || w.stale()
 	w.owed = w.owed || inplace.IsAvailable(w.pod)
 	mark := inplace.NewMark(inplace.Write{Pod: w.pod, Previous: w.mark, Changes: changes, Now: w.now})
-	// What the next leader knows is what it can read.
+	// The next leader knows only what it can read.
 	w.mark = reread(w.pod, mark)
 	for _, c := range changes {
 		container(w.pod, c.Container).Image = c.To
@@ -354,8 +353,8 @@ func (w *world) write() {
 	w.logf("write of generation %d: %+v, %+v", w.pod.Generation, changes, *w.mark)
 }
 
-// uncertain reports whether the last write was sent before it was certain what the
-// write before had left.
+// uncertain reports whether the last write was sent before the result of the write before
+// it was certain.
 func (w *world) uncertain() bool {
 	for _, b := range w.mark.Containers {
 		if b.Digest == "" {
@@ -379,9 +378,9 @@ func reread(pod *corev1.Pod, mark inplace.Mark) *inplace.Mark {
 	return &got
 }
 
-// done reports whether the kubelet has acted on all writes: what it started last
-// of each sidecar has the image of the spec, and nothing is left to stop or start
-// because of an image.
+// done reports whether the kubelet has acted on all writes: the last instance of each
+// sidecar has the image of the spec, and nothing is left to stop or start because of an
+// image.
 func (w *world) done() bool {
 	for _, j := range w.work {
 		if j.update {

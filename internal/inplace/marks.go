@@ -33,8 +33,8 @@ type Before struct {
 	// known for certain. The kubelet does not replace a container whose image is
 	// changed and changed back before the kubelet acts.
 	Image string `json:"image,omitempty"`
-	// Since are the images that the container was given after that one. If Image is
-	// not known, it was started from one of these; from any if there is none.
+	// Since are the images that the container was given after Image. If Image is not known,
+	// the container was started from one of Since, or from any image if Since is empty.
 	Since []string `json:"since,omitempty"`
 	// Digest identifies the image that ran, "" if that is not known for certain.
 	Digest string `json:"digest,omitempty"`
@@ -54,13 +54,13 @@ const (
 	maxEntries    = 256 // SidecarSets and containers together
 )
 
-// errUnreadable is the error of all values that cannot be read. What exactly is wrong is
-// of no use to users: the operator writes no such values.
+// errUnreadable is the error of all values that cannot be read. It does not say what
+// exactly is wrong, because that is of no use to users: the operator writes no such values.
 var errUnreadable = errors.New("annotation " + appsv1beta1.AnnotationInPlace + " cannot be read: it is damaged, too long, or of another version")
 
-// MarksOf reads a Pod's annotation. A Pod without it has no Marks. A record that came
-// with a copy of another Pod is about that Pod, and counts as none. After an error,
-// earlier updates are unknown, and the Pod must not be written.
+// MarksOf reads a Pod's annotation. A Pod without it has no Marks. A record that was copied
+// from another Pod is about that Pod, and is ignored. After an error, earlier updates are
+// unknown, and the Pod must not be written.
 func MarksOf(pod *corev1.Pod) (Marks, error) {
 	value, ok := pod.Annotations[appsv1beta1.AnnotationInPlace]
 	if !ok {
@@ -88,7 +88,7 @@ func (m Marks) With(sidecarSet string, mark Mark) Marks {
 	return Marks{put(m.marks, sidecarSet, mark), m.sizes}
 }
 
-// put returns a copy that has one more value, or another one.
+// put returns a copy in which the SidecarSet has the given value.
 func put[T any](values map[string]T, sidecarSet string, value T) map[string]T {
 	more := make(map[string]T, len(values)+1)
 	maps.Copy(more, values)

@@ -120,8 +120,8 @@ func TestMarksOf(t *testing.T) {
 	}
 }
 
-// What is read is written so that it is read as the same, and costs no more than
-// the bounds allow.
+// A value that is read and written again reads as the same, and costs no more than the
+// bounds allow.
 func FuzzMarks(f *testing.F) {
 	for _, values := range []string{`"1","2"`, `"1","1e900000000"`, `"garbage","100m"`, `"","1111111111111111111e900000000"`} {
 		f.Add(`{"v":1,"uid":"u","sets":{},"resizes":{"a":{"at":"2026-01-02T03:04:05Z","of":{"log":{"requests.cpu":[` + values + `]}}}}}`)

@@ -73,7 +73,7 @@ var seeds = flag.Int("seeds", 150, "how many histories of each kind the model of
 func TestObserveFollowsTheKubelet(t *testing.T) {
 	tests := map[string]struct {
 		options
-		// mayBeEarly is the stated residue.
+		// mayBeEarly names the worlds in which Observe may be early.
 		mayBeEarly func(*world) bool
 	}{
 		"crashes, writes while the kubelet works, short pulls": {options{observes: true, crashes: true, grace: 5}, neverEarly},

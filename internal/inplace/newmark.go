@@ -25,7 +25,7 @@ type Write struct {
 	// Uncertain: another operator has changed images before, and the kubelet may not
 	// have acted on that yet.
 	Uncertain bool
-	// Over: the Pod was back from the previous update for long, so that it is over,
+	// Over: the Pod was back from the previous update for so long that the update is over,
 	// whatever the status says now.
 	Over bool
 	Now  time.Time
@@ -82,8 +82,8 @@ func (w *Write) before(c *Change, previous Mark) (now Before) {
 			now.Image, now.Since = earlier.Image, with(earlier.Since, c.From)
 			return now
 		}
-		// A digest is recorded at the first of several updates only. So a container
-		// with another one runs what that update asked for.
+		// A digest is recorded at the first of several updates only. So a container with
+		// another digest runs the image that the first one gave it.
 		certain = status != nil && earlier.Digest != "" && differs(status.ImageID, earlier.Digest)
 		now.Since = with(with(earlier.Since, earlier.Image), c.From)
 	}

@@ -30,8 +30,8 @@ const (
 // Progress is the progress of the update that one Mark records. It is comparable. The
 // zero value is that of a Pod without a Mark.
 type Progress struct {
-	// until is the time at which Settling ends and the state becomes then, in seconds
-	// since 1970.
+	// until is the time at which Settling ends, in seconds since 1970. From that time on,
+	// the state is the value of the field then.
 	until int64
 	// at is when the update was sent, and since is when the state after it was reached,
 	// if it was. Both are in seconds since 1970.
@@ -42,8 +42,8 @@ type Progress struct {
 	WasReady bool
 }
 
-// Settled returns the Progress as it is at a time: Settling ends without an event. Of one
-// that does not settle it returns the same value.
+// Settled returns the Progress as it is at a time, because Settling ends without an event.
+// If the state is not Settling, it returns the same value.
 func (p Progress) Settled(now time.Time) Progress {
 	if p.state == Settling && now.Unix() >= p.until {
 		p.state, p.until, p.then = p.then, 0, 0
@@ -69,8 +69,7 @@ func (p Progress) InFlight() bool {
 	return p.WasReady && (p.state == Moving || p.state == Settling)
 }
 
-// At is when the update was sent, in seconds since 1970. It tells the updates of a Pod
-// apart.
+// At is when the update was sent, in seconds since 1970. It distinguishes the updates of a Pod.
 func (p Progress) At() uint32 { return p.at }
 
 // BackSince returns when the Pod was back and available as it is now, in seconds since
@@ -127,8 +126,8 @@ func Observe(pod *corev1.Pod, mark Mark) Progress {
 	return p
 }
 
-// seconds returns the seconds since 1970 of a time until 2106, and the nearest of these
-// of another.
+// seconds returns a time in seconds since 1970. A time before 1970 or after 2106 becomes
+// the nearest one that fits.
 func seconds(t time.Time) uint32 { return uint32(min(max(t.Unix(), 0), math.MaxUint32)) }
 
 // observed reports whether the status was written after the kubelet saw the update, as
@@ -155,7 +154,7 @@ type evidence struct {
 	pod     *corev1.Pod
 	sure    bool // this cannot be the state before the update
 	ready   bool
-	hooked  bool      // the kubelet waits for a hook before it publishes what a container is
+	hooked  bool      // the kubelet waits for a hook before it reports the state of a container
 	started time.Time // of the container that started last
 }
 
@@ -170,9 +169,9 @@ func (e *evidence) add(container string, before Before) bool {
 	case status.ContainerID != before.ID:
 		e.sure = e.sure && before.Digest != "" && differs(status.ImageID, before.Digest)
 	case before.mayRun(c.Image):
-		// The image may have been changed back. The kubelet then has nothing to do,
-		// unless it acts on what was in between. If it is known what the container was
-		// started from, a status of this generation says that it does not.
+		// The image may have been changed back. The kubelet then has nothing to do, unless it
+		// acts on an image from in between. If it is known from which image the container was
+		// started, a status of this generation shows that the kubelet does not.
 		observed := e.pod.Status.ObservedGeneration
 		if observed != 0 && observed < e.pod.Generation {
 			return false
@@ -209,8 +208,8 @@ func settledAt(pod *corev1.Pod, mark Mark, started time.Time) int64 {
 	return from.Unix() + GraceSeconds(pod)*int64(len(mark.Containers)) + int64(settleSlack/time.Second) + 1
 }
 
-// GraceSeconds is a Pod's termination grace period, which each container may take that the
-// kubelet stops.
+// GraceSeconds is a Pod's termination grace period. Each container that the kubelet stops
+// may take as long as that.
 func GraceSeconds(pod *corev1.Pod) int64 {
 	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
 		return min(max(*g, 0), math.MaxInt32)
@@ -244,7 +243,7 @@ func Condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition
 	return nil
 }
 
-// digestOf returns what identifies an image among those that a node reports: the
+// digestOf returns the part of an image ID that identifies the image on any node: the
 // digest behind '@', or the ID of an image that no registry served.
 func digestOf(imageID string) string {
 	if _, digest, ok := strings.Cut(imageID, "@"); ok {

@@ -24,13 +24,13 @@ func textOf(q resource.Quantity) string {
 	return short.String()
 }
 
-// equal reports whether two quantities are the same. One that may not be compared is equal
-// to none.
+// equal reports whether two quantities are the same. A quantity that is too long to be
+// compared is not equal to any.
 func equal(a, b resource.Quantity) bool {
 	return jsonread.IsShortQuantity(textOf(a)) && jsonread.IsShortQuantity(textOf(b)) && a.Cmp(b) == 0
 }
 
-// areShort reports whether quantities may be compared with each other.
+// areShort reports whether quantities are short enough to be compared with each other.
 func areShort(lists ...corev1.ResourceList) bool {
 	for _, list := range lists {
 		for _, q := range list {

@@ -8,8 +8,8 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// Kubelets report resources, and a kubelet may be taken over. This test ends because the
-// quantities are not compared: that would make numbers of 900 million digits.
+// Kubelets report resources, and an attacker may take over a kubelet. This test ends
+// because the quantities are not compared: that would make numbers of 900 million digits.
 func TestQuantitiesThatTakeHoursAreNotCompared(t *testing.T) {
 	sizes := inplace.Sizes{Values: []inplace.Size{{Container: "log", Resource: corev1.ResourceCPU, Values: []string{"1", "1"}}}}
 	const one, huge = `{"requests":{"cpu":"1"},"limits":{"cpu":"1"}}`, `{"requests":{"cpu":"1e900000001"},"limits":{"cpu":"1e900000001"}}`

@@ -51,8 +51,8 @@ func (r *reader) read(value string) (ok bool) {
 	return ok
 }
 
-// each reads the members of an object, each of which is an object and there once. It
-// stops at the bound.
+// each reads the members of an object. It fails if a member is not an object or is present
+// twice, or if there are more entries than the bound.
 func each[T any](r *reader, object string, read func(raw string) (T, bool)) (map[string]T, bool) {
 	all := map[string]T{}
 	for name, raw := range jsonread.Members(object) {
@@ -96,7 +96,7 @@ func readBefore(raw string) (c Before, ok bool) {
 
 func isObject(raw string) bool { return strings.HasPrefix(raw, "{") }
 
-// isTime reports whether a time is one that can have been written.
+// isTime reports whether the operator can have written this time.
 func isTime(at time.Time) bool { return at.Unix() > 0 && at.UTC().Year() <= 9999 }
 
 // count reports whether one more entry is within the bounds.

@@ -60,8 +60,7 @@ type planner struct {
 	reason     Reason
 }
 
-// change brings the values of a container that differ between two contents to the
-// second.
+// change sets the values of a container that differ between two contents to those of the second.
 func (p *planner) change(c *corev1.Container, limit bool, old, now corev1.ResourceList) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		want, wanted := now[name]
@@ -76,8 +75,8 @@ func (p *planner) change(c *corev1.Container, limit bool, old, now corev1.Resour
 	}
 }
 
-// undo brings values that an earlier resize has changed, and that do not differ
-// between the two contents, back to theirs.
+// undo takes back values that an earlier resize has changed, and that do not differ between
+// the two contents.
 func (p *planner) undo() {
 	done := p.plan.Sizes
 	for i := range p.recorded {
@@ -148,8 +147,8 @@ func (p *planner) write(c *corev1.Container, size Size) {
 	}
 }
 
-// Covers reports whether a Pod that records these Sizes may be resized: all values
-// that the plan writes, and those that they replace, are in them.
+// Covers reports whether a Pod that records these Sizes may be resized: recorded has all
+// values that the plan writes, and those that they replace.
 func (r Resizing) Covers(recorded []Size) bool {
 	return !slices.ContainsFunc(r.Sizes, func(s Size) bool {
 		i := slices.IndexFunc(recorded, s.about)
@@ -281,9 +280,9 @@ func (s ResizeState) Why() Reason {
 	return ""
 }
 
-// ObserveResize reads from a Pod's status how far the kubelet is with the resources
-// of these containers, as the Pod's spec has them, and what it says about that. What
-// it says about other containers does not count once these have what they need.
+// ObserveResize reads from a Pod's status how far the kubelet is with the resources of
+// these containers, as the Pod's spec has them, and the kubelet's message about that. A
+// message about other containers does not count once these containers have their resources.
 func ObserveResize(pod *corev1.Pod, containers []string) (state ResizeState, message string) {
 	if len(containers) == 0 {
 		return ResizeDone, ""

@@ -57,10 +57,10 @@ func (s *Size) about(other Size) bool {
 	return s.Container == other.Container && s.Limit == other.Limit && s.Resource == other.Resource
 }
 
-// Observe reads the progress of the resize from a Pod. ResizeOpen means that the
-// operator has to do the next step. Values that the resize did not change do not count if
-// the kubelet reports no resources of a container that runs: it cannot resize it, and never
-// has.
+// Observe reads the progress of the resize from a Pod. ResizeOpen means that the operator
+// has to do the next step. Values that the resize did not change do not count if the
+// kubelet reports no resources of a container that runs: such a kubelet cannot resize the
+// container, and never has.
 func (s Sizes) Observe(pod *corev1.Pod) (state ResizeState, message string) {
 	var containers []string
 	for i := range s.Values {
@@ -134,7 +134,7 @@ func (s *Size) member() string {
 	return "requests." + string(s.Resource)
 }
 
-// isNoValue reports whether a text is not one that a Size can have.
+// isNoValue reports whether a text cannot be a value of a Size.
 func isNoValue(text string) bool {
 	_, ok := parseQuantity(text)
 	return text != "" && !ok

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// What the text of a quantity may have. Every value that a node can have is shorter.
+// Limits of the text of a quantity. Every amount that a node can have is shorter.
 const (
 	mostDigits   = 32 // with point, sign and suffix
 	mostExponent = 3  // characters behind the e of an exponent
@@ -15,8 +15,8 @@ const (
 var ErrLongQuantity = errors.New("a quantity is longer than 32 characters, or has an exponent of more than 3 characters; write a number of usual size")
 
 // IsShortQuantity reports whether the text of a quantity is so short that it costs nothing
-// to parse it and to compare what it says. It takes seconds to parse 1e-9000000, and to
-// compare 1e9000000 with 1, and a hundred times as long with one digit more. Ask it before
+// to parse and to compare the quantity. It takes seconds to parse 1e-9000000, or to compare
+// 1e9000000 with 1, and a hundred times as long with one digit more. Call it before
 // resource.ParseQuantity, and before a type with quantities is decoded.
 func IsShortQuantity(text string) bool {
 	e := strings.IndexAny(text, "eE")

@@ -58,8 +58,8 @@ func skipString(s string, i int) int {
 	return i + 1
 }
 
-// skipValue returns the place behind the value that starts at i: behind a whole value is
-// the end or one of these bytes, and within a number or a word is none of them.
+// skipValue returns the place behind the value that starts at i. Behind a value is the end
+// of the text or one of the bytes below, and no number or word contains these bytes.
 func skipValue(s string, i int) int {
 	for depth := 0; ; {
 		switch s[i] {
@@ -88,7 +88,7 @@ func Unquote(quoted string) string {
 	return value
 }
 
-// isPlain says that a string and its JSON differ by the quotes only.
+// isPlain reports whether a string and its JSON differ by the quotes only.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

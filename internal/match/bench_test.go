@@ -72,7 +72,7 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
-// A Pod that nothing selects costs no garbage.
+// A Pod that no SidecarSet selects costs no garbage.
 func TestSelectOfNothingAllocatesNothing(t *testing.T) {
 	c := match.Build([]*inject.Program{
 		program(t, "a", equal("app", "web"), nil),

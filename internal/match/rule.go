@@ -15,13 +15,13 @@ import (
 type rule struct {
 	nothing bool
 	pod     labels.Selector
-	// namespaceNames are the requirements on the Namespace's name. They are
-	// decided by the request, so the Namespace need not be known.
+	// namespaceNames are the requirements on the Namespace's name. The request has the
+	// name, so the Namespace need not be known.
 	namespaceNames []nameRule
-	// namespaceLabels are the others.
+	// namespaceLabels are the other requirements on the Namespace.
 	namespaceLabels labels.Selector
-	// equalities are the requirements that name the values they accept, each as
-	// its alternatives: a Pod that matches has one pair of every one of them.
+	// equalities are the requirements that list the values they accept, each as its
+	// alternatives: a matching Pod has at least one pair of each requirement.
 	equalities [][]pair
 }
 
@@ -91,8 +91,8 @@ func (r *rule) matchesNamespaceName(namespace string) bool {
 	return true
 }
 
-// index files every program under the equality requirement that the fewest
-// programs share, so that a Pod meets as few as possible that it does not match.
+// index files every program under the equality requirement that the fewest programs share,
+// so that Select checks as few programs as possible that do not match the Pod.
 func (s *Snapshot) index() {
 	uses := make(map[pair]int32, len(s.programs))
 	for i := range s.rules {

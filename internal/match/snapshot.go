@@ -19,12 +19,12 @@ import (
 // Snapshot is immutable. Any number of goroutines may read it at the same time.
 type Snapshot struct {
 	programs   []*inject.Program // by name
-	rules      []rule            // of the program at the same place
+	rules      []rule            // rules[i] is of programs[i]
 	namespaces map[string]labels.Set
 	history    map[string]*inject.Program
 
-	// byLabel offers the programs that ask for one of a Pod's labels, or for its
-	// namespace; rest are those that ask for neither by value.
+	// byLabel has the programs with an equality requirement, by each value of one of these
+	// requirements; rest has the other programs.
 	byLabel map[pair][]int32
 	rest    []int32
 }
@@ -55,8 +55,8 @@ func (s *Snapshot) WithHistory(history map[string]*inject.Program) *Snapshot {
 	return &with
 }
 
-// History returns the recorded revision that a SidecarSet names for injection;
-// nil if it names none, or one that is not there.
+// History returns the recorded revision that a SidecarSet names for injection; nil if it
+// names none, or if the snapshot lacks it.
 func (s *Snapshot) History(name string) *inject.Program { return s.history[name] }
 
 func sortedByName(programs []*inject.Program) []*inject.Program {
@@ -114,18 +114,18 @@ func (s *Snapshot) NamespacesWith(selector labels.Selector) iter.Seq[string] {
 type Selection struct {
 	// Programs are those whose selectors match, in name order, paused ones included.
 	Programs []*inject.Program
-	// LeftOut says that labels of the Namespace, as they were given, are all that
-	// keeps at least one more SidecarSet from selecting the Pod.
+	// LeftOut says that at least one more SidecarSet would select the Pod if the labels of
+	// the Namespace, as they were given, allowed it.
 	LeftOut bool
 }
 
 // Select finds the SidecarSets whose selectors match a Pod with these labels in
 // this namespace.
 //
-// namespaceLabels is asked at most once, and only if a SidecarSet that matches
-// otherwise asks for more of the Namespace than its name. Its error is
-// returned: a failed look-up is never "no match". Where it is nil, the snapshot
-// answers, and a Namespace that the snapshot does not know is an error.
+// namespaceLabels is called at most once, and only if a SidecarSet that matches otherwise
+// has requirements on other labels of the Namespace than its name. Select returns its
+// error: a failed look-up is never "no match". If it is nil, the snapshot answers, and a
+// Namespace that the snapshot does not know is an error.
 func (s *Snapshot) Select(namespace string, podLabels labels.Set, namespaceLabels func(string) (labels.Set, error)) (Selection, error) {
 	run := search{snapshot: s, namespace: namespace, pod: podLabels, ask: namespaceLabels}
 	for key, value := range podLabels {

@@ -30,7 +30,7 @@ func program(t testing.TB, name string, pods, namespaces *metav1.LabelSelector) 
 	return p
 }
 
-// selector is as in Compile: nothing is selected by nil or nothing.
+// selector compiles a selector as Compile does: a nil or empty one selects nothing.
 func selector(t testing.TB, s *metav1.LabelSelector) labels.Selector {
 	t.Helper()
 	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
