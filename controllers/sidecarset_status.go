@@ -27,7 +27,7 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 	switch {
 	case !p.complete && p.seen.Unrecorded == nil:
 		return 0, nil
-	case !p.complete: // the leader tries to record it again before a status says so
+	case !p.complete: // without readiness it waits longest: recording is tried again first
 		next, readiness = status.Behind(p.before, p.seen), nil
 	}
 	r.m.observeConditions(p.name, next.Conditions)

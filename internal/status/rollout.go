@@ -197,7 +197,7 @@ func degraded(o Observation) metav1.Condition {
 	switch {
 	case o.Problem != nil:
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "The SidecarSet cannot be used: see the condition Accepted."
-	case o.Unrecorded != nil && r.Stopped == "": // a new leader reads from the status that evictions have stopped
+	case o.Unrecorded != nil && r.Stopped == "": // a stop stays in this condition: a new leader reads it
 		c.Reason, c.Message = appsv1beta1.ReasonRevisionNotRecorded, unrecordedMessage(o)
 	case r.NotUpdate:
 		c.Status = metav1.ConditionFalse

@@ -13,10 +13,9 @@ import (
 )
 
 // MayKeep reports whether an update of old may keep problems that old has. It may not in three
-// cases. The update changes which Pods are selected, what patchPodMetadata writes, or of which
-// SidecarSet set is a canary, or it resumes injection: then the same problem can harm other
-// Pods. Or old exceeds a bound: a check of it would take long. Or no API server could have
-// stored its name.
+// cases. The update changes which Pods are selected, what patchPodMetadata writes, or the base
+// of a canary, or it resumes injection: then the same problem can harm other Pods. Or old
+// exceeds a bound: a check of it would take long. Or no API server could have stored its name.
 func MayKeep(set, old *appsv1beta1.SidecarSet, replaced map[string]any) bool {
 	return len(Bounds(old, nil, replaced, nil)) == 0 && len(utilvalidation.IsDNS1123Subdomain(set.Name)) == 0 &&
 		(set.Spec.InjectionStrategy.Paused || !old.Spec.InjectionStrategy.Paused) &&
