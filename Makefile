@@ -7,8 +7,8 @@ SHELL := /usr/bin/env bash
 # The Kubernetes version of the stand: v1.37.1, or one that test/controlplane has a go.v*.mod for.
 K8S_VERSION ?= v1.37.1
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# What the image is called, and what is deployed. The registry does not exist: without a
-# name that the user has set, a kubelet pulls no image.
+# The name of the image that make builds and deploys. The registry does not exist: a kubelet
+# pulls no image unless the user has set a name.
 IMAGE       ?= registry.invalid/sidecarset-operator:$(VERSION)
 # The commit, for the image's labels.
 REVISION    ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -17,7 +17,7 @@ LAYOUT      ?= config/default
 CONTAINER_TOOL ?= docker
 KUBECTL     ?= kubectl
 
-# What the stand and the demo leave behind; never inside the tracked tree.
+# The directory for the files of the stand and the demo. Git ignores it.
 STATE    ?= $(CURDIR)/.cache
 BIN      := $(CURDIR)/bin
 STAND    := $(BIN)/stand
@@ -41,11 +41,11 @@ UNIT_PKGS   = $(shell $(GO) list ./... | grep -v -e /test/integration -e /test/c
 # sync or synctest. The race detector makes a test four times slower, and finds
 # nothing in the others. Vetting is a part of lint.
 SHARING_PKGS = $(shell $(GO) list -f '{{.ImportPath}} {{.Imports}} {{.TestImports}} {{.XTestImports}}' $(UNIT_PKGS) | grep -E '[ [](sync|sync/atomic|testing/synctest)[] ]' | cut -d' ' -f1)
-# Long simulations and bodies of megabytes, nearly all of one goroutine at a time, in which
-# the race detector finds nothing and takes 10 to 20 times as long. One that gets another
-# name runs with it.
+# Long simulations and bodies of megabytes, nearly all of one goroutine at a time, in which the
+# race detector finds nothing and takes 10 to 20 times as long. A test that is renamed out of
+# this list runs with the race detector.
 SIMULATIONS := ^TestClockThatIsWrong|^TestRotationLosesNoCall|Laws$$|^TestComputeEqualsAModel|^TestComputeReplacesRecordsBeyond|^TestStrangersReviewsLeaveLittleBehind|^TestStoredSidecarSetsTakeNoRoom|^TestTheLargestBodiesThatPass|^TestMemoryPerStoredSidecarSet|^TestLongListsAreShared|^TestWhatSidecarsTakeOfAPodIsBounded|^TestAMadeUpPodOfASharingSidecarSet|^TestAnAnnotationThatIsMergedIsBounded
-# Of the stand, what does not compile Kubernetes itself.
+# The packages of the stand that do not compile Kubernetes itself.
 STAND_PKGS := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
 MODULES    := . hack/image test/controlplane test/controlplane/kwok test/certmanager hack/tools
 
@@ -120,11 +120,11 @@ test-unit: ## Pure functions, laws and adapters without a cluster; with the race
 	$(NICE) $(GO) -C test/controlplane test $(STAND_PKGS)
 	$(NICE) $(GO) -C hack/image test ./...
 
-# How many processes share the tests of a package that needs a control plane, each
-# with one of its own. These tests wait more than they compute: three keep two
-# processors busy, and five of test-chaos, which waits the most.
+# How many processes share the tests of a package that needs a control plane, each with a
+# control plane of its own. These tests wait more than they compute: three keep two processors
+# busy, and five of test-chaos, which waits the most.
 SHARDS ?=
-# Nor do they measure the control plane, which collects its garbage seldom here.
+# These tests do not measure the control plane either, so here it collects its garbage seldom.
 test-integration test-cluster test-node test-stand test-chaos: export STAND_GOGC ?= 400
 
 .PHONY: test-integration
@@ -237,8 +237,8 @@ TOOL = $(GO) tool -modfile=hack/tools/go.mod
 generate: ## Generate deep copies of the API types
 	$(TOOL) controller-gen object paths=./apis/...
 
-# controller-gen repeats the list type that label selectors have in Go. Atomic is
-# what a list without the keyword is; the CRD does without, as the reference's.
+# controller-gen repeats the list type that label selectors have in Go. A list without the
+# keyword is atomic too, so the CRD does without it, like OpenKruise's.
 .PHONY: manifests
 manifests: ## Generate the CRD, the operator's roles and dist/
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases

@@ -83,7 +83,8 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// Publishing costs a write per object, and API servers rebuild what they made of it.
+// Each change of what is published costs a write per object, and API servers rebuild what they
+// derived from it.
 func TestPromotionChangesNothingThatIsPublished(t *testing.T) {
 	next := issueCA(t, start.Add(240*day), 365*day)
 	a := certs.Authority{Signing: issueCA(t, start, 365*day), Next: &next}
@@ -96,7 +97,8 @@ func TestPromotionChangesNothingThatIsPublished(t *testing.T) {
 	}
 }
 
-// Advance says when an old CA may go: not before a leaf has expired that was issued when it ceased to sign.
+// Advance decides when an old CA may be dropped: not before all leaves have expired that it
+// issued until it ceased to sign.
 func TestAdvanceRetiresAfterTheLastLeaf(t *testing.T) {
 	next := issueCA(t, start, 365*day)
 	a := certs.Authority{Signing: issueCA(t, start, 365*day), Next: &next}
@@ -141,7 +143,8 @@ func TestDecodeAuthorityReadsWhatEncodeWrote(t *testing.T) {
 	}
 	checkError(t, certs.Verify(issueLeaf(t, *got.Next, start, day), bundleOf(next), host, start), "")
 
-	// Once the rotation is over, nothing of the next CA is left behind, and what is not ours is.
+	// Once the rotation is over, nothing of the next CA remains, and members that are not the
+	// operator's remain.
 	if err := (certs.Authority{Signing: got.Signing}).Encode(secret); err != nil {
 		t.Fatalf("Encode: %v", err)
 	}

@@ -126,7 +126,7 @@ func (b *BundlePublisher) write(ctx context.Context, o *object, stale []clientCo
 	case err == nil:
 		bundleWrites.WithLabelValues(o.gvk.Kind).Inc()
 		logger.Info("Published the CA bundle", "entries", len(stale))
-		return 5 * writeEvery // long before that, the newer version is observed
+		return 5 * writeEvery // the newer version is observed long before that
 	case !again && (apierrors.IsInvalid(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
 		logger.V(1).Info("Waiting to observe the version that another program has written", "reason", err.Error())
 		return writeEvery

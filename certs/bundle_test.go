@@ -56,7 +56,7 @@ func TestBundleIsPublishedEverywhere(t *testing.T) {
 	})
 }
 
-// Nothing but caBundle is ours to write, even where it looks wrong.
+// The operator writes no field but caBundle, even if another field looks wrong.
 func TestPublishingChangesOnlyCABundle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byURL := mutatingWebhooks("defaulting", "default.sidecarset.io", "url.sidecarset.io")
@@ -132,7 +132,8 @@ func TestResetBundleIsRepaired(t *testing.T) {
 	}
 }
 
-// Another program that insists on another bundle is reverted each time, but not as fast as both can write.
+// If another program insists on another bundle, the leader reverts it each time, but not as
+// fast as both could write.
 func TestQuarrelIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := 0
@@ -170,7 +171,7 @@ func TestObjectsMayBeAppliedLater(t *testing.T) {
 		if err := follower.published.Missing(); strings.Contains(err.Error(), "on-demand") {
 			t.Errorf("an optional object counts as missing: %v", err)
 		}
-		checkError(t, follower.readiness.Ready(t.Context()), "") // it says nothing about a replica
+		checkError(t, follower.readiness.Ready(t.Context()), "") // a missing object says nothing about a replica
 		for _, o := range manifests() {
 			if err := server.Create(t.Context(), o); err != nil {
 				t.Fatal(err)
@@ -188,7 +189,7 @@ func TestLabelledObjectsArePublishedTo(t *testing.T) {
 		server := newAPIServer(t)
 		target := certs.MutatingWebhooksLabelled(labels.SelectorFromSet(labels.Set{"ours": "yes"}), nil)
 		leader, _ := startAll(t, server, target)
-		checkError(t, leader.readiness.Ready(t.Context()), "") // none is none to publish to
+		checkError(t, leader.readiness.Ready(t.Context()), "") // without objects, there is nothing to publish to
 
 		ours, theirs := mutatingWebhooks("defaulting", "a"), mutatingWebhooks("theirs", "b")
 		ours.Labels = map[string]string{"ours": "yes"}
@@ -303,7 +304,8 @@ func TestObjectsWithoutTheirWebhookAreMissing(t *testing.T) {
 	})
 }
 
-// Two programs may claim the CRD's conversion. API servers call the one that is in the CRD, with its own bundle.
+// Two programs may claim the CRD's conversion. API servers call the server that the CRD names,
+// with the bundle that is next to it.
 func TestWhatCallsSomebodyElseIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conversion := webhookConversion()

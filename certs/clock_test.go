@@ -15,7 +15,8 @@ import (
 	"github.com/sidecarset/operator/test/conformance"
 )
 
-// hourly makes a CA sign for four hours, and a leaf serve for twenty minutes.
+// hourly returns lifetimes of four hours during which a CA signs, and of twenty minutes during
+// which a leaf serves.
 func hourly() certs.Options {
 	opts := options()
 	opts.CALifetime, opts.LeafLifetime, opts.Poll = 6*time.Hour, 30*time.Minute, time.Minute
@@ -30,7 +31,7 @@ type skewed struct {
 	events           *reasons
 }
 
-// newSkewed starts both. If told, they learn the time from the answers of API servers.
+// newSkewed starts both. If told is true, they learn the time from the answers of API servers.
 func newSkewed(t *testing.T, told bool) *skewed {
 	s := &skewed{server: newAPIServer(t, manifests()...), clock: &conformance.Clock{}, events: &reasons{}}
 	opts := hourly()
@@ -54,7 +55,7 @@ func telling(told bool, opts certs.Options) certs.Options {
 	return opts
 }
 
-// healed holds that all replicas are ready, and one that starts now.
+// healed checks that all replicas are ready, and a replica that starts now.
 func (s *skewed) healed(t *testing.T) {
 	t.Helper()
 	fresh := newReplica(t, s.server, telling(true, hourly()), targets()...)
@@ -64,7 +65,7 @@ func (s *skewed) healed(t *testing.T) {
 		if err := r.readiness.Ready(t.Context()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		// By the right clock, whatever the replica's own says.
+		// By the right clock, whatever the replica's own clock shows.
 		checkError(t, r.published.Verify(serving(t, r), time.Now()), "")
 	}
 }
@@ -95,7 +96,7 @@ func TestClockThatIsWrongWritesNothing(t *testing.T) {
 						pass(time.Minute)
 						callers.forget()
 						callers.observe(t, s.server)
-						clear(callers.checked) // what was accepted may have expired
+						clear(callers.checked) // a leaf that was accepted before may have expired
 						for name, r := range map[string]*replica{"leader": s.leader, "follower": s.follower} {
 							if err := callers.call(serving(t, r)); err != nil {
 								t.Errorf("%s, %s: %v", time.Now(), name, err)
@@ -117,7 +118,7 @@ func TestClockThatIsWrongWritesNothing(t *testing.T) {
 				fresh.start(t)
 				pass(5 * time.Second)
 				checkError(t, fresh.readiness.Ready(t.Context()), "the clock of this process is "+tc.ahead.Abs().String())
-				checkError(t, fresh.published.Verify(serving(t, fresh), time.Now()), "") // but it could be called
+				checkError(t, fresh.published.Verify(serving(t, fresh), time.Now()), "") // but API servers would accept its leaf
 
 				s.clock.Set(0)
 				pass(time.Second)
@@ -129,8 +130,9 @@ func TestClockThatIsWrongWritesNothing(t *testing.T) {
 	}
 }
 
-// How long API servers have had a CA does not depend on what the clock shows: neither does the CA sign before they have noticed it, nor
-// does it wait until a clock that was set back has caught up.
+// The time for which API servers have had a CA does not depend on what the clock shows. The CA
+// does not sign before they have noticed it, and does not wait until a clock that was set back
+// has caught up.
 func TestClockThatIsSetChangesNoDuration(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"it was ahead": 20 * time.Minute, "it was behind": -20 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +143,7 @@ func TestClockThatIsSetChangesNoDuration(t *testing.T) {
 				signs := func() bool { return getAuthority(t, s.server, time.Now()).Signing.Certificate.Equal(before) }
 				s.clock.Set(ahead)
 				annotateSecret(t, s.server, certs.RotateAnnotation, "now")
-				pass(3 * time.Minute) // the leader has seen it in every bundle
+				pass(3 * time.Minute) // the leader has seen the CA in every bundle
 				if getAuthority(t, s.server, time.Now()).Next == nil {
 					t.Fatal("there is no next CA, so this shows nothing")
 				}
@@ -166,8 +168,8 @@ func (s *skewed) opts() certs.Options {
 	return telling(true, opts)
 }
 
-// The leader does not learn the time from API servers, so it does what is right by its
-// clock. When the clock is right again everything heals. Replicas whose clock was right
+// The leader does not learn the time from API servers, so it does what is right by its clock.
+// When the clock is right again, all replicas become ready. Replicas whose clock was right
 // were not harmed.
 func TestClockThatIsWrongDestroysNothing(t *testing.T) {
 	for name, tc := range aheadBy {
@@ -189,7 +191,8 @@ func TestClockThatIsWrongDestroysNothing(t *testing.T) {
 	}
 }
 
-// The first replica makes the CA, and its clock is wrong. If it knows, it leaves that to others; if it does not, its CA is replaced.
+// The first replica makes the CA, and its clock is wrong. If it knows this, it leaves the CA
+// to other replicas; if it does not, its CA is replaced.
 func TestFirstReplicaWhoseClockIsAhead(t *testing.T) {
 	for name, told := range map[string]bool{"and it knows": true, "and it does not know": false} {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +221,8 @@ func TestFirstReplicaWhoseClockIsAhead(t *testing.T) {
 	}
 }
 
-// Clocks of API servers differ as well. Which of them is wrong is for those to say that agree.
+// Clocks of API servers differ as well. The API servers that agree decide which clock is
+// wrong.
 func TestServerClock(t *testing.T) {
 	date := func(ago time.Duration) time.Time { return time.Now().Add(-ago) }
 	tests := map[string]struct {
@@ -285,7 +289,8 @@ func TestServerClockNoticesThatTheClockWasSet(t *testing.T) {
 	})
 }
 
-// What was read while the clock was wrong is wrong, also if the clock is set right before it is used.
+// A time that was read while the clock was wrong is wrong, also if the clock is set right
+// before the time is used.
 func TestServerClockRemembersHowTheClockWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong := &conformance.Clock{}

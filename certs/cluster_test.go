@@ -96,8 +96,10 @@ func manifests() []client.Object {
 	}
 }
 
-// newAPIServer is controller-runtime's stand-in for one: it stores, compares resourceVersions and lets itself be watched. Rotations take
-// months, so these tests run in bubbles, and no real API server can be in a bubble; test/integration/certificates has the real ones.
+// newAPIServer returns controller-runtime's fake API server: it stores, compares
+// resourceVersions and can be watched. Rotations take months, so these tests run in bubbles,
+// and no real API server can be in a bubble. The tests in test/integration/certificates use
+// real ones.
 func newAPIServer(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -120,8 +122,9 @@ func newAPIServer(t *testing.T, objects ...client.Object) client.WithWatch {
 	return interceptor.NewClient(server, interceptor.Funcs{Watch: watchAll})
 }
 
-// watchAll does what a real API server does and the fake one does not: it begins with what was written since the list that precedes a
-// watch (here: with everything there is), and sends unstructured objects to those who asked for them.
+// watchAll does two things that a real API server does and the fake one does not. It begins
+// with what was written since the list that precedes a watch (here: with all objects). It
+// sends unstructured objects to clients that ask for them.
 func watchAll(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 	later, err := c.Watch(ctx, l, opts...)
 	if err != nil {
@@ -198,7 +201,8 @@ type replica struct {
 	watches []watch.Interface
 }
 
-// connect has the replica reach the API server or not. Its watches end when it is cut off.
+// connect connects the replica to the API server, or cuts it off. Its watches end when it is
+// cut off.
 func (r *replica) connect(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -285,7 +289,7 @@ func newReplica(t *testing.T, server client.WithWatch, opts certs.Options, targe
 	return r
 }
 
-// run starts runnables and returns what stops them and waits.
+// run starts runnables, and returns a function that stops them and waits.
 func run(t *testing.T, runnables ...manager.Runnable) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -13,8 +13,8 @@ import (
 	"github.com/sidecarset/operator/test/conformance"
 )
 
-// The same laws hold in every mode. Here the API server is a stand-in and so is cert-manager; test/integration/certificates holds them
-// against the real ones.
+// The same laws hold in every mode. Here the API server and cert-manager are stand-ins;
+// test/integration/certificates checks the laws against the real ones.
 func TestConformance(t *testing.T) {
 	modes := map[string]func(t *testing.T, m *conformance.Mode, dir string){
 		"self":         selfMode,

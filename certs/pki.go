@@ -166,7 +166,7 @@ func RenewAt(cert *x509.Certificate) time.Time {
 
 // NeedsRenewal reports whether a certificate is past RenewAt by the wall clock, or not valid yet because the clock was set back.
 func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
-	now = now.Round(0) // a monotonic reading stands still while the machine sleeps
+	now = now.Round(0) // a monotonic reading does not advance while the machine sleeps
 	return now.Before(cert.NotBefore) || !now.Before(RenewAt(cert))
 }
 

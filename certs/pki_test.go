@@ -98,7 +98,8 @@ func TestVerifyUsesTheChain(t *testing.T) {
 	checkError(t, certs.Verify(leaf, bundleOf(root), host, start), "")
 }
 
-// issueIntermediate makes a CA that may sign CAs, unlike ours: as cert-manager's are. Without a parent it is a root.
+// issueIntermediate makes a CA that may sign CAs, as cert-manager's CAs may and the operator's
+// may not. Without a parent it is a root.
 func issueIntermediate(t *testing.T, parent certs.KeyPair) certs.KeyPair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -31,10 +31,11 @@ type Published struct {
 	changed chan struct{}
 }
 
-// view is what has been observed of one Target. A reflector stores in it what it reads. It is not an informer: an informer would
-// keep whole objects, which are large while there are many SidecarSets, does not report an empty list, and has no choice of pauses.
-// Nor is it the manager's cache: the client of this package reads the clock of API servers, and the watch must not wait for other
-// informers.
+// view is what has been observed of one Target. A reflector stores in it what it reads. It is
+// not an informer: an informer would keep whole objects, which are large while there are many
+// SidecarSets, would not report an empty list, and would choose its pauses between attempts
+// itself. Nor is it the manager's cache: the client of this package reads the clock of API
+// servers, and the watch must not wait for other informers.
 type view struct {
 	published *Published
 	target    Target

@@ -19,14 +19,16 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
-// shortLived makes a CA sign for 40 minutes and a leaf serve for five and a third.
+// shortLived returns lifetimes of 40 minutes during which a CA signs, and of five and a third
+// during which a leaf serves.
 func shortLived() certs.Options {
 	opts := options()
 	opts.CALifetime, opts.LeafLifetime, opts.Settle, opts.Poll = time.Hour, 8*time.Minute, time.Minute, 10*time.Second
 	return opts
 }
 
-// apiServerLag is how long an API server may go on using what was published before. It is less than Settle.
+// apiServerLag is how long an API server may continue to use what was published before. It is
+// less than Settle.
 const apiServerLag = 30 * time.Second
 
 // apiServers remembers what has been published, because an API server may be behind.
@@ -40,7 +42,7 @@ type publication struct {
 	bundles map[string]string
 }
 
-// observe takes down what is published now.
+// observe records what is published now.
 func (a *apiServers) observe(t *testing.T, server client.Client) {
 	t.Helper()
 	now, bundles := time.Now(), publishedBundles(t, server)
@@ -52,14 +54,15 @@ func (a *apiServers) observe(t *testing.T, server client.Client) {
 	}
 }
 
-// forget drops what no API server uses any more.
+// forget drops what API servers no longer use.
 func (a *apiServers) forget() {
 	for len(a.history) > 1 && time.Since(a.history[0].until) > apiServerLag {
 		a.history = a.history[1:]
 	}
 }
 
-// call has every API server call, each of which may be up to date or behind. What has worked once works until the leaf expires.
+// call makes every API server call, each of which may be up to date or behind. A call that has
+// worked once works until the leaf expires.
 func (a *apiServers) call(leaf *tls.Certificate) error {
 	for _, p := range a.history {
 		for place, bundle := range p.bundles {
@@ -76,8 +79,8 @@ func (a *apiServers) call(leaf *tls.Certificate) error {
 	return nil
 }
 
-// The law of rotation: whatever happens to replicas and leaders, there is no moment at which an API server refuses a leaf that has
-// not expired, be the API server up to date or behind.
+// The law of rotation: whatever happens to replicas and leaders, at no moment does an API
+// server refuse a leaf that has not expired, whether the API server is up to date or behind.
 func TestRotationLosesNoCall(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -127,7 +130,7 @@ func rotateUnderFire(t *testing.T, random *rand.Rand) {
 		event := random.IntN(100)
 		if leader != nil && leader.connected() {
 			led = time.Now()
-		} else if time.Since(led) > 10*time.Minute { // a CA whose last third passes without a leader ends, whatever we do
+		} else if time.Since(led) > 10*time.Minute { // if the last third of a CA's life passes without a leader, the CA expires in any case
 			event = reconnect
 		}
 		switch event {
@@ -171,7 +174,7 @@ func rotateUnderFire(t *testing.T, random *rand.Rand) {
 		for i, r := range replicas {
 			leaf, err := r.source.GetCertificate(nil)
 			if err != nil || leaf.Leaf.NotAfter.Before(time.Now()) {
-				continue // cut off since it started, or for so long that it could not renew
+				continue // cut off since it started, or for too long to renew its leaf
 			}
 			if err := callers.call(leaf); err != nil {
 				t.Errorf("%s: replica %d: %v", time.Now(), i, err)
@@ -248,7 +251,8 @@ func TestRotationWaitsForEveryClient(t *testing.T) {
 	})
 }
 
-// A new leader may have missed what the last one did. It looks before it publishes, so no bundle ever loses a CA that may sign.
+// A new leader may have missed what the last one did. It reads before it publishes, so no
+// bundle ever loses a CA that may sign.
 func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
@@ -277,8 +281,8 @@ func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
 	})
 }
 
-// A CA that an administrator has put in by hand is not published yet. The old leaf is served until it is, and the old CA stays
-// published until then.
+// A CA that an administrator has written into the Secret is not published yet. The old leaf is
+// served until it is, and the old CA stays published until then.
 func TestCAReplacedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
@@ -306,7 +310,8 @@ func TestCAReplacedByHand(t *testing.T) {
 	})
 }
 
-// A foreign CA is published so late that the leaf would expire before API servers are sure to know.
+// Another CA is published so late that the leaf would expire before it is certain that API
+// servers know that CA.
 func TestLeafIsNotServedUntilItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)

@@ -113,7 +113,7 @@ func TestLeafIsKeptWhileTheSecretCannotBeRead(t *testing.T) {
 	}
 }
 
-// Deleting the Secret breaks nothing: any replica puts back what it remembers.
+// Deleting the Secret does no harm: any replica restores what it remembers.
 func TestDeletedSecretIsRestored(t *testing.T) {
 	server := newAPIServer(t)
 	r := newReplica(t, server, options())

@@ -55,7 +55,7 @@ func (s *signer) renew(_ *testing.T, name string) {
 	s.expired[name] = true
 }
 
-// refuse has nothing issued any more, and says why.
+// refuse stops issuing, for this reason.
 func (s *signer) refuse(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *signer) update(ctx context.Context, t *testing.T, o client.Object) {
 	}
 }
 
-// issue writes the Secret of a Certificate if it is not there or not wanted any more.
+// issue writes the Secret of a Certificate if it is missing, or has to be issued anew.
 func (s *signer) issue(ctx context.Context, t *testing.T, certificate *certmanagerv1.Certificate) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: certificate.Namespace, Name: certificate.Spec.SecretName}, Type: corev1.SecretTypeTLS}
 	err := s.client.Get(ctx, client.ObjectKeyFromObject(secret), secret)

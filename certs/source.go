@@ -4,9 +4,10 @@
 // servers which CAs to trust. Pure functions of certificates and a time decide (pki.go, authority.go). The rest reads the API server,
 // calls these functions, and writes.
 //
-// It refuses to know what is served with the certificate, which webhook entries there are, and what they call: it writes the caBundle
-// of the objects that it looks after, and no other field of them. It does not elect a leader: the manager that runs the leader's
-// runnables does. Private keys and the content of Secrets never reach a log, an event or an error.
+// It does not know what is served with the certificate, which webhook entries there are, or
+// what they call: it writes the caBundle of the objects that it looks after, and no other
+// field of them. It does not elect a leader: the manager that runs the leader's runnables
+// does. Private keys and the content of Secrets never reach a log, an event or an error.
 //
 // # How a CA is rotated without a failed call
 //

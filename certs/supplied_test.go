@@ -51,7 +51,7 @@ func leafFiles(t *testing.T, ca certs.KeyPair, at time.Time) map[string][]byte {
 	return map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": bundleOf(ca)}
 }
 
-// Material that is only half written is not served; what was there before is.
+// Material that is only half written is not served; the earlier material is.
 func TestFilesThatDoNotBelongTogether(t *testing.T) {
 	ca, other := issueCA(t, start.Add(-60*day), 365*day), issueCA(t, start, 365*day)
 	fresh, foreign := leafFiles(t, ca, start), leafFiles(t, other, start)
@@ -131,7 +131,7 @@ func TestFilesThatAreNewWait(t *testing.T) {
 	}
 }
 
-// A CA that is not supplied any more stays published for a while, and not for ever.
+// A CA that is no longer supplied stays published for a while, and not for ever.
 func TestFormerCALeavesTheBundle(t *testing.T) {
 	dir := t.TempDir() // outside of the bubble, which it outlives
 	synctest.Test(t, func(t *testing.T) { formerCALeavesTheBundle(t, dir) })
@@ -218,7 +218,8 @@ func TestCertManagerThatIsNotInstalledIsNamed(t *testing.T) {
 	})
 }
 
-// What cert-manager says reaches readiness at once, and becomes an event when it has lasted.
+// The message of cert-manager appears in readiness at once, and in an event when it has
+// lasted.
 func TestCertManagerThatDoesNotIssueIsQuoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
@@ -242,7 +243,7 @@ func TestCertManagerThatDoesNotIssueIsQuoted(t *testing.T) {
 	})
 }
 
-// The chain has a CA whose key stays, so that a renewal of it changes nothing for clients.
+// The chain has a CA that keeps its key, so that its renewal changes nothing for clients.
 func TestWhatIsDeclaredToCertManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)

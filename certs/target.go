@@ -196,7 +196,7 @@ func hostCalledBy(config *admissionregistrationv1.WebhookClientConfig) string {
 	return ""
 }
 
-// hostOf is the host of a URL; "" if it is none.
+// hostOf is the host of a URL; "" if it does not parse.
 func hostOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

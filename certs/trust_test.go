@@ -83,7 +83,7 @@ func TestCAThatCannotSignForUsAtFirst(t *testing.T) {
 	})
 }
 
-// What a later version has written means something else, perhaps.
+// In a format of a later version, the content may have another meaning.
 func TestLaterFormatIsLeftAlone(t *testing.T) {
 	for _, format := range []string{"2", "1.1", "", "-1"} {
 		t.Run(format, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestLaterFormatIsLeftAlone(t *testing.T) {
 					t.Errorf("bundles (-before +now):\n%s", diff)
 				}
 				checkError(t, follower.source.Refresh(t.Context()), "this version of the operator knows formats up to 1: run a version that knows it")
-				checkError(t, follower.readiness.Ready(t.Context()), "") // it goes on
+				checkError(t, follower.readiness.Ready(t.Context()), "") // it continues to serve
 				if told.count(certs.ReasonCAUnusable) != 1 || told.count(certs.ReasonCAReplaced)+told.count(certs.ReasonForeignCA) != 0 {
 					t.Errorf("events are %q", told.seen)
 				}
@@ -119,7 +119,7 @@ func TestLaterFormatIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Each former CA is dropped at its own time, and all at once if a person says so.
+// Each former CA is dropped at its own time, or all at once if an administrator asks for it.
 func TestFormerCAsRetireOneByOne(t *testing.T) {
 	at := func(days int) certs.Former {
 		return certs.Former{Certificate: issueCA(t, start, 365*day).Certificate, RetireAfter: start.Add(time.Duration(days) * day)}
@@ -173,7 +173,8 @@ func TestCertificatesPutIntoTheBundle(t *testing.T) {
 			t.Errorf("events are %q, want %s once", told.seen, certs.ReasonTrustAdded)
 		}
 
-		// Nor does that keep the CA from being rotated, but it is as if it had been rotated as often.
+		// The certificates do not keep the CA from being rotated, but they count like former
+		// CAs.
 		annotateSecret(t, server, certs.RotateAnnotation, "now")
 		pass(5 * time.Minute)
 		if a := getAuthority(t, server, time.Now()); a.Next != nil || !a.RotationRequested || told.count(certs.ReasonRotationPostponed) != 1 {
@@ -216,7 +217,8 @@ func TestBundleThatIsTooLargeIsNotMadeLarger(t *testing.T) {
 	}
 }
 
-// One that is asked for more often than leaves expire is a cron job's, or a mistake.
+// If rotations are requested more often than leaves expire, the reason is a cron job, or a
+// mistake.
 func TestRotatingOftenKeepsTheBundleSmall(t *testing.T) {
 	for name, every := range map[string]time.Duration{"weekly": 7 * day, "daily": day, "every four hours": 4 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +292,7 @@ func TestForeignEntriesAreCounted(t *testing.T) {
 	})
 }
 
-// A leaf that waits for API servers to trust it is not an error. One that waits for long is.
+// A leaf that waits for API servers to trust it is not an error. If it waits for long, it is.
 func TestLeafHeldBackForLongIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, opts := newAPIServer(t, manifests()...), options()

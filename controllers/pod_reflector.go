@@ -40,7 +40,7 @@ func newPodListerWatcher(config *rest.Config, httpClient *http.Client) (cache.Li
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if o.ResourceVersion == "0" {
-				o.ResourceVersion = "" // "0" would be answered whole, whatever the limit
+				o.ResourceVersion = "" // with "0" an API server answers with all Pods at once, whatever the limit
 			}
 			page, err := pods.List(ctx, o)
 			if err != nil {
@@ -113,8 +113,8 @@ func (s *podStore) Add(obj any) error { return s.pass(obj, "added", (*tally.Tall
 // Update takes a Pod that changed.
 func (s *podStore) Update(obj any) error { return s.pass(obj, "updated", (*tally.Tally).Set) }
 
-// Delete takes a Pod that was deleted. A reflector passes on what the watch says, and no
-// tombstones: a deletion that the watch missed shows in the next Replace.
+// Delete takes a Pod that was deleted. A reflector passes on the events of the watch, and no
+// tombstones: the next Replace shows a deletion that the watch missed.
 func (s *podStore) Delete(obj any) error { return s.pass(obj, "deleted", (*tally.Tally).Delete) }
 
 func (s *podStore) pass(obj any, event string, to func(*tally.Tally, *podstate.Record)) error {
@@ -123,7 +123,7 @@ func (s *podStore) pass(obj any, event string, to func(*tally.Tally, *podstate.R
 		return err
 	}
 	s.events.WithLabelValues(event).Inc()
-	var version uint64 // that the watch has come to; 0 if the object does not say
+	var version uint64 // that the watch has reached; 0 if the object does not show it
 	if pod, ok := obj.(*corev1.Pod); ok {
 		version, _ = podstate.ParseVersion(pod.ResourceVersion)
 		s.version = version
@@ -139,7 +139,7 @@ func (s *podStore) pass(obj any, event string, to func(*tally.Tally, *podstate.R
 func (s *podStore) UpdateResourceVersion(resourceVersion string) {
 	version, err := podstate.ParseVersion(resourceVersion)
 	if err != nil || version == s.version {
-		return // the event has said so
+		return // the last event had this version
 	}
 	s.version = version
 	_ = s.do(func(t *tally.Tally) { t.Watched(version) }) // it fails when the watch ends

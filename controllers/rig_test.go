@@ -33,8 +33,8 @@ import (
 )
 
 // rig is the SidecarSet controller, with its queue and the tally, in a bubble of
-// testing/synctest. What surrounds it is the test's: the cache, the API server, the
-// snapshot, the Pod watch, and what is known of readiness.
+// testing/synctest. The test provides the rest: the cache, the API server, the snapshot, the
+// Pod watch, and readiness.
 type rig struct {
 	*SidecarSetReconciler
 
@@ -125,7 +125,7 @@ func (r *rig) start(t *testing.T) {
 	synctest.Wait()
 }
 
-// pass lets time pass, and waits until everything has been done.
+// pass lets time pass, and waits until all work is done.
 func (r *rig) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -155,13 +155,13 @@ func (r *rig) edit(t *testing.T, change func(*unstructured.Unstructured) error) 
 	synctest.Wait()
 }
 
-// compiled makes SidecarSets those of the snapshot.
+// compiled makes SidecarSets the content of the snapshot.
 func (r *rig) compiled(sets ...*appsv1beta1.SidecarSet) {
 	r.sets.Swap(sets...)
 	synctest.Wait()
 }
 
-// status is what is written, and has to follow the rules for conditions.
+// written returns the status that was written, which has to follow the rules for conditions.
 func (r *rig) written(t *testing.T) appsv1beta1.SidecarSetStatus {
 	t.Helper()
 	s, err := statusOf(r.store.object())
@@ -213,7 +213,7 @@ func (j *judgements) Of(name string, uid types.UID, generation int64) *status.Re
 
 func (j *judgements) Notify(changed func(string)) { j.changed = changed }
 
-// judge makes something known of a generation of SidecarSet "log".
+// judge sets the readiness of a generation of SidecarSet "log".
 func (r *rig) judge(uid types.UID, generation int64, known status.Readiness) {
 	r.judged.mu.Lock()
 	r.judged.known[judged{"log", uid, generation}] = known

@@ -35,8 +35,8 @@ type SidecarSets interface {
 
 // Options change how the controllers work.
 type Options struct {
-	// ExcludedNamespaces are those whose Pods the webhook is never called for.
-	// Their Pods do not count as uninjected.
+	// ExcludedNamespaces are those for whose Pods API servers never call the webhook. Their
+	// Pods do not count as uninjected.
 	ExcludedNamespaces []string
 	// Replacements are the times that replacements of evicted Pods may take.
 	Replacements recreate.Timeouts

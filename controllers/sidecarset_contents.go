@@ -67,7 +67,7 @@ func compare(history revision.History, spec map[string]any, hashWithoutImage str
 			}
 		}
 		if recorded, err := revision.Spec(r.Data.Raw); err != nil {
-			contents[name] = inplace.Difference{Other: true} // it may differ in anything
+			contents[name] = inplace.Difference{Other: true} // unreadable: anything may differ
 		} else {
 			contents[name] = inplace.Compare(recorded, current)
 		}

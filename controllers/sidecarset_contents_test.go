@@ -14,8 +14,8 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// Contents are compared in the form in which they are recorded: that a quantity is
-// written in another way is not a difference. What is known is not compared again.
+// Contents are compared in the form in which they are recorded: another notation of a quantity
+// is not a difference. A pair that was compared is not compared again.
 func TestContentsAreComparedInOneForm(t *testing.T) {
 	spec := func(text string) map[string]any {
 		var out map[string]any

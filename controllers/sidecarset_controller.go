@@ -22,10 +22,9 @@ import (
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps.kruise.io,resources=sidecarsets/status,verbs=patch
 
-// SidecarSetReconciler writes the status of SidecarSets and records their
-// revisions. The object, a revision, the tally and readiness announce their
-// changes. An announcement that is lost costs time only: each reconcile looks at
-// everything, and asks for the next one.
+// SidecarSetReconciler writes the status of SidecarSets and records their revisions. The
+// object, a revision, the tally and readiness announce their changes. A lost announcement only
+// costs time: each reconcile looks at everything, and requests the next one.
 type SidecarSetReconciler struct {
 	reader    client.Reader // the manager's cache
 	status    client.SubResourceWriter
@@ -47,8 +46,9 @@ const (
 	recheckWait = 5 * time.Second
 	// recheck is when to look again at any SidecarSet. A look costs no request.
 	recheck = time.Minute
-	// unrecordedAfter is for how long a content cannot be recorded before the status says
-	// so. A cache that is behind is a reason that passes.
+	// unrecordedAfter is the time after which the status reports that a content cannot be
+	// recorded. A reason that ends sooner by itself, such as a cache that is behind, is not
+	// reported.
 	unrecordedAfter = time.Second
 )
 
@@ -95,8 +95,8 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 		return ctrl.Result{}, err
 	}
 	if !p.counted.Known {
-		// The problem may be that of an earlier generation. The snapshot does not
-		// announce an object that it cannot hold.
+		// The problem may be that of an earlier generation, because the snapshot does not
+		// announce an object that it cannot hold. So look again soon.
 		return ctrl.Result{RequeueAfter: recheckWait}, nil
 	}
 	again := recheck
@@ -106,7 +106,7 @@ func (r *SidecarSetReconciler) Reconcile(ctx context.Context, req ctrl.Request) 
 	return ctrl.Result{RequeueAfter: again}, nil
 }
 
-// readObject reads the SidecarSet and its status. It forgets one that is gone.
+// readObject reads the SidecarSet and its status. It forgets a SidecarSet that is gone.
 func (r *SidecarSetReconciler) readObject(ctx context.Context, p *pass) (exists bool, err error) {
 	p.object = newSidecarSet()
 	err = r.reader.Get(ctx, client.ObjectKey{Name: p.name}, p.object, client.UnsafeDisableDeepCopy)
@@ -157,8 +157,8 @@ func (r *SidecarSetReconciler) countPods(ctx context.Context, p *pass) (ctrl.Res
 	return ctrl.Result{}, nil
 }
 
-// judgeRollout is what is known of the update of running Pods. Of an object that
-// cannot be used, nothing has to be known.
+// judgeRollout returns the state of the update of running Pods. The state is empty for an
+// object that cannot be used.
 func (r *SidecarSetReconciler) judgeRollout(p *pass) *status.Rollout {
 	if !p.counted.Known {
 		return &status.Rollout{}
@@ -179,15 +179,15 @@ func waitFor(ctx context.Context, what string) (ctrl.Result, error) {
 	return ctrl.Result{RequeueAfter: recheckWait}, nil
 }
 
-// describes says whether what was counted with a Program may be written to an
-// object: it must be about the same generation of the same object.
+// describes reports whether counters of a Program may be written to an object: both must be
+// about the same generation of the same object.
 func describes(program *inject.Program, object *unstructured.Unstructured) bool {
 	return program.Set.UID == object.GetUID() && program.Set.Generation == object.GetGeneration()
 }
 
-// recordRevision records the content that the Pods were counted with. A status
-// that speaks of a generation promises that the generation is recorded, so without
-// a revision none is written for a new generation: only Degraded says why.
+// recordRevision records the content that the Pods were counted with. A status with a
+// generation promises that a revision records this generation. So without a revision, no
+// status with a new generation is written: only the condition Degraded says why.
 func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) error {
 	if !p.counted.Known || p.object.GetDeletionTimestamp() != nil {
 		return nil

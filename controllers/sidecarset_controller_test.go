@@ -225,8 +225,8 @@ func metricsOf(c prometheus.Collector) int {
 	return len(metrics)
 }
 
-// However fast Pods change, a SidecarSet is written every three seconds. A second after
-// the last change what is written is right.
+// However fast Pods change, the status of a SidecarSet is written every three seconds. A
+// second after the last change, the written status is right.
 func TestAStatusIsWrittenEveryThreeSecondsWhilePodsChange(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
@@ -269,7 +269,7 @@ func TestASidecarSetThatIsReadySoonIsWrittenOnce(t *testing.T) {
 	})
 }
 
-// Only an entry is waited for so long.
+// Only a webhook entry that is not in force yet delays the first status for so long.
 func TestAnObstacleIsWrittenAfterASecond(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
@@ -293,7 +293,7 @@ func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 	})
 }
 
-// The first Event does not say what a user has to do.
+// The first Event does not say what a user has to do. The second one does.
 func TestThatOnlyAUserCanHelpIsTold(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
@@ -360,8 +360,8 @@ func TestARecreatedSidecarSet(t *testing.T) {
 	}
 }
 
-// Whatever is not announced is found all the same, by the next look: the status is
-// right within a minute and the revision exists.
+// A change that is not announced is found by the next look: within a minute the status is
+// right and the revision exists.
 func TestALostAnnouncementLosesNothing(t *testing.T) {
 	tests := map[string]struct {
 		dies func(*rig) *announcer

@@ -14,10 +14,10 @@ import (
 // use.
 //
 // The first status of a new generation is written when it is ready, or after a timeout
-// (patience). Most SidecarSets are ready within that time, so that one write is enough.
-// 500 that are created at once take longer, and are not slowed down by statuses that say
-// so. The first time that a generation is ready is written at once, since a user may wait
-// for it.
+// (patience). Most SidecarSets are ready within that time, so that one write is enough. 500
+// SidecarSets that are created at once take longer. Statuses that only report this would slow
+// them down more. The first time that a generation is ready is written at once, because a user
+// may wait for it.
 //
 // From then on the status is written when its counters have not changed for the time
 // calm, and at the latest when the last write is longest ago: in a rollout counters
@@ -43,9 +43,8 @@ func newPace() *pace {
 	return &pace{known: make(map[string]paced)}
 }
 
-// patience is how long a generation waits for its first status, given its
-// readiness: longer if it is on its way into force, or if the leader has not looked at
-// it yet.
+// patience is how long a generation waits for its first status, given its readiness: longer if
+// its webhook entry is not in force yet, or if the leader has not looked at it yet.
 func (p *pace) patience(readiness *status.Readiness) time.Duration {
 	if readiness == nil || readiness.Reason == appsv1beta1.ReasonNotInForce {
 		return entryPatience
@@ -74,7 +73,7 @@ func (p *pace) rest(sidecarSet string, uid types.UID, generation int64, readines
 	return p.spaced(known, now)
 }
 
-// spaced is how long a status that has been written rests until it is written again.
+// spaced is how long to wait before a status that was written is written again.
 func (p *pace) spaced(known paced, now time.Time) time.Duration {
 	return max(left(known.from, writeInterval, now), min(left(known.changed, calm, now), left(known.from, longest, now)))
 }
@@ -85,8 +84,8 @@ func left(from time.Time, whole time.Duration, now time.Time) time.Duration {
 	return max(0, min(whole, from.Add(whole).Sub(now)))
 }
 
-// counted notes a change of counters, and returns how long it can wait: it cannot be
-// written earlier.
+// counted records that counters have changed, and returns how long to wait before they can be
+// written.
 func (p *pace) counted(sidecarSet string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

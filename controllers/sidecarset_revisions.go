@@ -22,7 +22,7 @@ import (
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps,resources=controllerrevisions,namespace=sidecarset-system,verbs=get;create;patch;delete
 //
-// Where the API server checks who may set blockOwnerDeletion, it asks for this.
+// An API server that checks who may set blockOwnerDeletion requires this right.
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apps.kruise.io,resources=sidecarsets/finalizers,verbs=update
 
 // revisionKeeper records SidecarSets in ControllerRevisions of one namespace.
@@ -102,13 +102,13 @@ func (k *revisionKeeper) history(ctx context.Context, owner revision.Owner) (rev
 	return revision.NewHistory(all, owner), nil
 }
 
-// maxCollisions bounds the names that are tried at a time. The next reconcile
-// goes on where this one ended only if a name was found, so that a namespace
-// full of foreign revisions costs this many requests.
+// maxCollisions bounds the names that one reconcile tries. If it finds no name, the next
+// reconcile tries the same names again. So in a namespace full of foreign revisions, each
+// reconcile costs this many requests.
 const maxCollisions = 10
 
-// create makes a new revision under the first name that is not taken. The cache
-// may be behind, so that the name may be taken by the very revision.
+// create makes a new revision under the first name that is not taken. If the cache is behind,
+// the object with the name may be the revision itself.
 func (k *revisionKeeper) create(ctx context.Context, owner revision.Owner, data []byte, collisions int32, number int64) (*appsv1.ControllerRevision, int32, error) {
 	for range maxCollisions {
 		candidate := revision.New(owner, k.namespace, data, collisions, number)
@@ -133,8 +133,8 @@ func (k *revisionKeeper) create(ctx context.Context, owner revision.Owner, data 
 	return nil, 0, errors.New("all names tried for a new ControllerRevision are taken by others")
 }
 
-// refresh writes the parts of a revision that may change while its content stays. If the
-// history comes from a cache that is behind, or if this process has lost the lead,
+// refresh writes the parts of a revision that may change while its content stays the same. If
+// the history comes from a cache that is behind, or if this process is no longer the leader,
 // the precondition makes the write fail.
 func (k *revisionKeeper) refresh(ctx context.Context, r *appsv1.ControllerRevision, owner revision.Owner, number int64) (*appsv1.ControllerRevision, error) {
 	next, differs := revision.Refresh(r, owner, number)

@@ -260,7 +260,7 @@ func TestNoPodIsUpdatedWhileItsContentCannotBeRecorded(t *testing.T) {
 	})
 }
 
-// The status is written seldom while Pods move. The next rollout does not wait for that.
+// While Pods change, the status is written seldom. The next rollout does not wait for that.
 func TestARolloutBeginsAtOnce(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t, webPod(1), webPod(2))
@@ -296,8 +296,8 @@ func TestANewLeaderThatCannotRecordSaysSo(t *testing.T) {
 	})
 }
 
-// Where a generation is observed already, that the revision cannot be kept does not
-// stop its counters.
+// If a generation is observed already, a failure to keep the revision does not stop the
+// counters.
 func TestCountersFollowWhileRevisionsFail(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)

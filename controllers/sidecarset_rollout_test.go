@@ -51,8 +51,8 @@ func wantReasons(t *testing.T, s appsv1beta1.SidecarSetStatus, progressing, degr
 	}
 }
 
-// A rollout whose Pods do not come back is stalled after a while, without any event
-// that would say so: sooner, if the kubelet says that no container starts.
+// A rollout whose Pods do not come back is stalled after a while, without an event. It is
+// stalled sooner if the kubelet reports that no container starts.
 func TestARolloutThatDoesNotMoveIsStalled(t *testing.T) {
 	for reason, after := range map[string]time.Duration{"ImagePullBackOff": time.Minute, "ContainerCreating": 10 * time.Minute} {
 		t.Run(reason, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestARolloutThatDoesNotMoveIsStalled(t *testing.T) {
 	}
 }
 
-// Each Pod that comes back begins the time anew.
+// Each Pod that is back begins the time anew.
 func TestARolloutThatMovesIsNotStalled(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		const pods = 5
@@ -106,7 +106,7 @@ func TestARolloutOfADeletedSidecarSetIsForgotten(t *testing.T) {
 	})
 }
 
-// NotUpdate: nothing is said of Pods that cannot follow.
+// With NotUpdate, the status does not report Pods that cannot be updated.
 func TestRunningPodsThatAreLeftAloneNeedNoUser(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		old := webPod(1)
@@ -130,8 +130,8 @@ func TestRunningPodsThatAreLeftAloneNeedNoUser(t *testing.T) {
 	})
 }
 
-// A new leader learns from the status that evicting has stopped. Until its tally knows, it
-// writes nothing else there.
+// A new leader reads from the status that evicting has stopped. Until its tally knows this,
+// the status continues to say so.
 func TestANewLeaderKeepsAStopInTheStatus(t *testing.T) {
 	stop := []metav1.Condition{{
 		Type: appsv1beta1.ConditionDegraded, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRecreationStopped, ObservedGeneration: 1,

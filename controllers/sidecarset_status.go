@@ -27,7 +27,7 @@ func (r *SidecarSetReconciler) patchStatus(ctx context.Context, p *pass) (again 
 	switch {
 	case !p.complete && p.seen.Unrecorded == nil:
 		return 0, nil
-	case !p.complete: // there is time: it is tried again first
+	case !p.complete: // without readiness it waits longest: recording is tried again first
 		next, readiness = status.Behind(p.before, p.seen), nil
 	}
 	r.m.observeConditions(p.name, next.Conditions)
@@ -93,9 +93,9 @@ func statusOf(object *unstructured.Unstructured) (s appsv1beta1.SidecarSetStatus
 	return s, nil
 }
 
-// writtenStatus is a SidecarSetStatus, all of whose members this controller owns. All that
-// the schema requires, and all that are counted, are in each patch, zero or not. A list
-// without elements is null, which removes what was there.
+// writtenStatus is a SidecarSetStatus, all of whose members this controller owns. Each patch
+// has the members that the schema requires, and the counters, even if they are zero. An empty
+// list is null, which removes the stored one.
 type writtenStatus struct {
 	ObservedGeneration int64  `json:"observedGeneration"`
 	MatchedPods        int32  `json:"matchedPods"`
@@ -112,9 +112,9 @@ type writtenStatus struct {
 	Conditions  []metav1.Condition                   `json:"conditions"`
 }
 
-// statusPatch is a merge patch of our members only, so that others stay, known
-// to this build or not. It applies to the object as it was read: a leader that
-// lost its lease may have a write under way, and must not undo its successor's.
+// statusPatch is a merge patch of the operator's members only, so that others stay, whether or
+// not this build knows them. It applies only to the object as it was read: a write of a leader
+// that has lost its Lease may still be under way, and must not undo its successor's.
 func statusPatch(object *unstructured.Unstructured, s appsv1beta1.SidecarSetStatus) ([]byte, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": object.GetResourceVersion()},

@@ -49,8 +49,8 @@ func upgraded(t *testing.T) (*corev1.Pod, *inject.Program) {
 	return p, program
 }
 
-// An Event reports the end of a hot upgrade, and why it is not ended. No Event reports what
-// is tried again at once.
+// An Event reports the end of a hot upgrade, or why it is not ended. No Event reports a
+// failure that is retried at once.
 func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 	const done, failed = "Normal ResetContainerSucceed reset sidecar container image empty successfully", "Warning ResetContainerFailed reset sidecar container image empty failed: hands off"
 	for name, tc := range map[string]struct {
@@ -94,8 +94,8 @@ func TestTheEndOfAHotUpgradeIsTold(t *testing.T) {
 	}
 }
 
-// Where no digest shows what the new container ran before, time does. As long as there
-// is nothing to do, the Pod is not read every second.
+// If no digest shows what the new container ran before, the time decides. As long as there is
+// nothing to do, the Pod is not read every second.
 func TestAHotUpgradeEndsOnceItsEvidenceHasSettled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ago   time.Duration

@@ -66,7 +66,8 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 	}
 }
 
-// The first word about a Pod costs one request. If it is not the first, the Pod is read.
+// The first value of the condition costs one request. If the condition has a value, the Pod is
+// read.
 func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
 	conflict := apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("another Pod has its name"))
 	for name, tc := range map[string]struct {
@@ -133,7 +134,7 @@ func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
 	}
 }
 
-// What is written on one Pod must not end the process.
+// The content of one Pod must not end the process.
 func TestAPanicIsAnError(t *testing.T) {
 	var none map[string]bool
 	err := contained(t.Context(), func() { none["a"] = true })

@@ -19,8 +19,8 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// The right to create pods/eviction is not in the roles that markers make: the
-// administrator grants it with config/recreate.
+// The right to create pods/eviction is not in the generated roles: the administrator grants it
+// with config/recreate.
 
 const (
 	// budgetWait and maxBudgetWait are the minimum and maximum delay before an eviction
@@ -106,8 +106,8 @@ func (v *eviction) judge(ctx context.Context, pod *corev1.Pod) (may bool, err er
 	return tally.MayEvict(v.program, v.contents, v.since, v.take, v.record, stuck), nil
 }
 
-// last looks at a Pod of which it is not known whether it was evicted. If it is gone or
-// going, it does not matter who has done it.
+// last reads a Pod once more if it is unknown whether it was evicted. If it is gone or is
+// being deleted, it does not matter which client did that.
 func (v *eviction) last(ctx context.Context) outcome {
 	pod, err := v.read(ctx, v.take.Namespace.Value(), v.take.Name, true)
 	if apierrors.IsNotFound(err) || err == nil && (pod.UID != v.take.UID || pod.DeletionTimestamp != nil) {
@@ -134,7 +134,7 @@ func (p *patience) next(pod *corev1.Pod, now time.Time) time.Duration {
 	return min(max(now.Sub(since.(time.Time)), budgetWait), maxBudgetWait)
 }
 
-// end says that a Pod was evicted.
+// end forgets the refusals for the controller of a Pod that was evicted.
 func (p *patience) end(pod *corev1.Pod) {
 	p.since.Remove(controllerOf(pod))
 }

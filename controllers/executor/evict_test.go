@@ -25,7 +25,7 @@ import (
 // absence is how long a new leader waits before it evicts.
 const absence = int64(recreate.DefaultCreation / time.Second)
 
-// newRecreation is a rig of Pods that cannot follow in place, and are to be evicted.
+// newRecreation is a rig with Pods that cannot be updated in place, and are to be evicted.
 func newRecreation(t *testing.T, names ...string) *rig {
 	t.Helper()
 	var pods []*corev1.Pod
@@ -87,9 +87,9 @@ func statusError(code int32, reason metav1.StatusReason, causes ...metav1.Status
 func TestWhatTheAPIServerAnswersToAnEviction(t *testing.T) {
 	tests := map[string]struct {
 		err       error
-		fails     int // so often
+		fails     int // the number of requests that fail
 		asked     int
-		used      int // places of the budget
+		used      int // places of the budget that are used
 		blocked   string
 		mentioned string
 	}{
@@ -149,8 +149,8 @@ func TestAnEvictionWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// A PodDisruptionBudget that allows one Pod: the next ones are asked for, once, and rest
-// longer with each attempt.
+// A PodDisruptionBudget refuses all Pods. The API server is asked once for each, and the retry
+// delay grows with the time since the first refusal.
 func TestPodDisruptionBudgetsHold(t *testing.T) {
 	r := newRecreation(t, "p", "q", "r")
 	asked := r.answerEvictions(func(*policyv1.Eviction) error {
@@ -172,7 +172,7 @@ func TestPodDisruptionBudgetsHold(t *testing.T) {
 	}
 }
 
-// What changed since the watch said so is seen before the Pod is evicted.
+// The Pod is read before it is evicted, which shows changes that the watch has not delivered.
 func TestAPodIsLookedAtBeforeItIsEvicted(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
 		"it forbids it":              func(p *corev1.Pod) { p.Annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "false" },

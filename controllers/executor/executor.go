@@ -48,8 +48,8 @@ type Executor struct {
 	slots chan struct{}
 	nodes *nodes
 	known *revisions
-	// resizeMissed is when the API server was last seen to lack the subresource resize. It
-	// counts for refusalWait, because the API server may have been upgraded.
+	// resizeMissed is when the API server was last seen to lack the subresource resize. It is
+	// valid for refusalWait, because the API server may be upgraded.
 	resizeMissed atomic.Pointer[time.Time]
 	limit        flowcontrol.RateLimiter
 	updates      *prometheus.CounterVec
@@ -160,7 +160,7 @@ func (e *Executor) look(ctx context.Context, next item) error {
 	}
 	free := writesPerSet - e.underWay(next.sidecarSet, 0)
 	if free <= 0 {
-		return nil // a write that ends looks again
+		return nil // when a write ends, it starts another pass
 	}
 	var due tally.Due
 	if err := e.Tally(ctx, func(t *tally.Tally) { due = t.Due(next.sidecarSet, free) }); err != nil {

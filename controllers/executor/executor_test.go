@@ -56,7 +56,7 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 	return r
 }
 
-// follow makes a Program the current one, and says that it is recorded.
+// follow makes a Program the current one, and tells the tally that it is recorded.
 func (r *rig) follow(p *inject.Program) {
 	r.now = match.Build([]*inject.Program{p}, map[string]labels.Set{"a": {}})
 	r.tally.SetSnapshot(r.now)
@@ -95,7 +95,7 @@ func (r *rig) report() rollout.Report {
 	return r.tally.State("log").Rollout
 }
 
-// pass has the Executor take what it can, and waits for it.
+// pass makes the Executor take what it can, and waits for it.
 func (r *rig) pass(t *testing.T) {
 	t.Helper()
 	if err := r.look(t.Context(), item{sidecarSet: "log"}); err != nil {
@@ -125,7 +125,7 @@ func programOf(t *testing.T, sidecar string) *inject.Program {
 	return p
 }
 
-// outdated returns a Pod that carries the content before, is ready, and has this name.
+// outdated returns a Pod that carries the last content, is ready, and has this name.
 func outdated(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	before := program(t, "side:v1")
@@ -229,7 +229,7 @@ func TestWhatTheAPIServerAnswersDecidesAboutThePod(t *testing.T) {
 	}
 }
 
-// What does not pass by itself needs a user: WriteFailed says that it does.
+// A reason that does not end by itself needs a user. WriteFailed is for reasons that do.
 func TestWhatKeepsAPodForGoodIsSaid(t *testing.T) {
 	merged := func(t *testing.T) *inject.Program {
 		t.Helper()
@@ -272,7 +272,7 @@ func TestWhatKeepsAPodForGoodIsSaid(t *testing.T) {
 	}
 }
 
-// What the queue believed may not be so any more.
+// The queue's state of a Pod may be out of date.
 func TestALivePodThatIsNotWhatTheQueueHasIsNotWritten(t *testing.T) {
 	tests := map[string]func(*corev1.Pod){
 		"it is being deleted": func(p *corev1.Pod) {
@@ -344,8 +344,7 @@ func TestStartReturnsWhenNoWriteIsUnderWay(t *testing.T) {
 	}
 }
 
-// A Pod that does not come back from its update because its Node is lost takes no place
-// of the budget.
+// A Pod whose Node is lost during its update takes no place of the budget.
 func TestALostNodeDoesNotHoldUpOthers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		node *corev1.Node
@@ -371,7 +370,7 @@ func TestALostNodeDoesNotHoldUpOthers(t *testing.T) {
 			}
 			r.see(t, "p", down)
 			r.pass(t)     // the watch has delivered the write
-			for range 2 { // at the first look it may be about to come back
+			for range 2 { // at the first look the Pod may be about to come back
 				if used := r.report().Used; used != 1 {
 					t.Fatalf("%d places are used by a Pod in flight, want 1", used)
 				}

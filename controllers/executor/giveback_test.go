@@ -14,7 +14,8 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// hasty is a Tally that runs what rests no longer before what it was asked to do.
+// hasty is a Tally that empties the queue before it runs a function. The queue must not have a
+// release of a Pod that is not held yet.
 type hasty struct {
 	*rig
 	t *testing.T
@@ -31,7 +32,7 @@ func (h hasty) use(ctx context.Context, f func(*tally.Tally)) error {
 	return h.rig.use(ctx, f)
 }
 
-// A process may be paused at any moment, for as long as a Pod rests.
+// The process may be paused at any moment, for as long as the retry delay of a Pod.
 func TestAPodIsReleasedAfterItIsHeld(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
 	r.Tally = hasty{r, t}.use
@@ -65,7 +66,7 @@ func TestAnAPIServerThatSaysNothingAboutANodeIsNotWaitedForForever(t *testing.T)
 	}
 }
 
-// A wake-up that was lost costs half a minute, not the rollout.
+// A lost wake-up delays a rollout by half a minute, and does not stop it.
 func TestPodsAreFoundWithoutAWakeUp(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
 	if err := r.look(t.Context(), item{sidecarSet: "log", overdue: true}); err != nil {
@@ -77,7 +78,8 @@ func TestPodsAreFoundWithoutAWakeUp(t *testing.T) {
 	}
 }
 
-// What breaks long after an update is not its doing, also for the record of the next one.
+// An update that is over is not the reason for a later failure. The record of the next update
+// does not inherit it either.
 func TestAnUpdateThatIsOverIsNotInherited(t *testing.T) {
 	for name, later := range map[string]time.Duration{"for a minute": time.Minute, "for long": 20 * time.Minute} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// The API server's memory may be old. What it says leads to a write or to nothing.
+// The API server's memory may be old. An old read leads to a write that fails by its
+// precondition, or to a live read.
 func TestAnOldReadIsHarmless(t *testing.T) {
 	for name, tc := range map[string]struct {
 		remembered func(*corev1.Pod) // nil: nothing

@@ -21,7 +21,7 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// sizedProgram is SidecarSet "log" whose sidecar requests so much cpu.
+// sizedProgram is SidecarSet "log" whose sidecar requests this cpu.
 func sizedProgram(t *testing.T, cpu string) *inject.Program {
 	t.Helper()
 	return programOf(t, fmt.Sprintf(`{"name":"side","image":"side:v1","resources":{"requests":{"cpu":%q}}}`, cpu))
@@ -106,7 +106,7 @@ func TestWhatTheAPIServerAnswersToAResize(t *testing.T) {
 	}
 }
 
-// That the API server does not resize Pods is found out once: with the Pods that are
+// The Executor finds out once that the API server does not resize Pods: with the Pods that are
 // written at the same time, and not with each Pod again.
 func TestAMissingSubresourceIsFoundOnce(t *testing.T) {
 	r := newSizedRig(t, "p", "q", "r")

@@ -20,7 +20,7 @@ func requests(cpu string) corev1.ResourceList {
 	return corev1.ResourceList{"cpu": resource.MustParse(cpu)}
 }
 
-// stuckPods are Pods that cannot follow in place, each for a reason that the Pod watch
+// stuckPods are Pods that cannot be updated in place, each for a reason that the Pod watch
 // does not show.
 var stuckPods = map[string]struct {
 	native bool // the sidecar is one, and gets another image
@@ -109,8 +109,8 @@ func nativeProgram(t *testing.T, image string) *inject.Program {
 	return p
 }
 
-// A Pod whose record shows a way to follow in place, and that a look at the Pod finds
-// to have none, is evicted if that is asked for. Otherwise it is blocked with the reason.
+// A Pod whose record shows a way to update it in place, but whose live state shows none, is
+// evicted if the mode asks for it. Otherwise it is blocked with the reason.
 func TestPodsThatALookFindsStuckAreEvicted(t *testing.T) {
 	for name, tc := range stuckPods {
 		for _, mode := range []string{"Outdated", "All", "Uninjected", "Never"} {
@@ -132,7 +132,7 @@ func TestPodsThatALookFindsStuckAreEvicted(t *testing.T) {
 	}
 }
 
-// The message of a blocked Pod names its Node and what is wrong with it.
+// The message of a blocked Pod names its Node and the Node's problem.
 func TestBlockedPodsNameWhatIsWrongWithTheirNode(t *testing.T) {
 	for name, tc := range map[string]struct {
 		edit func(*corev1.Node)
@@ -164,7 +164,7 @@ func TestBlockedPodsNameWhatIsWrongWithTheirNode(t *testing.T) {
 	}
 }
 
-// The Pod is looked at again before it is evicted: what kept it from following may be gone.
+// The Pod is read again before it is evicted: the reason for which it was stuck may be gone.
 func TestAPodThatIsNotStuckAnyMoreIsNotEvicted(t *testing.T) {
 	r, evictions := newStuck(t, "that another writer has resized", "Outdated")
 	r.pass(t)
@@ -200,8 +200,8 @@ func (r *rig) wantResized(t *testing.T, evictions map[string]int) {
 	}
 }
 
-// A Pod that must not be evicted goes on being tried in place, and says why it cannot
-// follow.
+// The leader continues to try a Pod in place that must not be evicted, and reports why it
+// cannot be updated.
 func TestAStuckPodThatMustNotBeEvictedIsTriedInPlace(t *testing.T) {
 	r, evictions := newStuck(t, "that another writer has resized", "Outdated")
 	r.see(t, "p", func(p *corev1.Pod) { p.OwnerReferences = nil })

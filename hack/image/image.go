@@ -21,9 +21,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Image is what an image of one platform consists of. There is no base image.
+// Image describes an image of one platform. It has no base image.
 type Image struct {
-	Platform   string // as linux/arm64
+	Platform   string // such as linux/arm64
 	Files      []File // in one layer, in this order, owned by root
 	Entrypoint string
 	User       string // numeric; empty means root

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// source makes a module with a small program, as the operator's is for the tool.
+// source makes a module with a small program, which takes the place of the operator.
 func source(t *testing.T, says string) string {
 	t.Helper()
 	dir := t.TempDir()

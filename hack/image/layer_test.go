@@ -10,8 +10,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// checkPlatform reads the operator out of an image, and says whether it is a
-// static program of the architecture that every user may run and root owns.
+// checkPlatform reads the operator out of an image, and checks that it is a static program of
+// the architecture, that every user may run it, and that root owns it.
 func checkPlatform(image v1.Image, architecture string) error {
 	config, err := image.ConfigFile()
 	if err != nil {

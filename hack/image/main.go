@@ -2,8 +2,8 @@
 // without a container tool. It writes OCI layouts and pushes to registries.
 // Equal sources and an equal Go toolchain give an image with an equal digest.
 //
-// It is a module of its own, so that the operator's module does not require what
-// speaks the registry protocol.
+// It is a module of its own, so that the operator's module does not require the libraries of
+// the registry protocol.
 package main
 
 import (

@@ -41,8 +41,8 @@ func registryCommand(ctx context.Context, args []string) error {
 	return nil
 }
 
-// gates make a registry as slow as a test wants. While the gate of a repository
-// is closed, who reads its manifests waits.
+// gates make a registry as slow as a test wants. While the gate of a repository is closed,
+// requests for its manifests wait.
 //
 //	PUT /gates/REPOSITORY     closes the gate
 //	GET /gates/REPOSITORY     says how many requests wait

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A closed gate holds readers of its repository, lets all others pass, and lets
-// the readers go when it is opened.
+// A closed gate holds requests for its repository, and lets all others pass. When it is
+// opened, the requests continue.
 func TestAGateHoldsPullsOfItsRepository(t *testing.T) {
 	server := httptest.NewServer(newGates(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	defer server.Close()

@@ -25,10 +25,11 @@ import (
 	"strings"
 )
 
-// platforms are those that images are built for; what is compiled differs.
+// platforms are those that images are built for. They differ in the packages that are
+// compiled.
 var platforms = []string{"linux/amd64", "linux/arm64"}
 
-// notice is the name of a file that has to go with what is compiled.
+// notice matches the names of files that the image must carry.
 var notice = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
 func main() {
@@ -55,7 +56,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return err
 }
 
-// compiled is a package of the operator, as go list tells it.
+// compiled is a package of the operator, as go list reports it.
 type compiled struct {
 	Dir      string
 	Standard bool
@@ -89,7 +90,7 @@ func list(ctx context.Context, platform string) ([]compiled, error) {
 
 // file is one licence or notice.
 type file struct {
-	owner string // as "k8s.io/api v0.37.1", or with the path of a directory in it
+	owner string // such as "k8s.io/api v0.37.1", or with the path of a directory in it
 	name  string
 	text  string
 }

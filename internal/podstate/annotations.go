@@ -1,7 +1,6 @@
-// Package podstate knows what is recorded on Pods: it is the only reader and
-// writer of the annotations that say which SidecarSets a Pod carries and at
-// which revision. It refuses to know where Pods come from and what follows
-// from a record.
+// Package podstate knows what is recorded on Pods: it is the only reader and writer of the
+// annotations that say which SidecarSets a Pod carries and at which revision. It does not know
+// where Pods come from, or what follows from a record.
 package podstate
 
 import (
@@ -49,7 +48,7 @@ func ParseHashes(value string) Hashes {
 	if value == "" || !readable(value) {
 		return Hashes{}
 	}
-	var read []hashRecord // in the order of the value, with records that make no sense
+	var read []hashRecord // in the order of the value, unreadable records included
 	for name, raw := range jsonread.Members(value) {
 		if len(read) == maxEntries {
 			return Hashes{}
@@ -61,8 +60,7 @@ func ParseHashes(value string) Hashes {
 	return Hashes{records: records}
 }
 
-// parseRecord reads one member of a hash annotation. One that makes no sense has
-// no raw text.
+// parseRecord reads one member of a hash annotation. An unreadable record has no raw text.
 func parseRecord(name, raw string) hashRecord {
 	switch raw[0] {
 	case '"':
@@ -70,7 +68,7 @@ func parseRecord(name, raw string) hashRecord {
 	case '{':
 		var hash, revision string
 		readable := true
-		for member, value := range jsonread.Members(raw) { // the last of several counts
+		for member, value := range jsonread.Members(raw) { // if a member is repeated, the last one counts
 			switch member {
 			case "controllerRevision":
 				revision, _ = parseString(value)
@@ -121,13 +119,13 @@ func (h Hashes) Has(sidecarSet string) bool {
 	return ok
 }
 
-// UpdatedAt returns when a SidecarSet's record was written; zero if it does not say.
+// UpdatedAt returns when a SidecarSet's record was written; zero if the record has no time.
 func (h Hashes) UpdatedAt(sidecarSet string) (at time.Time) {
 	r, ok := h.find(sidecarSet)
 	if !ok {
 		return at
 	}
-	for member, value := range jsonread.Members(r.raw) { // the last of several counts
+	for member, value := range jsonread.Members(r.raw) { // if a member is repeated, the last one counts
 		if member == "updateTimestamp" && json.Unmarshal([]byte(value), &at) != nil {
 			at = time.Time{}
 		}
@@ -135,8 +133,8 @@ func (h Hashes) UpdatedAt(sidecarSet string) (at time.Time) {
 	return at
 }
 
-// With returns a copy that has the given records, each in place of one of the
-// same name; of several with one name the last counts.
+// With returns a copy that has the given records. Each replaces the record of the same name.
+// If several of the given records have one name, the last one counts.
 func (h Hashes) With(records ...HashRecord) Hashes {
 	all := make([]hashRecord, len(h.records), len(h.records)+len(records))
 	copy(all, h.records)
@@ -219,9 +217,8 @@ func appendList(dst []byte, names []string) []byte {
 	return append(dst, ']')
 }
 
-// ParseInjectedList reads the injected-list annotation: the names, sorted,
-// without empty ones and duplicates. A value beyond the bounds of this package
-// has none.
+// ParseInjectedList reads the injected-list annotation: the names, sorted, without empty names
+// and duplicates. A value beyond the bounds of this package gives no names.
 func ParseInjectedList(value string) []string {
 	if value == "" || tooManyNames(value) {
 		return nil

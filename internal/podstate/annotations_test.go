@@ -169,7 +169,7 @@ func recorded(t *testing.T, annotation string) map[string]json.RawMessage {
 	return all
 }
 
-// oracle reads hashes with the library's decoder; nil where the value is no object.
+// oracle reads hashes with the library's decoder; nil if the value is not an object.
 func oracle(value string) map[string]string {
 	var raw map[string]json.RawMessage
 	if json.Unmarshal([]byte(value), &raw) != nil {

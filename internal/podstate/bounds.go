@@ -7,11 +7,10 @@ import (
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
-// The author of a Pod writes its annotations: up to 3 MiB of them reach
-// admission, and 256 KiB reach storage. This package reads no value beyond these
-// bounds, as it reads none that makes no sense. No operator writes such a value:
-// 256 SidecarSets in one Pod need 64 KiB for their names alone if each has 253
-// characters, and half of that for usual hash records.
+// The author of a Pod writes its annotations: up to 3 MiB of them reach admission, and 256 KiB
+// reach storage. This package treats a value beyond these bounds as unreadable. No operator
+// writes such a value: 256 SidecarSets in one Pod need 64 KiB for their names alone if each
+// has 253 characters, and half of that for usual hash records.
 const (
 	maxValueBytes = 64 << 10
 	maxEntries    = 256

@@ -76,7 +76,7 @@ func entries(n int) []podstate.HashRecord {
 	return all
 }
 
-// The longest values that are read, in the order that costs most.
+// The longest values that are read, in the order that is most expensive.
 func BenchmarkLongestValues(b *testing.B) {
 	longest := "{" + strings.Repeat(" ", 60<<10) + strings.TrimPrefix(members(256, func(int) string { return `"h"` }), "{")
 	b.Run("hashes", func(b *testing.B) {

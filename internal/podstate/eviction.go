@@ -28,7 +28,7 @@ func (r *Record) readOwner(pod *corev1.Pod) {
 // evicted through the Eviction API.
 const evictedByAPI = "EvictionByEvictionAPI"
 
-// readEviction reads of a Pod that is not active whether it is being evicted.
+// readEviction finds out whether a Pod that is not active was evicted.
 func (r *Record) readEviction(pod *corev1.Pod) {
 	c := inplace.Condition(pod, corev1.DisruptionTarget)
 	if r.Finished || c == nil || c.Status != corev1.ConditionTrue || c.Reason != evictedByAPI || tooLarge(pod) {

@@ -5,10 +5,9 @@ import (
 	"unique"
 )
 
-// Name is what records keep of the names of containers, images, SidecarSets,
-// hashes and revisions: enough to tell whether two are the same, in eight bytes
-// however long they are. The zero Name is that of the empty string. A Name means
-// nothing outside of the process.
+// Name is what a record keeps instead of the name of a container, image, SidecarSet, hash or
+// revision. It takes eight bytes, and shows whether two names are the same. The zero Name is
+// that of the empty string. Another process gives the same string another Name.
 //
 // Two different strings have one Name with a probability of 2^-64. The seed is
 // secret, so that the author of a Pod cannot look for such strings.

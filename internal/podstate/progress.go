@@ -29,10 +29,10 @@ func (r *Record) Progress(sidecarSet Name) inplace.Progress {
 	return inplace.Progress{}
 }
 
-// Waits reports whether a container waits for the kubelet to act on an earlier
-// image change that the operator has no record of. A container that is not ready
-// never waits, so that a bad image can be replaced. No container waits for longer than the
-// kubelet needs: it may run the new image, and report another name of it.
+// Waits reports whether a container waits for the kubelet to act on an earlier image change
+// that the operator has no record of. A container that is not ready never waits, so that a bad
+// image can be replaced. No container waits for longer than the kubelet needs, because the
+// kubelet may run the new image and report it by another name.
 func (r *Record) Waits(sidecarSet, container Name) bool {
 	if r.Outwaited || r.Progress(sidecarSet).State() != inplace.Unmarked {
 		return false
@@ -64,8 +64,8 @@ func (r *Record) SettlesAt() (first time.Time, ok bool) {
 	return first, ok
 }
 
-// resizeSilence is how long a kubelet may say nothing about a resize before it is
-// taken for one that does not answer.
+// resizeSilence is the time after which a resize that the kubelet does not report on counts as
+// unanswered.
 const resizeSilence = 5 * time.Minute
 
 // silentAt is when a resize that the kubelet has not done counts as unanswered.
@@ -101,9 +101,9 @@ func (r *Record) At(now time.Time) *Record {
 // made, apart from the grace periods of the containers.
 const elsewherePatience = 5 * time.Minute
 
-// readWaits notes until when the Pod may wait for updates that another operator made. What was
-// given to it last is in the hash record; a Pod that was never updated was given all at its
-// creation.
+// readWaits sets the time until which the Pod may wait for updates that another operator made.
+// That time counts from the last update in the hash record, or from the Pod's creation if that
+// is later.
 func (r *Record) readWaits(pod *corev1.Pod) {
 	mayWait := func(c Container) bool { return c.Ready && c.landed == notLanded }
 	if (r.update == nil || !r.update.unreadable && len(r.update.waiting) == 0) && !slices.ContainsFunc(r.Containers, mayWait) {

@@ -24,7 +24,7 @@ func markedPod(digestBefore string) *corev1.Pod {
 	log.ContainerID, log.Ready = "log-2", true
 	log.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(sentAt.Add(time.Second))}
 	pod.Annotations[appsv1beta1.AnnotationHash] = `{"logging":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"h2"}}`
-	pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = lastImageID("log@" + digestB) // by which it has not landed
+	pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState] = lastImageID("log@" + digestB) // by this annotation it has not landed
 	pod.Annotations[appsv1beta1.AnnotationInPlace] = inplace.Marks{}.With("logging", inplace.Mark{
 		Generation: 2, At: sentAt, WasReady: true, Containers: map[string]inplace.Before{"log": {ID: "log-1", Digest: digestBefore}},
 	}).With("gone", inplace.Mark{At: sentAt}).Format(pod.UID)
@@ -121,7 +121,7 @@ func TestRecordHasWhatARolloutNeeds(t *testing.T) {
 			t.Errorf("%s is %+v", name, c)
 		}
 	}
-	// By the digest, which the reference does not look at in init containers.
+	// By the digest, which OpenKruise does not look at in init containers.
 	if r.Landed(podstate.MakeName("mesh"), podstate.MakeName("proxy")) || !r.Waits(podstate.MakeName("mesh"), podstate.MakeName("proxy")) {
 		t.Error("a native sidecar with another digest than its image has landed")
 	}

@@ -13,18 +13,18 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// Record is what the status of SidecarSets needs to know about one Pod, in some
-// hundred bytes where the Pod itself takes tens of thousands, and never in more
-// than about MaxRecordBytes. It is immutable and may be shared. Pods that no
-// SidecarSet was injected into have neither Containers nor Injections.
+// Record is what the status of SidecarSets needs to know about one Pod. It takes some hundred
+// bytes, and never more than about MaxRecordBytes; the Pod itself takes tens of thousands. It
+// is immutable and may be shared. If no SidecarSet was injected into the Pod, it has neither
+// Containers nor Injections.
 type Record struct {
 	UID       types.UID
 	Namespace Namespace
 	Name      string
 	Labels    LabelSet
 
-	// Order is what a rollout orders Pods by. Of Pods that no SidecarSet was injected
-	// into, only Created is known.
+	// Order is what a rollout orders Pods by. If no SidecarSet was injected into the Pod, only
+	// Created is known.
 	Order Order
 	// Facts say how the Pod may be updated in place.
 	Facts inplace.Facts
@@ -48,8 +48,8 @@ type Record struct {
 	Active bool
 	// Finished is true for a Pod that has succeeded or failed.
 	Finished bool
-	// Evicted is true for a Pod that is being deleted since it was evicted. Its Labels
-	// and its Controller are known.
+	// Evicted is true for a Pod that is being deleted because it was evicted. Its Labels and
+	// its Controller are known.
 	Evicted bool
 	// ByJob is true if the Pod's controller is a Job.
 	ByJob bool
@@ -58,8 +58,8 @@ type Record struct {
 	RunsToCompletion bool
 	// Protected is true if an annotation of the Pod forbids to evict it.
 	Protected bool
-	// TooLarge is true for an active Pod of which no more is remembered than that
-	// it exists: the record would take more than MaxRecordBytes.
+	// TooLarge is true for an active Pod whose record would take more than MaxRecordBytes. The
+	// record then says only that the Pod exists.
 	TooLarge bool
 	// Ready is true for a running Pod whose Ready condition is true.
 	Ready bool
@@ -70,8 +70,8 @@ type Record struct {
 	// Pod has.
 	Reported bool
 	// Outwaited is true if containers that are ready do not show the images that another
-	// operator gave them, and have had the time to. What they run is not certain; to wait
-	// longer makes no difference.
+	// operator gave them, and have had the time to. It is not certain what they run, and a
+	// longer wait would not show it.
 	Outwaited bool
 
 	waitsUntil uint32 // when the Pod is Outwaited, in seconds; 0 if it does not wait
@@ -121,8 +121,8 @@ const (
 	notLanded
 )
 
-// FromPod reads a Pod's record. The Pod is not kept. What this costs is bounded,
-// whatever the Pod's author has written into it.
+// FromPod makes the record of a Pod. It does not keep the Pod. Its cost is bounded, whatever
+// the Pod's author has written into the Pod.
 func FromPod(pod *corev1.Pod) *Record {
 	r := &Record{
 		UID:       pod.UID,
@@ -201,9 +201,9 @@ func (r *Record) HotUpgraded(sidecar Name) bool {
 	return r.update != nil && slices.ContainsFunc(r.update.working, func(w workingContainer) bool { return w.sidecar == sidecar && w.upgraded })
 }
 
-// Landed reports whether the kubelet runs the image that a container was given,
-// as far as the status shows. For a SidecarSet with a Progress, that is the
-// evidence: all containers of an update land at once.
+// Landed reports whether the kubelet runs the image that a container was given, as far as the
+// status shows. If the SidecarSet has a Progress, the Progress decides: all containers of an
+// update land at once.
 //
 // For others, and if the image is named by digest, the digests are compared,
 // whatever registry they came from. If it is named by tag, the image ID must differ

@@ -7,8 +7,7 @@ import (
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
-// UpdateRecord is what one SidecarSet's update in place leaves in the reference's
-// annotation.
+// UpdateRecord is what one SidecarSet's update in place leaves in OpenKruise's annotation.
 type UpdateRecord struct {
 	SidecarSet string
 	// Revision is the content hash that the Pod gets.
@@ -23,10 +22,9 @@ type UpdateRecord struct {
 // ContainerImageID is the image ID of one container.
 type ContainerImageID struct{ Container, ImageID string }
 
-// RecordUpdate returns the annotation of in-place updates with this record. What
-// it says of other SidecarSets, of containers that do not change, and of members
-// that this build does not know, stays as it is. Nothing is kept of a value that
-// cannot be read.
+// RecordUpdate returns the annotation of in-place updates with this record. The text about
+// other SidecarSets, about containers that do not change, and in members that this build does
+// not know, stays as it is. If the value cannot be read, nothing of it is kept.
 func RecordUpdate(value string, r UpdateRecord) string {
 	var before string // what the SidecarSet had
 	dst := appendUpdates([]byte{'{'}, value, func(sidecarSet, state string) bool {
@@ -39,16 +37,15 @@ func RecordUpdate(value string, r UpdateRecord) string {
 	return string(append(dst, '}'))
 }
 
-// ForgetUpdates returns the annotation of in-place updates without what it says
-// about the SidecarSets that forgotten names. Nothing is left of a value that
-// cannot be read.
+// ForgetUpdates returns the annotation of in-place updates without the text about the
+// SidecarSets that forgotten names. If the value cannot be read, nothing of it is kept.
 func ForgetUpdates(value string, forgotten func(sidecarSet string) bool) string {
 	dst := appendUpdates([]byte{'{'}, value, func(sidecarSet, _ string) bool { return !forgotten(sidecarSet) })
 	return string(append(dst, '}'))
 }
 
-// appendUpdates appends what an annotation of in-place updates says of SidecarSets
-// that keep accepts; nothing of a value that cannot be read.
+// appendUpdates appends the text of an annotation of in-place updates about the SidecarSets
+// that keep accepts; nothing if the value cannot be read.
 func appendUpdates(dst []byte, value string, keep func(sidecarSet, state string) bool) []byte {
 	if _, ok := parseImageIDs(value); !ok || value == "null" {
 		return dst

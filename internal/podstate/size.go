@@ -6,11 +6,11 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// MaxRecordBytes bounds what is kept of one Pod, by an estimate of everything
-// that the Pod's author decides about: its name, labels, containers and injected
-// list, and the notes of updates. As it is allocated, and with what package tally
-// keeps for each Pod, that is less than 4 KB. A Pod with ten containers may have
-// 2 KB of labels, one with 1 KB of labels 30 containers.
+// MaxRecordBytes bounds what is kept of one Pod, by an estimate of everything that the Pod's
+// author decides about: its name, labels, containers and injected list, and the notes of
+// updates. In allocated memory, and with the data that package tally keeps for each Pod, this
+// is less than 4 KB. A Pod with ten containers may have 2 KB of labels; a Pod with 1 KB of
+// labels may have 30 containers.
 const MaxRecordBytes = 3 << 10
 
 // What the parts of a record take.
@@ -23,10 +23,10 @@ const (
 	progressBytes  = 40
 )
 
-// tooLarge reports whether a Pod's record would take more than MaxRecordBytes, now or
-// after an update in place: an update must not make a Pod too large, since a rollout
-// would lose sight of the Pods that it disturbs. It looks at no more of the Pod than
-// it takes to tell.
+// tooLarge reports whether a Pod's record would take more than MaxRecordBytes, now or after an
+// update in place. An update must not make a Pod too large, because the rollout would then
+// lose sight of a Pod that it disturbs. tooLarge reads no more of the Pod than the answer
+// needs.
 func tooLarge(pod *corev1.Pod) bool {
 	size := recordBytes + len(pod.Name)
 	if list := pod.Annotations[appsv1beta1.AnnotationInjectedList]; list != "" {
@@ -69,4 +69,4 @@ func (s LabelSet) Bytes() int {
 	return labelSetBytes + len(s.text.Value())
 }
 
-const labelSetBytes = 100 // what interning takes for a string, and package tally for a set
+const labelSetBytes = 100 // the cost of interning a string, and package tally's entry for a set

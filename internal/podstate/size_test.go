@@ -71,8 +71,8 @@ func updated(t *testing.T, pod *corev1.Pod, sets int) *corev1.Pod {
 	return pod
 }
 
-// The leader must not lose sight of a Pod by its own write: the Pod would leave the
-// budget, and the next one would be disturbed.
+// A write of the leader must not make a Pod too large to be tracked: the Pod would leave the
+// budget, and the leader would disturb the next one.
 func TestAnUpdateMakesNoPodTooLarge(t *testing.T) {
 	for _, shape := range []struct{ sets, containers int }{{1, 1}, {10, 15}, {2, 40}, {12, 12}} {
 		within, beyond := 0, 0

@@ -13,10 +13,10 @@ type Trouble uint8
 // Troubles is how many values of Trouble there are.
 const Troubles Trouble = 11
 
-// kubeletReasons are the reasons of state.waiting that do not pass in the usual
-// course of things, then those of state.terminated, and, last, one of
-// lastState.terminated. A native sidecar that exited with code 0, and whose image cannot
-// be pulled, is terminated; the kubelet says no more.
+// kubeletReasons are the reasons of state.waiting that are not part of a usual start, then
+// those of state.terminated, and, last, one of lastState.terminated. A native sidecar that
+// exited with code 0, and whose image cannot be pulled, is terminated; the kubelet reports no
+// other reason.
 var kubeletReasons = [Troubles]string{
 	"", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError",
 	"RunContainerError", "CrashLoopBackOff", "Completed", "Error", "OOMKilled",

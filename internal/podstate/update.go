@@ -12,7 +12,7 @@ import (
 
 // updateState holds what in-place updates leave on a Pod.
 type updateState struct {
-	unreadable bool // the annotation is there and makes no sense
+	unreadable bool // the annotation is present and cannot be read
 	// waiting has the containers that still run the image ID that was recorded
 	// before their last update.
 	waiting []waitingContainer
@@ -30,8 +30,8 @@ type (
 	}
 )
 
-// readUpdateState keeps no more of each kind than the Pod has containers: there
-// is nothing that more could be about.
+// readUpdateState keeps at most as many elements of each kind as the Pod has containers,
+// because each container needs at most one.
 func readUpdateState(pod *corev1.Pod) *updateState {
 	state := pod.Annotations[appsv1beta1.AnnotationInPlaceUpdateState]
 	working := pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]

@@ -19,8 +19,8 @@ const (
 	NotUpgradable
 )
 
-// upgradableOf reads the condition's message, {"<SidecarSet>":true|false}. One that
-// cannot be read says nothing.
+// upgradableOf reads the condition's message, {"<SidecarSet>":true|false}. An unreadable
+// message has no values.
 func upgradableOf(pod *corev1.Pod) map[string]Upgradable {
 	c := inplace.Condition(pod, appsv1beta1.PodConditionUpgradable)
 	if c == nil || c.Message == "" || !readable(c.Message) {

@@ -1,6 +1,6 @@
-// Package readiness decides whether the next Pod that a SidecarSet selects will be
-// injected, given what the leader knows. It decides which reason comes first, and words
-// it. It knows no cluster, and not how the leader found the facts.
+// Package readiness decides whether the next Pod that a SidecarSet selects will be injected,
+// given what the leader knows. It decides which reason comes first, and writes the message. It
+// does not know how the leader found the facts.
 package readiness
 
 import (
@@ -25,7 +25,7 @@ type Installation struct {
 	// Certificate says why API servers would refuse the serving certificate; nil if they
 	// would not, or if calls prove that they do not.
 	Certificate error
-	// Calls says that calls of API servers are not answered; nil if that is not known of any.
+	// Calls says that calls of API servers are not answered; nil if no such calls are known.
 	Calls *status.Readiness
 }
 
@@ -50,7 +50,7 @@ func (i Installation) Obstacle() *status.Readiness {
 
 // SidecarSet are the facts about one SidecarSet.
 type SidecarSet struct {
-	// Selectors says why the selectors make no webhook entry; nil if they do.
+	// Selectors is why no webhook entry can have the selectors; nil if one can.
 	Selectors error
 	// Refused is the API server's message about the entry; "" if it takes the entry.
 	Refused string
@@ -60,8 +60,8 @@ type SidecarSet struct {
 	Paused bool
 	// Invalid is the error that any Pod would get; nil if there is none.
 	Invalid error
-	// Static is about the entry that an administrator keeps; nil if the operator keeps
-	// one. Entry is about that one.
+	// Static has the facts about the entry that an administrator keeps; nil if the operator
+	// keeps one. Entry has the facts about the operator's entry.
 	Entry  Entry
 	Static *Static
 }

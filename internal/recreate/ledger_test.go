@@ -39,7 +39,7 @@ func replacement(uid string, back bool) recreate.Replacement {
 	return recreate.Replacement{UID: types.UID(uid), Controller: rs, Back: back}
 }
 
-// evicted returns a Ledger of Pods "old-0", "old-1", ... that were evicted at second 0.
+// evicted returns a Ledger of the Pods "old-0", "old-1", ..., all evicted at second 0.
 func evicted(n int) *recreate.Ledger {
 	l := &recreate.Ledger{}
 	for i := range n {
@@ -133,7 +133,7 @@ func TestAReplacementThatIsGoneIsReplacedToo(t *testing.T) {
 func TestAReplacementWithAnOlderContentIsLeft(t *testing.T) {
 	l := evicted(3)
 	l.Added(replacement("starts", false), 1)
-	l.Added(outdated("late", false), 1) // of a webhook that was behind
+	l.Added(outdated("late", false), 1) // a webhook whose snapshot was behind has injected it
 	left(t, "at once", l, "late")
 	l.SetContent("next")
 	l.Changed(outdated("starts", false))
@@ -143,7 +143,7 @@ func TestAReplacementWithAnOlderContentIsLeft(t *testing.T) {
 	expect(t, "afterwards", l, 100_000, 0, 3)
 }
 
-// The replacement is there before the API server has answered, and the content changes.
+// The replacement exists before the API server has answered, and the content changes.
 func TestAReplacementIsNotLeftBeforeTheAnswer(t *testing.T) {
 	for _, accepted := range []bool{true, false} {
 		l := evicted(1)
@@ -163,7 +163,7 @@ func TestAReplacementIsNotLeftBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// The Pod may have been the replacement of another, and the API server has not answered.
+// The Pod may have been the replacement of another Pod, and the API server has not answered.
 func TestAPodThatIsRelabelledBeforeTheAnswerReplacesNothing(t *testing.T) {
 	l := &recreate.Ledger{}
 	l.Begin("old", rs)
@@ -181,7 +181,7 @@ func TestAPodThatIsRelabelledBeforeTheAnswerReplacesNothing(t *testing.T) {
 	expect(t, "both are back", l, 7, 0, math.MaxInt32)
 }
 
-// A replacement that another webhook strips, or that came while no replica answered.
+// Another webhook removes the sidecars from a replacement, or no replica answers at its creation.
 func TestAReplacementThatIsReadyWithoutTheContentIsAFailure(t *testing.T) {
 	l := evicted(3)
 	for i := range 3 {
@@ -241,7 +241,7 @@ func TestTimeoutsOfReplacementsCanBeChosen(t *testing.T) {
 	}
 }
 
-// Two Pods of a controller are about to be evicted, and the replacement is there before the
+// Two Pods of a controller are about to be evicted, and the replacement exists before the
 // answers. It belongs to the Pod that is evicted.
 func TestAReplacementBelongsToAnAcceptedEviction(t *testing.T) {
 	l := &recreate.Ledger{}
@@ -316,8 +316,8 @@ func TestANewLeaderDoesNotGoOnWhereTheLastOneStopped(t *testing.T) {
 	expect(t, "with another content", l, 0, 0, 3)
 }
 
-// BenchmarkAdoptedPods is what one event costs after 10,000 Pods were adopted that do not
-// become ready, which their authors may have made on purpose.
+// BenchmarkAdoptedPods measures one event after 10,000 Pods were adopted that do not become
+// ready. Their authors may have made them on purpose.
 func BenchmarkAdoptedPods(b *testing.B) {
 	const pods = 10_000
 	l := &recreate.Ledger{}

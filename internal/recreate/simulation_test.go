@@ -17,12 +17,12 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// A cluster of controllers whose Pods are evicted through queue and Ledger, with a
-// watch that lags by less than absence, while users change the content. Never are more Pods away
-// than maxUnavailable says, no Pod is evicted that was created with the current content, a content that
-// does not start costs three Pods, and one that does reaches all of them, whenever the leader changes.
-// Some contents reach running Pods in place. Pods that are in flight when the next content does not
-// keep their places.
+// A cluster of controllers whose Pods are evicted through queue and Ledger, with a watch that
+// lags by less than absence, while users change the content and the leader changes. There are
+// never more Pods away than maxUnavailable says. No Pod is evicted that was created with the
+// current content. A content that does not start costs three Pods, and one that starts reaches
+// all Pods. Some contents reach running Pods in place. A Pod in flight that the next content
+// does not reach in place keeps its place of the budget.
 func TestRecreationKeepsItsLimitsAndEnds(t *testing.T) {
 	for seed := range uint64(2000) {
 		c := newCluster(t, seed)
@@ -40,8 +40,8 @@ type cluster struct {
 	*testing.T
 	*rand.Rand
 	limit   int
-	slots   int // how many Pods there are to be
-	orphans int // that were not ready and older than the content when the leader changed, which it does not adopt
+	slots   int // the number of Pods that the controllers keep
+	orphans int // Pods that a new leader does not adopt: not ready, and older than the content
 	content int
 	base    int  // Pods with this content or a later one follow in place
 	bad     bool // the content does not start
@@ -55,11 +55,11 @@ type cluster struct {
 	ledger  recreate.Ledger
 	known   map[types.UID]bool
 	matched map[types.UID]event
-	away    map[types.UID]bool // that the Ledger does not wait for any more
+	away    map[types.UID]bool // Pods that the Ledger no longer waits for
 	writes  []*request
 	evicted int
 	names   int
-	leads   int64 // since when
+	leads   int64 // the time at which the leader began
 	adopts  bool
 }
 
@@ -73,7 +73,7 @@ type member struct {
 	replaced          bool // when it was evicted
 }
 
-// event is what the watch brings, and when it happened.
+// event is an event of the watch, and the time at which it happened.
 type event struct {
 	member
 	at      int64
@@ -192,7 +192,7 @@ func (c *cluster) look(m event) {
 	case outdated && m.content >= c.base:
 		p.Way = inplace.Images
 	case outdated:
-		p.Ready = p.Ready || c.base%2 == 0 // a sidecar was added: of Pods that lack it, the queue is not told more
+		p.Ready = p.Ready || c.base%2 == 0 // a sidecar was added: the queue does not know more about Pods that lack it
 		p.Way, p.Evictable, p.Reason = inplace.Recreate, true, inplace.ImmutableFieldChanged
 	}
 	c.queue.Set(p)
@@ -210,7 +210,7 @@ func (c *cluster) countOrphans() {
 
 // change makes another process the leader, which knows what it can list.
 func (c *cluster) change() {
-	stopped := c.ledger.Stopped() // which is in the status
+	stopped := c.ledger.Stopped() // the status says so
 	c.lead()
 	c.ledger = recreate.Ledger{}
 	c.ledger.SetContent(fmt.Sprint(c.content))
@@ -233,7 +233,7 @@ func (c *cluster) change() {
 	}
 }
 
-// adopt is what a leader does when it has led for long enough.
+// adopt is what a leader does after it has led for long enough.
 func (c *cluster) adopt() {
 	for _, m := range c.order {
 		switch {
@@ -311,7 +311,8 @@ func (c *cluster) write() {
 	c.writes = append(c.writes[:i], c.writes[i+1:]...)
 }
 
-// update sends a write in place, and later has its answer. It returns true when it is done.
+// update sends a write in place, and handles its answer later. It returns true when it is
+// done.
 func (c *cluster) update(w *request, m *member) bool {
 	switch {
 	case w.sent:
@@ -335,7 +336,7 @@ func (c *cluster) prompt(controller podstate.Name) bool {
 	return controller != podstate.MakeName("rs-0")
 }
 
-// answer looks at the replacements that an answer of the API server was about.
+// answer handles the replacements that an answer of the API server is about.
 func (c *cluster) answer() {
 	for _, left := range c.ledger.Left() {
 		c.away[left.UID] = true
@@ -360,7 +361,7 @@ func (c *cluster) check() {
 	}
 }
 
-// workloads let Pods end, make new ones, and let them become ready.
+// workloads ends Pods, makes new ones, and lets them become ready.
 func (c *cluster) workloads() {
 	for _, m := range c.order {
 		switch {

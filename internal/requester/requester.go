@@ -5,8 +5,8 @@
 // update the SidecarSet that a canary replaces. The leader evicts Pods for a
 // SidecarSet that asks for it, so its author must be allowed to evict them.
 //
-// The package says what to ask and what the answers mean. It does not know who
-// the requester is, and how an API server is asked.
+// The package says which questions to ask, and what the answers mean. It does not know who the
+// requester is, or how an API server is asked.
 package requester
 
 import (
@@ -25,12 +25,12 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// VerbPrivileged is the verb on sidecarsets, cluster-wide, that the author of
-// containers needs which Uses lists.
+// VerbPrivileged is the verb on sidecarsets, cluster-wide, that the author of a SidecarSet
+// needs if Uses finds fields in it.
 const VerbPrivileged = "inject-privileged"
 
-// MaxNamespaces is how many namespaces are asked about one by one. Beyond it
-// only the right to create Pods everywhere counts.
+// MaxNamespaces is how many namespaces are asked about one by one. If there are more, the
+// author needs the right to create Pods everywhere.
 const MaxNamespaces = 50
 
 // Question asks whether the requester may do one thing. An empty Namespace
@@ -61,12 +61,12 @@ func updateSidecarSet(name string) Question {
 	return Question{Verb: "update", Group: appsv1beta1.Resource.Group, Resource: appsv1beta1.Resource.Resource, Name: name}
 }
 
-// Demand is what rights one SidecarSet takes. Its methods do not change it.
+// Demand has the rights that the author of one SidecarSet needs. Its methods do not change it.
 type Demand struct {
-	actions    []action // that the author must be allowed to do
-	namespaces []string // where, if not everywhere
-	closed     bool     // namespaces are all there are
-	why        string   // no namespace is named: only everywhere counts
+	actions    []action // what the author must be allowed to do
+	namespaces []string // where, unless the author is allowed to everywhere
+	closed     bool     // the SidecarSet can inject into no other namespace
+	why        string   // why only the right everywhere counts; empty if namespaces are known
 
 	privileged Question
 	uses       []string
@@ -76,15 +76,15 @@ type Demand struct {
 
 // Cluster is what a Demand depends on besides the SidecarSet.
 type Cluster struct {
-	// Select returns the names of the namespaces that there are now with labels
-	// that the selector selects, in any order.
+	// Select returns the names of the existing namespaces whose labels the selector selects,
+	// in any order.
 	Select func(labels.Selector) []string
 	// Excluded are the namespaces that are never injected into.
 	Excluded []string
 }
 
-// NewDemand returns what rights a SidecarSet takes, given as v1beta1 JSON and
-// decoded.
+// NewDemand returns the Demand of a SidecarSet. object is the SidecarSet as v1beta1 JSON, and
+// set is the same decoded.
 func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) Demand {
 	d := Demand{
 		actions:    []action{createPods},
@@ -99,8 +99,8 @@ func NewDemand(object map[string]any, set *appsv1beta1.SidecarSet, c Cluster) De
 	return d
 }
 
-// evicts reports whether a value of the annotation may let the leader evict Pods. A
-// value that this build does not know may.
+// evicts reports whether a value of the annotation may let the leader evict Pods. A value that
+// this build does not know counts as one that does.
 func evicts(value string) bool {
 	return value != "" && value != appsv1beta1.RecreateNever
 }
@@ -116,12 +116,12 @@ func (d Demand) WithRevision(name string, restored map[string]any) Demand {
 	return d
 }
 
-// Changed reports whether an update changes what is injected or where, hence
-// whether its author needs any rights. How running Pods follow and how much
-// history is kept are not part of it. Pausing is not either: it must not take
-// more rights than writing SidecarSets. Resuming is, since what was paused may be
-// more than the one who resumes it could inject. The same is true of evictions: to
-// stop them takes no rights, to ask for them, or for others, does.
+// Changed reports whether an update changes what is injected or where, so that its author
+// needs rights. The update of running Pods and the number of revisions do not count. Pausing
+// does not count either: it must not take more rights than writing SidecarSets. Resuming
+// counts, because the user who resumes may lack the right to inject what was paused. Evictions
+// are similar: a user needs no rights to stop them, but needs rights to ask for them, or for
+// others.
 func Changed(object, old map[string]any) bool {
 	value := recreation(object)
 	return isPaused(old) && !isPaused(object) || evicts(value) && value != recreation(old) ||
@@ -139,8 +139,8 @@ func isPaused(object map[string]any) bool {
 	return paused
 }
 
-// effective is the part of a SidecarSet that decides what is injected and where,
-// but for whether injection is paused.
+// effective is the part of a SidecarSet that decides what is injected and where, except
+// whether injection is paused.
 func effective(object map[string]any) map[string]any {
 	decides := maps.Clone(member(object, "spec"))
 	if decides == nil {
@@ -159,8 +159,8 @@ func effective(object map[string]any) map[string]any {
 			delete(decides, "injectionStrategy")
 		}
 		if strategy["revision"] != nil {
-			// What chooses between the revisions, and what names them: a revision
-			// inherits the labels of its SidecarSet.
+			// The members that choose between the revisions, and those that name them: a
+			// revision inherits the labels of its SidecarSet.
 			decides["choice"] = []any{
 				update["partition"], update["selector"], stopped,
 				version, member(metadata, "labels")[appsv1beta1.LabelCustomVersion],
@@ -203,8 +203,8 @@ func scope(selector *metav1.LabelSelector, c Cluster) (namespaces []string, clos
 	return namespaces, closed, ""
 }
 
-// Next returns the questions whose answers are still needed, given those so far;
-// none if Missing can tell.
+// Next returns the questions whose answers are still needed, given the answers so far; none if
+// these are enough for Missing.
 func (d Demand) Next(answers map[Question]bool) []Question {
 	var next []Question
 	ask := func(q Question) (answer, known bool) {
@@ -221,7 +221,7 @@ func (d Demand) Next(answers map[Question]bool) []Question {
 		ask(updateSidecarSet(d.base))
 	}
 	if d.closed && len(d.namespaces) == 0 {
-		return next // injects nowhere
+		return next // the SidecarSet injects nowhere
 	}
 	for _, action := range d.actions {
 		if everywhere, known := ask(action.in("")); everywhere || !known {
@@ -234,8 +234,8 @@ func (d Demand) Next(answers map[Question]bool) []Question {
 	return next
 }
 
-// Missing says which rights the requester lacks, each as the end of a sentence
-// that begins with who that is, and how to get along; none if nothing is.
+// Missing returns the rights that the requester lacks, each as the end of a sentence that
+// begins with the requester, with a remedy; none if no right is missing.
 func (d Demand) Missing(answers map[Question]bool) []string {
 	var missing []string
 	for _, action := range d.actions {

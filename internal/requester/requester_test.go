@@ -45,8 +45,8 @@ func cluster() requester.Cluster {
 	}}
 }
 
-// judge asks until it is known what is missing, of a user who may do what is
-// listed, and returns the questions as well.
+// judge asks questions until it is known which rights a user with the listed rights lacks. It
+// returns the questions as well.
 func judge(t *testing.T, spec string, rights ...string) (asked, missing []string) {
 	t.Helper()
 	object, set := decode(t, spec)
@@ -184,8 +184,7 @@ func TestPrivilegedContainersTakeAVerb(t *testing.T) {
 	}
 }
 
-// What has been taken out of a SidecarSet comes back with the revision that it
-// names.
+// A revision that a SidecarSet names may restore content that was removed from the SidecarSet.
 func TestARecordedRevisionTakesTheVerbAsWell(t *testing.T) {
 	object, set := decode(t, agent+"injectionStrategy: {revision: {revisionName: log-1}}\n")
 	privileged, _ := decode(t, "containers: [{name: agent, image: a, securityContext: {privileged: true}}]")
@@ -241,7 +240,7 @@ func expectChanged(t *testing.T, object, old map[string]any, want bool) {
 	}
 }
 
-// Where a revision is named, more of the spec decides which content a Pod gets.
+// If a revision is named, more of the spec decides which content a Pod gets.
 func TestChangedIsAboutWhatChoosesTheRevision(t *testing.T) {
 	const old = "injectionStrategy: {revision: {customVersion: v1, policy: Partial}}\nupdateStrategy: {type: NotUpdate, partition: 0%}\ncustomVersion: v2\n" + agent
 	tests := map[string]struct {

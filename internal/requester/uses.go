@@ -7,10 +7,9 @@ import (
 	"slices"
 )
 
-// Uses lists the fields by which a SidecarSet, as v1beta1 JSON, gets at more
-// than a Pod may have under the baseline Pod Security Standard, or at Secrets. A
-// member of a volume's source, a security context or a variable's source that
-// this build does not know counts as well.
+// Uses lists the fields of a SidecarSet, as v1beta1 JSON, that use more than the baseline Pod
+// Security Standard allows a Pod, or that read Secrets. A member of a volume's source, a
+// security context or a variable's source that this build does not know counts as well.
 func Uses(object map[string]any) []string {
 	spec, _ := object["spec"].(map[string]any)
 	f := &finder{}
@@ -35,8 +34,7 @@ func (f *finder) each(parent map[string]any, member, path string, visit func(ele
 	}
 }
 
-// others adds the members that are not among the harmless ones and hold
-// something.
+// others adds the members that are neither in harmless nor empty.
 func (f *finder) others(object map[string]any, path string, harmless ...string) {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(harmless, name) && !isEmpty(object[name]) {
@@ -67,7 +65,7 @@ func (f *finder) container(c map[string]any, path string) {
 	}
 }
 
-// action is about what the node itself calls: another host than the Pod.
+// action adds a host that the kubelet would call instead of the Pod.
 func (f *finder) action(action map[string]any, path string) {
 	for _, kind := range []string{"httpGet", "tcpSocket"} {
 		if !isEmpty(member(action, kind)["host"]) {
@@ -121,13 +119,13 @@ func member(object map[string]any, name string) map[string]any {
 	return value
 }
 
-// oneOf reports whether a value is absent, or one of those.
+// oneOf reports whether a value is absent, or one of values.
 func oneOf(value any, values ...any) bool {
 	return isEmpty(value) || slices.Contains(values, value)
 }
 
-// isEmpty reports whether a value means what an absent one does. An empty object
-// does not: emptyDir: {} chooses a source.
+// isEmpty reports whether a value means the same as an absent one. An empty object does not:
+// emptyDir: {} chooses a source.
 func isEmpty(value any) bool {
 	switch value := value.(type) {
 	case nil:

@@ -28,7 +28,7 @@ const (
 	reviewAPIVersion = "admission.k8s.io/v1"
 )
 
-// Head is what a review says of the request, and of the Pod what decides whether
+// Head has what a review says about the request, and the part of the Pod that decides whether
 // a SidecarSet selects it.
 type Head struct {
 	UID, Operation, Namespace    string
@@ -64,16 +64,16 @@ var (
 	nameMember       = []string{"name"}
 )
 
-// Reader reads reviews, one after the other. The zero Reader is ready to use. It
-// keeps its state for the next review, because that would be most of the garbage
-// of a request. It is not safe for concurrent use.
+// Reader reads reviews, one after the other. The zero Reader is ready to use. It uses its
+// memory again for the next review: otherwise this memory would be most of the garbage of a
+// request. It is not safe for concurrent use.
 type Reader struct {
 	json jsonread.Reader
 	head headReader
 	pod  podReader
 }
 
-// Release lets go of the review that was read last.
+// Release drops the references to the review that was read last.
 func (r *Reader) Release() {
 	r.json.Reset(nil)
 	r.head, r.pod = headReader{}, podReader{}
@@ -189,7 +189,7 @@ func (h *headReader) readMetadata() bool {
 	})
 }
 
-// identified reports whether all that every request has to say has been read.
+// identified reports whether every member that all requests need has been read.
 func (h *headReader) identified() bool {
 	return h.kind != "" && h.apiVersion != "" && h.head.UID != "" && h.head.Operation != "" && h.head.Resource != ""
 }

@@ -124,8 +124,8 @@ func oracleNames(items []oracleName) []string {
 	return names
 }
 
-// checkAgainstOracle fails if body is read and means something else than to
-// Kubernetes' decoder. It reports whether body was read.
+// checkAgainstOracle fails if body is read with another meaning than Kubernetes' decoder gives
+// it. It reports whether body was read.
 func checkAgainstOracle(t *testing.T, body []byte) bool {
 	t.Helper()
 	head, pod, err := read(body, inject.AllParts)
@@ -148,7 +148,7 @@ func checkAgainstOracle(t *testing.T, body []byte) bool {
 	return true
 }
 
-// sameJSON compares raw JSON by what it says; null is as good as nothing.
+// sameJSON compares raw JSON by its meaning; null is the same as an absent value.
 var sameJSON = cmp.Transformer("JSON", func(raw json.RawMessage) (value any) {
 	if raw != nil {
 		if err := json.Unmarshal(raw, &value); err != nil {
@@ -158,8 +158,8 @@ var sameJSON = cmp.Transformer("JSON", func(raw json.RawMessage) (value any) {
 	return value
 })
 
-// We read what Kubernetes reads, whatever the order of members, the white space
-// and the escapes.
+// The reader reads the same as Kubernetes, whatever the order of members, the white space and
+// the escapes.
 func TestReaderEqualsKubernetesDecoder(t *testing.T) {
 	for seed := range uint64(2000) {
 		g := generator{rand.New(rand.NewPCG(seed, 1))}
@@ -169,8 +169,8 @@ func TestReaderEqualsKubernetesDecoder(t *testing.T) {
 	}
 }
 
-// Parts of containers are kept as they are in the document, the ones that are
-// asked for and no others, whether that is known before the spec or after it.
+// The parts of containers that are asked for, and no others, are kept as they are in the
+// document, whether they are known before the spec or after it.
 func TestReadPodKeepsThePartsThatAreAskedFor(t *testing.T) {
 	all := inject.RawParts{
 		Env: []byte(`[ {"name":"A" , "invented":1.0e1} ]`), VolumeMounts: []byte(`[{"mountPath":"/\u006d"}]`),
@@ -233,8 +233,8 @@ func TestReadHeadInAnyOrder(t *testing.T) {
 	}
 }
 
-// In the order in which the API server writes, the Head ends at the labels; not
-// even the syntax behind them is read.
+// In the order in which the API server writes, the Head ends at the labels. Not even the
+// syntax of the rest is read.
 func TestReadHeadStopsAtTheLabels(t *testing.T) {
 	body := []byte(`{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","resource":{"resource":"pods"},` +
 		`"namespace":"shop","operation":"CREATE","object":{"metadata":{"name":"web","labels":{"app":"web"},!!!`)
@@ -266,7 +266,8 @@ func TestReadHeadStopsBeforeAnotherObject(t *testing.T) {
 	}
 }
 
-// Whatever the bytes: no panic, and never another meaning than Kubernetes'.
+// Whatever the bytes are, the reader does not panic, and never gives them another meaning than
+// Kubernetes does.
 func FuzzReader(f *testing.F) {
 	for seed := range uint64(20) {
 		g := generator{rand.New(rand.NewPCG(seed, 5))}
@@ -275,8 +276,8 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) { checkAgainstOracle(t, body) })
 }
 
-// generator makes random reviews, with values as odd as the API server could
-// send and more.
+// generator makes random reviews, with values that are at least as odd as those that the API
+// server could send.
 type generator struct{ *rand.Rand }
 
 // review is an envelope around a random Pod that may have nulls in it.

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// nulls says what becomes of the members of objects that are null.
+// nulls says whether null members of objects are written.
 type nulls bool
 
 const (
@@ -17,8 +17,8 @@ const (
 	keepNulls nulls = true
 )
 
-// appendJSON writes any decoded JSON value in canonical form: compact, members
-// sorted by name, those that are null kept or left out.
+// appendJSON writes any decoded JSON value in canonical form: compact, members sorted by name,
+// null members kept or left out.
 func appendJSON(dst []byte, v any, nulls nulls) []byte {
 	switch v := v.(type) {
 	case nil:

@@ -20,13 +20,12 @@ var recorded = []field{
 	{name: "volumes", shape: volume},
 }
 
-// Data returns what a ControllerRevision records of the spec of a defaulted
-// SidecarSet: a patch that replaces the spec by five of its members, as JSON
-// with sorted members, HTML escaped, absent and empty lists as null. All are
-// written in the normal form of the reference's types, so that a revision which
-// OpenKruise recorded has the same bytes, and with them the same name; members
-// that this build does not know are kept everywhere. An error is a *TypeError.
-// The spec is not changed.
+// Data returns what a ControllerRevision records of the spec of a defaulted SidecarSet: a
+// patch that replaces the spec by five of its members, as JSON with sorted members, HTML
+// escaped, absent and empty lists as null. All are written in the normal form of OpenKruise's
+// types, so that a revision which OpenKruise recorded has the same bytes, and with them the
+// same name. Members that this build does not know are kept everywhere. An error is a
+// *TypeError. The spec is not changed.
 func Data(spec map[string]any) ([]byte, error) {
 	dst := []byte(`{"spec":{"$patch":"replace"`)
 	for _, list := range recorded {
@@ -67,8 +66,8 @@ func recordedList(spec map[string]any, list field) ([]any, error) {
 	return normal, nil
 }
 
-// restoreUnknown puts the unknown members that an encoder handed back into the
-// value that it wrote. It changes value.
+// restoreUnknown adds the unknown members that an encoder returned to the value that it wrote.
+// It changes value.
 func restoreUnknown(value any, unknown map[string]any) {
 	for name, branch := range unknown {
 		switch value := value.(type) {
@@ -88,8 +87,8 @@ func restoreUnknown(value any, unknown map[string]any) {
 	}
 }
 
-// Suffix tells revisions of one SidecarSet apart by name. Another collisionCount
-// gives the same data another one.
+// Suffix returns the end of a revision's name, which depends on its data. If the name is
+// taken, the same data with another collisionCount gives another suffix.
 func Suffix(data []byte, collisionCount int32) string {
 	h := fnv.New32()
 	_, _ = h.Write(data) // a hash takes everything

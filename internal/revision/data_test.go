@@ -107,7 +107,7 @@ func TestNameCutsLongNames(t *testing.T) {
 	}
 }
 
-// What is recorded of what was recorded is the same.
+// Recording a restored revision gives the same data.
 func TestDataSurvivesBeingRestored(t *testing.T) {
 	for name, v := range referenceVectors {
 		t.Run(name, func(t *testing.T) {

@@ -13,10 +13,9 @@ import (
 	"github.com/sidecarset/operator/internal/jsonread"
 )
 
-// encoder writes values of known shape as encoding/json writes the typed value.
-// What a value holds beyond its shape is handed back by each of its methods as
-// a tree of its own: nil, or the same nesting with only the unknown members,
-// list elements under their decimal index.
+// encoder writes values of known shape as encoding/json writes the typed value. Each of its
+// methods returns the members that the shape does not have as a tree: nil, or the same nesting
+// with only these members, and with list elements under their decimal index.
 type encoder struct{ buf []byte }
 
 // value writes v. A nil v is absent and writes the zero value.
@@ -90,7 +89,7 @@ func (e *encoder) member(f *field, v any) (written bool, unknown map[string]any,
 	return f.presence != dropZero || !isZero(v), unknown, err
 }
 
-// isZero speaks of values whose type has been checked.
+// isZero reports whether a value is the zero value of its type. The type has been checked.
 func isZero(v any) bool {
 	switch v := v.(type) {
 	case string:
@@ -152,7 +151,7 @@ func (e *encoder) mapping(s *shape, v any) (map[string]any, error) {
 	return nil, nil
 }
 
-// typed is a value of one type; a nil v is its zero value.
+// typed returns v as a value of type T; the zero value if v is nil.
 func typed[T any](v any, want string) (value T, err error) {
 	value, ok := v.(T)
 	if !ok && v != nil {
@@ -208,8 +207,7 @@ func asInteger(v any) (int64, bool) {
 	}
 }
 
-// unknownMembers are the members that the shape does not name. A null member is
-// as good as absent.
+// unknownMembers are the members that the shape does not name. A null member counts as absent.
 func unknownMembers(s *shape, members map[string]any) map[string]any {
 	var unknown map[string]any
 	for name, v := range members {
@@ -225,7 +223,7 @@ func unknownMembers(s *shape, members map[string]any) map[string]any {
 	return unknown
 }
 
-// graft hangs a branch that is not empty into a tree that may be nil.
+// graft adds a branch to a tree that may be nil, unless the branch is empty.
 func graft(tree map[string]any, name string, branch map[string]any) map[string]any {
 	if branch == nil {
 		return tree

@@ -29,8 +29,8 @@ func Hashes(spec map[string]any) (withImage, withoutImage string, err error) {
 // TypeError says that a member has a value which its type cannot hold.
 type TypeError struct {
 	Path string // from the top of the object, such as spec.containers[0].image
-	Want string // what belongs there
-	Got  string // what is there
+	Want string // what the type requires
+	Got  string // what the member has, without the text of strings
 }
 
 func (e *TypeError) Error() string {
@@ -61,7 +61,7 @@ func preimage(spec map[string]any) ([]byte, error) {
 	return e.buf, nil
 }
 
-// containers writes one list and files its unknown members by container name.
+// containers writes one list and stores its unknown members by container name.
 func (e *encoder) containers(spec map[string]any, list string, unknown map[string]any) error {
 	byIndex, err := e.value(containers, spec[list])
 	if err != nil {
@@ -78,7 +78,7 @@ func (e *encoder) containers(spec map[string]any, list string, unknown map[strin
 			continue
 		}
 		name, _ := elem.(map[string]any)["name"].(string)
-		if _, taken := byName[name]; taken { // refused by validation, yet it has a hash
+		if _, taken := byName[name]; taken { // validation refuses this, but it needs a hash
 			name += "#" + strconv.Itoa(i)
 		}
 		byName[name] = members
@@ -87,8 +87,8 @@ func (e *encoder) containers(spec map[string]any, list string, unknown map[strin
 	return nil
 }
 
-// hasNativeSidecar reports whether init containers take part in the hash: one
-// that restarts always brings all of them in, plain ones included.
+// hasNativeSidecar reports whether init containers take part in the hash: if one of them is a
+// native sidecar, all of them do, plain ones included.
 func hasNativeSidecar(initContainers any) bool {
 	elems, _ := initContainers.([]any)
 	for _, elem := range elems {
@@ -141,7 +141,7 @@ func safeEncode(s string) string {
 	return string(encoded)
 }
 
-// mismatch says what is there in place of a value of another type.
+// mismatch returns the error for a value of another type than the wanted one.
 func mismatch(want string, got any) error {
 	return &TypeError{Want: want, Got: describe(got)}
 }

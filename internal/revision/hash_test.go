@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// vector is a spec together with what OpenKruise 1.9 makes of it. The specs are
-// written out as they are after defaulting.
+// vector is a spec together with the results of OpenKruise 1.9. The specs are written out as
+// they are after defaulting.
 type vector struct {
 	spec                         string
 	text                         string // the preimage
@@ -141,7 +141,7 @@ func TestHashesAreThoseOfTheReference(t *testing.T) {
 	}
 }
 
-// expect compares only what a vector states.
+// expect compares only the results that a vector has.
 func expect(t *testing.T, what, want, got string) {
 	t.Helper()
 	if want != "" && want != got {

@@ -10,12 +10,11 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// History is what is recorded of one SidecarSet, oldest first.
+// History has the revisions of one SidecarSet, oldest first.
 type History []*appsv1.ControllerRevision
 
-// NewHistory picks the owner's revisions and those without an owner from what
-// carries its name, and orders them by number, then age, then name. The
-// revisions are shared, not copied.
+// NewHistory picks, from the revisions with the owner's name, the owner's and those without an
+// owner. It orders them by number, then age, then name. The revisions are shared, not copied.
 func NewHistory(revisions []*appsv1.ControllerRevision, owner Owner) History {
 	var h History
 	for _, r := range revisions {
@@ -35,12 +34,12 @@ func byAge(a, b *appsv1.ControllerRevision) int {
 	)
 }
 
-// Find returns the newest revision that records data, and the number that it has
-// to have so that it is the newest of all: its own if it is that already. If
-// there is none, the number is that of a new revision.
+// Find returns the newest revision that records data, and the number that makes it the newest
+// of all: its own number if it is the newest already. If no revision records data, found is
+// nil, and the number is for a new revision.
 //
-// Only bytes count. The reference also compares the hash labels if both happen
-// to be numbers, and then records the same content twice after a collision.
+// Only the bytes count. OpenKruise also compares the hash labels if both happen to be numbers,
+// and then records the same content twice after a collision.
 func (h History) Find(data []byte) (found *appsv1.ControllerRevision, number int64) {
 	next := int64(1)
 	if len(h) > 0 {
@@ -64,10 +63,10 @@ func (h History) With(r *appsv1.ControllerRevision) History {
 	return append(next, r)
 }
 
-// Adopts reports whether a revision whose name is taken is the one that would
-// have been created: it records the same, and belongs to no other SidecarSet,
-// not even to a deleted one of the same name, with which it will vanish.
-// Otherwise the name is a collision.
+// Adopts reports whether existing, which has the name of candidate, can be used in its place:
+// it records the same data, and belongs to no other SidecarSet. A deleted SidecarSet of the
+// same name is another one, and its revision is about to be deleted too. If Adopts returns
+// false, the name is a collision.
 func Adopts(existing, candidate *appsv1.ControllerRevision, owner Owner) bool {
 	return bytes.Equal(existing.Data.Raw, candidate.Data.Raw) && owner.mayUse(existing) &&
 		existing.Labels[appsv1beta1.LabelSidecarSetName] == owner.Name
@@ -101,9 +100,10 @@ func (ref Reference) String() string {
 	return "customVersion " + ref.CustomVersion
 }
 
-// Choose returns the revision that a reference means: that of the name, or the newest of
-// the custom version; nil if there is none. What another SidecarSet has recorded is not
-// in the history, nor is what a deleted one of its name has, with which it will vanish.
+// Choose returns the revision that a reference means: the one with the name, or the newest
+// with the custom version; nil if there is none. The history has no revisions of other
+// SidecarSets, and none of a deleted SidecarSet of the same name, which are about to be
+// deleted too.
 func (h History) Choose(ref Reference) *appsv1.ControllerRevision {
 	for _, r := range slices.Backward(h) {
 		if ref.means(r) {
@@ -121,17 +121,17 @@ func (ref Reference) means(r *appsv1.ControllerRevision) bool {
 	return labelled && version == ref.CustomVersion
 }
 
-// defaultLimit is how many revisions are kept where the spec does not say.
+// defaultLimit is how many revisions are kept if the spec does not say.
 const defaultLimit = 10
 
-// maxBytes bounds what is recorded of one SidecarSet, since every replica holds
-// it: the default number of revisions of the longest spec that is accepted.
+// maxBytes bounds the revisions of one SidecarSet, because every replica holds them: the
+// default number of revisions, each with the longest spec that is accepted.
 const maxBytes = defaultLimit * 256 << 10
 
-// Surplus returns what to delete, oldest first, so that no more than the limit
-// stay and they take no more than maxBytes, and how many are still too many then
-// because they are needed: the latest one, those that Pods run, by inUse, and the one
-// that injection uses.
+// Surplus returns the revisions to delete, oldest first. Without them the number of revisions
+// is within the limit, and they take no more than maxBytes. Surplus keeps the latest revision,
+// those that Pods run, by inUse, and the one that injection uses. tooMany is how many
+// revisions are too many because of that.
 func (h History) Surplus(spec *appsv1beta1.SidecarSetSpec, inUse func(name string) bool) (surplus History, tooMany int) {
 	limit := defaultLimit
 	if spec.RevisionHistoryLimit != nil {
@@ -154,8 +154,8 @@ func (h History) Surplus(spec *appsv1beta1.SidecarSetSpec, inUse func(name strin
 	return surplus, excess
 }
 
-// newestWithin is how many of the newest revisions take that many bytes at most,
-// the newest one in any case.
+// newestWithin returns how many of the newest revisions fit into a number of bytes. It is at
+// least one, if there is one.
 func (h History) newestWithin(bytes int) (n int) {
 	for i := len(h) - 1; i >= 0; i-- {
 		if bytes -= len(h[i].Data.Raw); bytes < 0 && n > 0 {

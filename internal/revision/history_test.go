@@ -154,7 +154,8 @@ func TestReferenceOfNothing(t *testing.T) {
 	}
 }
 
-// keep says which revisions stay whatever their number.
+// keep says which revisions stay: the limit, the revision that injection uses, and those that
+// Pods run.
 type keep struct {
 	Limit    *int32
 	Referred *appsv1beta1.SidecarSetInjectRevision
@@ -214,7 +215,7 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// Every replica holds what is recorded, and the limit is the author's to choose.
+// Every replica holds all revisions, and the author of the SidecarSet chooses the limit.
 func TestSurplusBoundsBytes(t *testing.T) {
 	var h History
 	for i := range 20 {
@@ -351,12 +352,12 @@ status: {matchedPods: 3, latestRevision: log-b}
 	}
 }
 
-// A content that comes back is current since it came back, whatever is left of an
-// earlier time.
+// A content that becomes the current one again is current since then, whatever time was
+// recorded before.
 func TestCurrentSince(t *testing.T) {
 	created, back := time.Unix(1000, 0), time.Unix(5000, 0)
 	owner := logOwner
-	owner.Annotations = map[string]string{appsv1beta1.AnnotationCurrentSince: "2099-01-01T00:00:00Z"} // its author's
+	owner.Annotations = map[string]string{appsv1beta1.AnnotationCurrentSince: "2099-01-01T00:00:00Z"} // the author of the SidecarSet wrote it
 	owner.Now = back
 	first := New(owner, "system", []byte(`{}`), 0, 1)
 	first.CreationTimestamp = metav1.NewTime(created)

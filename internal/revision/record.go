@@ -60,7 +60,7 @@ func New(owner Owner, namespace string, data []byte, collisionCount int32, numbe
 // labelHash holds the suffix of the name that the revision was first given.
 const labelHash = "controller.kubernetes.io/hash"
 
-// mark writes what may change while the content stays.
+// mark sets the labels and annotations that may change while the content stays the same.
 func (o Owner) mark(r *appsv1.ControllerRevision) {
 	metav1.SetMetaDataAnnotation(&r.ObjectMeta, appsv1beta1.AnnotationHash, o.Hash)
 	metav1.SetMetaDataAnnotation(&r.ObjectMeta, appsv1beta1.AnnotationHashWithoutImage, o.HashWithoutImage)
@@ -83,9 +83,9 @@ func (o Owner) mayUse(r *appsv1.ControllerRevision) bool {
 	return controller == nil || controller.UID == o.UID
 }
 
-// Refresh returns r as the owner's newest revision, with that number, and
-// whether it differs. Emptying the custom version takes no label away. It
-// copies before it changes.
+// Refresh returns r as the owner's newest revision, with that number, and whether it differs.
+// If the custom version is emptied, the label keeps the old one. Refresh changes a copy, not
+// r.
 func Refresh(r *appsv1.ControllerRevision, owner Owner, number int64) (*appsv1.ControllerRevision, bool) {
 	next := r.DeepCopy()
 	owner.mark(next)
@@ -110,10 +110,10 @@ func CurrentSince(r *appsv1.ControllerRevision) time.Time {
 	return r.CreationTimestamp.Time
 }
 
-// Restore returns the SidecarSet (v1beta1) as it was when the revision was
-// recorded: the whole spec is what the revision records of it, so that there is
-// neither selector nor strategy; metadata are the current ones, except for the
-// hashes. It shares what it does not change with object, which stays as it is.
+// Restore returns the SidecarSet (v1beta1) as it was when the revision was recorded. Its spec
+// has only the members that the revision records, so it has neither selector nor strategy. Its
+// metadata are the current ones, except for the hashes. It shares unchanged parts with object.
+// Restore does not change object.
 func Restore(object map[string]any, r *appsv1.ControllerRevision) (map[string]any, error) {
 	spec, err := Spec(r.Data.Raw)
 	if err != nil {

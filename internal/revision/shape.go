@@ -64,7 +64,8 @@ func object(groups ...[]field) *shape {
 func list(elem *shape) *shape  { return &shape{kind: kindList, elem: elem} }
 func mapOf(elem *shape) *shape { return &shape{kind: kindMap, elem: elem} }
 
-// optional are members that vanish when they are zero. Their names are separated by spaces.
+// optional are members that are left out if they are zero. Their names are separated by
+// spaces.
 func optional(names string, s *shape) []field { return fieldsOf(names, s, dropZero) }
 
 // required are members that are written even when they are absent.

@@ -184,10 +184,9 @@ var labelSelector = object(
 	optional("matchExpressions", list(object(required("key operator", text), optional("values", list(text))))),
 )
 
-// templateMetadata is that of a claim template. Only its labels and annotations
-// may be set; the others are here because they may be zero. creationTimestamp is
-// written as null, as by the reference's libraries (Kubernetes 1.32); libraries
-// since 1.34 leave it out.
+// templateMetadata is that of a claim template. Only its labels and annotations may be set;
+// the others are here because they may be zero. creationTimestamp is written as null, as by
+// OpenKruise's libraries (Kubernetes 1.32); libraries since 1.34 leave it out.
 var templateMetadata = object(
 	optional("name generateName namespace selfLink uid resourceVersion", text),
 	optional("generation", integer64),

@@ -24,9 +24,9 @@ import (
 // table must not get, as Type.member. They are hashed as unknown members.
 var newerThanTable = []string{}
 
-// An upgrade of k8s.io/api may add members; they are listed above once a
-// developer has understood what that means for hashes. It may not reorder or
-// retype.
+// An upgrade of k8s.io/api may add members. A developer adds them to the list above after
+// finding out what they mean for hashes. An upgrade may not change the order or the types of
+// members.
 func TestTableAgreesWithLibrary(t *testing.T) {
 	for s, typ := range map[*shape]reflect.Type{
 		sidecarContainer: reflect.TypeFor[appsv1beta1.SidecarContainer](),
@@ -42,7 +42,7 @@ func TestTableAgreesWithLibrary(t *testing.T) {
 	}
 }
 
-// unlikeLibrary are the members that the reference's libraries wrote otherwise.
+// unlikeLibrary are the members that OpenKruise's libraries wrote differently.
 var unlikeLibrary = []string{"v1.ObjectMeta.creationTimestamp: the table drops it as 3, the library as -1"}
 
 func compare(s *shape, typ reflect.Type) []string {
@@ -112,7 +112,7 @@ func presenceOf(typ reflect.Type, options string) presence {
 	pointer, omitempty := typ.Kind() == reflect.Pointer, strings.Contains(options, "omitempty")
 	switch {
 	case strings.Contains(options, "omitzero"), strings.Contains(options, "string"):
-		return -1 // nothing in the table says that
+		return -1 // the table has no such shape
 	case pointer && omitempty:
 		return dropAbsent
 	case pointer:

@@ -17,10 +17,10 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// The vectors have every volume source of Kubernetes 1.32, whose libraries the
-// reference uses, three times: without members, with zero members, and with
-// members that are set. What is recorded was made there, by json.Unmarshal into
-// a corev1.Volume of k8s.io/api v0.32.0 and json.Marshal.
+// The vectors have every volume source of Kubernetes 1.32, whose libraries OpenKruise uses,
+// three times: without members, with zero members, and with members that are set. The recorded
+// data were made with these libraries, by json.Unmarshal into a corev1.Volume of k8s.io/api
+// v0.32.0 and json.Marshal.
 func TestDataOfVolumesIsThatOfTheReference(t *testing.T) {
 	file, err := os.ReadFile("testdata/volumes-of-kubernetes-1.32.json")
 	if err != nil {
@@ -89,8 +89,8 @@ func FuzzDataIsInTheFormOfTheTypes(f *testing.F) {
 	})
 }
 
-// writeCreationTimestamps adds to claim templates what libraries before 0.34
-// write, the only member in which the two differ.
+// writeCreationTimestamps adds to claim templates the member creationTimestamp, as libraries
+// before 0.34 do. Old and new libraries differ in no other member.
 func writeCreationTimestamps(spec map[string]any) {
 	volumes, _ := spec["volumes"].([]any)
 	for _, v := range volumes {

@@ -1,7 +1,7 @@
-// Package rival recognises another injector, that is another program that injects
-// SidecarSets into Pods: OpenKruise, or a second operator of this kind in another
-// namespace. It knows what their webhook configurations look like, and which Pods the
-// operator leaves to them. It refuses to know how configurations are watched.
+// Package rival recognises another injector, that is another program that injects SidecarSets
+// into Pods: OpenKruise, or a second operator of this kind in another namespace. It knows what
+// their webhook configurations look like, and which Pods the operator leaves to them. It does
+// not know how configurations are watched.
 //
 // A configuration that is present counts as live. The operator does not find out whether
 // its server answers: if the server is gone, an administrator should delete the
@@ -78,8 +78,8 @@ func CallsUs(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespa
 	})
 }
 
-// HasBarrier reports whether a configuration has the barrier entry of static mode, and
-// that calls the operator in ourNamespace.
+// HasBarrier reports whether a configuration has the barrier entry of static mode, and that
+// entry calls the operator in ourNamespace.
 func HasBarrier(c *admissionregistrationv1.MutatingWebhookConfiguration, ourNamespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
 		_, path := calls(&w)
@@ -146,7 +146,7 @@ func (i *Injector) Message() string {
 	return fmt.Sprintf("%s injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. %s", who, i.Configuration, i.Entry, i.Server, then)
 }
 
-// calledFirst reports whether API servers call it before this operator: they call
+// calledFirst reports whether API servers call the injector before this operator: they call
 // configurations in the order of their names.
 func (i *Injector) calledFirst() bool { return i.Configuration < firstOfOurs || i.OfOurKind }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/sidecarset/operator/internal/rival"
 )
 
-// The Pod and SidecarSet entries of the reference's configuration.
+// The Pod and SidecarSet entries of OpenKruise's configuration.
 const openKruise = `
 metadata: {name: kruise-mutating-webhook-configuration}
 webhooks:
@@ -24,7 +24,7 @@ webhooks:
   rules: [{operations: [CREATE, UPDATE], apiGroups: [apps.kruise.io], apiVersions: [v1alpha1, v1beta1], resources: [sidecarsets]}]
 `
 
-// Ours, static and exact.
+// The operator's own, static and exact.
 const (
 	static = `
 metadata: {name: sidecarset-mutating-webhook}

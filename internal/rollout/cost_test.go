@@ -12,9 +12,9 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// One changed Pod is one step of a rollout: a Pod is given out, written, seen in
-// flight and seen back. BenchmarkChangedPod does this at several sizes; what it costs
-// grows with the logarithm of the Pods that wait.
+// One changed Pod is one step of a rollout: a Pod is taken, written, seen in flight and seen
+// back. BenchmarkChangedPod does this at several sizes. Its cost grows with the logarithm of
+// the Pods that wait.
 func BenchmarkChangedPod(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("%d Pods", n), func(b *testing.B) { benchmarkSteps(b, update{MaxUnavailable: share("10")}, n) })
@@ -52,14 +52,15 @@ func benchmarkSteps(b *testing.B, u update, n int) {
 		q.Set(p)
 		p.InFlight = false
 		q.Set(p)
-		p.Way = inplace.Images // outdated again and the last of all, so that as many wait as before
+		p.Way = inplace.Images // outdated again and the last of all, so that as many Pods wait as before
 		p.Order.ReadySince = int64(1e9 - version)
 		q.Set(p)
 	}
 	b.ReportMetric(float64(cpu(b)-start)/float64(version), "cpu-ns/op")
 }
 
-// cpu is what the process has used, which other processes on the machine do not add to.
+// cpu is the processor time of this process, which does not include other processes on the
+// machine.
 func cpu(b *testing.B) int64 {
 	b.Helper()
 	var u syscall.Rusage
@@ -131,7 +132,7 @@ func TestAStepAllocatesTheSameHoweverManyPodsWait(t *testing.T) {
 	}
 }
 
-// P7: a Pod that waits takes a few hundred bytes, and one that is done none.
+// P7: a Pod that waits takes a few hundred bytes, and a Pod that is updated takes none.
 func TestMemoryOfWaitingPods(t *testing.T) {
 	const n = 20_000
 	pods := manyPods(n)

@@ -30,7 +30,8 @@ func TestEvictedPodsCostUntilTheyAreReplaced(t *testing.T) {
 	expect(t, "when it is back", q.Next(10, 0), "pod-000002")
 }
 
-// A Pod that is not ready costs as well: its replacement is not there at once.
+// The eviction of a Pod that is not ready counts against the budget too, because the
+// replacement does not exist at once.
 func TestAnUnavailablePodIsNotEvictedFree(t *testing.T) {
 	down := evictable(1)
 	down.Ready = false
@@ -53,8 +54,8 @@ func TestAPodInFlightThatIsToBeEvictedHasItsPlace(t *testing.T) {
 	expect(t, "taken", q.Next(10, 0), "pod-000002")
 }
 
-// A Pod that was disturbed, and has to wait for its eviction, does not keep the repair of
-// another from being written.
+// A Pod that was disturbed, and has to wait for its eviction, does not delay the repair of
+// another Pod.
 func TestARepairInPlaceDoesNotWaitForAnEviction(t *testing.T) {
 	for name, r := range map[string]rollout.Replacements{
 		"evictions wait":        {Allowed: 3, Wait: true},

@@ -21,8 +21,8 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// model is OpenKruise's choice of Pods, as the specification has it: from nothing,
-// over all matched Pods, in the words of its steps. It keeps no state.
+// model is OpenKruise's choice of Pods, as the specification has it, step by step. It keeps no
+// state, and computes each choice from all matched Pods.
 type model struct {
 	update update
 	// stops is what OpenKruise does at the first available Pod over budget (T11).
@@ -80,8 +80,8 @@ func (m model) partition(n int) int {
 	return max(0, min(kept, n))
 }
 
-// less is the order in which Kubernetes would rather lose Pods; UIDs decide what it
-// leaves open.
+// less is the order in which Kubernetes prefers to delete Pods; UIDs decide between equal
+// ones.
 func (m model) less(a, b rollout.Pod) bool {
 	later := func(a, b int64) int { // zero first, then later first
 		switch {
@@ -160,7 +160,7 @@ func (m model) scatter(wait, all []rollout.Pod) []rollout.Pod {
 				values = append(values, value)
 			}
 		}
-		slices.Sort(values) // OpenKruise: as they come
+		slices.Sort(values) // OpenKruise has them in any order
 		for _, value := range values {
 			add(term.Key, value)
 		}
@@ -265,8 +265,8 @@ func randomLabels(r *rand.Rand) podstate.LabelSet {
 	return podstate.MakeLabelSet(set)
 }
 
-// randomPod returns a Pod in a state in which OpenKruise and the operator count the
-// budget alike.
+// randomPod returns a Pod in a state in which OpenKruise and the operator count the budget in
+// the same way.
 func randomPod(r *rand.Rand, i int) rollout.Pod {
 	p := ready(i)
 	p.Labels = randomLabels(r)
@@ -297,9 +297,9 @@ func randomState(r *rand.Rand, p *rollout.Pod) {
 	}
 }
 
-// The queue, fed with events, gives out what OpenKruise chooses from nothing, where
-// both count the budget alike. Where a broken Pod waits behind an available one that
-// is over budget (T11), it gives out the broken Pod too.
+// The queue, fed with events, gives out the Pods that OpenKruise chooses from the whole list,
+// if both count the budget in the same way. If a broken Pod waits behind an available one that
+// is over budget (T11), the queue gives out the broken Pod too.
 func TestTheQueueChoosesWhatOpenKruiseChooses(t *testing.T) {
 	var rounds, equal, taken int
 	for seed := range uint64(400) {

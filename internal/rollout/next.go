@@ -8,9 +8,9 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// Next reserves up to most Pods that may be written now, and returns them in the order
-// in which they are to be written: first Pods in flight, then others that are not
-// available, then available ones, and then those that are to be evicted.
+// Next reserves up to most Pods that may be written now, and returns them in the order in
+// which they are to be written: first Pods in flight, then other Pods that are not available,
+// then available Pods, and last the Pods that are to be evicted.
 //
 // The Pod watch has delivered everything up to the resourceVersion watched, and the
 // caller has called Set and Remove for it. The API server delivers the changes of all

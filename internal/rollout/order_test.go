@@ -106,8 +106,8 @@ func TestScatter(t *testing.T) {
 		"pod-000001", "pod-000004", "pod-000005", "pod-000002", "pod-000006", "pod-000003")
 }
 
-// Pods that are updated already count for what is frequent, so that a rollout that
-// goes on spreads the rest as one that has just begun.
+// Pods that are updated already count for the frequency of a value, so that a rollout spreads
+// its remaining Pods as it spread the first ones.
 func TestScatterCountsAllMatchedPods(t *testing.T) {
 	done := labelled(9, "zone", "a")
 	done.Way = inplace.Current
@@ -125,13 +125,13 @@ func TestScatterCountsAllMatchedPods(t *testing.T) {
 		q.Set(p)
 	}
 	q.SetCounts(9, 2)
-	// Of all matched Pods 5-1 have the label and 4 have not: groups of one and one. Of
-	// those that wait 3-1 have it: two groups, and two Pods without it before them.
+	// Of all matched Pods, 5-1 have the label and 4 do not: groups of one and one. Of the Pods
+	// that wait, 3-1 have it: two groups, and two Pods without it before them.
 	expect(t, "in order", q.Next(100, 0),
 		"pod-000004", "pod-000005", "pod-000001", "pod-000006", "pod-000002", "pod-000007", "pod-000003")
 }
 
-// Values that are as many as Pods cost no more than the most frequent 64.
+// If there are as many values as Pods, the cost is that of the most frequent 64.
 func TestScatterOverManyValuesIsBounded(t *testing.T) {
 	var pods []rollout.Pod
 	for i := range 20_000 {

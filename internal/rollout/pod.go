@@ -17,11 +17,11 @@ type Pod struct {
 	// available again, whatever content they carry. A Pod on a dead node is not in
 	// flight.
 	InFlight bool
-	// Settling Pods are in flight, and are only waited for until it is certain that they
-	// are back.
+	// Settling Pods are in flight. The queue only waits until it is certain that they are
+	// back.
 	Settling bool
-	// Over: the Pod was back from its last update for long. What its status says of that
-	// update since does not matter.
+	// Over: the Pod was back from its last update for long, so that this update is over,
+	// whatever the Pod's status says now.
 	Over bool
 	// InTransition Pods wait for the kubelet to act on an earlier change that the
 	// operator has no record of. They are skipped until it has.
@@ -34,7 +34,7 @@ type Pod struct {
 	Evictable bool
 	// Resize is the state of a resize of the Pod for this SidecarSet.
 	Resize inplace.ResizeState
-	// Reason is why a Pod with another Way than these and Current is not updated.
+	// Reason is why a Pod with any other Way, except Current, is not updated.
 	Reason inplace.Reason
 
 	UID       types.UID

@@ -102,9 +102,8 @@ func NewQueue() *Queue {
 	return q
 }
 
-// StartAt numbers what the queue gives out from n on. A queue that takes the place of
-// another one has other numbers, so that what was taken from the one cannot be given back
-// to the other.
+// StartAt makes the queue number its Takes from n on. A queue that replaces another one starts
+// at another number, so that a Take of one queue cannot be returned to the other.
 func (q *Queue) StartAt(n uint64) { q.serial = n }
 
 // SetStrategy sets the Strategy. If it returns true, the caller has to call Set for all

@@ -42,7 +42,8 @@ func queue(s *rollout.Strategy, pods ...rollout.Pod) *rollout.Queue {
 	return q
 }
 
-// names returns the numbers of the Pods that were taken; free ones are negative.
+// names returns the names of the Pods that were taken, with "free" if a Pod does not count
+// against the budget.
 func names(takes []rollout.Take) []string {
 	var all []string
 	for _, t := range takes {
@@ -68,8 +69,8 @@ func TestUnavailablePodsAreFreeAndFirst(t *testing.T) {
 	expect(t, "while it is being written", q.Next(10, 0))
 }
 
-// T11: priority that puts an available Pod over budget before a broken one does not
-// make the broken one wait.
+// T11: if priority puts an available Pod over budget before a broken one, the broken one does
+// not wait.
 func TestABrokenPodDoesNotWaitForTheBudget(t *testing.T) {
 	first := ready(1)
 	first.Labels = podstate.MakeLabelSet(map[string]string{"rank": "9"})
@@ -87,8 +88,8 @@ func TestABrokenPodDoesNotWaitForTheBudget(t *testing.T) {
 	}
 }
 
-// T10: a Pod that is in flight keeps its place of the budget when the content changes
-// again, and is taken again without another one.
+// T10: a Pod that is in flight keeps its place of the budget when the content changes again,
+// and is taken again without a second place.
 func TestPodsInFlightOfAnOlderContentCost(t *testing.T) {
 	inFlight := ready(1)
 	inFlight.InFlight = true
@@ -99,7 +100,7 @@ func TestPodsInFlightOfAnOlderContentCost(t *testing.T) {
 	}
 }
 
-// T12: Pods that cannot follow are not those that partition keeps.
+// T12: Pods that cannot be updated do not count as those that partition keeps.
 func TestPodsThatCannotFollowAreKeptBesidesPartition(t *testing.T) {
 	blocked := ready(1)
 	blocked.Way, blocked.Reason = inplace.Recreate, inplace.ImmutableFieldChanged
@@ -158,8 +159,8 @@ func TestAPodThatIsGoneHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// A Pod that leaves the selector and returns while it is being written is not taken
-// for one that was never touched.
+// A Pod that leaves the selector and returns while it is being written does not count as a new
+// Pod.
 func TestAPodThatReturnsWhileItIsWrittenIsStillReserved(t *testing.T) {
 	q := queue(strategy(update{MaxUnavailable: share("1")}), ready(1), ready(2))
 	take := q.Next(10, 4)[0]
@@ -217,7 +218,7 @@ func TestAHeldPodIsFreeAgain(t *testing.T) {
 	}
 }
 
-// A refusal of the content before says nothing about the one that is wanted now.
+// A refusal of the last content says nothing about the current one.
 func TestALateRefusalDoesNotHoldTheNextContent(t *testing.T) {
 	q := queue(strategy(update{}), ready(1))
 	take := q.Next(1, 0)[0]
@@ -288,8 +289,8 @@ func TestOnlySelectedPodsAreTaken(t *testing.T) {
 	expect(t, "without", q.Next(10, 0), "pod-000002")
 }
 
-// A Pod that a bad content has taken down holds a place of the budget. So partition
-// must not keep it while it lets others go: nothing would ever move.
+// A Pod that a bad content has made unavailable holds a place of the budget. If partition kept
+// it and let other Pods go, the rollout would never end.
 func TestPartitionKeepsNoDisturbedPodBeforeOthers(t *testing.T) {
 	down := func(i int) rollout.Pod {
 		p := broken(i)
@@ -335,8 +336,8 @@ func TestPartitionKeepsNoDisturbedPodBeforeOthers(t *testing.T) {
 	})
 }
 
-// What the operator has taken down costs, whatever selector says now. The report tells
-// that nothing will repair it.
+// A Pod that the operator has made unavailable holds a place of the budget, whatever selector
+// says now. The report shows that no update will repair it.
 func TestAnUnselectedPodInFlightHoldsItsPlace(t *testing.T) {
 	in, down := ready(1), broken(2)
 	in.Labels = podstate.MakeLabelSet(map[string]string{"canary": "true"})

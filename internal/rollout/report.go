@@ -49,19 +49,19 @@ type Report struct {
 	// Used is how many places of the budget are taken, and Allowed how many there
 	// are. Used can be above Allowed: maxUnavailable may have been lowered.
 	Used, Allowed int
-	// Settling Pods are among the Used. They are waited for until it is certain that they
-	// are back.
+	// Settling Pods are among the Used. The queue only waits until it is certain that they are
+	// back.
 	Settling int
 	// InTransition Pods are skipped until the kubelet has acted on an earlier change.
 	InTransition int
 	// Unselected is the number of Pods that updateStrategy.selector excludes.
 	Unselected int
-	// Unrepaired Pods are in flight and outdated, and are not updated: selector leaves
-	// them out, or partition keeps them. They hold their places of the budget.
+	// Unrepaired Pods are in flight and outdated, and are not updated: selector or partition
+	// excludes them. They keep their places of the budget.
 	Unrepaired int
-	// Blocked are Pods that cannot follow or are held, by reason, sorted by reason. At
-	// most three of each are named, the first by namespace and name. The message is that
-	// of one Pod that is held.
+	// Blocked are Pods that cannot be updated or are held, by reason, sorted by reason. At
+	// most three of each are named, the first by namespace and name. The message is that of
+	// one Pod that is held.
 	Blocked []appsv1beta1.SidecarSetPodGroup
 	// Limit is why no further Pod is taken now.
 	Limit Limit

@@ -42,7 +42,7 @@ func bad(content int) bool { return content%3 == 2 }
 
 func (p *simPod) uid() types.UID { return types.UID(strconv.Itoa(p.number)) }
 
-// seen is what a leader that wants a content makes of the Pod.
+// seen is the Pod in the view of a leader that wants a content.
 func (p *simPod) seen(wanted int) rollout.Pod {
 	pod := ready(p.number)
 	pod.UID, pod.Ready, pod.InFlight = p.uid(), p.ready, p.disturbed && !p.lost
@@ -148,8 +148,8 @@ func (w *world) elect() {
 	w.leader = l
 }
 
-// depose lets requests that the leader has sent arrive or not, and ends its right to
-// send others, as its Lease does. What it still believes matters to no Pod.
+// depose lets requests that the leader has sent arrive or not, and ends its right to send
+// others, as the end of its Lease does. The old leader's view affects no Pod any more.
 func (w *world) depose() {
 	old := w.leader
 	for _, x := range old.writes {
@@ -205,15 +205,15 @@ func (l *leader) plan() {
 		l.writes = append(l.writes, &simWrite{take: take, content: l.wanted})
 		l.takes++
 	}
-	// With scatter, the order of the Pods that are left may be another one. The end of each
-	// write has them looked at again.
+	// With scatter, the order of the remaining Pods may change. The end of each write makes
+	// the leader look at them again.
 	final := len(takes) < size && (len(takes) == 0 || !l.scatters)
 	if r := l.queue.Report(); final && r.Waiting > 0 && r.Limit == rollout.Unlimited {
 		l.Errorf("%d Pods wait and nothing limits them, but none is taken: %+v", r.Waiting, r)
 	}
 }
 
-// write moves one Pod a step on: GET, PATCH, answer.
+// write does the next step for one Pod: GET, PATCH, answer.
 func (l *leader) write(i int) {
 	x := l.writes[i]
 	switch {
@@ -294,7 +294,7 @@ func (w *world) outdated() (n int) {
 	return n
 }
 
-// kubelet moves the status of one Pod on.
+// kubelet does the next change of one Pod's status.
 func (w *world) kubelet(p *simPod) {
 	before := *p
 	fits := !p.broken && !bad(p.content)
@@ -315,7 +315,7 @@ func (w *world) kubelet(p *simPod) {
 	}
 }
 
-// users do something to a Pod, or to the SidecarSet.
+// users change a Pod, or the SidecarSet.
 func (w *world) users() {
 	p := w.any()
 	before := *p
@@ -400,8 +400,7 @@ func TestARolloutKeepsItsLimitsAndEnds(t *testing.T) {
 	t.Logf("%d Pods taken, %d of them disturbed while they were available", takes, disturbed)
 }
 
-// finish lets the users be quiet and the last content be one that works, and runs
-// until nothing happens any more.
+// finish stops the users, with a last content that works, and runs until no event is left.
 func (w *world) finish() {
 	for _, p := range w.pods {
 		if p.refuses && p.alive {
@@ -446,7 +445,7 @@ func (w *world) finish() {
 			stay++
 		}
 	}
-	// Pods that a bad content has taken down go first. So partition keeps one only if
+	// Pods that a bad content has made unavailable go first. So partition keeps one only if
 	// there are more of them than it lets go.
 	r := w.leader.queue.Report()
 	done := r.Waiting == r.Kept && r.Taken == 0 && r.InTransition == 0 && r.Limit != rollout.Invalid
@@ -470,13 +469,13 @@ func TestANewLeaderGoesOnWithTheFirstBatch(t *testing.T) {
 	expect(t, "when it is", q.Next(10, 0), "pod-000003 free", "pod-000002")
 }
 
-// If no available Pod is left to try the content, nothing is won by waiting.
+// If no available Pod is left to test the content, waiting has no use.
 func TestAFirstBatchOfBrokenPodsGoesOn(t *testing.T) {
 	q := queue(firstBatch(update{}, "1"), broken(1), broken(2))
 	expect(t, "taken", q.Next(10, 0), "pod-000001 free", "pod-000002 free")
 }
 
-// A Pod that a bad image has taken down gets the good one at once.
+// A Pod that a bad image has made unavailable gets the good one at once.
 func TestTheFirstBatchRepairsWhatItTookDown(t *testing.T) {
 	down := broken(1)
 	down.InFlight = true

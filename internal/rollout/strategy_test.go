@@ -54,7 +54,7 @@ func TestBatchSizes(t *testing.T) {
 		{5, 0, 0, "-", "5%", 1},
 		{5, 0, 0, "99%", "5", 1},
 		{5, 0, 0, "1%", "5", 4},
-		// The roundings that the text has beside the table.
+		// The roundings that the text has in addition to the table.
 		{5, 0, 0, "100%", "5", 0},
 		{1, 0, 0, "99%", "1", 0},
 		{5, 0, 0, "7", "5", 0},
@@ -82,7 +82,7 @@ func TestBatchSizes(t *testing.T) {
 	}
 }
 
-// T13: what cannot be understood stops the rollout and says why.
+// T13: a strategy that cannot be read stops the rollout, and the report has the reason.
 func TestAStrategyThatCannotBeUnderstoodGivesOutNothing(t *testing.T) {
 	badSelector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 	tests := map[string]struct {

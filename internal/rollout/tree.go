@@ -15,10 +15,10 @@ const (
 // inFlight reports whether Pods of the class hold places of the budget.
 func (c class) inFlight() bool { return c == disturbed || c == stranded }
 
-// tree is an ordered set of entries that knows how many of each class come before an
-// entry. It is a treap: the shape depends on numbers that are given to entries in turn,
-// and is balanced whatever the order. Entries are named by their slots; 0 is none.
-// Every entry is in at most one tree, and does not change while it is there.
+// tree is an ordered set of entries that knows how many of each class come before an entry. It
+// is a treap: its shape depends on the pseudo-random numbers of the entries, so it is balanced
+// whatever the order is. An entry is named by its slot; 0 is none. Every entry is in at most
+// one tree, and does not change while it is there.
 type tree struct {
 	root   int32
 	before func(a, b *entry) bool
@@ -138,12 +138,12 @@ func (t *tree) first(slab []entry, c class) (slot int32, rank int) {
 	return 0, 0
 }
 
-// inFlight is how many entries are.
+// inFlight is the number of entries in flight.
 func (t *tree) inFlight(slab []entry) int { return slab[t.root].inFlight() }
 
 func (n *node) inFlight() int { return int(n.counts[disturbed] + n.counts[stranded]) }
 
-// others is how many entries of the subtree are not in flight.
+// others is the number of entries of the subtree that are not in flight.
 func (n *node) others() int { return int(n.size) - n.inFlight() }
 
 // walk calls yield for the entries in order, until it returns false.

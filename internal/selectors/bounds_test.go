@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What a long selector requires is worked out once, not for each that it is compared with.
-// Selectors of other labels' values are told apart without memory.
+// The demands of a long selector are computed once, not for each selector that it is compared
+// with. Selectors that require other values of a label are compared without allocating memory.
 func TestComparisonsWithALongSelectorAreCheap(t *testing.T) {
 	const n = 98_000
 	values := make([]string, n)

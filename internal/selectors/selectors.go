@@ -1,6 +1,5 @@
-// Package selectors knows what label selectors mean to each other: whether two
-// overlap, and whether one can match at all. It never looks at a Pod or a
-// Namespace; package match does.
+// Package selectors knows how label selectors relate to each other: whether two overlap, and
+// whether one can match at all. It never looks at a Pod or a Namespace; package match does.
 package selectors
 
 import (
@@ -28,9 +27,10 @@ func IsEquality(requirement *labels.Requirement) bool {
 	return false
 }
 
-// Contradiction returns the first label, by its key, of which a selector demands
-// what neither a value nor its absence can meet; "" if there is none. It returns
-// "" for a selector that cannot be compiled.
+// Contradiction returns the key of a label for which a selector has requirements that no
+// value, and not its absence either, can meet all together; "" if there is none. Of several
+// keys it returns the first in alphabetical order. It returns "" for a selector that cannot be
+// compiled.
 func Contradiction(selector *metav1.LabelSelector) (first string) {
 	for key, d := range DemandsOf(selector).byLabel {
 		if !d.satisfiable() && (first == "" || key < first) {
@@ -40,8 +40,8 @@ func Contradiction(selector *metav1.LabelSelector) (first string) {
 	return first
 }
 
-// Demands is what one selector requires. It is worked out once for a selector that is
-// compared with many. Any number of goroutines may use it at the same time.
+// Demands is what one selector requires. It is computed once for a selector that is compared
+// with many. Any number of goroutines may use it at the same time.
 type Demands struct {
 	byLabel map[string]*demand // nil if the selector cannot be compiled
 	matches bool               // some set of labels
@@ -61,9 +61,9 @@ func DemandsOf(selector *metav1.LabelSelector) *Demands {
 	return d
 }
 
-// Overlap reports whether some set of labels matches a selector as well. What that takes
-// grows with the length of the selector, and not with that of this one. Most that do not
-// overlap ask for another value of one label: that is found first, and takes no memory,
+// Overlap reports whether some set of labels matches both selectors. Its cost grows with the
+// length of the argument, and not with that of d. Most pairs that do not overlap require
+// different values of one label. Overlap finds that first, and without allocating memory,
 // because a new SidecarSet is compared with all others.
 func (d *Demands) Overlap(selector *metav1.LabelSelector) bool {
 	if !d.matches || selector == nil {
@@ -86,10 +86,10 @@ func (d *Demands) Overlap(selector *metav1.LabelSelector) bool {
 	return true
 }
 
-// HasNarrower reports whether a selector of Namespaces selects fewer than this one, of
-// all Namespaces that there may ever be. A selector that names its Namespaces is
-// narrower than one that does not: tenants name Namespaces, and administrators
-// leave some out by labels. Nil selects all.
+// HasNarrower reports whether a selector of Namespaces selects fewer Namespaces than this one,
+// of all that may ever exist. A selector that names its Namespaces is narrower than one that
+// does not: tenants name Namespaces, and administrators exclude some by labels. A nil selector
+// selects all.
 func (d *Demands) HasNarrower(selector *metav1.LabelSelector) bool {
 	a, b := DemandsOf(cmp.Or(selector, &metav1.LabelSelector{})), d
 	namesOfA, namedA := a.Named()
@@ -103,8 +103,8 @@ func (d *Demands) HasNarrower(selector *metav1.LabelSelector) bool {
 	return a.isWithin(b) && !b.isWithin(a)
 }
 
-// Named returns the Namespaces to which a selector of Namespaces confines itself by
-// name, and whether it does.
+// Named returns the Namespaces to which a selector of Namespaces restricts itself by name, and
+// whether it does so.
 func (d *Demands) Named() (names sets.Set[string], named bool) {
 	of := d.byLabel[corev1.LabelMetadataName]
 	switch {
@@ -140,8 +140,7 @@ func (d *Demands) isWithin(other *Demands) bool {
 	return true
 }
 
-// isWithin reports whether every value that d allows, absence included, is one
-// that the other allows.
+// isWithin reports whether the other allows every value that d allows, absence included.
 func (d *demand) isWithin(other *demand) bool {
 	switch {
 	case d.absent:
@@ -171,8 +170,8 @@ func (d *demand) allows(value string) bool {
 	return !d.absent && (d.among == nil || d.among.Has(value)) && !d.except.Has(value)
 }
 
-// meets reports whether a value, or the label's absence, is what both require. Each of
-// them can be met.
+// meets reports whether some value of the label, or its absence, meets both demands. Each
+// demand can be met alone.
 func (d *demand) meets(other *demand) bool {
 	if d.absent || other.absent {
 		return !d.present && !other.present
@@ -211,7 +210,7 @@ func (d *Demands) collect(selector *metav1.LabelSelector) {
 	}
 }
 
-// of is what is required of one label so far.
+// of returns what is required of one label so far.
 func (d *Demands) of(key string) *demand {
 	if d.byLabel[key] == nil {
 		d.byLabel[key] = &demand{except: sets.New[string]()}

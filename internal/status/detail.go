@@ -17,9 +17,9 @@ import (
 // KB.
 const maxDetail = 1700
 
-// ByRevision counts all matched Pods by the ControllerRevisions of that name. What
-// Pods record is users' text, so only names that exist are shown. An empty name means
-// that Pods record none, or one that does not exist.
+// ByRevision counts all matched Pods by the ControllerRevisions of that name. Users can write
+// what Pods record, so only names that exist are shown. An empty name is for the Pods that
+// record none, or one that does not exist.
 func ByRevision(names []string, recorded map[podstate.Name]tally.RevisionCount, all tally.Counters) []appsv1beta1.SidecarSetRevisionPods {
 	rest := appsv1beta1.SidecarSetRevisionPods{Pods: all.Matched, ReadyPods: all.Ready}
 	by := make([]appsv1beta1.SidecarSetRevisionPods, 0, len(names)+1)
@@ -45,8 +45,8 @@ type extent struct {
 	name                int // bytes of a name
 }
 
-// The extents, from what is shown usually to what always fits: reasons are words
-// of the operator, and there are few.
+// The extents, from the usual one to one that always fits: reasons are words of the operator,
+// and there are few.
 var extents = []extent{
 	{5, 3, 200, 10, maxName},
 	{3, 2, 120, 10, maxName},

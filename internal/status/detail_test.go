@@ -163,7 +163,7 @@ func TestPodsByRevision(t *testing.T) {
 	}
 }
 
-// A revision that cannot be recorded leaves what was said of revisions.
+// If a revision cannot be recorded, the status keeps what it says about revisions.
 func TestRevisionsStayWithoutARevision(t *testing.T) {
 	before := appsv1beta1.SidecarSetStatus{Revisions: []appsv1beta1.SidecarSetRevisionPods{{Name: "log-1", Pods: 3, ReadyPods: 2}, {Pods: 1}}}
 	after := status.Next(before, status.Observation{Now: start, Revisions: []appsv1beta1.SidecarSetRevisionPods{{Pods: 9}}})
@@ -172,8 +172,8 @@ func TestRevisionsStayWithoutARevision(t *testing.T) {
 	}
 }
 
-// Whatever a message consists of, what is shown of it is valid and no longer as JSON
-// than allowed, and what fits is shown as it is.
+// Whatever a message consists of, the part that is shown is valid and as JSON no longer than
+// allowed. A message that fits is shown as it is.
 func FuzzMessagesAreCut(f *testing.F) {
 	for _, text := range []string{"", "a", strings.Repeat("<", 50), strings.Repeat("ü", 200), "\xff\xfe", strings.Repeat("x", 199) + "ü", "\u2028\x00\"\\", strings.Repeat("\f\b\t", 33)} {
 		f.Add(text)

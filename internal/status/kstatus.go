@@ -9,13 +9,13 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// setGeneric sets the condition by which kstatus and tools that use it read a rollout, and
-// removes the other one. They know no other conditions of a kind that they do not know. It
-// is Reconciling, Stalled, or none. They repeat Progressing and Degraded if these are True,
-// and are absent otherwise.
+// setGeneric sets the condition from which kstatus, and tools that use it, read the state of a
+// rollout: Reconciling or Stalled. It removes the other one, or both. These tools look at no
+// other conditions of a kind that they do not know. Reconciling repeats Progressing, and
+// Stalled repeats Degraded; each is absent if the repeated condition is not True.
 //
-// Blocked Pods do not make a SidecarSet Stalled. Tools stop at an object that is, and
-// what they apply next may be what replaces these Pods.
+// Blocked Pods do not make a SidecarSet Stalled. Tools stop at a Stalled object, and an object
+// that they would apply next may replace these Pods.
 func setGeneric(s *appsv1beta1.SidecarSetStatus, progressing, degraded metav1.Condition, now time.Time) {
 	var c metav1.Condition
 	switch {

@@ -51,8 +51,8 @@ type Rollout struct {
 	Failing []appsv1beta1.SidecarSetPodGroup
 	// Problem is an error in the strategy, because of which no Pod is updated.
 	Problem error
-	// Stopped is the message about why no Pod is evicted until a replacement becomes
-	// ready or a user acts; empty if Pods are.
+	// Stopped is the message that says why no Pod is evicted until a replacement becomes ready
+	// or a user acts; empty if Pods may be evicted.
 	Stopped string
 	// Moved is the time at which the rollout last made progress: see Progress.
 	Moved time.Time
@@ -113,8 +113,8 @@ const (
 	// stalledAfter is the time without progress after which a rollout is stalled. It is
 	// the default of Deployments.
 	stalledAfter = 10 * time.Minute
-	// failedAfter is that time if the kubelet reports of every Pod in flight that a
-	// container does not start.
+	// failedAfter takes the place of stalledAfter if the kubelet reports, of every Pod in
+	// flight, that a container does not start.
 	failedAfter = time.Minute
 )
 
@@ -197,7 +197,7 @@ func degraded(o Observation) metav1.Condition {
 	switch {
 	case o.Problem != nil:
 		c.Reason, c.Message = appsv1beta1.ReasonInvalid, "The SidecarSet cannot be used: see the condition Accepted."
-	case o.Unrecorded != nil && r.Stopped == "": // a new leader reads a stop here
+	case o.Unrecorded != nil && r.Stopped == "": // a stop stays in this condition: a new leader reads it
 		c.Reason, c.Message = appsv1beta1.ReasonRevisionNotRecorded, unrecordedMessage(o)
 	case r.NotUpdate:
 		c.Status = metav1.ConditionFalse
@@ -233,9 +233,9 @@ func needsUser(blocked []appsv1beta1.SidecarSetPodGroup) bool {
 		case inplace.NodeNotReady: // the node comes back, or the Pod goes
 		case inplace.WriteFailed: // is tried again
 		case inplace.ResizeDeferred: // the kubelet tries again
-		case inplace.MirrorPod: // follows its static Pod
-		case recreate.DisruptionBudget: // allows it later
-		case recreate.NotInjected: // in flight, or recreation has stopped, which is said in its place
+		case inplace.MirrorPod: // the kubelet updates it with its static Pod
+		case recreate.DisruptionBudget: // the PodDisruptionBudget allows it later
+		case recreate.NotInjected: // in flight; or recreation has stopped, which has a reason of its own
 		default:
 			return true
 		}

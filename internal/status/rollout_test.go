@@ -137,7 +137,7 @@ func TestNextSaysNothingOfARolloutThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// Whatever numbers change, the transition time is that of the status.
+// Whatever numbers change, the transition time is that of the condition's status.
 func TestTransitionTimesAreThoseOfTheStatus(t *testing.T) {
 	seen := func(updated int32, after time.Duration) status.Observation {
 		return status.Observation{Generation: 1, Counters: tally.Counters{Matched: 3, Updated: updated},
@@ -211,7 +211,8 @@ func TestBlockedByLeavesOutEvictedPods(t *testing.T) {
 	}
 }
 
-// A new leader takes over that a rollout is stalled, unless it has moved meanwhile.
+// A new leader continues to report a rollout as stalled, unless it has made progress
+// meanwhile.
 func TestAStalledRolloutStaysStalledUnderANewLeader(t *testing.T) {
 	seen := status.Observation{Generation: 2, Now: start, Counters: tally.Counters{Matched: 5, Updated: 2}, Rollout: &status.Rollout{InFlight: 1, Waiting: 3}}
 	stored := func(generation int64, updated int32, reason string) appsv1beta1.SidecarSetStatus {
@@ -242,8 +243,8 @@ func TestAStalledRolloutStaysStalledUnderANewLeader(t *testing.T) {
 	}
 }
 
-// With a budget of one, the first failure ends the rollout: the status says so at once, since
-// the replacement had ten minutes.
+// With a budget of one, the first failure ends the rollout. The status says so at once,
+// because the replacement had ten minutes.
 func TestAFailedReplacementThatTakesTheBudgetStallsTheRollout(t *testing.T) {
 	for used, want := range map[int]int32{1: 1, 2: 0} { // of which one has failed
 		report := rollout.Report{Used: used, Allowed: used, Waiting: 5, Limit: rollout.Budget}

@@ -18,21 +18,21 @@ import (
 
 // Observation is the input from which a status is computed.
 type Observation struct {
-	// Generation is that of the object whose selectors and hash the counters
-	// were computed with, whatever generation is stored by now.
+	// Generation is that of the object with whose selectors and hash the counters were
+	// computed, even if a newer generation is stored by now.
 	Generation int64
 	Counters   tally.Counters
-	// Revision is the newest ControllerRevision; nil if none could be recorded, so
-	// that what the status says of it stays.
+	// Revision is the newest ControllerRevision; nil if none could be recorded. Then the
+	// status keeps what it says about revisions.
 	Revision *Revision
 	// Problem is why the object cannot be used; nil if it can.
 	Problem error
 	// Readiness is whether the next Pod will be injected; nil if that is unknown. Then
 	// the condition stays as it is, unless there is a Problem.
 	Readiness *Readiness
-	// Uninjected and Blocked Pods by reason, and the matched Pods by revision, in any
-	// order. Names are those of the Pods, unbounded. Without a Revision, what the
-	// status says of revisions stays.
+	// Uninjected and Blocked Pods by reason, and the matched Pods by revision, in any order.
+	// Names are those of the Pods, unbounded. Without a Revision, the status keeps what it
+	// says about revisions.
 	Uninjected, Blocked []appsv1beta1.SidecarSetPodGroup
 	Revisions           []appsv1beta1.SidecarSetRevisionPods
 	// Unrecorded says why no ControllerRevision records the content; nil if one does, or if
@@ -50,7 +50,7 @@ type Revision struct {
 	Name string
 	// CollisionCount is how often a name was taken.
 	CollisionCount int32
-	// Since is when the content became the current one.
+	// Since is the time at which the content became the current one.
 	Since time.Time
 	// All has the names of all revisions, old ones included.
 	All []string

@@ -18,10 +18,10 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// The tally misses in a Pod exactly what admission would have injected: nothing
-// in a Pod that admission has seen or leaves alone, and in one that came past
-// admission every SidecarSet that it would have injected. A paused SidecarSet is
-// left out: it counts the Pods that lack it.
+// The tally counts a SidecarSet as missing in a Pod exactly if admission would have injected
+// it. No SidecarSet is missing in a Pod that admission has injected or leaves alone. In a Pod
+// that was created without admission, every SidecarSet is missing that admission would have
+// injected. Paused SidecarSets are not compared: they count the Pods that lack them.
 func TestTallyAgreesWithAdmission(t *testing.T) {
 	injected, exempt := 0, 0
 	for seed := range uint64(400) {
@@ -116,7 +116,7 @@ func randomSnapshot(t *testing.T, r *rand.Rand) *match.Snapshot {
 		canary := i > 0 && r.IntN(3) == 0
 		kinds := 5
 		if canary {
-			kinds = 4 // one that brings no container leaves no trace
+			kinds = 4 // a SidecarSet without containers leaves no trace
 			set.CanaryOf(fmt.Sprint("set-", r.IntN(i)))
 		}
 		switch r.IntN(kinds) {

@@ -13,7 +13,7 @@ type Chore struct {
 	// FirstWord: the Pod has been updated for the first time, and has no condition
 	// SidecarSetUpgradable with a value for one of its SidecarSets.
 	FirstWord bool
-	// Over: the Pod was back from its last update for long; see inject.UpdateInput.
+	// Over: the Pod was back from its last update for long. See inject.UpdateInput.
 	Over bool
 }
 

@@ -60,8 +60,8 @@ func TestTheConditionWaitsForUpdates(t *testing.T) {
 	chores("none waits", 0, second.Name)
 }
 
-// That the new container of a hot upgrade runs is an event of the Pod, and the old
-// one is given up then, whether the Pod was looked at before or not.
+// The Pod has an event when the new container of a hot upgrade runs. The old container is
+// given up then, whether or not the Pod was looked at before.
 func TestAHotUpgradeIsLookedAtWithEachEvent(t *testing.T) {
 	tl := newTally()
 	rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) {
@@ -97,7 +97,7 @@ func TestAHotUpgradeIsLookedAtWithEachEvent(t *testing.T) {
 	chores("ended", 0)
 }
 
-// The caller has room for so many writes.
+// The caller has room for a number of writes.
 func TestUpdatesAndChoresAreNoMoreThanAsked(t *testing.T) {
 	tl := newTally()
 	rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) {
@@ -127,8 +127,8 @@ func TestUpdatesAndChoresAreNoMoreThanAsked(t *testing.T) {
 	}
 }
 
-// Another writer that knows nothing of our first word may overwrite it. The event that
-// shows this is the only one that there is.
+// Another writer that does not know the first value may overwrite it. The event that shows
+// this is the only one.
 func TestAConditionThatIsOverwrittenIsWrittenAgain(t *testing.T) {
 	tl := newTally()
 	rolling(t, tl, "v2", nil)
@@ -150,8 +150,8 @@ func TestAConditionThatIsOverwrittenIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// With NotUpdate, a hot upgrade stays in its middle. Without it, it is ended, also while
-// the update is paused.
+// With NotUpdate, a hot upgrade is not ended. With RollingUpdate it is ended, also while the
+// update is paused.
 func TestHotUpgradesEndWhenTheyMay(t *testing.T) {
 	tl := newTally()
 	roll := func(kind appsv1beta1.SidecarSetUpdateStrategyType, paused bool) {

@@ -26,7 +26,7 @@ func contents(d inplace.Difference) tally.Contents {
 	return tally.Contents{podstate.MakeName("older"): d}
 }
 
-// Whether a Pod can be resized is not decided before it is known what differs.
+// A Pod waits for the decision whether it can be resized until its content has been compared.
 func TestPodsWaitUntilTheirContentIsCompared(t *testing.T) {
 	tests := map[string]struct {
 		contents tally.Contents
@@ -82,8 +82,8 @@ func resizing(p *corev1.Pod, cpu string) *corev1.Pod {
 	return p
 }
 
-// While the kubelet is at it, a Pod is in transition, and holds no place of the budget.
-// One that is to be taken back is outdated, whatever hash it records.
+// While the kubelet resizes a Pod, the Pod is in transition, and holds no place of the budget.
+// A Pod whose resize is to be reverted is outdated, whatever hash it records.
 func TestAPodThatIsResizedIsInTransition(t *testing.T) {
 	for name, p := range map[string]*corev1.Pod{"to the current content": older(0), "though it has the current hash": carrier(0, "v1")} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestAPodThatIsResizedIsInTransition(t *testing.T) {
 	}
 }
 
-// The first batch is tried with a size, too.
+// The first batch tests a new size, too.
 func TestTheFirstBatchWaitsForAResize(t *testing.T) {
 	tl := tally.New(tally.Options{})
 	rolling(t, tl, "v1", func(s *appsv1beta1.SidecarSet) {

@@ -23,8 +23,8 @@ import (
 // bytesPerPod is the goal of memory: 100,000 Pods in 100 MB.
 const bytesPerPod = 1024
 
-// realisticPod is the i-th Pod of a cluster: an app, two injected sidecars and a
-// native one, with what of admission, the scheduler and the kubelet is looked at.
+// realisticPod is the i-th Pod of a cluster: an app, two injected sidecars and a native one,
+// with the fields of admission, the scheduler and the kubelet that a record reads.
 func realisticPod(i int) *corev1.Pod {
 	deployment := i / 20
 	app := fmt.Sprintf("shop-%d", deployment)
@@ -71,7 +71,7 @@ func hashes(i int) string {
 	return h.String()
 }
 
-// decoded gives the Pod the memory layout that decoding an event gives it.
+// decoded gives the Pod the memory layout that it has after decoding an event.
 func decoded(t testing.TB, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	wire, err := pod.Marshal()
@@ -138,8 +138,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A Pod that changes in nothing but readiness moves counters and allocates
-// nothing.
+// If only the readiness of a Pod changes, the tally changes counters and allocates nothing.
 func TestPodEventsAllocateNothing(t *testing.T) {
 	tl := crowd(t, 100)
 	flip := flipped(t, 7)
@@ -162,8 +161,8 @@ func flipped(t testing.TB, i int) [2]*podstate.Record {
 	return [2]*podstate.Record{ready, podstate.FromPod(pod)}
 }
 
-// BenchmarkPodEvent is the counting of one readiness change, of Pods in no order
-// that a cache would like.
+// BenchmarkPodEvent counts one change of readiness, of Pods in an order that the processor's
+// cache cannot predict.
 func BenchmarkPodEvent(b *testing.B) {
 	for _, pods := range []int{1000, 10000, 100000} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
@@ -185,7 +184,7 @@ func BenchmarkPodEvent(b *testing.B) {
 	}
 }
 
-// cpu is what the process has used, which a busy machine does not change much.
+// cpu is the processor time of this process, which depends little on how busy the machine is.
 func cpu(b *testing.B) int64 {
 	b.Helper()
 	var u syscall.Rusage
@@ -195,7 +194,7 @@ func cpu(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// BenchmarkPodRecord is what turning a decoded Pod into a record adds.
+// BenchmarkPodRecord measures how much work it is to make a record of a decoded Pod.
 func BenchmarkPodRecord(b *testing.B) {
 	pod := decoded(b, realisticPod(1))
 	b.ReportAllocs()
@@ -204,8 +203,8 @@ func BenchmarkPodRecord(b *testing.B) {
 	}
 }
 
-// BenchmarkSidecarSetChange is the pass over all Pods when a selector changes,
-// and the look at the SidecarSets when nothing that matters does.
+// BenchmarkSidecarSetChange measures the pass over all Pods when a selector changes, and the
+// look at the SidecarSets when no such change is found.
 func BenchmarkSidecarSetChange(b *testing.B) {
 	for _, pods := range []int{1000, 10000, 100000} {
 		tl := crowd(b, pods)

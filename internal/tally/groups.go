@@ -61,9 +61,9 @@ func (s *sidecarSet) concernOf(r *podstate.Record, sh *share) concern {
 	return none
 }
 
-// whyUninjected decides from records that were on the Pod at its creation. A Pod that
-// was created in the same second as the SidecarSet counts as older, because it may have
-// been admitted before the SidecarSet was in force.
+// whyUninjected decides by the creation time and the annotations of the Pod. A Pod that was
+// created in the same second as the SidecarSet counts as older, because it may have been
+// admitted before the SidecarSet was in force.
 func (s *sidecarSet) whyUninjected(r *podstate.Record) concern {
 	_, listed := r.Injection(s.name)
 	switch {
@@ -111,8 +111,8 @@ func (s *sidecarSet) groupsOf(from, to concern) (all []appsv1beta1.SidecarSetPod
 	return all
 }
 
-// group is a heap of shares, the first by namespace and name at the top. Each
-// share knows its place, so that one is added or removed in a logarithm of steps.
+// group is a heap of shares, the first by namespace and name at the top. Each share knows its
+// place, so that adding or removing one takes a logarithm of steps.
 type group []*share
 
 func (g group) Len() int           { return len(g) }

@@ -73,8 +73,8 @@ func TestPodsInFlightThatDoNotStartAreNamed(t *testing.T) {
 	}
 }
 
-// A native sidecar counts as any other: a Pod that is Ready all the time is ready
-// with it once the kubelet runs another container of another image.
+// A native sidecar counts like any other: a Pod that is Ready all the time counts as ready
+// with its native sidecar once the kubelet runs a new container with another image.
 func TestReadyPodsHaveTheirNativeSidecars(t *testing.T) {
 	tl := newTally()
 	set := fixtures.SidecarSet("logging").Select("inject", "yes").Native("log", "log:v2")
@@ -142,8 +142,8 @@ func TestGroupsNameTheFirstOfThousands(t *testing.T) {
 	}
 }
 
-// BenchmarkUninjectedPods is what the worst event of 100,000 uninjected Pods costs:
-// one leaves its group, or joins it.
+// BenchmarkUninjectedPods measures the worst event of 100,000 uninjected Pods: one leaves its
+// group, or joins it.
 func BenchmarkUninjectedPods(b *testing.B) {
 	const pods = 100_000
 	tl := tally.New(tally.Options{})

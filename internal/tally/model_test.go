@@ -50,8 +50,8 @@ func selector(t testing.TB, s *metav1.LabelSelector, absent labels.Selector) lab
 	return compiled
 }
 
-// world is what an API server would hold. Its recount is written from the
-// specification, over whole Pods, and shares nothing with the Tally.
+// world has what an API server would hold. Its recount follows the specification, uses whole
+// Pods, and shares no code with the Tally.
 type world struct {
 	t          testing.TB
 	sets       map[string]*appsv1beta1.SidecarSet
@@ -334,7 +334,7 @@ func isSettled(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
 	return true
 }
 
-// The random part: few names and values, so that everything meets everything.
+// The random part has few names and values, so that they often coincide.
 
 func pick[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
@@ -398,7 +398,7 @@ func (w *world) randomPod(r *rand.Rand) *corev1.Pod {
 	return pod
 }
 
-// randomChange redraws what can change on a Pod.
+// randomChange draws new values for what can change on a Pod.
 func (w *world) randomChange(r *rand.Rand, pod *corev1.Pod) {
 	pod.Labels = pick(r, nil, map[string]string{"app": "web"}, map[string]string{"app": "db", "x": "y"}, map[string]string{"x": "y"})
 	if r.IntN(16) == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// A list of many Pods takes long, and is about the time at which it began.
+// A list of many Pods takes long, and shows the state at the time at which it began.
 func TestANewLeaderWaitsFromItsFirstList(t *testing.T) {
 	r := &rebuilt{Tally: newTally(), now: 1000}
 	r.change(t, "Outdated", "v2", nil)
@@ -23,8 +23,8 @@ func TestANewLeaderWaitsFromItsFirstList(t *testing.T) {
 	r.wantDue(t, "later", "p-0")
 }
 
-// What the last leader evicted is known later than the Pods. Until then no Pod is updated in
-// place either: the replacements may take the whole budget.
+// A new leader knows the Pods before it knows which of them the last leader evicted. Until
+// then no Pod is updated in place either: the replacements may take the whole budget.
 func TestANewLeaderUpdatesNoPodBeforeItKnowsTheReplacements(t *testing.T) {
 	r, outdated := newImages(t, "Outdated")
 	starting := of(carrier(1, "v2"), 1005)

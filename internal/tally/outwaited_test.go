@@ -11,8 +11,8 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// After a retag with an equal digest, a runtime may go on reporting another name of the
-// image: nothing ever shows that OpenKruise's update is over. The Pod must not wait for
+// After a retag with an equal digest, a runtime may continue to report another name of the
+// image: nothing ever shows that OpenKruise's update is over. The Pod must neither wait for
 // ever for the next update, nor hold its place of the budget.
 func TestAnUpdateOfAnotherOperatorEnds(t *testing.T) {
 	retagged := func(i int) *corev1.Pod {

@@ -68,10 +68,11 @@ func modeOf(program *inject.Program) recreate.Mode {
 	return mode
 }
 
-// SetCurrent says what is stored about the current content of a SidecarSet. No Pod is
-// updated or evicted before: what Pods record is to be found in a ControllerRevision. If
-// the content is another one by now, or if the Program expects a ControllerRevision of
-// another name, it does nothing: the status will tell the Program the name.
+// SetCurrent sets the stored state of the current content of a SidecarSet. No Pod is updated
+// or evicted before this call, because a ControllerRevision must record the content that Pods
+// get. SetCurrent does nothing if the content has changed meanwhile, or if the Program expects
+// a ControllerRevision of another name: the Program that is compiled from the next status
+// expects the right name.
 func (t *Tally) SetCurrent(sidecarSet string, c Current) {
 	s, ok := t.sets[sidecarSet]
 	recorded := contentID{c.Program.Hash, c.Revision}
@@ -186,10 +187,9 @@ func (t *Tally) tick(now time.Time) {
 	}
 }
 
-// adopt adds Pods that the last leader may have evicted, and their possible
-// replacements, to the Ledger. A Pod
-// that was ready before this leader began does not end a stop: when the last leader stopped,
-// it may have been ready already.
+// adopt adds Pods that the last leader may have evicted, and their possible replacements, to
+// the Ledger. A Pod that was ready before this leader began does not end a stop: it may have
+// been ready already when the last leader stopped.
 func (t *Tally) adopt(s *sidecarSet) {
 	for _, r := range t.leaving {
 		name := r.Namespace.Value()
@@ -441,8 +441,8 @@ type Recreation struct {
 	Uninjected int
 }
 
-// MayEvict reports whether a Pod that Due returned to be evicted still may be, by a newer
-// record. contents and since are those of Due, and take is the Take that Due returned.
+// MayEvict reports whether a Pod that Due returned for eviction still may be evicted, by a
+// newer record. contents and since are those of Due, and take is the Take that Due returned.
 // stuck: the Pod cannot be updated in place for a reason that the record does not show.
 func MayEvict(program *inject.Program, contents Contents, since int64, take rollout.Take, r *podstate.Record, stuck bool) bool {
 	if !selects(program, r) {

@@ -39,7 +39,7 @@ func newRebuilt(t *testing.T, mode string) *rebuilt {
 	return newRebuiltAt(t, mode, 1000)
 }
 
-// newRebuiltAt is one whose leader begins at that second.
+// newRebuiltAt returns a rebuilt whose leader begins at that second.
 func newRebuiltAt(t *testing.T, mode string, now int64) *rebuilt {
 	t.Helper()
 	r := &rebuilt{Tally: newTally(), now: now}
@@ -83,7 +83,7 @@ func compiled(t *testing.T, set *appsv1beta1.SidecarSet) *inject.Program {
 	return p
 }
 
-// current says since when the content is the current one.
+// current sets the time since which the content is the current one.
 func (r *rebuilt) current(since int64) {
 	r.SetCurrent("log", tally.Current{Program: r.program, Revision: r.program.Revision(), Since: time.Unix(since, 0), InForce: true})
 }
@@ -94,13 +94,13 @@ func (r *rebuilt) wait(seconds int64) {
 	r.Settle(time.Unix(r.now, 0))
 }
 
-// lead lets the time pass for which a new leader waits.
+// lead passes the time for which a new leader waits.
 func (r *rebuilt) lead() {
 	r.current(1000)
 	r.wait(absence)
 }
 
-// of makes a Pod one of a ReplicaSet, created at a second.
+// of gives a Pod a ReplicaSet as its controller, and a second of creation.
 func of(p *corev1.Pod, created int64) *corev1.Pod {
 	p.CreationTimestamp = metav1.Unix(created, 0)
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
@@ -266,8 +266,8 @@ func TestWhichPodsAreEvicted(t *testing.T) {
 	}
 }
 
-// The places of what the last leader evicted are taken: of a Pod that has not ended,
-// and of a replacement that is not ready.
+// Pods that the last leader evicted take places of the budget: a Pod that has not ended, and a
+// replacement that is not ready.
 func TestANewLeaderKeepsTheBudgetOfEvictions(t *testing.T) {
 	r := newRebuilt(t, "All")
 	for i := range 3 {
@@ -335,8 +335,8 @@ func TestRecreationStopsAndGoesOn(t *testing.T) {
 	next.wantDue(t, "after an edit of the annotation", "p-0 p-1")
 }
 
-// A Pod that its record does not show to be one that cannot follow: its Node, or what
-// another writer has done to it, keeps it from that.
+// The record of a Pod may not show that the Pod cannot be updated in place: the reason is its
+// Node, or a change by another writer.
 func TestStuckPodsAreEvicted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		mode string
@@ -375,8 +375,8 @@ func TestStuckPodsAreEvicted(t *testing.T) {
 	}
 }
 
-// What was found out about one content says nothing about the next, nor about another
-// Pod of the same name.
+// The reason for which a Pod is stuck holds for one content and one Pod. It says nothing about
+// the next content, or about another Pod of the same name.
 func TestPodsAreStuckForOneContent(t *testing.T) {
 	r, p := newImages(t, "Outdated")
 	set(r.Tally, p)
@@ -413,7 +413,7 @@ func (r *rebuilt) changeImages(t *testing.T, mode, image string) {
 	r.reload()
 }
 
-// stick takes the Pod, and gives it back as one that is stuck for a reason.
+// stick takes the Pod, and returns it as one that is stuck for a reason.
 func (r *rebuilt) stick(t *testing.T, reason inplace.Reason) rollout.Take {
 	t.Helper()
 	takes := r.Due("log", 10).Updates
@@ -429,7 +429,7 @@ func (r *rebuilt) stick(t *testing.T, reason inplace.Reason) rollout.Take {
 	return takes[0]
 }
 
-// wantWay checks which way the Pod is given out for.
+// wantWay checks for which way the Pod is taken.
 func (r *rebuilt) wantWay(t *testing.T, when string, want inplace.Way) {
 	t.Helper()
 	takes := r.Due("log", 10).Updates
@@ -442,7 +442,7 @@ func (r *rebuilt) wantWay(t *testing.T, when string, want inplace.Way) {
 	r.WithQueue("log", func(q *rollout.Queue) { q.Retry(takes[0]) })
 }
 
-// reload has a program looked at that was changed.
+// reload makes the tally look at a program that was changed.
 func (r *rebuilt) reload() {
 	again := *r.program
 	r.program = &again

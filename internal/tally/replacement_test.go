@@ -20,7 +20,7 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// A Pod that a user has relabelled does not come back, and does not go either.
+// A Pod that a user has relabelled is never back, and does not end either.
 func TestAReplacementThatIsNotSelectedAnyMoreTakesNoPlace(t *testing.T) {
 	leave := map[string]func(t *testing.T, r *rebuilt, p *corev1.Pod){
 		"the Pod has other labels": func(_ *testing.T, r *rebuilt, p *corev1.Pod) {
@@ -65,7 +65,7 @@ func TestAReplacementThatIsNotSelectedAnyMoreTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A replacement that is being deleted is one that the controller replaces.
+// A replacement that is being deleted will be replaced by its controller.
 func TestAReplacementThatIsBeingDeletedKeepsItsPlace(t *testing.T) {
 	r, old := evicted(t, "Outdated")
 	r.Delete(podstate.FromPod(old))
@@ -101,7 +101,7 @@ func TestAnotherSidecarSetDecidesWhetherPodsAreEvicted(t *testing.T) {
 	}
 }
 
-// A change that has nothing to do with what new Pods get is no pass over the Pods.
+// The tally does not visit all Pods after a change that does not affect what new Pods get.
 func TestOtherChangesPassOverNoPodsWhileOneIsRecreated(t *testing.T) {
 	r := newRebuilt(t, "Outdated")
 	const pods = 1000
@@ -162,8 +162,9 @@ func TestAPartitionDecidesWhetherPodsAreEvicted(t *testing.T) {
 	}
 }
 
-// While the replacement of an evicted Pod starts, the content changes again: a fix, say, of
-// one that does not start. The replacement has to follow, and has its place of the budget.
+// While the replacement of an evicted Pod starts, the content changes again: a user may have
+// fixed an image that does not start. The replacement has to be updated, and holds its place
+// of the budget.
 func TestAReplacementFollowsTheNextContent(t *testing.T) {
 	one := func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1)) }
 	for name, edit := range map[string]func(*appsv1beta1.SidecarSet){
@@ -220,7 +221,7 @@ func TestAReplacementFollowsTheNextContent(t *testing.T) {
 	}
 }
 
-// A Pod that is available takes no place, whatever it carries.
+// A Pod that is available takes no place, whatever content it carries.
 func TestAReplacementThatIsReadyWithAnOlderContentIsBack(t *testing.T) {
 	r, old := evicted(t, "Outdated")
 	starting := of(carrier(1, "v2"), r.now)
@@ -318,7 +319,7 @@ func TestAnEditOfTheModeIsANewAttempt(t *testing.T) {
 	}
 }
 
-// The replacement is there before the API server has answered, and then the content changes.
+// The replacement exists before the API server has answered, and then the content changes.
 func TestAReplacementThatWasFasterThanTheAnswerFollows(t *testing.T) {
 	one := func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1)) }
 	r := newRebuilt(t, "Outdated")
@@ -337,7 +338,8 @@ func TestAReplacementThatWasFasterThanTheAnswerFollows(t *testing.T) {
 	r.wantDue(t, "without a further event", "p-1")
 }
 
-// A Pod of an older content lacks a sidecar that was added since. It carries the SidecarSet.
+// A Pod of an older content lacks a sidecar that was added later. The Pod still carries the
+// SidecarSet.
 func TestPodsThatLackAnAddedSidecarAreOutdated(t *testing.T) {
 	for mode, want := range map[string]string{"Outdated": "p-0", "All": "p-0 p-1", "Uninjected": "p-0 p-1", "Never": ""} {
 		r := newRebuilt(t, mode)
@@ -367,7 +369,8 @@ func TestPodsThatLackAnAddedSidecarAreOutdated(t *testing.T) {
 	}
 }
 
-// It is available, and lacks the SidecarSet. It takes no place, and the next one would be like it.
+// The replacement is available, and lacks the SidecarSet. It takes no place, and the next
+// replacement would lack it too.
 func TestAReplacementThatIsReadyAndNotInjectedTakesNoPlace(t *testing.T) {
 	r, old := evicted(t, "All")
 	bare := of(carrier(1, "v2"), r.now)
@@ -438,8 +441,8 @@ func TestUninjectedReplacesItsOwnReplacements(t *testing.T) {
 	}
 }
 
-// A replacement that does not start when the content changes is in flight. What the kubelet
-// says of it makes the rollout stall early.
+// A replacement that does not start when the content changes is in flight. The kubelet's
+// report about it makes the rollout stall early.
 func TestAReplacementThatDoesNotStartIsFailing(t *testing.T) {
 	r := newRebuilt(t, "Outdated")
 	r.lead()

@@ -71,15 +71,15 @@ type Due struct {
 	Chores []Chore
 }
 
-// Due takes at most so many Pods. There are none for a SidecarSet that the
-// snapshot does not have, and no Updates before SetCurrent.
+// Due takes up to most Pods. There are none for a SidecarSet that the snapshot does not have,
+// and no Updates before SetCurrent.
 func (t *Tally) Due(sidecarSet string, most int) Due {
 	s, ok := t.sets[sidecarSet]
 	if !ok || s.queue == nil {
 		return Due{}
 	}
 	due := Due{Program: s.program, Contents: s.contents, Since: s.since}
-	if s.isRecorded() && !s.adopts { // replacements that are not known may take places
+	if s.isRecorded() && !s.adopts { // replacements that are not known yet may use up the budget
 		due.Updates = s.queue.Next(most, t.watched)
 	}
 	t.begin(s, due.Updates)
@@ -96,8 +96,8 @@ type contentID struct{ hash, revision string }
 
 func contentIDOf(p *inject.Program) contentID { return contentID{p.Hash, p.Revision()} }
 
-// isRecorded reports whether a ControllerRevision records what the Pods are to follow,
-// under the name that the Pods will have.
+// isRecorded reports whether a ControllerRevision records the content of the Program, under
+// the name that Pods with this content will record.
 func (s *sidecarSet) isRecorded() bool { return s.recorded == contentIDOf(s.program) }
 
 // WithQueue runs f on the queue of a SidecarSet, if it has one. More Pods may be due
@@ -153,8 +153,8 @@ func (t *Tally) DueChanged(report func(sidecarSet string)) {
 	t.dueChanged = t.dueChanged[:0]
 }
 
-// Unrecorded calls report with the name of each SidecarSet that has got a content since
-// the last call which SetCurrent is to be called for.
+// Unrecorded calls report with the name of each SidecarSet that has got another content since
+// the last call, so that the caller calls SetCurrent for it.
 func (t *Tally) Unrecorded(report func(sidecarSet string)) {
 	for _, s := range t.unrecorded {
 		if !s.removed && !s.isRecorded() {
@@ -279,7 +279,7 @@ func (t *Tally) unfollow(p *pod, sh *share) {
 	t.count(sh, part{})
 }
 
-// count moves the numbers of a SidecarSet to what a Pod is to it now.
+// count changes the numbers of a SidecarSet after the state of one Pod has changed.
 func (t *Tally) count(sh *share, to part) {
 	s, p, from := sh.set, sh.pod, sh.part
 	sh.part = to
@@ -303,8 +303,8 @@ func (t *Tally) count(sh *share, to part) {
 	}
 }
 
-// recounted tells a SidecarSet's queue how many Pods there are. Shares of them may allow
-// more.
+// recounted passes the current numbers of Pods to a SidecarSet's queue. Limits that are
+// percentages may then allow more updates.
 func (t *Tally) recounted(s *sidecarSet) {
 	if s.queue != nil && s.queue.SetCounts(int(s.counters.Matched)+s.strays, s.back) {
 		t.markDue(s)

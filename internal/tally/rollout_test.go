@@ -22,14 +22,14 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// rolling has a SidecarSet "log" with that image, two of whose Pods may be away.
+// rolling makes a SidecarSet "log" with that image, two of whose Pods may be away.
 func rolling(t *testing.T, tl *tally.Tally, image string, change func(*appsv1beta1.SidecarSet)) {
 	t.Helper()
 	p := rollingUnrecorded(t, tl, image, change)
 	tl.SetCurrent("log", tally.Current{Program: p, Revision: p.Revision()})
 }
 
-// rollingUnrecorded does that as long as the content is not recorded.
+// rollingUnrecorded is rolling without a recorded content.
 func rollingUnrecorded(t *testing.T, tl *tally.Tally, image string, change func(*appsv1beta1.SidecarSet)) *inject.Program {
 	t.Helper()
 	set := fixtureSet("log", "side")
@@ -67,8 +67,7 @@ func carrier(i int, image string) *corev1.Pod {
 	return p
 }
 
-// moved is a Pod after the write that gives it an image, of which the kubelet says
-// nothing yet.
+// moved is a Pod after the write that gives it an image, before the kubelet reports anything.
 func moved(p *corev1.Pod, image string, at time.Time) *corev1.Pod {
 	mark := inplace.NewMark(inplace.Write{
 		Pod: p, Now: at, Changes: []inplace.Change{{Container: "side", Kind: inplace.Regular, From: p.Spec.Containers[0].Image, To: image}},
@@ -89,7 +88,7 @@ func set(tl *tally.Tally, pods ...*corev1.Pod) {
 	}
 }
 
-// What a Pod records is to be found in a ControllerRevision: no Pod is updated before its
+// A ControllerRevision must have the content that a Pod records: no Pod is updated before its
 // content is recorded.
 func TestNoPodIsUpdatedBeforeTheContentIsRecorded(t *testing.T) {
 	tl := newTally()
@@ -161,7 +160,8 @@ func TestNoPodIsUpdatedBeforeItsRevisionIsRecorded(t *testing.T) {
 	}
 }
 
-// A SidecarSet that was created again between two snapshots has nothing of the one before.
+// A SidecarSet that was deleted and created again between two snapshots inherits no state from
+// the first one.
 func TestANamesakeBeginsAnew(t *testing.T) {
 	tl := newTally()
 	rolling(t, tl, "v2", nil)
@@ -177,7 +177,7 @@ func TestANamesakeBeginsAnew(t *testing.T) {
 	if len(before) != 2 || len(after) != 2 {
 		t.Fatalf("%d and %d are due, want 2 each time", len(before), len(after))
 	}
-	for _, take := range before { // answers of writes for the one before
+	for _, take := range before { // answers to writes for the first one
 		tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, 1, false) })
 	}
 	if r := tl.State("log").Rollout; r.Used != 2 || r.Taken != 2 {
@@ -357,7 +357,7 @@ func TestLargePodsStayInTheBudget(t *testing.T) {
 				p := enlarge(moved(pods[take.UID], "v2", time.Unix(2000, 0)), label)
 				p.ResourceVersion = strconv.Itoa(2 + round)
 				tl.WithQueue("log", func(q *rollout.Queue) { q.Written(take, uint64(2+round), true) })
-				set(tl, p) // its kubelet says nothing yet
+				set(tl, p) // its kubelet has reported nothing yet
 			}
 		}
 		if disturbed > 1 {
@@ -366,13 +366,13 @@ func TestLargePodsStayInTheBudget(t *testing.T) {
 	}
 }
 
-// stirred are the SidecarSets that have more due since the last call, perhaps.
+// stirred are the SidecarSets of which more Pods may be due than at the last call.
 func stirred(tl *tally.Tally) (names []string) {
 	tl.DueChanged(func(name string) { names = append(names, name) })
 	return names
 }
 
-// Pods that come and go can make others due that have no event themselves.
+// A Pod that comes or goes can make other Pods due, which have no event themselves.
 func TestPodsAreDueWhenOthersComeOrGo(t *testing.T) {
 	type update = appsv1beta1.SidecarSetUpdateStrategy
 	tests := map[string]struct {
@@ -445,8 +445,8 @@ func TestPodsAreDueWhenOthersComeOrGo(t *testing.T) {
 	})
 }
 
-// Two SidecarSets on the same Pods have separate budgets, and what one has made unavailable
-// is free for the other, as in OpenKruise.
+// Two SidecarSets on the same Pods have separate budgets. A Pod that one of them has made
+// unavailable is free for the other, as in OpenKruise.
 func TestSidecarSetsThatShareAPodDoNotWaitForEachOther(t *testing.T) {
 	names := []string{"log", "mesh"}
 	roll := func(tl *tally.Tally, image string) {

@@ -40,7 +40,7 @@ func (w *stuckWorld) change(t *testing.T) {
 	w.current(1000)
 }
 
-// say says that a Pod is stuck, or is not, for a Program.
+// say reports that a Pod is stuck, or is not, for a Program.
 func (w *stuckWorld) say(p *corev1.Pod, program *inject.Program, reason inplace.Reason) {
 	take := rollout.Take{UID: p.UID, Namespace: podstate.MakeNamespace(p.Namespace), Name: p.Name}
 	w.SetStuck(program, take, reason)
@@ -109,13 +109,13 @@ func (w *stuckWorld) check(t *testing.T, seed uint64, step int) {
 			t.Fatalf("seed %d, step %d, mode %s: %s is not given out", seed, step, w.mode, uid)
 		}
 	}
-	if len(takes) < len(w.pods) && len(given) < 3 { // so many are evicted before the first replacement is ready
+	if len(takes) < len(w.pods) && len(given) < 3 { // at most three are evicted before the first replacement is ready
 		t.Fatalf("seed %d, step %d, mode %s: %d of %d Pods are given out", seed, step, w.mode, len(takes), len(w.pods))
 	}
 }
 
-// Whatever the order in which contents, modes and Pods change, and answers of the executor
-// come: a Pod is evicted only while it is stuck for the current content, and may be.
+// Contents, modes and Pods change, and answers of the executor come, in any order: a Pod is
+// evicted only while it is stuck for the current content, and may be evicted.
 func TestStuckPodsInAnyOrder(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))

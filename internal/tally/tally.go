@@ -30,7 +30,7 @@ type Counters struct {
 	Updated int32
 	// Ready Pods are matched, ready, and run the images they were given.
 	Ready int32
-	// UpdatedReady Pods are both.
+	// UpdatedReady Pods are both Updated and Ready.
 	UpdatedReady int32
 	// Uninjected Pods are selected and active and lack a sidecar, or do not have
 	// the SidecarSet in their injected list, although admission would have
@@ -76,9 +76,10 @@ type Tally struct {
 	// watched is the resourceVersion up to which the Pod watch has delivered events.
 	watched    uint64
 	dueChanged []*sidecarSet
-	// unrecorded are those that have another content since Unrecorded was called.
+	// unrecorded are the SidecarSets that have got another content since the last call of
+	// Unrecorded.
 	unrecorded []*sidecarSet
-	// queues is how many were made.
+	// queues is the number of queues that were made.
 	queues uint64
 	// settling Pods change at a known time without an event.
 	settling map[*pod]struct{}
@@ -169,7 +170,7 @@ func (t *Tally) Set(r *podstate.Record) {
 		t.leave(r)
 		return
 	}
-	r = r.At(time.Unix(t.now, 0)) // what has come without an event does not go with one
+	r = r.At(time.Unix(t.now, 0)) // an event must not undo a change that came without an event
 	ns := t.namespace(r.Namespace)
 	p, known := ns.pods[r.Name]
 	if known && p.record.UID != r.UID {
@@ -393,7 +394,7 @@ func (t *Tally) selecting(ns *namespace, set podstate.LabelSet) []*sidecarSet {
 		return nil
 	}
 	selection, err := t.snapshot.Select(ns.name, set.Labels(), func(string) (labels.Set, error) { return ns.labels, nil })
-	if err != nil || len(selection.Programs) == 0 { // the only error is that of the function given
+	if err != nil || len(selection.Programs) == 0 { // the only possible error is that of the given function
 		return nil
 	}
 	sets := make([]*sidecarSet, len(selection.Programs))

@@ -23,8 +23,8 @@ func newTally() *tally.Tally {
 	return tally.New(tally.Options{ExcludedNamespaces: []string{excludedNamespace}})
 }
 
-// Whatever happens in whatever order, the counters are those that a count from
-// nothing gives, and the SidecarSets of which something else is known are reported.
+// After any events in any order, the counters are those of a new count, and Changed reports
+// the SidecarSets whose State differs.
 func TestTallyEqualsARecount(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -62,8 +62,8 @@ type said struct {
 	revisions map[podstate.Name]tally.RevisionCount
 }
 
-// checkReports demands that Changed names each SidecarSet of which something else is
-// known than before, and none after events that say nothing new.
+// checkReports demands that Changed names each SidecarSet whose State differs from before, and
+// none after events that change nothing.
 func checkReports(t *testing.T, w *world, tl *tally.Tally, before map[string]said) {
 	t.Helper()
 	named := map[string]bool{}
@@ -87,8 +87,8 @@ func checkReports(t *testing.T, w *world, tl *tally.Tally, before map[string]sai
 	tl.Changed(func(name string) { t.Fatalf("SidecarSet %s is reported for nothing", name) })
 }
 
-// checkWeight compares Bytes and Uncounted with those of a Tally that has seen
-// nothing but what there is now.
+// checkWeight compares Bytes and Uncounted with those of a Tally that has seen only the
+// present objects.
 func checkWeight(t *testing.T, w *world, tl *tally.Tally, what string) {
 	t.Helper()
 	fresh := newTally()
@@ -184,8 +184,8 @@ func (w *world) deletePod(r *rand.Rand, tl *tally.Tally) string {
 	return "delete Pod " + key
 }
 
-// editSet changes one thing about a SidecarSet, of which some neither select
-// Pods nor are compared with them.
+// editSet changes one thing about a SidecarSet. Some changes concern neither the selection of
+// Pods nor the comparison with them.
 func (w *world) editSet(r *rand.Rand, tl *tally.Tally) string {
 	names := slices.Sorted(maps.Keys(w.sets))
 	if len(names) == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// A Pod that was back from its update for ten minutes is not in flight again, whatever
-// happens to it later. One that breaks before is.
+// A Pod that was back from its update for ten minutes is not in flight again, whatever happens
+// to it later. A Pod that breaks before that time is.
 func TestAnUpdateIsOverWhenThePodWasBackForLong(t *testing.T) {
 	const updated, started = 2000, 2010 // the Pod is back then
 	breaks := map[string]func(p *corev1.Pod, at int64){
@@ -89,7 +89,8 @@ func TestAnUpdateIsOverWhenThePodWasBackForLong(t *testing.T) {
 	}
 }
 
-// expectNoTrouble: the containers of Pods that are not in flight are not the rollout's.
+// expectNoTrouble checks that the rollout reports no containers of Pods that are not in
+// flight.
 func expectNoTrouble(t *testing.T, tl *tally.Tally, none bool) {
 	t.Helper()
 	if failing := tl.State("log").Groups.Failing; none && len(failing) != 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/sidecarset/operator/internal/tally"
 )
 
-// A SidecarSet that is deleted and created again with other sidecars, as the
-// operator's own refusal of a new container advises, finds Pods that list it and
-// do not have them.
+// The operator's refusal of a new container advises to delete a SidecarSet and create it again
+// with other sidecars. Then there are Pods that list the SidecarSet and do not have its
+// sidecars.
 func TestPodsThatLackASidecarAreUninjected(t *testing.T) {
 	listed := func() *fixtures.PodBuilder {
 		return fixtures.Pod("web").Container("app", "app:v1").Annotation(appsv1beta1.AnnotationInjectedList, "log")

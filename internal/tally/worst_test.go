@@ -15,17 +15,16 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// mostBytesPerPod bounds what one Pod takes of the leader, whatever its author
-// writes into it.
+// mostBytesPerPod bounds the memory of one Pod on the leader, whatever the Pod's author writes
+// into the Pod.
 const mostBytesPerPod = 4096
 
 // mostAllocations bounds the work of one event, which BenchmarkWorstPodRecord
 // times: a few for each of 256 entries.
 const mostAllocations = 1000
 
-// worstPods are Pods that an API server stores (1.5 MiB, 256 KiB of annotations)
-// and that are as expensive as one can think of. No string of one occurs in
-// another.
+// worstPods are the most expensive known Pods that an API server stores (1.5 MiB, 256 KiB of
+// annotations). No string of one Pod occurs in another.
 var worstPods = map[string]func(pod *corev1.Pod, serial string){
 	"a list of 254 KB": func(pod *corev1.Pod, serial string) {
 		pod.Annotations[appsv1beta1.AnnotationInjectedList] = repeat(254<<10, func(i int) string { return fmt.Sprint(serial, i, ",") })
@@ -163,8 +162,8 @@ func fixtureSet(name string, containers ...string) *appsv1beta1.SidecarSet {
 	return set
 }
 
-// BenchmarkWorstPodRecord is what the goroutine that counts spends on one event
-// of a Pod that was made to be expensive; the goal is a millisecond.
+// BenchmarkWorstPodRecord measures how long the goroutine of the tally needs for one event of
+// a Pod that was made to be expensive; the goal is a millisecond.
 func BenchmarkWorstPodRecord(b *testing.B) {
 	for name, fill := range worstPods {
 		pod := decoded(b, worstPod(1, fill))

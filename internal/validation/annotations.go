@@ -10,8 +10,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// validateAnnotations refuses values of our annotations that would be read as if
-// the annotation was not there, or that would stop every rollout.
+// validateAnnotations refuses values of the operator's annotations that would have the same
+// effect as no annotation, or that would stop every rollout.
 func validateAnnotations(annotations map[string]string, metadata place) {
 	choice := func(key string, supported ...string) {
 		if text, ok := annotations[key]; ok {

@@ -15,25 +15,27 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// Conflicts are what a SidecarSet and others both have a say in, in one Pod.
+// Conflicts are the problems of a SidecarSet that writes the same part of a Pod as another
+// one.
 type Conflicts struct {
 	refused  field.ErrorList
 	warned   []string
 	refusing []string
 }
 
-// mostConflicts is how many refused ones, and how many warnings, are kept. An answer
-// names fewer.
+// mostConflicts is the largest number of refused conflicts that are kept, and of warnings. An
+// answer names fewer.
 const mostConflicts = 1000
 
-// Refusing returns the names of the others for whose sake the SidecarSet is
-// refused, in their order. The caller may want to know whether they still exist.
+// Refusing returns the names of the other SidecarSets because of which this one is refused, in
+// their order. The caller may want to know whether they still exist.
 func (c *Conflicts) Refusing() []string { return c.refusing }
 
-// FindConflicts compares with every SidecarSet that may select one of the same Pods;
-// set itself may be among others. A canary and its base never meet in a Pod, whichever
-// of them is written. One that selects in fewer namespaces only warns: its author may
-// have no say in the others, and would keep this one out of them.
+// FindConflicts compares set with every SidecarSet that may select one of the same Pods; set
+// itself may be among others. A canary and its base never inject the same Pod, whichever of
+// them is written. If another SidecarSet selects in fewer namespaces, a conflict with it is
+// only a warning: its author may have no rights in the other namespaces, and must not be able
+// to keep set out of them.
 func FindConflicts(set *appsv1beta1.SidecarSet, others []*appsv1beta1.SidecarSet) Conflicts {
 	var found Conflicts
 	if selectors.IsEmpty(set.Spec.Selector) {
@@ -65,10 +67,10 @@ func FindConflicts(set *appsv1beta1.SidecarSet, others []*appsv1beta1.SidecarSet
 	return found
 }
 
-// unseenByReference reports whether the reference takes two selectors for
-// disjoint because one asks for a label, of any value, that the other one does
-// not mention with a value. Manifests that it admits must still apply, so what
-// follows from such an overlap is a warning.
+// unseenByReference reports whether OpenKruise takes two selectors for disjoint because one
+// asks for a label, of any value, that the other one does not mention with a value. Manifests
+// that OpenKruise admits must still apply, so a conflict that follows from such an overlap is
+// a warning.
 func unseenByReference(a, b *metav1.LabelSelector) bool {
 	return a != nil && b != nil && (asksForUnmentioned(a, b) || asksForUnmentioned(b, a))
 }
@@ -92,16 +94,16 @@ func mentions(selector *metav1.LabelSelector, key string) bool {
 type pairing struct {
 	mine, theirs *appsv1beta1.SidecarSetSpec
 	name, with   string // of this and the other one
-	refused      bool   // what the reference refuses
+	refused      bool   // OpenKruise refuses such a conflict
 	narrower     bool   // the other one selects in fewer namespaces
 	found        *Conflicts
 }
 
-// kindOfConflict says what two SidecarSets both have a say in: what it is of the
-// other one, and what becomes of a Pod that both select.
+// kindOfConflict says in words what both SidecarSets write: what it is of the other one, and
+// what happens to a Pod that both select.
 type kindOfConflict struct{ is, consequence string }
 
-// note keeps a conflict, unless many are kept.
+// note keeps a conflict, unless mostConflicts are kept already.
 func (p *pairing) note(path *field.Path, value string, kind kindOfConflict, refused bool) {
 	kept := len(p.found.warned)
 	if refused {
@@ -140,9 +142,8 @@ func (p *pairing) containers() {
 	p.inList(p.mine.Containers, inContainers, apps, inits, field.NewPath("spec", "containers"))
 }
 
-// inList compares the containers of one list with those of the same list and of
-// the other list. The reference compares what users wrote in the same list, and
-// nothing else.
+// inList compares the containers of one list with those of the same list and of the other
+// list. OpenKruise compares only the names that users wrote in the same list.
 func (p *pairing) inList(mine []appsv1beta1.SidecarContainer, inPods podNames, same, other containerNames, path *field.Path) {
 	for i := range mine {
 		c, at := &mine[i], path.Index(i).Child("name")
@@ -171,8 +172,8 @@ func namesOf(containers []appsv1beta1.SidecarContainer, inPods podNames) contain
 	return names
 }
 
-// volumes compares by name. SidecarSets are processed in the order of their names:
-// the first one brings the volume.
+// volumes compares volumes by name. SidecarSets are processed in the order of their names: a
+// Pod gets the volume of the first one.
 func (p *pairing) volumes() {
 	kind := kindOfConflict{"another volume of", "a Pod that both select gets the volume of " + min(p.name, p.with)}
 	theirs := volumesByName(p.theirs.Volumes)
@@ -184,11 +185,11 @@ func (p *pairing) volumes() {
 	}
 }
 
-// annotations finds those that both write and at least one of them overwrites. The
-// last SidecarSet in the order of names has the last say.
+// annotations finds annotations that both SidecarSets write, if at least one of them
+// overwrites. The last SidecarSet in the order of names writes last.
 func (p *pairing) annotations() {
 	kind := kindOfConflict{"an annotation of", "in a Pod that both select, " + max(p.name, p.with) + " writes it last"}
-	written := map[string]bool{} // by the other one, and whether it overwrites
+	written := map[string]bool{} // the keys that the other one writes, and whether it overwrites
 	for _, entry := range p.theirs.PatchPodMetadata {
 		for key := range entry.Annotations {
 			if writes(entry.PatchPolicy) {
@@ -206,7 +207,7 @@ func (p *pairing) annotations() {
 	}
 }
 
-// writes reports whether a policy changes an annotation that is there already.
+// writes reports whether a policy changes an annotation that is present already.
 func writes(policy appsv1beta1.SidecarSetPatchPolicyType) bool {
 	return policy == appsv1beta1.SidecarSetOverwritePatchPolicy || policy == appsv1beta1.SidecarSetMergePatchJsonPatchPolicy
 }

@@ -12,7 +12,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// conflicting returns a SidecarSet with one of everything that may clash.
+// conflicting returns a SidecarSet with one of each element that may conflict.
 func conflicting(name string, change func(*appsv1beta1.SidecarSet)) appsv1beta1.SidecarSet {
 	set := appsv1beta1.SidecarSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
@@ -106,8 +106,8 @@ func TestRules42To45Conflicts(t *testing.T) {
 	}
 }
 
-// T8: the reference took Exists on a key of one side for disjoint. Such objects
-// apply there, so they apply here, with a warning.
+// T8: if a key has Exists on one side, OpenKruise takes the selectors for disjoint. Such
+// objects apply there, so they apply here, with a warning.
 func TestT8OverlapThroughExistsIsAWarning(t *testing.T) {
 	container := []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: "c", Image: "i"}}}
 	set := conflicting("set", func(s *appsv1beta1.SidecarSet) {
@@ -123,8 +123,8 @@ func TestT8OverlapThroughExistsIsAWarning(t *testing.T) {
 	}
 }
 
-// The reference compares names as they are written, list by list. Pods have one
-// set of names, in which the containers of a hot upgrade are present twice.
+// OpenKruise compares names as users write them, list by list. Pods have one set of names, in
+// which the containers of a hot upgrade are present twice.
 func TestNamesThatMeetOnlyInPodsAreWarnings(t *testing.T) {
 	plain := func(name string) []appsv1beta1.SidecarContainer {
 		return []appsv1beta1.SidecarContainer{{Container: corev1.Container{Name: name, Image: "i"}}}
@@ -156,8 +156,8 @@ func TestNamesThatMeetOnlyInPodsAreWarnings(t *testing.T) {
 	}
 }
 
-// A SidecarSet for a few namespaces cannot keep one for more of them from being
-// applied; the other way round it is refused.
+// A SidecarSet for a few namespaces cannot prevent a user from applying one for more
+// namespaces. In the other direction it is refused.
 func TestASidecarSetOfFewerNamespacesIsAWarningForTheWiderOne(t *testing.T) {
 	inA := &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "tenant-a"}}
 	full := func(medium corev1.StorageMedium) func(*appsv1beta1.SidecarSet) {

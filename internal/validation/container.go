@@ -12,8 +12,8 @@ import (
 	"github.com/sidecarset/operator/internal/expr"
 )
 
-// validateContainers checks both lists. Rules that only containers have to obey
-// are those that the reference does not apply to init containers.
+// validateContainers checks both lists. OpenKruise does not apply the rules for containers
+// alone to init containers.
 func validateContainers(spec *appsv1beta1.SidecarSetSpec, path place) {
 	if len(spec.InitContainers)+len(spec.Containers) == 0 {
 		path.required("at least one of containers and initContainers must have an element; add a sidecar")
@@ -60,7 +60,7 @@ func validateContainer(c *corev1.Container, volumes map[string]*corev1.Volume, p
 
 var pullPolicies = []corev1.PullPolicy{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 
-// validateInitContainer checks what only init containers have to obey.
+// validateInitContainer checks the rules for init containers alone.
 func validateInitContainer(c *appsv1beta1.SidecarContainer, path place) {
 	if c.IsNative() {
 		validateProbes(&c.Container, path)
@@ -84,7 +84,7 @@ func validateInitContainer(c *appsv1beta1.SidecarContainer, path place) {
 	}
 }
 
-// validateAppContainer checks what only containers have to obey.
+// validateAppContainer checks the rules for containers alone.
 func validateAppContainer(c *appsv1beta1.SidecarContainer, path place) {
 	if c.RestartPolicy != nil {
 		path.Child("restartPolicy").forbidden("only init containers have one; remove it, or move the sidecar to initContainers")
@@ -95,8 +95,8 @@ func validateAppContainer(c *appsv1beta1.SidecarContainer, path place) {
 	validateTransferEnv(c.TransferEnv, path.Child("transferEnv"))
 }
 
-// validateSidecar checks what a SidecarSet adds to a container of either list.
-// One that stays is a container or a native sidecar.
+// validateSidecar checks what a SidecarSet adds to a container of either list. stays is true
+// for a container and for a native sidecar.
 func validateSidecar(c *appsv1beta1.SidecarContainer, stays bool, targets *expr.Targets, path place) {
 	if stays {
 		validateHotUpgrade(c, path)

@@ -10,8 +10,8 @@ import (
 	"github.com/sidecarset/operator/internal/validation"
 )
 
-// Rule 34: what no Pod may have. Each case is one member of a container, or one
-// volume; the rest is valid.
+// Rule 34: values that no Pod may have. Each case is one member of a container, or one volume;
+// the rest is valid.
 func TestRule34RefusesContainers(t *testing.T) {
 	const at = "spec.containers[0]."
 	volumes := `volumes: [{name: v}, {name: w, persistentVolumeClaim: {claimName: c}}, {name: x, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]`
@@ -188,8 +188,8 @@ func TestRule34RefusesVolumes(t *testing.T) {
 	}
 }
 
-// What a Pod may have is accepted, whatever else it needs.
-// A source that a later Kubernetes adds fails here: table sources has to have it.
+// Every source of a volume is known, even if it lacks members. This test fails if a later
+// Kubernetes adds a source: then the table sources has to have it.
 func TestEverySourceOfAVolumeIsKnown(t *testing.T) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[corev1.VolumeSource]()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

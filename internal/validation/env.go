@@ -67,8 +67,8 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path place) {
 	}
 }
 
-// The fields of a Pod that variables and files may show, beside single labels
-// and annotations.
+// The fields of a Pod that variables and files may show, in addition to single labels and
+// annotations.
 var (
 	envFieldPaths = []string{
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
@@ -92,8 +92,8 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, supported []string, path 
 	}
 }
 
-// validateSubscript checks a path that names one label or annotation, and says
-// whether it is such a path at all.
+// validateSubscript checks a path that names one label or annotation, and reports whether it
+// is such a path.
 func validateSubscript(path string, at place) (subscripted bool) {
 	parent, key, found := strings.Cut(path, "['")
 	key, closed := strings.CutSuffix(key, "']")

@@ -6,9 +6,9 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// validateFileKeyVolumes checks that the file which a variable comes from can be
-// there: Pods get the volumes that a container of the SidecarSet mounts, and the
-// kubelet reads variables from volumes of kind emptyDir only.
+// validateFileKeyVolumes checks that the file of a variable can exist: Pods get the volumes
+// that a container of the SidecarSet mounts, and the kubelet reads variables from volumes of
+// kind emptyDir only.
 func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path place) {
 	volumes, used := volumesByName(spec.Volumes), usedVolumes(spec)
 	check := func(containers []appsv1beta1.SidecarContainer, path place) {
@@ -34,8 +34,8 @@ func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path place) {
 	check(spec.Containers, path.Child("containers"))
 }
 
-// usedVolumes are the names of the volumes that are added to Pods: what a
-// container mounts, as a file system or as a device.
+// usedVolumes are the names of the volumes that are added to Pods: those that a container
+// mounts, as a file system or as a device.
 func usedVolumes(spec *appsv1beta1.SidecarSetSpec) map[string]bool {
 	used := make(map[string]bool)
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {

@@ -21,7 +21,7 @@ func FuzzValidationNeverPanics(f *testing.F) {
 		filler.Fill(&set)
 		filler.Fill(&old)
 		filler.Fill(&other)
-		other.Spec.Selector = set.Spec.Selector // so that they meet
+		other.Spec.Selector = set.Spec.Selector // so that they select the same Pods
 		validateAll(t, &set, &old, validation.Environment{
 			Base: &old.ObjectMeta, Conflicts: validation.FindConflicts(&set, []*appsv1beta1.SidecarSet{&old, &other}), Recorded: seed%2 == 0,
 			Whitelist: validation.Whitelist{Content: allowAll},
@@ -29,7 +29,7 @@ func FuzzValidationNeverPanics(f *testing.F) {
 	})
 }
 
-// validateAll asks everything about a SidecarSet that replaces another one.
+// validateAll calls all checks for a SidecarSet that replaces another one.
 func validateAll(t *testing.T, set, old *appsv1beta1.SidecarSet, env validation.Environment) {
 	t.Helper()
 	env.Object, env.Replaced = untyped(t, set), untyped(t, old)

@@ -22,9 +22,8 @@ func validateHotUpgrade(c *appsv1beta1.SidecarContainer, path place) {
 	}
 }
 
-// validateHotUpgradeNames looks for containers that have the name of one of a
-// pair, and for pairs that want one port of the node. Names holds all names of
-// the SidecarSet.
+// validateHotUpgradeNames looks for containers that have the name of one of a pair, and for
+// pairs that ask for a port of the node. names has all names of the SidecarSet.
 func validateHotUpgradeNames(spec *appsv1beta1.SidecarSetSpec, names sets.Set[string], path place) {
 	for i := range spec.InitContainers {
 		if c := &spec.InitContainers[i]; c.IsNative() && c.IsHotUpgrade() {

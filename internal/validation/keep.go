@@ -12,10 +12,10 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// MayKeep reports whether an update of old may keep problems that old has. It may not if
-// it changes which Pods are selected or what patchPodMetadata writes, or resumes
-// injection: then the same problem can harm other Pods. Nor if old exceeds a bound: to
-// check it would take long. Nor if no API server could have stored its name.
+// MayKeep reports whether an update of old may keep problems that old has. It may not in three
+// cases. The update changes which Pods are selected, what patchPodMetadata writes, or the base
+// of a canary, or it resumes injection: then the same problem can harm other Pods. Or old
+// exceeds a bound: a check of it would take long. Or no API server could have stored its name.
 func MayKeep(set, old *appsv1beta1.SidecarSet, replaced map[string]any) bool {
 	return len(Bounds(old, nil, replaced, nil)) == 0 && len(utilvalidation.IsDNS1123Subdomain(set.Name)) == 0 &&
 		(set.Spec.InjectionStrategy.Paused || !old.Spec.InjectionStrategy.Paused) &&
@@ -25,11 +25,11 @@ func MayKeep(set, old *appsv1beta1.SidecarSet, replaced map[string]any) bool {
 		appsv1beta1.BaseOfCanary(set.Annotations) == appsv1beta1.BaseOfCanary(old.Annotations)
 }
 
-// Keep divides what Update has found in object into what the update makes worse, and what
-// is just as wrong with old: the same problem, with the same value, in the same place.
-// Otherwise a stored SidecarSet with a problem could not even be paused. A problem of an
-// element that has a name moves with the element. The whitelist is no such problem: the
-// administrator decides at each update. env is that of old. Ask MayKeep first.
+// Keep divides the problems that Update has found in object. Those in kept are just as bad in
+// old: the same problem, with the same value, in the same place. The others are in worse.
+// Without Keep, a stored SidecarSet with a problem could not even be paused. A problem of an
+// element that has a name moves with the element. Problems with the whitelist are never kept:
+// the administrator decides at each update. env is that of old. Call MayKeep first.
 func Keep(errs field.ErrorList, object map[string]any, old *appsv1beta1.SidecarSet, env Environment) (worse, kept field.ErrorList) {
 	before := map[string]int{}
 	for _, err := range contentProblems(old, env) {
@@ -53,8 +53,8 @@ func identify(err *field.Error, object map[string]any) string {
 	return problem.Error()
 }
 
-// namedPath returns a path into a value with elements of lists by what identifies them,
-// such as spec.containers[name="log"].image.
+// namedPath returns a path into a value, with elements of lists by their names instead of
+// their indexes, such as spec.containers[name="log"].image.
 func namedPath(path string, value any) string {
 	var named strings.Builder
 	for path != "" {

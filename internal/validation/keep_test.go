@@ -8,7 +8,7 @@ import (
 	"github.com/sidecarset/operator/internal/validation"
 )
 
-// A problem belongs to the element that has it, wherever that is in its list.
+// A problem belongs to the element that has it, wherever the element is in its list.
 func TestAnUpdateKeepsTheProblemsOfElementsThatMove(t *testing.T) {
 	const (
 		good = `{name: good, emptyDir: {}}`

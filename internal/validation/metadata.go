@@ -26,8 +26,8 @@ func validateMetadata(meta *metav1.ObjectMeta, path place) {
 	}
 }
 
-// validateName says what is wrong with a name, or with the prefix of one that
-// the API server is about to complete.
+// validateName returns what is wrong with a name, or with the prefix of a name that the API
+// server is about to generate.
 func validateName(name string, _ bool) (problems []string) {
 	if !nameFormat.MatchString(name) {
 		problems = append(problems, "must consist of letters, digits and '-' only; choose another name")

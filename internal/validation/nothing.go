@@ -12,10 +12,10 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// SelectsNothing says why no Pod can be selected, whatever its labels and those
-// of its Namespace are, and what to do; "" if some Pod can. Every Namespace has
-// a name, which is a label; the excluded ones do not count. Selectors that
-// cannot be compiled are for others to report.
+// SelectsNothing returns why no Pod can be selected, whatever its labels and those of its
+// Namespace are, and what to do; "" if some Pod can. Every Namespace has its name as a label;
+// the excluded Namespaces do not count. Selectors that cannot be compiled are reported by
+// other rules.
 func SelectsNothing(spec *appsv1beta1.SidecarSetSpec, excludedNamespaces []string) string {
 	if key := selectors.Contradiction(spec.Selector); key != "" {
 		return fmt.Sprintf("spec.selector: no Pod can be selected, because what it asks of label %s contradicts itself; correct it", key)

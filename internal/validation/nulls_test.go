@@ -14,7 +14,7 @@ import (
 	"github.com/sidecarset/operator/internal/validation"
 )
 
-// Whatever list holds a null, it is refused or the engine can take it.
+// Whichever list has a null, validation refuses it or the engine accepts it.
 func TestNullsInListsAreRefusedOrTaken(t *testing.T) {
 	g := random.New(5)
 	refused, taken := 0, 0

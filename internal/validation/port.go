@@ -36,8 +36,8 @@ func validatePorts(ports []corev1.ContainerPort, path place) {
 	validateHostPorts(ports, path)
 }
 
-// validateHostPortsAcross looks for one port of the node that two containers
-// want. Init containers may share one: they do not run at the same time.
+// validateHostPortsAcross looks for a port of the node that two containers ask for. Init
+// containers may share one: they do not run at the same time.
 func validateHostPortsAcross(containers []appsv1beta1.SidecarContainer, path place) {
 	taken := sets.New[string]()
 	for i := range containers {

@@ -39,7 +39,7 @@ func validateProbe(p *corev1.Probe, path place) {
 	}
 }
 
-// validateSuccessOnce is about probes that count no successes; 0 is absent.
+// validateSuccessOnce checks a probe for which one success is enough; 0 is absent.
 func validateSuccessOnce(p *corev1.Probe, path place) {
 	if p != nil && p.SuccessThreshold > 1 {
 		path.Child("successThreshold").invalid(p.SuccessThreshold, "must be 1 for this kind of probe; correct or remove it")
@@ -58,7 +58,7 @@ func validateHook(h *corev1.LifecycleHandler, path place) {
 // have it. A longer sleep makes such a Pod invalid.
 const gracePeriodSeconds = 30
 
-// validateAction checks what probes and hooks may both do.
+// validateAction checks the actions that both probes and hooks may have.
 func validateAction(exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *corev1.TCPSocketAction, path place) {
 	if exec != nil && len(exec.Command) == 0 {
 		path.Child("exec", "command").required("give the command to run in the sidecar")

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/validation"
 )
 
-// remedy is what tells a user what to do: what the value has to be, or a verb.
+// remedy matches the words that tell a user what to do: what the value has to be, or a verb.
 var remedy = regexp.MustCompile(`\b(must|may not be more|supported values|set|use|remove|correct|name|rename|choose|change|say|give|add|write|begin|declare|mount|create|delete|make|describe|keep|move|ask)\b`)
 
 // Whatever is refused, the message says what to do about it. "Required value" and

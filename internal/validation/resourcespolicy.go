@@ -5,10 +5,10 @@ import (
 	"github.com/sidecarset/operator/internal/expr"
 )
 
-// validateResourcesPolicy checks the resourcesPolicy of the container at path,
-// if it has one. The mode is the schema's business. An expression is refused
-// where it cannot work in any Pod; whether its result is negative or too large
-// depends on the Pod. The policies of one SidecarSet share targets.
+// validateResourcesPolicy checks the resourcesPolicy of the container at path, if it has one.
+// The schema checks the mode. An expression is refused if it cannot work in any Pod; whether
+// its result is negative or too large depends on the Pod. The policies of one SidecarSet share
+// targets.
 func validateResourcesPolicy(c *appsv1beta1.SidecarContainer, targets *expr.Targets, path place) {
 	policy := c.ResourcesPolicy
 	if policy == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sidecarset/operator/internal/expr"
 )
 
-// The rules of the reference's resourcesPolicy, with T21 and T22 repaired.
+// The rules of OpenKruise's resourcesPolicy, with T21 and T22 repaired.
 func TestResourcesPolicy(t *testing.T) {
 	tests := map[string]struct {
 		container string

@@ -4,14 +4,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The most restart rules of a container, and exit codes of a rule.
+// The largest numbers of restart rules of a container, and of exit codes of a rule.
 const (
 	maxRestartRules = 20
 	maxExitCodes    = 255
 )
 
-// validateRestartRules checks by which exit codes a container restarts. They go
-// with a restartPolicy of the container, which only native sidecars have.
+// validateRestartRules checks the exit codes by which a container restarts. The rules need a
+// restartPolicy of the container, which only native sidecars have.
 func validateRestartRules(rules []corev1.ContainerRestartRule, native bool, path place) {
 	switch {
 	case len(rules) == 0:

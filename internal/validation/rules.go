@@ -17,15 +17,15 @@ func ifSet[T any](value *T, path place, rule func(*T, place)) {
 	}
 }
 
-// validateValue refuses a value that is none of those supported. An empty one
-// is absent, for the API server to fill in.
+// validateValue refuses a value that is not one of those supported. An empty value is absent,
+// and the API server fills it in.
 func validateValue[T ~string](value T, path place, supported ...T) {
 	if value != "" {
 		validateChoice(value, path, supported...)
 	}
 }
 
-// requireValue is validateValue of a value that the API server does not fill in.
+// requireValue is validateValue for a value that the API server does not fill in.
 func requireValue[T ~string](value T, path place, supported ...T) {
 	if value == "" {
 		last := len(supported) - 1
@@ -39,7 +39,7 @@ func requireValue[T ~string](value T, path place, supported ...T) {
 	validateChoice(value, path, supported...)
 }
 
-// validateChoice refuses a value, an empty one too, that is none of those supported.
+// validateChoice refuses a value, an empty one too, that is not one of those supported.
 func validateChoice[T ~string](value T, path place, supported ...T) {
 	if !slices.Contains(supported, value) {
 		path.add(field.NotSupported(path.Path, value, supported))
@@ -63,8 +63,8 @@ func alternatives(object any) (list []member) {
 	return list
 }
 
-// validateOneOf wants exactly one of the members of the value at path. That none
-// is set is reported as Required at path itself, see withoutGuesses.
+// validateOneOf requires exactly one of the members of the value at path. If none is set, it
+// reports Required at path itself: see withoutGuesses.
 func validateOneOf(path place, among ...member) {
 	var names []string
 	first := ""
@@ -103,7 +103,7 @@ func validateNotNegative(value int64, path place) {
 	}
 }
 
-// validateByte checks a number for which the API server has one byte.
+// validateByte checks a number that the API server limits to one byte.
 func validateByte(value int32, path place) {
 	if value < 0 || value > math.MaxUint8 {
 		path.invalid(value, "must be from 0 to 255; correct it")

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// validateSecurityContext refuses what no Pod may have. Whether a namespace
-// admits a privileged container is for the namespace to say.
+// validateSecurityContext refuses what no Pod may have. It accepts a privileged container:
+// each namespace decides whether it admits one.
 func validateSecurityContext(sc *corev1.SecurityContext, path place) {
 	validatePrivileges(sc, path)
 	if sc.RunAsUser != nil {

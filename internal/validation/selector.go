@@ -11,8 +11,7 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// validateSelector refuses an absent selector, one that says nothing, and one
-// that cannot be compiled.
+// validateSelector refuses an absent selector, an empty one, and one that cannot be compiled.
 func validateSelector(selector *metav1.LabelSelector, path place) {
 	if selector == nil {
 		path.required("say which Pods to inject, for example matchLabels: {app: web}")
@@ -43,9 +42,9 @@ func validateTerms(selector *metav1.LabelSelector, path place) {
 	}
 }
 
-// sorted gives errors that stem from a map an order.
+// sorted sorts errors that come from a map.
 func sorted(errs field.ErrorList) field.ErrorList {
-	texts := make(map[*field.Error]string, len(errs)) // each costs a microsecond
+	texts := make(map[*field.Error]string, len(errs)) // one call of Error costs a microsecond
 	for _, err := range errs {
 		texts[err] = err.Error()
 	}

@@ -10,14 +10,13 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// maxSpecBytes bounds the spec of a SidecarSet as JSON, since every replica of
-// the operator holds it, and up to ten more that are recorded of it. The API
-// server stores 1.5 MiB.
+// maxSpecBytes bounds the spec of a SidecarSet as JSON, because every replica of the operator
+// holds it, and up to ten recorded revisions of it. The API server stores 1.5 MiB.
 const maxSpecBytes = 256 << 10
 
-// validateSize refuses a spec that is too long. One that is stored already may
-// stay as long as it is: it was stored before there was this rule, or without our
-// webhook, and its other members have to be editable.
+// validateSize refuses a spec that is too long. A stored one may stay as long as it is: it was
+// stored before this rule existed, or without the operator's webhook, and users must be able
+// to edit its other members.
 func validateSize(object, replaced map[string]any, spec place) {
 	if size := sizeOf(object); size > maxSpecBytes && size > sizeOf(replaced) {
 		spec.forbidden(fmt.Sprintf("has %d bytes as JSON, and may have %d, since every replica of the operator keeps it in memory; move long values into ConfigMaps, or split the SidecarSet", size, maxSpecBytes))
@@ -34,8 +33,8 @@ func sizeOf(object map[string]any) int {
 // selectors of all others.
 const maxTerms = 1000
 
-// validateSelectorSizes refuses selectors that are too long. One that is stored already
-// may stay as long as it is.
+// validateSelectorSizes refuses selectors that are too long. A stored one may stay as long as
+// it is.
 func validateSelectorSizes(set, old *appsv1beta1.SidecarSet, spec place) {
 	for _, of := range selectorsOf {
 		if n := of.terms(&set.Spec); n > maxTerms && (old == nil || n > of.terms(&old.Spec)) {
@@ -45,8 +44,8 @@ func validateSelectorSizes(set, old *appsv1beta1.SidecarSet, spec place) {
 	}
 }
 
-// selectorsOf are the selectors of a SidecarSet that the operator evaluates, by the
-// place where they are, and how much they say. Those of one place are bounded together.
+// selectorsOf are the selectors of a SidecarSet that the operator evaluates, by their place,
+// with the number of their terms. Those in one place are bounded together.
 var selectorsOf = []struct {
 	path  []string
 	terms func(*appsv1beta1.SidecarSetSpec) int
@@ -64,7 +63,7 @@ var selectorsOf = []struct {
 	}},
 }
 
-// termsOf is how much a selector that may be absent says.
+// termsOf is the number of terms of a selector that may be absent.
 func termsOf(selector *metav1.LabelSelector) int {
 	if selector == nil {
 		return 0

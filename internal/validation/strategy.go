@@ -13,8 +13,8 @@ import (
 	"github.com/sidecarset/operator/internal/selectors"
 )
 
-// validateUpdateStrategy checks how running Pods are updated; where they are not,
-// nothing of it is used and nothing is checked.
+// validateUpdateStrategy checks how running Pods are updated. If they are not updated, the
+// operator uses no part of the strategy, and no part is checked.
 func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path place) {
 	s := &spec.UpdateStrategy
 	if s.Type != appsv1beta1.RollingUpdateSidecarSetStrategyType {

@@ -6,8 +6,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// validateTransferEnv checks where names of source containers come from. An
-// entry that copies nothing is accepted, with a warning.
+// validateTransferEnv checks how entries find the name of their source container. An entry
+// that copies nothing is accepted, with a warning.
 func validateTransferEnv(entries []appsv1beta1.TransferEnvVar, path place) {
 	for i := range entries {
 		from := entries[i].SourceContainerNameFrom

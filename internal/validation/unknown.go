@@ -15,8 +15,8 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// withoutGuesses drops the complaint that a value lacks all of several members
-// where it has one that this build does not know: that may be the one.
+// withoutGuesses drops the error that a value lacks all of several members if the value has a
+// member that this build does not know, which may be the required one.
 func withoutGuesses(errs field.ErrorList, object map[string]any) field.ErrorList {
 	having := sets.New[string]()
 	findUnknown(object, func(path *field.Path, _ string, _ map[string]reflect.Type) { having.Insert(path.String()) })
@@ -25,8 +25,8 @@ func withoutGuesses(errs field.ErrorList, object map[string]any) field.ErrorList
 	})
 }
 
-// found is told of a member that its object's type lacks: where the object is,
-// what the member is called, and what the type has.
+// found is called for a member that its object's type lacks, with the place of the object, the
+// name of the member, and the members of the type.
 type found func(path *field.Path, name string, known map[string]reflect.Type)
 
 // findUnknown looks through the parts of a SidecarSet that its schema does not
@@ -39,7 +39,7 @@ func findUnknown(object map[string]any, report found) {
 	findUnknownIn(spec["volumes"], reflect.TypeFor[[]corev1.Volume](), path.Child("volumes"), false, report)
 }
 
-// findUnknownIn looks through a value for what a reader of the type does not find.
+// findUnknownIn looks through a value for members that a reader of the type does not find.
 // With anyCase the reader is encoding/json, which compares names without case.
 func findUnknownIn(value any, t reflect.Type, path *field.Path, anyCase bool, report found) {
 	for t.Kind() == reflect.Pointer {
@@ -87,9 +87,8 @@ func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
 	}
 }
 
-// membersOf are the types of the members of objects, or of what a pointer points to; nil
-// for a type of other values. A struct that says itself how it is read is a text or a
-// number.
+// membersOf are the types of the members of a struct, or of a struct that a pointer points to;
+// nil for a type of other values. A struct with its own UnmarshalJSON is a text or a number.
 func membersOf(t reflect.Type) map[string]reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -104,7 +103,7 @@ func membersOf(t reflect.Type) map[string]reflect.Type {
 	return types
 }
 
-// valuesOf are the values of the members of what a pointer to a struct points to.
+// valuesOf are the values of the members of the struct that a pointer points to.
 func valuesOf(object any) map[string]reflect.Value {
 	v := reflect.ValueOf(object).Elem()
 	values := make(map[string]reflect.Value, v.NumField())

@@ -12,8 +12,8 @@ import (
 	"github.com/sidecarset/operator/internal/validation"
 )
 
-// A member that this build does not know is injected as it is. If its name is a
-// mistake, nothing else would say so.
+// A member that this build does not know is injected as it is. If its name is a mistake, only
+// this warning shows it.
 func TestMembersThatAreNotKnownAreNamed(t *testing.T) {
 	const kept = ": is not known to this operator and injected as it is"
 	tests := map[string]struct {
@@ -58,7 +58,7 @@ func TestWarningsAboutUnknownMembersAreFew(t *testing.T) {
 	}
 }
 
-// Nothing that a Pod may have is called unknown.
+// No member that a Pod may have is reported as unknown.
 func TestMembersOfPodsAreKnown(t *testing.T) {
 	g := random.New(7)
 	for range 300 {

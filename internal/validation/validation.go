@@ -12,24 +12,24 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Environment is what rules need to know besides the SidecarSet. A look-up that
-// failed is the caller's error to report, never a value in here.
+// Environment is what rules need to know besides the SidecarSet. If a look-up fails, the
+// caller reports the error; the error is never a value in the Environment.
 type Environment struct {
-	// Base is the metadata of the SidecarSet that BaseOfCanary names; nil if there
-	// is none of that name.
+	// Base is the metadata of the SidecarSet that BaseOfCanary names; nil if that SidecarSet
+	// does not exist.
 	Base *metav1.ObjectMeta
 	// Whitelist says which annotations patchPodMetadata may set. It is not read
 	// unless the SidecarSet has some.
 	Whitelist Whitelist
-	// Conflicts are those with the SidecarSets that are stored, defaulted.
+	// Conflicts are those with the stored, defaulted SidecarSets.
 	Conflicts Conflicts
 	// Recorded is true if injectionStrategy.revision names a ControllerRevision
 	// that exists and is this SidecarSet's. It is not read unless that is set.
 	Recorded bool
-	// Object is the SidecarSet as JSON, v1beta1 and defaulted, with the members
-	// that this build does not know. Without it they are taken not to exist.
+	// Object is the SidecarSet as JSON, v1beta1 and defaulted, with the members that this
+	// build does not know. If it is nil, no such members are found.
 	Object map[string]any
-	// Replaced is what an update replaces, in the same form; nil on creation.
+	// Replaced is the object that an update replaces, in the same form; nil on creation.
 	Replaced map[string]any
 	// SameWithoutImages is true if the update leaves the content hash without
 	// images as it is.
@@ -41,9 +41,10 @@ type Environment struct {
 	ServerMinor int
 }
 
-// Bounds returns what of a SidecarSet is too large, if it is about to be created or, with
-// old, to replace another one. object and replaced are both as JSON. Ask it first: the
-// other rules, and what has to be looked up for them, take long for what it refuses.
+// Bounds returns what is too large in a SidecarSet that is about to be created or, with old,
+// to replace another one. object and replaced are both as JSON. Call it first: for a
+// SidecarSet that it refuses, the other rules, and the look-ups that they need, would take
+// long.
 func Bounds(set, old *appsv1beta1.SidecarSet, object, replaced map[string]any) (errs field.ErrorList) {
 	spec := place{field.NewPath("spec"), &errs}
 	validateSize(object, replaced, spec)
@@ -58,7 +59,7 @@ func Create(set *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	return errs
 }
 
-// contentProblems are all but those with the whitelist.
+// contentProblems are all problems except those with the whitelist.
 func contentProblems(set *appsv1beta1.SidecarSet, env Environment) (errs field.ErrorList) {
 	metadata, spec := place{field.NewPath("metadata"), &errs}, place{field.NewPath("spec"), &errs}
 	validateMetadata(&set.ObjectMeta, metadata)
@@ -72,7 +73,8 @@ func contentProblems(set *appsv1beta1.SidecarSet, env Environment) (errs field.E
 	return errs
 }
 
-// Update returns what is wrong with replacing old by set, be it wrong with old or not.
+// Update returns what is wrong with replacing old by set, whether or not it is wrong with old
+// too.
 func Update(set, old *appsv1beta1.SidecarSet, env Environment) field.ErrorList {
 	errs := Create(set, env)
 	validateCanaryUpdate(set, old, place{field.NewPath("metadata"), &errs})

@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/internal/validation"
 )
 
-// A case's spec is laid over this one, member by member.
+// The spec of a case replaces members of this one.
 const validSpec = `
 selector: {matchLabels: {app: web}}
 containers: [{name: a, image: "b:1"}]
@@ -28,7 +28,7 @@ const allowAll = `{"rules":[{"allowedAnnotationKeyExprs":["."]}]}`
 
 type validationCase struct {
 	name     string // default log
-	metadata string // laid over {name: …}
+	metadata string // replaces members of {name: …}
 	spec     string
 	want     []string // "path: Type: what the detail contains"
 }
@@ -237,8 +237,8 @@ func TestRule35Whitelist(t *testing.T) {
 	}
 }
 
-// With the reference's gate SidecarSetPatchPodMetadataDefaultsAllowed, our flag
-// --patch-pod-metadata-allowed, a whitelist that says nothing allows everything.
+// With OpenKruise's gate SidecarSetPatchPodMetadataDefaultsAllowed, the operator's flag
+// --patch-pod-metadata-allowed, a whitelist without rules for a SidecarSet allows everything.
 func TestRule35WhereTheWhitelistSaysNothing(t *testing.T) {
 	tests := map[string]struct {
 		content string
@@ -310,7 +310,7 @@ var errorTypes = map[field.ErrorType]string{
 	field.ErrorTypeDuplicate: "Duplicate", field.ErrorTypeNotSupported: "NotSupported", field.ErrorTypeTooLong: "TooLong",
 }
 
-// expect compares path and type, and that the detail begins as it should.
+// expect compares path and type, and the beginning of the detail.
 func expect(t *testing.T, want []string, errs field.ErrorList) {
 	t.Helper()
 	var got []string

@@ -23,8 +23,8 @@ func validateVolumes(volumes []corev1.Volume, path place) {
 	}
 }
 
-// sources are the sources of volumes that we know, in the order of their
-// popularity, each with the members without which it means nothing.
+// sources are the sources of volumes that this build knows, the most used ones first, each
+// with its required members.
 var sources = []struct {
 	name  string
 	needs []string
@@ -61,7 +61,7 @@ var sources = []struct {
 	{"storageos", nil},
 }
 
-// sourcesOf says of each known source whether a volume has it.
+// sourcesOf lists the known sources, and whether a volume has each of them.
 func sourcesOf(s *corev1.VolumeSource) []member {
 	given := valuesOf(s)
 	list := make([]member, len(sources))
@@ -71,12 +71,12 @@ func sourcesOf(s *corev1.VolumeSource) []member {
 	return list
 }
 
-// hasSource reports whether a volume has a source that we know.
+// hasSource reports whether a volume has a source that this build knows.
 func hasSource(s *corev1.VolumeSource) bool {
 	return slices.ContainsFunc(sourcesOf(s), func(m member) bool { return m.set })
 }
 
-// validateNeeds refuses sources that lack what they need most.
+// validateNeeds refuses sources that lack a required member.
 func validateNeeds(s *corev1.VolumeSource, path place) {
 	given := valuesOf(s)
 	for _, source := range sources {

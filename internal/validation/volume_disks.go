@@ -86,7 +86,7 @@ func validateAzureDisk(v *corev1.AzureDiskVolumeSource, path place) {
 	if v.CachingMode != nil {
 		validateValue(*v.CachingMode, path.Child("cachingMode"), corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
 	}
-	prefix := "https://" // of the kind that is the default, too
+	prefix := "https://" // also the prefix for the default kind
 	if v.Kind != nil {
 		validateValue(*v.Kind, path.Child("kind"), corev1.AzureSharedBlobDisk, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk)
 		if *v.Kind == corev1.AzureManagedDisk {
@@ -98,7 +98,7 @@ func validateAzureDisk(v *corev1.AzureDiskVolumeSource, path place) {
 	}
 }
 
-// validateSignerName checks the name of who signs certificates.
+// validateSignerName checks the name of a signer of certificates.
 func validateSignerName(name string, path place) {
 	domain, signer, found := strings.Cut(name, "/")
 	bad := len(validation.IsDNS1123Subdomain(domain)) > 0 || !strings.Contains(domain, ".") || len(validation.IsDNS1123Subdomain(signer)) > 0

@@ -109,15 +109,16 @@ func validateCertificate(v *corev1.PodCertificateProjection, path place) {
 	}
 }
 
-// The bounds of the life of a Pod's certificate, in seconds: an hour, 91 days,
-// and a day from a signer of the cluster's own.
+// The bounds of the lifetime of a Pod's certificate, in seconds: an hour, 91 days, and a day
+// for the signers kubernetes.io/*.
 const (
 	minCertificateSeconds        = 60 * 60
 	maxCertificateSeconds        = 91 * 24 * 60 * 60
 	maxClusterCertificateSeconds = 24 * 60 * 60
 )
 
-// The bounds of a token's life, in seconds: ten minutes, and what fits 32 bits.
+// The bounds of the lifetime of a token, in seconds: ten minutes, and 2^32, as in the API
+// server.
 const (
 	minTokenSeconds = 10 * 60
 	maxTokenSeconds = 1 << 32
@@ -135,7 +136,7 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path place) {
 	validateOneOf(path, member{"name", v.Name != nil}, member{"signerName", v.SignerName != nil})
 	if v.Name != nil {
 		requireText(*v.Name, path.Child("name"), "name the ClusterTrustBundle")
-		if *v.Name != "" && !strings.Contains(*v.Name, ":") { // one with a colon belongs to a signer
+		if *v.Name != "" && !strings.Contains(*v.Name, ":") { // a name with a colon belongs to a signer
 			path.Child("name").invalidBy(*v.Name, validation.IsDNS1123Subdomain(*v.Name))
 		}
 		if v.LabelSelector != nil {
@@ -148,8 +149,8 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path place) {
 	}
 }
 
-// projectedPaths are the files of one source of a projected volume. A token's is
-// not compared, as the API server does not.
+// projectedPaths are the files of one source of a projected volume. The file of a token is not
+// compared, because the API server does not compare it either.
 func projectedPaths(s *corev1.VolumeProjection) []string {
 	var paths []string
 	if s.Secret != nil {

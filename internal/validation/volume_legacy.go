@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// validateLegacySource checks the sources of which drivers have left Kubernetes.
-// API servers go on checking what they hold.
+// validateLegacySource checks the sources whose drivers have left Kubernetes. API servers
+// still check them.
 func validateLegacySource(s *corev1.VolumeSource, path place) {
 	ifSet(s.Quobyte, path.Child("quobyte"), validateQuobyte)
 	ifSet(s.StorageOS, path.Child("storageos"), validateStorageOS)

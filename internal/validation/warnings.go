@@ -18,9 +18,9 @@ import (
 )
 
 // Warnings returns what may be stored and will probably not do what its author expects:
-// what the reference accepts although it cannot work, what may clash with other
-// SidecarSets, and changes that running Pods will not get. Each begins with a field and
-// ends with what to do.
+// content that OpenKruise accepts although it cannot work, content that may clash with other
+// SidecarSets, and changes that running Pods will not get. Each warning begins with a field
+// and ends with what to do.
 func Warnings(set *appsv1beta1.SidecarSet, env Environment) []string {
 	w := &warner{}
 	spec, path := &set.Spec, field.NewPath("spec")
@@ -82,7 +82,7 @@ func (w *warner) spec(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 	}
 }
 
-// container is about what both lists have in common.
+// container checks what both lists have in common.
 func (w *warner) container(c *appsv1beta1.SidecarContainer, path *field.Path) {
 	if t := c.UpgradeStrategy.UpgradeType; t != "" && t != appsv1beta1.SidecarContainerColdUpgrade && t != appsv1beta1.SidecarContainerHotUpgrade {
 		w.add(path.Child("upgradeStrategy", "upgradeType"), "%q is unknown and means ColdUpgrade; use ColdUpgrade or HotUpgrade", t)
@@ -147,7 +147,8 @@ func (w *warner) transfer(t *appsv1beta1.TransferEnvVar, path *field.Path) {
 	}
 }
 
-// unusedVolumes are not added to Pods: only what a container mounts is.
+// unusedVolumes warns about volumes that are not added to Pods, because no container mounts
+// them.
 func (w *warner) unusedVolumes(spec *appsv1beta1.SidecarSetSpec, path *field.Path) {
 	used := usedVolumes(spec)
 	for i := range spec.Volumes {
@@ -191,8 +192,8 @@ func (w *warner) injectionStrategy(spec *appsv1beta1.SidecarSetSpec, path *field
 	}
 }
 
-// choice is about what Partial decides by. A rolling update with one of these is
-// refused, all others are stored.
+// choice checks the fields by which Partial decides. A rolling update with such a problem is
+// refused; with other types of updates it is stored.
 func (w *warner) choice(s *appsv1beta1.SidecarSetUpdateStrategy) {
 	path := field.NewPath("spec", "updateStrategy")
 	if s.Partition != nil && s.Partition.Type == intstr.String && !isPercentage(s.Partition.StrVal) {

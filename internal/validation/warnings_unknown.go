@@ -12,9 +12,9 @@ import (
 // mostUnknown is how many unknown members are named.
 const mostUnknown = 10
 
-// unknownMembers names members of containers and volumes that this build does
-// not know. They are kept, because API servers may be newer than the build; and
-// no schema would say so if their names were a mistake.
+// unknownMembers names members of containers and volumes that this build does not know. They
+// are kept, because API servers may be newer than the build. No schema would report a
+// misspelled name.
 func (w *warner) unknownMembers(object map[string]any) {
 	count := 0
 	findUnknown(object, func(path *field.Path, name string, known map[string]reflect.Type) {
@@ -53,7 +53,7 @@ func nearest(name string, known map[string]reflect.Type) string {
 	}
 	for _, member := range slices.Sorted(maps.Keys(known)) {
 		if _, ok := membersOf(known[member])[name]; ok && best != "" {
-			return "" // it may be meant for either
+			return "" // the name may be meant for either of them
 		} else if ok {
 			best = member + "." + name
 		}
@@ -61,7 +61,7 @@ func nearest(name string, known map[string]reflect.Type) string {
 	return best
 }
 
-// shortest is how many letters of a longer name say which one is meant.
+// shortest is how many letters of a longer name are enough to find the member that is meant.
 const shortest = 5
 
 // containing is the only member whose name begins or ends with a name; "" if

@@ -12,9 +12,10 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// update names what a rolling update cannot bring to running Pods. Only images,
-// cpu and memory change in place; anything else that the content hash covers keeps a
-// Pod from being updated at all, and what it does not cover passes unnoticed.
+// update names the changes that a rolling update cannot bring to running Pods. Only images,
+// cpu and memory change in place. If anything else that the content hash covers changes, a Pod
+// cannot be updated at all. If a member that the hash does not cover changes, Pods count as
+// updated without the change.
 func (w *warner) update(env Environment) {
 	path := field.NewPath("spec")
 	before, after := specOf(env.Replaced), specOf(env.Object)
@@ -63,7 +64,7 @@ func (w *warner) changedContainers(before, after any, path *field.Path) {
 	}
 }
 
-// changedMembers are those that differ, the image apart.
+// changedMembers are the members that differ, except the image.
 func changedMembers(before, after map[string]any) []string {
 	names := sets.KeySet(before).Union(sets.KeySet(after)).Delete("image")
 	var changed []string
@@ -80,7 +81,7 @@ func specOf(object map[string]any) map[string]any {
 	return spec
 }
 
-// objectsOf are the elements of a list; nil for those that are no objects.
+// objectsOf are the elements of a list; nil for elements that are not objects.
 func objectsOf(list any) []map[string]any {
 	elems, _ := list.([]any)
 	objects := make([]map[string]any, len(elems))

@@ -10,10 +10,10 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// newer is a member of Pods that API servers refuse before the minor version
-// since. API servers before the minor version known do not have the member and
-// drop it; known is 0 if all have it. Only what validation accepts, and what an
-// API server was seen to refuse, is here.
+// newer is a member of Pods that API servers refuse before the minor version since. API
+// servers before the minor version known do not have the member and drop it; known is 0 if all
+// have it. The list has only members that validation accepts, and that an API server was seen
+// to refuse.
 type newer struct {
 	path         *field.Path
 	what         string
@@ -21,14 +21,13 @@ type newer struct {
 	remedy       string
 }
 
-// DependsOnVersion reports whether it depends on the version of the API server
-// what becomes of the SidecarSet's Pods, so that Environment.ServerMinor is worth
-// a look-up.
+// DependsOnVersion reports whether the version of the API server decides what happens to the
+// SidecarSet's Pods. Only then does Environment.ServerMinor have to be looked up.
 func DependsOnVersion(set *appsv1beta1.SidecarSet) bool {
 	return len(newerMembers(&set.Spec)) > 0
 }
 
-// warnAboutVersion is about what an API server of this version refuses.
+// warnAboutVersion warns about members that an API server of this version refuses.
 func (w *warner) warnAboutVersion(spec *appsv1beta1.SidecarSetSpec, minor int) {
 	if minor == 0 {
 		return

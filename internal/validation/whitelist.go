@@ -15,7 +15,7 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// Where administrators say which annotations patchPodMetadata may set.
+// The place where administrators list the annotations that patchPodMetadata may set.
 const (
 	WhitelistConfigMap = "kruise-configuration"
 	WhitelistKey       = "SidecarSet_PatchPodMetadata_WhiteList"
@@ -23,12 +23,12 @@ const (
 
 // Whitelist is the content of WhitelistKey in WhitelistConfigMap.
 type Whitelist struct {
-	// Namespace is where the ConfigMap is, or belongs.
+	// Namespace is where the ConfigMap is, or has to be.
 	Namespace string
 	// Content is what it holds; "" if there is no such ConfigMap or key.
 	Content string
-	// AllowedByDefault allows every annotation where no rule says anything about a
-	// SidecarSet, as the reference's gate SidecarSetPatchPodMetadataDefaultsAllowed.
+	// AllowedByDefault allows every annotation if no rule has an expression for a SidecarSet,
+	// like OpenKruise's gate SidecarSetPatchPodMetadataDefaultsAllowed.
 	AllowedByDefault bool
 }
 
@@ -65,7 +65,7 @@ func validateWhitelisted(set *appsv1beta1.SidecarSet, whitelist Whitelist, path 
 	}
 }
 
-// expressions are those of all rules that are about a SidecarSet with these labels.
+// expressions are those of all rules that apply to a SidecarSet with these labels.
 func (w Whitelist) expressions(set labels.Set) ([]*regexp.Regexp, error) {
 	if w.Content == "" {
 		return nil, nil
@@ -94,8 +94,8 @@ func (w Whitelist) expressions(set labels.Set) ([]*regexp.Regexp, error) {
 	return expressions, nil
 }
 
-// remedy says who can do what, and which members of the whitelist are not read:
-// one whose name is a mistake is as good as absent.
+// remedy says what to ask an administrator for, and names the members of the whitelist that
+// are not read, because their names may be mistakes.
 func (w Whitelist) remedy() string {
 	text := "ask an administrator to add one to " + w.place()
 	var document map[string]any

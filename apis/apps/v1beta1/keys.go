@@ -206,10 +206,9 @@ const (
 	// ready, so that no further Pod is evicted.
 	ReasonRecreationStopped = "RecreationStopped"
 
-	// ConditionDegraded reports whether Pods cannot be updated until a user does
-	// something. Its reasons are ReasonBlocked, ReasonStalled, ReasonFirstBatch,
-	// ReasonRecreationStopped, ReasonRevisionNotRecorded, ReasonInvalidSpec and, if it is
-	// False, ReasonAsExpected.
+	// ConditionDegraded reports whether Pods cannot be updated until a user does something.
+	// Its reasons are ReasonBlocked, ReasonStalled, ReasonFirstBatch, ReasonRecreationStopped,
+	// ReasonRevisionNotRecorded, ReasonInvalid and, if it is False, ReasonAsExpected.
 	ConditionDegraded = "Degraded"
 	// ReasonFirstBatch says that the Pods of the first batch did not become ready, and
 	// that the others wait for them.
@@ -221,10 +220,9 @@ const (
 	ReasonAsExpected = "AsExpected"
 
 	// ConditionReconciling and ConditionStalled are for tools that read the status of any
-	// object by kstatus. Each is True, or absent. Reconciling is there while Progressing is
-	// True, and Stalled while Degraded is for another reason than ReasonBlocked. They are
-	// never there together: Stalled comes first. Reason and message are those of the other
-	// condition.
+	// object by kstatus. Each is True, or absent. Stalled is present while Degraded is True
+	// for a reason other than ReasonBlocked. Otherwise Reconciling is present while
+	// Progressing is True. Reason and message are those of Degraded or Progressing.
 	ConditionReconciling = "Reconciling"
 	ConditionStalled     = "Stalled"
 )
