@@ -2,7 +2,7 @@
 // and Setup, which registers them with the webhook server:
 //
 //   - ports listens where any Pod can connect.
-//   - server bounds and serves requests. It knows no Pod and no SidecarSet.
+//   - server bounds and serves requests. It knows nothing about Pods and SidecarSets.
 //   - pods injects sidecars into Pods that are created.
 //   - sidecarsets fills in defaults of SidecarSets, checks them, and asks whether
 //     their authors may inject.
