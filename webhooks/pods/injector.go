@@ -189,8 +189,8 @@ func unreadable(head *review.Head, err error) error {
 	return server.Malformed("AdmissionReview", head.UID, err)
 }
 
-// dryRun is in the text of a review if the request stores nothing. A string in the Pod
-// cannot contain it, because quotes in a JSON string have a backslash before them.
+// dryRun is in the review, as API servers write it, of a request that stores nothing. A
+// string in the Pod cannot contain it, because quotes in it have a backslash before them.
 var dryRun = []byte(`"dryRun":true`)
 
 // tellConflict has an Event written about each SidecarSet that is in conflict. A stranger

@@ -43,7 +43,7 @@ func newPodMetrics(registry prometheus.Registerer) *podMetrics {
 	seconds := r.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "sidecarset_pod_admission_duration_seconds",
 		Help: "Time to answer one Pod admission, by result: injected, unchanged, not_selected, ignored, other, denied, invalid, error, abandoned.",
-		// 10 µs to 2.6 s, each four times the one before.
+		// 10 µs to 2.6 s in steps of 4. The waits for the body and for a seat are not included.
 		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
 	}, []string{"result"})
 	m := &podMetrics{total: map[admissionResult]prometheus.Counter{}, seconds: map[admissionResult]prometheus.Observer{}}
