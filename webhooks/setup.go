@@ -29,7 +29,7 @@ const (
 	PathConvert  = "/convert"
 )
 
-// Options say what the webhooks need to know of the installation.
+// Options are the facts about the installation that the webhooks need.
 type Options struct {
 	// Catalog decides about Pods. It runs on every replica. The caller adds it to the
 	// manager.

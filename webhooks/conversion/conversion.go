@@ -52,7 +52,7 @@ func Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error 
 	return nil
 }
 
-// request is that of a ConversionReview.
+// request is the request of a ConversionReview.
 type request struct {
 	UID     string  `json:"uid"`
 	Desired string  `json:"desiredAPIVersion"`

@@ -46,9 +46,9 @@ type cluster struct {
 	undefined      bool                                                        // SidecarSets have no CustomResourceDefinition
 	slicesErr      error                                                       // of lists of endpoints
 	err            error                                                       // of the next writes
-	behind         func() error                                                // says why the snapshot may lack what is stored
+	behind         func() error                                                // why the snapshot may lack a stored SidecarSet
 	hangs          func(what any) bool                                         // which requests are not answered
-	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // with what was written
+	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // edits an object that was written
 	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
 }
 

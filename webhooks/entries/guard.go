@@ -18,9 +18,9 @@ import (
 )
 
 // manifestGuard removes rules for other objects than SidecarSets and new Pods from the
-// two configurations of the manifests. The operator may write into them, for the CA
-// bundle, and so may an attacker who takes over one of its processes. It runs on the
-// leader.
+// two configurations of the manifests. The operator has the right to write them, because it
+// writes the CA bundle. So an attacker who takes over one of its processes can write them,
+// too. It runs on the leader.
 type manifestGuard struct {
 	webhooks *Keeper
 	live     client.Reader

@@ -36,7 +36,7 @@ type podProbe struct {
 	results map[types.UID]probeResult // by SidecarSet
 }
 
-// probeResult is what is known about one generation.
+// probeResult is the state of attempts for one generation of a SidecarSet.
 type probeResult struct {
 	generation int64
 	trying     bool      // an attempt is being made, or waits for its turn

@@ -19,8 +19,8 @@ type selection struct {
 	programs []*inject.Program // in the order of their names
 }
 
-// gather finds the SidecarSets that select a Pod. If the snapshot may be behind, it looks
-// them up live. A failed look-up is an error, never "not selected".
+// gather finds the SidecarSets that select a Pod. If the snapshot may be behind, it catches
+// up, or reads the Namespace live. A failed look-up is an error, never "not selected".
 func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (selection, error) {
 	labelsNow := func(name string) (labels.Set, error) {
 		_, known := i.options.Snapshot().NamespaceLabels(name)

@@ -41,7 +41,7 @@ type Reason string
 // The reasons.
 const (
 	ReasonBusy     Reason = "busy"      // no seat became free in time
-	ReasonMemory   Reason = "memory"    // the group holds too many bytes of bodies, or of what they become
+	ReasonMemory   Reason = "memory"    // the group holds too many bytes of bodies, or of decoded values
 	ReasonTooLarge Reason = "too_large" // longer than a request may be, or with more values
 	ReasonSlow     Reason = "slow"      // the body did not arrive in time
 	ReasonInvalid  Reason = "invalid"   // method, content type or an unreadable body
@@ -84,7 +84,7 @@ func tooLarge(most int64) *Refusal {
 	return &Refusal{Code: http.StatusRequestEntityTooLarge, Reason: ReasonTooLarge, Message: fmt.Sprintf("the request body is longer than %d bytes", most)}
 }
 
-// refusalOf is the error as a Refusal. Another error is a failure of ours.
+// refusalOf returns err if it is a Refusal. Any other error is a failure of the operator.
 func refusalOf(err error) *Refusal {
 	if refusal := new(Refusal); errors.As(err, &refusal) {
 		return refusal

@@ -87,8 +87,8 @@ func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
 }
 
 // Check looks for rights that the author of a SidecarSet lacks. It returns them as
-// warnings or, if rights are enforced, as an error of status 403. An update that
-// changes neither what is injected nor where takes no rights.
+// warnings or, if rights are enforced, as an error of status 403. An update needs no
+// rights if it changes neither the injected content nor the Pods that get it.
 func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.UserInfo, set, old *hub.SidecarSet) ([]string, error) {
 	if c == nil || old != nil && !requester.Changed(set.Object, old.Object) {
 		return nil, nil

@@ -122,7 +122,7 @@ func manyMembers(size int) string {
 }
 
 // The answer to one of the largest bodies that pass, and its garbage, are bounded on both
-// paths. TestHostileInput sends seven of them at a time.
+// paths. TestHostileBodies sends seven of them at a time.
 func TestTheLargestBodiesThatPass(t *testing.T) {
 	container := `{"name":"c","image":"i","ports":` + listOf(`{}`, 3*90) + `}`
 	numbered := func(count int, format string) string {

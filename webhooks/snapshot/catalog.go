@@ -95,7 +95,7 @@ func newPendingChanges() pendingChanges {
 // compiledSet is a SidecarSet in the version that was compiled last.
 type compiledSet struct {
 	identity inject.Identity
-	bytes    int             // estimate of what is kept of it, here and by the informer
+	bytes    int             // estimate of its memory, here and in the informer
 	program  *inject.Program // nil if the object cannot be used at all
 	err      error
 }
@@ -394,9 +394,9 @@ func (c *Catalog) advance(taken pendingChanges, isNew bool) {
 	}
 }
 
-// WaitFor returns nil once the snapshot holds SidecarSets in these versions or
-// later ones, or without those that were deleted since, and an error if ctx ends
-// before.
+// WaitFor returns nil once the snapshot holds each of these SidecarSets in its version or a
+// later one. For a SidecarSet that was deleted since, it does not wait. It returns an error
+// if ctx ends before.
 func (c *Catalog) WaitFor(ctx context.Context, stored Versions) error {
 	for {
 		behind, advanced := c.behind(stored)
@@ -415,8 +415,8 @@ func (c *Catalog) WaitFor(ctx context.Context, stored Versions) error {
 	}
 }
 
-// behind returns a SidecarSet that the snapshot does not hold in that version, ""
-// if it holds all, and what is closed when that changes.
+// behind returns a SidecarSet that the snapshot does not hold in its version; "" if it holds
+// all. advanced is closed when this may have changed.
 func (c *Catalog) behind(stored Versions) (name string, advanced <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,7 @@ type question[V any] struct {
 	err    error
 }
 
-// errTooManyQuestions refuses a question if most keys have one under way.
+// errTooManyQuestions refuses a question if as many keys as allowed have one under way.
 var errTooManyQuestions = errors.New("too many others are being asked about")
 
 // NewShared returns a Shared that calls ask for at most so many keys at a time. ask has to

@@ -72,8 +72,8 @@ func (w *watchedKind) ListWithContext(ctx context.Context, options metav1.ListOp
 	})
 }
 
-// IsWatchListSemanticsUnSupported passes on what the source says about itself,
-// so that observing it does not change how it is read.
+// IsWatchListSemanticsUnSupported returns the answer of the source, so that an informer reads
+// it in the same way as without watchedKind.
 func (w *watchedKind) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(w.ListerWatcher)
 }
@@ -87,7 +87,7 @@ func (w *watchedKind) alive() {
 // startAgain notes that the informer replaces all that it has.
 func (w *watchedKind) startAgain() { w.known, w.unsent = sets.New[string](), nil }
 
-// note remembers what the informer has.
+// note updates known and unsent for an event that the informer has received.
 func (w *watchedKind) note(event watch.EventType, key string) {
 	switch event {
 	case watch.Added, watch.Modified:
