@@ -54,7 +54,7 @@ type Options struct {
 	// Rival returns another injector that is live; nil if there is none. The Injector
 	// leaves the Pods of another injector alone.
 	Rival func() *rival.Injector
-	// RecordEvent writes an Event about a conflict, and limits their rate. It does not wait.
+	// RecordEvent writes an Event about a conflict, at a limited rate. It does not wait.
 	RecordEvent func(events.Event)
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer

@@ -142,7 +142,8 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 	}
 }
 
-// demand returns the rights that the SidecarSet takes, and its revision if it injects one.
+// demand returns the rights that the SidecarSet takes. If it injects a recorded revision,
+// they include those that the revision takes.
 func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, set *hub.SidecarSet) (requester.Demand, error) {
 	demand := requester.NewDemand(set.Object, set.Set, requester.Cluster{
 		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },

@@ -22,9 +22,9 @@ type Widener interface {
 // usually takes 10 to 50 ms.
 const widenTimeout = 500 * time.Millisecond
 
-// widen is the last step before a SidecarSet is stored. After it, the webhook entry is in
-// force for Pods that directly follow the SidecarSet. If it fails, the author gets a warning
-// and no refusal, because the leader writes the entry later.
+// widen is the last step before a SidecarSet is stored. If it succeeds, the webhook entry is
+// in force for Pods that directly follow the SidecarSet. If it fails, the author gets a
+// warning and no refusal, because the leader writes the entry later.
 func (v *validator) widen(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
 	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && inject.IdentityOf(set.Object) == inject.IdentityOf(old.Object) {
 		return nil

@@ -80,11 +80,11 @@ func (w *written) old() *hub.Object {
 	return old
 }
 
-// onlyFinalizes reports whether the object is being deleted and the update changes neither
-// its spec, nor its labels, nor its annotations. Such an update removes a finalizer. It is
-// allowed without a check, because otherwise an object that a rule refuses could not be
-// deleted. Until it is deleted, the SidecarSet is injected. So an update of an annotation,
-// for example one that makes it a canary, is checked as usual.
+// onlyFinalizes reports whether the object is being deleted and the update keeps its spec,
+// labels and annotations (see deciding). Such an update removes a finalizer. It is allowed
+// without a check, because otherwise an object that a rule refuses could not be deleted.
+// Until it is deleted, the SidecarSet is injected. So an update of an annotation, for
+// example one that makes it a canary, is checked as usual.
 func (w *written) onlyFinalizes() bool {
 	metadata, _ := w.sent.Members["metadata"].(map[string]any)
 	if metadata["deletionTimestamp"] == nil {

@@ -212,8 +212,8 @@ func (c *Catalog) Ready(*http.Request) error {
 
 // Start keeps the snapshot up to date until ctx ends.
 //
-// Start begins the watches, and not NewCatalog. A manager waits for the informers that it
-// knows when it starts, before it starts anything else. But SidecarSets that are stored as
+// The watches begin in Start, not before. A manager waits for the informers that it knows
+// when it starts, before it starts anything else. But SidecarSets that are stored as
 // v1alpha1 cannot be listed until this process serves /convert with a certificate that the
 // API server trusts.
 func (c *Catalog) Start(ctx context.Context) error {

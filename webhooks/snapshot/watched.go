@@ -46,7 +46,7 @@ type watchedKind struct {
 
 	mu     sync.Mutex       // a watch that is stopped may still be sending
 	known  sets.Set[string] // keys of the objects that the informer has
-	unsent sets.Set[string] // while a watch sends all objects: those of known that are not sent yet
+	unsent sets.Set[string] // keys in known that a watch of all objects has not sent yet; else nil
 }
 
 // touch notes a sign of life. The time has a monotonic reading, so setting the clock
@@ -87,7 +87,7 @@ func (w *watchedKind) alive() {
 // startAgain notes that the informer replaces all that it has.
 func (w *watchedKind) startAgain() { w.known, w.unsent = sets.New[string](), nil }
 
-// note updates known and unsent for an event that the informer has received.
+// note updates known and unsent for an object, or a deletion, that the informer has received.
 func (w *watchedKind) note(event watch.EventType, key string) {
 	switch event {
 	case watch.Added, watch.Modified:
