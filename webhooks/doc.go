@@ -1,15 +1,15 @@
 // Package webhooks answers the API server. This package is the map of its packages,
 // and Setup, which registers them with the webhook server:
 //
-//   - ports listens where any Pod can connect.
-//   - server bounds and serves requests. It knows no Pod and no SidecarSet.
+//   - ports listens on ports to which any Pod can connect.
+//   - server bounds and serves requests. It knows nothing about Pods and SidecarSets.
 //   - pods injects sidecars into Pods that are created.
 //   - sidecarsets fills in defaults of SidecarSets, checks them, and asks whether
 //     their authors may inject.
 //   - entries keeps the webhook entries by which API servers call the operator, and makes
 //     sure that the replica that answers knows the SidecarSets.
 //   - conversion converts SidecarSets between versions.
-//   - snapshot holds what is stored. The other packages decide by it.
+//   - snapshot knows what is stored. The other packages decide by its snapshots.
 //
 // The packages know HTTP and informers. Every decision is made in internal/.
 package webhooks

@@ -29,7 +29,7 @@ const (
 	PathConvert  = "/convert"
 )
 
-// Options say what the webhooks need to know of the installation.
+// Options are the facts about the installation that the webhooks need.
 type Options struct {
 	// Catalog decides about Pods. It runs on every replica. The caller adds it to the
 	// manager.
@@ -39,14 +39,14 @@ type Options struct {
 	// RevisionNamespace holds the ConfigMap that says which annotations SidecarSets
 	// may set, and the ControllerRevisions.
 	RevisionNamespace string
-	// ExcludedNamespaces are those whose Pods are never injected.
+	// ExcludedNamespaces are the Namespaces whose Pods are never injected.
 	ExcludedNamespaces []string
 	// Rival returns another injector that is live; nil if there is none.
 	Rival func() *rival.Injector
 	// RecordEvent writes an Event about a Pod that was refused. It does not wait.
 	RecordEvent func(events.Event)
-	// Widener makes API servers call us for what a SidecarSet selects while it is
-	// being admitted; nil where the leader alone does, after it is stored.
+	// Widener makes API servers call us for the Pods of a SidecarSet that is being
+	// admitted; nil if only the leader does this, after the SidecarSet is stored.
 	Widener sidecarsets.Widener
 	// Recorded says that the names of SidecarSets are recorded before their entries are
 	// written, so that Pods need no list of all SidecarSets.
@@ -55,8 +55,8 @@ type Options struct {
 	AddReadiness func(name string, check healthz.Checker)
 	// RequesterCheck says what happens to SidecarSets whose author lacks rights.
 	RequesterCheck sidecarsets.RequesterMode
-	// PatchPodMetadataAllowed lets SidecarSets set any annotation where no whitelist
-	// says which.
+	// PatchPodMetadataAllowed lets a SidecarSet set any annotation if the whitelist has
+	// no rule about that SidecarSet.
 	PatchPodMetadataAllowed bool
 }
 
@@ -87,7 +87,8 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	s.Register(server.GroupPods, entryplan.PathPods, injector.Settled)
 	s.Register(server.GroupPods, entryplan.PathPodsFresh, injector.Fresh)
 	s.Register(server.GroupBarriers, entryplan.PathBarrier, entries.AnswerBarrier)
-	// A review that records no names cannot count on those of others.
+	// Without a Widener, reviews record no names. So a review cannot rely on recorded names,
+	// and lists all SidecarSets.
 	stored := o.Fresh.CatchUp
 	if o.Widener != nil {
 		stored = o.Fresh.Know

@@ -1,5 +1,5 @@
-// Package conversion answers the ConversionReviews of API servers. What changes
-// between the versions of a SidecarSet is decided by internal/conversion.
+// Package conversion answers the ConversionReviews of API servers. Package
+// internal/conversion decides what changes between the versions of a SidecarSet.
 package conversion
 
 import (
@@ -25,8 +25,8 @@ const (
 	// maxObjectBytes bounds one object of a review: the API server stores less than
 	// half of it.
 	maxObjectBytes = 4 << 20
-	// maxObjects is how many objects a review may hold: an API server that stores as
-	// many SidecarSets would hold hundreds of megabytes of them.
+	// maxObjects is how many objects a review may hold. No cluster has as many: they would
+	// take hundreds of megabytes of storage.
 	maxObjects = 20_000
 )
 
@@ -52,7 +52,7 @@ func Handle(ctx context.Context, w http.ResponseWriter, r server.Request) error 
 	return nil
 }
 
-// request is that of a ConversionReview.
+// request is the request of a ConversionReview.
 type request struct {
 	UID     string  `json:"uid"`
 	Desired string  `json:"desiredAPIVersion"`
@@ -93,8 +93,8 @@ func read(document []byte) (*request, error) {
 	return review.Request, nil
 }
 
-// convert returns the list of converted objects. The API server can use all of
-// them or none, so the first that cannot be converted ends it.
+// convert returns the list of converted objects. The API server can use all of them or
+// none, so convert ends at the first object that cannot be converted.
 func (r *request) convert(ctx context.Context) ([]byte, error) {
 	if err := conversion.CheckDesired(r.Desired); err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (r *request) convertOne(converted *bytes.Buffer, i int, raw jsontext.Value)
 	return nil
 }
 
-// answer answers the review; the answer holds no objects if it fails.
+// answer answers the review. If failed is not nil, the answer has its message and no objects.
 func (r *request) answer(w http.ResponseWriter, objects []byte, failed error) {
 	head := jsonread.AppendText([]byte(`{"kind":"`+kind+`","apiVersion":"`+apiVersion+`","response":{"uid":`), r.UID)
 	if failed != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sidecarset/operator/internal/conversion"
 )
 
-// conversionAnswer is what the API server reads of an answer.
+// conversionAnswer has the parts of an answer that the API server reads.
 type conversionAnswer struct {
 	Kind       string `json:"kind"`
 	APIVersion string `json:"apiVersion"`
@@ -25,8 +25,8 @@ type conversionAnswer struct {
 	} `json:"response"`
 }
 
-// Whatever the bytes: one answer that the API server can use, and where it says
-// that all went well, the objects are those of the review, converted.
+// For any bytes there is one answer that the API server can use. If it says that the
+// conversion succeeded, its objects are those of the review, converted.
 func FuzzConversionHandler(f *testing.F) {
 	f.Add([]byte(conversionReviewOf(reviewVersion, conversionAlpha, `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","spec":{"customVersion":"v"}}`)))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -77,7 +77,7 @@ func checkConverted(t *testing.T, body []byte, answer conversionAnswer) {
 		if !json.Valid(body) {
 			t.Fatalf("what was answered is no JSON: %s", body)
 		}
-		return // such as 1e400, which the API server cannot have stored
+		return // it has a number such as 1e400, which the API server cannot have stored
 	}
 	if answer.Response.UID != review.Request.UID || answer.APIVersion != review.APIVersion {
 		t.Errorf("the answer is for %s of %s: %s", answer.Response.UID, answer.APIVersion, body)

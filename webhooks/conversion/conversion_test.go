@@ -95,8 +95,8 @@ func TestConversionAnswers(t *testing.T) {
 	}
 }
 
-// The answer has the bytes that came in of all that conversion does not read: numbers
-// that no float64 holds, escapes, nulls and members that this build does not know.
+// Conversion passes on, byte by byte, everything that it does not read: numbers that do not
+// fit into a float64, escapes, nulls and members that this build does not know.
 func TestConversionPassesBytesThrough(t *testing.T) {
 	containers := `[{"name":"c","args":["a<b&c","\u2028"],"invented":{"big":9223372036854775807,"exact":1.10,"e":1E400,"none":null}}]`
 	object := `{"apiVersion":"apps.kruise.io/v1alpha1","kind":"SidecarSet","metadata":{"name":"a","generation":9007199254740993},"spec":{"namespace":"n","containers":` + containers + `}}`
@@ -178,7 +178,7 @@ func TestConversionTakesMembersInAnyOrder(t *testing.T) {
 	}
 }
 
-// What is more than a cluster can have fails the review, before memory is spent.
+// A review with more or larger objects than a cluster can have fails, before it takes memory.
 func TestConversionBoundsObjects(t *testing.T) {
 	tiny := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet"}`
 	for name, tc := range map[string]struct{ objects, want string }{

@@ -15,13 +15,14 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// AnswerBarrier is the server.Handler that tells the creator of a barrier probe by
-// which serial of a configuration the API server called: the serial is in the path,
-// and the answer puts it into an annotation. Other requests are allowed as they are.
-// See entryplan.BarrierPath.
+// AnswerBarrier is the server.Handler of barrier entries. It tells the creator of a probe
+// which serial of a configuration the API server uses. The serial is in the path by which
+// the API server calls, and the answer puts it into an annotation of the probe. Other
+// requests are allowed without a change. See entryplan.BarrierPath.
 func AnswerBarrier(ctx context.Context, w http.ResponseWriter, r server.Request) error {
-	// API servers have connections for each path, and this one changes with every
-	// SidecarSet: kept open for their 90 s, they would crowd out those for Pods.
+	// API servers have connections for each path, and this path changes with every
+	// SidecarSet. If its connections stayed open for 90 s, too many would be open, and
+	// connections for Pods would be closed.
 	w.Header().Set("Connection", "close")
 	configuration, serial, ok := entryplan.ParseBarrierPath(r.Path)
 	return server.Review(func(_ context.Context, request *admissionv1.AdmissionRequest) (answer server.Answer, err error) {

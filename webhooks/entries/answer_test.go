@@ -16,8 +16,8 @@ import (
 
 const barrierPath = "/barrier/sidecarset-pods-3/1700"
 
-// probeReview is the review of a probe for sidecarset-pods-3, with what a test
-// replaces in it.
+// probeReview returns the review of a probe for sidecarset-pods-3, with replacements as for
+// strings.NewReplacer.
 func probeReview(replace ...string) string {
 	body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"uid-1","operation":"CREATE","dryRun":true,` +
 		`"resource":{"group":"","version":"v1","resource":"configmaps"},"namespace":"ours",` +
@@ -68,7 +68,7 @@ func TestBarrierAnswersProbesOnly(t *testing.T) {
 	}
 }
 
-// annotationsAfter are those of the ConfigMap under review, with a patch applied.
+// annotationsAfter returns the annotations of the ConfigMap under review, with a patch applied.
 func annotationsAfter(t *testing.T, body string, patch []byte) map[string]string {
 	t.Helper()
 	var review struct {
@@ -103,8 +103,8 @@ func TestBarrierRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// API servers have connections for each path, and that of a barrier changes with
-// every SidecarSet.
+// API servers have connections for each path, and the path of a barrier changes with every
+// SidecarSet. So the connection is closed after the answer.
 func TestABarrierLeavesNoConnection(t *testing.T) {
 	answer := postBarrier(t, entryplan.BarrierPath("sidecarset-pods-3", 7), probeReview())
 	if answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `"patch"`) {

@@ -23,10 +23,10 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// barrier finds out whether every API server uses a configuration object as it
-// was written. There is no status to ask for: it creates a ConfigMap under
-// dry-run that the object's barrier entry selects, and the answer carries the
-// serial of the entry that the API server has. It is safe for concurrent use.
+// barrier finds out whether every API server uses a configuration object as it was
+// written. API servers do not report this. So it creates, under dry-run, a ConfigMap that
+// the object's barrier entry selects. The answer has the serial of the entry that the API
+// server uses. It is safe for concurrent use.
 type barrier struct {
 	namespace string
 	config    *rest.Config
@@ -42,7 +42,7 @@ type barrier struct {
 type apiServer struct {
 	address    string
 	configMaps corev1client.ConfigMapInterface
-	silent     atomic.Bool      // nothing has answered the last attempt to connect
+	silent     atomic.Bool      // the last attempt to connect has failed
 	proven     map[string]int64 // serial in force, by configuration; guarded by barrier.mu
 }
 
@@ -72,8 +72,8 @@ func (e *notInForceError) Error() string {
 	return fmt.Sprintf("API server %s uses serial %d of %s, and not %d yet", e.server, e.has, e.configuration, e.serial)
 }
 
-// passed says, without asking, whether every API server that can be reached is
-// known to use a configuration at that serial or a later one.
+// passed reports whether every API server that can be reached is known to use a
+// configuration at that serial or a later one. It asks no API server.
 func (b *barrier) passed(configuration string, serial int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,9 +84,9 @@ func (b *barrier) passed(configuration string, serial int64) bool {
 	return len(counted) > 0 && !slices.ContainsFunc(counted, func(s *apiServer) bool { return s.proven[configuration] < serial })
 }
 
-// await asks until every API server that can be reached uses the configuration
-// at that serial or a later one, at most until ctx ends. If none can by its own
-// address, it is the configured host that is asked.
+// await asks until every API server that can be reached uses the configuration at that
+// serial or a later one, at most until ctx ends. If no API server can be reached by its own
+// address, it asks the configured host.
 func (b *barrier) await(ctx context.Context, configuration string, serial int64) error {
 	servers, err := b.published(ctx)
 	if err != nil {
@@ -103,8 +103,8 @@ func (b *barrier) await(ctx context.Context, configuration string, serial int64)
 	return b.awaitOne(ctx, host, configuration, serial)
 }
 
-// ask reports whether any of the servers could be reached, and which of those do not use
-// the configuration in time.
+// ask reports whether any of the servers could be reached. Its error names those that could
+// be reached and do not use the configuration in time.
 func (b *barrier) ask(ctx context.Context, servers []*apiServer, configuration string, serial int64) (answered bool, err error) {
 	results := make([]error, len(servers))
 	var all sync.WaitGroup
@@ -151,8 +151,8 @@ func (b *barrier) awaitOne(ctx context.Context, s *apiServer, configuration stri
 	}
 }
 
-// note takes in a serial that an API server uses, and returns the highest that it is known
-// to have used.
+// note notes a serial that an API server uses, and returns the highest serial that it is
+// known to have used.
 func (b *barrier) note(s *apiServer, configuration string, serial int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,7 +170,7 @@ func (b *barrier) probe(ctx context.Context, s *apiServer, configuration string)
 	if err != nil {
 		return 0, err
 	}
-	s.silent.Store(false) // by a connection that there was
+	s.silent.Store(false) // an older connection still works
 	said := answer.Annotations[entryplan.AnnotationBarrier]
 	if said == "" {
 		return 0, nil // no replica answered for the entry, or there is none yet
@@ -218,7 +218,7 @@ func (b *barrier) published(ctx context.Context) ([]*apiServer, error) {
 	return servers, nil
 }
 
-// configured returns the API server that everything else is asked of.
+// configured returns the API server at the host that the operator's other clients use.
 func (b *barrier) configured() (*apiServer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -273,7 +273,8 @@ func (b *barrier) server(address string, config *rest.Config) (*apiServer, error
 		}
 		return connection, err
 	}
-	// Connections of its own: those of one address lead to one API server.
+	// Because of Proxy, the client shares no connections with other clients: those of one
+	// address lead to one API server.
 	config.Proxy = http.ProxyFromEnvironment
 	core, err := corev1client.NewForConfig(config)
 	if err != nil {

@@ -63,8 +63,8 @@ func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// apiServers are those of a cluster, by address. One of them may refuse to be
-// connected to, or never answer.
+// apiServers are the API servers of a cluster, by address. One of them may refuse
+// connections, or never answer.
 type apiServers struct {
 	client.Reader // of EndpointSlices
 
@@ -78,8 +78,8 @@ type apiServers struct {
 
 const configuredHost = "10.96.0.1:443"
 
-// inCluster runs a test with a barrier and the API servers that it asks, in a
-// bubble with a time of its own. The configured host answers, too.
+// inCluster runs a test with a barrier and the API servers that it asks, in a synctest
+// bubble. The configured host answers, too.
 func inCluster(t *testing.T, published []string, test func(t *testing.T, b *barrier, servers *apiServers)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,8 @@ func TestABarrierIsPassedWhereEveryServerIs(t *testing.T) {
 	})
 }
 
-// One that does not run creates no Pods. It may be published for a long time.
+// An API server that does not run creates no Pods. Its address may stay published for a long
+// time.
 func TestABarrierLeavesOutServersThatCannotBeReached(t *testing.T) {
 	inCluster(t, []string{"10.0.0.1:6443", "10.0.0.2:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
 		servers.serials["10.0.0.1:6443"].Store(7)
@@ -181,7 +182,7 @@ func TestABarrierLeavesOutServersThatCannotBeReached(t *testing.T) {
 		if err := awaitFor(t, b, 7); err != nil || !b.passed("sidecarset-pods-3", 7) {
 			t.Fatalf("one refuses connections: %v; passed: %v", err, b.passed("sidecarset-pods-3", 7))
 		}
-		// It counts again when it is back.
+		// The API server counts again when it is back.
 		servers.refuses.Delete("10.0.0.2:6443")
 		if err := awaitFor(t, b, 7); err == nil || b.passed("sidecarset-pods-3", 7) {
 			t.Fatal("it is back, with an old configuration, and nobody waits for it")

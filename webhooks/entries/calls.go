@@ -17,19 +17,19 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
-// callWatch knows whether something answers when API servers call the operator. It
-// asks them by a barrier, again and again, so that the whole way is tried: the
-// Service, its endpoints, the network, the certificate that is served and a replica
-// that answers. The readiness of replicas proves none of that. The zero value
-// knows nothing. It is safe for concurrent use.
+// callWatch knows whether replicas answer when API servers call the operator. Every
+// callInterval it creates a barrier probe at each API server. This tries the whole way: the
+// Service, its endpoints, the network, the serving certificate and a replica that answers.
+// The readiness of replicas proves none of that. The zero value knows nothing. It is safe
+// for concurrent use.
 type callWatch struct {
 	mu       sync.Mutex
-	silent   map[string]silence // by API server: those whose last calls were not answered
-	asked    int                // how many API servers are known to get an answer, or none
-	answered time.Time          // when a call was answered last
+	silent   map[string]silence // by API server whose last call was not answered
+	asked    int                // number of API servers that are known to get an answer, or none
+	answered time.Time          // when a call was last answered
 }
 
-// silence is since when, and how often, calls of an API server were not answered.
+// silence is the time since which calls of an API server are not answered, and their number.
 type silence struct {
 	since time.Time
 	calls int
@@ -38,26 +38,26 @@ type silence struct {
 const (
 	// callInterval is the time between two calls.
 	callInterval = 10 * time.Second
-	// silentAfter is how long no call of an API server is answered until its silence
-	// counts, and silentCalls how many calls at least: the leader may have been suspended.
-	// A call that reaches a replica in the moment in which it crashes is not answered,
-	// nor are those that lead to a node that was lost until its endpoint is withdrawn.
+	// The silence of an API server counts if no call is answered for silentAfter, and if
+	// there were at least silentCalls such calls: the leader may have been suspended. Short
+	// silences are normal. A replica that crashes does not answer its calls. Nor do replicas
+	// on a lost node, until their endpoints are withdrawn.
 	silentAfter = time.Minute
 	silentCalls = 3
 	// callTimeout bounds a call. API servers wait for two seconds.
 	callTimeout = 5 * time.Second
 )
 
-// run asks for the barrier of the configuration that about returns, until ctx ends, and
-// calls changed when what problem says may differ. If about returns "", there is nothing
-// to ask, and run forgets what it knows.
+// run asks API servers by the barrier of the configuration that about returns, until ctx
+// ends. It calls changed when the result of problem may differ. If about returns "", run
+// asks nothing, and forgets the earlier answers.
 func (c *callWatch) run(ctx context.Context, b *barrier, about func() string, changed func()) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		configuration := about()
 		if configuration == "" {
 			c.forget()
 		} else if answers, failed, err := b.answers(ctx, configuration); err == nil &&
-			configuration == about() && // otherwise it may have been removed meanwhile
+			configuration == about() && // if it differs, the configuration may be deleted
 			c.note(answers, failed, time.Now()) {
 			changed()
 		}
@@ -70,9 +70,9 @@ func (c *callWatch) forget() {
 	c.silent, c.asked = nil, 0
 }
 
-// note takes in, by API server, whether its call was answered. Those that failed could
-// not be asked, and stay as silent as they were. It reports whether that changes what
-// counts.
+// note updates the state: answers has, by API server, whether its call was answered. The
+// API servers in failed could not be asked, so their silence does not change. It reports
+// whether the result of problem may differ.
 func (c *callWatch) note(answers map[string]bool, failed []string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *callWatch) note(answers map[string]bool, failed []string, now time.Time
 		s.calls++
 		c.silent[server] = s
 	}
-	recovered := c.asked == 0 // from nothing that was known
+	recovered := c.asked == 0 // nothing was known before
 	c.asked = others + len(c.silent)
 	return recovered || !slices.Equal(before, c.silentServers(now))
 }
@@ -116,8 +116,9 @@ func (c *callWatch) silentServers(now time.Time) []string {
 	return servers
 }
 
-// proven reports whether a call has been answered lately: then API servers accept the
-// certificates that replicas serve, even if not that of this process.
+// proven reports whether a call was answered in the last silentAfter. Then API servers
+// accept the certificates that replicas serve, even if they would not accept the certificate
+// of this process.
 func (c *callWatch) proven(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,8 +142,8 @@ func (c *callWatch) problem(namespace string, now time.Time) *status.Readiness {
 		strings.Join(servers, ", "), consequence))
 }
 
-// answers asks every API server that can be reached whether its calls about a
-// configuration are answered. Those that cannot be asked failed.
+// answers asks every API server that can be reached whether its calls about a configuration
+// are answered. It returns those that could not be asked in failed.
 func (b *barrier) answers(ctx context.Context, configuration string) (answers map[string]bool, failed []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

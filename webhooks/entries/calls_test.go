@@ -23,8 +23,8 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 )
 
-// called tells the leader of calls, one every callInterval for so long, and returns
-// what it says then.
+// called notes the same results of calls every callInterval, for the time lasting. It returns
+// the readiness of SidecarSet log after that.
 func (l *leader) called(t *testing.T, lasting time.Duration, answers map[string]bool, failed ...string) (ready bool, reason, message string) {
 	t.Helper()
 	for begin := time.Now(); ; <-time.After(callInterval) {
@@ -40,7 +40,8 @@ func (l *leader) called(t *testing.T, lasting time.Duration, answers map[string]
 	return got.Ready, got.Reason, got.Message
 }
 
-// Endpoints stay while replicas hang, or cannot be reached.
+// The endpoints of replicas that hang or cannot be reached stay, so only calls show that no
+// replica answers.
 func TestNobodyIsReadyWhileCallsAreNotAnswered(t *testing.T) {
 	answered, silent := map[string]bool{"a": true, "b": true}, map[string]bool{"a": false, "b": false}
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
@@ -70,15 +71,14 @@ func TestNobodyIsReadyWhileCallsAreNotAnswered(t *testing.T) {
 			}
 		}
 		l.called(t, 2*time.Minute, map[string]bool{"a": true, "b": false})
-		_, _, message := l.called(t, time.Minute, map[string]bool{"a": true}, "b", "c") // which cannot be asked now
+		_, _, message := l.called(t, time.Minute, map[string]bool{"a": true}, "b", "c") // b and c cannot be asked
 		if !strings.Contains(message, "API server b ") {
 			t.Errorf("which one is not answered is not said: %s", message)
 		}
 	})
 }
 
-// An API server that accepts requests and does not answer keeps Ready of no SidecarSet
-// as it is.
+// If an API server accepts requests and does not answer, the leader still changes Ready.
 func TestTheLeaderJudgesWhileRequestsHang(t *testing.T) {
 	write := func(l *leader, _ *cluster) {
 		other := fixtures.LogSet(1)
@@ -134,7 +134,8 @@ func TestTheLeaderJudgesWhileRequestsHang(t *testing.T) {
 	}
 }
 
-// A leader that was suspended has asked no API server meanwhile.
+// A leader that was suspended has asked no API server meanwhile, so the time does not count as
+// silence.
 func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		l.judged(t)
@@ -146,7 +147,8 @@ func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
 	})
 }
 
-// An object that has gone, with the last SidecarSet, has no barrier.
+// When the last SidecarSet is deleted, its object has no barrier any more. An unanswered call
+// about it does not count.
 func TestWhatIsNotThereIsNotAskedAbout(t *testing.T) {
 	tests := map[string]func(call int) string{
 		"it goes while it is asked about": func(call int) string { return [...]string{"sidecarset-pods-3", ""}[call%2] },
@@ -174,8 +176,8 @@ func TestWhatIsNotThereIsNotAskedAbout(t *testing.T) {
 	}
 }
 
-// In the hardened layout the leader serves no webhooks: its certificate may be
-// broken while theirs is not.
+// In the hardened layout the leader serves no webhooks. Its certificate may be broken while
+// the certificates of the replicas are not.
 func TestACallThatWasAnsweredOutranksTheLeadersCertificate(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		l.webhooks.options.Certificate = func(context.Context) error { return errors.New("unknown authority") }
@@ -211,7 +213,7 @@ func TestInStaticModeTheAdministratorsBarrierIsAskedFor(t *testing.T) {
 		configuration.Name = "sidecarset-mutating-webhook"
 		rivals := l.webhooks.options.Rivals
 		for _, step := range []struct{ path, want string }{
-			{"/elsewhere", ""}, // that of earlier manifests: nothing can be asked
+			{"/elsewhere", ""}, // as in earlier manifests: there is no barrier to ask by
 			{entryplan.BarrierPath(entryplan.StaticBarrier, 1), entryplan.StaticBarrier},
 		} {
 			configuration = configuration.DeepCopy()

@@ -12,10 +12,10 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 )
 
-// trusted is as long as a replica may answer from a snapshot, and for clocks.
+// trusted is how long a replica may answer from a snapshot, with a margin for its clock.
 const trusted = entryplan.Trust + entryplan.Trust/2
 
-// path is that of the entry of a SidecarSet; "" if it has none.
+// path returns the path of the entry of a SidecarSet; "" if it has no entry.
 func (c *cluster) path(t *testing.T, set *appsv1beta1.SidecarSet) string {
 	t.Helper()
 	entry, err := entryplan.Of(set)
@@ -30,9 +30,9 @@ func (c *cluster) path(t *testing.T, set *appsv1beta1.SidecarSet) string {
 	return *layout[i].Webhooks[at].ClientConfig.Service.Path
 }
 
-// The leader writes each content of a SidecarSet once, on the fresh path, before it
-// says Ready; the entry leaves that path when no replica can answer from a snapshot
-// without it.
+// For each content of a SidecarSet, the leader writes the entry once on the fresh path before
+// it writes Ready. The entry leaves that path when no replica can answer from a snapshot
+// without that content.
 func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		expect := func(when, path string, ready bool, writes int) {
@@ -69,7 +69,7 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 		c.err = nil
 		expect("of another content", entryplan.PathPodsFresh, true, 4)
 		expect("and later", entryplan.PathPodsFresh, true, 4)
-		for i, annotations := range []map[string]string{{"a": "b c:d"}, {"a": "b", "c": "d"}} { // which print alike
+		for i, annotations := range []map[string]string{{"a": "b c:d"}, {"a": "b", "c": "d"}} { // both print alike
 			set := set.DeepCopy()
 			set.Annotations = annotations
 			l.sets.(*fixtures.Snapshots).Swap(set)
@@ -78,7 +78,8 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 	})
 }
 
-// A new leader claims what is not Ready, and counts every window again.
+// A new leader writes the entries of SidecarSets that are not Ready again, and begins every
+// window again.
 func TestANewLeaderCountsAgain(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		set := fixtures.LogSet(1)
@@ -101,7 +102,7 @@ func TestANewLeaderCountsAgain(t *testing.T) {
 	})
 }
 
-// An entry that refuses Pods would be in force, and no replica could answer.
+// If the entry were added, API servers would refuse Pods, because no replica could answer.
 func TestNoEntryIsAddedWhileThereIsNoReplica(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.replicas = 0

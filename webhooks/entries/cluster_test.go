@@ -29,10 +29,10 @@ import (
 
 var configurationResource = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}
 
-// cluster is what a leader meets: configuration objects, the operator's
-// Namespace, and the endpoints of replicas. Tests have it fail, hang, edit what is
-// written, and go back to older versions, which the libraries' doubles cannot do; and
-// they make 36,000 passes over it. In test/integration there is a real API server.
+// cluster is a fake API server for a leader. It has configuration objects, the operator's
+// Namespace, and the endpoints of replicas. Tests make it fail, hang, edit written objects,
+// and go back to older versions, which the fake clients of the libraries cannot do. One test
+// makes 36,000 passes over it. In test/integration there is a real API server.
 type cluster struct {
 	client.Client
 	cache.Cache
@@ -46,9 +46,9 @@ type cluster struct {
 	undefined      bool                                                        // SidecarSets have no CustomResourceDefinition
 	slicesErr      error                                                       // of lists of endpoints
 	err            error                                                       // of the next writes
-	behind         func() error                                                // says why the snapshot may lack what is stored
+	behind         func() error                                                // why the snapshot may lack a stored SidecarSet
 	hangs          func(what any) bool                                         // which requests are not answered
-	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // with what was written
+	meddle         func(*admissionregistrationv1.MutatingWebhookConfiguration) // edits an object that was written
 	pods           func(ctx context.Context, pod *corev1.Pod) (err error)      // creates Pods
 }
 
@@ -145,8 +145,8 @@ func (c *cluster) change(object *admissionregistrationv1.MutatingWebhookConfigur
 	c.store.changed(object.Name, c.configurations[object.Name], before)
 }
 
-// leading runs a test with a leader and SidecarSet log, in a bubble. Its passes
-// are the test's to make. Every API server uses what is written at once.
+// leading runs a test with a leader and SidecarSet log, in a synctest bubble. The test makes
+// the leader's passes. Every API server uses an object as soon as it is written.
 func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,10 +185,10 @@ func leading(t *testing.T, test func(t *testing.T, l *leader, c *cluster)) {
 	})
 }
 
-// readiness is what the leader says of SidecarSet log after another pass.
+// judged makes a pass, and returns the readiness of SidecarSet log after it.
 func (l *leader) judged(t *testing.T) status.Readiness {
 	t.Helper()
-	_, _ = l.pass(t.Context()) // the answer says what is wrong
+	_, _ = l.pass(t.Context()) // the readiness has the error
 	program, _ := l.sets.Current().Get("log")
 	said := l.board.Of("log", program.Set.UID, 1)
 	if said == nil {

@@ -1,8 +1,8 @@
 // Package entries keeps the webhook entries by which API servers call the operator for
 // the Pods that SidecarSets select, and for no others. It holds both halves of each
 // protocol between a replica, the leader and the API servers. It knows API servers, clocks
-// and informers. It refuses to know which entries there have to be, and in which objects
-// (internal/entryplan decides), and what is injected (internal/inject).
+// and informers. It refuses to know which entries are needed and in which objects they are
+// (internal/entryplan decides this), and what is injected (internal/inject decides this).
 //
 // # Three ways to be late
 //
@@ -15,8 +15,8 @@
 //     serial that the API server uses (barrier, AnswerBarrier);
 //  3. the replica that answers does not know the SidecarSet yet. So the entry first calls
 //     /pods/fresh, where the replica compares its snapshot with what is stored before it
-//     answers (Freshness). Before a replica or the leader writes an entry it records the
-//     names of the SidecarSets that are on their way, so that replicas look at few.
+//     answers (Freshness). Before a replica or the leader writes an entry, it records the
+//     names of the SidecarSets that are on their way, so that replicas look up only a few.
 //
 // # States of an entry
 //
@@ -37,16 +37,16 @@
 //	  └─ orphan      W after the last review; W after the leader closed it at the latest
 //
 // The leader removes a provisional entry after the barrier has shown that the entry that
-// replaces it is in force. By a provisional entry an API server ignores failures and waits
-// for one second at most, since any Pod can send a review. Fresh and settled entries have
-// the failure policy and the timeout of their SidecarSets. Fresh ones call /pods/fresh,
-// settled ones /pods.
+// replaces it is in force. Any Pod can send a review, and so cause a provisional entry. So
+// such an entry makes API servers ignore failures, and wait for one second at most. Fresh
+// and settled entries have the failure policy and the timeout of their SidecarSets. Fresh
+// entries have the path /pods/fresh, settled ones /pods.
 //
 // # Who writes what
 //
 //	replica   puts entries on the fresh path, and adds provisional ones
 //	leader    everything else: adds, settles, closes, removes, restores, isolates
-//	both      record the name of a SidecarSet before its entry is written for it
+//	both      record the name of a SidecarSet before they write its entry
 //	leader    removes names
 //
 // Every write has the resourceVersion of the object that it was planned from as a
@@ -76,11 +76,11 @@
 // of its review, so every replica that trusts its snapshot began a check after that. A
 // replica that cannot check refuses.
 //
-// The leader writes Ready after it has itself written the entry on the fresh path for that
-// content, and every API server that can be reached uses that serial: none uses an older
-// object, with the entry on /pods, any more. If a leader was replaced meanwhile, its write
-// fails on the precondition. The leader settles and removes entries only if a live list
-// shows that it knows all stored SidecarSets.
+// The leader writes Ready only after two things. It has itself written the entry on the
+// fresh path for that content. And every API server that can be reached uses that serial, so
+// that none uses an older object, with the entry on /pods, any more. If a leader was replaced
+// meanwhile, its write fails on the precondition. The leader settles and removes entries only
+// if a live list shows that it knows all stored SidecarSets.
 //
 // docs/design/0005, 0008 and 0011 have the reasons; test/protocol simulates all of this, with
 // faults, from a seed.

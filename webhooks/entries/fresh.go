@@ -20,10 +20,9 @@ import (
 // for it ends earlier if its API server does.
 const freshTimeout = 3 * time.Second
 
-// Freshness makes sure that the snapshot holds every SidecarSet that is stored:
-// it asks the API server for the newest, and waits for the Catalog to have seen
-// it. Requests share the question. A success is a check by which the replica
-// certifies itself: for a time it trusts its snapshot. It is safe for concurrent use.
+// Freshness makes sure that the snapshot holds every stored SidecarSet. It lists their
+// versions live, and waits until the Catalog holds these. Requests share the list. If this
+// check succeeds, the replica trusts its snapshot for a time. It is safe for concurrent use.
 type Freshness struct {
 	live     client.Reader
 	catalog  versionWaiter
@@ -34,12 +33,12 @@ type Freshness struct {
 	trust    time.Duration
 
 	checked  atomic.Pointer[time.Time] // when the newest check that succeeded began; nil before the first
-	recorded atomic.Uint64             // the newest version of that object that was seen
+	recorded atomic.Uint64             // the newest version of the object in recent that was seen
 	guess    atomic.Pointer[[]string]  // the SidecarSets that were read for the last Pod
 	looks    *prometheus.CounterVec
 }
 
-// versionWaiter is the part of a Catalog that freshness needs.
+// versionWaiter is the part of a Catalog that Freshness needs.
 type versionWaiter interface {
 	// WaitFor returns once the snapshot holds SidecarSets in these versions or
 	// later ones, or an error when ctx ends before.
@@ -52,8 +51,8 @@ type versionWaiter interface {
 	Content(name string) string
 }
 
-// NewFreshness returns a freshness that trusts each check for a time. Add it to the
-// manager.
+// NewFreshness returns a Freshness that trusts the snapshot for the time trust after each
+// check. Add it to the manager.
 func NewFreshness(live client.Reader, catalog versionWaiter, timeline *snapshot.Timeline, trust time.Duration) *Freshness {
 	f := &Freshness{live: live, catalog: catalog, timeline: timeline, trust: trust}
 	f.lists = snapshot.NewShared(1, f.list)
@@ -83,8 +82,8 @@ func (f *Freshness) Trusted() bool {
 	return f.checked.Load() != nil && entryplan.Trusted(monotonic, wall, f.trust)
 }
 
-// age is how long ago the newest check began, by both clocks of the machine; 0 if there
-// was none.
+// age is the time since the newest check began, by the monotonic and by the wall clock; 0 if
+// there was none.
 func (f *Freshness) age() (monotonic, wall time.Duration) {
 	checked := f.checked.Load()
 	if checked == nil {
@@ -94,7 +93,7 @@ func (f *Freshness) age() (monotonic, wall time.Duration) {
 	return now.Sub(*checked), now.Round(0).Sub(checked.Round(0))
 }
 
-// NeedLeaderElection reports false: every replica certifies itself.
+// NeedLeaderElection reports false: every replica checks its own snapshot.
 func (*Freshness) NeedLeaderElection() bool { return false }
 
 // checkPause is the pause after a check that failed.
@@ -156,8 +155,8 @@ func (f *Freshness) certify(began time.Time) {
 	}
 }
 
-// list reads the metadata of all SidecarSets as they are stored now. It fails if
-// that is older than what this process has seen of them: see Timeline.
+// list reads the versions of all SidecarSets as they are stored now. It fails if they are
+// older than versions that this process has seen: see snapshot.Timeline.
 func (f *Freshness) list(ctx context.Context, _ struct{}) (snapshot.Versions, error) {
 	ctx, cancel := context.WithTimeout(ctx, freshTimeout)
 	defer cancel()

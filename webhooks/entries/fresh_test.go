@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// slowLists is an API server whose lists wait until they are answered.
+// slowLists is an API server whose lists wait until the test answers them.
 type slowLists struct {
 	client.Reader
 	answers chan listAnswer
@@ -62,7 +62,7 @@ func (s *slowLists) lists() int {
 	return s.began
 }
 
-// knownVersions remembers what it was asked to wait for.
+// knownVersions is a versionWaiter that remembers the versions that it was asked for.
 type knownVersions struct {
 	mu    sync.Mutex
 	asked []snapshot.Versions
@@ -93,7 +93,7 @@ func (k *knownVersions) versions() []snapshot.Versions {
 	return k.asked
 }
 
-// asking runs requests in a bubble.
+// asking makes requests to a Freshness.
 type asking struct {
 	*Freshness
 	server  *slowLists
@@ -109,7 +109,7 @@ func inFreshBubble(t *testing.T, test func(t *testing.T, a *asking)) {
 	})
 }
 
-// request asks in the background.
+// request calls CatchUp in the background.
 func (a *asking) request(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- a.CatchUp(ctx) }()
@@ -133,7 +133,7 @@ func TestFreshWaitsForAllThatIsStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		done = a.request(t.Context())
-		a.answer() // none is stored
+		a.answer() // no SidecarSet is stored
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestFreshWaitsForAllThatIsStored(t *testing.T) {
 	})
 }
 
-// Only a list that began after a request came can speak for it.
+// A request needs a list that began after the request came.
 func TestFreshRequestsShareTheNextList(t *testing.T) {
 	inFreshBubble(t, func(t *testing.T, a *asking) {
 		first := a.request(t.Context())
@@ -226,7 +226,7 @@ func TestFreshTellsWhyItCannot(t *testing.T) {
 					t.Errorf("a Pod waits for %v", took)
 				}
 				synctest.Wait()
-				// It is no problem of those who come later.
+				// Later requests do not get the error.
 				a.catalog.hangs = false
 				done = a.request(t.Context())
 				a.answer("5")
@@ -238,7 +238,7 @@ func TestFreshTellsWhyItCannot(t *testing.T) {
 	}
 }
 
-// restored is the error by which the Timeline ends the process, nil if it goes on.
+// restored returns the error by which the Timeline ends the process; nil if there is none.
 func restored(timeline *snapshot.Timeline) error {
 	synctest.Wait()
 	select {
@@ -249,8 +249,8 @@ func restored(timeline *snapshot.Timeline) error {
 	}
 }
 
-// Pods on the fresh path, and SidecarSets that are checked, are refused until the
-// process has ended.
+// CatchUp fails until the process has ended, so that Pods on the fresh path and SidecarSets
+// are refused.
 func TestFreshRefusesWhatIsOlderThanWhatWasSeen(t *testing.T) {
 	inFreshBubble(t, func(t *testing.T, a *asking) {
 		a.timeline.See("50")
@@ -266,7 +266,7 @@ func TestFreshRefusesWhatIsOlderThanWhatWasSeen(t *testing.T) {
 	})
 }
 
-// Other writes have brought the version of lists up again.
+// After the restore, other writes have made the version of lists high again.
 func TestFreshRefusesASidecarSetThatIsOlderThanTheOneItHolds(t *testing.T) {
 	inFreshBubble(t, func(t *testing.T, a *asking) {
 		a.catalog.ahead = "set-a"
@@ -282,14 +282,15 @@ func TestFreshRefusesASidecarSetThatIsOlderThanTheOneItHolds(t *testing.T) {
 	})
 }
 
-// A replica that has not checked, or could not, answers nothing by its snapshot.
+// A replica trusts its snapshot only after a successful check, from the beginning of that
+// check on.
 func TestTrustLastsFromTheBeginningOfACheck(t *testing.T) {
 	inFreshBubble(t, func(t *testing.T, a *asking) {
 		if a.Trusted() {
 			t.Fatal("a replica trusts what it never checked")
 		}
 		done := a.request(t.Context())
-		<-time.After(freshTimeout / 2) // the API server takes its time
+		<-time.After(freshTimeout / 2) // the API server answers late
 		a.answer("1")
 		if err := <-done; err != nil || !a.Trusted() {
 			t.Fatalf("after a check, which ended with %v, the replica trusts: %v", err, a.Trusted())
@@ -307,7 +308,7 @@ func TestTrustLastsFromTheBeginningOfACheck(t *testing.T) {
 	})
 }
 
-// A check that began earlier, and ended later, shortens no trust.
+// A check that began earlier and ended later does not shorten the trust.
 func TestTrustIsThatOfTheNewestCheck(t *testing.T) {
 	inFreshBubble(t, func(t *testing.T, a *asking) {
 		now := time.Now()
@@ -339,7 +340,7 @@ func TestReplicasKeepChecking(t *testing.T) {
 		synctest.Wait()
 		a.server.answers <- listAnswer{err: errors.New("etcd is away")}
 		synctest.Wait()
-		<-time.After(checkPause) // and soon again
+		<-time.After(checkPause) // then the replica checks again
 		synctest.Wait()
 		a.answer("1")
 		<-time.After(entryplan.Trust/2 - time.Second)

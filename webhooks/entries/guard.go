@@ -18,16 +18,16 @@ import (
 )
 
 // manifestGuard removes rules for other objects than SidecarSets and new Pods from the
-// two configurations of the manifests. The operator may write into them, for the CA
-// bundle, and so may an attacker who takes over one of its processes. It runs on the
-// leader.
+// two configurations of the manifests. The operator has the right to write them, because it
+// writes the CA bundle. So an attacker who takes over one of its processes can write them,
+// too. It runs on the leader.
 type manifestGuard struct {
 	webhooks *Keeper
 	live     client.Reader
 	writer   client.Client
 }
 
-// guardEvery is how often the configurations are looked at. That is two requests.
+// guardEvery is the time between two looks at the configurations. Each look is two requests.
 const guardEvery = 5 * time.Second
 
 // NeedLeaderElection reports true.
@@ -66,8 +66,8 @@ func (g *manifestGuard) look(ctx context.Context) error {
 	return err
 }
 
-// repair undoes what is not ours, if the object is still as it was read: a JSON
-// patch addresses webhooks by position.
+// repair removes the webhooks and rules that are not the operator's. It tests that the object
+// has not changed since it was read, because a JSON patch addresses webhooks by position.
 func (g *manifestGuard) repair(ctx context.Context, object client.Object, webhooks []admissionregistrationv1.MutatingWebhook) error {
 	repairs := entryplan.Repairs(webhooks, g.webhooks.options.Settings.Namespace)
 	if len(repairs) == 0 {
@@ -89,7 +89,7 @@ func (g *manifestGuard) repair(ctx context.Context, object client.Object, webhoo
 		return err
 	}
 	if err := g.writer.Patch(ctx, object, client.RawPatch(types.JSONPatchType, body)); err != nil {
-		return fmt.Errorf("repairing %s: %w", object.GetName(), err) // it may have become another one: then the next look is at that
+		return fmt.Errorf("repairing %s: %w", object.GetName(), err) // the next look tries again
 	}
 	g.webhooks.m.foreign.Add(float64(len(names)))
 	log.FromContext(ctx).Info("Removed or repaired webhook entries that another program had written", "configuration", object.GetName(), "entries", names)

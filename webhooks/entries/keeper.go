@@ -87,7 +87,7 @@ type Keeper struct {
 	// ownerless is the time until which objects are written without an owner, in
 	// nanoseconds; see write.
 	ownerless atomic.Int64
-	pace      *rate.Limiter // of what Widen causes
+	pace      *rate.Limiter // of the writes that Widen causes
 
 	mu      sync.Mutex
 	pending []*widening
@@ -144,15 +144,15 @@ func (w *Keeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// Limits of the writes that reviews cause: widenBurst at once, then one per
-// widenInterval. Waiting reviews share the next write. A stranger may send reviews.
+// Limits of the writes that reviews cause, because a stranger may send reviews: widenBurst
+// at once, then one per widenInterval. Waiting reviews share the next write.
 const (
 	widenBurst    = 100
 	widenInterval = 50 * time.Millisecond
 )
 
-// newWidenPace returns a bucket that a batch overdraws: how many writes it takes is known
-// when it is planned. The next batch waits until that is paid back.
+// newWidenPace returns a bucket that a batch may overdraw: the number of its writes is known
+// only when it is planned. The next batch waits until the bucket is filled again.
 func newWidenPace() *rate.Limiter { return rate.NewLimiter(rate.Every(widenInterval), widenBurst) }
 
 // settings completes the settings of the options. errUninstalling says that the operator's

@@ -23,9 +23,8 @@ const (
 	byNameTimeout = time.Second
 )
 
-// A replica reads the names that have been recorded, and SidecarSets by name. In the
-// hardened layout it has no other right to write or read webhook configurations but to
-// watch them.
+// A replica reads the recorded names, and SidecarSets by name. In the hardened layout its
+// only other right on webhook configurations is to list and watch them.
 // +kubebuilder:rbac:roleName=sidecarset-webhook,groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=sidecarset-pods-provisional,verbs=get
 // +kubebuilder:rbac:roleName=sidecarset-webhook,groups=apps.kruise.io,resources=sidecarsets,verbs=get
 
@@ -58,8 +57,8 @@ func (f *Freshness) knowByName(ctx context.Context) (read string) {
 		f.read(ctx, reads, *guess)
 	}
 	object, err := f.recent.Get(ctx, struct{}{})
-	// The leader removes a name a window after it was recorded. So the last check must
-	// still be valid after the names were read.
+	// The leader removes a name when a window has passed since it was recorded. So the
+	// replica must still trust its snapshot after it has read the names.
 	if err != nil || !f.Trusted() {
 		return ""
 	}
@@ -143,10 +142,10 @@ func (f *Freshness) readRecent(ctx context.Context, _ struct{}) (*metav1.Partial
 	if err != nil {
 		return nil, err
 	}
-	if seen := f.recorded.Load(); version < seen { // etcd was restored; a list tells
+	if seen := f.recorded.Load(); version < seen { // etcd was restored; CatchUp will report it
 		return nil, fmt.Errorf("%s is of resourceVersion %d, and was of %d", object.Name, version, seen)
 	}
-	f.recorded.Store(version) // one question is under way at a time
+	f.recorded.Store(version) // only one readRecent runs at a time
 	return object, nil
 }
 

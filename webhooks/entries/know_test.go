@@ -21,11 +21,11 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// namedSets is an API server with recorded names and SidecarSets. It counts what it is
-// asked for. Each answer takes a millisecond.
+// namedSets is an API server with recorded names and SidecarSets. It notes each read. Each
+// answer takes a millisecond.
 type namedSets struct {
 	client.Reader
-	object   *metav1.ObjectMeta // nil if there is none
+	object   *metav1.ObjectMeta // has the recorded names; nil if there is none
 	versions map[string]string  // of the stored SidecarSets
 	err      error              // of reads of SidecarSets
 	delay    time.Duration      // of the answer about names
@@ -80,8 +80,8 @@ func (s *namedSets) List(_ context.Context, into client.ObjectList, _ ...client.
 	return nil
 }
 
-// recorded is the object with these names recorded, as replicas and leaders write it,
-// after a leader has forgotten that there may be any.
+// recorded returns the object with these recorded names, as replicas and leaders write it,
+// after a leader has removed entryplan.RecentAny.
 func recorded(contents map[string]string) *metav1.ObjectMeta {
 	l := entryplan.Layout{}
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -94,7 +94,7 @@ func recorded(contents map[string]string) *metav1.ObjectMeta {
 	return &c.ObjectMeta
 }
 
-// What a Pod on the fresh path costs, and where it takes a list.
+// A Pod on the fresh path costs these reads. Only some cases need a list of all SidecarSets.
 func TestPodsAreAnsweredByNames(t *testing.T) {
 	many := map[string]string{}
 	for i := range mostRead + 1 {
@@ -115,7 +115,7 @@ func TestPodsAreAnsweredByNames(t *testing.T) {
 	tests := map[string]struct {
 		given
 		asked  []string
-		waited snapshot.Versions // nil if there was none
+		waited snapshot.Versions // nil if Know does not wait
 	}{
 		"no names are recorded":          {given{server: &namedSets{object: recorded(nil)}}, []string{"names"}, nil},
 		"the snapshot holds all of them": {given{server: &namedSets{object: recorded(map[string]string{"log": "new", "db": "new"})}, catalog: holds}, []string{"names"}, nil},
@@ -171,7 +171,7 @@ func TestPodsAreAnsweredByNames(t *testing.T) {
 	}
 }
 
-// What was read for the last Pod is asked for together with the names.
+// Know reads the SidecarSets that it read for the last Pod together with the names.
 func TestTheNextPodWaitsForOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &namedSets{object: recorded(map[string]string{"log": ""}), versions: map[string]string{"log": "60"}}

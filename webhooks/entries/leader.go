@@ -83,14 +83,14 @@ func (*leader) NeedLeaderElection() bool { return true }
 const (
 	// minPassPause paces passes while much changes.
 	minPassPause = 5 * time.Millisecond
-	// soon is when to look again while something is left to wait for, later
-	// while nothing is.
+	// soon is the time until the next pass if something is not done or not ready; later is
+	// that time otherwise.
 	soon  = 500 * time.Millisecond
 	later = 10 * time.Second
 	// definitionRecheck is how often the CustomResourceDefinition is read while there
 	// are SidecarSets.
 	definitionRecheck = 5 * time.Second
-	// An object is written twice for each of its entries when all of them are new. If
+	// If all entries of an object are new, the leader writes the object twice for each. If
 	// another program keeps editing an object, the leader restores it once a second.
 	writesAtOnce    = 2 * entryplan.MaxEntries
 	writesPerSecond = 1
@@ -153,9 +153,9 @@ func (l *leader) pass(ctx context.Context) (next time.Duration, err error) {
 	return v.next, v.problem
 }
 
-// writeTimeout is the timeout of the writes of one pass, before it proves and judges:
-// an API server that accepts requests and does not answer must not delay a change of
-// Ready.
+// writeTimeout is the timeout of the writes of one pass. After them, the pass proves and
+// judges: an API server that accepts requests and does not answer must not delay a change
+// of Ready.
 const writeTimeout = 5 * time.Second
 
 // write plans and applies.
@@ -169,7 +169,7 @@ func (l *leader) write(ctx context.Context, v *view) error {
 	return l.apply(ctx, v, plan)
 }
 
-// view is what one pass knows. Each phase adds what the later ones need.
+// view is the state that one pass has read. Each phase adds values that later phases need.
 type view struct {
 	// Of observe.
 	now     time.Time
@@ -183,7 +183,7 @@ type view struct {
 	overflow *entryplan.Entry
 	layout   entryplan.Layout // as it is after the last write
 	paced    map[int]bool     // configurations that are not written now
-	problem  error            // why something could not be written
+	problem  error            // why a write has failed
 
 	// Of prove.
 	unproven map[int]string // what API servers say, by configuration
@@ -194,8 +194,8 @@ type view struct {
 // wakeAfter has the next pass begin after a time at the latest.
 func (v *view) wakeAfter(d time.Duration) { v.next = min(v.next, max(d, time.Millisecond)) }
 
-// observe finds out what each SidecarSet needs, and since when; nil while there is no
-// snapshot, or other injectors are not known.
+// observe finds out which entries SidecarSets need, and since when. It returns nil while
+// there is no snapshot, or while Rivals has not looked for another injector yet.
 func (l *leader) observe(ctx context.Context) *view {
 	catalog, options := l.sets.Current(), &l.webhooks.options
 	if catalog == nil || options.Rivals.Ready(nil) != nil {
@@ -211,8 +211,8 @@ func (l *leader) observe(ctx context.Context) *view {
 	return v
 }
 
-// required is the configuration that a SidecarSet needs to be in force, and the least
-// serial that API servers have to use; false if that is not written yet.
+// required returns the configuration with the entry of a SidecarSet, and the lowest serial
+// of it that API servers have to use; false if it is not written yet.
 func (l *leader) required(v *view, p *promise) (placement, bool) {
 	placed, ok := l.places.of(p.servedBy(v.overflow))
 	if !ok || v.layout[placed.configuration] == nil || !p.known && p.written.serial == 0 {

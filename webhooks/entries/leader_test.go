@@ -45,8 +45,8 @@ func TestTheLeaderTellsOfAnEntryThatItRestored(t *testing.T) {
 	})
 }
 
-// An API server may end the watch of SidecarSets before it has sent the last
-// deletions. Entries that stayed would have every Pod refused for ever.
+// An API server may end the watch of SidecarSets before it has sent the last deletions. If
+// entries stayed, API servers would refuse every selected Pod for ever.
 func TestEntriesGoWithTheDefinitionWhateverTheSnapshotHolds(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		left := func() (entries int) {
@@ -86,7 +86,7 @@ func TestTheLeaderSaysWhatKeepsAnEntryFromBeingWritten(t *testing.T) {
 	})
 }
 
-// A user who waits for Ready would see every Pod refused.
+// If the SidecarSet were Ready, a user who waits for that would see every Pod refused.
 func TestASidecarSetThatNoPodCanHaveIsNotReady(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		object := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
@@ -108,7 +108,7 @@ func TestASidecarSetThatNoPodCanHaveIsNotReady(t *testing.T) {
 	})
 }
 
-// Ready would promise that the next Pod is injected, and there is none.
+// Ready would promise that the next selected Pod is injected, but no Pod can be selected.
 func TestASidecarSetThatCanSelectNoPodIsNotReady(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.webhooks.options.Settings.ExcludedNamespaces = []string{"ours", "kube-system"}
@@ -144,8 +144,9 @@ func TestInStaticModeTheEntryHasToBeThere(t *testing.T) {
 	})
 }
 
-// What the API server refuses is left out, so that it spoils no other entry; but
-// what was wrong may be the bundle, or the API server's version.
+// The leader leaves an entry out if the API server refuses it, so that the other entries can
+// be written. It tries again later, because the reason may have been the CA bundle or the
+// version of the API server.
 func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.err = apierrors.NewInvalid(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration").GroupKind(), "sidecarset-pods",
@@ -166,7 +167,8 @@ func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
 	})
 }
 
-// SidecarSets that are admitted at the same time share their writes.
+// SidecarSets that are admitted at the same time share their writes. If one has no room, the
+// other is still widened.
 func TestWhatHasNoRoomSpoilsNoOther(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		admitted := func(name string, namespaces int) *widening {
@@ -184,7 +186,7 @@ func TestWhatHasNoRoomSpoilsNoOther(t *testing.T) {
 			}
 			return &widening{entry: entry, done: make(chan error, 1)}
 		}
-		l.judged(t) // and says how much room there is
+		l.judged(t) // the pass sets the limit of provisional entries
 		small, huge := admitted("small", 1), admitted("huge", 20_000)
 		l.webhooks.widen(t.Context(), []*widening{huge, small})
 		if err := <-small.done; err != nil {
@@ -196,7 +198,7 @@ func TestWhatHasNoRoomSpoilsNoOther(t *testing.T) {
 	})
 }
 
-// narrow is what some programs do to every webhook.
+// narrow edits each webhook as some programs do it.
 func narrow(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for i := range edited.Webhooks {
 		edited.Webhooks[i].NamespaceSelector.MatchExpressions = append(edited.Webhooks[i].NamespaceSelector.MatchExpressions,
@@ -206,8 +208,8 @@ func narrow(edited *admissionregistrationv1.MutatingWebhookConfiguration) {
 
 const editedAgain = "Another program keeps editing the webhook entries in MutatingWebhookConfiguration sidecarset-pods-"
 
-// A program that changes whatever is written would have the leader write without
-// end.
+// If another program edits each object that the leader writes, the leader must not write
+// without a pause.
 func TestTheLeaderDoesNotFightForEver(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.meddle = narrow
@@ -236,8 +238,8 @@ func TestTheLeaderDoesNotFightForEver(t *testing.T) {
 	})
 }
 
-// A restored entry stays until it is edited again. Saying so each time would
-// have the condition change for ever.
+// Between two edits, the restored entry is correct. If the leader wrote Ready each time, the
+// condition would change for ever.
 func TestReadyIsNotSaidBetweenEdits(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		edit := func() status.Readiness {
@@ -270,7 +272,7 @@ func TestReadyIsNotSaidBetweenEdits(t *testing.T) {
 	})
 }
 
-// podsIn is a namespace that Pods can be tried in.
+// podsIn gives the leader a podProbe. answer is the API server's answer to each attempt.
 func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Context, attempt int) error) (attempts *int) {
 	t.Helper()
 	attempts = new(int)
@@ -320,7 +322,7 @@ func TestAPodThatIsRefusedIsTriedAgainAtIntervals(t *testing.T) {
 	})
 }
 
-// Others on the way may take long to answer.
+// Webhooks of other programs may take long to answer.
 func TestTryingAPodKeepsNobodyWaiting(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.podsIn(t, c, func(ctx context.Context, _ int) error {
@@ -359,7 +361,7 @@ func TestResultsOfSidecarSetsThatAreGoneAreForgotten(t *testing.T) {
 	})
 }
 
-// What is said before there is a Pod is about the SidecarSet alone.
+// whyRefused knows no Pod, so it returns only errors that every Pod would get.
 func TestWhyRefusedKnowsWhatNoPodCanHave(t *testing.T) {
 	never := map[string]bool{
 		"refused-hot-upgrade-whose-name-a-sidecar-has": true,

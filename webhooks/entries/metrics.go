@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// entryMetrics are about the entries of the Pod webhook.
+// entryMetrics are the metrics of webhook entries for Pods.
 type entryMetrics struct {
 	entries  prometheus.Gauge
 	writes   *prometheus.CounterVec

@@ -10,7 +10,7 @@ const (
 	// restoreCommand brings back the objects for entries, and changes nothing else. It
 	// works with the file that the operator was installed from.
 	restoreCommand = "kubectl apply --server-side -f dist/install.yaml -l " + entryplan.LabelConfiguration
-	// unlockCommand has this version of the operator use objects of a newer one.
+	// unlockCommand makes this version of the operator use objects that a newer one wrote.
 	unlockCommand = "kubectl annotate mutatingwebhookconfigurations -l " + entryplan.LabelConfiguration + " " + entryplan.AnnotationFormat + "-"
 )
 

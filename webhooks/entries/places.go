@@ -22,7 +22,7 @@ type place struct {
 	lost bool
 }
 
-// placement is an object and the serial since which it has the entry.
+// placement is an object with an entry, and the first serial of the object that has it.
 type placement struct {
 	configuration int
 	serial        int64

@@ -26,8 +26,8 @@ type memory struct {
 	// anew is true if this leader has recorded entryplan.RecentAny, because the leader
 	// before it may have been of a version that records no names.
 	anew           bool
-	definitionSeen time.Time // when the CustomResourceDefinition was last there
-	settled        time.Time // when plan last found out whether entries may settle or go
+	definitionSeen time.Time // when the CustomResourceDefinition was last found
+	settled        time.Time // when plan last checked whether entries may settle or be removed
 }
 
 // plan decides how the objects have to change.
@@ -111,8 +111,8 @@ func (l *leader) recordNames(ctx context.Context, v *view, names map[string]stri
 }
 
 // uninstalling reports whether the operator is being uninstalled: its Namespace is being
-// deleted, or the CustomResourceDefinition has gone with all SidecarSets. Its entries
-// would then refuse Pods, and no replica could answer.
+// deleted, or the CustomResourceDefinition is deleted with all SidecarSets. If the operator's
+// entries stayed, API servers would refuse Pods, because no replica could answer.
 func (l *leader) uninstalling(ctx context.Context, v *view) (bool, error) {
 	settings, err := l.webhooks.settings(ctx)
 	if errors.Is(err, errUninstalling) {
@@ -148,14 +148,15 @@ func (l *leader) definitionIsGone(ctx context.Context, v *view) (bool, error) {
 }
 
 // batchesInWindow is how often, while a window passes, entries leave the fresh path or are
-// removed. Each is due at another moment, and in another object. If a pass wrote each
-// object as soon as one entry is due, those who create many SidecarSets would wait for
-// these writes, which are not urgent.
+// removed. Each is due at another moment, and in another object. If a pass wrote an object
+// as soon as one of its entries is due, the authors of new SidecarSets would wait for these
+// writes, which are not urgent.
 const batchesInWindow = 8
 
-// settlePause is how much time passes, at least, between passes in which entries settle or
-// go. Such a pass checks the snapshot first, which takes longer than any other pass. Nobody
-// waits for these entries, and those who create SidecarSets wait for the end of a pass.
+// settlePause is the shortest time between two passes in which entries settle or are
+// removed. Such a pass takes longer than others, because it first checks the snapshot. No
+// user waits for these entries, but the authors of new SidecarSets wait for the end of a
+// pass.
 const settlePause = time.Second
 
 func (l *leader) state(v *view) entryplan.State {

@@ -22,10 +22,10 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
-// podProbe creates Pods under dry-run in a namespace that an administrator has
-// set aside for it, and looks whether they are injected. It tries the whole way,
-// including the webhooks and policies of others. It tries one Pod at a time, beside the
-// leader's passes: another webhook may take long to answer.
+// podProbe creates Pods under dry-run in a namespace that the administrator has set aside
+// for it, and looks whether they are injected. So it also tries the webhooks and policies of
+// other programs. It tries one Pod at a time, and the leader's passes do not wait for it,
+// because another webhook may take long to answer.
 type podProbe struct {
 	namespace string
 	writer    client.Client
@@ -36,17 +36,17 @@ type podProbe struct {
 	results map[types.UID]probeResult // by SidecarSet
 }
 
-// probeResult is what is known about one generation.
+// probeResult is the state of attempts for one generation of a SidecarSet.
 type probeResult struct {
 	generation int64
 	trying     bool      // an attempt is being made, or waits for its turn
-	at         time.Time // when the last one ended; zero before
+	at         time.Time // when the last attempt ended; zero before
 	problem    string    // "" if the Pod was injected
 }
 
 const (
-	// probeAgain is how long an injected Pod is proof; one that was not is tried
-	// again after probePause.
+	// probeAgain is how long an injected Pod counts as proof. If a Pod was not injected, the
+	// probe tries again after probePause.
 	probeAgain = 5 * time.Minute
 	probePause = 5 * time.Second
 	// probeTimeout bounds one attempt.
@@ -109,8 +109,8 @@ func (p *podProbe) attempt(ctx context.Context, set *appsv1beta1.SidecarSet, sam
 	p.done()
 }
 
-// wants reports whether a result about a SidecarSet is still of use: it may have changed
-// or gone. The caller holds mu.
+// wants reports whether a result about a SidecarSet is still needed. The SidecarSet may have
+// changed, or may be deleted. The caller holds mu.
 func (p *podProbe) wants(set *appsv1beta1.SidecarSet) bool {
 	return p.results[set.UID].generation == set.Generation
 }
@@ -126,8 +126,8 @@ func (p *podProbe) forget(programs []*inject.Program) {
 	maps.DeleteFunc(p.results, func(uid types.UID, _ probeResult) bool { return !present[uid] })
 }
 
-// sample returns labels of a Pod in the namespace that a SidecarSet selects;
-// false if there are none that are easy to find.
+// sample returns labels of a Pod in the namespace that a SidecarSet selects; false if the
+// namespace does not exist or is not selected, or if sampleLabels finds no such labels.
 func (p *podProbe) sample(catalog *match.Snapshot, program *inject.Program) (labels.Set, bool) {
 	sample := sampleLabels(program.Set.Spec.Selector)
 	selection, err := catalog.Select(p.namespace, sample, nil)
@@ -137,7 +137,8 @@ func (p *podProbe) sample(catalog *match.Snapshot, program *inject.Program) (lab
 	return sample, slices.Contains(selection.Programs, program)
 }
 
-// sampleLabels returns labels that a selector matches, if it is not contrived.
+// sampleLabels returns labels that most selectors match. A selector with several expressions
+// for one key may not match them.
 func sampleLabels(selector *metav1.LabelSelector) labels.Set {
 	sample := labels.Set{}
 	if selector == nil {

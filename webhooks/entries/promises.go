@@ -28,22 +28,23 @@ type promise struct {
 	entry   entryplan.Entry
 	err     error  // why there is none
 	refuse  error  // why no Pod can be injected
-	nothing string // why no Pod can be selected
+	nothing string // why the SidecarSet can select no Pod
 
 	claim
 }
 
-// claim is the state of one content of a SidecarSet. Ready waits for the entry as the
-// leader wrote it for that content: an API server that is behind may use an older
-// serial with the path /pods, and a leader that was replaced may be about to write that
-// path.
+// claim is the state of one content of a SidecarSet. Ready waits until the leader has written
+// the entry for that content, and API servers use that write. An API server that is behind
+// may use an older serial with the path /pods, and a leader that was replaced may be about
+// to write that path.
 type claim struct {
 	content string    // see entryplan.Content
 	since   time.Time // when the leader first saw it
 	known   bool      // its status is Ready from an earlier leader
-	// recorded says that the name was recorded for it, so that replicas look it up.
+	// recorded says that the name is recorded for this content, so that replicas look up
+	// the SidecarSet.
 	recorded bool
-	written  placement // where, and with which serial; zero before
+	written  placement // of that write of the entry; zero before
 }
 
 // observe updates the state for the stored SidecarSets, and returns the entries that
@@ -66,8 +67,8 @@ func (p promises) observe(catalog *match.Snapshot, excludedNamespaces []string, 
 	return entryplan.Combine(wanted)
 }
 
-// claim returns the current claim, or a new one if the content has changed. In the
-// status, the SidecarSet may be Ready from an earlier leader.
+// claim returns the current claim, or a new one if the content has changed. For a SidecarSet
+// that this leader sees first, it reads in the status whether an earlier leader wrote Ready.
 func (p promises) claim(program *inject.Program, now time.Time) claim {
 	set, before := program.Set, p[program.Name()]
 	content := entryplan.Content(set)
@@ -114,7 +115,7 @@ func (p promises) claimed() map[string]bool {
 	return claimed
 }
 
-// note ends the claims whose entries are in a change that was written.
+// note closes the open claims whose entries are in a change that was written.
 func (p promises) note(change entryplan.Change, overflow *entryplan.Entry) {
 	layout := entryplan.Layout{}
 	layout[change.Index] = change.Object

@@ -19,7 +19,7 @@ import (
 func TestAProvisionalEntryIsKeptUntilItsSuccessorIsInForce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		uses  func(pass int) int64 // the serial that the API server uses
-		stays int                  // passes
+		stays int                  // for how many passes the provisional entry stays
 	}{
 		"used at once":      {func(int) int64 { return math.MaxInt64 }, 0},
 		"used after a time": {func(pass int) int64 { return map[bool]int64{true: math.MaxInt64}[pass >= 2] }, 2},
@@ -29,7 +29,7 @@ func TestAProvisionalEntryIsKeptUntilItsSuccessorIsInForce(t *testing.T) {
 			leading(t, func(t *testing.T, l *leader, c *cluster) {
 				sets := l.sets.(*fixtures.Snapshots)
 				sets.Swap()
-				if _, err := l.pass(t.Context()); err != nil { // allows provisional entries
+				if _, err := l.pass(t.Context()); err != nil { // the pass allows provisional entries
 					t.Fatal(err)
 				}
 				entry, err := entryplan.Of(fixtures.LogSet(1))
@@ -59,7 +59,7 @@ func TestAProvisionalEntryIsKeptUntilItsSuccessorIsInForce(t *testing.T) {
 				written := int64(0)
 				for pass := range tc.stays + 1 {
 					serial = tc.uses(pass)
-					_, _ = l.pass(t.Context()) // the conditions say what is not proven
+					_, _ = l.pass(t.Context()) // the conditions have the error
 					layout := l.webhooks.store.current()
 					i, _, ok := layout.Locate(entry.Name)
 					if !ok {

@@ -16,8 +16,8 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 )
 
-// reviewed is what an AdmissionReview says is being created: the receiver cannot tell whether it
-// will be.
+// reviewed returns a SidecarSet as in an AdmissionReview. The replica cannot tell whether it
+// will be stored.
 func reviewed(name string) *appsv1beta1.SidecarSet {
 	set := fixtures.LogSet(1)
 	set.Name = name
@@ -26,8 +26,8 @@ func reviewed(name string) *appsv1beta1.SidecarSet {
 	return set
 }
 
-// review has replicas widen for these at the same time, and returns for how many
-// there was room.
+// review makes a replica widen for these SidecarSets at the same time. It returns the number
+// of those for which there was room.
 func (l *leader) review(t *testing.T, names ...string) (served int) {
 	t.Helper()
 	var batch []*widening
@@ -54,7 +54,8 @@ func ghosts(from, n int) (names []string) {
 	return names
 }
 
-// standing are the entries of all objects, by failure policy.
+// standing returns the number of provisional entries, and the number of all entries by failure
+// policy.
 func standing(c *cluster) (provisional int, policies map[admissionregistrationv1.FailurePolicyType]int) {
 	policies = map[admissionregistrationv1.FailurePolicyType]int{}
 	for _, configuration := range c.configurations {
@@ -71,8 +72,8 @@ func standing(c *cluster) (provisional int, policies map[admissionregistrationv1
 	return provisional, policies
 }
 
-// Reviews of SidecarSets that are never stored: an hour of as many as there is room
-// for.
+// For an hour, a stranger sends as many reviews of SidecarSets that are never stored as there
+// is room for.
 func TestStrangersReviewsLeaveLittleBehind(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.judged(t)
@@ -144,7 +145,7 @@ func TestStoredSidecarSetsTakeNoRoom(t *testing.T) {
 	})
 }
 
-// The snapshot may be behind what is stored.
+// The snapshot may be behind: the SidecarSet may be stored although the snapshot lacks it.
 func TestAProvisionalEntryWaitsForASnapshotThatIsBehind(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.judged(t)
@@ -164,8 +165,8 @@ func TestAProvisionalEntryWaitsForASnapshotThatIsBehind(t *testing.T) {
 	})
 }
 
-// SidecarSets change all the time. Whoever may write one must not keep the leader from
-// removing entries.
+// SidecarSets change all the time. Their authors must not keep the leader from removing
+// entries.
 func TestChangesThatConcernNoEntryDelayNone(t *testing.T) {
 	annotated := func(key, value string) *appsv1beta1.SidecarSet {
 		set := fixtures.LogSet(1)
@@ -202,8 +203,9 @@ func TestChangesThatConcernNoEntryDelayNone(t *testing.T) {
 	}
 }
 
-// A review writes the object for provisional entries between the leader's plan and its
-// removal. The leader removes its entry all the same, and writes nothing twice for that.
+// A review writes the object for provisional entries after the leader has planned to remove
+// an entry from it. The leader still removes the entry in this pass, and writes no other
+// object again.
 func TestAReviewInBetweenKeepsNoProvisionalEntry(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.judged(t)
@@ -224,8 +226,8 @@ func TestAReviewInBetweenKeepsNoProvisionalEntry(t *testing.T) {
 	})
 }
 
-// Entries that are due one after another leave the fresh path together, and no pass writes
-// many of their objects: those who wait for Ready wait for these writes, too.
+// Entries that are due one after another leave the fresh path together. No pass writes many of
+// their objects, because users who wait for Ready would wait for these writes, too.
 func TestEntriesSettleInBatches(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		stored := []*appsv1beta1.SidecarSet{fixtures.LogSet(1)}
@@ -263,8 +265,7 @@ func TestEntriesSettleInBatches(t *testing.T) {
 	})
 }
 
-// A stranger's reviews keep an entry of a SidecarSet that was deleted for no longer
-// than honest ones would.
+// After a SidecarSet is deleted, a stranger's reviews keep its entry for a bounded time only.
 func TestAnOrphanGoesThoughItIsTouched(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.sets.(*fixtures.Snapshots).Swap(reviewed("gone"), fixtures.LogSet(1))

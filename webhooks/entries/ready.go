@@ -19,15 +19,15 @@ type Board struct {
 	changed []func(sidecarSet string)
 }
 
-// boardEntry is about one generation of one object. The name alone does not say
-// which: a SidecarSet that is deleted and created again has generation 1 again.
+// boardEntry is about one generation of one object. Name and generation do not identify it:
+// a SidecarSet that is deleted and created again has generation 1 again.
 type boardEntry struct {
 	uid        types.UID
 	generation int64
 	readiness  status.Readiness
 }
 
-// Of returns what is known about a generation of a SidecarSet; nil if nothing is.
+// Of returns the readiness of a generation of a SidecarSet; nil if it is not known.
 func (b *Board) Of(sidecarSet string, uid types.UID, generation int64) *status.Readiness {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,8 +45,8 @@ func (b *Board) Notify(changed func(sidecarSet string)) {
 	b.changed = append(b.changed, changed)
 }
 
-// replace sets what is known of all SidecarSets and tells what differs. The Board keeps
-// next.
+// replace sets the readiness of all SidecarSets, and notifies of each that differs. The
+// Board keeps next.
 func (b *Board) replace(next map[string]boardEntry) {
 	b.mu.Lock()
 	var differ []string
@@ -128,7 +128,7 @@ func (l *leader) barrierToAsk() string {
 	return ""
 }
 
-// facts are those about one SidecarSet.
+// facts are the facts that concern one SidecarSet.
 func (l *leader) facts(v *view, p *promise) readiness.SidecarSet {
 	facts := readiness.SidecarSet{
 		Selectors: p.err, Refused: l.refused[p.entry.Name].message, Nothing: p.nothing,
@@ -162,8 +162,8 @@ func (l *leader) entryFacts(v *view, p *promise) readiness.Entry {
 	return facts
 }
 
-// staticEntry is about the one entry that an administrator keeps. It is on /pods, where
-// replicas answer from a snapshot that they trust.
+// staticEntry has the facts about the one entry that an administrator keeps. Its path is
+// /pods, on which replicas answer from a snapshot that they trust.
 func (l *leader) staticEntry(v *view, p *promise) *readiness.Static {
 	facts := &readiness.Static{Present: l.webhooks.options.Rivals.StaticEntry()}
 	if !p.known {
@@ -176,7 +176,7 @@ func (l *leader) staticEntry(v *view, p *promise) *readiness.Static {
 	return facts
 }
 
-// unwritten are the facts about an entry that no object holds as it has to be.
+// unwritten has the facts about an entry that no object has in its right form.
 func (l *leader) unwritten(v *view, entry string) readiness.Entry {
 	facts := readiness.Entry{NoObject: l.noObject(v.layout)}
 	if i, _, present := v.layout.Locate(entry); present && (v.paced[i] || l.places.edits[i].goOn(v.now)) {

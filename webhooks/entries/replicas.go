@@ -17,8 +17,8 @@ import (
 type replicaWatch struct {
 	live    client.Reader
 	service admissionregistrationv1.ServiceReference
-	// assumed is true where this process answers webhooks itself, and where API servers
-	// call a URL: then the calls alone can tell (callWatch).
+	// assumed is true if this process answers webhooks itself, or if API servers call a URL.
+	// Then only callWatch finds out whether a replica answers.
 	assumed bool
 
 	found bool

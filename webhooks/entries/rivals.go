@@ -35,10 +35,12 @@ type Rivals struct {
 	current atomic.Pointer[rival.Injector]
 	listed  atomic.Bool // all configurations have been looked at
 
-	mu     sync.Mutex
-	found  map[string]*rival.Injector // by configuration
-	ours   map[string]bool            // the configurations of an administrator that send Pods to the operator; whether they have the barrier entry of static mode
-	notify chan<- struct{}            // nil if nothing waits for changes
+	mu    sync.Mutex
+	found map[string]*rival.Injector // by configuration
+	// ours has the administrator's configurations that make API servers call the operator
+	// for Pods. The value says whether they have the barrier entry of static mode.
+	ours   map[string]bool
+	notify chan<- struct{} // nil without a call of Notify
 }
 
 // NewRivals returns a Rivals for the operator in a namespace. Add it to the manager,
@@ -56,7 +58,7 @@ func NewRivals(informers snapshot.Informers, namespace string, registry promethe
 	}
 }
 
-// NeedLeaderElection reports false: every replica has to know.
+// NeedLeaderElection reports false: every replica has to know other injectors.
 func (*Rivals) NeedLeaderElection() bool { return false }
 
 // Injector returns another injector that is live, the first by the name of its
@@ -72,8 +74,8 @@ func (r *Rivals) Ready(*http.Request) error {
 	return nil
 }
 
-// StaticEntry says whether a configuration that the operator does not keep has new
-// Pods sent to it.
+// StaticEntry reports whether a configuration of the administrator makes API servers call
+// the operator for new Pods.
 func (r *Rivals) StaticEntry() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +118,7 @@ func (r *Rivals) Start(ctx context.Context) error {
 	return nil
 }
 
-// note replaces what is known of one configuration, which is nil if it is gone.
+// note updates the state for one configuration. c is nil if it is deleted.
 func (r *Rivals) note(ctx context.Context, name string, c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/sidecarset/operator/test/await"
 )
 
-// injecting is a configuration as the reference's, that Pods are sent to path by.
+// injecting returns a configuration like that of OpenKruise, which calls path for Pods.
 func injecting(name, path string) *admissionregistrationv1.MutatingWebhookConfiguration {
 	to := func(path string) admissionregistrationv1.WebhookClientConfig {
 		return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "kruise-system", Name: "kruise", Path: &path}}
@@ -88,7 +88,7 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 	}
 	await("kruise")
 	server.Modify(injecting("another", "/mutate-pod"))
-	await("another") // the first by name
+	await("another") // its name sorts first
 	server.Delete(injecting("another", "/mutate-pod"))
 	await("kruise")
 	server.Modify(injecting("kruise", "/off"))
@@ -97,8 +97,8 @@ func TestRivalsFollowConfigurations(t *testing.T) {
 	await("kruise-again")
 }
 
-// The entry for Pods that an administrator keeps is not one of those that the
-// operator does.
+// The Rivals tell the entry for Pods that an administrator keeps from the entries that the
+// operator keeps.
 func TestRivalsKnowTheStaticEntry(t *testing.T) {
 	calling := func(name string, labels map[string]string) *admissionregistrationv1.MutatingWebhookConfiguration {
 		c := injecting(name, "/pods")
@@ -182,7 +182,7 @@ func TestNothingIsDecidedBeforeInjectorsAreKnown(t *testing.T) {
 	})
 }
 
-// lateList is watched, whose list is not answered at first.
+// lateList is a watched whose list waits until answered is closed.
 type lateList struct {
 	watched
 	answered <-chan struct{}

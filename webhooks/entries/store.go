@@ -16,8 +16,8 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// configurationStore holds the newest state of the configuration objects that is
-// known, from the watch and from our own writes. It is safe for concurrent use.
+// configurationStore holds the newest known state of the configuration objects, from the
+// watch and from this process's own writes. It is safe for concurrent use.
 type configurationStore struct {
 	live   client.Reader
 	writer client.Client
@@ -25,15 +25,15 @@ type configurationStore struct {
 
 	mu     sync.Mutex
 	layout entryplan.Layout
-	serial int64 // the highest that was ever seen
+	serial int64 // the highest serial that this process has seen
 }
 
-// current returns what exists. What this version of the operator cannot read counts
-// as not existing.
+// current returns the objects that exist, except those in a format that this version of the
+// operator cannot read.
 func (s *configurationStore) current() entryplan.Layout { return s.all().Readable() }
 
-// recordable is current. If it does not know the object in which names are recorded, it
-// first reads whether it exists: names have to be recorded while it does.
+// recordable returns the same as current. If the store does not know the object in which
+// names are recorded, it first reads that object: if it exists, names have to be recorded.
 func (s *configurationStore) recordable(ctx context.Context) (entryplan.Layout, error) {
 	if s.all()[entryplan.Provisional] == nil {
 		if err := s.refresh(ctx, entryplan.ConfigurationName(entryplan.Provisional)); err != nil {
@@ -43,15 +43,16 @@ func (s *configurationStore) recordable(ctx context.Context) (entryplan.Layout, 
 	return s.current(), nil
 }
 
-// all returns what exists, also what cannot be read.
+// all returns the objects that exist, also those that this version cannot read.
 func (s *configurationStore) all() entryplan.Layout {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.layout
 }
 
-// minSerial is the least serial of what is written at a time: clocks may differ,
-// but no serial that an API server may still use comes twice.
+// minSerial is the lowest serial for a write at a time. It is above all serials that were
+// seen, even if the clock of their writer was ahead: an API server may still use such an
+// object, and a serial must not be used twice.
 func (s *configurationStore) minSerial(now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,15 +73,15 @@ func (s *configurationStore) changed(_ string, c, before *admissionregistrationv
 	}
 }
 
-// labelled reports whether an object is one of those that hold entries.
+// labelled reports whether an object has the label of the objects with entries.
 func labelled(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
 	return c != nil && entryplan.Labelled().Matches(labels.Set(c.Labels))
 }
 
-// configurationKind is that of all objects with entries.
+// configurationKind is the kind of all objects with entries.
 var configurationKind = admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration")
 
-// configurations is an object of that kind, for snapshot.Follow.
+// configurations returns an empty object of that kind, for snapshot.Follow.
 func configurations() *admissionregistrationv1.MutatingWebhookConfiguration {
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	c.SetGroupVersionKind(configurationKind)
@@ -91,8 +92,8 @@ func (s *configurationStore) observe(c *admissionregistrationv1.MutatingWebhookC
 	s.observeInstead(c, entryplan.Layout{})
 }
 
-// observeInstead takes in an object if it is newer than what is known, or if that
-// is still what was known then.
+// observeInstead stores an object if it is newer than the known one, or if the known one has
+// not changed since then.
 func (s *configurationStore) observeInstead(c *admissionregistrationv1.MutatingWebhookConfiguration, then entryplan.Layout) {
 	i, ok := entryplan.Index(c.Name)
 	if !ok {
@@ -107,7 +108,7 @@ func (s *configurationStore) observeInstead(c *admissionregistrationv1.MutatingW
 		s.layout[i] = c
 		s.notify()
 	case known.ResourceVersion == c.ResourceVersion:
-		s.layout[i] = c // the watch keeps this one: one copy is enough
+		s.layout[i] = c // the watch keeps this copy, so the other one can be freed
 	}
 }
 

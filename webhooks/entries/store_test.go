@@ -35,7 +35,7 @@ func newConfigurationStore(stored ...*admissionregistrationv1.MutatingWebhookCon
 	return c.store, c
 }
 
-// known is the version that the store has of the object, "" if there is none.
+// known returns the version of the object that the store has; "" if it has none.
 func known(s *configurationStore) string {
 	if c := s.current()[1]; c != nil {
 		return c.ResourceVersion
@@ -86,8 +86,8 @@ func TestTheStoreKeepsTheNewest(t *testing.T) {
 	}
 }
 
-// A conflict is over once the object was read, whatever its version is: it would
-// be met again and again otherwise.
+// After a conflict, the store takes the object that it reads, whatever its version is.
+// Otherwise each write would meet the same conflict again.
 func TestAConflictIsMetOnce(t *testing.T) {
 	tests := map[string]*admissionregistrationv1.MutatingWebhookConfiguration{
 		"with a newer object":                  configuration("a", "12", 1),
@@ -119,8 +119,8 @@ func TestAConflictWithNothingLeavesNothing(t *testing.T) {
 	}
 }
 
-// API servers may still use what was deleted, and the clock of the replica that
-// wrote it may have been ahead of ours.
+// API servers may still use an object that was deleted, and the clock of the replica that
+// wrote it may have been ahead.
 func TestSerialsDoNotComeTwice(t *testing.T) {
 	now := time.UnixMilli(1_000_000)
 	s, _ := newConfigurationStore()

@@ -32,7 +32,7 @@ type versionedLists struct {
 	begins  func() // is called when a list begins
 }
 
-// with changes or reads what there is.
+// with calls do while it holds the lock.
 func (v *versionedLists) with(do func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,7 +62,7 @@ func (v *versionedLists) List(_ context.Context, into client.ObjectList, options
 	return v.err
 }
 
-// checking runs the checks of a replica in a bubble.
+// checking runs a test beside the checks of a replica, in a synctest bubble.
 func checking(t *testing.T, test func(t *testing.T, timeline *snapshot.Timeline, server *versionedLists)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestVersionsThatGoBackwardsAreNoticed(t *testing.T) {
 		"the state is from before a list":   {func(_ *snapshot.Timeline, s *versionedLists) { s.version = 99 }, true},
 		"the state is from before an event": {func(l *snapshot.Timeline, s *versionedLists) { s.version = 120; l.See("130") }, true},
 		"a watch is ahead of a list under way": {func(l *snapshot.Timeline, s *versionedLists) {
-			s.begins = func() { l.See("150") } // comes after the list was read, and before its answer
+			s.begins = func() { l.See("150") } // a watch sends it after the list was read, before the answer
 			s.version = 140
 		}, false},
 	}
@@ -125,7 +125,7 @@ func TestVersionsThatGoBackwardsAreNoticed(t *testing.T) {
 	}
 }
 
-// observe is a source of a kind whose signs of life are noted.
+// observe returns a source of a kind that reports to the Timeline.
 func observe(timeline *snapshot.Timeline, kind string) toolscache.ListerWatcherWithContext {
 	return toolscache.ToListerWatcherWithContext(snapshot.NewWatchHealth(timeline).Observe(sidecarSetSource{}, kind))
 }
@@ -143,7 +143,8 @@ func reconnect(t *testing.T, timeline *snapshot.Timeline) {
 	events.Stop()
 }
 
-// A watch that begins after API servers were away is the first sign.
+// A watch that begins anew is the first sign that API servers were away, so the replica checks
+// at once.
 func TestAWatchThatBeginsAnewIsAskedAboutAtOnce(t *testing.T) {
 	checking(t, func(t *testing.T, timeline *snapshot.Timeline, server *versionedLists) {
 		observed := observe(timeline, "SidecarSet")
@@ -168,11 +169,11 @@ func TestAWatchThatBeginsAnewIsAskedAboutAtOnce(t *testing.T) {
 		if _, err := observed.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil || timeline.Newest() != 180 {
 			t.Errorf("after a list of version 180 the newest is %d; %v", timeline.Newest(), err)
 		}
-		server.with(func() { server.version = 300 }) // for what is asked after the test
+		server.with(func() { server.version = 300 }) // for lists after the test
 	})
 }
 
-// Other kinds may be in another etcd.
+// Objects of other kinds may be in another etcd, so their versions do not count.
 func TestVersionsOfOtherKindsAreNotCompared(t *testing.T) {
 	timeline := snapshot.NewTimeline()
 	observed := observe(timeline, "Lease")

@@ -29,11 +29,11 @@ func (l *leader) apply(ctx context.Context, v *view, plan entryplan.Plan) error 
 // does not answer must not keep them for ever.
 const triesToProve = 5
 
-// inForce reports whether API servers use the written objects. The order of writes is
-// not enough: an API server compiles each object apart from the others, and may use an
-// older copy of one until the object is written again, while it uses a newer copy of
-// another. If it does not use an object in time, the next pass writes the object again,
-// because the provisional entry is still there.
+// inForce reports whether API servers use the written objects. The order of writes does not
+// prove it: an API server compiles each object apart from the others. It may use an older
+// copy of one object until the object is written again, while it uses a newer copy of
+// another. If an API server does not use an object in time, the next pass writes the object
+// again, because the provisional entry is still present.
 func (l *leader) inForce(ctx context.Context, written []entryplan.Change) bool {
 	ctx, cancel := context.WithTimeout(ctx, proveTimeout)
 	defer cancel()
@@ -54,10 +54,10 @@ func (l *leader) inForce(ctx context.Context, written []entryplan.Change) bool {
 // triesToRemove is how often a pass writes the object for provisional entries.
 const triesToRemove = 5
 
-// writeOne writes a change. Reviews write the object for provisional entries, too: if they
-// do so all the time, a plan for it is old when the leader carries it out. The next pass
-// would write all entries again whose provisional ones are still there, and take longer
-// each time. So writeOne plans this change anew.
+// writeOne writes a change. Reviews also write the object for provisional entries. If they
+// do so all the time, a plan for this object is old when the leader carries it out. The next
+// pass would then write all entries again whose provisional ones are still present, and each
+// pass would take longer. So writeOne plans this change anew.
 func (l *leader) writeOne(ctx context.Context, v *view, change entryplan.Change) (stale bool, err error) {
 	for range triesToRemove {
 		stale, err = l.webhooks.write(ctx, change)
@@ -73,16 +73,16 @@ func (l *leader) writeOne(ctx context.Context, v *view, change entryplan.Change)
 	return stale, err
 }
 
-// deferrableTogether is how many deferrable changes a pass writes. Many objects may
-// have entries that settle at the same time, and those who wait for Ready would wait until
-// all are written.
+// deferrableTogether is how many deferrable changes a pass writes. Many objects may have
+// entries that settle at the same time, and users who wait for Ready would wait for all of
+// these writes.
 const deferrableTogether = 2
 
 // carryOut writes changes in their order. A provisional entry is removed only if the
 // entry that replaces it is written and in force.
 func (l *leader) carryOut(ctx context.Context, v *view, plan entryplan.Plan) error {
 	var errs []error
-	var written []entryplan.Change // those that SidecarSets wait for
+	var written []entryplan.Change // the changes that SidecarSets wait for
 	complete, deferrable := true, 0
 	for _, change := range plan.Changes {
 		if change.Deferrable && deferrable == deferrableTogether {

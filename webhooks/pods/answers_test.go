@@ -22,12 +22,13 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
+// liveNamespaces is an API server that answers reads of Namespaces.
 type liveNamespaces struct {
 	client.Reader
 	labels map[string]labels.Set
 	err    error
 	reads  int
-	read   func() // if any, what happens then
+	read   func() // called at each read, if not nil
 }
 
 func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
@@ -52,8 +53,8 @@ func (l *liveNamespaces) Get(ctx context.Context, key client.ObjectKey, object c
 	return nil
 }
 
-// newInjector returns an Injector whose snapshot is always trusted and complete, and that
-// has no rival, where the options do not say otherwise.
+// newInjector returns an Injector. By default, its snapshot is trusted and complete, and
+// there is no other injector.
 func newInjector(o pods.Options) *pods.Injector {
 	if o.CatchUp == nil {
 		o.CatchUp = func(context.Context) error { return nil }

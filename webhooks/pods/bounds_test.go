@@ -8,8 +8,8 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 )
 
-// What any Pod can send as the review of a Pod, within the length of a body, if a
-// SidecarSet takes all that there is from a Pod.
+// Any Pod can send such reviews, within the length of a body. The SidecarSet takes from the
+// Pod everything that a SidecarSet can take.
 func TestAMadeUpPodOfASharingSidecarSetIsRefused(t *testing.T) {
 	enabled := map[string]any{"type": "enabled"}
 	set := fixtures.SidecarSet("s").Select("app", "web")

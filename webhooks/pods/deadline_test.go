@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// hanging is an API server that accepts questions and never answers.
+// hanging is an API server that accepts requests and never answers.
 type hanging struct{ client.Reader }
 
 func (hanging) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
@@ -24,8 +24,8 @@ func (hanging) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ .
 	return ctx.Err()
 }
 
-// An API server that waits for one second or for five gets to know which look-up
-// hangs, while it still waits.
+// If a look-up hangs, the API server gets an answer that names it before it stops waiting,
+// which is after one second or after five.
 func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 	snapshot := catalogOf(t, inProd("log", "web"))
 	injector := func() *pods.Injector {
@@ -59,7 +59,7 @@ func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 						t.Errorf("code %d", w.Code)
 					}
 					checkStatus(t, w, tc.message)
-					<-time.After(time.Minute) // the read goes on for other requests, and ends
+					<-time.After(time.Minute) // the shared read goes on until its own timeout
 				})
 			})
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 )
 
-// The API server calls webhooks through client-go; this is what its users get
-// to read when a replica cannot decide.
+// API servers call webhooks through client-go. This is the message that their users get when
+// a replica cannot decide.
 func TestFailuresReachTheUser(t *testing.T) {
 	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
 		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()

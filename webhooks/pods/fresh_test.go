@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// catchingUp is a replica whose snapshot is empty until it is asked to be fresh.
+// catchingUp is a replica whose snapshot is behind until it catches up.
 type catchingUp struct {
 	current, newest *match.Snapshot
 	doubt           bool
@@ -90,8 +90,8 @@ func TestInjectorCatchesUpWhereItHasTo(t *testing.T) {
 	}
 }
 
-// Namespaces are watched apart from SidecarSets. A replica that was cut off, or a
-// user who labels a Namespace and applies a SidecarSet at once, is ahead of that.
+// Namespaces have a watch of their own. It may be behind that of SidecarSets after the
+// replica was cut off, or if a user labels a Namespace and applies a SidecarSet at once.
 func TestInjectorReadsNamespacesLiveWhereItCatchesUp(t *testing.T) {
 	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").
 		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
@@ -109,8 +109,8 @@ func inProd(name, app string) map[string]any {
 		Spec("namespaceSelector", map[string]any{"matchLabels": map[string]any{"env": "prod"}}).Map()
 }
 
-// API servers send us the Pods that are selected as far as they know. One that
-// only labels of its Namespace leave out may have been labelled a moment ago.
+// API servers send us the Pods that are selected by the labels that they know. If only the
+// labels of the Namespace leave a Pod out, the Namespace may have been labelled a moment ago.
 func TestInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
 	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "all:v1").Map()
 	prod := map[string]labels.Set{"default": {"env": "prod"}}
@@ -138,8 +138,8 @@ func TestInjectorLooksAgainAtARelabelledNamespace(t *testing.T) {
 	}
 }
 
-// However many Pods come, and whatever was read for earlier ones: for each, the
-// Namespace counts as it was when the Pod came.
+// For each Pod, the labels of the Namespace count as they are when the Pod comes, whatever
+// labels were read for earlier Pods.
 func TestInjectorRemembersNoLabels(t *testing.T) {
 	live := &liveNamespaces{labels: map[string]labels.Set{"default": {}}}
 	injector := injector(catalogOf(t, inProd("log", "web")), live)
@@ -156,8 +156,7 @@ func TestInjectorRemembersNoLabels(t *testing.T) {
 	}
 }
 
-// A failed look-up is never "not selected": not where a SidecarSet is left out,
-// alone or beside others.
+// A failed look-up is never "not selected", whether or not another SidecarSet selects the Pod.
 func TestInjectorRefusesWhereItCannotLookAgain(t *testing.T) {
 	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "all:v1").Map()
 	for name, sets := range map[string][]map[string]any{"alone": {inProd("log", "web")}, "beside another": {inProd("log", "web"), everywhere}} {
@@ -171,7 +170,8 @@ func TestInjectorRefusesWhereItCannotLookAgain(t *testing.T) {
 	}
 }
 
-// A Pod without its sidecar is worse than a retry.
+// If the snapshot cannot catch up, the Pod is refused: a Pod without its sidecar is worse
+// than a retry.
 func TestInjectorRefusesWhatItCannotTell(t *testing.T) {
 	c := behind(t)
 	c.err = errors.New("etcd is away")
@@ -184,14 +184,15 @@ func TestInjectorRefusesWhatItCannotTell(t *testing.T) {
 	if body := w.Body.String(); !strings.Contains(body, "cannot tell which SidecarSets select Pod default/web") {
 		t.Errorf("the message does not name the Pod: %s", body)
 	}
-	// The next request, whose admission may be the same memory, is on /pods.
+	// The next request may reuse the memory of this one. It is on /pods, so it asks nothing.
 	if answer := fixtures.Review(t, server.Handler(injector.Settled), webReview(t, unchanged)); !answer.Allowed || c.asked != 1 {
 		t.Errorf("allowed %v, asked %d times", answer.Allowed, c.asked)
 	}
 }
 
-// Another entry may have had a replica inject a newer content a moment ago, as its
-// record says. A replica that would put another one in its place looks first.
+// Through another entry, the API server may have called a replica that injected a newer
+// content a moment ago, as the Pod records. A replica with an older snapshot catches up
+// before it replaces that content.
 func TestInjectorLooksBeforeItTakesBack(t *testing.T) {
 	log := func(image string) map[string]any {
 		return fixtures.SidecarSet("log").Select("app", "web").Container("log", image).Map()

@@ -19,8 +19,8 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// everyFeature is a SidecarSet whose sidecars take from the Pod whatever they
-// can, and that gives half of the Pods a recorded revision.
+// everyFeature is a SidecarSet that uses every feature. Its sidecars take from the Pod
+// everything that they can, and half of the Pods get a recorded revision.
 func everyFeature() map[string]any {
 	type members = map[string]any
 	enabled := members{"type": "enabled"}
@@ -44,8 +44,8 @@ func everyFeature() map[string]any {
 		Map()
 }
 
-// Whatever Pod the API server sends, every feature at once answers with a patch
-// that applies, or says why not.
+// For any Pod, a SidecarSet with every feature gives a patch that applies, or a refusal with
+// a reason.
 func FuzzInjectorWithEveryFeature(f *testing.F) {
 	current := fixtures.Program(f, everyFeature())
 	recorded := &appsv1.ControllerRevision{

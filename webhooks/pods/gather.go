@@ -13,14 +13,14 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// selection is which SidecarSets select one Pod.
+// selection has the SidecarSets that select one Pod.
 type selection struct {
 	snapshot *match.Snapshot
 	programs []*inject.Program // in the order of their names
 }
 
-// gather finds the SidecarSets that select a Pod. It reads live what the snapshot
-// cannot know. A failed look-up is an error, never "not selected".
+// gather finds the SidecarSets that select a Pod. If the snapshot may be behind, it catches
+// up, or reads the Namespace live. A failed look-up is an error, never "not selected".
 func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (selection, error) {
 	labelsNow := func(name string) (labels.Set, error) {
 		_, known := i.options.Snapshot().NamespaceLabels(name)
@@ -49,11 +49,11 @@ func (i *Injector) gather(ctx context.Context, head *review.Head, live bool) (se
 	return selection{snapshot, programs}, nil
 }
 
-// programs selects by the labels of the Namespace in the snapshot, if that is
-// certain to be right, and otherwise by its labels now. It is not certain if the
-// snapshot does not know the Namespace, or if its labels are all that leaves a
-// SidecarSet out: the API server sends the Pods that are selected by the labels
-// that it knows, so the Namespace may have been labelled a moment ago.
+// programs returns the SidecarSets that select a Pod. It uses the labels of the Namespace in
+// the snapshot if that selection is certain to be right, and otherwise reads the labels live.
+// It is not certain if the snapshot does not know the Namespace, or if only its labels leave
+// a SidecarSet out. The API server sends the Pods that are selected by the labels that it
+// knows, so the Namespace may have been labelled a moment ago.
 func programs(snapshot *match.Snapshot, head *review.Head, live bool, labelsNow func(string) (labels.Set, error)) ([]*inject.Program, error) {
 	if !live {
 		selected, err := snapshot.Select(head.Namespace, head.Labels, nil)
@@ -65,8 +65,8 @@ func programs(snapshot *match.Snapshot, head *review.Head, live bool, labelsNow 
 	return selected.Programs, err
 }
 
-// askAhead begins to read the labels of the Namespace while the snapshot catches up, if
-// the snapshot as it is needs them.
+// askAhead begins to read the labels of the Namespace live, so that they come while the
+// snapshot catches up. It does so only if the selection by the current snapshot needs them.
 func (i *Injector) askAhead(head *review.Head, labelsNow func(string) (labels.Set, error)) func(string) (labels.Set, error) {
 	snapshot, asked := i.options.Snapshot(), false
 	if snapshot == nil {
@@ -86,7 +86,7 @@ func cannotTell(head *review.Head, err error) error {
 	return server.Unavailable(fmt.Sprintf("cannot tell which SidecarSets select Pod %s: %v", head.PodName(), err))
 }
 
-// needs names the parts of the Pod's containers that the SidecarSets ask for.
+// needs returns the parts of the Pod's containers that the SidecarSets need.
 func needs(candidates []inject.Candidate) (parts inject.Parts) {
 	for i := range candidates {
 		c := &candidates[i]
@@ -107,7 +107,8 @@ func (s selection) names(yield func(string) bool) {
 	}
 }
 
-// candidates are the SidecarSets, each with what its choice of a revision depends on.
+// candidates are the SidecarSets. One that refers to a recorded revision has that revision,
+// if the snapshot has it, and the number that was drawn.
 func (s selection) candidates(draw func() float64) []inject.Candidate {
 	list := make([]inject.Candidate, len(s.programs))
 	for i, program := range s.programs {

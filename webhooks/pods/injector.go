@@ -30,31 +30,31 @@ import (
 type Options struct {
 	// Snapshot returns the newest snapshot; nil until there is one.
 	Snapshot func() *match.Snapshot
-	// CatchUp returns once Snapshot holds every SidecarSet that was stored when it
-	// was called, or says why it cannot.
+	// CatchUp returns nil once Snapshot holds every SidecarSet that was stored when
+	// CatchUp was called, and otherwise the reason why it cannot.
 	CatchUp func(context.Context) error
 	// Trusted reports whether the snapshot may decide on PathPods without CatchUp.
 	Trusted func() bool
 	// Namespaces reads Namespaces from the API server, not from a cache.
 	Namespaces client.Reader
-	// Revision finds in the API server, not in a cache, the revision that a SidecarSet
-	// names; nil if that is not recorded. If Revision is nil, the snapshot's answer is
-	// final.
+	// Revision asks the API server, not a cache, for the revision that a SidecarSet names.
+	// It returns nil if that revision is not recorded. If Revision is nil, the snapshot's
+	// answer is final.
 	Revision func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
-	// Client returns the address that a request comes from. All requests count as one
-	// client's if it is nil.
+	// Client returns the address that a request comes from. If it is nil, all requests
+	// count as those of one client.
 	Client func(context.Context) netip.Addr
 	// ExcludedNamespaces are left alone even if the API server sends their Pods.
 	ExcludedNamespaces []string
-	// Clock stamps what is injected; the real clock if nil.
+	// Clock gives the times of injection that Pods record; the real clock if nil.
 	Clock clock.PassiveClock
-	// Draw returns a number in [0,1) for choices that are left to chance; by
-	// default one that no client can foresee.
+	// Draw returns a random number in [0,1) for the choice between a SidecarSet and its
+	// recorded revision. By default, no client can foresee it.
 	Draw func() float64
-	// Rival returns another injector that is live, whose Pods are left alone; nil
-	// if there is none.
+	// Rival returns another injector that is live; nil if there is none. The Injector
+	// leaves the Pods of another injector alone.
 	Rival func() *rival.Injector
-	// RecordEvent writes an Event about a conflict, at a rate of its own. It does not wait.
+	// RecordEvent writes an Event about a conflict, at a limited rate. It does not wait.
 	RecordEvent func(events.Event)
 	// Registry takes the metrics; they are not exposed if nil.
 	Registry prometheus.Registerer
@@ -116,8 +116,9 @@ func (i *Injector) serve(ctx context.Context, w http.ResponseWriter, r server.Re
 	return err
 }
 
-// decide says what becomes of a Pod. If live, neither SidecarSets nor labels of
-// the Namespace may be older than the request. If ctx ends, decide ends early.
+// decide decides about a Pod. If live is true, the SidecarSets and the labels of the
+// Namespace by which it decides are not older than the request. If ctx ends, decide ends
+// early.
 func (i *Injector) decide(ctx context.Context, reader *review.Reader, document []byte, live bool) verdict {
 	head, err := reader.ReadHead(document)
 	switch {
@@ -139,17 +140,18 @@ func (i *Injector) decide(ctx context.Context, reader *review.Reader, document [
 	}
 	v := i.inject(ctx, reader, document, head, selected)
 	if v.plan.TakesBack && !live {
-		// An earlier call, to a replica that knows more, may have injected that content.
+		// A replica that knows a newer content may have injected it in an earlier call.
 		return i.decide(ctx, reader, document, true)
 	}
 	return v
 }
 
-// inject says what the selected SidecarSets do to a Pod. A revision that the snapshot
-// lacks is looked up live before the Pod is denied for it. The new revision may need more
-// of the Pod, so the Pod is read again. Each turn adds a revision, so the turns end.
+// inject decides what the selected SidecarSets insert into a Pod. Before it denies the Pod
+// because the snapshot lacks a revision, it looks up the revision live. The revision may need
+// more parts of the Pod, so inject reads the Pod again. Each turn adds a revision, so the
+// loop ends.
 func (i *Injector) inject(ctx context.Context, reader *review.Reader, document []byte, head review.Head, selected selection) verdict {
-	candidates := selected.candidates(i.options.Draw) // chance decides once
+	candidates := selected.candidates(i.options.Draw) // draws once, also if the loop repeats
 	for {
 		pod, err := reader.ReadPod(document, head.Labels, needs(candidates))
 		if err != nil {
@@ -179,7 +181,7 @@ func (i *Injector) inject(ctx context.Context, reader *review.Reader, document [
 	}
 }
 
-// unreadable is the denial of a Pod that cannot be read, or that is too large to be.
+// unreadable is the denial of a Pod that cannot be read, or that has too long a list.
 func unreadable(head *review.Head, err error) error {
 	if long := new(review.LongListError); errors.As(err, &long) {
 		return &server.Refusal{UID: head.UID, Code: http.StatusRequestEntityTooLarge, Message: long.Error(), Reason: server.ReasonTooLarge}
@@ -187,12 +189,12 @@ func unreadable(head *review.Head, err error) error {
 	return server.Malformed("AdmissionReview", head.UID, err)
 }
 
-// dryRun is in the reviews of requests that store nothing, as API servers write
-// them. Quotes in a string of the Pod have a backslash before them.
+// dryRun is in the review, as API servers write it, of a request that stores nothing. A
+// string in the Pod cannot contain it, because quotes in it have a backslash before them.
 var dryRun = []byte(`"dryRun":true`)
 
-// tellConflict has an Event written about the SidecarSets that are in conflict.
-// The review may be forged, so the Event says nothing of the Pod but its namespace,
+// tellConflict has an Event written about each SidecarSet that is in conflict. A stranger
+// may have sent the review. So the only fact about the Pod in the Event is its namespace,
 // and that only if the Namespace exists.
 func (i *Injector) tellConflict(head *review.Head, selected selection, document []byte, err error) {
 	var conflict *inject.ConflictError
@@ -210,6 +212,6 @@ func (i *Injector) tellConflict(head *review.Head, selected selection, document 
 	}
 }
 
-// readers are kept for other requests: their state would be most of the garbage of
-// a request.
+// readers are reused, because the state of a reader would be most of the garbage of a
+// request.
 var readers = sync.Pool{New: func() any { return new(review.Reader) }}

@@ -25,9 +25,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// liveNamespaces is the API server's answer to reads of Namespaces.
-
-// The handler does to a Pod what the engine does, for every golden case.
+// For every golden case, the handler injects what the engine plans.
 func TestInjectorEqualsGoldenFiles(t *testing.T) {
 	fixtures.RunCases(t, func(t *testing.T, c *fixtures.Case) fixtures.Outcome {
 		envelope := request(c.Pod)
@@ -40,7 +38,7 @@ func TestInjectorEqualsGoldenFiles(t *testing.T) {
 			if answer.Result.Code != http.StatusUnprocessableEntity {
 				t.Errorf("code = %d, want 422", answer.Result.Code)
 			}
-			_, message, _ := strings.Cut(answer.Result.Message, ": ") // the handler says which Pod
+			_, message, _ := strings.Cut(answer.Result.Message, ": ") // before it, the handler names the Pod
 			return fixtures.Outcome{Refused: message}
 		}
 		return fixtures.Outcome{Pod: fixtures.Patched(t, c.Pod, answer.Patch)}
@@ -90,8 +88,8 @@ func TestInjectorAnswersItsOwnResultWithNoPatch(t *testing.T) {
 	}
 }
 
-// Everything that is not the creation of a Pod in a namespace of users is allowed
-// as it is, and so is the kubelet's mirror Pod.
+// The Injector allows, without a change, every request that does not create a Pod in a
+// namespace of users, and the kubelet's mirror Pods.
 func TestInjectorLeavesAlone(t *testing.T) {
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
 	in := func(r map[string]any) map[string]any { return r["request"].(map[string]any) }
@@ -134,8 +132,8 @@ func TestInjectorLeavesAlone(t *testing.T) {
 	}
 }
 
-// A manifest may hold what another Pod, which this one is a copy of, had come to.
-// The API server resets it after the webhooks, so that the new Pod runs.
+// A manifest may be a copy of a Pod that has ended, with that Pod's status. The API server
+// resets the status after the webhooks, so that the new Pod runs.
 func TestInjectorIgnoresWhatAManifestSaysAboutThePodsEnd(t *testing.T) {
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
 	tests := map[string]func(pod map[string]any){
@@ -196,7 +194,7 @@ func TestInjectorReadsUnknownNamespacesLive(t *testing.T) {
 	}
 }
 
-// checkStatus expects a Status, of which the API server shows the message.
+// checkStatus expects a Status with this message, which the API server shows to its user.
 func checkStatus(t testing.TB, w *httptest.ResponseRecorder, message string) {
 	t.Helper()
 	var status metav1.Status
@@ -222,13 +220,13 @@ func TestInjectorWaitsForTheCatalog(t *testing.T) {
 	checkStatus(t, w, "has not read all SidecarSets yet")
 }
 
-// What a client does not wait for costs no more.
+// If the client has gone, the Injector does no more work for its request.
 func TestInjectorEndsWhenTheClientHasGone(t *testing.T) {
 	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map()
 	catalog := catalogOf(t, set, inProd("prod", "web"))
 	body := fixtures.Encode(t, request(fixtures.Pod("web").Label("app", "web").Container("app", "app:v1").Obj()))
-	// The labels of the Namespace are read while the snapshot catches up, so these two
-	// come in either order.
+	// The Injector reads the labels of the Namespace while the snapshot catches up, so these
+	// two steps come in either order.
 	never := map[string][]string{ // by the step in which the client goes
 		"reading":                  {"selecting", "catching up", "looking at the Namespace", "choosing a clock"},
 		"selecting":                {"catching up", "choosing a clock"},
@@ -328,8 +326,8 @@ func TestInjectorRefusesRequestsThatAreNone(t *testing.T) {
 	}
 }
 
-// Where the uid is known the answer is an AdmissionReview, which the API server
-// shows to the Pod's creator.
+// If the uid is known, the answer is an AdmissionReview, and the API server shows its message
+// to the author of the Pod.
 func TestInjectorDeniesMalformedRequests(t *testing.T) {
 	head := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"uid-1",` +
 		`"resource":{"group":"","version":"v1","resource":"pods"},`
@@ -371,7 +369,7 @@ func TestInjectorDeniesMalformedRequests(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, there is exactly one answer that the API server can use.
+// For any bytes, the handler gives one answer that the API server can use.
 func FuzzInjector(f *testing.F) {
 	set := fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map()
 	handler := injector(catalogOf(f, set), &liveNamespaces{})

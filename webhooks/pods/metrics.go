@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// admissionResult is how one Pod admission ended; the values of a label.
+// admissionResult is how one Pod admission ended. It is the value of a metric's label.
 type admissionResult string
 
 const (
@@ -18,7 +18,7 @@ const (
 	resultOther       admissionResult = "other"        // left to another injector, which is live
 	resultDenied      admissionResult = "denied"       // SidecarSets and Pod do not fit together
 	resultInvalid     admissionResult = "invalid"      // the request cannot be understood
-	resultError       admissionResult = "error"        // this replica could not tell
+	resultError       admissionResult = "error"        // this replica could not decide
 	resultAbandoned   admissionResult = "abandoned"    // the client did not wait for the answer
 )
 
@@ -27,8 +27,8 @@ var admissionResults = []admissionResult{
 	resultAbandoned,
 }
 
-// podMetrics are the figures of Pod admission, resolved once so that counting
-// costs a few atomic operations.
+// podMetrics are the metrics of Pod admission. Their labels are resolved once, so that
+// counting costs a few atomic operations.
 type podMetrics struct {
 	total   map[admissionResult]prometheus.Counter
 	seconds map[admissionResult]prometheus.Observer
@@ -43,7 +43,7 @@ func newPodMetrics(registry prometheus.Registerer) *podMetrics {
 	seconds := r.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "sidecarset_pod_admission_duration_seconds",
 		Help: "Time to answer one Pod admission, by result: injected, unchanged, not_selected, ignored, other, denied, invalid, error, abandoned.",
-		// 10 µs to 2.6 s in steps of 4; the request's body is read within.
+		// 10 µs to 2.6 s in steps of 4. The waits for the body and for a seat are not included.
 		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 10),
 	}, []string{"result"})
 	m := &podMetrics{total: map[admissionResult]prometheus.Counter{}, seconds: map[admissionResult]prometheus.Observer{}}

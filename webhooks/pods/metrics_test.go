@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// Each admission counts once, under what it came to.
+// Each admission counts once, by its result.
 func TestInjectorCountsResults(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map(),
@@ -32,7 +32,7 @@ func TestInjectorCountsResults(t *testing.T) {
 	fixtures.Send(t, handler, bytes.NewReader(create("web", "app")))
 	fixtures.Send(t, handler, bytes.NewReader(create("paused", "app")))
 	fixtures.Send(t, handler, bytes.NewReader(create("db", "app")))
-	fixtures.Send(t, handler, bytes.NewReader(create("web", "log"))) // the app's own container of that name
+	fixtures.Send(t, handler, bytes.NewReader(create("web", "log"))) // the app has a container of that name
 	fixtures.Send(t, handler, bytes.NewReader(bytes.Replace(create("web", "app"), []byte("CREATE"), []byte("UPDATE"), 1)))
 	fixtures.Send(t, handler, strings.NewReader("no review"))
 	gone, leave := context.WithCancel(t.Context())

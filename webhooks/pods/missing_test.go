@@ -22,7 +22,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// pinned is a SidecarSet that injects revision v1, or that as far as chance says so.
+// pinned is a SidecarSet that injects revision v1, always or by chance.
 func pinned(name, policy string) map[string]any {
 	return fixtures.SidecarSet(name).Select("app", name).Container("side-"+name, "side:v2").
 		Spec("updateStrategy", map[string]any{"partition": "50%"}).
@@ -31,7 +31,7 @@ func pinned(name, policy string) map[string]any {
 
 // lagging is a replica whose snapshot lacks all recorded revisions.
 type lagging struct {
-	data  string // of the revisions that are stored; "" if none is
+	data  string // of all stored revisions; "" if there are none
 	err   error
 	hangs bool
 	reads atomic.Int32
@@ -63,8 +63,7 @@ func (l *lagging) handler(t *testing.T, draw func() float64, sets ...map[string]
 const recordedSide = `{"spec":{"$patch":"replace","containers":[{"name":"side","image":"side:v1","resources":{},` +
 	`"transferEnv":[{"sourceContainerName":"app","envName":"ZONE"}]}]}}`
 
-// send returns the HTTP code of an answer, or that of its denial, and the answer in plain
-// text.
+// send returns the code of an answer, 422 if it denies the Pod, and the answer in plain text.
 func send(t *testing.T, handler server.Handler, app string) (code int, text string) {
 	t.Helper()
 	pod := fixtures.Pod("p").Label("app", app).Container("app", "app:v1").With("env", []any{map[string]any{"name": "ZONE", "value": "zone-of-the-app"}}).Obj()
@@ -79,8 +78,8 @@ func send(t *testing.T, handler server.Handler, app string) (code int, text stri
 	return http.StatusOK, text
 }
 
-// A watch may be behind. So a Pod is not denied for a revision that is stored, nor for one
-// of which that is not known.
+// A watch may be behind. So a Pod is denied for a missing revision only if the API server
+// says that the revision is not stored.
 func TestInjectorLooksForARevisionThatTheSnapshotLacks(t *testing.T) {
 	tests := map[string]struct {
 		server *lagging
@@ -106,7 +105,7 @@ func TestInjectorLooksForARevisionThatTheSnapshotLacks(t *testing.T) {
 	}
 }
 
-// Chance decides once for a Pod, also if the revision is looked for.
+// The Injector draws once for a Pod, also if it looks up the revision.
 func TestALookForARevisionDrawsNoSecondTime(t *testing.T) {
 	draws := []float64{0.4, 0.6}
 	draw := func() float64 {
@@ -120,7 +119,7 @@ func TestALookForARevisionDrawsNoSecondTime(t *testing.T) {
 	}
 }
 
-// Anybody may send Pods, and a SidecarSet may select many.
+// Any user may send many Pods, and a SidecarSet may select all of them.
 func TestMissingRevisionsCostFewReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sets []map[string]any
@@ -152,7 +151,7 @@ func TestMissingRevisionsCostFewReads(t *testing.T) {
 		}
 		l.err = errors.New("boom")
 		<-time.After(time.Second)
-		for range 3 { // a failure holds for a moment
+		for range 3 { // a failure is used again for failureMemory
 			for range 3 {
 				if code, text := send(t, handler, "s-0"); code != http.StatusServiceUnavailable {
 					t.Errorf("while the API server fails: %d, %s", code, text)

@@ -19,26 +19,27 @@ import (
 )
 
 const (
-	// namespaceTimeout bounds one live read of a Namespace, so that another may
-	// succeed in its stead. A Pod waits until its own deadline.
+	// namespaceTimeout bounds one live read of a Namespace, so that the next read may
+	// succeed instead. A Pod waits until its own deadline.
 	namespaceTimeout = 2 * time.Second
-	// namespaceReads is how many Namespaces are read at the same time. A read takes
-	// 1 to 2 ms, so more are read together only if the API server is slow.
-	// unknownReads is how many more of those that the snapshot does not know.
+	// namespaceReads is how many Namespaces that the snapshot knows are read at the same
+	// time. A read takes 1 to 2 ms, so there are more reads at a time only if the API server
+	// is slow. unknownReads is how many Namespaces that the snapshot does not know are read
+	// at the same time.
 	namespaceReads = 192
 	unknownReads   = 64
 
-	// A review may be a stranger's, and its Namespace made up. So reviews in Namespaces
-	// that the snapshot does not know have a rate, for each client address and for all:
-	// so many per second, and four times as many at once. A Namespace that exists is in
-	// the snapshot some milliseconds after it was created.
+	// A stranger may send reviews, and make up their Namespaces. So the reviews in Namespaces
+	// that the snapshot does not know have a rate per second, for each client address and for
+	// all together; four times as many may come at once. A Namespace that exists is in the
+	// snapshot some milliseconds after it was created.
 	unknownPerClient = 50
 	unknownInAll     = 200
 	// clientBuckets is how many buckets client addresses share.
 	clientBuckets = 256
 )
 
-// errTooManyUnknown refuses a read that nothing else bounds.
+// errTooManyUnknown refuses a Pod whose Namespace would be read above these rates.
 var errTooManyUnknown = errors.New("too many Pods come in Namespaces that this replica does not know")
 
 // liveNamespaces reads labels of Namespaces. It is safe for concurrent use.
@@ -56,7 +57,7 @@ func newLiveNamespaces(reader client.Reader) *liveNamespaces {
 		defer cancel()
 		namespace := snapshot.Metadata(corev1.SchemeGroupVersion.WithKind("Namespace"))
 		if err := reader.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
-			return nil, err // match says of which Namespace
+			return nil, err // match adds the name of the Namespace
 		}
 		return namespace.Labels, nil
 	}
@@ -71,7 +72,7 @@ func newLiveNamespaces(reader client.Reader) *liveNamespaces {
 }
 
 // labels returns the labels of a Namespace as they are stored at some moment after the
-// call. It remembers none: the API server calls us for a Pod because of labels that it
+// call. It remembers no labels: the API server calls us for a Pod because of labels that it
 // knows, and those may be newer than any earlier read. If a read fails, it is unknown
 // which SidecarSets select the Pod.
 func (n *liveNamespaces) labels(ctx context.Context, name string, known bool, from netip.Addr) (labels.Set, error) {

@@ -18,13 +18,13 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// A Namespace that a stranger makes up costs the API server a read. Pods in Namespaces
-// that are known go on meanwhile, and so do new Namespaces at API servers.
+// A Namespace that a stranger makes up costs the API server a read. Meanwhile Pods in known
+// Namespaces are answered, and so are Pods in new Namespaces that API servers send.
 func TestMadeUpNamespacesCostFewReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		catalog := catalogOf(t, inProd("log", "web"))
 		live := &liveNamespaces{labels: map[string]labels.Set{"default": {"env": "prod"}, "young": {"env": "prod"}}}
-		from := netip.MustParseAddr("10.1.0.1") // of a stranger
+		from := netip.MustParseAddr("10.1.0.1") // the stranger
 		injector := newInjector(pods.Options{
 			Snapshot: func() *match.Snapshot { return catalog }, Namespaces: live,
 			Client: func(context.Context) netip.Addr { return from },
@@ -58,7 +58,7 @@ func TestMadeUpNamespacesCostFewReads(t *testing.T) {
 				t.Fatalf("Pod %d of a Namespace that is known is answered with %d", i, code)
 			}
 		}
-		// Addresses may share a bucket by chance, but not three with the stranger.
+		// By chance an API server may share its bucket with the stranger, but not all three.
 		served := 0
 		for server := range byte(3) {
 			from = netip.AddrFrom4([4]byte{10, 0, 0, server})
@@ -71,7 +71,7 @@ func TestMadeUpNamespacesCostFewReads(t *testing.T) {
 		if served < 100 {
 			t.Errorf("only %d of 300 Pods of a new Namespace are answered", served)
 		}
-		// However many addresses a stranger has.
+		// A stranger with many addresses is bounded as well.
 		before := live.reads
 		for i := range 20 {
 			from = netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})

@@ -62,7 +62,7 @@ func TestInjectorGivesARecordedRevision(t *testing.T) {
 	}
 }
 
-// patchOf is the answer with its patch in plain text.
+// patchOf returns the answer, followed by its patch in plain text.
 func patchOf(t *testing.T, body []byte) string {
 	t.Helper()
 	var review struct{ Response struct{ Patch []byte } }

@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// revisionTimeout bounds one live look-up, so that another may succeed in its stead.
+	// revisionTimeout bounds one live look-up, so that the next one may succeed instead.
 	revisionTimeout = 2 * time.Second
-	// revisionMemory is for how long an answer holds, and failureMemory a failure. So one
-	// version of a SidecarSet costs the API server a look-up per second, or five that fail,
-	// however many Pods it selects.
+	// revisionMemory is how long an answer is used again, and failureMemory a failure. So one
+	// version of a SidecarSet costs the API server one look-up per second, or five that fail,
+	// however many Pods the SidecarSet selects.
 	revisionMemory, failureMemory = time.Second, 200 * time.Millisecond
 	// revisionReads is for how many SidecarSets revisions are looked up at the same time.
 	revisionReads = 8
-	// revisionRate is how many look-ups there are per second, and twice as many at once.
-	// An answer usually has up to 2.5 MiB, and a review may be a stranger's.
+	// revisionRate is how many look-ups there may be per second; twice as many may come at
+	// once. An answer usually has up to 2.5 MiB, and a stranger may send reviews.
 	revisionRate = 20
 )
 
-// errTooManyMissing refuses a look-up that nothing else bounds.
+// errTooManyMissing refuses a look-up above revisionRate.
 var errTooManyMissing = errors.New("too many SidecarSets name revisions that this replica does not know")
 
-// liveRevisions finds recorded revisions that the snapshot lacks, because a watch may be
-// behind. It is safe for concurrent use.
+// liveRevisions looks up recorded revisions that the snapshot lacks, because its watch may
+// be behind. It is safe for concurrent use.
 type liveRevisions struct {
 	named  func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
 	clock  clock.PassiveClock
@@ -59,9 +59,8 @@ func newLiveRevisions(named func(context.Context, *appsv1beta1.SidecarSet) (*app
 	return l
 }
 
-// addMissing gives the candidate of that name the revision that it names, if the revision
-// is stored and can be used, and reports whether it did. An error means that this is not
-// known.
+// addMissing looks up the missing revision and adds it to its candidate. It returns false if
+// the revision is not stored or cannot be used, and an error if this is not known.
 func (l *liveRevisions) addMissing(ctx context.Context, candidates []inject.Candidate, missing *inject.RevisionError) (added bool, err error) {
 	for i := range candidates {
 		c := &candidates[i]
@@ -76,8 +75,8 @@ func (l *liveRevisions) addMissing(ctx context.Context, candidates []inject.Cand
 	return false, nil
 }
 
-// find returns the revision that a SidecarSet names, by an answer that holds or by a
-// look-up that concurrent requests share.
+// find returns the revision that a SidecarSet names, by an answer that is still valid or by
+// a look-up that concurrent requests share.
 func (l *liveRevisions) find(ctx context.Context, current *inject.Program) (*inject.Program, error) {
 	if answer, holds := l.recall(current); holds {
 		return answer.program, answer.err
@@ -85,8 +84,8 @@ func (l *liveRevisions) find(ctx context.Context, current *inject.Program) (*inj
 	return l.shared.Get(ctx, current)
 }
 
-// ask looks up the revision that a SidecarSet names, unless an earlier look-up has ended
-// meanwhile.
+// ask looks up the revision that a SidecarSet names, unless an earlier look-up has just
+// given an answer.
 func (l *liveRevisions) ask(ctx context.Context, current *inject.Program) (*inject.Program, error) {
 	if answer, holds := l.recall(current); holds {
 		return answer.program, answer.err

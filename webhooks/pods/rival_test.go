@@ -10,7 +10,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// A Pod that another injector has been given is left to it.
+// The Injector leaves a Pod alone if another injector is called for it.
 func TestPodsOfAnotherInjectorAreLeftAlone(t *testing.T) {
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Container("log", "log:v2").Map())
 	kruise := &rival.Injector{Configuration: "kruise-mutating-webhook-configuration"}

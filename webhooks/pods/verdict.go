@@ -17,11 +17,11 @@ import (
 type verdict struct {
 	result admissionResult
 	head   review.Head // as far as it was read
-	plan   inject.Plan // of the results injected and unchanged
-	err    error       // of the results denied, invalid, error and abandoned
+	plan   inject.Plan // for the results injected and unchanged
+	err    error       // for the results denied, invalid, error and abandoned
 }
 
-// errAbandoned is for a client that does not wait for the answer any more.
+// errAbandoned is the refusal of a request whose client does not wait for the answer.
 var errAbandoned = &server.Refusal{Code: http.StatusServiceUnavailable, Message: "the client did not wait for the answer"}
 
 // write answers the request, or returns the refusal.

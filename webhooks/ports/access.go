@@ -19,13 +19,14 @@ import (
 )
 
 const (
-	// allowedFor is how long the right to read holds. For knownFor after that, the API
-	// server may be asked about the token again without the limits for unknown tokens.
+	// allowedFor is how long Access uses an answer that allows a token. Until knownFor after
+	// that answer, the limits for unknown tokens do not apply to the token.
 	allowedFor = 30 * time.Second
 	knownFor   = time.Hour
 	maxKnown   = 64
-	// Each unknown token costs the API server a review. The API server is asked about one
-	// in unknownEvery for a client address, and about maxUnknown in a second for all.
+	// Each unknown token costs the API server a review. So Access asks about one unknown
+	// token of each client address in unknownEvery, and about maxUnknown in a second of all
+	// addresses.
 	unknownEvery = time.Second
 	maxUnknown   = 5
 	// maxToken is longer than any token of a ServiceAccount.
@@ -33,15 +34,15 @@ const (
 	reviewTimeout = 5 * time.Second
 )
 
-// Access lets a client read a URL if the API server allows its token to get that. It
-// asks by TokenReview and SubjectAccessReview. It is safe for concurrent use.
+// Access lets a client read a URL if the API server allows the user of its token to get that
+// URL. It asks by TokenReview and SubjectAccessReview. It is safe for concurrent use.
 type Access struct {
 	client client.Writer
 	log    logr.Logger
 
 	mu        sync.Mutex
 	known     map[accessKey]time.Time  // when it was allowed
-	strangers map[netip.Addr]time.Time // when a client came with an unknown token; 2*maxUnknown at most
+	strangers map[netip.Addr]time.Time // when a client last sent an unknown token; 2*maxUnknown at most
 	unknown   *rate.Limiter
 }
 
@@ -113,7 +114,8 @@ func (a *Access) recall(key accessKey, client netip.Addr) (allowed, mayAsk bool)
 	return false, true
 }
 
-// remember keeps a right to read, and forgets those that have expired.
+// remember keeps an answer that allows key, and forgets one that no longer holds. It keeps
+// the newest maxKnown.
 func (a *Access) remember(key accessKey, allowed bool, err error) {
 	now := time.Now()
 	a.mu.Lock()
@@ -135,7 +137,8 @@ func (a *Access) remember(key accessKey, allowed bool, err error) {
 	}
 }
 
-// review asks the API server whose token it is, and whether that user may get path.
+// review asks the API server which user the token belongs to, and whether that user may get
+// path.
 func (a *Access) review(ctx context.Context, token, path string) (int, error) {
 	authentication := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := a.client.Create(ctx, authentication); err != nil {

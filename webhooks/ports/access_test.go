@@ -76,7 +76,7 @@ func TestAccess(t *testing.T) {
 		expect("reviews", server.tokens, 3)
 		expect("reviews of rights", server.accesses, 2)
 
-		// A token that is known is asked about again, whatever strangers do.
+		// Requests of strangers do not delay a review of a known token.
 		<-time.After(allowedFor)
 		expect("a made-up token", ask("Bearer y"), 401)
 		expect("the reader, whose answer is old", ask("Bearer reader"), 200)

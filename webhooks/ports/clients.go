@@ -11,7 +11,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// clientsAge is how long after a read the file of ClientCAs is not read again.
+// clientsAge is the shortest time between two reads of the file of ClientCAs.
 const clientsAge = 5 * time.Second
 
 // ClientCAs are the CAs of the clients that a server answers, from a PEM file that may

@@ -1,6 +1,6 @@
-// Package ports knows how to listen where any Pod of the cluster can connect.
+// Package ports knows how to listen on ports to which any Pod of the cluster can connect.
 // Its servers bound what a client takes before it has proven who it is: connections,
-// headers, time, and questions to the API server. It knows nothing of webhooks, Pods
+// headers, time, and requests to the API server. It knows nothing about webhooks, Pods
 // and SidecarSets.
 package ports
 
@@ -18,16 +18,17 @@ import (
 )
 
 // Connections bounds the open connections of a server, of all clients together and of
-// each client address. If there is one too many, one of the address that has the most
-// is closed. So a client keeps out only itself: an API server has few connections.
+// each client address. If there is one too many, it closes one of the address that has
+// the most. So a client keeps out only itself: an API server has few connections.
 //
-// Of an address, first the connections are closed whose requests never got a seat, then
-// those whose requests got one the longest ago. A connection whose request has a seat
-// is never closed. If all have one, the new connection is closed.
+// Of the connections of an address, it first closes one whose requests never got a seat,
+// the oldest first. Then it closes the one whose last request with a seat was answered the
+// longest ago. It never closes a connection whose request has a seat. If a request of every
+// connection has a seat, it closes the new connection.
 //
-// If several addresses have the most, this holds for all their connections together. So
-// strangers at very many addresses who send no request do not keep out a new client,
-// which sends its request at once.
+// If several addresses have the most, it chooses among all their connections. So strangers
+// at very many addresses who send no request do not keep out a new client, which sends its
+// request at once.
 type Connections struct {
 	most, perClient int
 	evicted         atomic.Int64
@@ -44,8 +45,8 @@ type Connection struct {
 	of     *Connections
 
 	// Guarded by of.mu.
-	seats  int  // requests that have one
-	served bool // some request had one
+	seats  int  // the number of requests that have one
+	served bool // some request has had one
 	since  time.Time
 }
 
@@ -54,7 +55,7 @@ func NewConnections(most, perClient int) *Connections {
 	return &Connections{most: most, perClient: perClient, open: map[net.Conn]*Connection{}, clients: map[netip.Addr]int{}}
 }
 
-// Bound makes server keep to the bounds. Call it before the server serves.
+// Bound makes server keep within the bounds. Call it before the server serves.
 func (c *Connections) Bound(server *http.Server) {
 	server.ConnContext = c.opened
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
@@ -64,7 +65,7 @@ func (c *Connections) Bound(server *http.Server) {
 	}
 }
 
-// Count is how many are open.
+// Count is the number of open connections.
 func (c *Connections) Count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// served is a server within bounds, on which the path /place has a place until
-// leave is closed.
+// served is a server with Connections. A request for the path /wait has a seat until leave
+// is closed.
 type served struct {
 	*httptest.Server
 	connections *Connections
@@ -77,8 +77,8 @@ func closes(conn net.Conn) bool {
 	return err == nil || strings.Contains(err.Error(), "reset")
 }
 
-// A client with many busy connections keeps out neither a connection of another
-// client that waits for its next request, nor new ones.
+// Clients with many busy connections keep out no other client: neither its idle connection
+// nor its new ones.
 func TestTheGreediestClientLosesConnections(t *testing.T) {
 	s := serve(t, 20, 15)
 	idle := s.dial(t, "127.0.0.2", answered)
@@ -106,8 +106,8 @@ func TestTheGreediestClientLosesConnections(t *testing.T) {
 	}
 }
 
-// Of one address, connections that brought a request into a place outlive those
-// that did not: API servers may share their address with others.
+// Of the connections of one address, one whose request has had a seat stays open longer
+// than the others: an API server may share its address with other clients.
 func TestProvenConnectionsOutliveOthers(t *testing.T) {
 	s := serve(t, 20, 5)
 	proven := s.dial(t, "127.0.0.2", answered)
@@ -135,7 +135,8 @@ func TestProvenConnectionsOutliveOthers(t *testing.T) {
 	}
 }
 
-// What has a place is never closed; if everything has one, the newest is.
+// A connection whose request has a seat is never closed. If all have one, the newest
+// connection is closed.
 func TestConnectionsWithAPlaceStay(t *testing.T) {
 	s := serve(t, 3, 3)
 	var busy []net.Conn
@@ -154,8 +155,8 @@ func TestConnectionsWithAPlaceStay(t *testing.T) {
 	}
 }
 
-// Clients with one connection each, as many as there are places, keep out no new client:
-// not while they are idle, and not while one of them has a place.
+// If as many clients as there may be connections have one connection each, they keep out no
+// new client: not while they are idle, and not while a request of one of them has a seat.
 func TestIdleClientsWithOneConnectionEachKeepOutNoNewOne(t *testing.T) {
 	s := serve(t, 10, 5)
 	busy := s.dial(t, "127.0.0.2", waiting)

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// probeAge is how old an answer about readiness may be. A check may cost a handshake,
-	// and any client that can connect can ask.
+	// probeAge is how old an answer about readiness may be. A check may cost a TLS
+	// handshake, and any client that can connect can ask for it.
 	probeAge = time.Second
 	// checkTimeout bounds the checks together.
 	checkTimeout = 4 * time.Second
-	// probePatience is how long a probe waits for checks that it caused; a kubelet
-	// waits for a second by default. On a busy machine a handshake takes longer. Then
-	// the answer is the one before, which is at most oldestAnswer old.
+	// probePatience is how long a probe waits for checks; a kubelet waits for a second by
+	// default. On a busy machine a handshake takes longer. Then the probe gets the answer
+	// from before, if that is not older than oldestAnswer.
 	probePatience = 500 * time.Millisecond
 	oldestAnswer  = 15 * time.Second
 )
@@ -35,8 +35,8 @@ type Probes struct {
 
 	mu      sync.Mutex
 	checks  []*readinessCheck // by name
-	checked time.Time         // when the checks that gave err ended; zero if none did
-	running chan struct{}     // closed when the checks that run have ended; nil if none do
+	checked time.Time         // when the checks ended last; zero if they have never ended
+	running chan struct{}     // closed when the running checks end; nil if none are running
 }
 
 type readinessCheck struct {
@@ -50,7 +50,7 @@ type readinessCheck struct {
 func NewProbes(log logr.Logger) *Probes { return &Probes{log: log} }
 
 // AddReadiness adds a check. Its answer is logged whenever it changes, because /readyz
-// does not tell reasons.
+// gives no reasons.
 func (p *Probes) AddReadiness(name string, check healthz.Checker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *Probes) refresh(r *http.Request) error {
 	}
 	if p.running == nil {
 		p.running = make(chan struct{})
-		// The answer is for all clients, so it does not end with this one.
+		// The checks are for all clients, so they do not end when this client goes away.
 		go p.run(r.WithContext(context.WithoutCancel(r.Context())))
 	}
 	ended := p.running
@@ -151,7 +151,7 @@ func (p *Probes) refresh(r *http.Request) error {
 	return nil
 }
 
-// run asks the checks.
+// run runs all checks, and keeps their answers.
 func (p *Probes) run(r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()

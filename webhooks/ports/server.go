@@ -19,7 +19,7 @@ type Options struct {
 	Name string
 	// Address is "host:port".
 	Address string
-	// TLS makes the server speak TLS.
+	// TLS, if not nil, makes the server use TLS.
 	TLS     *tls.Config
 	Handler http.Handler
 	// MaxHeaderBytes bounds a request's header. net/http adds 4 KiB.
@@ -30,7 +30,7 @@ type Options struct {
 	Log       logr.Logger
 }
 
-// The bounds of small servers. Only a node's kubelet and a few scrapers need them.
+// The bounds of small servers. Only a node's kubelet and a few scrapers use these servers.
 const (
 	maxConnections  = 64
 	maxPerClient    = 16
@@ -39,8 +39,8 @@ const (
 	shutdownTimeout = 2 * time.Second
 )
 
-// NewServer listens, and returns a part that serves when a manager runs it: before the
-// manager's caches are filled, on every replica.
+// NewServer listens, and returns a server to add to a manager. The manager runs it on every
+// replica, before its caches are filled.
 func NewServer(ctx context.Context, o Options) (*manager.Server, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.Address)
 	if err != nil {
@@ -63,8 +63,8 @@ func NewServer(ctx context.Context, o Options) (*manager.Server, error) {
 	return &manager.Server{Name: o.Name, Server: server, Listener: listener, ShutdownTimeout: new(shutdownTimeout)}, nil
 }
 
-// LineLogger logs the complaints of net/http: failed handshakes, mostly of port scanners
-// and probes.
+// LineLogger logs the lines that net/http writes to its log: mostly failed handshakes of
+// port scanners and probes.
 type LineLogger struct{ logr.Logger }
 
 // Write implements io.Writer.

@@ -34,8 +34,8 @@ func startProbes(t *testing.T, probes *Probes) string {
 	return server.Listener.Addr().String()
 }
 
-// Connections that begin a header do not keep a probe out, whether one client has them
-// or many clients have one each.
+// Connections whose header does not end do not keep a probe out, whether one client has all
+// of them or many clients have one each.
 func TestProbesAnswerBesideUnfinishedHeaders(t *testing.T) {
 	for name, from := range map[string]func(i int) net.IP{
 		"of one client":    func(int) net.IP { return net.IPv4(127, 0, 0, 2) },
@@ -50,7 +50,7 @@ func TestProbesAnswerBesideUnfinishedHeaders(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = conn.Close() })
-				_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ") // it may be closed already
+				_, _ = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-A: ") // conn may be closed already
 			}
 			for range 3 {
 				if code := ask(t, address, ""); code != http.StatusOK {
@@ -122,8 +122,8 @@ func TestReadinessIsAskedOnceASecond(t *testing.T) {
 	})
 }
 
-// A check that hangs delays no probe: the answer is the one from before, for a
-// while.
+// A check that hangs does not delay a probe. For oldestAnswer, the probe gets the answer from
+// before.
 func TestReadinessDoesNotWaitForSlowChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		probes := NewProbes(logr.Discard())

@@ -13,8 +13,8 @@ import (
 type Answer struct {
 	// UID is that of the review's request.
 	UID string
-	// Patch, if not nil, changes the object: it appends a JSON patch to what it is
-	// given. It is called once, before Write returns.
+	// Patch, if not nil, changes the object: it appends a JSON patch to its argument. It
+	// is called once, before Write returns.
 	Patch func([]byte) []byte
 	// AuditKey, if not empty, annotates the API server's audit event with AuditValue.
 	AuditKey, AuditValue string
@@ -38,13 +38,13 @@ func (a Answer) Write(w http.ResponseWriter) {
 	text.send(w)
 }
 
-// answers holds the buffers of answers; those that a huge patch has grown are
-// left to the garbage collector.
+// answers holds buffers for answers. A buffer that a huge patch has grown is left to the
+// garbage collector.
 var answers = sync.Pool{New: func() any { return new(answer) }}
 
 const maxPooledBytes = 256 << 10
 
-// answer is the text of an AdmissionReview in the making.
+// answer is the text of an AdmissionReview that is being written.
 type answer struct{ body, patch []byte }
 
 func newAnswer(uid string, allowed bool) *answer {

@@ -30,18 +30,18 @@ type bufferedBody struct {
 var bodies = sync.Pool{New: func() any { return &bufferedBody{data: make([]byte, 0, smallBody)} }}
 
 const (
-	// smallBody is how much room a body has from its beginning.
+	// smallBody is the room of a body, in bytes, before any of it has arrived.
 	smallBody = 16 << 10
-	// stalledAfter is how long a body may bring nothing before another one of the
+	// stalledAfter is how long a body may make no progress before another body of the
 	// same client may take its bytes.
 	stalledAfter = 250 * time.Millisecond
 )
 
 // ledger bounds the bytes of all bodies of a group that have been read or are
-// being read and are not answered yet. If a body does not fit, another one that
-// has not arrived as a whole is cut: of the client address that holds the most in
-// such bodies, the one that has brought nothing for the longest time. So clients
-// that send slowly keep out only themselves.
+// being read and are not answered yet. If a body does not fit, the ledger cuts another
+// body that is still arriving. It takes the client address that holds the most bytes in
+// such bodies, and cuts its body that has made no progress for the longest time. So
+// clients that send slowly keep out only themselves.
 type ledger struct {
 	most int64
 
@@ -50,7 +50,7 @@ type ledger struct {
 	arriving map[*bufferedBody]struct{}
 }
 
-// reserved is what long bodies leave to short ones.
+// reserved is the number of bytes that long bodies leave to short ones.
 func (l *ledger) reserved() int64 { return l.most / 16 }
 
 // begin counts a body that is about to arrive, and reports whether it fits.
@@ -68,8 +68,8 @@ func (l *ledger) more(b *bufferedBody, n int) bool {
 	return !b.cut && l.add(b, int64(n), l.most-l.reserved())
 }
 
-// arrived says that other bodies may not take the bytes of this one any more, and
-// reports whether none has.
+// arrived notes that the whole body has been read. From then on, other bodies cannot take
+// its bytes. It returns false if another body has taken them already.
 func (l *ledger) arrived(b *bufferedBody) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *ledger) add(b *bufferedBody, n, most int64) bool {
 	return true
 }
 
-// victim is the body that has to give way to another one; nil if none has.
+// victim returns the body to cut, so that newest may fit; nil if none may be cut.
 func (l *ledger) victim(newest *bufferedBody) *bufferedBody {
 	sums := map[netip.Addr]int64{}
 	greediest := newest.client
@@ -136,9 +136,9 @@ func (b *bufferedBody) release(l *ledger) {
 	bodies.Put(b)
 }
 
-// fill reads the whole body of r. The buffer grows as bytes arrive, and is never
-// more than twice as long as what has arrived: the length that the client says
-// only keeps it from growing beyond that.
+// fill reads the whole body of r. The buffer grows as bytes arrive, and is never more than
+// twice as long as the bytes that have arrived. The Content-Length of the request can only
+// make it shorter.
 func (b *bufferedBody) fill(r *http.Request, limits Limits, l *ledger) error {
 	if !l.begin(b) {
 		return errHeldTooMuch

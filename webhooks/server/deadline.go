@@ -9,9 +9,9 @@ import (
 // so that the API server hears the reason of a refusal and not a timeout.
 const answerMargin = 300 * time.Millisecond
 
-// timeToAnswer is how long the answer to a request may take. The query tells how
-// long the API server waits: ?timeout=5s. Without a timeout, or with one beyond the
-// longest time that the server takes, the longest time counts.
+// timeToAnswer is how long the answer to a request may take. The query says how long the
+// API server waits, such as ?timeout=5s. If it does not, or if it says more than longest,
+// longest counts.
 func timeToAnswer(u *url.URL, longest time.Duration) time.Duration {
 	if u.RawQuery != "" {
 		if waits, err := time.ParseDuration(u.Query().Get("timeout")); err == nil && waits > 0 {

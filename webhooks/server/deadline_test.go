@@ -50,7 +50,7 @@ func TestWaitingForASeatEndsBeforeTheAPIServerGivesUp(t *testing.T) {
 }
 
 func TestEveryRequestHasADeadline(t *testing.T) {
-	const longest = time.Minute // of an answer, by WriteTimeout
+	const longest = time.Minute // the server's WriteTimeout
 	left := make(chan time.Duration, 1)
 	s := start(t, server.Options{WriteTimeout: longest}, map[string]server.Handler{"/x": func(ctx context.Context, _ http.ResponseWriter, _ server.Request) error {
 		deadline, ok := ctx.Deadline()
@@ -74,7 +74,7 @@ func TestEveryRequestHasADeadline(t *testing.T) {
 		if response, content := post(t, client, s.url("/x"+query), strings.NewReader("{}")); response.StatusCode != http.StatusOK {
 			t.Fatalf("%q: %d %s", query, response.StatusCode, content)
 		}
-		// The handler sees what is left: less than the whole, but not less by much.
+		// A part of the time has passed when the handler is called, but not much.
 		if got := <-left; got > want-300*time.Millisecond || got < want-10*time.Second {
 			t.Errorf("%q leaves %v of %v", query, got, want)
 		}

@@ -38,18 +38,18 @@ type Limits struct {
 }
 
 // The defaults. A Pod is cheap to answer, but may wait while its Namespace is read
-// from the API server. So there are more seats than cores could fill. As many more
-// Pods wait as Held has room for: an API server that gets 429 tries again after a second,
-// in which a replica answers thousands.
+// from the API server. So there are more seats than cores could fill. As many Pods wait
+// for a seat as Held has room for: an API server that gets 429 tries again only after a
+// second, and in a second a replica answers thousands of Pods.
 //
 // A review of a SidecarSet mostly waits until API servers use a webhook entry. Its seat is
-// a place to wait, and the number of seats is not one of cores. 512 seats, 128 requests
+// a place to wait, so the number of seats does not depend on cores. 512 seats, 128 requests
 // that wait and 10 MiB are for 640 bodies of no more than 16 KiB: all that one API server
 // sends at the same time (Options.MaxConnections).
 //
 // 8 MiB hold one of the longest bodies, or 500 Pods of 10 KB; 20 MiB hold one of the
-// longest conversions. The values that bodies become have a bound of their own, in the
-// handler. The sum of all keeps the process below half of its container's limit
+// longest conversions. The handler of SidecarSets bounds the values that bodies become. The
+// sum of all bounds keeps the process below half of its container's limit
 // (TestHostileBodies).
 func defaultLimits() map[Group]Limits {
 	const waiting = 128
@@ -94,8 +94,7 @@ func newGate(limits Limits, longest time.Duration) *gate {
 	}
 }
 
-// admit serves next with requests whose bodies have been read, at most so many
-// at a time.
+// admit gives next the requests whose bodies have been read and that have a seat.
 func (g *gate) admit(next Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), timeToAnswer(r.URL, g.longest))
@@ -167,7 +166,7 @@ func isJSON(contentType string) bool {
 	return err == nil && mediaType == want
 }
 
-// check panics if no request could ever pass.
+// check panics if the limits let no request pass.
 func (l Limits) check(group Group) {
 	if l.Body <= 0 || l.Active <= 0 || l.Held-l.Held/16 <= l.Body {
 		panic(fmt.Sprintf("limits of %s let nothing through: %+v", group, l))

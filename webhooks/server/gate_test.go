@@ -75,14 +75,14 @@ func TestAFullGroupRefusesAtOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s.Instrument(registry)
 
-	// Two are answered, one waits, and one is turned away, whichever it is.
+	// Two requests have a seat, one waits, and one of the four is refused.
 	answers := make(chan answer, 4)
 	for range 4 {
 		go func() { answers <- ask(s.client(t), s.url("/x")) }()
 	}
 	<-handler.entered
 	<-handler.entered
-	refused := <-answers // while the others cannot be answered
+	refused := <-answers // the others cannot be answered yet
 	if refused.status != http.StatusTooManyRequests || refused.retryAfter != "1" || refused.closes {
 		t.Errorf("%+v; want status 429, Retry-After 1, and a connection that stays", refused)
 	}
@@ -147,7 +147,7 @@ func TestSlowBodiesTakeNoSeat(t *testing.T) {
 	}
 }
 
-// Bytes are bounded, and bodies that have stalled give theirs to one that arrives.
+// Bytes are bounded, and a body that arrives may take the bytes of bodies that have stalled.
 func TestStalledBodiesGiveWay(t *testing.T) {
 	s := start(t, server.Options{Limits: bounded(small()), ReadTimeout: time.Minute}, map[string]server.Handler{"/x": answerOK})
 	registry := prometheus.NewRegistry()
@@ -155,7 +155,7 @@ func TestStalledBodiesGiveWay(t *testing.T) {
 	for range 20 {
 		stalled(t, s, "/x", 400<<10)
 	}
-	await.That(t, func() bool { // once some of those have been refused
+	await.That(t, func() bool { // some of the stalled bodies are refused first
 		return metric(t, registry, "sidecarset_webhook_refused_requests_total", "sidecarsets", "memory") >= 10
 	}, "refusals")
 	for range 3 {
@@ -166,8 +166,8 @@ func TestStalledBodiesGiveWay(t *testing.T) {
 	}
 }
 
-// Handlers that are busy keep no body of the group from being read and answered
-// in its turn, while another client sends without end.
+// While one client sends without end and all handlers are busy, the request of another
+// client gets the next seat that becomes free.
 func TestSeatsAreSharedByClient(t *testing.T) {
 	handler := newBlocking(t)
 	limits := small()
@@ -203,7 +203,7 @@ func TestSeatsAreSharedByClient(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 			select {
 			case handler.leave <- struct{}{}: // a seat becomes free
-			default: // all are
+			default: // no handler waits for this
 			}
 		}
 	}
@@ -217,7 +217,7 @@ func from(address string) func(*http.Transport) {
 
 func TestASlowBodyIsToldSo(t *testing.T) {
 	s := start(t, server.Options{ReadTimeout: 100 * time.Millisecond}, map[string]server.Handler{"/x": answerOK})
-	await.Eventually(t, "the answer", func(context.Context) error { // where the machine is busy, the header comes too late
+	await.Eventually(t, "the answer", func(context.Context) error { // the header may come too late
 		answer, err := io.ReadAll(stalled(t, s, "/x", 10))
 		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), "did not arrive in time") {
 			return fmt.Errorf("got %s %w", answer, err)
@@ -267,8 +267,8 @@ func TestRefusalsCloseTheConnection(t *testing.T) {
 	}
 }
 
-// If there are too many connections, one whose request is being answered stays. One that
-// only began a request is closed, and keeps no other client out.
+// If there are too many connections, one whose request is being answered stays open. The
+// server closes one that only began a request, so that other clients can connect.
 func TestTooManyConnections(t *testing.T) {
 	handler := newBlocking(t)
 	s := start(t, server.Options{MaxConnections: 8}, map[string]server.Handler{"/x": handler.serve, "/y": answerOK})
@@ -300,9 +300,9 @@ func TestTooManyConnections(t *testing.T) {
 	}
 }
 
-// An API server lets 600 requests of its clients run at once, and has a connection for each
-// call that it makes meanwhile. All bodies are held at the same time, and 512 reviews wait
-// at the same time.
+// An API server lets 600 requests of its clients run at once, and opens a connection for each
+// call of a webhook. The server holds all 600 bodies at the same time, and 512 reviews wait
+// in the handler at the same time.
 func TestABurstOfOneAPIServerIsAnswered(t *testing.T) {
 	const burst, seats = 600, 512
 	counted, waiting := newGathering(burst), newGathering(seats)
@@ -315,8 +315,9 @@ func TestABurstOfOneAPIServerIsAnswered(t *testing.T) {
 	s.sendBurst(t, burst, 4<<10, counted, waiting)
 }
 
-// 480 Pods of 10 KB come at the same time, nearly as many as 8 MiB hold. Most of them wait
-// for a seat, and none gets 429, after which an API server tries again in a second.
+// 480 Pods of 10 KB come at the same time, nearly as many as fit into 8 MiB. Most of them
+// wait for a seat. None gets 429, because an API server would then try again only after a
+// second.
 func TestABurstOfPodsOfOneAPIServerWaits(t *testing.T) {
 	const burst = 480
 	limits := server.DefaultLimits()[server.GroupPods]
@@ -329,8 +330,9 @@ func TestABurstOfPodsOfOneAPIServerWaits(t *testing.T) {
 	s.sendBurst(t, burst, 10<<10, newGathering(burst))
 }
 
-// sendBurst sends requests at the same time, and fails the test if one is not answered
-// well. No body is sent before all are being read. If one fails, the gatherings end.
+// sendBurst sends requests at the same time, and fails the test if one is not answered with
+// status 200. Each sends its body only when the server reads all of them. If one fails, the
+// gatherings end.
 func (s *running) sendBurst(t *testing.T, burst, size int, counted *gathering, others ...*gathering) {
 	t.Helper()
 	content := "{}" + strings.Repeat(" ", size)
@@ -368,7 +370,7 @@ func askInTwoParts(ctx context.Context, client *http.Client, url, content string
 	return answerOf(client.Do(request))
 }
 
-// lateBody calls before ahead of its first byte.
+// lateBody calls before when its first byte is read.
 type lateBody struct {
 	io.Reader
 	before func()
@@ -379,11 +381,11 @@ func (b *lateBody) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// gathering is complete once so many have joined it.
+// gathering is complete once as many goroutines as it was made for have joined it.
 type gathering struct {
 	missing  atomic.Int64
 	complete chan struct{}
-	end      func() // also without them
+	end      func() // makes it complete, also if some are missing
 }
 
 func newGathering(count int64) *gathering {

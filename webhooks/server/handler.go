@@ -18,8 +18,8 @@ type Request struct {
 // before the API server stops waiting, and when the client goes away.
 type Handler func(ctx context.Context, w http.ResponseWriter, r Request) error
 
-// Answer answers one request, as a Server does with those that it lets in. It
-// returns the Refusal that was the answer; nil if h answered.
+// Answer answers one request. It returns the Refusal that was the answer; nil if h
+// answered.
 func (h Handler) Answer(ctx context.Context, w http.ResponseWriter, r Request) *Refusal {
 	err := h(ctx, w, r)
 	if err == nil {
@@ -30,8 +30,8 @@ func (h Handler) Answer(ctx context.Context, w http.ResponseWriter, r Request) *
 	return refusal
 }
 
-// ServeHTTP implements http.Handler, so that a Handler can be used without a Server:
-// within the bounds of one request, and without those of all requests together.
+// ServeHTTP implements http.Handler, so that a Handler can be used without a Server. Each
+// request is bounded. All requests together are not.
 func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	newGate(defaultLimits()[GroupPods], defaultWriteTimeout).admit(h).ServeHTTP(w, r)
 }

@@ -8,9 +8,8 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// recoverPanics answers 500 if next panics, so that one request cannot end the
-// connections of others. The log has the path and the stack, which holds no content of
-// the body.
+// recoverPanics answers 500 if next panics: net/http would close the connection without an
+// answer. The log has the path and the stack, and no content of the body.
 func recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -29,8 +28,8 @@ func recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
-// knownClients lets only clients pass whose certificate was verified. It does not
-// read the body of others.
+// knownClients refuses clients without a verified certificate. It does not read the
+// bodies of their requests.
 func knownClients(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {

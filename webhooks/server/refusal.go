@@ -12,13 +12,13 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Refusal is every "no" of the webhooks. A Handler returns one as its error.
+// Refusal is every answer of the webhooks that does not allow a request. A Handler
+// returns one as its error.
 //
-// With a UID it denies the object of that AdmissionReview, whatever the failure
-// policy: the author has to change something. Without, it is an HTTP error, to
-// which the API server applies the failure policy: the request is not understood,
-// or this replica cannot tell. In both cases the API server shows the message to
-// its user.
+// A Refusal with a UID denies the object of that AdmissionReview, whatever the failure
+// policy is: the author has to change something. A Refusal without a UID is an HTTP error,
+// to which the API server applies the failure policy: the request cannot be understood, or
+// this replica cannot decide. In both cases the API server shows the message to its user.
 type Refusal struct {
 	UID     string
 	Code    int
@@ -34,14 +34,14 @@ type Refusal struct {
 	Reason Reason
 }
 
-// Reason says why a request was refused before its content decided anything; the
-// values of a label.
+// Reason says why a request was refused before its content was considered. It is the value
+// of a metric's label.
 type Reason string
 
 // The reasons.
 const (
 	ReasonBusy     Reason = "busy"      // no seat became free in time
-	ReasonMemory   Reason = "memory"    // the group holds too many bytes of bodies, or of what they become
+	ReasonMemory   Reason = "memory"    // the group holds too many bytes of bodies, or of decoded values
 	ReasonTooLarge Reason = "too_large" // longer than a request may be, or with more values
 	ReasonSlow     Reason = "slow"      // the body did not arrive in time
 	ReasonInvalid  Reason = "invalid"   // method, content type or an unreadable body
@@ -64,9 +64,9 @@ func Busy(reason Reason, why string) *Refusal {
 		Message: "this replica of the operator cannot take the request, " + why + "; try again in a moment"}
 }
 
-// Malformed says that a body is not the review that it should be; an uid denies
-// that review. The text is cut to a length that fits a log: it may quote names
-// that the request made up.
+// Malformed says that a body is not a valid review of a kind. If uid is not empty, the
+// Refusal denies that review. The message is cut to a length that fits a log, because it
+// may quote names that the request made up.
 func Malformed(kind, uid string, err error) *Refusal {
 	const most = 500
 	message := "malformed " + kind + ": " + err.Error()
@@ -84,7 +84,7 @@ func tooLarge(most int64) *Refusal {
 	return &Refusal{Code: http.StatusRequestEntityTooLarge, Reason: ReasonTooLarge, Message: fmt.Sprintf("the request body is longer than %d bytes", most)}
 }
 
-// refusalOf is the error as a Refusal. Another error is a failure of ours.
+// refusalOf returns err if it is a Refusal. Any other error is a failure of the operator.
 func refusalOf(err error) *Refusal {
 	if refusal := new(Refusal); errors.As(err, &refusal) {
 		return refusal
@@ -92,9 +92,8 @@ func refusalOf(err error) *Refusal {
 	return &Refusal{Code: http.StatusInternalServerError, Message: err.Error()}
 }
 
-// answer answers a request with the refusal, and logs it: by default if the
-// operator could not decide, at level 1 if the client or the author is at fault, or
-// has gone.
+// answer answers a request with the refusal, and logs it. The level is 1 if the client or
+// the author is at fault, or if the client has gone, and 0 if the operator could not decide.
 func (r *Refusal) answer(ctx context.Context, w http.ResponseWriter, path string) {
 	logger := logf.FromContext(ctx)
 	if r.Code < http.StatusInternalServerError || errors.Is(ctx.Err(), context.Canceled) {
@@ -104,7 +103,7 @@ func (r *Refusal) answer(ctx context.Context, w http.ResponseWriter, path string
 	r.write(w)
 }
 
-// status is that of the HTTP answer: a denial is an answer as any other.
+// status is the status code of the HTTP answer. A denial is an AdmissionReview with code 200.
 func (r *Refusal) status() int {
 	if r.UID != "" {
 		return http.StatusOK
@@ -112,9 +111,9 @@ func (r *Refusal) status() int {
 	return r.Code
 }
 
-// write answers with the refusal. The connection is closed if the client is at
-// fault, so that what it sent need not be read; a client that only came at a busy
-// time keeps it.
+// write answers with the refusal. If the code is below 500, it closes the connection, so
+// that the server need not read the rest of the request. If only a seat was missing, the
+// request has been read, and the connection stays open.
 func (r *Refusal) write(w http.ResponseWriter) {
 	if r.UID != "" {
 		a := newAnswer(r.UID, false)

@@ -22,7 +22,7 @@ func refuse(refusal error) server.Handler {
 	return func(context.Context, http.ResponseWriter, server.Request) error { return refusal }
 }
 
-// answered is what a handler answers without a Server's limits.
+// answered returns the answer of a handler that has no Server.
 func answered(t *testing.T, handler server.Handler) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -88,7 +88,7 @@ func TestMessagesAboutMalformedRequestsAreShort(t *testing.T) {
 	}
 }
 
-// One writer makes all reviews: each is what API servers decode.
+// The server writes reviews as text. API servers decode each to the review that was meant.
 func TestAnswersAreReviews(t *testing.T) {
 	const patch = `[{"op":"add","path":"/a","value":"<b>"}]`
 	causes := []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueRequired, Message: "say which", Field: "spec.x"}}
@@ -137,7 +137,7 @@ func TestAnswersAreReviews(t *testing.T) {
 	}
 }
 
-// What a handler refuses by a limit of its own counts like the gate's refusals.
+// If a handler refuses a request by its own limit, that counts like a refusal of the gate.
 func TestRefusalsOfHandlersAreCounted(t *testing.T) {
 	s := start(t, server.Options{}, map[string]server.Handler{
 		"/many": refuse(&server.Refusal{UID: "u", Code: http.StatusRequestEntityTooLarge, Message: "too many values", Reason: server.ReasonTooLarge}),

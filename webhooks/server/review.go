@@ -11,9 +11,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Review returns the Handler of AdmissionReviews that are decoded as a whole.
-// decide returns the Answer, whose UID it leaves empty, or an error, which denies
-// the request.
+// Review returns a Handler that decodes the whole AdmissionReview. decide returns an
+// Answer without a UID, or an error, which denies the request.
 func Review(decide func(ctx context.Context, request *admissionv1.AdmissionRequest) (Answer, error)) Handler {
 	return func(ctx context.Context, w http.ResponseWriter, r Request) error {
 		request, err := readReview(r.Body)

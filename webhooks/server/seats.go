@@ -9,9 +9,9 @@ import (
 )
 
 // seats are a semaphore with a short queue, shared fairly by client address. A seat that
-// becomes free goes to the waiting client that has the fewest. If the queue is full, the
-// client that has the most in it loses its last request. So a client that sends without
-// end only waits for itself. It is safe for concurrent use.
+// becomes free goes to the waiting client that has the fewest seats. If the queue is full,
+// the client with the most requests in it loses its last one. So a client that sends
+// without end only delays its own requests. It is safe for concurrent use.
 type seats struct {
 	most, queue int
 	patience    time.Duration
@@ -19,13 +19,13 @@ type seats struct {
 	mu      sync.Mutex
 	taken   int
 	active  map[netip.Addr]int
-	waiting []*waiter // the one that came first is first
+	waiting []*waiter // in the order in which they came
 }
 
 // waiter is a request that waits; it is told once whether it has a seat.
 type waiter struct {
 	client netip.Addr
-	told   chan bool // of one
+	told   chan bool // has capacity 1
 }
 
 // take reports whether there was a seat in time; leave gives it back.
@@ -55,7 +55,7 @@ func (s *seats) take(ctx context.Context, client netip.Addr) bool {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 		return false
 	}
-	return <-own.told // it was told in this moment
+	return <-own.told // told since the wait ended
 }
 
 func (s *seats) leave(client netip.Addr) {
@@ -84,7 +84,8 @@ func (s *seats) enter(client netip.Addr) {
 	s.active[client]++
 }
 
-// join makes a request wait, if need be in the place of another one.
+// join puts a request into the queue. If the queue is full, the request may take the place
+// of another one. It returns false if the request cannot wait.
 func (s *seats) join(client netip.Addr) (*waiter, bool) {
 	if len(s.waiting) >= s.queue && !s.makeRoom(client) {
 		return nil, false
@@ -94,8 +95,8 @@ func (s *seats) join(client netip.Addr) (*waiter, bool) {
 	return own, true
 }
 
-// makeRoom refuses the last request of the client that has the most in the queue,
-// unless client would have as many.
+// makeRoom refuses the last request of the client that has the most in the queue. It
+// returns false, and refuses none, if client would then have as many as that one.
 func (s *seats) makeRoom(client netip.Addr) bool {
 	counts := map[netip.Addr]int{}
 	greediest := client
@@ -117,7 +118,7 @@ func (s *seats) makeRoom(client netip.Addr) bool {
 	return true
 }
 
-// inUse is how many seats are taken.
+// inUse is the number of seats that are taken.
 func (s *seats) inUse() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

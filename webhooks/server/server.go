@@ -1,6 +1,6 @@
 // Package server is the webhook server: TLS with a certificate that may change at
 // any time, bounded connections, bodies and requests, a drain before it stops, and
-// the form of answers and refusals. It knows no Pod and no SidecarSet.
+// the form of answers and refusals. It knows nothing about Pods and SidecarSets.
 //
 // To follow one request: package ports bounds its connection; Server (server.go)
 // routes it; a gate (gate.go) gives it a deadline (deadline.go), reads its body
@@ -31,9 +31,9 @@ import (
 	"github.com/sidecarset/operator/webhooks/ports"
 )
 
-// Bounds of a request's body. An AdmissionReview holds two objects of at most
-// 3 MiB and less than 1 MiB besides. A ConversionReview holds all objects of a
-// LIST: 16 MiB is some 1,600 SidecarSets of 10 KiB. A barrier probe has some 2 KiB.
+// Bounds of a request's body. An AdmissionReview has two objects of at most 3 MiB each,
+// and less than 1 MiB of other content. A ConversionReview has all objects of a LIST:
+// 16 MiB is some 1,600 SidecarSets of 10 KiB. A barrier probe has some 2 KiB.
 const (
 	MaxAdmissionBytes  = 7 << 20
 	MaxConversionBytes = 16 << 20
@@ -65,8 +65,8 @@ type Options struct {
 	// MaxConnections is 1280 if zero; one client address may have half of that. An API
 	// server opens a connection for each request that it sends at the same time. By
 	// default it lets 600 requests of its own clients run at once, and each of them may
-	// have it call this server. If there is one too many, one of the address that has the
-	// most is closed.
+	// have it call this server. If there is one connection too many, the server closes one
+	// of the client address that has the most.
 	MaxConnections int
 	// Limits bound what the requests of a group take at the same time; a group that is
 	// not in it has a default by the number of cores.
@@ -75,11 +75,10 @@ type Options struct {
 	// Stopping, if not nil, is closed when the process is asked to stop. The manager
 	// stops the server later, after its controllers.
 	Stopping <-chan struct{}
-	// Grace is how long the server goes on as before
-	// after it has become un-ready, so that endpoints are withdrawn before
-	// connections are refused.
+	// Grace is how long the server still serves as before once it is not ready, so that
+	// endpoints are withdrawn before connections are refused.
 	Grace time.Duration
-	// DrainTimeout (10 s) bounds the wait for requests in flight after that.
+	// DrainTimeout (10 s) bounds the wait for requests in flight after Grace.
 	// The manager's graceful shutdown timeout has to exceed Grace + DrainTimeout.
 	DrainTimeout time.Duration
 
@@ -137,7 +136,8 @@ func (o *Options) setDefaults() {
 func (*Server) NeedLeaderElection() bool { return false }
 
 // Register serves path with handler, within the limits of a group. It panics if the
-// path is taken. Pods and barriers count for themselves, the others here.
+// path is taken. It counts the requests of SidecarSets and conversions; package pods
+// counts those of Pods.
 func (s *Server) Register(group Group, path string, handler Handler) {
 	if group == GroupSidecarSets || group == GroupConversions {
 		handler = s.metrics.counted(path, handler)
@@ -149,9 +149,9 @@ func (s *Server) Register(group Group, path string, handler Handler) {
 	s.mux.Handle(path, recoverPanics(admitted))
 }
 
-// Start serves until ctx ends, then drains: the server has become un-ready by
-// then, serves on for the grace period, refuses new connections, waits for
-// requests in flight and closes what is left.
+// Start serves until Options.Stopping is closed or ctx ends. From then on the server is
+// not ready. It still serves for Options.Grace, and until ctx ends. Then it refuses new
+// connections, waits for requests in flight, and closes the connections that are left.
 func (s *Server) Start(ctx context.Context) error {
 	s.running.Add(1)
 	defer s.running.Done()
@@ -178,8 +178,8 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Wait returns once Start has returned, and at once if Start never ran. A manager that
-// loses its Lease does not wait for its parts. So call Wait before the process exits,
-// and requests in flight are answered.
+// loses its Lease does not wait for its parts. So call Wait before the process exits:
+// then requests in flight are answered.
 func (s *Server) Wait() { s.running.Wait() }
 
 // stopping is closed as soon as the server may stop, at the latest when ctx ends. From

@@ -264,7 +264,7 @@ func TestServerCutsSlowClients(t *testing.T) {
 	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond,
 		WriteTimeout: 400 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
 	s := start(t, options, map[string]server.Handler{"/x": answerOK})
-	tests := map[string]string{ // the body's type is right: it is waited for
+	tests := map[string]string{ // the content type is right, so that the server waits for the body
 		"in the header":    "POST /x HTTP/1.1\r\nHost: x\r\nX-Slow: ",
 		"in the body":      "POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\nabc",
 		"after an answer":  "POST /x HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
@@ -293,8 +293,9 @@ func TestServerCutsSlowClients(t *testing.T) {
 	})
 }
 
-// API servers open connections before they need them, and do not send a request again
-// whose connection is closed meanwhile. The time of a request begins with its first byte.
+// API servers open connections before they need them. If the server closes a connection while
+// a request is sent, they do not send the request again. So the time of a request begins with
+// its first byte.
 func TestServerKeepsConnectionsThatAreNotUsedYet(t *testing.T) {
 	options := server.Options{ReadHeaderTimeout: 100 * time.Millisecond, ReadTimeout: 200 * time.Millisecond}
 	s := start(t, options, map[string]server.Handler{"/x": answerOK})
@@ -314,7 +315,7 @@ func TestServerKeepsConnectionsThatAreNotUsedYet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// Where the machine is busy, a handshake or a part comes too late now and then.
+			// On a busy machine, a handshake or a part sometimes comes too late.
 			await.Eventually(t, "the answer", func(context.Context) error {
 				conn := s.dial(t)
 				<-time.After(3 * options.ReadTimeout)
@@ -367,8 +368,8 @@ func TestRegisterRefusesAPathTwice(t *testing.T) {
 	s.Register(server.GroupSidecarSets, "/x", answerOK)
 }
 
-// The order in which a replica leaves: un-ready, then a time in which it serves
-// as before, then no new connections, then the end of what is in flight.
+// A replica stops in this order: it is not ready; it serves as before for a time; it refuses
+// new connections; it waits for the requests in flight.
 func TestServerDrains(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	stopping := make(chan struct{})

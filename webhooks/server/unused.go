@@ -26,9 +26,9 @@ func (l unusedListener) Accept() (net.Conn, error) {
 	return &unusedConn{Conn: conn, idle: l.idle}, nil
 }
 
-// unusedConn is below TLS. net/http sets a deadline for the handshake, removes it, and
-// sets that of the first header and that of the first request, both counted from the end
-// of the handshake. They are moved by as long as nothing came.
+// unusedConn is below TLS. net/http sets a deadline for the handshake and removes it. Then
+// it sets the deadlines of the first header and of the first request, both counted from the
+// end of the handshake. unusedConn moves both by the time in which no byte came.
 type unusedConn struct {
 	net.Conn
 	idle time.Duration

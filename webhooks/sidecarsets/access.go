@@ -15,29 +15,29 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// How long an answer holds. A yes serves all SidecarSets of one kubectl apply. A no
-// holds for a second, because the right may be granted next.
+// How long an answer is used again. A yes serves all SidecarSets of one kubectl apply. A no
+// is used for a second only, because an administrator may grant the right next.
 const (
 	allowedFor   = 10 * time.Second
 	refusedFor   = time.Second
-	maxRemembers = 4096 // answers, and questions under way
+	maxRemembers = 4096 // of answers, and of questions under way
 )
 
 // CachedAccess asks the API server by SubjectAccessReview. It asks once for all
 // requests that need the same answer, and remembers answers for a few seconds, but
 // no failures. It is safe for concurrent use.
 //
-// authorizerfactory of k8s.io/apiserver would do the same without the sharing, and bring
-// gRPC, CEL and OpenTelemetry into the binary: 20 MB (docs/design/0007).
+// authorizerfactory of k8s.io/apiserver does the same, but does not share questions. It
+// would add gRPC, CEL and OpenTelemetry to the binary: 20 MB (docs/design/0007).
 type CachedAccess struct {
 	client  client.Writer
 	answers *utilcache.LRUExpireCache // bool by accessKey
 	reviews *snapshot.Shared[accessKey, bool]
 }
 
-// accessKey is who wants to do what.
+// accessKey is a user and the question that is asked about their rights.
 type accessKey struct {
-	user     string // as JSON: groups and the like decide as well
+	user     string // as JSON, because groups, uid and extra values decide, too
 	question requester.Question
 }
 
@@ -61,7 +61,7 @@ func (a *CachedAccess) Allowed(ctx context.Context, user authenticationv1.UserIn
 	return allowed, nil
 }
 
-// review finds the answer that holds, or asks for it.
+// review returns the remembered answer, or asks the API server.
 func (a *CachedAccess) review(ctx context.Context, key accessKey) (bool, error) {
 	if known, ok := a.answers.Get(key); ok {
 		return known.(bool), nil

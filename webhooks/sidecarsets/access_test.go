@@ -19,10 +19,10 @@ import (
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
-// authorizer is a fake API server: it allows users what they are granted.
+// authorizer is a fake API server. It allows everything to the users in granted.
 type authorizer struct {
 	client.Writer
-	wait chan struct{} // an answer takes until it is closed; nil means no time
+	wait chan struct{} // if not nil, answers wait until it is closed
 
 	mu      sync.Mutex
 	granted []string // users
@@ -97,7 +97,7 @@ func TestAccessIsRememberedForSeconds(t *testing.T) {
 		expect("joe", false, 2)
 		server.grant("joe", nil)
 		<-time.After(2 * time.Second)
-		expect("joe", true, 3) // a no does not last
+		expect("joe", true, 3) // a no is used again for one second only
 		expect("jane", true, 3)
 		<-time.After(20 * time.Second)
 		expect("jane", true, 4)
@@ -143,7 +143,7 @@ func TestThoseWhoAskTheSameShareAReview(t *testing.T) {
 	}
 }
 
-// The answers that were given last are kept.
+// Of many answers, only the last ones are remembered.
 func TestAccessRemembersABoundedNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &authorizer{}

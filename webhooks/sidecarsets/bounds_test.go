@@ -11,8 +11,8 @@ import (
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
-// A selector of many values is refused before it is compared with those of all others. One
-// that is stored may stay.
+// A selector with many values is refused before it is compared with the selectors of other
+// SidecarSets. If it is stored already, it may stay.
 func TestALongSelectorIsRefusedBeforeAnyLookUp(t *testing.T) {
 	selecting := func(values int) string {
 		list := make([]string, values)

@@ -18,7 +18,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
-// hanging is an API server that accepts questions and never answers.
+// hanging is an API server that accepts requests and never answers.
 type hanging struct{ client.Reader }
 
 func (hanging) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
@@ -31,8 +31,8 @@ func (hanging) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOp
 	return ctx.Err()
 }
 
-// However many look-ups the rules need, an API server that waits for one second or
-// for five gets to know which of them hangs, while it still waits.
+// If one of several look-ups hangs, the API server gets an answer that names it before it
+// stops waiting, which is after one second or after five.
 func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 	ask := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
 		Stored: func(ctx context.Context) (*match.Snapshot, error) { <-ctx.Done(); return nil, ctx.Err() },
@@ -66,7 +66,7 @@ func TestALookUpThatHangsIsNamedBeforeTheAPIServerGivesUp(t *testing.T) {
 	}
 }
 
-// In a burst, a replica may need longer than one attempt to know all SidecarSets.
+// In a burst of reviews, a replica may need more than one attempt to know all SidecarSets.
 func TestAReviewWaitsForAnotherAttemptToKnowAllSidecarSets(t *testing.T) {
 	attempts, known := 0, &live{}
 	ask := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{

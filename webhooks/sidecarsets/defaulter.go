@@ -14,9 +14,9 @@ import (
 )
 
 // NewDefaulter returns the webhook that defaults SidecarSets of either version and
-// writes their hashes. It answers with operations for exactly what it filled in and
-// never re-serialises the object, so members that this build does not know survive.
-// It has no side effects.
+// writes their hashes. Its answer has operations only for the members that it filled in. It
+// never encodes the whole object, so members that this build does not know survive. It has
+// no side effects.
 func NewDefaulter() server.Handler { return server.Review(fillIn) }
 
 func fillIn(ctx context.Context, req *admissionv1.AdmissionRequest) (answer server.Answer, err error) {

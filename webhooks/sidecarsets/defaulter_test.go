@@ -51,7 +51,7 @@ func TestSidecarSetDefaulterPatchesWhatItFillsIn(t *testing.T) {
 		"{type: NotUpdate}", "{type: NotUpdate, partition: 0, maxUnavailable: 1}\n  revisionHistoryLimit: 10",
 		`"busybox:1.36"`, `"busybox:1.36", podInjectPolicy: BeforeAppContainer, upgradeStrategy: {upgradeType: ColdUpgrade}, shareVolumePolicy: {type: disabled}, imagePullPolicy: IfNotPresent, terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File`,
 	).Replace(betaManifest)
-	// What the reference requires of startup probes, and nothing besides.
+	// startup has the two defaults of a startup probe that the reference fills in, and no others.
 	startup := strings.NewReplacer(
 		agentHash, "z4xf874bw6zdz852f6c48d6vww54dw7v5c6wz7z78zxw949f7295v4f8dw624f42",
 		agentHashWithoutImage, "8785z7zfvc965bc9z9f5z7d29z6f4cdwczz4bc6w2fbczvcx4zb444bv2fx8cbxx",
@@ -83,8 +83,8 @@ func TestSidecarSetDefaulterPatchesWhatItFillsIn(t *testing.T) {
 	}
 }
 
-// Members that no library of ours knows are neither touched nor lost, and those
-// of containers count as content.
+// Members that our libraries do not know are not changed and not lost. Those of containers
+// are part of the content.
 func TestSidecarSetDefaulterLeavesInventedMembersAlone(t *testing.T) {
 	manifest := strings.Replace(betaManifest, `"busybox:1.36"`, `"busybox:1.36", novel: {deep: [1, null]}, ports: [{containerPort: 1, novel: ""}]`, 1) +
 		"  novel: {type: \"\"}\n  volumes: [{name: v, novelSource: {}}]\n"
@@ -158,7 +158,7 @@ func TestSidecarSetWebhooksIgnoreOtherOperations(t *testing.T) {
 	})
 }
 
-// However broken an object is, its last finalizer can be removed.
+// The last finalizer of an object can be removed even if the object is broken.
 func TestSidecarSetWebhooksLetFinalizersGo(t *testing.T) {
 	old := strings.Replace(betaManifest, `"busybox:1.36"`, "5", 1)
 	deleted := strings.Replace(old, "{name: log}", `{name: log, deletionTimestamp: "2026-11-20T00:00:00Z"}`, 1)
@@ -173,8 +173,8 @@ func TestSidecarSetWebhooksLetFinalizersGo(t *testing.T) {
 	}
 }
 
-// A SidecarSet that is being deleted is still injected, so that what decides
-// about it in its metadata is looked at as ever.
+// A SidecarSet that is being deleted is still injected. So an update of its labels or
+// annotations is checked as usual.
 func TestSidecarSetWebhooksLookAtMetadataOfWhatIsBeingDeleted(t *testing.T) {
 	const named = "{name: log, annotations: {apps.kruise.io/sidecarset-base: base, PLACE}, labels: {a: b}, finalizers: [a/b], deletionTimestamp: \"2026-11-20T00:00:00Z\"}"
 	with := func(annotation string) string {
@@ -200,8 +200,8 @@ func TestSidecarSetWebhooksLookAtMetadataOfWhatIsBeingDeleted(t *testing.T) {
 	}
 }
 
-// sidecarSetReview is an AdmissionReview as the API server sends it: a creation,
-// or an update where there is an old manifest.
+// sidecarSetReview is an AdmissionReview as the API server sends it: of a creation, or of an
+// update if old is not empty.
 func sidecarSetReview(t *testing.T, manifest, old string) []byte {
 	t.Helper()
 	request := map[string]any{
@@ -325,8 +325,8 @@ initContainers:
 	}
 }
 
-// Whatever the object: both webhooks answer, and what the defaulter has once
-// accepted it finds complete.
+// Both webhooks answer for any object. The defaulter finds nothing to fill in, in an object
+// that it has accepted and filled in before.
 func FuzzSidecarSetWebhooksAnswer(f *testing.F) {
 	f.Add([]byte(`{"spec":{"selector":{},"containers":[{"name":"a","transferEnv":[{"sourceContainerNameFrom":{}}]},null]}}`), true)
 	f.Add([]byte(`{"metadata":{"annotations":null,"deletionTimestamp":""},"spec":{"volumes":[{}],"updateStrategy":{"partition":"x"}}}`), false)

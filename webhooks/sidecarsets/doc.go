@@ -1,9 +1,9 @@
 // Package sidecarsets answers the two webhooks for SidecarSets. The defaulter
 // (defaulter.go) fills in defaults and writes hashes. The validator (validator.go)
 // does four things in this order: it reads the SidecarSet (written.go), judges it by
-// the rules of internal/validation, asks for the rights of its author (requester.go),
-// and has API servers call us for its Pods (widen.go).
+// the rules of internal/validation, asks whether its author has the rights that it takes
+// (requester.go), and makes API servers call us for its Pods (widen.go).
 //
-// A ValueBound (values.go) refuses reviews that would become too many values, before
-// they are decoded.
+// A ValueBound (values.go) refuses a review that has too many values, before the review is
+// decoded.
 package sidecarsets

@@ -1,7 +1,7 @@
 package sidecarsets
 
-// The validating webhook reads a SidecarSet live if another one names it as its base,
-// or if it would refuse another one.
+// The validating webhook reads a SidecarSet live if the SidecarSet under review names it as
+// its base, or would be refused because of it.
 // +kubebuilder:rbac:roleName=sidecarset-webhook,groups=apps.kruise.io,resources=sidecarsets,verbs=get
 //
 // In a ConfigMap the administrator says which annotations patchPodMetadata may set.

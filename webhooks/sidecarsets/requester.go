@@ -26,15 +26,15 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// RequesterMode says what happens to a SidecarSet whose author could not create
-// its containers as Pods.
+// RequesterMode says what happens to a SidecarSet whose author has no right to create Pods
+// with its containers.
 type RequesterMode string
 
 // The values of RequesterMode.
 const (
-	RequesterOff     RequesterMode = "off"     // rights are not asked for
-	RequesterWarn    RequesterMode = "warn"    // the author is told
-	RequesterEnforce RequesterMode = "enforce" // it is refused
+	RequesterOff     RequesterMode = "off"     // the operator does not look at rights
+	RequesterWarn    RequesterMode = "warn"    // the author gets a warning
+	RequesterEnforce RequesterMode = "enforce" // the SidecarSet is refused
 )
 
 // RequesterModes are all values.
@@ -58,7 +58,7 @@ type RequesterCheckOptions struct {
 	Registry prometheus.Registerer
 }
 
-// AccessReviewer says what users may do. An error is never an answer.
+// AccessReviewer answers whether a user has a right. An error means that this is not known.
 type AccessReviewer interface {
 	Allowed(ctx context.Context, user authenticationv1.UserInfo, question requester.Question) (bool, error)
 }
@@ -87,8 +87,8 @@ func NewRequesterCheck(options RequesterCheckOptions) *RequesterCheck {
 }
 
 // Check looks for rights that the author of a SidecarSet lacks. It returns them as
-// warnings or, if rights are enforced, as an error of status 403. An update that
-// changes neither what is injected nor where takes no rights.
+// warnings or, if rights are enforced, as an error of status 403. An update needs no
+// rights if it changes neither the injected content nor the Pods that get it.
 func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.UserInfo, set, old *hub.SidecarSet) ([]string, error) {
 	if c == nil || old != nil && !requester.Changed(set.Object, old.Object) {
 		return nil, nil
@@ -118,7 +118,7 @@ func (c *RequesterCheck) Check(ctx context.Context, author authenticationv1.User
 	return warnings, nil
 }
 
-// missing asks until it is known which rights the author lacks.
+// missing returns the rights that the author lacks. It asks until all are known.
 func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.UserInfo, set *hub.SidecarSet) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
@@ -142,7 +142,8 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 	}
 }
 
-// demand is what rights the SidecarSet takes, with the revision that it injects.
+// demand returns the rights that the SidecarSet takes. If it injects a recorded revision,
+// they include those that the revision takes.
 func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, set *hub.SidecarSet) (requester.Demand, error) {
 	demand := requester.NewDemand(set.Object, set.Set, requester.Cluster{
 		Select:   func(selector labels.Selector) []string { return slices.Collect(catalog.NamespacesWith(selector)) },
@@ -164,7 +165,7 @@ func (c *RequesterCheck) demand(ctx context.Context, catalog *match.Snapshot, se
 
 // ask adds the answers to several questions.
 func (c *RequesterCheck) ask(ctx context.Context, user authenticationv1.UserInfo, questions []requester.Question, answers map[requester.Question]bool) error {
-	var group errgroup.Group // its first error is as good as any: they have one reason
+	var group errgroup.Group // it returns the first error; the others have the same reason
 	var mu sync.Mutex
 	group.SetLimit(maxReviews)
 	for _, question := range questions {

@@ -24,7 +24,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// rights are what every user may do, as "verb resource namespace".
+// rights grants the same rights to every user, as "verb resource namespace".
 type rights struct {
 	granted []string
 	err     error
@@ -42,7 +42,7 @@ func (r *rights) Allowed(_ context.Context, user authenticationv1.UserInfo, q re
 	return slices.Contains(r.granted, question), r.err
 }
 
-// checked is the validating webhook with a RequesterCheck.
+// checked returns the validating webhook with a RequesterCheck.
 func checked(mode sidecarsets.RequesterMode, access *rights, registry prometheus.Registerer, recorded ...appsv1.ControllerRevision) http.Handler {
 	reader := &live{revisions: recorded}
 	none := match.Build(nil, map[string]labels.Set{"team-a": {"team": "a"}, "team-b": {"team": "b"}})
@@ -162,7 +162,8 @@ func TestRequesterCheckAsksForTheRequester(t *testing.T) {
 	}
 }
 
-// The spec is harmless; the revision that it has injected in its place is not.
+// The author lacks no right for the spec, but lacks one for the revision that is injected in
+// its place.
 func TestRequesterCheckLooksIntoTheNamedRevision(t *testing.T) {
 	recorded := appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{Name: "log-1", Labels: map[string]string{"kruise.io/sidecarset-name": "log"}},

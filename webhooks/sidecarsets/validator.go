@@ -28,40 +28,42 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// lookUpTimeout bounds a live read that several requests wait for, or that an answer
-// can do without. Other reads end when the API server stops waiting.
+// lookUpTimeout bounds a live read if several requests share it, or if the webhook can
+// answer without it. Other reads end when the API server stops waiting.
 const lookUpTimeout = 2 * time.Second
 
 // ValidatorOptions is what the validating webhook needs.
 type ValidatorOptions struct {
-	// Stored returns a snapshot that holds every SidecarSet that was stored when it
-	// was called. It may lack one for a moment whose author was warned that it is not in
-	// force yet. An attempt that was not in time, and fails with
-	// context.DeadlineExceeded, is made again while the API server waits.
+	// Stored returns a snapshot that holds every SidecarSet that was stored when it was
+	// called. For a moment it may lack a SidecarSet whose author was warned that it is not
+	// in force yet. If it fails with context.DeadlineExceeded, the webhook calls it again
+	// while the API server waits.
 	Stored func(context.Context) (*match.Snapshot, error)
-	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API
-	// server, not from a cache, where a SidecarSet gives cause.
+	// Reader reads SidecarSets, ControllerRevisions and ConfigMaps from the API server,
+	// not from a cache, if a rule about the SidecarSet needs them.
 	Reader client.Reader
-	// ServerMinor returns the minor version of the API server. Warnings that need
-	// it are left out where it fails or is nil.
+	// ServerMinor returns the minor version of the API server. If it fails or is nil,
+	// warnings that need the version are left out.
 	ServerMinor func(context.Context) (int, error)
 	// Namespace holds the ControllerRevisions, and the ConfigMap that says which
 	// annotations patchPodMetadata may set.
 	Namespace string
-	// PatchPodMetadataAllowed lets patchPodMetadata set any annotation where the
-	// ConfigMap has no rule about a SidecarSet.
+	// PatchPodMetadataAllowed lets patchPodMetadata set any annotation if the ConfigMap
+	// has no rule about the SidecarSet.
 	PatchPodMetadataAllowed bool
 	// ExcludedNamespaces are never injected; naming one gives a warning.
 	ExcludedNamespaces []string
-	// Widener is told of SidecarSets that are about to be stored. Optional.
+	// Widener, if not nil, is called for each SidecarSet that is about to be stored.
 	Widener Widener
-	// Requester asks for the rights of a SidecarSet's author; nil asks for none.
+	// Requester asks whether the author of a SidecarSet has the rights that it takes. If
+	// it is nil, no rights are needed.
 	Requester *RequesterCheck
 }
 
-// NewValidator returns the webhook that says whether a SidecarSet of either version
-// may be stored. A refusal has code 422, reason Invalid and one cause per problem. A
-// look-up that fails is an error, never a verdict. It never changes the object.
+// NewValidator returns the webhook that decides whether a SidecarSet of either version may
+// be stored. A refusal by a rule has code 422, reason Invalid and one cause per problem. If a
+// look-up fails, the webhook does not decide, and answers with an error. It never changes
+// the object.
 func NewValidator(options ValidatorOptions) server.Handler {
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
 	v := &validator{options}
@@ -72,7 +74,7 @@ func NewValidator(options ValidatorOptions) server.Handler {
 	})
 }
 
-// validator looks up what the rules need and asks them.
+// validator looks up the objects that the rules need, and applies the rules.
 type validator struct{ ValidatorOptions }
 
 // review reads the SidecarSet, judges it, asks for the rights of its author, and
@@ -96,8 +98,8 @@ func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionReques
 	return append(warnings, warnAboutVersion(w.sent.Members)...), err
 }
 
-// denial is an error as the answer that it becomes: the Status of a verdict, or a
-// failure to find one.
+// denial returns an error of review as a Refusal with these warnings. An error with a Status
+// keeps it. Any other error is a failure to decide, with code 500.
 func denial(err error, warnings []string) error {
 	var refusal *server.Refusal
 	var status apierrors.APIStatus
@@ -115,7 +117,7 @@ func denial(err error, warnings []string) error {
 	return refusal
 }
 
-// warnAboutVersion says what v1alpha1 can express and its conversion drops.
+// warnAboutVersion warns about members of v1alpha1 that the conversion to v1beta1 drops.
 func warnAboutVersion(object map[string]any) []string {
 	spec, _ := object["spec"].(map[string]any)
 	namespace, _ := spec["namespace"].(string)
@@ -125,8 +127,8 @@ func warnAboutVersion(object map[string]any) []string {
 	return nil
 }
 
-// validate says whether a SidecarSet may be created or, if old is not nil,
-// replace it.
+// validate decides whether a SidecarSet may be created or, if old is not nil, may replace
+// old.
 func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]string, error) {
 	var stored *appsv1beta1.SidecarSet
 	var replaced map[string]any
@@ -152,8 +154,9 @@ func (v *validator) validate(ctx context.Context, set, old *hub.SidecarSet) ([]s
 	return append(kept, validation.Warnings(set.Set, env)...), refuse(set.Set, worse)
 }
 
-// worsens returns what an update makes worse, and warnings about what is just as wrong
-// with the stored SidecarSet. That is checked only if there is something wrong at all.
+// worsens returns the problems that an update adds, and warnings about the problems that the
+// stored SidecarSet has already. It looks at the stored SidecarSet only if the updated one
+// has problems.
 func (v *validator) worsens(ctx context.Context, set, old *hub.SidecarSet, env validation.Environment) (worse field.ErrorList, warnings []string, err error) {
 	errs := validation.Update(set.Set, old.Set, env)
 	if len(errs) == 0 || !validation.MayKeep(set.Set, old.Set, old.Object) {
@@ -171,8 +174,8 @@ func (v *validator) worsens(ctx context.Context, set, old *hub.SidecarSet, env v
 	return worse, warnings, nil
 }
 
-// sameWithoutImages reports whether two SidecarSets differ in nothing that the
-// content hash covers but images. What cannot be hashed differs.
+// sameWithoutImages reports whether the content hashes without images of two SidecarSets are
+// equal. If one cannot be hashed, they differ.
 func sameWithoutImages(a, b map[string]any) bool {
 	hash := func(object map[string]any) string {
 		spec, _ := object["spec"].(map[string]any)
@@ -200,7 +203,7 @@ func refuse(set *appsv1beta1.SidecarSet, errs field.ErrorList) error {
 	return apierrors.NewInvalid(appsv1beta1.Kind.GroupKind(), set.Name, errs)
 }
 
-// gather looks up what the rules ask for about this SidecarSet.
+// gather looks up the objects that the rules need for this SidecarSet.
 func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (validation.Environment, error) {
 	env := validation.Environment{
 		ExcludedNamespaces: v.ExcludedNamespaces,
@@ -238,9 +241,9 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 	return env, err
 }
 
-// others are the SidecarSets that this one may clash with, also those that were
-// stored a moment ago. One that cannot be decoded injects nothing, so it is left out. They
-// are the snapshot's: many reviews at a time hold no copies.
+// others returns the SidecarSets that this one may conflict with, also those that were stored
+// a moment ago. A SidecarSet that cannot be decoded injects nothing, so it is left out. The
+// result shares the objects of the snapshot, so that many reviews at a time need no copies.
 func (v *validator) others(ctx context.Context, name string) ([]*appsv1beta1.SidecarSet, error) {
 	catalog, err := v.Stored(ctx)
 	for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the API server still waits
@@ -259,8 +262,8 @@ func (v *validator) others(ctx context.Context, name string) ([]*appsv1beta1.Sid
 	return others, nil
 }
 
-// enoughToRefuse is how many of the SidecarSets that refuse another one are read
-// live. More of them would not change the answer, only how many it names.
+// enoughToRefuse is how many of the SidecarSets in conflict with this one are found live
+// before the search ends. More would not change the decision.
 const enoughToRefuse = 10
 
 // conflicts finds the conflicts with others. It leaves out SidecarSets that would refuse
@@ -306,7 +309,7 @@ func (v *validator) whitelist(ctx context.Context) (string, error) {
 	return config.Data[validation.WhitelistKey], err
 }
 
-// get reads an object, which messages call by what, and reports whether it exists.
+// get reads an object and reports whether it exists. what names the object in messages.
 func (v *validator) get(ctx context.Context, key types.NamespacedName, object client.Object, what string) (bool, error) {
 	err := v.Reader.Get(ctx, key, object)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -321,7 +324,7 @@ func lookUpError(object string, cause error) error {
 	return &server.Refusal{Code: http.StatusInternalServerError, Message: fmt.Sprintf("looking up %s, try again: %v", object, cause)}
 }
 
-// revisionsOf is for lookUpError.
+// revisionsOf names the revisions of a SidecarSet, for lookUpError.
 func revisionsOf(sidecarSet string) string {
 	return "the ControllerRevisions of SidecarSet " + sidecarSet
 }

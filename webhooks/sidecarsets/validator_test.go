@@ -45,7 +45,7 @@ func (l *live) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 	return nil
 }
 
-// catalog is the snapshot of what is stored.
+// catalog returns a snapshot of the SidecarSets in stored.
 func (l *live) catalog(context.Context) (*match.Snapshot, error) {
 	if l.err != nil {
 		return nil, l.err
@@ -94,8 +94,7 @@ const (
 	patchMember    = "  patchPodMetadata: [{annotations: {example.com/a: b}, patchPolicy: Retain}]\n"
 )
 
-// defaulted is what the validating webhook gets to see: the manifest after the
-// mutating one.
+// defaulted returns the manifest after the mutating webhook, as the validating webhook gets it.
 func defaulted(t *testing.T, manifest string) string {
 	t.Helper()
 	answer := fixtures.Review(t, sidecarsets.NewDefaulter(), sidecarSetReview(t, manifest, ""))
@@ -242,8 +241,8 @@ func TestSidecarSetValidatorRefuses(t *testing.T) {
 	}
 }
 
-// An update may keep what is wrong with the stored SidecarSet, so that it can be paused,
-// and may not make it worse.
+// An update may keep the problems of the stored SidecarSet, so that it can be paused. It may
+// not add problems.
 func TestAnUpdateMayKeepWhatIsWrong(t *testing.T) {
 	const (
 		paused  = "  injectionStrategy: {paused: true}\n"
@@ -255,8 +254,8 @@ func TestAnUpdateMayKeepWhatIsWrong(t *testing.T) {
 	other := strings.Replace(betaManifest, "{name: log}", "{name: other}", 1) + "  volumes: [{name: v, hostPath: {path: /}}]\n"
 	tests := map[string]struct {
 		old, manifest string
-		refused       string // "" if it is not
-		kept          string // what a warning says
+		refused       string // in the refusal; "" if the update is allowed
+		kept          string // in a warning; "" if there is none
 	}{
 		"a clash, to pause":  {betaManifest, betaManifest + paused, "", "is a container of SidecarSet other"},
 		"a clash, to resume": {betaManifest + paused, betaManifest, "is a container of SidecarSet other", ""},
@@ -315,8 +314,8 @@ func TestAnnotationsAreAllowedWithoutWhitelistWhereTheFlagSaysSo(t *testing.T) {
 	}
 }
 
-// The snapshot may still hold a SidecarSet that has just been deleted. What
-// refuses another one is looked up.
+// The snapshot may still hold a SidecarSet that has just been deleted. So the webhook reads a
+// SidecarSet live before it refuses another one because of it.
 func TestWhatIsGoneRefusesNothing(t *testing.T) {
 	clashing := func(name string) string { return strings.Replace(betaManifest, "{name: log}", "{name: "+name+"}", 1) }
 	tests := map[string]struct {
@@ -347,7 +346,7 @@ func TestWhatIsGoneRefusesNothing(t *testing.T) {
 	}
 }
 
-// A failed look-up is not a verdict.
+// If the look-up of the other SidecarSet fails, the answer is an error and no denial by a rule.
 func TestAClashThatCannotBeConfirmedIsAnError(t *testing.T) {
 	reader := &live{stored: []string{strings.Replace(betaManifest, "{name: log}", "{name: other}", 1)}}
 	handler := sidecarsets.NewValidator(sidecarsets.ValidatorOptions{
@@ -368,7 +367,7 @@ func TestSidecarSetValidatorLetsABrokenObjectBeRepaired(t *testing.T) {
 	}
 }
 
-// A look-up that fails says nothing about the object.
+// If a look-up fails, the message names what was looked up, and the code is 500.
 func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", errors.New("no"))
 	tests := map[string]struct {
@@ -391,7 +390,7 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 	}
 }
 
-// An update says which running Pods cannot follow it.
+// The webhook warns about an update if running Pods cannot be updated to it in place.
 func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
 	old := strings.Replace(betaManifest, "NotUpdate", "RollingUpdate", 1)
 	const unreachable = "running Pods cannot be updated in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"

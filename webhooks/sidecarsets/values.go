@@ -17,18 +17,17 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// Bounds of what an object becomes once it is decoded. The largest SidecarSets
-// that an API server stores have 1.5 MB, and some 50,000 values with all that
-// kubectl notes about their fields; a Pod has a few dozen containers. A value
-// takes up to 800 bytes until the review is answered, and a container without
-// members 3 KiB and seven operations.
+// Bounds of the values of a decoded object. The largest SidecarSets that an API server stores
+// have 1.5 MB, and some 50,000 values, managed fields included. A Pod has a few dozen
+// containers. A value takes up to 800 bytes until the review is answered. A container without
+// members takes 3 KiB and seven operations.
 const (
 	maxValues   = 100_000
 	maxElements = 1_000 // of a list of objects; strings and numbers count as values only
 )
 
-// Bounds of what the reviews become that are decoded at the same time. A byte
-// is copied some ten times until the review is answered.
+// Bounds of the memory of all reviews that are decoded at the same time. A byte is copied
+// some ten times until the review is answered.
 const (
 	maxWeight     = 96 << 20
 	weightOfByte  = 10
@@ -37,18 +36,18 @@ const (
 	weightPatience = 2 * time.Second
 )
 
-// ValueBound bounds what reviews become when they are decoded: each of them, and all
-// that are decoded at the same time.
+// ValueBound bounds the values of each review, and the memory of all reviews that are
+// decoded at the same time.
 type ValueBound struct{ weights *semaphore.Weighted }
 
 // NewValueBound returns a ValueBound. The handlers that share it share its memory.
 func NewValueBound() *ValueBound { return &ValueBound{semaphore.NewWeighted(maxWeight)} }
 
-// Before returns a handler that gives next only reviews that are one JSON document
-// within the bounds, nested at most 10,000 deep, in which no object names a member twice:
-// decoders do not agree on which one counts. If the object is too large, the
-// handler denies it and names the field and the bound. If the stored object is too
-// large, the handler leaves it out of the review: no update could repair it otherwise.
+// Before returns a handler that calls next only for reviews that are one JSON document within
+// the bounds, nested at most 10,000 deep. In no object may a name be present twice, because
+// decoders do not agree on which member counts. If the object is too large, the handler
+// denies it and names the field and the bound. If the stored object is too large, the handler
+// leaves it out of the review, because otherwise no update could repair it.
 func (b *ValueBound) Before(next server.Handler) server.Handler {
 	return func(ctx context.Context, w http.ResponseWriter, r server.Request) error {
 		counted, err := checkReview(r.Body)
@@ -74,10 +73,10 @@ func (b *ValueBound) Before(next server.Handler) server.Handler {
 	}
 }
 
-// census is what a review holds.
+// census is the result of counting a review.
 type census struct {
-	document []byte // to decode
-	uid      string // of the request, if it was seen
+	document []byte // the review to decode
+	uid      string // of the request; "" if the count ended before it
 	values   int
 }
 
@@ -91,14 +90,14 @@ var unnamed = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.Al
 
 var errDuplicate = errors.New("duplicate object member name \"oldObject\"")
 
-// checkNames refuses a document in which an object names a member twice. Its names are
-// kept in memory meanwhile, so that checkReview comes first.
+// checkNames refuses a document in which an object has a name twice. It keeps all names in
+// memory meanwhile. So call checkReview first, which bounds the document.
 func checkNames(document []byte) error {
 	_, err := jsontext.NewDecoder(bytes.NewBuffer(document), jsontext.AllowInvalidUTF8(true)).ReadValue()
 	return err
 }
 
-// checkReview counts what document holds, up to the first bound that it exceeds.
+// checkReview counts the values of document, up to the first bound that it exceeds.
 func checkReview(document []byte) (census, error) {
 	counted := census{document: document}
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(document), unnamed...)
@@ -117,7 +116,7 @@ func checkReview(document []byte) (census, error) {
 			}
 			return err
 		case "/request/oldObject":
-			if seen { // only one of them would be weighed
+			if seen { // only one of them would be cut out
 				return errDuplicate
 			}
 			seen = true
@@ -144,9 +143,9 @@ func checkReview(document []byte) (census, error) {
 	return counted, err
 }
 
-// count reads one document to its end. It calls member, which may be nil, behind
-// the names of the members of members: of the request, in a review. What member
-// reads is not counted.
+// count reads one document to its end. It calls member, which may be nil, after each name at
+// depth 2: in a review, after the names of the request's members. It does not count the
+// values that member reads.
 func (c *census) count(decoder *jsontext.Decoder, member func() error) error {
 	for begun := false; ; begun = true {
 		depth := decoder.StackDepth()
@@ -178,8 +177,8 @@ func (c *census) count(decoder *jsontext.Decoder, member func() error) error {
 	}
 }
 
-// fieldOf is how messages call a place in a review: by its path in the object,
-// or by that of the list that it is an element of.
+// fieldOf names a place in a review for messages, by its path in the object. If list is true,
+// it names the list of which the place is an element.
 func fieldOf(pointer jsontext.Pointer, list bool) string {
 	if list {
 		pointer = pointer.Parent()

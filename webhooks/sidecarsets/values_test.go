@@ -25,7 +25,7 @@ func sidecarSetReviewOf(spec string) string {
 		`{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":` + spec + `}}}`
 }
 
-// listOf is a JSON list of one element again and again, of some size in bytes.
+// listOf is a JSON list that repeats one element, of about size bytes.
 func listOf(element string, size int) string {
 	count := max(1, size/(len(element)+1))
 	return "[" + strings.Repeat(element+",", count-1) + element + "]"
@@ -43,8 +43,7 @@ func askFor(handler server.Handler, body io.Reader) *httptest.ResponseRecorder {
 	return recorder
 }
 
-// A few bytes that would become very many values are refused before any of them
-// is made, whatever handed the body on.
+// A small body that would become very many values is refused before the values take memory.
 func TestBodiesAreRefusedByWhatTheyBecome(t *testing.T) {
 	tests := map[string]struct{ spec, want string }{
 		"a megabyte of containers":     {`{"containers":` + listOf(`{}`, 1<<20) + `}`, "spec.containers: the list has more than 1000 elements"},
@@ -65,7 +64,7 @@ func TestBodiesAreRefusedByWhatTheyBecome(t *testing.T) {
 			if !strings.Contains(answer, tc.want) || !strings.Contains(answer, `"uid":"u-1"`) || !strings.Contains(answer, `"allowed":false`) {
 				t.Errorf("%d %.300s; want a denial that says %q", recorder.Code, answer, tc.want)
 			}
-			// Reading a body takes some times its length.
+			// Reading a body makes garbage of a few times its length.
 			if made := after.TotalAlloc - before.TotalAlloc; made > uint64(8*len(body))+1<<20 {
 				t.Errorf("%d bytes made %d bytes of garbage", len(body), made)
 			}
@@ -73,8 +72,8 @@ func TestBodiesAreRefusedByWhatTheyBecome(t *testing.T) {
 	}
 }
 
-// A review whose members are named twice is none of an API server. Decoders take the first
-// or the last of them, or look at both.
+// No API server sends a review in which an object has a name twice. Decoders use the first or
+// the last of the two members, or both.
 func TestMembersThatAreNamedTwiceAreRefused(t *testing.T) {
 	stored := `,"oldObject":{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"containers":` + listOf(`{}`, 3*400_000) + `}}`
 	once := sidecarSetReviewOf(`{"containers":[{"name":"a"}]}`)
@@ -91,8 +90,8 @@ func TestMembersThatAreNamedTwiceAreRefused(t *testing.T) {
 	}
 }
 
-// What is not weighed takes no memory: the stored object before it is cut out, and what is
-// no review.
+// ValueBound takes no memory for values that it does not count: those of a stored object that
+// it cuts out, and those of a document that is not a review.
 func TestWhatIsNotWeighedTakesNoMemory(t *testing.T) {
 	once := sidecarSetReviewOf(`{"containers":[{"name":"a"}]}`)
 	for name, body := range map[string]string{
@@ -113,7 +112,7 @@ func TestWhatIsNotWeighedTakesNoMemory(t *testing.T) {
 	}
 }
 
-// manyMembers are members of an object, of some size in bytes.
+// manyMembers are members of an object, of about size bytes.
 func manyMembers(size int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {
@@ -122,8 +121,8 @@ func manyMembers(size int) string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// The largest bodies that pass make answers and garbage within bounds, on either
-// path: seven of them at a time are what TestHostileInput sends.
+// The answer to one of the largest bodies that pass, and its garbage, are bounded on both
+// paths. TestHostileBodies sends seven of them at a time.
 func TestTheLargestBodiesThatPass(t *testing.T) {
 	container := `{"name":"c","image":"i","ports":` + listOf(`{}`, 3*90) + `}`
 	numbered := func(count int, format string) string {
@@ -149,8 +148,8 @@ func TestTheLargestBodiesThatPass(t *testing.T) {
 	validator := NewValidator(ValidatorOptions{
 		Stored: func(context.Context) (*match.Snapshot, error) { return match.Build(nil, nil), nil },
 	})
-	// The operator bounds garbage to half of what is alive. With the default, the heap
-	// could grow to twice that, depending on when a collection ends.
+	// As in the operator's process, garbage may take half as much memory as live objects. By
+	// default it may take as much, and the result would depend on when a collection ends.
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	for name, spec := range tests {
 		for path, handler := range map[string]server.Handler{"the defaulter": NewDefaulter(), "the validator": validator} {
@@ -170,7 +169,7 @@ func TestTheLargestBodiesThatPass(t *testing.T) {
 	}
 }
 
-// peakHeap returns how far the heap has grown since.
+// peakHeap returns a function that returns by how many bytes the heap has grown at most since.
 func peakHeap(t *testing.T) func() uint64 {
 	runtime.GC()
 	var at runtime.MemStats
@@ -196,7 +195,8 @@ func peakHeap(t *testing.T) func() uint64 {
 }
 
 func TestOrdinaryReviewsPass(t *testing.T) {
-	// Names in a selector, groups of a user and the like are strings: as many as there are.
+	// The number of strings in a list, such as names in a selector or groups of a user, has no
+	// bound but that of all values.
 	spec := `{"selector":{"matchLabels":{"a":"b"}},"namespaceSelector":{"matchExpressions":[{"key":"kubernetes.io/metadata.name","operator":"In","values":` + listOf(`"team"`, 40_000) + `}]},` +
 		`"containers":` + listOf(`{"name":"c","image":"i"}`, 100*25) + `}`
 	recorder := askSidecarSetDefaulter(bytes.NewBufferString(sidecarSetReviewOf(spec)))
@@ -205,7 +205,7 @@ func TestOrdinaryReviewsPass(t *testing.T) {
 	}
 }
 
-// A stored object that is too much does not keep out the one that repairs it.
+// A stored object with too many values can be replaced by one that repairs it.
 func TestAStoredObjectThatIsTooMuchCanBeReplaced(t *testing.T) {
 	stored := `{"apiVersion":"apps.kruise.io/v1beta1","kind":"SidecarSet","metadata":{"name":"s"},"spec":{"containers":` + listOf(`{}`, 1<<20) + `}}`
 	body := sidecarSetReviewOf(`{"selector":{"matchLabels":{"a":"b"}},"containers":[{"name":"c","image":"i"}]}`)

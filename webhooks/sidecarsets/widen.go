@@ -18,13 +18,13 @@ type Widener interface {
 	Widen(ctx context.Context, set *appsv1beta1.SidecarSet) error
 }
 
-// widenTimeout is how long the author of a SidecarSet waits for API servers. It
-// takes 10 to 50 ms.
+// widenTimeout is how long the author of a SidecarSet waits for API servers at most. It
+// usually takes 10 to 50 ms.
 const widenTimeout = 500 * time.Millisecond
 
-// widen is the last thing that happens to a SidecarSet before it is stored: a Pod
-// that follows it closely finds the webhook entry in force. It is never a reason
-// to refuse the SidecarSet; the leader goes on where this ends.
+// widen is the last step before a SidecarSet is stored. If it succeeds, the webhook entry is
+// in force for Pods that directly follow the SidecarSet. If it fails, the author gets a
+// warning and no refusal, because the leader writes the entry later.
 func (v *validator) widen(ctx context.Context, request *admissionv1.AdmissionRequest, set, old *hub.SidecarSet) []string {
 	if v.Widener == nil || request.DryRun != nil && *request.DryRun || old != nil && inject.IdentityOf(set.Object) == inject.IdentityOf(old.Object) {
 		return nil

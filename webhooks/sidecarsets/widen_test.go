@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/sidecarsets"
 )
 
-// widener remembers what it was asked to widen for.
+// widener remembers the SidecarSets for which Widen was called.
 type widener struct {
 	err   error
 	hangs bool
@@ -76,7 +76,7 @@ func TestSidecarSetIsWidenedWhileItIsAdmitted(t *testing.T) {
 	})
 }
 
-// The leader goes on where this ends, so it is not a reason to refuse.
+// If Widen fails, the SidecarSet is allowed with a warning: the leader writes the entry later.
 func TestSidecarSetIsAdmittedThoughItIsNotWidened(t *testing.T) {
 	for want, w := range map[string]*widener{
 		"no API server answers":     {err: errors.New("no API server answers")},
@@ -95,7 +95,7 @@ func widening(w *widener) http.Handler {
 	return sidecarsets.NewValidator(sidecarsets.ValidatorOptions{Stored: (&live{}).catalog, Reader: &live{}, Namespace: "ours", Widener: w})
 }
 
-// widenReview is what the validating webhook gets to see.
+// widenReview is the review that the validating webhook gets.
 func widenReview(t *testing.T, manifest, old string, dryRun bool) []byte {
 	t.Helper()
 	if old != "" {

@@ -22,9 +22,9 @@ type written struct {
 	*hub.SidecarSet
 }
 
-// read decodes the SidecarSet of a request; nil if there is none to look at, because
-// the request is not about its content. It fails if the SidecarSet has the wrong form,
-// or if the API server does not wait for the answer any more.
+// read decodes the SidecarSet of a request; nil if the webhooks need not look at it, because
+// the request does not write its content. It fails if the SidecarSet has the wrong form, or
+// if the API server no longer waits for the answer.
 func read(ctx context.Context, req *admissionv1.AdmissionRequest) (*written, error) {
 	if req.SubResource != "" || req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
 		return nil, nil
@@ -50,9 +50,10 @@ func badRequest(err error) *server.Refusal {
 	return &server.Refusal{Code: http.StatusBadRequest, Message: err.Error()}
 }
 
-// replaced returns the SidecarSet that an update replaces, defaulted, because it may
-// have been stored without webhooks. If it cannot be read, no webhook has checked
-// it; the update that repairs it is held to the rules for new objects, hence nil.
+// replaced returns the SidecarSet that an update replaces. It fills in the defaults, because
+// the SidecarSet may have been stored without webhooks. If the SidecarSet cannot be read, no
+// webhook has checked it. Then replaced returns nil, so that the rules for new objects apply
+// to the update that repairs it.
 func (w *written) replaced() *hub.SidecarSet {
 	old := w.old()
 	if old == nil {
@@ -79,11 +80,11 @@ func (w *written) old() *hub.Object {
 	return old
 }
 
-// onlyFinalizes reports whether the object is being deleted and the update keeps
-// what decides about it: its spec, labels and annotations. Such an update removes a
-// finalizer. It is allowed unseen, because an object that a rule refuses could not
-// be deleted otherwise. Until it is gone, the SidecarSet is injected. So an update
-// of an annotation, for example one that makes it a canary, is checked as usual.
+// onlyFinalizes reports whether the object is being deleted and the update keeps its spec,
+// labels and annotations (see deciding). Such an update removes a finalizer. It is allowed
+// without a check, because otherwise an object that a rule refuses could not be deleted.
+// Until it is deleted, the SidecarSet is injected. So an update of an annotation, for
+// example one that makes it a canary, is checked as usual.
 func (w *written) onlyFinalizes() bool {
 	metadata, _ := w.sent.Members["metadata"].(map[string]any)
 	if metadata["deletionTimestamp"] == nil {
@@ -93,7 +94,7 @@ func (w *written) onlyFinalizes() bool {
 	return old != nil && apiequality.Semantic.DeepEqual(deciding(w.sent.Members), deciding(old.Members))
 }
 
-// deciding is what of a SidecarSet may decide about Pods.
+// deciding returns the parts of a SidecarSet that may decide about Pods.
 func deciding(object map[string]any) []any {
 	metadata, _ := object["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)

@@ -31,10 +31,10 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// minRebuildPause is the shortest time between two rebuilds. A rebuild that takes
-// long is followed by a longer pause, so that rebuilds take a fifth of a core at most,
-// unless one takes longer than a quarter of a second. The first change after a quiet
-// time is visible at once.
+// minRebuildPause is the shortest pause between two rebuilds. After a longer rebuild the
+// pause is rebuildShare times as long, so that rebuilds take a fifth of a core at most. It
+// is maxRebuildPause at most, so this does not hold for rebuilds of more than a quarter of a
+// second. The first change after a quiet time is visible at once.
 const (
 	minRebuildPause = 5 * time.Millisecond
 	maxRebuildPause = time.Second
@@ -57,7 +57,7 @@ type Catalog struct {
 	mu       sync.Mutex
 	pending  pendingChanges
 	changed  chan struct{} // has capacity 1: something is pending
-	holds    Versions      // what the snapshot holds, or has seen deleted
+	holds    Versions      // of the SidecarSets that the snapshot holds, and of some deleted ones
 	advanced chan struct{} // closed when holds changes
 	notify   []chan<- struct{}
 
@@ -68,7 +68,7 @@ type Catalog struct {
 	history    map[string]compiledRevision           // by SidecarSet
 }
 
-// catalogState is what readers see; nothing in it changes.
+// catalogState is the state that readers get. It is immutable.
 type catalogState struct {
 	catalog  *match.Snapshot
 	problems map[string]error
@@ -95,8 +95,8 @@ func newPendingChanges() pendingChanges {
 // compiledSet is a SidecarSet in the version that was compiled last.
 type compiledSet struct {
 	identity inject.Identity
-	bytes    int             // estimate of what is kept of it, here and by the informer
-	program  *inject.Program // nil if the object is beyond use
+	bytes    int             // estimate of its memory, here and in the informer
+	program  *inject.Program // nil if the object cannot be used at all
 	err      error
 }
 
@@ -105,10 +105,9 @@ type Informers interface {
 	GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error)
 }
 
-// NewCatalog returns a Catalog over the informers of a cache: that of SidecarSets
-// on unstructured v1beta1 objects, that of Namespaces on their metadata, and that
-// of ControllerRevisions. Add it to the manager. If registry is nil, the metrics are not
-// exposed.
+// NewCatalog returns a Catalog that uses three informers of a cache: of SidecarSets as
+// unstructured v1beta1 objects, of the metadata of Namespaces, and of ControllerRevisions.
+// Add it to the manager. If registry is nil, the metrics are not exposed.
 func NewCatalog(informers Informers, registry prometheus.Registerer) *Catalog {
 	return &Catalog{
 		informers:  informers,
@@ -136,9 +135,10 @@ func Metadata(kind schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return object
 }
 
-// Follow calls changed with the name and newest state of objects like prototype, nil for
-// a deleted one, and with what was known of it before; nil if nothing was. All who follow
-// one kind share a watch. Call it when the manager has started.
+// Follow calls changed with the name, the newest state and the state before of objects like
+// prototype. The newest state of a deleted object is nil, and so is the state before of an
+// object that was not known. All callers that follow one kind share a watch. Call Follow
+// when the manager has started.
 func Follow[T client.Object](ctx context.Context, informers Informers, prototype T, changed func(name string, object, before T)) (toolscache.ResourceEventHandlerRegistration, error) {
 	kind := prototype.GetObjectKind().GroupVersionKind().Kind
 	informer, err := informers.GetInformer(ctx, prototype, cache.BlockUntilSynced(false))
@@ -212,10 +212,10 @@ func (c *Catalog) Ready(*http.Request) error {
 
 // Start keeps the snapshot up to date until ctx ends.
 //
-// It begins to watch only now. A manager that knows an informer when it starts
-// waits for it before it starts anything else; but SidecarSets that are stored
-// as v1alpha1 cannot be listed until this process serves /convert with a
-// certificate that the API server trusts.
+// The watches begin in Start, not before. A manager waits for the informers that it knows
+// when it starts, before it starts anything else. But SidecarSets that are stored as
+// v1alpha1 cannot be listed until this process serves /convert with a certificate that the
+// API server trusts.
 func (c *Catalog) Start(ctx context.Context) error {
 	logger := logf.FromContext(ctx).WithName("catalog")
 	sidecarSets, err := Follow(ctx, c.informers, newSidecarSet(), c.sidecarSetChanged)
@@ -269,8 +269,8 @@ func (c *Catalog) namespaceChanged(name string, object, _ *metav1.PartialObjectM
 	signal(c.changed)
 }
 
-// rebuild publishes a snapshot of everything known, if it differs from the last
-// one, and says how long that took.
+// rebuild publishes a new snapshot if the state differs from that of the last one. It
+// returns how long this took.
 func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
 	start := time.Now()
 	c.mu.Lock()
@@ -292,7 +292,7 @@ func (c *Catalog) rebuild(logger logr.Logger) time.Duration {
 	return took
 }
 
-// applySidecarSets compiles what is new and reports whether anything is.
+// applySidecarSets compiles the SidecarSets that have changed. It returns false if none has.
 func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstructured.Unstructured) bool {
 	differ := false
 	for name, object := range changes {
@@ -318,8 +318,8 @@ func (c *Catalog) applySidecarSets(logger logr.Logger, changes map[string]*unstr
 	return differ
 }
 
-// applyNamespaces reports whether labels of any Namespace differ. Snapshots
-// share the map, so another one replaces it.
+// applyNamespaces reports whether the labels of any Namespace differ. Snapshots share the
+// map, so it replaces the map and does not change it.
 func (c *Catalog) applyNamespaces(changes map[string]*metav1.PartialObjectMetadata) bool {
 	if len(changes) == 0 {
 		return false
@@ -375,8 +375,8 @@ type Versions map[string]uint64
 // maxGone bounds how many deleted SidecarSets are remembered.
 const maxGone = 1000
 
-// advance tells which versions of SidecarSets the snapshot has taken in, and the
-// channels of Notify if it is a new one.
+// advance notes the versions of the SidecarSets that the snapshot now holds, and wakes the
+// callers of WaitFor. If the snapshot is a new one, it sends to the channels of Notify.
 func (c *Catalog) advance(taken pendingChanges, isNew bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -394,9 +394,9 @@ func (c *Catalog) advance(taken pendingChanges, isNew bool) {
 	}
 }
 
-// WaitFor returns nil once the snapshot holds SidecarSets in these versions or
-// later ones, or without those that were deleted since, and an error if ctx ends
-// before.
+// WaitFor returns nil once the snapshot holds each of these SidecarSets in its version or a
+// later one. For a SidecarSet that was deleted since, it does not wait. It returns an error
+// if ctx ends before.
 func (c *Catalog) WaitFor(ctx context.Context, stored Versions) error {
 	for {
 		behind, advanced := c.behind(stored)
@@ -415,8 +415,8 @@ func (c *Catalog) WaitFor(ctx context.Context, stored Versions) error {
 	}
 }
 
-// behind returns a SidecarSet that the snapshot does not hold in that version, ""
-// if it holds all, and what is closed when that changes.
+// behind returns a SidecarSet that the snapshot does not hold in its version; "" if it holds
+// all. advanced is closed when this may have changed.
 func (c *Catalog) behind(stored Versions) (name string, advanced <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -428,10 +428,10 @@ func (c *Catalog) behind(stored Versions) (name string, advanced <-chan struct{}
 	return "", c.advanced
 }
 
-// Ahead returns a SidecarSet that this process has seen in a later version than
-// the stored one, but not later than the list of those that are stored; "" if
-// there is none. No change of a SidecarSet up to the list's version is missing in
-// the list, so there is one only if what was seen is not stored any more.
+// Ahead returns a SidecarSet that this process has seen in a later version than stored has,
+// but not later than the version of the list that stored comes from; "" if there is none.
+// A list contains all changes up to its own version. So there is such a SidecarSet only if
+// etcd was restored, and the version that was seen is not stored any more.
 func (c *Catalog) Ahead(stored Versions, list uint64) (name string, held uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -457,8 +457,8 @@ func (c *Catalog) Content(name string) string {
 	return entryplan.Content(program.Set)
 }
 
-// signal sends without waiting; a receiver that is behind misses nothing, since
-// it looks at the newest state anyway.
+// signal sends without waiting. A receiver that is behind misses nothing, because it always
+// reads the newest state.
 func signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:

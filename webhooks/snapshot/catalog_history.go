@@ -34,8 +34,8 @@ func (c *Catalog) revisionChanged(name string, object, _ *appsv1.ControllerRevis
 	signal(c.changed)
 }
 
-// applyRevisions compiles the recorded revisions that SidecarSets inject, each
-// once, and reports whether they are others than before.
+// applyRevisions compiles the recorded revisions that SidecarSets inject, each once. It
+// reports whether any of them differs from before.
 func (c *Catalog) applyRevisions(logger logr.Logger, changes map[string]*appsv1.ControllerRevision, setsDiffer bool) bool {
 	for name, object := range changes {
 		if object == nil {

@@ -15,12 +15,12 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 )
 
-// mostTimesItsBytes bounds what a stored SidecarSet takes in every replica: the
-// administrator's quota is the storage of the API server.
+// mostTimesItsBytes bounds the memory that a replica needs for a stored SidecarSet, as a
+// multiple of its stored bytes. So a limit on what is stored also limits the memory.
 const mostTimesItsBytes = 3
 
-// storedText is a SidecarSet as an API server stores it, with so many containers
-// and variables in each.
+// storedText is a SidecarSet as an API server stores it, with some number of containers, and
+// of variables in each container.
 func storedText(t *testing.T, serial, containers, variables int, template bool) []byte {
 	t.Helper()
 	set := fixtures.SidecarSet(fmt.Sprintf("set-%03d", serial)).Select("app", fmt.Sprint("web-", serial))
@@ -110,7 +110,7 @@ func TestMemoryPerStoredSidecarSet(t *testing.T) {
 	}
 }
 
-// warmUp has the libraries make what they keep for each type.
+// warmUp makes the libraries fill their caches of types, so that these are not measured.
 func warmUp(t *testing.T) {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -138,7 +138,7 @@ func gaugeOf(t *testing.T, registry *prometheus.Registry, name string) float64 {
 }
 
 func heapInUse() int64 {
-	for range 3 { // interned strings that nothing refers to go one cycle later
+	for range 3 { // unused interned strings are freed one cycle later
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -155,7 +155,7 @@ func TestPackingASidecarSetLosesNothingThatIsDecidedBy(t *testing.T) {
 	annotations := object.GetAnnotations()
 	annotations["kubectl.kubernetes.io/last-applied-configuration"], annotations["kept"] = string(text), "yes"
 	object.SetAnnotations(annotations)
-	for range 2 { // packing twice is packing once
+	for range 2 { // packing a second time changes nothing
 		if _, err := PackSidecarSet(object); err != nil {
 			t.Fatal(err)
 		}
@@ -173,8 +173,8 @@ func TestPackingASidecarSetLosesNothingThatIsDecidedBy(t *testing.T) {
 	}
 }
 
-// A change of a thousand SidecarSets that took five seconds to take in kept the
-// next one waiting for twenty.
+// Without the bound, a rebuild of five seconds after a change of a thousand SidecarSets kept
+// the next change waiting for twenty seconds.
 func TestThePauseAfterARebuildIsBounded(t *testing.T) {
 	for rebuild, want := range map[time.Duration]time.Duration{
 		time.Microsecond:       5 * time.Millisecond,

@@ -7,10 +7,10 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 )
 
-// PackSidecarSet is the transform of the informer of SidecarSets: it leaves out
-// what StripManagedFields does and what kubectl apply keeps for itself, and packs
-// the spec, of which the informer's tree would take up to ten times the length.
-// Who reads SidecarSets from the cache finds the spec as inject.Unpack expects it.
+// PackSidecarSet is the transform of the informer of SidecarSets. It leaves out the managed
+// fields and the annotation of kubectl apply, and packs the spec: decoded, the spec would
+// take up to ten times the memory. Code that reads a SidecarSet from the cache has to use
+// inject.Unpack.
 func PackSidecarSet(object any) (any, error) {
 	object, err := StripManagedFields(object)
 	if set, ok := object.(*unstructured.Unstructured); ok {
@@ -20,7 +20,7 @@ func PackSidecarSet(object any) (any, error) {
 	return object, err
 }
 
-// storedBytes estimates what the informer keeps of a SidecarSet.
+// storedBytes estimates the memory that the informer needs for a SidecarSet.
 func storedBytes(object *unstructured.Unstructured) int {
 	const head = 4 << 10 // metadata and status
 	spec, _ := object.Object["spec"].(string)

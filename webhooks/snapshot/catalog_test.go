@@ -75,7 +75,7 @@ func (c *fakeCache) run(t *testing.T) *snapshot.Catalog {
 	return catalog
 }
 
-// again is a SidecarSet that was stored once more, with another spec.
+// again returns the SidecarSet with another spec, to be stored again.
 func again(set *unstructured.Unstructured) *unstructured.Unstructured {
 	set.SetGeneration(set.GetGeneration() + 1)
 	return set
@@ -164,8 +164,7 @@ func TestCatalogFollowsNamespaceLabels(t *testing.T) {
 	await.That(t, func() bool { _, known := catalog.Current().NamespaceLabels("shop"); return !known }, "the namespace to go")
 }
 
-// One SidecarSet that cannot be used is reported and does not get in the way of
-// the others.
+// A SidecarSet that cannot be used is reported. The Catalog uses the others.
 func TestCatalogReportsWhatItCannotUse(t *testing.T) {
 	c := newFakeCache()
 	bad := storedSet("bad")
@@ -199,7 +198,7 @@ func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 		t.Error("ready before anything was read")
 	}
 	go func() { _ = catalog.Start(t.Context()) }()
-	<-told // the first, although there is nothing
+	<-told // the first snapshot, which is empty
 	for _, name := range []string{"a", "b", "c"} {
 		c.sets.Add(storedSet(name))
 		await.That(t, func() bool {
@@ -209,8 +208,8 @@ func TestCatalogTellsOfEverySnapshot(t *testing.T) {
 	}
 }
 
-// While a thousand SidecarSets change, each is compiled once and the number of
-// rebuilds stays far below the number of changes.
+// While 500 SidecarSets are added, the number of rebuilds stays far below the number of
+// changes.
 func TestCatalogCoalescesChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCache()

@@ -31,7 +31,7 @@ func (c *fakeCache) stored(t *testing.T) snapshot.Versions {
 			return err
 		}
 		version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
-		stored[object.GetName()] = max(version, stored[object.GetName()]) // of one name there may be two, by UID
+		stored[object.GetName()] = max(version, stored[object.GetName()]) // the list may have two of a name, by UID
 		return err
 	})
 	if err != nil {
@@ -74,7 +74,7 @@ func TestCatalogKnowsWhatItWasWaitedFor(t *testing.T) {
 	}
 	listed := c.stored(t)
 	c.sets.Delete(storedSet("b"))
-	waitFor(t, catalog, listed) // a SidecarSet that was deleted since is not waited for
+	waitFor(t, catalog, listed) // WaitFor does not wait for a SidecarSet that was deleted since
 	waitFor(t, catalog, c.stored(t))
 	waitFor(t, catalog, nil)
 }
@@ -98,7 +98,7 @@ func TestCatalogSaysWhatItWaitsFor(t *testing.T) {
 	}{
 		"a later version": {snapshot.Versions{"a": stored["a"] + 1000, "b": stored["b"]},
 			fmt.Sprintf(`SidecarSet "a" is of resourceVersion %d, which is not known yet`, stored["a"]+1000)},
-		// A list that begins a watch anew comes in any order.
+		// A watch that begins again with a list sends the objects in any order.
 		"another one, though of an earlier version": {snapshot.Versions{"c": stored["a"]},
 			fmt.Sprintf(`SidecarSet "c" is of resourceVersion %d, which is not known yet`, stored["a"])},
 	}
@@ -139,8 +139,8 @@ func TestCatalogIsAheadOfARestoredSidecarSet(t *testing.T) {
 	}
 }
 
-// Counters in a status change with every Pod. They are not news to the handlers that
-// decide about Pods. A change that matters to a decision is compiled again.
+// The counters in a status change with every Pod. They do not matter to decisions about
+// Pods, so the Catalog compiles a SidecarSet again only if a change matters to a decision.
 func TestCatalogCompilesOnlyWhatDecides(t *testing.T) {
 	status := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(set *unstructured.Unstructured) {

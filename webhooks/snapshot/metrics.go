@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// catalogMetrics are the figures of the Catalog.
+// catalogMetrics are the metrics of the Catalog.
 type catalogMetrics struct {
 	sidecarSets, unusable, namespaces, bytes prometheus.Gauge
 	rebuildSeconds                           prometheus.Histogram

@@ -27,11 +27,11 @@ type question[V any] struct {
 	err    error
 }
 
-// errTooManyQuestions refuses what would have no bound otherwise.
+// errTooManyQuestions refuses a question if as many keys as allowed have one under way.
 var errTooManyQuestions = errors.New("too many others are being asked about")
 
-// NewShared returns a Shared that asks by ask, for at most so many keys at a time. ask
-// has to bound its own time.
+// NewShared returns a Shared that calls ask for at most so many keys at a time. ask has to
+// bound its own time.
 func NewShared[K comparable, V any](most int, ask func(context.Context, K) (V, error)) *Shared[K, V] {
 	return &Shared[K, V]{ask: ask, most: most, next: map[K]*question[V]{}}
 }
@@ -53,7 +53,8 @@ func (s *Shared[K, V]) Get(ctx context.Context, key K) (none V, err error) {
 	}
 }
 
-// join returns the question that has not been put yet, and sees to it that it is.
+// join returns the question that waits to be put. If there is none, join adds one, and
+// starts run unless it is running for this key.
 func (s *Shared[K, V]) join(ctx context.Context, key K) (*question[V], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// answering counts questions, and answers each when the test lets it.
+// answering counts questions. It answers each when the test allows it.
 type answering struct {
 	mu      sync.Mutex
 	asked   []string

@@ -12,10 +12,10 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// Timeline notices that the cluster's state was restored from a backup. A process
-// that has seen later versions must not go on: its watches ask for changes after a
-// version that is not reached yet, so they stay silent, and its snapshot holds
-// SidecarSets that are not stored any more.
+// Timeline notices that the cluster's state was restored from a backup. A process that has
+// seen later versions must end. Its watches ask for the changes after a version that etcd
+// has not reached again, so they stay silent, and its snapshot holds SidecarSets that are
+// not stored any more.
 //
 // A list of SidecarSets without a resourceVersion is a quorum read of etcd, and
 // its own resourceVersion is never below one that was seen before the list began.
@@ -34,7 +34,7 @@ func NewTimeline() *Timeline {
 	return &Timeline{reconnected: make(chan struct{}, 1), restored: make(chan error, 1)}
 }
 
-// Restored is sent to, once, when the cluster's state was restored.
+// Restored returns the channel that gets one error when the cluster's state was restored.
 func (t *Timeline) Restored() <-chan error { return t.restored }
 
 // RestoredError says that the cluster's state is older than what this process has
@@ -85,7 +85,7 @@ func (t *Timeline) Check(newest uint64, resourceVersion string) error {
 	return nil
 }
 
-// Report tells the process, and returns the error for the request at hand.
+// Report sends the error to Restored, and returns it for the request at hand.
 func (t *Timeline) Report(err *RestoredError) error {
 	select {
 	case t.restored <- err:
@@ -94,7 +94,7 @@ func (t *Timeline) Report(err *RestoredError) error {
 	return err
 }
 
-// see notes the version of what a list or a watch has brought.
+// see notes the version of a list, or of an object or bookmark of a watch.
 func (t *Timeline) see(object runtime.Object) {
 	if list, err := meta.ListAccessor(object); err == nil {
 		t.See(list.GetResourceVersion())
@@ -103,8 +103,9 @@ func (t *Timeline) see(object runtime.Object) {
 	}
 }
 
-// Reconnected is sent to when a watch has begun, perhaps since API servers were
-// restarted: it is time for a list of all SidecarSets.
+// Reconnected returns the channel that gets a value when a watch begins or an informer
+// lists. The reason may be that API servers were restarted, and etcd restored. So the
+// receiver lists all SidecarSets.
 func (t *Timeline) Reconnected() <-chan struct{} { return t.reconnected }
 
 // SidecarSetMetadata returns an empty list of the metadata of SidecarSets, for a

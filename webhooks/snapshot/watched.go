@@ -46,14 +46,14 @@ type watchedKind struct {
 
 	mu     sync.Mutex       // a watch that is stopped may still be sending
 	known  sets.Set[string] // keys of the objects that the informer has
-	unsent sets.Set[string] // while a watch sends all objects again: those of known that are not sent yet; else nil
+	unsent sets.Set[string] // keys in known that a watch of all objects has not sent yet; else nil
 }
 
 // touch notes a sign of life. The time has a monotonic reading, so setting the clock
 // does not matter.
 func (w *watchedKind) touch() { w.last.Store(new(time.Now())) }
 
-// ListWithContext lists until that succeeds, which counts.
+// ListWithContext tries to list until it succeeds. A list that succeeds is a sign of life.
 func (w *watchedKind) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	list, err := persist(ctx, w.kind, func() (runtime.Object, error) { return w.source.ListWithContext(ctx, options) })
 	if err != nil {
@@ -72,8 +72,8 @@ func (w *watchedKind) ListWithContext(ctx context.Context, options metav1.ListOp
 	})
 }
 
-// IsWatchListSemanticsUnSupported passes on what the source says about itself,
-// so that observing it does not change how it is read.
+// IsWatchListSemanticsUnSupported returns the answer of the source, so that an informer reads
+// it in the same way as without watchedKind.
 func (w *watchedKind) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(w.ListerWatcher)
 }
@@ -87,7 +87,7 @@ func (w *watchedKind) alive() {
 // startAgain notes that the informer replaces all that it has.
 func (w *watchedKind) startAgain() { w.known, w.unsent = sets.New[string](), nil }
 
-// note remembers what the informer has.
+// note updates known and unsent for an object, or a deletion, that the informer has received.
 func (w *watchedKind) note(event watch.EventType, key string) {
 	switch event {
 	case watch.Added, watch.Modified:
@@ -99,7 +99,7 @@ func (w *watchedKind) note(event watch.EventType, key string) {
 	}
 }
 
-// keyOf is namespace/name; "" for what is no object.
+// keyOf is namespace/name; "" if object has no metadata.
 func keyOf(object runtime.Object) string {
 	key, err := toolscache.MetaNamespaceKeyFunc(object)
 	if err != nil {
@@ -108,18 +108,20 @@ func keyOf(object runtime.Object) string {
 	return key
 }
 
-// see tells the Timeline of SidecarSets.
+// see reports the version of a SidecarSet to the Timeline. Other kinds do not matter to it.
 func (w *watchedKind) see(object runtime.Object) {
 	if w.kind == appsv1beta1.Kind.Kind {
 		w.timeline.see(object)
 	}
 }
 
-// errHalfSent makes an informer list: its last watch ended when it had sent a part of all
-// objects, and the resourceVersion of one of these tells nothing of what was deleted before.
+// errHalfSent makes an informer list. Its last watch ended when it had sent only a part of
+// all objects. So a watch from the resourceVersion of the last one would not tell which
+// objects were deleted before.
 var errHalfSent error = apierrors.NewResourceExpired("the last watch ended before it had sent all objects")
 
-// WatchWithContext connects until that succeeds, which counts, and so do all events.
+// WatchWithContext tries to begin a watch until it succeeds. That is a sign of life, and so
+// is each event.
 func (w *watchedKind) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w.mu.Lock()
 	if sendsAll(options) {
@@ -164,7 +166,7 @@ func (w *watchedKind) sendAll(ctx context.Context, options metav1.ListOptions) (
 	options.ResourceVersion, options.ResourceVersionMatch = "", metav1.ResourceVersionMatchNotOlderThan
 	events, err := w.connect(ctx, options)
 	if err != nil {
-		return nil, err // an API server may know no such watch
+		return nil, err // an old API server may not support such a watch
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -215,8 +217,8 @@ func (w *watchedKind) continued(event watch.Event, again func() (watch.Interface
 	return next
 }
 
-// send sends an event to the informer, and reports whether to go on. It keeps the lock
-// meanwhile, so that what is remembered is what the informer has received.
+// send sends an event to the informer, and reports whether to go on. It holds the lock
+// meanwhile, so that known and unsent always fit the events that the informer has received.
 func (w *watchedKind) send(ctx context.Context, event watch.Event, informer *watched) bool {
 	key := keyOf(event.Object)
 	w.mu.Lock()

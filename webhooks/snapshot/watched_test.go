@@ -23,8 +23,8 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// watchServer is what an API server does for one list and watch of Namespaces. Its
-// history can be compacted, and its watches end when the test says so.
+// watchServer is an API server with one list and watch, of Namespaces. The test can compact
+// its history and end its watches.
 type watchServer struct {
 	t         *testing.T
 	mu        sync.Mutex
@@ -35,7 +35,7 @@ type watchServer struct {
 	changed   chan struct{} // closed when the next change is stored
 	end       chan struct{} // closed when the watches end
 	cutAfter  int           // a watch that sends all objects ends after that many; 0 is never
-	listsOnly bool          // it refuses watches that send all objects
+	listsOnly bool          // the server refuses watches that send all objects
 	lists     int
 }
 
@@ -59,7 +59,8 @@ func (s *watchServer) change(kind watch.EventType, name string) {
 	s.changed = make(chan struct{})
 }
 
-// restart ends all watches, and forgets the history of which an expired watch would need a part.
+// restart ends all watches and compacts the history, so that watches from earlier versions
+// have expired.
 func (s *watchServer) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +136,7 @@ func (s *watchServer) serve(stopped <-chan struct{}, events chan<- watch.Event, 
 			return
 		}
 		select {
-		case <-end: // what changed at the same time was not sent
+		case <-end: // changes of the same moment are not sent
 			return
 		default:
 		}
@@ -172,7 +173,8 @@ func (s *watchServer) follow(t *testing.T) toolscache.SharedIndexInformer {
 	return informer
 }
 
-// differs says what an informer has that is not stored, or the other way round; "" if nothing.
+// differs returns how the objects of an informer differ from the stored ones; "" if they are
+// equal.
 func (s *watchServer) differs(informer toolscache.SharedIndexInformer) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +224,7 @@ func TestAnExpiredWatchContinuesAtOnce(t *testing.T) {
 				}
 				informer := s.follow(t)
 				for i := range expired {
-					<-time.After(1100 * time.Millisecond) // an informer pauses after a shorter watch in which nothing came
+					<-time.After(1100 * time.Millisecond) // after a shorter watch without events, an informer pauses
 					s.change(watch.Modified, "a")
 					tc.change(s, i)
 					s.restart()
@@ -239,7 +241,8 @@ func TestAnExpiredWatchContinuesAtOnce(t *testing.T) {
 	}
 }
 
-// Whatever ends and expires, an informer has what is stored in the end.
+// After any sequence of changes, ends of watches and expiries, an informer has the stored
+// objects.
 func TestAnExpiredWatchLosesNothing(t *testing.T) {
 	for seed := range uint64(1000) {
 		synctest.Test(t, func(t *testing.T) {

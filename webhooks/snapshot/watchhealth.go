@@ -18,10 +18,9 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// WatchSilence is after how long without a sign of life a watch counts as
-// silent. Where nothing changes the API server sends the first bookmark of a
-// watch after two minutes and one per minute from then on; this allows for two
-// that are late.
+// WatchSilence is the time without a sign of life after which a watch counts as silent. If
+// nothing changes, the API server sends the first bookmark of a watch after two minutes, and
+// one per minute from then on. So two bookmarks may be late.
 const WatchSilence = 4 * time.Minute
 
 // WatchHealth notices when one of the cache's watches has gone silent: the connection
@@ -45,10 +44,10 @@ type WatchHealth struct {
 // watch that begins.
 func NewWatchHealth(timeline *Timeline) *WatchHealth { return &WatchHealth{timeline: timeline} }
 
-// CacheOptions are what a Catalog expects of the manager's cache: health observes its
-// watches, managed fields are left out, ControllerRevisions are those of SidecarSets
-// in one namespace, and a read starts no informer. Other packages add ByObject options
-// for the kinds that they read.
+// CacheOptions are the options of the manager's cache that a Catalog needs: health observes
+// the watches, objects have no managed fields, only ControllerRevisions of SidecarSets in
+// one namespace are watched, and a read starts no informer. Other packages add ByObject
+// options for the kinds that they read.
 func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
 	return cache.Options{
 		NewInformer:                 health.NewInformer,

@@ -73,8 +73,8 @@ func noticesASilentWatch(t *testing.T) {
 	events.Action(watch.Bookmark, namespace("", "7"))
 	synctest.Wait()
 
-	// Each step goes as far as allowed, sees one sign of life, and may then go
-	// as far again.
+	// In each step the watch is silent for longer than WatchSilence. Then one sign of life
+	// ends the silence.
 	signs := []struct {
 		name string
 		sign func()
