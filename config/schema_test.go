@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// additions are the parts of status that the reference API does not have. They
+// additions are the parts of status that OpenKruise's API does not have. They
 // may carry whatever keywords they like.
 var additions = []string{"status.conditions", "status.uninjectedPods", "status.uninjected", "status.blockedPods", "status.revisions"}
 
@@ -65,7 +65,7 @@ func TestSchemaHoldsOnlyTheseKeywords(t *testing.T) {
 	}
 }
 
-// A type wrongly narrowed would refuse manifests that the reference accepts.
+// A type wrongly narrowed would refuse manifests that OpenKruise accepts.
 func TestSchemaTypes(t *testing.T) {
 	want := map[string]string{
 		"spec": "object", "status": "object", "metadata": "object",
@@ -147,7 +147,7 @@ func TestDefinition(t *testing.T) {
 		versions[text(version["name"])] = fmt.Sprintf("served=%v storage=%v deprecated=%v subresources=%v columns=%v",
 			version["served"], version["storage"], version["deprecated"] != nil, subresources, strings.Join(columns, ", "))
 	}
-	// The reference's columns, in its order, and ours among them.
+	// OpenKruise's columns, in its order, and ours among them.
 	const columns = "columns=MATCHED integer .status.matchedPods, UPDATED integer .status.updatedPods, READY integer .status.readyPods, " +
 		`IN-FORCE string .status.conditions[?(@.type=="Ready")].status, ROLLOUT string .status.conditions[?(@.type=="Progressing")].reason, AGE date .metadata.creationTimestamp, ` +
 		"UNINJECTED integer .status.uninjectedPods priority 1, REVISION string .status.latestRevision priority 1, " +

@@ -240,7 +240,7 @@ func TestNoPodIsUpdatedWhileItsContentCannotBeRecorded(t *testing.T) {
 		}
 		s := r.written(t)
 		wantReasons(t, s, "Complete", "RevisionNotRecorded")
-		if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded); !strings.Contains(c.Message, "Generation 2") || !strings.Contains(c.Message, "exceeded quota") {
+		if c := meta.FindStatusCondition(s.Conditions, appsv1beta1.ConditionDegraded); !strings.Contains(c.Message, "records generation 2 yet") || !strings.Contains(c.Message, "exceeded quota") {
 			t.Errorf("Degraded is %+v", c)
 		}
 		if s.ObservedGeneration != 1 || s.UpdatedPods != 2 {

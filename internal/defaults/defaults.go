@@ -91,7 +91,7 @@ func defaultUpdateStrategy(strategy node) {
 }
 
 // The functions below write the zero value of members that the CRD's schema requires, but
-// that a user of the reference may omit: the reference's webhook rewrites the whole object
+// that a user of OpenKruise may omit: its webhook rewrites the whole object
 // before the API server checks the schema, which has the same effect.
 
 func requirePriority(priority node) {

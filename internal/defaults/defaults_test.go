@@ -106,7 +106,7 @@ func TestApplyToContainer(t *testing.T) {
 		"readinessProbe.httpGet":                        {completeContainer + `, readinessProbe: {httpGet: {port: 1}, ` + unquote(probe) + `}`, ops(`add readinessProbe/httpGet/path "/"`, `add readinessProbe/httpGet/scheme "HTTP"`)},
 		"startupProbe: what validation demands":         {completeContainer + `, startupProbe: {httpGet: {port: 1}}`, ops(`add startupProbe/httpGet/path "/"`, `add startupProbe/httpGet/scheme "HTTP"`, `add startupProbe/successThreshold 1`)},
 		"startupProbe: zeros stay as they are":          {completeContainer + `, startupProbe: {tcpSocket: {port: 1}, timeoutSeconds: 0, periodSeconds: 0, successThreshold: 0, failureThreshold: 0}`, ops(`replace startupProbe/successThreshold 1`)},
-		"a startupProbe that the reference stored":      {completeContainer + `, startupProbe: {httpGet: {port: 1, path: /, scheme: HTTP}, successThreshold: 1}`, nil},
+		"a startupProbe that OpenKruise stored":         {completeContainer + `, startupProbe: {httpGet: {port: 1, path: /, scheme: HTTP}, successThreshold: 1}`, nil},
 		"no service of a gRPC probe":                    {completeContainer + `, livenessProbe: {grpc: {port: 1}, ` + unquote(probe) + `}`, nil},
 		"lifecycle.httpGet":                             {completeContainer + `, lifecycle: {postStart: {httpGet: {path: /x}}, preStop: {httpGet: {scheme: HTTPS}}}`, ops(`add lifecycle/postStart/httpGet/scheme "HTTP"`, `add lifecycle/preStop/httpGet/path "/"`)},
 		"an empty resourcesPolicy":                      {completeContainer + `, resourcesPolicy: {}`, ops(`add resourcesPolicy/targetContainersNameRegex ".*"`, `add resourcesPolicy/resourcesExpr {}`)},

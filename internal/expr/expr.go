@@ -59,7 +59,7 @@ func Parse(text string, variable Variable) (*Expr, error) {
 
 // ParseStored reads an expression that is stored already, such as one that a
 // ControllerRevision records, which cannot be edited. It reads what Parse accepts as
-// Parse does. It reads the rest as the reference does, so that Pods get what they have
+// Parse does. It reads the rest as OpenKruise does, so that Pods get what they have
 // got so far:
 //
 //   - A decimal with letters that are not a suffix, such as 50mm or 64MB, is the number 0.
@@ -76,7 +76,7 @@ func ParseStored(text string, variable Variable) (*Expr, error) {
 
 func parse(p *parser) (*Expr, error) {
 	if len(p.text) > MaxLength {
-		return nil, fmt.Errorf("it has %d characters and may have %d; shorten it", len(p.text), MaxLength)
+		return nil, fmt.Errorf("it has %d bytes, and the limit is %d; shorten it", len(p.text), MaxLength)
 	}
 	root, err := p.expression()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sidecarset/operator/internal/expr"
 )
 
-// The worked examples of the reference, and the traps where it is wrong.
+// The worked examples of OpenKruise, and the traps where it is wrong.
 func TestEval(t *testing.T) {
 	tests := map[string]struct {
 		variable   expr.Variable
@@ -96,9 +96,9 @@ func TestParseRefuses(t *testing.T) {
 		text, want string
 	}{
 		"T21: a product of quantities":         {expr.CPU, "cpu*cpu", "column 4: multiplication of two quantities; make one side a plain number, such as 2 or 50%"},
-		"T21: division by quantity":            {expr.CPU, "100m/cpu", "column 5: division by quantity; divide by a plain number, such as 2"},
+		"T21: division by a quantity":          {expr.CPU, "100m/cpu", "column 5: division by a quantity; divide by a plain number, such as 2"},
 		"T21: a number through max":            {expr.CPU, "cpu*max(cpu, 2)", "column 4: multiplication of two quantities"},
-		"T21: a number divided by a quantity":  {expr.CPU, "1/(cpu+1)", "column 2: division by quantity"},
+		"T21: a number divided by a quantity":  {expr.CPU, "1/(cpu+1)", "column 2: division by a quantity"},
 		"T21: memory in a cpu field":           {expr.CPU, "memory*2", `column 1: "memory" cannot be used here; use cpu, which is what this field computes`},
 		"T21: cpu in a memory field":           {expr.Memory, "2*CPU", `column 3: "CPU" cannot be used here; use memory`},
 		"another variable":                     {expr.Memory, "2*mem", `column 3: there is no variable "mem"; use memory`},
@@ -129,13 +129,13 @@ func TestParseRefuses(t *testing.T) {
 		"division by zero":                     {expr.CPU, "cpu/0", "column 4: division by zero; divide by another number"},
 		"division by a computed zero":          {expr.CPU, "cpu/(1-50%*2)", "column 4: division by zero"},
 		"division of numbers by zero":          {expr.CPU, "cpu*(1/0.0)", "column 7: division by zero"},
-		"nothing":                              {expr.CPU, "", "it ends too early; add a number, a quantity, cpu"},
-		"white space":                          {expr.CPU, " \n", "it ends too early"},
-		"no second operand":                    {expr.CPU, "cpu*", "it ends too early"},
+		"nothing":                              {expr.CPU, "", "the expression ends too early; add a number, a quantity, cpu"},
+		"white space":                          {expr.CPU, " \n", "the expression ends too early"},
+		"no second operand":                    {expr.CPU, "cpu*", "the expression ends too early"},
 		"no first operand":                     {expr.CPU, "*cpu", "column 1: unexpected '*'"},
 		"a plus in front":                      {expr.CPU, "+cpu", "column 1: unexpected '+'"},
-		"an open parenthesis":                  {expr.CPU, "(cpu", "it ends too early; add a closing parenthesis"},
-		"an open call":                         {expr.CPU, "max(cpu, 1", "it ends too early; add"},
+		"an open parenthesis":                  {expr.CPU, "(cpu", "the expression ends too early; add a closing parenthesis"},
+		"an open call":                         {expr.CPU, "max(cpu, 1", "the expression ends too early; add"},
 		"a parenthesis too many":               {expr.CPU, "cpu)", "column 4: unexpected ')'"},
 		"two operands in a row":                {expr.CPU, "cpu cpu", "column 5: unexpected 'c'"},
 		"two literals in a row":                {expr.CPU, "50% 2", "column 5: unexpected '2'"},
@@ -148,9 +148,9 @@ func TestParseRefuses(t *testing.T) {
 		"a negative quantity":                  {expr.Memory, "-1Ki", "the result -1024 is negative"},
 		"a constant beyond 2^63 bytes":         {expr.Memory, "8192Pi", "the result is too large for a quantity; bound it with min(…, …)"},
 		"a constant beyond 2^63 thousandths":   {expr.CPU, "10P*1000", "the result is too large for a quantity"},
-		"a character too many":                 {expr.CPU, "cpu" + strings.Repeat(" ", expr.MaxLength-2), "it has 1025 characters and may have 1024; shorten it"},
-		"as many parentheses as fit":           {expr.CPU, strings.Repeat("(", expr.MaxLength), "it ends too early"},
-		"as many minuses as fit":               {expr.CPU, strings.Repeat("-", expr.MaxLength), "it ends too early"},
+		"a character too many":                 {expr.CPU, "cpu" + strings.Repeat(" ", expr.MaxLength-2), "it has 1025 bytes, and the limit is 1024; shorten it"},
+		"as many parentheses as fit":           {expr.CPU, strings.Repeat("(", expr.MaxLength), "the expression ends too early"},
+		"as many minuses as fit":               {expr.CPU, strings.Repeat("-", expr.MaxLength), "the expression ends too early"},
 		"as many large numbers as fit are too": {expr.CPU, strings.Repeat("1e30*", 200) + "1", "the result is too large"},
 	}
 	for name, tc := range tests {
@@ -163,7 +163,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// What is stored is read as the reference reads it.
+// What is stored is read as OpenKruise reads it.
 func TestParseStored(t *testing.T) {
 	tests := map[string]struct {
 		variable         expr.Variable
@@ -213,7 +213,7 @@ func TestParseStored(t *testing.T) {
 func TestEvalOfWhatIsStoredRefuses(t *testing.T) {
 	tests := map[string]struct{ text, with, want string }{
 		"a product of quantities":     {"cpu*max(cpu, 2)", "2", "column 4: multiplication of two quantities; make one side a plain number, such as 2 or 50%"},
-		"division by a quantity":      {"cpu/min(cpu, 4)", "3", "column 4: division by quantity; divide by a plain number, such as 2"},
+		"division by a quantity":      {"cpu/min(cpu, 4)", "3", "column 4: division by a quantity; divide by a plain number, such as 2"},
 		"division by a number of 0":   {"cpu/min(cpu, 0)", "3", "column 4: division by zero; divide by another number"},
 		"a sum with a quantity in it": {"cpu*(max(cpu, 2)+1)", "3", "column 4: multiplication of two quantities"},
 	}
@@ -237,7 +237,7 @@ func TestEvalRefuses(t *testing.T) {
 	}{
 		"less cpu than it takes away":    {expr.CPU, "cpu-2", "1500m", "the result -0.5 is negative; write max(…, 0) around it, or another lower bound"},
 		"less memory than it takes away": {expr.Memory, "memory-100Mi", "99Mi", "the result -1.048576e+06 is negative"},
-		"a wrap in the reference":        {expr.Memory, "memory*100000", "1Pi", "the result is too large for a quantity; bound it with min(…, …)"},
+		"a wrap in OpenKruise":           {expr.Memory, "memory*100000", "1Pi", "the result is too large for a quantity; bound it with min(…, …)"},
 		"one byte beyond the largest":    {expr.Memory, "memory+1", "9223372036854775807", "the result is too large for a quantity"},
 		"cpu beyond 2^63 thousandths":    {expr.CPU, "cpu*1", "9223372036854775807", "the result is too large for a quantity"},
 	}

@@ -14,7 +14,7 @@ type parser struct {
 	text     string
 	position int
 	variable Variable
-	stored   bool // what Parse refuses is read as in the reference; see ParseStored
+	stored   bool // what Parse refuses is read as in OpenKruise; see ParseStored
 }
 
 var (
@@ -144,7 +144,7 @@ func (p *parser) combine(at int, op operator, left, right *node) (*node, error) 
 // literalForm is a decimal with, at most, an exponent, and a percent sign or suffix.
 var literalForm = regexp.MustCompile(`^((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]+))?)(%|[mkMGTP]|[KMGTP]i)?$`)
 
-// malformedForm is a decimal with letters that are not a suffix. The reference reads it as 0.
+// malformedForm is a decimal with letters that are not a suffix. OpenKruise reads it as 0.
 var malformedForm = regexp.MustCompile(`^(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[A-Za-z]+$`)
 
 // suffixes are what a literal is multiplied with: base^exponent.
@@ -168,7 +168,7 @@ func (p *parser) literal() (*node, error) {
 		return nil, p.errorAt(at, "%q is neither a number (2, 0.5, 1e3, 50%%) nor a quantity "+
 			"(digits and one of m k M G T P Ki Mi Gi Ti Pi); correct it", text)
 	case !smallExponent(m[2]) && !p.stored:
-		return nil, p.errorAt(at, "the exponent of %q is not between -%d and %[2]d; write a number of usual size", text, maxExponent)
+		return nil, p.errorAt(at, "the exponent of %q is not between -%d and %[2]d; write a shorter number, such as 100m or 2Gi", text, maxExponent)
 	}
 	number := numberOf(m[1], m[2])
 	switch suffix := m[3]; suffix {
@@ -205,7 +205,7 @@ func smallExponent(text string) bool {
 
 // numberOf reads a number. If the exponent is large, as only in stored expressions, the
 // number is as exact as a floating-point number, and 0 outside the range of these, as in
-// the reference.
+// OpenKruise.
 func numberOf(text, exponent string) *big.Rat {
 	number := new(big.Rat)
 	if smallExponent(exponent) {
@@ -269,7 +269,7 @@ func (p *parser) expect(c byte, what string) error {
 
 func (p *parser) unexpected(wanted string) error {
 	if p.position >= len(p.text) {
-		return fmt.Errorf("it ends too early; add %s", wanted)
+		return fmt.Errorf("the expression ends too early; add %s", wanted)
 	}
 	rest := []rune(p.text[p.position:])
 	return p.errorAt(p.position, "unexpected %q; put here %s", rest[0], wanted)

@@ -25,7 +25,7 @@ type Targets struct{ size int }
 // do about both.
 func (t *Targets) Compile(text string) (*regexp.Regexp, error) {
 	if len(text) > MaxTargetLength {
-		return nil, fmt.Errorf("it has %d characters and may have %d; shorten it", len(text), MaxTargetLength)
+		return nil, fmt.Errorf("it has %d bytes, and the limit is %d; shorten it", len(text), MaxTargetLength)
 	}
 	if t.size <= maxTargetSize {
 		parsed, err := syntax.Parse(text, syntax.Perl) // as regexp.Compile does
@@ -35,7 +35,7 @@ func (t *Targets) Compile(text string) (*regexp.Regexp, error) {
 		t.size += sizeOf(parsed)
 	}
 	if t.size > maxTargetSize {
-		return nil, fmt.Errorf("with it, the regular expressions of this SidecarSet have more than %d steps, and a repetition counts as often as it repeats; "+
+		return nil, fmt.Errorf("together with it, the regular expressions of this SidecarSet compile to more than %d steps (a{1000} counts as 1000); "+
 			"use *, + or smaller counts", maxTargetSize)
 	}
 	return regexp.Compile(text)

@@ -25,7 +25,7 @@ func TestTargetsRefuseWhatTakesTooMuch(t *testing.T) {
 	long := strings.Repeat("a", MaxTargetLength)
 	for text, want := range map[string]string{
 		long:                          "",
-		long + "a":                    "it has 2049 characters and may have 2048; shorten it",
+		long + "a":                    "it has 2049 bytes, and the limit is 2048; shorten it",
 		strings.Repeat("a{1000}", 5):  "more than 4000 steps",
 		strings.Repeat("a{1000}", 36): "more than 4000 steps",
 		"(" + strings.Repeat("a", 240) + "){1000}": "more than 4000 steps",

@@ -122,7 +122,7 @@ func constant(v value) *node {
 // The errors of operations whose operands have the wrong types.
 var (
 	errProduct = errors.New("multiplication of two quantities; make one side a plain number, such as 2 or 50%")
-	errDivisor = errors.New("division by quantity; divide by a plain number, such as 2")
+	errDivisor = errors.New("division by a quantity; divide by a plain number, such as 2")
 	errZero    = errors.New("division by zero; divide by another number")
 )
 

@@ -29,8 +29,8 @@ func TestAStoredPolicyThatTakesTooMuchCanServeNoPod(t *testing.T) {
 		targets     []string
 		field, want string
 	}{
-		"long":               {[]string{strings.Repeat("a", 2049)}, "containers[0]", "it has 2049 characters and may have 2048"},
-		"the attack":         {[]string{strings.Repeat("a{1000}", 3000)}, "containers[0]", "and may have 2048"},
+		"long":               {[]string{strings.Repeat("a", 2049)}, "containers[0]", "it has 2049 bytes, and the limit is 2048"},
+		"the attack":         {[]string{strings.Repeat("a{1000}", 3000)}, "containers[0]", "and the limit is 2048"},
 		"many repetitions":   {[]string{".*", strings.Repeat("a{1000}", 36)}, "containers[1]", "more than 4000 steps"},
 		"together":           {slicesOf("a{900}", 100), "containers[4]", "more than 4000 steps"},
 		"not an expression":  {[]string{"("}, "containers[0]", "missing closing )"},

@@ -111,7 +111,7 @@ func (c *computation) checkTargets() error {
 		case t.invalid != nil:
 			return t.invalid
 		case t.Needs&^c.pod.Parts != 0:
-			return fmt.Errorf("the Pod was read without what SidecarSet %q needs of it: read %b, needed %b", t.Name(), c.pod.Parts, t.Needs)
+			return fmt.Errorf("internal error: the Pod was read without the parts that SidecarSet %q needs (read %b, needed %b); report it", t.Name(), c.pod.Parts, t.Needs)
 		default:
 			needs |= t.Needs
 		}
@@ -143,7 +143,7 @@ func (c *computation) checkParts() error {
 		}
 	}
 	if total > maxPartsBytes {
-		return &SizeError{What: "env, volumeMounts, volumeDevices and resources of the Pod's containers, which sidecars are made from,", Bytes: total, Most: maxPartsBytes}
+		return &SizeError{What: "env, volumeMounts, volumeDevices and resources of the Pod's containers", Bytes: total, Most: maxPartsBytes}
 	}
 	return nil
 }

@@ -73,6 +73,6 @@ type SizeError struct {
 }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("%s have %d bytes as JSON, and may have %d: shorten the Pod, or change the selectors of the SidecarSets so that they leave it out",
+	return fmt.Sprintf("%s have %d bytes as JSON, and the limit is %d: shorten the Pod, or change the selectors of the SidecarSets so that they leave it out",
 		e.What, e.Bytes, e.Most)
 }

@@ -105,7 +105,7 @@ func TestComputeExtendsTheWorkingContainers(t *testing.T) {
 	}
 }
 
-// The worked example of the reference, down to the bytes of one sidecar.
+// The worked example of OpenKruise, down to the bytes of one sidecar.
 func TestWorkedExample(t *testing.T) {
 	for _, c := range fixtures.Cases(t) {
 		if c.Name != "worked-example" {

@@ -56,7 +56,7 @@ func TestResourcesPolicy(t *testing.T) {
 		excluded           []string
 		want               string
 	}{
-		"the worked example of the reference": {
+		"the worked example of OpenKruise": {
 			containers: example,
 			policy:     `{resourcesExpr: {limits: {cpu: "max(cpu*50%, 50m)", memory: memory*30%}, requests: {cpu: cpu*2, memory: memory*2}}}`,
 			want:       `{limits: {cpu: 500m, memory: "31"}, requests: {cpu: 400m, memory: "0"}}`,

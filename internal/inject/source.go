@@ -75,7 +75,7 @@ func (s *source) copyVariable(name string, env *keyed) {
 	}
 }
 
-// referencesIn yields the variables $(NAME) in a subPathExpr. As in the reference,
+// referencesIn yields the variables $(NAME) in a subPathExpr. As in OpenKruise,
 // $$(X) is not read as an escape.
 func referencesIn(expr string) iter.Seq[string] {
 	return func(yield func(string) bool) {

@@ -12,7 +12,7 @@ const (
 )
 
 // ErrLongQuantity says what is wrong with a quantity that is not short.
-var ErrLongQuantity = errors.New("a quantity is longer than 32 characters, or has an exponent of more than 3 characters; write a number of usual size")
+var ErrLongQuantity = errors.New("a quantity is longer than 32 characters, or has an exponent of more than 3 characters; write a shorter number, such as 100m or 2Gi")
 
 // IsShortQuantity reports whether the text of a quantity is so short that it costs nothing
 // to parse and to compare the quantity. It takes seconds to parse 1e-9000000, or to compare

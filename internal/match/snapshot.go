@@ -195,7 +195,7 @@ func (s *search) readNamespace() (err error) {
 	default:
 		var known bool
 		if s.got, known = s.snapshot.NamespaceLabels(s.namespace); !known {
-			err = errors.New("it is not known")
+			err = errors.New("the snapshot does not have this Namespace")
 		}
 	}
 	if err != nil {

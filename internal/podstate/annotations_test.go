@@ -19,7 +19,7 @@ func TestHashesRenderTheReferenceForm(t *testing.T) {
 		entries []podstate.HashRecord
 		want    string
 	}{
-		"members stand in the reference's order": {
+		"members are in OpenKruise's order": {
 			"", []podstate.HashRecord{entry},
 			`{"hot":{"updateTimestamp":"2026-11-20T21:58:28Z","hash":"w444","sidecarSetName":"hot","sidecarList":["mesh","tail"],"controllerRevision":"hot-abc"}}`,
 		},

@@ -196,7 +196,7 @@ func scope(selector *metav1.LabelSelector, c Cluster) (namespaces []string, clos
 	slices.Sort(namespaces)
 	switch namespaces = slices.Compact(namespaces); {
 	case len(namespaces) > MaxNamespaces:
-		return nil, false, fmt.Sprintf("spec.namespaceSelector selects %d namespaces, and up to %d are looked at one by one", len(namespaces), MaxNamespaces)
+		return nil, false, fmt.Sprintf("spec.namespaceSelector selects %d namespaces, and rights are checked in %d at most", len(namespaces), MaxNamespaces)
 	case len(namespaces) == 0 && !closed:
 		return nil, false, "spec.namespaceSelector selects no namespace yet"
 	}

@@ -68,7 +68,7 @@ func TestData(t *testing.T) {
 			`containers: [{name: a, args: ["<&>"], resources: {limits: {cpu: 1000m}}}]`,
 			`{"spec":{"$patch":"replace","containers":[{"args":["\u003c\u0026\u003e"],"name":"a","resources":{"limits":{"cpu":"1"}},"shareVolumePolicy":{},"upgradeStrategy":{}}],` + rest,
 		},
-		"the nulls that the reference's libraries write are recorded": {
+		"the nulls that OpenKruise's libraries write are recorded": {
 			`{containers: [{name: a, image: null, livenessProbe: {grpc: {port: 1}}}], volumes: [{name: v, ephemeral: {volumeClaimTemplate: {metadata: {creationTimestamp: null}}}}]}`,
 			`{"spec":{"$patch":"replace","containers":[{"livenessProbe":{"grpc":{"port":1,"service":null}},"name":"a","resources":{},"shareVolumePolicy":{},"upgradeStrategy":{}}],"imagePullSecrets":null,"initContainers":null,"patchPodMetadata":null,"volumes":[{"ephemeral":{"volumeClaimTemplate":{"metadata":{"creationTimestamp":null},"spec":{"resources":{}}}},"name":"v"}]}}`,
 		},

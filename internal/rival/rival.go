@@ -141,7 +141,7 @@ func (i *Injector) Message() string {
 	case i.OfOurKind:
 		who, then = "Another SidecarSet operator", "Pods that it injected are left as they are. Uninstall one of the two."
 	case i.calledFirst():
-		then = "Pods that it injected are left as they are. Delete that configuration, or switch OpenKruise's Pod webhook off, and this operator takes over with the next Pod."
+		then = "Pods that it injected are left as they are. Delete that configuration, or switch OpenKruise's Pod webhook off. Then this operator injects new Pods."
 	}
 	return fmt.Sprintf("%s injects as well: MutatingWebhookConfiguration %s, entry %s, calls %s. %s", who, i.Configuration, i.Entry, i.Server, then)
 }

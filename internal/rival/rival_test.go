@@ -128,7 +128,7 @@ func TestMessageSaysWhoAndWhatToDo(t *testing.T) {
 		want     []string
 	}{
 		"nobody":           {nil, nil},
-		"OpenKruise":       {find(t, openKruise), []string{"OpenKruise", "kruise-mutating-webhook-configuration", "mpod.kb.io", "kruise-system/kruise-webhook-service", "Delete that configuration", "takes over with the next Pod"}},
+		"OpenKruise":       {find(t, openKruise), []string{"OpenKruise", "kruise-mutating-webhook-configuration", "mpod.kb.io", "kruise-system/kruise-webhook-service", "Delete that configuration", "Then this operator injects new Pods"}},
 		"one called after": {find(t, openKruise, "kruise-mutating", "the-kruise-mutating"), []string{"OpenKruise", "the-kruise-mutating", "called after this operator", "injects nothing"}},
 		"another operator": {find(t, exact, "sidecarset-system", "elsewhere"), []string{"Another SidecarSet operator", "sidecarset-pods-3", "elsewhere/sidecarset-webhook", "Uninstall one"}},
 	}

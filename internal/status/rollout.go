@@ -222,7 +222,7 @@ func degraded(o Observation) metav1.Condition {
 }
 
 func unrecordedMessage(o Observation) string {
-	return brief(fmt.Sprintf("Generation %d is not recorded, and running Pods do not follow before it is: %v", o.Generation, o.Unrecorded))
+	return brief(fmt.Sprintf("No ControllerRevision records generation %d yet, so running Pods are not updated to it: %v", o.Generation, o.Unrecorded))
 }
 
 // needsUser reports whether there is a reason that needs a user.

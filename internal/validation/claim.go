@@ -52,6 +52,6 @@ func validateDataSource(group *string, kind, name string, path place) {
 		path.Child("apiGroup").invalidBy(*group, validation.IsDNS1123Subdomain(*group))
 		return
 	case kind != "" && kind != "PersistentVolumeClaim":
-		path.Child("kind").invalid(kind, "must be PersistentVolumeClaim where there is no apiGroup; correct it or set apiGroup")
+		path.Child("kind").invalid(kind, "must be PersistentVolumeClaim if apiGroup is not set; correct it, or set apiGroup")
 	}
 }

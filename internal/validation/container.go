@@ -102,7 +102,7 @@ func validateSidecar(c *appsv1beta1.SidecarContainer, stays bool, targets *expr.
 		validateHotUpgrade(c, path)
 	}
 	if c.ResourcesPolicy != nil && !stays {
-		path.Child("resourcesPolicy").invalid("", "an init container may have it with restartPolicy Always only; remove it and set resources")
+		path.Child("resourcesPolicy").invalid("", "only an init container with restartPolicy Always may have it; remove it, and set resources")
 		return
 	}
 	validateResourcesPolicy(c, targets, path)

@@ -50,7 +50,7 @@ func validateHook(h *corev1.LifecycleHandler, path place) {
 	validateOneOf(path, alternatives(h)...)
 	validateAction(h.Exec, h.HTTPGet, h.TCPSocket, path)
 	if h.Sleep != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > gracePeriodSeconds) {
-		path.Child("sleep", "seconds").invalid(h.Sleep.Seconds, "must be from 0 to 30, the time that a Pod has to end unless it says otherwise; correct it, or sleep by exec")
+		path.Child("sleep", "seconds").invalid(h.Sleep.Seconds, "must be from 0 to 30, the default terminationGracePeriodSeconds of a Pod; correct it, or sleep by exec")
 	}
 }
 

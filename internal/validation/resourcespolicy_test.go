@@ -31,9 +31,9 @@ func TestResourcesPolicy(t *testing.T) {
 		"what is no regular expression": {`{resourcesPolicy: {targetContainersNameRegex: "a(?=b)", resourcesExpr: {limits: {}}}}`, []string{
 			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: error parsing regexp"}},
 		"a long regular expression": {`{resourcesPolicy: {targetContainersNameRegex: "` + strings.Repeat("a", 2049) + `", resourcesExpr: {limits: {}}}}`, []string{
-			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: it has 2049 characters and may have 2048"}},
+			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: it has 2049 bytes, and the limit is 2048"}},
 		"a regular expression of many repetitions": {`{resourcesPolicy: {targetContainersNameRegex: "` + strings.Repeat("a{1000}", 36) + `", resourcesExpr: {limits: {}}}}`, []string{
-			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: with it, the regular expressions of this SidecarSet have more than 4000 steps"}},
+			"containers[0].resourcesPolicy.targetContainersNameRegex: Invalid: invalid regular expression: together with it, the regular expressions of this SidecarSet compile to more than 4000 steps"}},
 		"every expression that cannot work": {`{resourcesPolicy: {targetContainersNameRegex: ., resourcesExpr: {limits: {cpu: cpu*cpu, memory: cpu}, requests: {cpu: 50mm, memory: memory/0}}}}`, []string{
 			"containers[0].resourcesPolicy.resourcesExpr.limits.cpu: Invalid: invalid expression: column 4: multiplication of two quantities",
 			`containers[0].resourcesPolicy.resourcesExpr.limits.memory: Invalid: invalid expression: column 1: "cpu" cannot be used here; use memory`,

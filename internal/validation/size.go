@@ -19,7 +19,7 @@ const maxSpecBytes = 256 << 10
 // to edit its other members.
 func validateSize(object, replaced map[string]any, spec place) {
 	if size := sizeOf(object); size > maxSpecBytes && size > sizeOf(replaced) {
-		spec.forbidden(fmt.Sprintf("has %d bytes as JSON, and may have %d, since every replica of the operator keeps it in memory; move long values into ConfigMaps, or split the SidecarSet", size, maxSpecBytes))
+		spec.forbidden(fmt.Sprintf("has %d bytes as JSON, and the limit is %d, because each replica of the operator keeps it in memory; move long values into ConfigMaps, or split the SidecarSet", size, maxSpecBytes))
 	}
 }
 
@@ -38,8 +38,8 @@ const maxTerms = 1000
 func validateSelectorSizes(set, old *appsv1beta1.SidecarSet, spec place) {
 	for _, of := range selectorsOf {
 		if n := of.terms(&set.Spec); n > maxTerms && (old == nil || n > of.terms(&old.Spec)) {
-			spec.add(field.Forbidden(spec.Child(of.path[0], of.path[1:]...).Path, fmt.Sprintf("has %d labels, expressions and values, and may have %d, "+
-				"since every SidecarSet that is written is compared with it; choose by a label that means what the values have in common", n, maxTerms)))
+			spec.add(field.Forbidden(spec.Child(of.path[0], of.path[1:]...).Path, fmt.Sprintf("has %d labels, expressions and values, and the limit is %d, "+
+				"because each SidecarSet that is written is compared with it; give the selected objects a common label, and select by it", n, maxTerms)))
 		}
 	}
 }

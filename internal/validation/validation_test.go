@@ -206,7 +206,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestRule35Whitelist(t *testing.T) {
-	const notFound = "spec.patchPodMetadata: Forbidden: whitelist not found: no rule is about this SidecarSet; ask an administrator to add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"
+	const notFound = "spec.patchPodMetadata: Forbidden: whitelist not found: no rule applies to this SidecarSet; ask an administrator to add one to key SidecarSet_PatchPodMetadata_WhiteList of ConfigMap ours/kruise-configuration"
 	const unusable = "spec.patchPodMetadata: Forbidden: the whitelist cannot be used: "
 	tests := map[string]struct {
 		content string

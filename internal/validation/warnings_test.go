@@ -100,8 +100,8 @@ containers: [{name: a, image: b, env: [{name: OK}, {name: 1A}, {name: F, valueFr
 
 func TestWarningsAboutUpdates(t *testing.T) {
 	const (
-		unreachable = "running Pods cannot be updated in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
-		newPodsOnly = "changed for new Pods only; running Pods keep what they have and count as updated, recreate them where it matters"
+		unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory"
+		newPodsOnly = "changed for new Pods only; running Pods do not get the change and count as updated; recreate the Pods that need it"
 		native      = `{updateStrategy: {type: RollingUpdate}, initContainers: [{name: i, image: b}, {name: m, image: "b:1", restartPolicy: Always}]}`
 	)
 	rolls := func(spec string) validationCase {

@@ -35,7 +35,7 @@ func (w *warner) update(env Environment) {
 	}
 	for _, name := range members {
 		if !apiequality.Semantic.DeepEqual(before[name], after[name]) {
-			w.add(path.Child(name), "changed for new Pods only; running Pods keep what they have and count as updated, recreate them where it matters")
+			w.add(path.Child(name), "changed for new Pods only; running Pods do not get the change and count as updated; recreate the Pods that need it")
 		}
 	}
 }
@@ -43,7 +43,7 @@ func (w *warner) update(env Environment) {
 // changedContainers names the members of each container that keep running Pods
 // from being updated.
 func (w *warner) changedContainers(before, after any, path *field.Path) {
-	const unreachable = "running Pods cannot be updated in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
+	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory"
 	old := map[string]map[string]any{}
 	for _, was := range objectsOf(before) {
 		old[nameOf(was)] = was

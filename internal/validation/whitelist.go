@@ -51,7 +51,7 @@ func validateWhitelisted(set *appsv1beta1.SidecarSet, whitelist Whitelist, path 
 	}
 	if len(expressions) == 0 {
 		if !whitelist.AllowedByDefault {
-			path.forbidden("whitelist not found: no rule is about this SidecarSet; " + whitelist.remedy())
+			path.forbidden("whitelist not found: no rule applies to this SidecarSet; " + whitelist.remedy())
 		}
 		return
 	}

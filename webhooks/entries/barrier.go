@@ -138,7 +138,7 @@ func (b *barrier) awaitOne(ctx context.Context, s *apiServer, configuration stri
 		}
 		now, err := b.probe(ctx, s, configuration)
 		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("asking API server %s which configuration it uses: %w", s.address, err)
+			return fmt.Errorf("asking API server %s which serial of %s it uses: %w", s.address, configuration, err)
 		}
 		if has = b.note(s, configuration, now); has >= serial {
 			return nil

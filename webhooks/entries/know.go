@@ -124,7 +124,7 @@ func (f *Freshness) wait(ctx context.Context, r reads, names []string) error {
 		}
 	}
 	if name, held := f.catalog.Ahead(versions, math.MaxUint64); name != "" {
-		return fmt.Errorf("SidecarSet %s is older than %d, which was seen; a list tells what that means", name, held)
+		return fmt.Errorf("SidecarSet %s is stored in an older version than %d, which this replica has seen", name, held)
 	}
 	return f.catalog.WaitFor(ctx, versions)
 }
@@ -143,7 +143,7 @@ func (f *Freshness) readRecent(ctx context.Context, _ struct{}) (*metav1.Partial
 		return nil, err
 	}
 	if seen := f.recorded.Load(); version < seen { // etcd was restored; CatchUp will report it
-		return nil, fmt.Errorf("%s is of resourceVersion %d, and was of %d", object.Name, version, seen)
+		return nil, fmt.Errorf("%s has resourceVersion %d, but this replica has seen %d", object.Name, version, seen)
 	}
 	f.recorded.Store(version) // only one readRecent runs at a time
 	return object, nil

@@ -79,9 +79,9 @@ func (p *podProbe) check(ctx context.Context, catalog *match.Snapshot, program *
 	p.results[set.UID] = known
 	switch {
 	case known.at.IsZero():
-		return readiness.Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A Pod that is selected is being tried in namespace %s, under dry-run.", p.namespace))
+		return readiness.Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("The operator is creating a selected Pod in namespace %s, under dry-run, to see whether it is injected.", p.namespace))
 	case known.problem != "":
-		return readiness.No(appsv1beta1.ReasonProbeFailed, fmt.Sprintf("A Pod that is selected was tried in namespace %s, under dry-run: %s", p.namespace, known.problem))
+		return readiness.No(appsv1beta1.ReasonProbeFailed, fmt.Sprintf("The operator created a selected Pod in namespace %s, under dry-run: %s", p.namespace, known.problem))
 	}
 	return nil
 }

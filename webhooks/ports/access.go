@@ -92,7 +92,7 @@ func (a *Access) allows(ctx context.Context, token, path string, client netip.Ad
 	defer cancel()
 	code, err := a.review(ctx, token, path)
 	if err != nil {
-		a.log.Info("Could not ask who reads a URL", "path", path, "reason", err.Error())
+		a.log.Info("Could not check whether a client may read a URL", "path", path, "reason", err.Error())
 	}
 	a.remember(key, code == http.StatusOK, err)
 	return code

@@ -42,7 +42,7 @@ func (c *ClientCAs) Pool() *x509.CertPool {
 	defer c.mu.Unlock()
 	if time.Since(c.read) >= clientsAge {
 		if err := c.load(); err != nil {
-			c.log.Info("Going on with the CAs of clients from before", "reason", err.Error())
+			c.log.Info("Could not read the CAs of clients, so the previous ones stay in use", "reason", err.Error())
 		}
 	}
 	return c.pool

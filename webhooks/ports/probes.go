@@ -3,6 +3,7 @@ package ports
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -62,7 +63,7 @@ func (p *Probes) AddReadiness(name string, check healthz.Checker) {
 // ServeHTTP answers a probe.
 func (p *Probes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		http.Error(w, "probes are asked by GET", http.StatusMethodNotAllowed)
+		http.Error(w, "use GET or HEAD", http.StatusMethodNotAllowed)
 		return
 	}
 	switch name, one := strings.CutPrefix(r.URL.Path, "/readyz/"); {
@@ -145,8 +146,11 @@ func (p *Probes) refresh(r *http.Request) error {
 	case <-patience.C:
 	case <-r.Context().Done():
 	}
-	if never || age > oldestAnswer {
-		return fmt.Errorf("checks have not ended for %v", oldestAnswer)
+	switch {
+	case never:
+		return errors.New("no check has ended yet")
+	case age > oldestAnswer:
+		return fmt.Errorf("no check has ended for %v", oldestAnswer)
 	}
 	return nil
 }

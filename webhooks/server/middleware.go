@@ -33,7 +33,7 @@ func recoverPanics(next http.Handler) http.Handler {
 func knownClients(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-			(&Refusal{Code: http.StatusUnauthorized, Message: "a client certificate is required: have the API server show one, see --client-ca-file"}).write(w)
+			(&Refusal{Code: http.StatusUnauthorized, Message: "a client certificate is required: configure the API server to present one, see --client-ca-file"}).write(w)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -27,7 +27,7 @@ func fillIn(ctx context.Context, req *admissionv1.AdmissionRequest) (answer serv
 	object := w.sent.Members
 	ops := defaults.Apply(object)
 	if len(ops) > defaults.MaxOperations {
-		return answer, &server.Refusal{Code: http.StatusForbidden, Message: fmt.Sprintf("%s: spec: more than %d members are missing that have defaults; write them down, or make lists of containers, ports and volumes shorter",
+		return answer, &server.Refusal{Code: http.StatusForbidden, Message: fmt.Sprintf("%s: spec: more than %d members with defaults are missing; set them in the manifest, or shorten the lists of containers, ports and volumes",
 			w.sent.Describe(), defaults.MaxOperations)}
 	}
 	spec, _ := object["spec"].(map[string]any)

@@ -25,7 +25,7 @@ spec:
   containers: [{name: agent, image: "busybox:1.36"}]
 `
 
-// The first worked example of the reference.
+// The first worked example of OpenKruise.
 const (
 	agentHash             = "vcv9449744252484czf45xb572z8zbcwvc7c5b5cx85c44f2wf2964d88c5zd944"
 	agentHashWithoutImage = "62258bb8d4vv7w584244bd5df277d4vw9fbf49c99967447fxw5z4f4956b97fz4"
@@ -51,7 +51,7 @@ func TestSidecarSetDefaulterPatchesWhatItFillsIn(t *testing.T) {
 		"{type: NotUpdate}", "{type: NotUpdate, partition: 0, maxUnavailable: 1}\n  revisionHistoryLimit: 10",
 		`"busybox:1.36"`, `"busybox:1.36", podInjectPolicy: BeforeAppContainer, upgradeStrategy: {upgradeType: ColdUpgrade}, shareVolumePolicy: {type: disabled}, imagePullPolicy: IfNotPresent, terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File`,
 	).Replace(betaManifest)
-	// startup has the two defaults of a startup probe that the reference fills in, and no others.
+	// startup has the two defaults of a startup probe that OpenKruise fills in, and no others.
 	startup := strings.NewReplacer(
 		agentHash, "z4xf874bw6zdz852f6c48d6vww54dw7v5c6wz7z78zxw949f7295v4f8dw624f42",
 		agentHashWithoutImage, "8785z7zfvc965bc9z9f5z7d29z6f4cdwczz4bc6w2fbczvcx4zb444bv2fx8cbxx",
@@ -275,7 +275,7 @@ func at(value any, path []any) any {
 	return value
 }
 
-// The worked examples of the reference, from the manifest to both annotations.
+// The worked examples of OpenKruise, from the manifest to both annotations.
 func TestSidecarSetDefaulterWritesTheHashesOfTheReference(t *testing.T) {
 	tests := map[string]struct{ spec, hash, withoutImage string }{
 		"one container": {`containers: [{name: agent, image: "busybox:1.36"}]`, agentHash, agentHashWithoutImage},

@@ -144,7 +144,7 @@ func TestSidecarSetValidatorAllows(t *testing.T) {
 				strings.NewReplacer("{name: log}", "{name: elsewhere}", "app: web", "app: db").Replace(betaManifest),
 			}},
 		},
-		"an overlap that the reference does not see, with a warning": {
+		"an overlap that OpenKruise does not see, with a warning": {
 			manifest: betaManifest,
 			live:     live{stored: []string{strings.NewReplacer("{name: log}", "{name: other}", "{matchLabels: {app: web}}", "{matchExpressions: [{key: zone, operator: Exists}]}").Replace(betaManifest)}},
 			warnings: []string{`spec.containers[0].name: "agent" is a container of SidecarSet other, which may select the same Pods; rename it or keep their selectors apart`},
@@ -393,7 +393,7 @@ func TestSidecarSetValidatorReportsFailedLookUps(t *testing.T) {
 // The webhook warns about an update if running Pods cannot be updated to it in place.
 func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
 	old := strings.Replace(betaManifest, "NotUpdate", "RollingUpdate", 1)
-	const unreachable = "running Pods cannot be updated in place, neither now nor with later images, until they are recreated; change nothing but images, cpu and memory to update them"
+	const unreachable = "running Pods cannot be updated in place until they are recreated, neither to this content nor to later images; to update them in place, change only images, cpu and memory"
 	tests := map[string]struct {
 		manifest string
 		want     []string

@@ -411,7 +411,7 @@ func (c *Catalog) WaitFor(ctx context.Context, stored Versions) error {
 		if behind == "" {
 			return fmt.Errorf("there is no snapshot yet: %w", ctx.Err())
 		}
-		return fmt.Errorf("SidecarSet %q is of resourceVersion %d, which is not known yet: %w", behind, stored[behind], ctx.Err())
+		return fmt.Errorf("this replica does not know resourceVersion %d of SidecarSet %q yet: %w", stored[behind], behind, ctx.Err())
 	}
 }
 

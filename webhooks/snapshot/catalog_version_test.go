@@ -97,10 +97,10 @@ func TestCatalogSaysWhatItWaitsFor(t *testing.T) {
 		want   string
 	}{
 		"a later version": {snapshot.Versions{"a": stored["a"] + 1000, "b": stored["b"]},
-			fmt.Sprintf(`SidecarSet "a" is of resourceVersion %d, which is not known yet`, stored["a"]+1000)},
+			fmt.Sprintf(`this replica does not know resourceVersion %d of SidecarSet "a" yet`, stored["a"]+1000)},
 		// A watch that begins again with a list sends the objects in any order.
 		"another one, though of an earlier version": {snapshot.Versions{"c": stored["a"]},
-			fmt.Sprintf(`SidecarSet "c" is of resourceVersion %d, which is not known yet`, stored["a"])},
+			fmt.Sprintf(`this replica does not know resourceVersion %d of SidecarSet "c" yet`, stored["a"])},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
