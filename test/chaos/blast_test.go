@@ -59,7 +59,7 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 			for _, name := range []string{"blast-fail", "blast-ignore"} {
 				replicas.await(t, name, "the condition Ready", testkit.Ready)
 			}
-			// A leader that hung has lost its Lease, but may end only now.
+			// A leader that hung may have lost its Lease, and ends only now.
 			replicas.await(t, "blast-fail", "Pods that are injected", func(*appsv1beta1.SidecarSet) error {
 				for i := range 5 * len(clients) {
 					if err := probe(t.Context(), clients[i%len(clients)], namespace, "blast-fail", ""); err != nil {
@@ -109,7 +109,7 @@ func checkRefused(t *testing.T, namespace, sidecarSet string) {
 	t.Helper()
 	before := webhookCalls(t)
 	for _, client := range clients {
-		// If the API server does not keep to the webhook's timeout, this one ends the wait.
+		// If the API server does not keep to the webhook's timeout, this timeout ends the wait.
 		ctx, cancel := context.WithTimeout(t.Context(), 2*timeoutSeconds*time.Second+10*time.Second)
 		begin := time.Now()
 		_, err := client.CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(sidecarSet)), metav1.CreateOptions{})

@@ -137,7 +137,7 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 				again(tc.do)
 			})
 			if tc.blind {
-				await.Eventually(t, "a refusal", func(ctx context.Context) error { // a busy replica may answer after the API server has stopped waiting
+				await.Eventually(t, "a refusal", func(ctx context.Context) error { // a busy replica may answer too late
 					err := s.tryChange(ctx)
 					if err == nil {
 						t.Fatal("a SidecarSet was changed while no replica could check it")

@@ -47,9 +47,9 @@ func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 	check(t, figures)
 }
 
-// Where a replica has both roles, a crash of the leader costs the Pods for which an API
-// server calls it before its endpoint is withdrawn: they are refused. No Pod is admitted
-// without its sidecar, and no Pod is refused afterwards.
+// Replicas have both roles, and the leader crashes. Until its endpoint is removed, API servers
+// still call it for some Pods, and refuse these Pods. No Pod is admitted without its sidecar,
+// and no Pod is refused afterwards.
 func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 	replicas := startReplicas(t, 3)
 	namespace := newNamespace(t)

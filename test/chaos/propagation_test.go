@@ -145,11 +145,12 @@ func (m *misses) String() string {
 	return fmt.Sprintf("Pods=%d missed=%d missed-after-a-warning=%d", m.pods, len(m.missed), m.foretold)
 }
 
-// check fails the test if a Pod was missed without a known reason. A busy machine is the
-// cause of three reasons: the author got a warning; a call took longer than a provisional
-// entry waits; or a SidecarSet was stored more than a second after its review, when the
-// leader had removed its provisional entry. However busy the machine is, at most half of
-// many Pods may be missed: otherwise SidecarSets are not in force when they are admitted.
+// check fails the test if a Pod was missed and nothing accounts for it. On a busy machine,
+// Pods may be missed in three cases: a warning has foretold it; a call took longer than a
+// provisional entry waits; or a SidecarSet was stored more than a second after its review,
+// when the leader had removed its provisional entry. However busy the machine is, at most
+// half of many Pods may be missed: otherwise SidecarSets are not in force when they are
+// admitted.
 func (m *misses) check(t *testing.T) {
 	t.Helper()
 	if missed := m.foretold + len(m.missed); m.pods >= 10 && 2*missed > m.pods {

@@ -143,7 +143,7 @@ func (r *restoring) awaitReady(t *testing.T, name string) {
 	})
 }
 
-// backup stops etcd, and copies its data directory.
+// backup pauses etcd, and copies its data directory meanwhile.
 func (r *restoring) backup(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -216,7 +216,7 @@ func (r *restoring) revive(t *testing.T) {
 }
 
 // flood is a Load for each of the SidecarSets kept, changed and lost, in a cluster that is
-// restored. It judges the Pods that are stored in the end, and not the answers.
+// restored. It reads what Pods got from the Pods that are stored in the end.
 type flood struct {
 	r     *restoring
 	loads map[string]*Running

@@ -42,9 +42,9 @@ type Mode struct {
 	Reset func(t *testing.T)
 	// Provide makes the first certificate, if replicas do not make it; nil if they do.
 	Provide func(t *testing.T)
-	// Renew makes a new leaf of the same CA, or asks for it.
+	// Renew causes another leaf of the same CA, if it does not come by itself.
 	Renew func(t *testing.T)
-	// ChangeCA makes another CA with another key, or asks for it.
+	// ChangeCA causes another CA with another key.
 	ChangeCA func(t *testing.T)
 	// MayHoldKey names the Secret that holds the key of the serving certificate,
 	// "" if none does.

@@ -61,9 +61,9 @@ func awaitCalls(t *testing.T, want int, p *corev1.Pod) {
 }
 
 // behind creates Pods directly behind their SidecarSet. On a busy machine, a Pod may lack its
-// sidecar for one of three reasons: the author was warned; by the API server's metric, no
-// replica answered within the second that a provisional entry waits; or the SidecarSet was
-// stored more than a second after its review.
+// sidecar in three cases: a warning to the author has foretold it; the API server's metric
+// shows that no replica answered within the second that a provisional entry waits; or the
+// SidecarSet was stored more than a second after its review.
 type behind struct {
 	author                        *user
 	pods, foretold, skipped, late int

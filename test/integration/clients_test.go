@@ -81,7 +81,7 @@ func newAPIServerIdentity() (apiServerIdentity, error) {
 }
 
 // With --client-ca-file, a replica answers all calls of an API server that shows a
-// certificate. It answers only conversions of a stranger.
+// certificate. Of a stranger's calls, it answers only conversions.
 func TestOnlyAPIServersAreAnswered(t *testing.T) {
 	stand.NeedNamespace(t)
 	operator.NeedReplicas(t)

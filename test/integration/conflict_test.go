@@ -12,8 +12,8 @@ import (
 )
 
 // A tenant may take a container's name in their own namespace. An administrator can still
-// apply a SidecarSet for all namespaces with that name. A Pod that both SidecarSets select is
-// refused with the reason.
+// apply a SidecarSet for all namespaces that has a container of that name. A Pod that both
+// SidecarSets select is refused with the reason.
 func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 	tenants, elsewhere := testkit.Namespace(t, api, nil), testkit.Namespace(t, api, nil)
 	app := "app=" + tenants // this test's own Pods

@@ -316,7 +316,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	})
 }
 
-// foreign is how many foreign entries the leader has removed or repaired.
+// foreign is how often a leader has logged that it removed or repaired webhook entries.
 func foreign(t *testing.T) (count int) {
 	t.Helper()
 	for _, replica := range replicas {

@@ -18,8 +18,8 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// checkDetours tries changes of neither containers nor selectors that once passed the
-// requester check.
+// checkDetours tries changes that once passed the requester check, because they change neither
+// containers nor selectors.
 func checkDetours(t *testing.T, own *installation) {
 	const anywhere = "selector: {matchLabels: {app: mandatory}}\nupdateStrategy: {type: NotUpdate}\ncontainers: [{name: monitor, image: \"example.com/monitor:v1\"}]\n"
 	own.store(t, "mandatory", anywhere)
