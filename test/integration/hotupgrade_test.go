@@ -27,7 +27,7 @@ containers:
 `
 
 // Each Pod gets the new image in its idle container. When that runs, the other container gets
-// the empty image. As in any rollout, the app's container is not touched, and Pods are
+// the empty image. As in any rollout, the app's container is not restarted, and Pods are
 // updated two at a time.
 func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// If a member has a wrong name, its author is told: by the operator where the schema accepts
-// every name, by the API server elsewhere.
+// If a SidecarSet has a member with a wrong name, its author is warned: by the operator where
+// the schema accepts every name, and by the API server elsewhere.
 func TestNamesThatAreMistakesAreSaidToBe(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	author := newUser(t, cluster, api, "mistaken", namespace+"/system:aggregate-to-edit")
