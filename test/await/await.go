@@ -1,5 +1,4 @@
-// Package await waits in tests for what comes sooner or later. It is imported by
-// tests only.
+// Package await waits in tests for events that happen sooner or later. Only tests import it.
 package await
 
 import (
@@ -10,19 +9,19 @@ import (
 	"time"
 )
 
-// Patience bounds waits that are not claims about time. What takes milliseconds
-// may take long where the machine is busy with something else.
+// Patience bounds waits that are not claims about time. On a busy machine, milliseconds may
+// become minutes.
 const Patience = 3 * time.Minute
 
-// Eventually asks again and again until probe returns nil, and fails the test
-// with its last answer if Patience is over.
+// Eventually calls probe again and again until it returns nil. After Patience, it fails the test
+// with the last error of probe.
 func Eventually(t testing.TB, what string, probe func(context.Context) error) {
 	t.Helper()
 	Within(t, Patience, what, probe)
 }
 
-// Within is Eventually with a time of its own: because more is to be waited for,
-// or because the time is what the test is about.
+// Within is Eventually with another time: because the wait is longer, or because the test is
+// about the time.
 func Within(t testing.TB, within time.Duration, what string, probe func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -32,7 +31,7 @@ func Within(t testing.TB, within time.Duration, what string, probe func(context.
 	}
 }
 
-// That is Eventually for a question without reasons.
+// That is Eventually for a condition that gives no error.
 func That(t testing.TB, done func() bool, what string) {
 	t.Helper()
 	Eventually(t, what, func(context.Context) error {
@@ -52,8 +51,8 @@ const (
 	slowPause  = time.Second
 )
 
-// Until asks again and again until probe returns nil. It returns the last answer
-// if ctx ends first.
+// Until calls probe again and again until it returns nil. It returns the last error of probe if
+// ctx ends first.
 func Until(ctx context.Context, probe func(context.Context) error) error {
 	var last error
 	begin, pause := time.Now(), 2*time.Millisecond
@@ -65,7 +64,7 @@ func Until(ctx context.Context, probe func(context.Context) error) error {
 		}
 		slow := min(3*time.Since(asked), slowPause)
 		if ctx.Err() == nil || last == nil {
-			last = err // a probe that the deadline cut short knows less than the one before
+			last = err // if the deadline ended this probe, the error of the probe before says more
 		}
 		pause = min(2*pause, max(time.Since(begin)/16, leastPause), mostPause)
 		select {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// The comparison is of the same job: both give a Pod the same sidecars.
+// Both handlers do the same job: they give a Pod the same sidecars.
 func TestComparatorGivesTheSamePods(t *testing.T) {
 	sets := SidecarSets(100)
 	ours, comparator := NewOurs(sets, Now), NewComparator(sets, Now)
@@ -40,9 +40,9 @@ func TestComparatorGivesTheSamePods(t *testing.T) {
 	}
 }
 
-// allowances are what one admission may cost at most. Allocations and bytes are
-// the same on every machine; raise a bound only with the reason in the commit.
-// Bounds leave a tenth above what was measured.
+// allowances are the highest costs of one admission. Allocations and bytes are the same on every
+// machine. If you raise a bound, say why in the commit. Bounds are a tenth above what was
+// measured.
 var allowances = map[string]Cost{
 	"9KB/match":    {Allocs: 80, Bytes: 5_400},
 	"9KB/none":     {Allocs: 35, Bytes: 1_100},
@@ -74,7 +74,7 @@ func TestAdmissionStaysWithinItsAllowance(t *testing.T) {
 	}
 }
 
-// The parts of P1 that are exact on any machine.
+// The parts of target P1 that are exact on any machine.
 func TestAllowanceBesideTheComparator(t *testing.T) {
 	if raceEnabled {
 		t.Skip("SKIP: the race detector allocates; make test-unit runs this without it, too")
@@ -110,7 +110,7 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 }
 
-// P8: what a change of one SidecarSet costs until it is visible.
+// P8: the cost of a change of one SidecarSet until a snapshot has it.
 func BenchmarkCatalogChange(b *testing.B) {
 	sets := SidecarSets(1000)
 	programs := CompileAll(sets)

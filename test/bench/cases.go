@@ -16,14 +16,14 @@ import (
 // Now is when the fixture Pods are created.
 var Now = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
-// Kind is what an admission comes to.
+// Kind is the result of an admission.
 type Kind string
 
 // The kinds of admissions that are measured.
 const (
 	Matched  Kind = "match"   // one SidecarSet selects the Pod
 	None     Kind = "none"    // no SidecarSet selects the Pod
-	Repeated Kind = "carries" // the Pod carries our result already
+	Repeated Kind = "carries" // the Pod already has the operator's sidecars
 )
 
 // Kinds are all kinds.
@@ -44,7 +44,7 @@ func Body(sets []map[string]any, size PodSize, kind Kind) []byte {
 	}
 }
 
-// injected is the Pod as it comes back from our handler.
+// injected returns the Pod after the operator's handler.
 func injected(sets []map[string]any, pod *corev1.Pod) *corev1.Pod {
 	out, err := Admit(NewOurs(sets, Now), pod)
 	if err != nil {
@@ -53,7 +53,7 @@ func injected(sets []map[string]any, pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// Admit sends the creation of pod to a handler and returns what becomes of it.
+// Admit sends the creation of pod to a handler, and returns the Pod after its patch.
 func Admit(handler http.Handler, pod *corev1.Pod) (*corev1.Pod, error) {
 	call := NewCall(handler, Review(pod))
 	var review admissionv1.AdmissionReview
@@ -77,8 +77,7 @@ func Admit(handler http.Handler, pod *corev1.Pod) (*corev1.Pod, error) {
 	return out, json.Unmarshal(after, out)
 }
 
-// Call sends one body to a handler again and again, in memory, with next to no
-// work of its own.
+// Call sends one body to a handler again and again, in memory, with almost no work of its own.
 type Call struct {
 	handler http.Handler
 	body    []byte

@@ -19,12 +19,12 @@ import (
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
-// NewComparator returns a handler that injects the usual way: controller-runtime's
-// admission webhook decodes the Pod as a typed object, each SidecarSet's selector
-// is compiled for each request, and the answer is the difference between two
-// encodings of the whole Pod. It knows just enough of SidecarSets to give the
-// fixture Pods what our handler gives them. The reference of the rules is the model in
-// internal/inject, whose copies of everything would make this handler slower than it is.
+// NewComparator returns a handler that injects in the usual way: controller-runtime's admission
+// webhook decodes the Pod as a typed object, each request compiles the selector of each
+// SidecarSet, and the answer is the difference between two encodings of the whole Pod. It knows
+// just enough of SidecarSets to give the fixture Pods what the operator's handler gives them.
+// The reference of the rules is the model in internal/inject. It is not used here, because it
+// copies everything and would make this handler slower.
 func NewComparator(sets []map[string]any, now time.Time) http.Handler {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -99,7 +99,7 @@ func (c *comparator) inject(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	c.record(pod, set)
 }
 
-// marked is a copy of a sidecar that says so.
+// marked returns a copy of a sidecar, with the variable that marks sidecars.
 func marked(sidecar *corev1.Container) corev1.Container {
 	container := *sidecar.DeepCopy()
 	container.Env = append(container.Env, corev1.EnvVar{Name: appsv1beta1.EnvInjected, Value: "true"})

@@ -25,8 +25,8 @@ type Figures struct {
 // CPU is the median over rounds.
 func (f Figures) CPU() time.Duration { return median(f.rounds) }
 
-// CPURatio is how many times the CPU time of g that of f is: the median over
-// rounds of the ratio within a round, in which both met the same neighbours.
+// CPURatio is the CPU time of f divided by that of g: the median over rounds of the ratio within
+// a round, because both have the same conditions within a round.
 func (f Figures) CPURatio(g Figures) float64 {
 	ratios := make([]float64, len(f.rounds))
 	for i := range ratios {
@@ -41,10 +41,9 @@ type Results struct {
 	Comparator, Ours map[Case]Figures
 }
 
-// Compare measures every case with both handlers. In each round all cases take
-// their turn, those that are compared next to one another, so that whatever else
-// the machine does hits them alike. budget is the CPU time for one case in one
-// round.
+// Compare measures every case with both handlers. In each round all cases take their turn. Cases
+// that are compared are next to each other, so that other work of the machine slows them down
+// equally. budget is the CPU time for one case in one round.
 func Compare(rounds int, budget time.Duration) Results {
 	results := Results{Comparator: map[Case]Figures{}, Ours: map[Case]Figures{}}
 	runs := results.prepare()
@@ -62,8 +61,8 @@ func Compare(rounds int, budget time.Duration) Results {
 	return results
 }
 
-// prepare makes the runs of all cases: by size and kind, then all of one
-// handler, since growth is compared between runs of the same one.
+// prepare makes the runs of all cases: by size and kind, and then by handler, because growth is
+// compared between runs of the same handler.
 func (r *Results) prepare() []*run {
 	var runs []*run
 	sets := map[int][]map[string]any{}
@@ -114,8 +113,8 @@ func median[T cmp.Ordered](values []T) T {
 	return sorted[len(sorted)/2]
 }
 
-// CatalogChange is the CPU time from one changed SidecarSet among count to a
-// snapshot that has it, the median over rounds.
+// CatalogChange is the CPU time from the change of one SidecarSet among count to a snapshot with
+// the change, as the median over rounds.
 func CatalogChange(count, rounds int) time.Duration {
 	sets := SidecarSets(count)
 	programs := CompileAll(sets)

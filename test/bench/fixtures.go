@@ -1,7 +1,7 @@
-// Package bench measures one Pod admission, AdmissionReview bytes in to answer
-// bytes out, beside a comparator that does the same the usual way. It knows how
-// to make the fixtures, how to run both, and how to compare them fairly. It
-// serves benchmarks and tests only.
+// Package bench measures one Pod admission, from the bytes of the AdmissionReview to the bytes of
+// the answer, and compares it with a comparator that does the same in the usual way. It knows
+// how to make the fixtures, how to run both, and how to compare them fairly. Only benchmarks and
+// tests use it.
 package bench
 
 import (
@@ -32,13 +32,12 @@ type PodSize struct {
 var (
 	// Small is an ordinary Pod of a Deployment, about 9 KB of JSON.
 	Small = PodSize{Name: "9KB", containers: 3, env: 2, volumes: 1, managers: 1}
-	// Big is a Pod of about 60 KB, as generators of platforms write them.
+	// Big is a Pod of about 60 KB, like those that platforms generate.
 	Big = PodSize{Name: "60KB", containers: 8, env: 25, volumes: 18, annotationBytes: 5 << 10, valueBytes: 34, managers: 1}
 )
 
-// Pod returns the Pod of that size. It carries the label that the matching
-// SidecarSet of SidecarSets selects if selected is set, and differs in nothing
-// but that label's value otherwise.
+// Pod returns the Pod of that size. If selected is true, it has the label that the matching
+// SidecarSet of SidecarSets selects. Otherwise only that label's value is different.
 func (s PodSize) Pod(selected bool) *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -131,8 +130,8 @@ func probe(path string, period int32) *corev1.Probe {
 	}
 }
 
-// tokenVolume is what the ServiceAccount admission plugin adds before webhooks
-// are called.
+// tokenVolume is the volume that the ServiceAccount admission plugin adds before the API server
+// calls webhooks.
 func tokenVolume() corev1.Volume {
 	return corev1.Volume{Name: "kube-api-access-x7k2p", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		DefaultMode: new(int32(420)),

@@ -2,7 +2,7 @@ package bench
 
 import "testing"
 
-// The figures that we compare with were taken with Pods of these sizes.
+// The figures to compare with were measured with Pods of these sizes.
 func TestFixturePodsHaveTheirSize(t *testing.T) {
 	for size, want := range map[PodSize]int{Small: 9_269, Big: 60_488} {
 		t.Run(size.Name, func(t *testing.T) {

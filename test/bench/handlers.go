@@ -2,13 +2,13 @@ package bench
 
 import "net/http"
 
-// Handler is one of the two that are compared.
+// Handler is one of the two compared handlers.
 type Handler struct {
 	Name string
 	http.Handler
 }
 
-// Handlers are both, over the same SidecarSets: the comparator first.
+// Handlers returns both handlers with the same SidecarSets, the comparator first.
 func Handlers(sets []map[string]any) []Handler {
 	return []Handler{{"comparator", NewComparator(sets, Now)}, {"ours", NewOurs(sets, Now)}}
 }

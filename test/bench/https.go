@@ -20,16 +20,16 @@ type HTTPSCase struct {
 	Kind Kind
 }
 
-// HTTPSCases are all of them; the target is about the first.
+// HTTPSCases are all cases over HTTPS; the target is about the first one.
 var HTTPSCases = []HTTPSCase{{Small, Matched}, {Small, None}, {Big, Matched}}
 
-// HTTPSRound is one window of one site.
+// HTTPSRound is the result of one site in one round.
 type HTTPSRound struct {
 	CPU  time.Duration // of the site's process, per request
 	Rate float64       // requests per second
 }
 
-// HTTPSResults are the rounds of each case by site, and the size of our answer.
+// HTTPSResults are the rounds of each case by site, and the size of the operator's answer.
 type HTTPSResults struct {
 	Rounds  map[HTTPSCase]map[Site][]HTTPSRound
 	Answers map[HTTPSCase]int
@@ -45,13 +45,12 @@ func (r HTTPSResults) Rate(c HTTPSCase, site Site) float64 {
 	return median(column(r.Rounds[c][site], func(r HTTPSRound) float64 { return r.Rate }))
 }
 
-// CPURatio is how many times the CPU time of b that of a is: the median of the
-// ratio within a round.
+// CPURatio is the CPU time of a divided by that of b: the median of the ratio within a round.
 func (r HTTPSResults) CPURatio(c HTTPSCase, a, b Site) float64 {
 	return r.ratio(c, a, b, func(r HTTPSRound) float64 { return float64(r.CPU) })
 }
 
-// RateRatio is the same of requests per second.
+// RateRatio is the same for requests per second.
 func (r HTTPSResults) RateRatio(c HTTPSCase, a, b Site) float64 {
 	return r.ratio(c, a, b, func(r HTTPSRound) float64 { return r.Rate })
 }
@@ -73,9 +72,9 @@ func column[T any](rounds []HTTPSRound, of func(HTTPSRound) T) []T {
 	return values
 }
 
-// CompareHTTPS measures every case at every site, each a process of its own that
-// command starts; this process is the client and takes one processor, too. In
-// each round all sites take their turn at a case before the next one's.
+// CompareHTTPS measures every case at every site. Each site is a process of its own, which command
+// starts. This process is the client, and uses one processor, too. In each round, all sites take
+// their turn at one case before the next case begins.
 func CompareHTTPS(ctx context.Context, rounds int, window time.Duration, command func(Site) *exec.Cmd) (results HTTPSResults, err error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	results = HTTPSResults{Rounds: map[HTTPSCase]map[Site][]HTTPSRound{}, Answers: map[HTTPSCase]int{}}
@@ -116,7 +115,7 @@ func CompareHTTPS(ctx context.Context, rounds int, window time.Duration, command
 	return results, nil
 }
 
-// siteProcess is a site that runs, and the connections to it.
+// siteProcess is a running site, and the connections to it.
 type siteProcess struct {
 	command *exec.Cmd
 	in      io.WriteCloser
@@ -151,7 +150,7 @@ func startSite(command *exec.Cmd) (*siteProcess, error) {
 	return p, nil
 }
 
-// stop ends the process by closing what it reads from.
+// stop ends the process by closing its input.
 func (p *siteProcess) stop() error {
 	if p.client != nil {
 		p.client.close()

@@ -16,7 +16,7 @@ import (
 // InFlight is how many requests wait for an answer at any moment.
 const InFlight = 16
 
-// Load is what came of sending requests for a while.
+// Load is the result of sending requests for a while.
 type Load struct {
 	Requests int
 	Elapsed  time.Duration
@@ -48,7 +48,7 @@ func newClient(site Greeting) (*client, error) {
 
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
-// load is what is sent, and how many bytes a static site answers.
+// load is the request body, and the size of the answer of a static site.
 type load struct {
 	body []byte
 	size int

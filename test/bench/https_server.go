@@ -24,7 +24,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// Site is who answers over HTTPS.
+// Site is a server that answers over HTTPS.
 type Site string
 
 // The sites that are compared.
@@ -40,21 +40,21 @@ const (
 	SiteComparator Site = "comparator"
 )
 
-// Sites are all sites, those that are compared next to one another.
+// Sites are all sites. Sites that are compared are next to each other.
 var Sites = []Site{SiteStatic, SiteOurs, SiteComparator, SiteBounded}
 
 // httpsSets is how many SidecarSets a site knows.
 const httpsSets = 100
 
-// Greeting is the first line that a site writes: how to reach it.
+// Greeting is the first line that a site writes. It says how to reach the site.
 type Greeting struct {
 	Address     string
 	Certificate []byte // DER, self-signed for 127.0.0.1
 }
 
-// Serve is the life of a site: it greets on out, serves one processor's worth of
-// requests on a loopback port, answers each line of in with its CPU time in
-// nanoseconds, and ends when in does. It is meant for a process of its own.
+// Serve runs a site: it writes the Greeting to out, serves requests on a loopback port with one
+// processor, answers each line of in with its CPU time in nanoseconds, and ends when in ends.
+// It is meant for a process of its own.
 func Serve(ctx context.Context, site Site, in io.Reader, out io.Writer) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	ctx, cancel := context.WithCancel(ctx)
@@ -96,8 +96,8 @@ func listen(ctx context.Context, site Site, certificate *tls.Certificate) (net.A
 	}
 }
 
-// listenPlainly serves with what net/http has by itself, as an API server calls
-// a Service: HTTP/1.1 over TLS 1.3.
+// listenPlainly serves with a plain server of net/http, over the protocols with which an API
+// server calls a Service: HTTP/1.1 and TLS 1.3.
 func listenPlainly(ctx context.Context, handler http.Handler, certificate *tls.Certificate) (net.Addr, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -109,7 +109,7 @@ func listenPlainly(ctx context.Context, handler http.Handler, certificate *tls.C
 		Handler: handler, Protocols: protocols, ReadHeaderTimeout: 4 * time.Second,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{*certificate}, MinVersion: tls.VersionTLS13},
 	}
-	context.AfterFunc(ctx, func() { _ = server.Close() }) // the benchmark is over and ignores the error
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // the benchmark is over, so an error does not matter
 	go func() { _ = server.ServeTLS(listener, "", "") }() // ends with the server
 	return listener.Addr(), nil
 }
@@ -155,7 +155,7 @@ func writeStatically(w http.ResponseWriter, path string) {
 
 var staticAnswer = make([]byte, 1<<20)
 
-// newCertificate makes what the operator issues itself: ECDSA on P-256.
+// newCertificate makes a certificate like those that the operator issues: ECDSA on P-256.
 func newCertificate() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

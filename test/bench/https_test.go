@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Over HTTPS each site gives the answer that its handler gives in memory, and
-// the static ones as many bytes as they are asked for.
+// Over HTTPS, each site gives the answer that its handler gives in memory. The static sites
+// answer with the requested number of bytes.
 func TestSitesAnswer(t *testing.T) {
 	sets := SidecarSets(httpsSets)
 	for _, site := range Sites {
@@ -24,7 +24,7 @@ func TestSitesAnswer(t *testing.T) {
 				case SiteComparator:
 					want = NewCall(NewComparator(sets, Now), body).Do()
 				}
-				for range 2 { // the connection is kept
+				for range 2 { // the second request uses the same connection
 					var got bytes.Buffer
 					if _, err := c.exchange(t.Context(), load{body, 4321}, &got); err != nil {
 						t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 // Ours is the operator's own handler.
 type Ours struct{ *pods.Injector }
 
-// NewOurs returns the operator's own handler over SidecarSets that have been
-// compiled as its Catalog does.
+// NewOurs returns the operator's own handler with SidecarSets that are compiled as its Catalog
+// compiles them.
 func NewOurs(sets []map[string]any, now time.Time) Ours {
 	catalog := BuildCatalog(CompileAll(sets))
 	return Ours{pods.NewInjector(pods.Options{
@@ -37,7 +37,7 @@ func NewOurs(sets []map[string]any, now time.Time) Ours {
 	})}
 }
 
-// bodies are reused, as the webhook server's.
+// bodies are buffers for request bodies, which are used again, as in the webhook server.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // ServeHTTP reads the body and answers, without the webhook server's limits.

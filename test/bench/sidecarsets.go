@@ -8,9 +8,9 @@ import (
 // SidecarSets selects.
 const matchingApp = "checkout"
 
-// SidecarSets returns count SidecarSets as the API server serves them: 70 %
-// select by one label, 20 % by two, 10 % by a label and an expression. The one
-// in the middle is the only one that selects a fixture Pod.
+// SidecarSets returns count SidecarSets as the API server serves them: 70 % select by one label,
+// 20 % by two, 10 % by a label and an expression. Only the one in the middle selects a fixture
+// Pod.
 func SidecarSets(count int) []map[string]any {
 	sets := make([]map[string]any, 0, count)
 	for i := range count {
@@ -35,9 +35,9 @@ func selector(i int, app string) map[string]any {
 	return selected
 }
 
-// sidecarSet injects two containers, one init container and two volumes. It has
-// the defaults that our webhook would have written, and a status that is up to
-// date, as nearly all SidecarSets are nearly always.
+// sidecarSet returns a SidecarSet that injects two containers, one init container and two
+// volumes. It has the defaults that the operator's webhook writes, and an up-to-date status, as
+// SidecarSets nearly always have.
 func sidecarSet(name string, selector map[string]any) map[string]any {
 	return map[string]any{
 		"apiVersion": "apps.kruise.io/v1beta1",

@@ -1,7 +1,6 @@
-// Command certmanager runs the controllers of cert-manager that issue from
-// self-signed and CA issuers, and its cainjector. It is cert-manager's own code,
-// put together from the packages of its module; there is no webhook, no ACME and
-// no metrics server. Tests run it beside a stand.
+// Command certmanager runs the controllers of cert-manager that issue certificates from
+// self-signed and CA issuers, and its cainjector. It is made from the packages of
+// cert-manager's module, without webhook, ACME and metrics server. Tests run it beside a stand.
 //
 //	certmanager --kubeconfig FILE
 package main
@@ -46,7 +45,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// The controllers that there are; each registers itself under its name.
+// names are the controllers that run; each registers itself under its name.
 var names = []string{
 	issuers.ControllerName,
 	trigger.ControllerName,
@@ -61,7 +60,7 @@ var names = []string{
 }
 
 func main() {
-	flags := flag.NewFlagSet("certmanager", flag.ExitOnError) // libraries define flags of the process
+	flags := flag.NewFlagSet("certmanager", flag.ExitOnError) // without the flags that libraries define for the process
 	kubeconfig := flags.String("kubeconfig", "", "`file` that says how to reach the API server")
 	_ = flags.Parse(os.Args[1:]) // exits on an error
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -109,7 +108,7 @@ func run(ctx context.Context, kubeconfig string) error {
 	return errors.Join(errs...)
 }
 
-// startControllers starts what issues certificates.
+// startControllers starts the controllers that issue certificates.
 func startControllers(ctx context.Context, kubeconfig string, start func(string, func() error)) error {
 	factory, err := controller.NewContextFactory(ctx, controller.ContextOptions{
 		Kubeconfig: kubeconfig,
@@ -140,7 +139,7 @@ func startControllers(ctx context.Context, kubeconfig string, start func(string,
 	return nil
 }
 
-// newInjector returns what copies CAs into annotated objects.
+// newInjector returns the manager of cainjector, which copies CAs into annotated objects.
 func newInjector(ctx context.Context, config *rest.Config) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

@@ -17,10 +17,10 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// Replicas run, are ready, but API servers do not reach
-// them; then they are reached, and hang. Ready would promise that the next Pod is
-// injected, and each is refused. It takes more than a minute to notice the second; the
-// short form leaves that to TestNobodyIsReadyWhileCallsAreNotAnswered of webhooks/entries.
+// First, replicas run and pass their probes, but API servers do not reach them. Then API
+// servers reach them, and the replicas hang. In both cases each selected Pod is refused, so
+// Ready would be wrong. The leader needs more than a minute to notice the second case; the
+// short form leaves it to TestNobodyIsReadyWhileCallsAreNotAnswered of webhooks/entries.
 func TestReadyIsTakenBackWhileCallsAreNotAnswered(t *testing.T) {
 	startControllers(t, 1, steadyLeases...)
 	webhooks := startReplicas(t, 2, "--role=webhook")

@@ -16,12 +16,12 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// timeoutSeconds is how long the API server waits for us in these tests.
+// timeoutSeconds is how long the API server waits for the webhook in these tests.
 const timeoutSeconds = 2
 
-// Without any replica, Pods that no SidecarSet selects do not notice: API servers
-// do not even try to call. Those that are selected are refused, with a message
-// that says by whom, or admitted and counted, as their SidecarSet has it.
+// While no replica answers, Pods that no SidecarSet selects are not affected: API servers
+// do not even try to call. Selected Pods are refused with a message that names the
+// webhook, or admitted and counted. Their SidecarSet's failure policy says which.
 func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 	replicas := startReplicas(t, 2)
 	namespace := newNamespace(t)
@@ -59,7 +59,7 @@ func TestWithoutReplicasOnlySelectedPodsAreAffected(t *testing.T) {
 			for _, name := range []string{"blast-fail", "blast-ignore"} {
 				replicas.await(t, name, "the condition Ready", testkit.Ready)
 			}
-			// A leader that hung may end only now.
+			// A leader that hung may have lost its Lease, and ends only now.
 			replicas.await(t, "blast-fail", "Pods that are injected", func(*appsv1beta1.SidecarSet) error {
 				for i := range 5 * len(clients) {
 					if err := probe(t.Context(), clients[i%len(clients)], namespace, "blast-fail", ""); err != nil {
@@ -104,12 +104,12 @@ func checkUnselected(t *testing.T, namespace string) {
 	}
 }
 
-// checkRefused creates a Pod that cannot be injected.
+// checkRefused creates a Pod, and fails the test unless each API server refuses it.
 func checkRefused(t *testing.T, namespace, sidecarSet string) {
 	t.Helper()
 	before := webhookCalls(t)
 	for _, client := range clients {
-		// An API server that answers late would be cut short by this.
+		// If the API server does not keep to the webhook's timeout, this timeout ends the wait.
 		ctx, cancel := context.WithTimeout(t.Context(), 2*timeoutSeconds*time.Second+10*time.Second)
 		begin := time.Now()
 		_, err := client.CoreV1().Pods(namespace).Create(ctx, NewPod(podLabels(sidecarSet)), metav1.CreateOptions{})
@@ -124,7 +124,8 @@ func checkRefused(t *testing.T, namespace, sidecarSet string) {
 	}
 }
 
-// checkAdmitted creates Pods that are created without sidecars if need be.
+// checkAdmitted creates Pods whose SidecarSet says Ignore, and fails the test unless they
+// are created without sidecars.
 func checkAdmitted(t *testing.T, namespace, sidecarSet string, count int) {
 	t.Helper()
 	for i := range count {

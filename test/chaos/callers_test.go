@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// observer looks at what replicas serve.
+// observer looks at the leaves that replicas serve.
 type observer struct {
 	replicas []*deploy.Replica
 	stop     context.CancelFunc
@@ -28,14 +28,14 @@ type observer struct {
 	seen changes
 }
 
-// changes are numbers of changes.
+// changes counts the changes of certificates.
 type changes struct {
-	authorities int // that every replica has served leaves of, the first one aside
-	leaves      int // of all replicas, the first ones aside
+	authorities int // CAs of which every replica has served a leaf, without the first CA
+	leaves      int // of all replicas, without the first leaf of each
 	err         error
 }
 
-// watchLeaves looks until end is called, or the test ends.
+// watchLeaves looks at the replicas' leaves until end is called, or the test ends.
 func watchLeaves(t *testing.T, replicas []*deploy.Replica) *observer {
 	ctx, stop := context.WithCancel(t.Context())
 	o := &observer{replicas: replicas, stop: stop, last: make([]*x509.Certificate, len(replicas))}
@@ -105,7 +105,7 @@ func (o *observer) count() changes {
 	return counted
 }
 
-// serves says whether all replicas serve leaves of a CA.
+// serves returns an error unless all replicas serve leaves of a CA.
 func (o *observer) serves(keyID []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -117,8 +117,7 @@ func (o *observer) serves(keyID []byte) error {
 	return nil
 }
 
-// callers make every kind of call that takes the operator's certificate, again
-// and again.
+// callers make every kind of call that uses the operator's certificate, again and again.
 type callers struct {
 	stop context.CancelFunc
 	done sync.WaitGroup

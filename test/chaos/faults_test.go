@@ -11,8 +11,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// scene is a SidecarSet that replicas know, in front of something that goes
-// wrong.
+// scene is a SidecarSet that replicas inject, and the Pods that are created during faults.
 type scene struct {
 	name, namespace       string
 	controllers, webhooks *fleet
@@ -55,15 +54,16 @@ func (s *scene) tryChange(ctx context.Context) error { return changeImage(ctx, s
 
 func (s *scene) image() string { return fmt.Sprintf("example.com/sidecar:v%d", s.version) }
 
-// recover waits until everything works, and returns how long that took, once no Pod is
-// looked up live either: those of the next fault are not to depend on it.
+// recover waits until everything works, and returns how long that took. Before it returns,
+// it also waits until no entry is on the fresh path, because the Pods of the next fault
+// must not depend on live look-ups.
 func (s *scene) recover(t *testing.T) time.Duration {
 	t.Helper()
 	begin := time.Now()
 	s.await(t, "a recovery", s.works)
 	recovery := time.Since(begin)
 	s.await(t, "a recovery without live look-ups", func(ctx context.Context) error {
-		if err := settled(ctx); err != nil { // there is no need to create Pods before
+		if err := settled(ctx); err != nil { // before that, there is no need to create Pods
 			return err
 		}
 		return s.works(ctx)
@@ -71,8 +71,8 @@ func (s *scene) recover(t *testing.T) time.Duration {
 	return recovery
 }
 
-// await waits for what may take another leader, and the time on the fresh path.
-// Controllers that have ended are started again.
+// await waits until check succeeds, long enough for a change of leaders and for the time
+// of an entry on the fresh path. Controllers that have ended are started again.
 func (s *scene) await(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
 	await.Within(t, 2*await.Patience, what, func(ctx context.Context) error {
@@ -84,8 +84,8 @@ func (s *scene) await(t *testing.T, what string, check func(context.Context) err
 	})
 }
 
-// works says what does not work: a leader writes the status, and every replica injects
-// what there is now.
+// works returns an error unless every replica injects the current image, and a leader
+// has written the status.
 func (s *scene) works(ctx context.Context) error {
 	for i := range 10 * len(clients) {
 		if err := probe(ctx, clients[i%len(clients)], s.namespace, s.name, s.image()); err != nil {
@@ -99,13 +99,13 @@ func (s *scene) works(ctx context.Context) error {
 	return testkit.Observed(set)
 }
 
-// Whatever happens between replicas and the API server: Pods get what the
-// replicas have seen before, and afterwards what has changed meanwhile. Leaders
-// may lose their lease, and are started again.
+// Whatever happens between replicas and the API server, Pods get the content that the
+// replicas have seen before. After the fault, Pods get the changed content. Leaders may
+// lose their Lease, and are started again.
 func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 	proxy, flags := startProxy(t)
-	// Replicas trust their snapshot for half of this at least, which is longer than any
-	// fault takes. A shorter admission window makes up for it.
+	// Replicas trust their snapshot for at least half of the time in this flag, which is longer
+	// than any fault takes. A shorter admission window makes up for it.
 	s := newScene(t, "connection", append(flags, "--pod-webhook-admission-window=1s", "--pod-webhook-snapshot-trust="+scaled("6s", "40s"))...)
 	// again does something every half a second, for as long as a fault lasts.
 	lasting := scaled(1500*time.Millisecond, 15*time.Second)
@@ -118,7 +118,7 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 		name  string
 		fault fault
 		do    func()
-		blind bool // replicas see nothing; then a SidecarSet cannot be changed
+		blind bool // replicas get no data, so a SidecarSet cannot be changed
 	}{
 		{"every request takes half a second longer", late(500 * time.Millisecond), func() {}, false},
 		{"one request of three fails", failing(), func() {}, false},
@@ -137,7 +137,7 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 				again(tc.do)
 			})
 			if tc.blind {
-				await.Eventually(t, "a refusal", func(ctx context.Context) error { // a busy replica may say it when the API server waits no longer
+				await.Eventually(t, "a refusal", func(ctx context.Context) error { // a busy replica may answer too late
 					err := s.tryChange(ctx)
 					if err == nil {
 						t.Fatal("a SidecarSet was changed while no replica could check it")
@@ -159,8 +159,8 @@ func TestFaultsOfTheConnectionChangeNoDecision(t *testing.T) {
 	}
 }
 
-// An API server that operator and leader use goes away and comes back. Pods that
-// are created through the other one do not notice.
+// The API server that the operator uses is killed and started again. Pods that are created
+// through the other API server are not affected.
 func TestAnAPIServerMayBeRestarted(t *testing.T) {
 	s := newScene(t, "apiserver")
 	s.selected.Clients, s.others.Clients = clients[1:], clients[1:]

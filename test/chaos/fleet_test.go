@@ -14,11 +14,11 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// fleet are replicas that are alike, and are looked after as by a kubelet.
+// fleet is a group of equal replicas. The test starts and stops them as a kubelet does.
 type fleet struct {
 	replicas []*deploy.Replica // a restarted one takes the place of the old
 	args     []string
-	serving  bool // webhooks
+	serving  bool // whether the replicas answer webhooks
 }
 
 // startReplicas starts replicas, numbered from 1, at the same time, and returns
@@ -56,7 +56,7 @@ func startFleet(t *testing.T, f *fleet, first, count int) *fleet {
 	return f
 }
 
-// join lets a replica be called once it is ready.
+// join waits until a replica is ready, and then adds its endpoint.
 func (f *fleet) join(ctx context.Context, replica *deploy.Replica) error {
 	err := replica.AwaitReady(ctx)
 	if err == nil && f.serving {
@@ -91,7 +91,7 @@ func (f *fleet) start(t *testing.T, i int) error {
 	return f.join(t.Context(), started)
 }
 
-// revive starts those that have ended, as a leader does that loses its lease.
+// revive starts the replicas that have ended: a leader ends if it loses its Lease.
 func (f *fleet) revive(t *testing.T) (started int) {
 	t.Helper()
 	for i, replica := range f.replicas {
@@ -106,8 +106,8 @@ func (f *fleet) revive(t *testing.T) (started int) {
 	return started
 }
 
-// await is testkit.Await while replicas that have ended are started again: a leader
-// that loses its lease on a busy machine ends.
+// await is testkit.Await, and starts replicas again that have ended: on a busy machine, a
+// leader may lose its Lease, and then it ends.
 func (f *fleet) await(t *testing.T, sidecarSet, what string, check func(*appsv1beta1.SidecarSet) error) {
 	t.Helper()
 	testkit.Await(t, api, sidecarSet, what, func(set *appsv1beta1.SidecarSet) error {
@@ -116,14 +116,14 @@ func (f *fleet) await(t *testing.T, sidecarSet, what string, check func(*appsv1b
 	})
 }
 
-// kill ends all replicas as crashes would. Their endpoints are not withdrawn.
+// kill ends all replicas as a crash does. Their endpoints remain.
 func (f *fleet) kill() {
 	for _, replica := range f.replicas {
 		replica.Kill()
 	}
 }
 
-// withdraw keeps API servers from calling any.
+// withdraw removes the endpoints of all replicas, so API servers call none of them.
 func (f *fleet) withdraw(ctx context.Context) error {
 	var errs []error
 	for _, replica := range f.replicas {
@@ -141,7 +141,7 @@ func (f *fleet) signal(sig os.Signal) error {
 	return errors.Join(errs...)
 }
 
-// stop stops all, and holds them to never having panicked.
+// stop stops all replicas, and fails the test if one has panicked.
 func (f *fleet) stop(t *testing.T) {
 	t.Helper()
 	var stopping sync.WaitGroup
@@ -156,8 +156,8 @@ func (f *fleet) stop(t *testing.T) {
 	stopping.Wait()
 }
 
-// awaitLeader waits until a replica leads, and returns its index. One that has
-// lost the lease has ended.
+// awaitLeader waits until a replica leads, and returns its index. A replica that has lost
+// the Lease has ended, so a running one that once led still leads.
 func (f *fleet) awaitLeader(t *testing.T) int {
 	t.Helper()
 	leader := -1

@@ -26,12 +26,12 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// Any Pod of the cluster can send replicas an AdmissionReview, which has no proof of
-// where it is from. A stranger asks for entries for all Pods of others, that would
-// refuse them: what comes of it are few entries, for a short time, and none that
-// refuses a Pod. A SidecarSet that is applied meanwhile is in force.
+// Any Pod of the cluster can send an AdmissionReview to replicas, and an AdmissionReview
+// has no proof of its origin. A stranger asks for entries that would refuse other people's
+// Pods. Replicas add only a few entries, for a short time, and none that refuses a Pod. A
+// SidecarSet that is applied meanwhile is in force.
 func TestForgedReviewsLeaveFewEntries(t *testing.T) {
-	t.Cleanup(func() { // when replicas have ended: other tests want the places that strangers took away
+	t.Cleanup(func() { // when replicas have ended: forged entries have lowered the limit for other tests
 		_, err := cluster.Kubectl(context.WithoutCancel(t.Context()), "", "annotate", "mutatingwebhookconfiguration", entryplan.ConfigurationName(entryplan.Provisional), "sidecarset.io/provisional-room-")
 		if err != nil {
 			t.Error(err)
@@ -48,7 +48,7 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	begin := time.Now()
 	go func() { forging <- forge(ctx, t, f.replicas, scaled(300, 2000), scaled(9*time.Second, time.Minute)) }()
 
-	// Of two Pods one is as the stranger's selectors want it, the other one is not.
+	// The forged selectors select the Pods of hit, and not those of spared.
 	hit, spared := newArm(podLabels(forgedApp), nil, nil), newArm(podLabels("spared"), nil, nil)
 	applied, sent := false, 0
 	for done := false; !done; {
@@ -89,11 +89,11 @@ func TestForgedReviewsLeaveFewEntries(t *testing.T) {
 	testkit.AwaitReady(t, api, "forged-before", "forged-meanwhile")
 }
 
-// forgedApp is the label of other people's Pods that a stranger is after.
+// forgedApp is the label of the Pods that the stranger attacks.
 const forgedApp = "other-peoples"
 
-// forge sends replicas so many reviews of SidecarSets that no API server stores, in about
-// so long, and returns how many were answered as if they were an API server's.
+// forge sends replicas count reviews of SidecarSets that no API server stores, in about the
+// time took. It returns how many of them were allowed.
 func forge(ctx context.Context, t *testing.T, replicas []*deploy.Replica, count int, took time.Duration) int {
 	var httpClients []*http.Client
 	for _, replica := range replicas {
@@ -128,7 +128,7 @@ func forge(ctx context.Context, t *testing.T, replicas []*deploy.Replica, count 
 		request.Header.Set("Content-Type", "application/json")
 		response, err := httpClients[i%len(httpClients)].Do(request)
 		if err != nil {
-			return nil // a server may turn a stranger away
+			return nil // a replica may refuse a stranger's connection
 		}
 		defer response.Body.Close()
 		if text, err := io.ReadAll(response.Body); err == nil && bytes.Contains(text, []byte(`"allowed":true`)) {
@@ -142,7 +142,7 @@ func forge(ctx context.Context, t *testing.T, replicas []*deploy.Replica, count 
 	return int(answered.Load())
 }
 
-// forgedReview is the i-th: each selects the same Pods by another selector.
+// forgedReview returns the i-th review. Each has another selector for the same Pods.
 func forgedReview(i int) ([]byte, error) {
 	set := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": appsv1beta1.GroupVersion.String(), "kind": appsv1beta1.Kind.Kind,
@@ -179,7 +179,7 @@ func forgedReview(i int) ([]byte, error) {
 	})
 }
 
-// forgedEntries are those that select the Pods that the stranger is after.
+// forgedEntries returns the entries that select the Pods that the stranger attacks.
 func forgedEntries(ctx context.Context) ([]admissionregistrationv1.MutatingWebhook, error) {
 	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entryplan.Labelled().String()})
 	if err != nil {
@@ -196,14 +196,14 @@ func forgedEntries(ctx context.Context) ([]admissionregistrationv1.MutatingWebho
 	return found, nil
 }
 
-// forged is what was seen of them.
+// forged is what the test saw of forged entries.
 type forged struct {
 	most    int // at a time
 	names   map[string]bool
 	failing []string
 }
 
-// watchForged looks again and again until the returned function is called.
+// watchForged looks for forged entries until the returned function is called.
 func watchForged(t *testing.T) func() forged {
 	ctx, stop := context.WithCancel(t.Context())
 	seen, done := forged{names: map[string]bool{}}, make(chan struct{})

@@ -37,17 +37,16 @@ type arm struct {
 	sidecars []string
 	times    []time.Duration
 	medians  []time.Duration // one for each round
-	before   func()          // each turn; may be nil
+	before   func()          // called before each turn; may be nil
 }
 
-// What SidecarSets add to the time of a Pod's creation: Pods that none, one and
-// three of many select are created in turns. Two things are there to compare
-// with: Pods that have the sidecars in their manifest, so that what is stored is
-// alike, and Pods for which a webhook is called that answers at once: with
-// nothing, or with the patch that we make, which is what an API server takes for
-// any webhook.
+// What SidecarSets add to the time of a Pod's creation. Of many SidecarSets, none, one or
+// three select a Pod; such Pods are created in turns. The test compares them with two other
+// kinds. Pods that have the sidecars in their manifest are stored with the same content.
+// Pods of a webhook that answers at once, with no patch or with the operator's patch,
+// show what any webhook costs the API server.
 //
-// This is a report. That the Pods are what they have to be is all it asserts.
+// This test is a report. It asserts only that each Pod has the right containers.
 func TestAddedLatencyOfACreation(t *testing.T) {
 	f := startReplicas(t, 2, steadyLeases...)
 	namespace := newNamespace(t)
@@ -83,16 +82,16 @@ func TestAddedLatencyOfACreation(t *testing.T) {
 	}
 }
 
-// What the fresh path adds to the settled one, with few and with many SidecarSets: Pods
-// of an entry that has settled are created in turns with those of entries on the fresh
-// path. In each turn, one SidecarSet is changed first: as its author would who changes
-// each once in a while ("fresh"), and who changes one again and again ("again").
+// What the fresh path adds to the settled one, with few and with many SidecarSets. Pods of
+// a settled entry and Pods of entries on the fresh path are created in turns. Before each
+// turn of the latter, the test changes one SidecarSet: another one each time ("fresh"), or
+// always the same one ("again").
 //
-// This is a report, too.
+// This test is a report, too.
 func TestAddedLatencyOnTheFreshPath(t *testing.T) {
 	startReplicas(t, 2, steadyLeases...)
 	namespace := newNamespace(t)
-	const changing = 12 // none comes again while it is on the fresh path
+	const changing = 12 // so many that no SidecarSet is changed again while it is on the fresh path
 	var all []*unstructured.Unstructured
 	for _, count := range []int{changing + 2, 100, 500}[:scaled(1, 3)] {
 		var names []string
@@ -118,7 +117,7 @@ func TestAddedLatencyOnTheFreshPath(t *testing.T) {
 				arms[name].pod, arms[name].sidecars = selecting.pod, selecting.sidecars
 				mustChangeImage(t, all[at].GetName(), fmt.Sprintf("example.com/sidecar:v%d.%d", count, changes))
 			}
-			awaitSettled(t) // the other half has left nothing on the fresh path
+			awaitSettled(t) // entries of the round before are not on the fresh path any more
 			timeArms(t, namespace, arms, 1)
 			a, base := arms[name], arms["settled"]
 			report(t, "SidecarSets=%d none: %s; settled: %s; one read of the names: %s", count, spread(arms["none"].times), spread(base.times), spread(reads))
@@ -128,8 +127,8 @@ func TestAddedLatencyOnTheFreshPath(t *testing.T) {
 	}
 }
 
-// timeReads reads the names of SidecarSets that are on their way, as a replica does on
-// the fresh path, with its rights.
+// timeReads reads the recorded names of SidecarSets, as a replica does on the fresh path,
+// with the replica's rights.
 func timeReads(t *testing.T) []time.Duration {
 	t.Helper()
 	config, err := operator.ConfigOf("webhook")
@@ -153,7 +152,7 @@ func timeReads(t *testing.T) []time.Duration {
 	return times[1:] // the first one connects
 }
 
-// timeArms creates Pods of all arms in turns, the first of which changes.
+// timeArms creates Pods of all arms in turns. Each round begins with another arm.
 func timeArms(t *testing.T, namespace string, arms map[string]*arm, concurrency int) {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(arms))
@@ -165,8 +164,8 @@ func timeArms(t *testing.T, namespace string, arms map[string]*arm, concurrency 
 	}
 }
 
-// installWebhook has Pods with the label sent to a server in this process, which
-// allows them, with the patch that it is given for the review.
+// installWebhook makes API servers send Pods with the label to a server in this process. It
+// allows them with the patch that the function patch returns for the review.
 func installWebhook(t *testing.T, label string, patch func(review []byte) ([]byte, error)) {
 	t.Helper()
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
@@ -195,8 +194,9 @@ func installWebhook(t *testing.T, label string, patch func(review []byte) ([]byt
 }
 
 // answering starts a server in this process, which answers every review at once: it allows
-// the object, with the patch that it is given for the review. Its certificate is as the
-// operator's. API servers call it over HTTP/2, or as they call a Service, over HTTP/1.1.
+// the object with the patch that the function patch returns for the review. Its certificate
+// is of the same kind as the operator's. API servers call it over HTTP/2, or over HTTP/1.1
+// as they call a Service.
 func answering(t *testing.T, patch func(review []byte) ([]byte, error), http2 bool) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	ca, err := certs.IssueCA("answering", time.Now(), time.Hour)
@@ -244,8 +244,8 @@ func answering(t *testing.T, patch func(review []byte) ([]byte, error), http2 bo
 // noPatch changes nothing.
 func noPatch([]byte) ([]byte, error) { return nil, nil }
 
-// samePatch changes every Pod as the replica changes the first one, if that had
-// the label of the SidecarSet instead.
+// samePatch returns one patch for every Pod: the replica's patch for the first Pod, with the
+// label of the SidecarSet in the place of the webhook's label.
 func samePatch(t *testing.T, replica *deploy.Replica, label, sidecarSet string) func([]byte) ([]byte, error) {
 	var patch []byte
 	var err error
@@ -258,8 +258,8 @@ func samePatch(t *testing.T, replica *deploy.Replica, label, sidecarSet string) 
 	}
 }
 
-// newArm makes Pods with labels that the first SidecarSets select, and that have
-// the containers of the second from the beginning.
+// newArm returns an arm whose Pods are selected by the SidecarSets in selecting, and have
+// the containers of those in inline in their manifest.
 func newArm(labels map[string]string, selecting, inline []*unstructured.Unstructured) *arm {
 	a := &arm{}
 	labels = maps.Clone(labels)
@@ -293,7 +293,7 @@ func addInline(pod *corev1.Pod, name string) {
 	})
 }
 
-// createRound creates the Pods of a round. The first warms up.
+// createRound creates the Pods of a round. The first round does not count: it warms up.
 func (a *arm) createRound(t *testing.T, namespace string, concurrency, round int) {
 	t.Helper()
 	if a.before != nil {
@@ -306,7 +306,7 @@ func (a *arm) createRound(t *testing.T, namespace string, concurrency, round int
 	}
 }
 
-// create makes Pods, so many at the same time, and returns how long each took.
+// create makes count Pods, concurrency at the same time, and returns how long each took.
 func (a *arm) create(t *testing.T, namespace string, concurrency, count int) []time.Duration {
 	t.Helper()
 	times := make([]time.Duration, count)

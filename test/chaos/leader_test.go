@@ -14,15 +14,15 @@ import (
 // machine is busy.
 var steadyLeases = []string{"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=2s"}
 
-// patientLeases keep a leader through stalls of a machine that is very busy, where no
-// leader is killed.
+// patientLeases are for tests that kill no leader: a leader keeps its Lease even if a very
+// busy machine stalls.
 var patientLeases = []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=45s", "--leader-elect-retry-period=2s"}
 
-// fastLeases has a leader that is gone replaced after two seconds.
+// fastLeases let another replica lead two seconds after a leader has ended.
 var fastLeases = []string{"--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=300ms"}
 
-// Where roles are split, as in config/overlays/hardened, webhooks do not notice
-// that leaders are killed; and the next one does what the last one did.
+// Where roles are split, as in config/overlays/hardened, the replicas that answer webhooks
+// are not affected if leaders are killed. The next leader continues the work.
 func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 	controllers := startControllers(t, 2, fastLeases...)
 	webhooks := startReplicas(t, 2, "--role=webhook")
@@ -47,9 +47,9 @@ func TestKillingTheLeaderLeavesWebhooksAlone(t *testing.T) {
 	check(t, figures)
 }
 
-// Where a replica has both roles, a crash of the leader costs the calls that
-// reach it before its endpoint is withdrawn: they are refused, none is admitted
-// without its sidecar, and none fails afterwards.
+// Replicas have both roles, and the leader crashes. Until its endpoint is removed, API servers
+// still call it for some Pods, and refuse these Pods. No Pod is admitted without its sidecar,
+// and no Pod is refused afterwards.
 func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 	replicas := startReplicas(t, 3)
 	namespace := newNamespace(t)
@@ -82,7 +82,7 @@ func TestACrashedReplicaRefusesUntilItIsWithdrawn(t *testing.T) {
 	}
 }
 
-// awaitAnswers waits until so many Pods have been created or refused.
+// awaitAnswers waits until count Pods have been created or refused.
 func awaitAnswers(t *testing.T, running *Running, count int) {
 	t.Helper()
 	await.Eventually(t, "answers", func(context.Context) error {

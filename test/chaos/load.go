@@ -31,7 +31,7 @@ type Load struct {
 	// Rate is how many Pods there are per second, whether or not earlier ones have
 	// been answered. If mostAtOnce have not, the next one waits.
 	Rate int
-	// DryRun leaves nothing behind; webhooks are called all the same.
+	// DryRun stores no Pod; API servers call webhooks all the same.
 	DryRun bool
 	// Patience bounds one creation; 0 means half a minute.
 	Patience time.Duration
@@ -59,15 +59,15 @@ func (l Load) Start(ctx context.Context) *Running {
 	return r
 }
 
-// Stop makes no more Pods, waits for the answers to those that were sent, and
-// says how they went.
+// Stop creates no more Pods, waits for the answers to those that were sent, and returns the
+// figures of all.
 func (r *Running) Stop() Figures {
 	r.stop()
 	<-r.done
 	return r.figures
 }
 
-// Figures says how it has gone so far.
+// Figures returns the figures so far.
 func (r *Running) Figures() Figures {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *Running) Figures() Figures {
 	return copied
 }
 
-// run creates with ctx for as long as ticking goes on.
+// run creates Pods until ticking ends. ctx bounds the creations themselves.
 func (r *Running) run(ctx, ticking context.Context) {
 	defer close(r.done)
 	var creations sync.WaitGroup
@@ -89,7 +89,7 @@ func (r *Running) run(ctx, ticking context.Context) {
 		r.figures.Took = time.Since(begin)
 	}()
 	for i := 0; ; i++ {
-		due := begin.Add(time.Duration(i) * time.Second / time.Duration(r.load.Rate)) // one that is late comes at once
+		due := begin.Add(time.Duration(i) * time.Second / time.Duration(r.load.Rate)) // a Pod that is overdue is created at once
 		select {
 		case <-time.After(time.Until(due)):
 		case <-ticking.Done():
@@ -140,12 +140,12 @@ func NewPod(labels map[string]string) *corev1.Pod {
 
 // Figures are the answers to a Load.
 type Figures struct {
-	Created    int // whether injected or not
-	Failed     int // were refused, or not answered
-	Uninjected int // were created without a sidecar that they had to get, or with one too many
+	Created    int // Pods, injected or not
+	Failed     int // Pods that were refused, or not answered
+	Uninjected int // Pods that were created without a required sidecar, or with one too many
 	// Errors are the first few of the failures.
 	Errors []string
-	// Took is how long Pods were made, once the Load is stopped.
+	// Took is for how long Pods were created; zero before the Load is stopped.
 	Took time.Duration
 
 	latencies []time.Duration // of those created, from when they were due

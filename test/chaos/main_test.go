@@ -39,9 +39,9 @@ var seconds = map[string]int{
 	"TestACrashedReplicaRefusesUntilItIsWithdrawn": 20, "TestAPIServersBehindOneAddress": 4,
 }
 
-// alone are the tests of which no Pod may wait for long, while the test takes all the
-// processors that it gets. The others wait more than they compute, and wait for each
-// other where they need to: what they hold is not how fast a replica answers.
+// alone are the tests that use all processors, and in which no Pod may wait for long. The
+// other tests wait more than they compute, and do not assert how fast a replica answers: a
+// replica may be late, because these tests wait for it where they need to.
 var alone = []string{"TestStrangerOnTheNetwork"}
 
 func TestMain(m *testing.M) {

@@ -23,15 +23,15 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// What the webhooks cost those who create many SidecarSets at once. A second control plane
-// takes turns with that of the operator. It has as many API servers (one in the short form,
-// whose rates say nothing), the CustomResourceDefinition, and no operator.
+// First, what the webhooks cost an author who creates many SidecarSets at once. A second
+// control plane takes turns with that of the operator. It has as many API servers (one in
+// the short form, whose rates say nothing), the CustomResourceDefinition, and no operator.
 //
-// What they cost those who create Pods that none of them selects. The objects with the
-// entries are there and not there in turns. The replicas are stopped meanwhile, so that
-// they do not put the objects back, and cost nothing else.
+// Then, what many webhook entries cost Pods that no SidecarSet selects. The entry objects
+// are present and absent in turns. The replicas are stopped meanwhile, so that they do not
+// restore the objects and use no processor time.
 //
-// This is a report. That everything is created is all it asserts.
+// This test is a report. It asserts only that everything is created.
 func TestManySidecarSetsBesideNone(t *testing.T) {
 	f := startReplicas(t, 2, steadyLeases...)
 	namespace := newNamespace(t)
@@ -68,18 +68,19 @@ func (f *fleet) resident(t *testing.T) (sizes []int) {
 	return sizes
 }
 
-// createManySets creates SidecarSets in four ways that take turns, and returns those that
-// the operator admitted in the last round. Those of a round are created at the same time:
+// createManySets creates SidecarSets in four ways that take turns, and returns the names of
+// those that the operator admitted in the last round. A way creates all its SidecarSets of
+// a round at the same time:
 //   - on a control plane without webhooks;
-//   - there, with a mutating and a validating webhook that answer at once and are called as
-//     API servers call a Service: over HTTP/1.1, where each call of a moment takes a
-//     connection. That is what any pair of webhooks costs;
+//   - there, with a mutating and a validating webhook that answer at once. API servers call
+//     them as they call a Service: over HTTP/1.1, where each concurrent call needs a
+//     connection of its own. This is what any pair of webhooks costs;
 //   - the same over HTTP/2, which API servers use only for a URL on loopback;
 //   - with the operator.
 //
-// No round begins before the SidecarSets of the one before are deleted, and their entries
-// are gone. So what becomes of a SidecarSet later is not a part of the rates. The first
-// round is not in the report.
+// A round begins when the SidecarSets of the round before are deleted and their entries are
+// gone. So the rates do not include later work for a SidecarSet. The first round is not in
+// the report.
 func createManySets(t *testing.T, namespace string, rounds, batch int) (names []string) {
 	t.Helper()
 	plain, err := stand.Start(scaled(stand.Options{}, stand.Options{Full: true, Kwok: true, APIServers: len(cluster.APIServers)}))
@@ -180,11 +181,11 @@ func awaitNoEntries(t *testing.T) {
 	})
 }
 
-// wayLabel is the label of a SidecarSet that says in which way it is created.
+// wayLabel is the label that says in which way a SidecarSet is created.
 const wayLabel = "way"
 
-// answerForSidecarSets has the SidecarSets of a way sent to a server that answers at once,
-// twice as for the operator: to a mutating webhook and to a validating one.
+// answerForSidecarSets makes API servers send the SidecarSets of a way to a server that
+// answers at once. As with the operator, they call a mutating and a validating webhook.
 func answerForSidecarSets(t *testing.T, config *rest.Config, way string, http2 bool) {
 	t.Helper()
 	client, err := admissionregistrationclient.NewForConfig(config)
@@ -217,7 +218,8 @@ func answerForSidecarSets(t *testing.T, config *rest.Config, way string, http2 b
 	}
 }
 
-// createRate creates SidecarSets at the same time, and returns how many in a second.
+// createRate creates SidecarSets at the same time, and returns how many were created per
+// second.
 func createRate(t *testing.T, client dynamic.ResourceInterface, all []*unstructured.Unstructured) float64 {
 	t.Helper()
 	begin := time.Now()
@@ -231,8 +233,8 @@ func createRate(t *testing.T, client dynamic.ResourceInterface, all []*unstructu
 	return float64(len(all)) / time.Since(begin).Seconds()
 }
 
-// removeEntries removes the objects with the entries, and waits until the API server
-// calls for no Pod.
+// removeEntries removes the entry objects, and waits until the API server calls no webhook
+// for Pods.
 func removeEntries(t *testing.T, namespace string, sidecarSets []string) (removed []admissionregistrationv1.MutatingWebhookConfiguration) {
 	t.Helper()
 	client := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations()
@@ -267,8 +269,8 @@ func restoreEntries(t *testing.T, namespace string, sidecarSets []string, remove
 	awaitEntries(t, namespace, sidecarSets, true)
 }
 
-// awaitEntries waits until the API server refuses selected Pods, since nothing answers,
-// or accepts them, since it does not call.
+// awaitEntries waits until the API server refuses selected Pods, because no replica answers,
+// or accepts them, because it calls no webhook.
 func awaitEntries(t *testing.T, namespace string, sidecarSets []string, refused bool) {
 	t.Helper()
 	await.Eventually(t, "entries that are there or not", func(ctx context.Context) error {

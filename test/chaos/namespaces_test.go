@@ -16,10 +16,9 @@ import (
 
 // The test labels a Namespace and creates a Pod in it at once, through the same
 // connection. If the API server does not know the label itself yet, it calls no webhook,
-// and the Pod is missed. A Pod for which it did call is not missed, however late replicas
-// hear of the label. This holds for one SidecarSet alone, and beside another SidecarSet
-// that selects the Pod anyway. The API server's own metric shows, Pod by Pod, whether it
-// called.
+// and the Pod is missed. If it calls a webhook, the Pod is not missed, however late replicas
+// hear of the label. This holds for one SidecarSet alone, and beside another SidecarSet that
+// selects the Pod anyway. The API server's own metric shows for each Pod whether it called.
 func TestNoPodBehindALabelIsMissedThatWasAskedAbout(t *testing.T) {
 	for _, by := range scaled([]time.Duration{300 * time.Millisecond}, []time.Duration{0, 300 * time.Millisecond}) {
 		t.Run(fmt.Sprintf("replicas hear of it %s late", by), func(t *testing.T) {
@@ -40,7 +39,8 @@ type behindLabels struct {
 
 func newBehindLabels(t *testing.T, f *fleet) *behindLabels {
 	b := &behindLabels{fleet: f}
-	// Enough that replicas have heard that the label is gone before its next turn.
+	// There are enough Namespaces for replicas to hear of a removed label before the test sets
+	// it again.
 	for range scaled(20, 50) {
 		b.namespaces = append(b.namespaces, newNamespace(t))
 	}
@@ -77,7 +77,7 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 		label(t, namespace, key, "yes")
 		begin := time.Now()
 		pod, err := clients[0].CoreV1().Pods(namespace).Create(t.Context(), NewPod(pods), metav1.CreateOptions{})
-		if err != nil { // a leader that loses its lease, on a busy machine, ends
+		if err != nil { // on a busy machine, a leader may lose its Lease and end
 			t.Logf("Pod %d: %v", i, err)
 			refused++
 			b.fleet.revive(t)
@@ -94,7 +94,7 @@ func (b *behindLabels) run(t *testing.T, labelled string, everywhere ...string) 
 			missed++
 			t.Errorf("Pod %d in Namespace %s was asked about, and misses its sidecar", i, namespace)
 		case !called && injected:
-			forOthers++ // by the call for the other SidecarSet
+			forOthers++ // the call for the other SidecarSet injected it
 		case !called:
 			uncalled++
 		}
@@ -148,7 +148,7 @@ func entryFor(t *testing.T, key string) string {
 	return ""
 }
 
-// callsOf is how often the first API server has called an entry.
+// callsOf is how often the first API server has called the webhook of an entry.
 func callsOf(t *testing.T, entry string) float64 {
 	t.Helper()
 	return metric(metricsOf(t, 0), "apiserver_admission_webhook_request_total", `name="`+entry+`"`)

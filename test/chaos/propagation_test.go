@@ -20,14 +20,15 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// How soon a SidecarSet is in force, where there is one API server.
+// Whether Pods directly behind their SidecarSet are injected, and how soon a SidecarSet is
+// Ready, with one API server.
 func TestNoPodIsMissedOnOneAPIServer(t *testing.T) {
 	testPropagation(t, "one", []int{0})
 }
 
-// And where there are two: the SidecarSet goes through one, and its Pods through
-// the other. The operator knows both from the Service kubernetes, which it looks
-// at every ten seconds.
+// The same with two API servers: the SidecarSet is created through one, and its Pods through
+// the other. The operator knows both from the Service kubernetes, which it reads every ten
+// seconds.
 func TestNoPodIsMissedOnTwoAPIServers(t *testing.T) {
 	publishAPIServers(t)
 	testPropagation(t, "two", []int{0, 1})
@@ -46,7 +47,7 @@ func testPropagation(t *testing.T, prefix string, servers []int) {
 	t.Run("a second SidecarSet with the same selectors", p.sameSelectors)
 }
 
-// propagating creates each thing through the next of some API servers.
+// propagating creates each object through the next of some API servers.
 type propagating struct {
 	prefix   string
 	servers  []int
@@ -93,8 +94,8 @@ type misses struct {
 	pods     int
 	missed   []string
 	behind   map[string]bool // the SidecarSets whose Pods were missed
-	foretold int             // in a warning about the SidecarSet
-	before   float64         // calls that were ignored when this began
+	foretold int             // Pods missed after a warning about their SidecarSet
+	before   float64         // calls that had been ignored before the test created a Pod
 }
 
 func watchMisses(t *testing.T, replicas *fleet) *misses {
@@ -124,8 +125,8 @@ func (m *misses) add(pod *corev1.Pod, warned bool, sidecars ...string) {
 	}
 }
 
-// removedEntries is how many provisional entries were removed since their SidecarSets
-// were not stored within a second.
+// removedEntries is how many provisional entries the leader has removed because their
+// SidecarSets were not stored within a second.
 func removedEntries(t *testing.T, f *fleet) (removed float64) {
 	t.Helper()
 	token := metricsToken(t, f)
@@ -144,11 +145,12 @@ func (m *misses) String() string {
 	return fmt.Sprintf("Pods=%d missed=%d missed-after-a-warning=%d", m.pods, len(m.missed), m.foretold)
 }
 
-// check fails the test if a Pod was missed and nothing accounts for it. On a busy machine
-// three things may: a warning; a call that took longer than a provisional entry waits;
-// and a SidecarSet that was stored more than a second after its review, when the leader
-// had removed its provisional entry. Of many Pods, most are not missed, however busy the
-// machine is: otherwise SidecarSets are not in force when they are admitted.
+// check fails the test if a Pod was missed and nothing accounts for it. On a busy machine,
+// Pods may be missed in three cases: a warning has foretold it; a call took longer than a
+// provisional entry waits; or a SidecarSet was stored more than a second after its review,
+// when the leader had removed its provisional entry. However busy the machine is, at most
+// half of many Pods may be missed: otherwise SidecarSets are not in force when they are
+// admitted.
 func (m *misses) check(t *testing.T) {
 	t.Helper()
 	if missed := m.foretold + len(m.missed); m.pods >= 10 && 2*missed > m.pods {
@@ -265,7 +267,7 @@ func (p *propagating) sameSelectors(t *testing.T) {
 		}
 		testkit.AwaitReady(t, api, first)
 		if i < scaled(1, 5) {
-			awaitSettled(t) // then Pods are not looked up live any more
+			awaitSettled(t) // then replicas use no live look-ups for these Pods
 		}
 		warned, err := create(t.Context(), p.sets(i), newSet(second, namespace, labels))
 		if err != nil {
@@ -314,14 +316,14 @@ func watchReady(t *testing.T) *readyWatch {
 	return w
 }
 
-// begin says when a SidecarSet was applied.
+// begin notes when a SidecarSet was applied.
 func (w *readyWatch) begin(name string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.begun[name] = at
 }
 
-// await waits until so many are ready, and returns how long that took them.
+// await waits until count SidecarSets are ready, and returns how long each took.
 func (w *readyWatch) await(t *testing.T, count int) []time.Duration {
 	t.Helper()
 	var times []time.Duration

@@ -26,8 +26,8 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// proxy is between replicas and the first API server, and imposes on them the faults of
-// networks and API servers. The replicas' tokens go through it.
+// proxy is between replicas and the first API server. It shows replicas the faults of
+// networks and API servers, and passes on their tokens.
 type proxy struct {
 	server *httptest.Server
 	fault  atomic.Pointer[fault] // nil: none
@@ -38,10 +38,10 @@ type proxy struct {
 	watches map[*http.Request]func() // what ends each of the watches
 }
 
-// fault answers a request, and says that it did; or lets it pass.
+// fault answers a request and returns true, or returns false to let the request pass.
 type fault func(http.ResponseWriter, *http.Request) bool
 
-// startProxy starts a proxy, and returns the flags that have a replica use it.
+// startProxy starts a proxy, and returns the flags that make a replica use it.
 func startProxy(t *testing.T) (*proxy, []string) {
 	t.Helper()
 	target, err := url.Parse(cluster.APIServers[0])
@@ -81,7 +81,7 @@ func startProxy(t *testing.T) (*proxy, []string) {
 	return p, []string{"--kubeconfig=" + p.kubeconfig(t)}
 }
 
-// kubeconfig writes a copy of the operator's that names the proxy.
+// kubeconfig writes a copy of the operator's kubeconfig that names the proxy.
 func (p *proxy) kubeconfig(t *testing.T) string {
 	t.Helper()
 	return amendedKubeconfig(t, func(entry *clientcmdapi.Cluster) {
@@ -91,7 +91,7 @@ func (p *proxy) kubeconfig(t *testing.T) string {
 	})
 }
 
-// amendedKubeconfig writes a copy of the operator's with another cluster entry.
+// amendedKubeconfig writes a copy of the operator's kubeconfig with another cluster entry.
 func amendedKubeconfig(t *testing.T, amend func(*clientcmdapi.Cluster)) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(filepath.Join(cluster.Dir, deploy.ServiceAccount+".kubeconfig"))
@@ -144,7 +144,7 @@ func (l lag) concerns(r *http.Request) bool {
 	return l.by > 0 && strings.HasSuffix(r.URL.Path, "/"+l.resource)
 }
 
-// lateWriter passes on what it is given after some time, in order.
+// lateWriter passes on each chunk of data some time later, in order.
 type lateWriter struct {
 	http.ResponseWriter
 	by    time.Duration
@@ -176,7 +176,7 @@ func (l *lateWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FlushError does nothing: what is passed on is flushed then.
+// FlushError does nothing: each chunk is flushed when it is passed on.
 func (l *lateWriter) FlushError() error { return nil }
 
 // stop returns when all has been passed on.
@@ -185,12 +185,12 @@ func (l *lateWriter) stop() {
 	<-l.done
 }
 
-// impose has every request meet the fault until it is lifted.
+// impose applies the fault to every request until it is lifted.
 func (p *proxy) impose(f fault) { p.fault.Store(&f) }
 
 func (p *proxy) lift() { p.fault.Store(nil) }
 
-// seem has replicas see an API server whose clock is ahead.
+// seem makes the API server's clock look ahead to replicas.
 func (p *proxy) seem(ahead time.Duration) { p.ahead.Store(int64(ahead)) }
 
 // cutWatches ends all watches in the middle.
@@ -202,7 +202,7 @@ func (p *proxy) cutWatches() {
 	}
 }
 
-// late has requests wait.
+// late makes each request wait.
 func late(by time.Duration) fault {
 	return func(_ http.ResponseWriter, r *http.Request) bool {
 		select {
@@ -213,7 +213,7 @@ func late(by time.Duration) fault {
 	}
 }
 
-// failing has one request of three fail, each time in another way.
+// failing makes one request of three fail, each time in another way.
 func failing() fault {
 	var count atomic.Int64
 	return func(w http.ResponseWriter, _ *http.Request) bool {

@@ -13,12 +13,12 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// A Pod right behind its SidecarSet is injected through each API server, whichever the
-// SidecarSet came through, and so is one right behind a change. Replicas read names and
-// single SidecarSets for it, and do not list them all.
+// A Pod that is created directly after its SidecarSet, or after a change of it, is injected.
+// It does not matter through which API server each of them is written. Replicas read names
+// and single SidecarSets for such a Pod, and do not list all SidecarSets.
 func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 	publishAPIServers(t) // so that the operator waits for both
-	// A busy machine may take long for the checks that trust depends on.
+	// Checks of the snapshot, on which trust depends, may take long on a busy machine.
 	f := startReplicas(t, 2, append([]string{"--pod-webhook-snapshot-trust=10s"}, steadyLeases...)...)
 	namespace := newNamespace(t)
 	token := metricsToken(t, f)
@@ -66,7 +66,7 @@ func TestAPodBehindItsSidecarSetNeedsNoList(t *testing.T) {
 	if lists := after["list"] - before["list"]; lists > 2 {
 		t.Errorf("replicas listed all SidecarSets %.0f times", lists)
 	}
-	if after["names"] == before["names"] { // single SidecarSets are read where the watch is behind, which it may never be
+	if after["names"] == before["names"] { // replicas read single SidecarSets only if the watch is behind, which may never happen
 		t.Error("no Pod was answered by names")
 	}
 }

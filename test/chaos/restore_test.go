@@ -25,8 +25,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// restoring is a cluster of the test's own whose etcd goes back to a backup: what
-// other tests use would not survive that.
+// restoring is a cluster whose etcd is restored from a backup. The test has a cluster of its
+// own, because a restore would break the other tests.
 type restoring struct {
 	cluster  *stand.Cluster
 	operator *deploy.Operator
@@ -101,7 +101,7 @@ func (r *restoring) apply(t *testing.T, image string, names ...string) {
 	}
 }
 
-// image is what a new Pod of a SidecarSet gets; "" if it gets nothing.
+// image is the sidecar's image in a new Pod of a SidecarSet; "" if it gets no sidecar.
 func (r *restoring) image(ctx context.Context, name string) (string, error) {
 	pod, err := r.operator.Clients.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, NewPod(podLabels(name)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
@@ -143,7 +143,7 @@ func (r *restoring) awaitReady(t *testing.T, name string) {
 	})
 }
 
-// backup copies what etcd has on disk while etcd stands still.
+// backup pauses etcd, and copies its data directory meanwhile.
 func (r *restoring) backup(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -157,8 +157,8 @@ func (r *restoring) backup(t *testing.T) (dir string) {
 	return filepath.Join(dir, "etcd")
 }
 
-// restore does what an administrator does: API server and etcd are stopped, the
-// copy is put in the place of what there is, and both are started.
+// restore does what an administrator does: it stops the API server and etcd, replaces etcd's
+// data directory by the copy, and starts both.
 func (r *restoring) restore(t *testing.T, backup string) {
 	t.Helper()
 	data := filepath.Join(r.cluster.Dir, "etcd")
@@ -176,8 +176,8 @@ func (r *restoring) restore(t *testing.T, backup string) {
 	}
 }
 
-// revive starts those that have ended, as a kubelet does, until each has said that
-// it ended because of the restore.
+// revive waits until each replica has ended, and starts it again, as a kubelet does. It fails
+// the test unless each ended because of the restore, or because it had lost its Lease.
 func (r *restoring) revive(t *testing.T) {
 	t.Helper()
 	noticed, began := make([]bool, len(r.replicas)), make([]bool, len(r.replicas))
@@ -191,8 +191,8 @@ func (r *restoring) revive(t *testing.T) {
 				left = append(left, replica.Name)
 				continue
 			}
-			// A leader may have lost its lease in the outage. It has seen nothing of
-			// what came before when it is started again after the restore.
+			// A leader may have lost its Lease in the outage. If it is started again after
+			// the restore, it has not seen the cluster before the restore.
 			switch log := replica.Log(); {
 			case strings.Contains(log, "restored from a backup"):
 				noticed[i] = true
@@ -215,13 +215,13 @@ func (r *restoring) revive(t *testing.T) {
 	}
 }
 
-// flood are Loads of the SidecarSets kept, changed and lost in a cluster that is restored.
-// What the Pods of a SidecarSet got is read from the Pods that are stored in the end.
+// flood is a Load for each of the SidecarSets kept, changed and lost, in a cluster that is
+// restored. It reads what Pods got from the Pods that are stored in the end.
 type flood struct {
 	r     *restoring
 	loads map[string]*Running
-	// carry has what Pods have to have from a version of the cluster on, by SidecarSet: the
-	// images of which each has one, "" for a Pod without a sidecar.
+	// carry says which images the Pods of each SidecarSet may have, from a version of the
+	// cluster on: each Pod has one of them. "" means no sidecar.
 	carry []carried
 }
 
@@ -245,14 +245,14 @@ func (r *restoring) flood(t *testing.T) *flood {
 	return f
 }
 
-// from says what the Pods have to have that are created from now on.
+// from sets the images of which each Pod must have one that is created from now on.
 func (f *flood) from(t *testing.T, images map[string][]string) {
 	t.Helper()
 	_, since := f.pods(t)
 	f.carry = append(f.carry, carried{since, images})
 }
 
-// pods returns the Pods that are stored, and the version at which they are.
+// pods returns the stored Pods, and the cluster's version at which they were listed.
 func (f *flood) pods(t *testing.T) ([]corev1.Pod, uint64) {
 	t.Helper()
 	list, err := f.r.operator.Clients.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
@@ -279,8 +279,8 @@ func (f *flood) figures() (sum Figures) {
 	return sum
 }
 
-// end stops the loads, and holds each Pod against what it has to carry. It returns how
-// many there are, and how many carry something else and were created before that counted.
+// end stops the loads, and compares each Pod with carry. It returns how many Pods there
+// are, and how many carry something else and were created before that counted.
 func (f *flood) end(t *testing.T) (pods, stale int) {
 	t.Helper()
 	for set, running := range f.loads {
@@ -314,10 +314,10 @@ func (f *flood) end(t *testing.T) (pods, stale int) {
 	return len(all), stale
 }
 
-// After a restore the cluster's versions begin again below those that were seen.
-// Watches stay silent then, and snapshots hold what is not stored any more: every
-// process has to start anew, by itself. Pods are created all the time, so that the
-// versions soon pass those that were seen.
+// After a restore, the cluster's versions begin again below those that processes have seen.
+// Then watches stay silent, and snapshots hold objects that are not stored any more. So
+// every process must end by itself and start again. Pods are created all the time, so that
+// the versions soon pass those that processes have seen.
 func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
 	const v1, v2, v3 = "example.com/sidecar:v1", "example.com/sidecar:v2", "example.com/sidecar:v3"
 	layouts := map[string]func(t *testing.T) *restoring{
@@ -343,7 +343,7 @@ func TestARestoredEtcdIsNoticedByEveryProcess(t *testing.T) {
 			await.That(t, func() bool { return f.figures().Created >= 30 }, "Pods before the backup")
 			backup := r.backup(t)
 
-			// What the backup does not have.
+			// The backup does not contain these changes.
 			r.apply(t, v2, "changed", "lost")
 			r.awaitImage(t, "changed", v2)
 			r.awaitImage(t, "lost", v2)

@@ -21,8 +21,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// The API server that the operator uses is killed in the middle of a rollout, for so
-// long that leaders may lose their Lease.
+// The API server that the operator uses is killed in the middle of a rollout, and started
+// again. Leaders may lose their Lease meanwhile.
 func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
 	r := newRolled(t, 300, 15)
 	for range scaled(2, 10) {
@@ -46,8 +46,8 @@ func TestAnAPIServerMayBeRestartedInARollout(t *testing.T) {
 	r.report(t, "restarts", r.rounds)
 }
 
-// A leader is stopped in the middle of a rollout until another one leads, and goes on
-// then: for a moment there are two. The old one writes nothing more, and ends.
+// A leader is stopped in the middle of a rollout until another replica leads. Then it
+// continues: for a moment there are two leaders. The old one writes nothing more, and ends.
 func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {
 	r := newRolled(t, 300, 15)
 	for range scaled(2, 20) {
@@ -81,7 +81,7 @@ func TestTwoLeadersForAMomentKeepTheBudget(t *testing.T) {
 	r.report(t, "pauses", r.rounds)
 }
 
-// awaitAnotherLeader waits until a controller leads that is not this one.
+// awaitAnotherLeader waits until a controller other than old leads.
 func (r *rolled) awaitAnotherLeader(t *testing.T, old *deploy.Replica) {
 	t.Helper()
 	await.Eventually(t, "another leader", func(context.Context) error {
@@ -96,7 +96,7 @@ func (r *rolled) awaitAnotherLeader(t *testing.T, old *deploy.Replica) {
 }
 
 // T6: Pods are evicted, deleted, relabelled and finished while they are updated. The
-// rollout ends, and what is left is as the status says.
+// rollout ends, and the status is right about the Pods that are left.
 func TestPodsMayLeaveInARollout(t *testing.T) {
 	const leaving = 0.3
 	r := newRolled(t, 300, 15)
@@ -131,7 +131,7 @@ func TestPodsMayLeaveInARollout(t *testing.T) {
 			for _, p := range under[:min(len(under), most, 3)] {
 				how := leave[next%len(leave)]
 				switch err := how.do(t.Context(), p.DeepCopy()); {
-				case apierrors.IsConflict(err): // an eviction, and the kubelet wrote at the same time
+				case apierrors.IsConflict(err): // the kubelet wrote the Pod at the same time as the eviction
 					continue
 				case client.IgnoreNotFound(err) != nil:
 					t.Fatalf("a Pod is to be %s: %v", how.how, err)
@@ -162,7 +162,7 @@ func TestPodsMayLeaveInARollout(t *testing.T) {
 	}
 }
 
-// updating returns the Pods that are to have an image, and are disturbed.
+// updating returns the Pods whose sidecar is to have an image, and which are disturbed.
 func (r *rolled) updating(image string) []*corev1.Pod {
 	return slices.DeleteFunc(r.seen(), func(p *corev1.Pod) bool {
 		return testkit.WantedImage(p, r.name) != image || !testkit.IsDisturbed(p)

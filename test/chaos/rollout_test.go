@@ -16,14 +16,14 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// rolloutPatience is for one image through all Pods, with a change of leaders.
+// rolloutPatience is the longest time for the rollout of one image, with a change of leaders.
 const rolloutPatience = 3 * time.Minute
 
-// takeoverLeases have a leader that is gone replaced after four seconds.
+// takeoverLeases let another replica lead four seconds after a leader has ended.
 var takeoverLeases = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=2500ms", "--leader-elect-retry-period=500ms"}
 
-// rolled is a SidecarSet with Pods that a test kubelet runs, and two controllers that
-// roll its images.
+// rolled is a SidecarSet with Pods that a test kubelet runs, and two controllers that roll
+// out its images.
 type rolled struct {
 	name, namespace string
 	pods, budget    int
@@ -33,7 +33,7 @@ type rolled struct {
 	rounds          int
 }
 
-// newRolled returns when the Pods run.
+// newRolled creates the SidecarSet and its Pods, and returns when the Pods run.
 func newRolled(t *testing.T, pods, budget int) *rolled {
 	t.Helper()
 	r := &rolled{name: "rolled", pods: pods, budget: budget, namespace: newNamespace(t)}
@@ -43,7 +43,7 @@ func newRolled(t *testing.T, pods, budget int) *rolled {
 	set.Object["spec"].(map[string]any)["updateStrategy"] = map[string]any{"type": "RollingUpdate", "maxUnavailable": int64(budget)}
 	createSets(t, []*unstructured.Unstructured{set})
 	awaitInjection(t, webhooks, r.namespace, r.name, 1)
-	// A provisional entry would be ignored if a call took more than a second.
+	// If a call for a provisional entry takes more than a second, the Pod is not injected.
 	r.controllers.await(t, r.name, "the condition Ready", testkit.Ready)
 
 	var err error
@@ -68,7 +68,7 @@ func newRolled(t *testing.T, pods, budget int) *rolled {
 	return r
 }
 
-// begin has another image rolled, and returns it.
+// begin begins the rollout of another image, and returns the image.
 func (r *rolled) begin(t *testing.T) (image string) {
 	t.Helper()
 	image = fmt.Sprintf("example.com/sidecar:round-%d", r.rounds)
@@ -94,7 +94,7 @@ func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
 			leader := r.controllers.replicas[r.controllers.awaitLeader(t)]
 			<-time.After(rand.N(8 * time.Second))
 			if r.with(image) == r.pods {
-				break // it is over
+				break // the rollout is over
 			}
 			leader.Kill()
 			kills++
@@ -108,7 +108,7 @@ func TestKillingTheLeaderInARolloutKeepsTheBudget(t *testing.T) {
 	r.report(t, "kills", scaled(5, 50))
 }
 
-// report holds the test to the budget.
+// report prints the figures, and fails the test if the budget was exceeded.
 func (r *rolled) report(t *testing.T, faults string, count int) {
 	t.Helper()
 	most, _ := r.disturbed.Count()
@@ -143,8 +143,7 @@ func allOf(n int32) testkit.Counters {
 	return testkit.Counters{Matched: n, Updated: n, Ready: n, UpdatedReady: n}
 }
 
-// list returns the Pods that are selected, and are neither finished nor on their way
-// out.
+// list returns the selected Pods that are neither finished nor being deleted.
 func (r *rolled) list(t *testing.T) []corev1.Pod {
 	t.Helper()
 	list := &corev1.PodList{}
@@ -154,11 +153,11 @@ func (r *rolled) list(t *testing.T) []corev1.Pod {
 	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return isLeaving(&p) })
 }
 
-// seen is list by what the watch of disturbed Pods has shown. A question that is asked
-// again and again does not need a list of all Pods.
+// seen returns the same Pods as list, from the watch of disturbed. It is for checks that
+// run again and again, because it does not list all Pods.
 func (r *rolled) seen() []*corev1.Pod { return slices.DeleteFunc(r.disturbed.Pods(), isLeaving) }
 
-// isLeaving reports whether a Pod is finished or on its way out.
+// isLeaving reports whether a Pod is finished or being deleted.
 func isLeaving(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
@@ -173,7 +172,7 @@ func (r *rolled) with(image string) (n int) {
 	return n
 }
 
-// awaitBegun waits until so many Pods have the image.
+// awaitBegun waits until a number of Pods have the image.
 func (r *rolled) awaitBegun(t *testing.T, image string, pods int) {
 	t.Helper()
 	await.Eventually(t, "Pods with "+image, func(context.Context) error {
@@ -185,8 +184,8 @@ func (r *rolled) awaitBegun(t *testing.T, image string, pods int) {
 	})
 }
 
-// wantPods holds the status against the Pods themselves: each round has written each
-// once, and has started its sidecar once and nothing else.
+// wantPods fails the test unless each round has written each Pod once, has started its
+// sidecar once, and has started no other container.
 func (r *rolled) wantPods(t *testing.T, image string) {
 	t.Helper()
 	pods := r.list(t)

@@ -20,12 +20,13 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// leafLifetime is as short as a busy machine allows: a leaf is renewed after two
-// thirds of it. So is a CA, which the short form does not wait for but asks.
+// leafLifetime is as short as a busy machine allows: a leaf is renewed after two thirds of
+// it. A CA is renewed after two thirds of caLifetime; the short form does not wait for that,
+// but requests it.
 var leafLifetime, caLifetime = scaled(15*time.Second, 9*time.Second), scaled(time.Minute, 33*time.Second)
 
-// shortLived are the flags, with the leader election of production: what is shown
-// here is not that leaders are lost.
+// shortLived returns the flags for these lifetimes. Leader election has its default times,
+// because these tests are not about the loss of leaders.
 func shortLived() []string {
 	return []string{
 		"--cert-ca-lifetime=" + caLifetime.String(), "--cert-leaf-lifetime=" + leafLifetime.String(), "--cert-settle=2s", "--cert-poll=250ms",
@@ -38,7 +39,7 @@ func shortLived() []string {
 // admitted, all through the API servers, and the test calls every replica with a handshake
 // for each call.
 func TestCertificatesChangeUnderLoad(t *testing.T) {
-	t.Cleanup(func() { // when the replicas have ended: theirs lives for a minute, and would end in another test
+	t.Cleanup(func() { // when the replicas have ended: their CA lives for a minute, and would expire in another test
 		err := clients[0].CoreV1().Secrets(deploy.Namespace).Delete(context.WithoutCancel(t.Context()), deploy.CertSecret, metav1.DeleteOptions{})
 		if err != nil {
 			t.Error(err)
@@ -46,7 +47,7 @@ func TestCertificatesChangeUnderLoad(t *testing.T) {
 	})
 	d := startDrill(t, startReplicas(t, 2, shortLived()...), "rotating")
 	d.phase(t, "rotations", func() {
-		d.rotate(t, 1, true) // the CA may be another test's, and live for a year
+		d.rotate(t, 1, true) // the CA may be that of another test, and valid for a year
 		d.rotate(t, scaled(4, 20), scaled(true, false))
 		await.Within(t, 10*time.Minute, "renewals", func(context.Context) error {
 			if got, want := d.observer.count().leaves, scaled(10, 100); got < want {
@@ -80,7 +81,7 @@ func startDrill(t *testing.T, f *fleet, sidecarSet string) *drill {
 	return &drill{f, load.Start(t.Context()), watchLeaves(t, f.replicas), callAll(t, f.replicas, namespace, sidecarSet), time.Now()}
 }
 
-// phase reports what happens meanwhile.
+// phase calls happen, and reports the figures of that time.
 func (d *drill) phase(t *testing.T, name string, happen func()) {
 	begin, seen, calls, figures := time.Now(), d.observer.count(), d.callers.count(), d.load.Figures()
 	happen()
@@ -97,7 +98,7 @@ func (d *drill) phase(t *testing.T, name string, happen func()) {
 		called.made-calls.made, called.failed-calls.failed)
 }
 
-// end holds that no call failed, and reports.
+// end reports, and fails the test if a call has failed.
 func (d *drill) end(t *testing.T) {
 	figures, calls, seen := d.load.Stop(), d.callers.end(), d.observer.end()
 	report(t, "replicas=%d CAs=%d leaves=%d rate=%d %s; other calls: %s",
@@ -116,8 +117,8 @@ func (d *drill) end(t *testing.T) {
 	}
 }
 
-// rotate waits until all replicas have followed so many changes of CA. If asked
-// to, it requests the next one when the last one is in use.
+// rotate waits until all replicas have followed a number of changes of the CA. If request is
+// true, it requests the next change when the last CA is in use.
 func (d *drill) rotate(t *testing.T, times int, request bool) {
 	before := d.observer.count().authorities
 	for i := range times {
@@ -183,8 +184,8 @@ func (d *drill) replaceSecret(t *testing.T) {
 	awaitEvent(t, certs.ReasonForeignCA)
 }
 
-// rejectSecret puts in a CA with name constraints. The one from before is put
-// back, and leaves are issued by it.
+// rejectSecret writes a CA with name constraints into the Secret. The leader restores the CA
+// from before, and it issues leaves again.
 func rejectSecret(t *testing.T) {
 	before := caSecret(t)
 	company := conformance.ConstrainedCA(t, time.Now())
@@ -204,8 +205,8 @@ func rejectSecret(t *testing.T) {
 	})
 }
 
-// rotateWithoutEnd asks for the next rotation as soon as one has begun, while
-// leaves live for longer: what is trusted stays small.
+// rotateWithoutEnd requests the next rotation as soon as one has begun, although leaves of
+// old CAs are still valid. The CA bundle stays small.
 func (d *drill) rotateWithoutEnd(t *testing.T, lasts time.Duration) {
 	biggest := 0
 	before := d.observer.count().authorities
@@ -253,8 +254,8 @@ func annotateCASecret(t *testing.T, key, value string) {
 	}
 }
 
-// sharesCA says whether the CA that signed, or was to sign, still does: it may
-// have been its turn meanwhile.
+// sharesCA reports whether the CA that signs now is the one that signed before, or the one
+// that was to sign next: a rotation may have gone on meanwhile.
 func sharesCA(before, now *corev1.Secret) bool {
 	signing := now.Data[corev1.TLSCertKey]
 	return bytes.Equal(signing, before.Data[corev1.TLSCertKey]) || bytes.Equal(signing, before.Data["next.crt"])

@@ -16,15 +16,15 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// publishAPIServers has both API servers answer at addresses that the Service
-// kubernetes names, as those of a cluster do; the stand's are on loopback, which
-// cannot be an endpoint. Until the end of the test.
+// publishAPIServers makes both API servers answer at addresses that the Service kubernetes
+// names, as in a real cluster, until the end of the test. The stand's API servers listen on
+// loopback, and a loopback address cannot be an endpoint.
 func publishAPIServers(t *testing.T) {
 	t.Helper()
 	stand.NeedNamespace(t)
 	addresses := make([]string, 0, len(cluster.APIServers))
 	for i, server := range hostsOfAPIServers() {
-		addresses = append(addresses, stand.Address(18+i)) // no replica has these
+		addresses = append(addresses, stand.Address(18+i)) // no replica has this address
 		splice(t, addresses[i]+":6443", server)
 	}
 	publish(t, addresses...)
@@ -39,7 +39,7 @@ func hostsOfAPIServers() []string {
 	return hosts
 }
 
-// publish has the Service kubernetes name these addresses, until the end of the test.
+// publish makes the Service kubernetes name these addresses, until the end of the test.
 func publish(t *testing.T, addresses ...string) {
 	t.Helper()
 	const port = 6443
@@ -62,8 +62,8 @@ func publish(t *testing.T, addresses ...string) {
 	})
 }
 
-// splice passes on what comes to an address, each connection to the next of its
-// targets, until the end of the test.
+// splice passes on each connection to an address, to the next of some targets, until the
+// end of the test.
 func splice(t *testing.T, from string, to ...string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", from)
@@ -107,15 +107,15 @@ func join(ctx context.Context, incoming net.Conn, to string) {
 	}
 }
 
-// A load balancer is in front of the API servers, and replicas cannot reach the
-// addresses that these publish: which API server they ask is chosen for them.
-// SidecarSets become Ready all the same, through whichever API server they are
-// written, and every API server has their Pods injected. Behind one address it
-// cannot be proven that each of them has done so by the time of Ready: how many
-// Pods right behind it were missed is reported.
+// A load balancer is in front of the API servers, and replicas cannot reach the addresses
+// that the API servers publish. So the load balancer chooses which API server answers them.
+// SidecarSets become Ready all the same, whichever API server stores them, and every API
+// server has their Pods injected. Behind one address, the leader cannot prove that each API
+// server uses the entry when it writes Ready. The test reports how many Pods were missed
+// directly after Ready.
 func TestAPIServersBehindOneAddress(t *testing.T) {
 	stand.NeedNamespace(t)
-	balancer := stand.Address(20) + ":6443" // no replica has it
+	balancer := stand.Address(20) + ":6443" // no replica has this address
 	splice(t, balancer, hostsOfAPIServers()...)
 	publish(t, stand.Address(16), stand.Address(17)) // nothing listens there
 	startReplicas(t, 2, append(steadyLeases, "--kubeconfig="+balancedKubeconfig(t, balancer))...)
@@ -139,7 +139,7 @@ func TestAPIServersBehindOneAddress(t *testing.T) {
 	report(t, "sidecarsets=%d Pods behind Ready=%d missed=%d", count, count*len(clients), missed)
 }
 
-// balancedKubeconfig writes a copy of the operator's that names the load balancer.
+// balancedKubeconfig writes a copy of the operator's kubeconfig that names the load balancer.
 func balancedKubeconfig(t *testing.T, address string) string {
 	t.Helper()
 	return amendedKubeconfig(t, func(entry *clientcmdapi.Cluster) {

@@ -46,11 +46,11 @@ func newSet(name, namespace string, labels map[string]string) *unstructured.Unst
 	}}
 }
 
-// foretold handles warnings. It notes the warning that API servers may not use an entry
-// yet, which create asks for and a busy machine causes. It drops all others.
+// foretold handles warnings. On a busy machine, an author may be warned that API servers may
+// not use an entry yet. It notes this warning for create, and drops all others.
 type foretold struct{}
 
-// notInForce is in the warning, wherever it is shown.
+// notInForce is a part of the warning, which clients show in different forms.
 const notInForce = "not in force yet"
 
 func (foretold) HandleWarningHeaderWithContext(ctx context.Context, _ int, _ string, text string) {
@@ -59,11 +59,11 @@ func (foretold) HandleWarningHeaderWithContext(ctx context.Context, _ int, _ str
 	}
 }
 
-// create creates a SidecarSet, and says whether there was a warning that Pods
-// which do not wait for it to be ready may be missed.
+// create creates a SidecarSet, and says whether there was a warning that Pods may be missed
+// until the SidecarSet is Ready.
 func create(ctx context.Context, client dynamic.ResourceInterface, set *unstructured.Unstructured) (warned bool, err error) {
 	var noted atomic.Bool
-	for begin := time.Now(); ; <-time.After(time.Second) { // a replica on a busy machine asks for it
+	for begin := time.Now(); ; <-time.After(time.Second) { // on a busy machine, a replica asks to try again
 		_, err = client.Create(context.WithValue(ctx, foretold{}, &noted), set, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "try again") || time.Since(begin) > await.Patience {
 			return noted.Load(), err
@@ -77,16 +77,15 @@ func applySidecarSet(t *testing.T, namespace, name string) {
 	createSets(t, []*unstructured.Unstructured{patientSet(name, namespace)})
 }
 
-// patientSet returns a SidecarSet of newSet for Pods with its podLabels, for which API
-// servers wait as long as they can: a busy machine is not a failure.
+// patientSet returns a SidecarSet of newSet for Pods with its podLabels. API servers wait for
+// its webhook as long as possible, so that a busy machine does not fail the test.
 func patientSet(name, namespace string) *unstructured.Unstructured {
 	set := newSet(name, namespace, podLabels(name))
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationTimeoutSeconds: fmt.Sprint(appsv1beta1.MaxTimeoutSeconds)})
 	return set
 }
 
-// createSets creates SidecarSets, some at a time, and deletes them after the
-// test.
+// createSets creates SidecarSets, several at the same time, and deletes them after the test.
 func createSets(t *testing.T, all []*unstructured.Unstructured) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -120,7 +119,7 @@ func changeImage(ctx context.Context, sidecarSet, image string) error {
 	return err
 }
 
-// mustChangeImage is changeImage, also if a replica asks to try again.
+// mustChangeImage is changeImage, and tries again if it fails.
 func mustChangeImage(t *testing.T, sidecarSet, image string) {
 	t.Helper()
 	await.Eventually(t, "a change of SidecarSet "+sidecarSet, func(ctx context.Context) error {
@@ -128,7 +127,7 @@ func mustChangeImage(t *testing.T, sidecarSet, image string) {
 	})
 }
 
-// each calls do for every item, so many at the same time.
+// each calls do for every item, in at most parallel calls at the same time.
 func each[T any](items []T, parallel int, do func(T) error) error {
 	var workers sync.WaitGroup
 	queue := make(chan T, len(items))
@@ -148,7 +147,7 @@ func each[T any](items []T, parallel int, do func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// settled says which entry has replicas look Pods up live; nil if none does.
+// settled returns an error that names an entry on the fresh path; nil if there is none.
 func settled(ctx context.Context) error {
 	configurations, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -164,8 +163,8 @@ func settled(ctx context.Context) error {
 	return nil
 }
 
-// awaitSettled waits until replicas need no live look-up for the Pods of any
-// SidecarSet. With the longest trust of a test, that takes a minute.
+// awaitSettled waits until all entries have settled, so replicas need no live look-ups. With
+// the longest trust of a test, this takes a minute.
 func awaitSettled(t *testing.T) {
 	t.Helper()
 	await.Within(t, 2*await.Patience, "entries without a live look-up", settled)

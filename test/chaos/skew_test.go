@@ -19,14 +19,14 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// clockFile is the variable that names the file which says by how many seconds
-// the clock of an operator is ahead that was built by skewedOperator.
+// clockFile is the environment variable of an operator that skewedOperator built. It names a
+// file, which says by how many seconds the operator's clock is ahead.
 const clockFile = "CLOCK_FILE"
 
-// operatorClock is the clock of such an operator.
+// operatorClock is the path of such a file.
 type operatorClock string
 
-// newClock makes a clock that is ahead.
+// newClock writes such a file.
 func newClock(t *testing.T, ahead time.Duration) operatorClock {
 	t.Helper()
 	c := operatorClock(filepath.Join(t.TempDir(), "clock"))
@@ -34,7 +34,8 @@ func newClock(t *testing.T, ahead time.Duration) operatorClock {
 	return c
 }
 
-// set takes effect at once, in a process that runs as well: it has mapped the file.
+// set takes effect at once, also in a running process, because the process has mapped the
+// file.
 func (c operatorClock) set(t *testing.T, ahead time.Duration) {
 	t.Helper()
 	file, err := os.OpenFile(string(c), os.O_CREATE|os.O_WRONLY, 0o600)
@@ -47,7 +48,7 @@ func (c operatorClock) set(t *testing.T, ahead time.Duration) {
 	}
 }
 
-// useClocks has replicas started with clocks of their own, by name.
+// useClocks makes replicas start program with clocks of their own, by the replica's name.
 func useClocks(t *testing.T, program string, clocks map[string]operatorClock) {
 	operator.Amend = func(c *stand.Command) {
 		if clock, ok := clocks[c.Name]; ok {
@@ -57,8 +58,8 @@ func useClocks(t *testing.T, program string, clocks map[string]operatorClock) {
 	t.Cleanup(func() { operator.Amend = nil })
 }
 
-// One replica's clock is five minutes ahead of API servers' and the other one's
-// five minutes behind. The CA changes again and again, under either leader.
+// One replica's clock is five minutes ahead of the API servers' clocks, and the other
+// replica's is five minutes behind. The CA changes again and again, under either leader.
 func TestClocksTenMinutesApartFailNoCall(t *testing.T) {
 	if !scaled(false, true) {
 		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestSelfManaged in test/integration/certificates has this law in each run")
@@ -70,13 +71,13 @@ func TestClocksTenMinutesApartFailNoCall(t *testing.T) {
 		d := startDrill(t, f, fmt.Sprintf("skewed-%d", leader))
 		d.phase(t, f.replicas[leader].Name+" leads", func() { d.rotate(t, 5, true) })
 		d.end(t)
-		dropFormerCAs(t) // with another five there would be more than may be trusted
+		dropFormerCAs(t) // with five more, there would be more CAs than the bundle may have
 		handOver(t, f, leader)
 	}
 }
 
-// The leader's clock is set ahead while it runs, by more than its CA is valid and
-// then by as much as it takes to be due; and set right again.
+// The leader's clock is changed while it runs: it is so far ahead that the CA looks expired,
+// later so far that the next CA looks due, and later behind. Each time it is set right again.
 func TestClockThatIsSetWrongFailsNoCall(t *testing.T) {
 	if !scaled(false, true) {
 		t.Skip("SKIP: builds an operator with another clock, which takes minutes; with CHAOS=long only. TestClockThatDiffersWritesNoCertificate has API servers answer with another time instead")
@@ -89,13 +90,13 @@ func TestClockThatIsSetWrongFailsNoCall(t *testing.T) {
 	other := startFleet(t, &fleet{args: flags, serving: true}, 2, 1)
 	f := &fleet{replicas: []*deploy.Replica{leading.replicas[0], other.replicas[0]}}
 	d := startDrill(t, f, "set-wrong")
-	d.rotate(t, 1, true) // the CA may be another test's
+	d.rotate(t, 1, true) // the CA may be that of another test
 	unready := watchReadiness(t, f.replicas)
 	for _, ahead := range []time.Duration{7 * time.Hour, 5 * time.Hour, -3 * time.Hour} {
 		before := caSecret(t)
 		d.phase(t, fmt.Sprintf("the leader's clock is %s ahead", ahead), func() {
 			clock.set(t, ahead)
-			<-time.After(10 * time.Second) // forty looks at the Secret
+			<-time.After(10 * time.Second) // the leader looks at the Secret forty times
 		})
 		if now := caSecret(t); now.ResourceVersion != before.ResourceVersion {
 			t.Error("the leader wrote the Secret")
@@ -110,8 +111,8 @@ func TestClockThatIsSetWrongFailsNoCall(t *testing.T) {
 	d.end(t)
 }
 
-// dropFormerCAs has those dropped of which no leaf is served any more, as a
-// person does.
+// dropFormerCAs makes the leader drop the CAs of which no leaf is served any more, as an
+// administrator does.
 func dropFormerCAs(t *testing.T) {
 	t.Helper()
 	annotateCASecret(t, certs.RetireAfterAnnotation, "2000-01-01T00:00:00Z")
@@ -123,7 +124,7 @@ func dropFormerCAs(t *testing.T) {
 	})
 }
 
-// handOver stops the leader of two until the other one leads.
+// handOver stops the leader of two replicas, and starts it again when the other one leads.
 func handOver(t *testing.T, f *fleet, leader int) {
 	t.Helper()
 	if err := f.replicas[leader].Stop(t.Context()); err != nil {
@@ -141,8 +142,8 @@ func handOver(t *testing.T, f *fleet, leader int) {
 	}
 }
 
-// skewedOperator builds the operator of this checkout with a package time whose
-// Now is ahead by what a file says, while the monotonic clock is what it is.
+// skewedOperator builds the operator of this checkout with a changed package time: Now is
+// ahead by the seconds in a file, and the monotonic clock is unchanged.
 func skewedOperator(t *testing.T) string {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()

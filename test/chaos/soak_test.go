@@ -20,11 +20,11 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// sample is what a replica says about itself.
+// sample is what the metrics of a replica say about its process.
 type sample struct{ goroutines, bytes float64 }
 
-// Pods and SidecarSets come and go for a while: neither goroutines nor memory
-// grow with it. SOAK says for how long.
+// Pods and SidecarSets are created and deleted for a while, SOAK says for how long. The
+// replicas' goroutines and memory do not grow with time.
 func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 	lasting := 20 * time.Second
 	if text := os.Getenv("SOAK"); text != "" {
@@ -63,8 +63,8 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 		first, last := thirds(samples[i])
 		report(t, "%s lasting=%s samples=%d goroutines %.0f -> %.0f memory %.1f MiB -> %.1f MiB; %s", replica.Name, lasting,
 			len(samples[i]), first.goroutines, last.goroutines, first.bytes/(1<<20), last.bytes/(1<<20), &figures)
-		// Connections come with load, and memory until the first collections of
-		// garbage. Beyond that, a goroutine in each fourth round would be a leak.
+		// Load needs connections, and memory grows until the first garbage collections.
+		// More than one further goroutine in four rounds is a leak.
 		rounds := float64(len(samples[i])) * 2 / 3
 		if grown := last.goroutines - first.goroutines; grown > 50+rounds/4 {
 			t.Errorf("%s has %.0f more goroutines than in the beginning", replica.Name, grown)
@@ -75,7 +75,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 	}
 }
 
-// churn makes a SidecarSet and a Pod behind it, changes them, and deletes them.
+// churn creates a SidecarSet and then a Pod, changes them, and deletes them.
 func churn(t *testing.T, namespace string, round int, pods *misses) {
 	t.Helper()
 	name := fmt.Sprintf("churn-%d", round)
@@ -97,7 +97,7 @@ func churn(t *testing.T, namespace string, round int, pods *misses) {
 	}
 }
 
-// thirds are the medians of the first and of the last third.
+// thirds returns the medians of the first and of the last third.
 func thirds(samples []sample) (first, last sample) {
 	third := max(len(samples)/3, 1)
 	return median(samples[:third]), median(samples[len(samples)-third:])
@@ -115,7 +115,7 @@ func median(samples []sample) sample {
 	return sample{pick(func(s sample) float64 { return s.goroutines }), pick(func(s sample) float64 { return s.bytes })}
 }
 
-// metricsToken is a token of a ServiceAccount that may read the metrics of replicas.
+// metricsToken returns a token of a ServiceAccount that may read the metrics of replicas.
 func metricsToken(t *testing.T, f *fleet) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "reader-", Namespace: "default"}}
@@ -133,7 +133,7 @@ func metricsToken(t *testing.T, f *fleet) string {
 	}
 	token := strings.TrimSpace(testkit.Kubectl(t, cluster, "", "-n", account.Namespace, "create", "token", account.Name, "--duration=24h"))
 	for _, replica := range f.replicas {
-		await.Eventually(t, "the metrics of "+replica.Name, func(ctx context.Context) error { // API servers learn of roles from watches
+		await.Eventually(t, "the metrics of "+replica.Name, func(ctx context.Context) error { // API servers learn of roles from watches, with a delay
 			_, err := scrape(ctx, replica, token)
 			return err
 		})
@@ -174,7 +174,7 @@ func scrape(ctx context.Context, replica *deploy.Replica, token string) (string,
 	return string(text), nil
 }
 
-// metric adds up the values of a metric in lines that hold all of these.
+// metric returns the sum of a metric's values in lines that contain all of holding.
 func metric(text, name string, holding ...string) float64 {
 	var total float64
 	for line := range strings.Lines(text) {

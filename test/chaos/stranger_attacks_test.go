@@ -21,7 +21,8 @@ import (
 	"github.com/sidecarset/operator/test/stranger"
 )
 
-// strangersVariable is set for a process of this program that sends an attack.
+// strangersVariable is the environment variable of a process of this program that sends an
+// attack.
 const strangersVariable = "CHAOS_STRANGERS"
 
 // targets are what strangers know: host and port of each replica's servers.
@@ -30,14 +31,14 @@ type targets struct {
 	Webhook, Metrics, Probes []string
 }
 
-// attack is what so many strangers send again and again.
+// attack is one kind of traffic that count strangers send again and again.
 type attack struct {
 	name  string
 	count int
 	send  func(ctx context.Context, at targets, i int)
 }
 
-// Strangers do not ask who they talk to.
+// unverified is the configuration of strangers: they do not verify the server's certificate.
 var unverified = &tls.Config{ServerName: deploy.ServerName, InsecureSkipVerify: true}
 
 var attacks = []attack{
@@ -60,7 +61,7 @@ var attacks = []attack{
 	}},
 }
 
-// one is the address that the i-th stranger attacks.
+// one returns the address that the i-th stranger attacks.
 func one(addresses []string, i int) string { return addresses[i%len(addresses)] }
 
 // sendBodies has strangers send one body after the other over connections that stay
@@ -83,7 +84,7 @@ func sendBodies() func(context.Context, targets, int) {
 	}
 }
 
-// from returns a client at an address.
+// from returns a client whose connections come from an address.
 func from(address string) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{TLSClientConfig: unverified, DialContext: stranger.Dialer(address).DialContext},
@@ -114,7 +115,7 @@ func startStrangers(t *testing.T, f *fleet, attack attack) strangers {
 	return strangers{stand.RunProcess(t, stand.Command{Name: "strangers", Path: self, Env: []string{strangersVariable + "=" + string(told)}})}
 }
 
-// stop ends the attack, and returns how many times a stranger has begun.
+// stop ends the attack, and returns how many times a stranger has begun to send.
 func (s strangers) stop(t *testing.T) (sent int) {
 	t.Helper()
 	s.Stop()
@@ -125,8 +126,8 @@ func (s strangers) stop(t *testing.T) (sent int) {
 	return sent
 }
 
-// attackIfAsked is the body of that process, which ends here. In others it returns at
-// once.
+// attackIfAsked runs the attack if this process is such a process, and then ends it. In other
+// processes it returns at once.
 func attackIfAsked() {
 	told := os.Getenv(strangersVariable)
 	if told == "" {

@@ -12,14 +12,14 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// A stranger on the network does all that a Pod of the cluster can do to the
-// ports: bodies that become much, headers and bodies that do not end, connections
-// that stay busy. Selected Pods are injected meanwhile, SidecarSets are converted,
-// replicas stay ready and below half of their memory. What forged reviews do to
-// webhook entries is in TestForgedReviewsLeaveFewEntries.
+// Strangers on the network do all that a Pod of the cluster can do to the ports: they send
+// bodies that need much memory when they are decoded, headers and bodies that do not end,
+// and connections that stay busy. Meanwhile selected Pods are injected, SidecarSets are
+// converted, and replicas stay ready and use less than half of their memory limit.
+// TestForgedReviewsLeaveFewEntries shows what forged reviews do to webhook entries.
 //
-// Strangers have a process of their own, as API servers and kubelets have. Beside
-// thousands of them in this process, a probe took seconds to write its request.
+// Strangers have a process of their own, as API servers and kubelets have. With thousands of
+// strangers in this process, a probe took seconds to write its request.
 func TestStrangerOnTheNetwork(t *testing.T) {
 	stand.NeedNamespace(t)
 	f := startReplicas(t, 2, steadyLeases...)
@@ -69,7 +69,7 @@ type outcome struct {
 	made, failed int
 	last         error
 	slowest      time.Duration // conversion
-	probe        time.Duration // of both replicas, one after the other
+	probe        time.Duration // slowest probe of both replicas, one after the other
 }
 
 // String is in the form that figures are reported in.

@@ -20,16 +20,15 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// quickCAs are the flags with which a CA is rotated within seconds, and lives for
-// long enough that none is due by itself.
+// quickCAs returns flags with which a requested rotation takes seconds, and CAs live for so
+// long that no rotation is due by itself.
 func quickCAs() []string {
 	flags := []string{"--cert-ca-lifetime=24h", "--cert-leaf-lifetime=6h", "--cert-settle=500ms", "--cert-poll=250ms"}
 	return append(flags, steadyLeases...)
 }
 
-// The API server that the leader talks to seems to be two hours ahead: so the
-// leader's clock is two hours behind, as far as it can know. The test asks for a
-// rotation meanwhile.
+// The clock of the API server that the leader uses looks two hours ahead. So the leader must
+// assume that its own clock is two hours behind. The test requests a rotation meanwhile.
 func TestClockThatDiffersWritesNoCertificate(t *testing.T) {
 	p, flags := startProxy(t)
 	f := startReplicas(t, 1, append(flags, quickCAs()...)...)
@@ -102,7 +101,7 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 		check(t, figures)
 	}
 
-	// The copy keeps no CA from being rotated.
+	// The copy does not prevent the rotation of the CA.
 	running := load.Start(t.Context())
 	before := caSecret(t)
 	annotateCASecret(t, certs.RotateAnnotation, "now")
@@ -119,8 +118,8 @@ func TestSpoiledBundleTakesNoReplicaOut(t *testing.T) {
 	unready()
 }
 
-// watchReadiness asks each replica ten times a second until the result is called,
-// which fails the test if one was not ready.
+// watchReadiness asks each replica ten times a second whether it is ready, until the
+// returned function is called. That function fails the test if a replica was not ready.
 func watchReadiness(t *testing.T, replicas []*deploy.Replica) (end func()) {
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
@@ -162,8 +161,8 @@ func watchReadiness(t *testing.T, replicas []*deploy.Replica) (end func()) {
 	}
 }
 
-// copyPodConfiguration makes an object with the label of those that hold entries
-// for Pods. Its entry selects nothing.
+// copyPodConfiguration creates an object with the label of the entry objects. Its entry
+// selects nothing.
 func copyPodConfiguration(t *testing.T) {
 	t.Helper()
 	none := &metav1.LabelSelector{MatchLabels: map[string]string{"selects": "nothing"}}
@@ -192,7 +191,8 @@ func copyPodConfiguration(t *testing.T) {
 
 const validatingConfiguration = "sidecarset-validating-webhook"
 
-// validatingBundle is what API servers trust when they admit SidecarSets.
+// validatingBundle is the CA bundle with which API servers call the validating webhook of
+// SidecarSets.
 func validatingBundle(t *testing.T) []byte {
 	t.Helper()
 	object, err := clients[0].AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), validatingConfiguration, metav1.GetOptions{})

@@ -17,14 +17,14 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// previousOperator is the variable with the path of an operator of an earlier
-// commit, see `make previous-build`.
+// previousOperator is the environment variable with the path of an operator that was built
+// from an earlier commit; see `make previous-build`.
 const previousOperator = "OPERATOR_PREVIOUS"
 
-// While a version is rolled out, or rolled back, replicas of two run side by side,
-// under manifests of the newer one. Pods are created all the time, SidecarSets are
-// applied at every step: no Pod is missed, whichever version leads, and the two do
-// not write against each other.
+// While a version is rolled out or rolled back, replicas of two versions run side by side,
+// with the manifests of the newer one. Pods are created all the time, and SidecarSets are
+// applied at every step. Whichever version leads, no Pod is missed, and the two versions do
+// not undo each other's writes.
 func TestTwoVersionsSideBySide(t *testing.T) {
 	previous := os.Getenv(previousOperator)
 	if previous == "" {
@@ -50,13 +50,13 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	v := &versions{replicas: f, namespace: namespace}
 	load := Load{Clients: clients, Namespace: namespace, Labels: podLabels("versions"), Sidecars: []string{"versions"}, Rate: 20, DryRun: scaled(true, false)}
 	running := load.Start(t.Context())
-	follower := func(byOld bool) { // is replaced
+	follower := func(byOld bool) { // the follower is replaced
 		old[1-leader].Store(byOld)
 		if err := f.restart(t, 1-leader); err != nil {
 			t.Fatal(err)
 		}
 	}
-	takeOver := func(byOld bool) { // by the follower; the leader is replaced
+	takeOver := func(byOld bool) { // the follower takes over; the leader is replaced
 		old[leader].Store(byOld)
 		handOver(t, f, leader)
 		leader = 1 - leader
@@ -90,8 +90,8 @@ type versions struct {
 	step      int
 }
 
-// check applies SidecarSets, looks at Pods directly behind them and when they are
-// ready, and then has nothing happen for a while.
+// check applies SidecarSets, and looks at Pods directly behind them and after they are
+// Ready. Then it changes nothing for a while.
 func (v *versions) check(t *testing.T, name string) {
 	t.Helper()
 	v.step++
@@ -126,7 +126,8 @@ func (v *versions) check(t *testing.T, name string) {
 	report(t, "%s: sidecarsets=%d %s writes-in-peace=%d", name, count, pods, v.writesInPeace(t, name))
 }
 
-// writesInPeace waits until nothing is left to do, and counts what is written then.
+// writesInPeace waits for 4 s in which nothing writes an entry object, and returns the number
+// of entry objects that were written in these 4 s.
 func (v *versions) writesInPeace(t *testing.T, name string) (writes int) {
 	t.Helper()
 	await.Eventually(t, name+": peace", func(ctx context.Context) error {
@@ -157,7 +158,7 @@ func (v *versions) writesInPeace(t *testing.T, name string) (writes int) {
 	return writes
 }
 
-// objectVersions are the versions of all objects that hold entries for Pods.
+// objectVersions returns the resourceVersions of all entry objects.
 func objectVersions(ctx context.Context) (map[string]string, error) {
 	list, err := clients[0].AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{LabelSelector: entryplan.Labelled().String()})
 	if err != nil {

@@ -44,8 +44,8 @@ func newDeployment(name string, replicas int, label string) string {
 	return strings.NewReplacer("NAME", name, "REPLICAS", fmt.Sprint(replicas), "LABEL", label).Replace(deployment)
 }
 
-// awaitCounters waits for "matched updated ready" of the status, and for
-// uninjectedPods. All nodes and Pods of a test have to come for that.
+// awaitCounters waits for "matched updated ready" of the status, and for uninjectedPods. This
+// includes the time until all nodes and Pods of a test are there.
 func awaitCounters(t *testing.T, name string, matched, updated, ready, uninjected int) {
 	t.Helper()
 	want := fmt.Sprintf("%d %d %d %d", matched, updated, ready, uninjected)
@@ -59,7 +59,7 @@ func awaitCounters(t *testing.T, name string, matched, updated, ready, uninjecte
 	})
 }
 
-// selectedNamespace makes a namespace that its sidecarSet selects.
+// selectedNamespace makes a namespace that the SidecarSet of the same name selects.
 func selectedNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := testkit.Namespace(t, api, nil)
@@ -97,8 +97,8 @@ func TestADeploymentsPodsAreInjected(t *testing.T) {
 	}
 }
 
-// Two hundred Pods through everything that moves a counter, with the operator
-// restarted on the way: the counters end where they have to.
+// Two hundred Pods go through everything that changes a counter, and the operator is restarted
+// meanwhile. At the end the counters are right.
 func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	namespace := selectedNamespace(t)
 	apply(t, namespace, sidecarSet)
@@ -143,7 +143,7 @@ func TestStatusFollowsPodsThroughARestart(t *testing.T) {
 	in("scale", "deployment", "many", "--replicas=50")
 	awaitCounters(t, namespace, 50, 50, 50, 0)
 
-	// Old Pods are counted as what they are after the SidecarSet changed.
+	// After the SidecarSet has changed, its old Pods count as outdated.
 	testkit.Kubectl(t, cluster, "", "patch", "sidecarset", namespace, "--type=json", "-p", `[{"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/log-agent:v2"}]`)
 	awaitCounters(t, namespace, 50, 0, 50, 0)
 
@@ -158,7 +158,7 @@ func TestAReplicaMayStopAtAnyTime(t *testing.T) {
 	apply(t, namespace, sidecarSet)
 	testkit.AwaitReady(t, api, namespace)
 
-	// It answers until the API server has surely seen that its endpoint was removed.
+	// This replica answers until the API server has surely seen that its endpoint was removed.
 	if err := replicas[1].Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -194,10 +194,9 @@ func TestAReplicaMayStopAtAnyTime(t *testing.T) {
 	replicas[1] = started
 }
 
-// With every replica gone, Pods that a SidecarSet selects are refused: that is
-// what failurePolicy Fail says, and the message names the webhook. Whatever else
-// is created is none of its business, least of all the operator's own Pods, or it
-// could never come back.
+// While no replica runs, Pods that a SidecarSet selects are refused with a message that names
+// the webhook: that is failurePolicy Fail. Other objects can be created. Above all the
+// operator's own Pods can be created, because otherwise no replica could ever run again.
 func TestWithoutReplicasOnlySelectedPodsAreRefused(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	apply(t, namespace, strings.Replace(sidecarSet, "  namespaceSelector: {matchLabels: {for: NS}}\n", "", 1))

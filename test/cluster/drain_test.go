@@ -10,8 +10,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// The only node of a cluster can be drained where the operator is installed for
-// that. In the default layout the last replica stays, and with it the node.
+// The only node of a cluster can be drained if the operator is installed for that. In the
+// default layout the last replica cannot be evicted, so the node cannot be drained.
 func TestDrainOfTheOnlyNode(t *testing.T) {
 	one := testkit.StartCluster(t, stand.Options{Full: true, Nodes: 1})
 	kubectl := func(args ...string) (string, error) { return one.Kubectl(t.Context(), "", args...) }

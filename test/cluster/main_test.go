@@ -26,8 +26,8 @@ var (
 	operator *deploy.Operator
 	replicas []*deploy.Replica
 	api      client.Client
-	// installed is what the complete install left behind before it was trimmed
-	// to what the stand can run.
+	// installed is what the complete installation created, before it was reduced to what the
+	// stand can run.
 	installed string
 )
 
@@ -47,9 +47,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// begin installs the operator with the README's command while there is no node,
-// so that its Pods stay pending; takes a record; then puts processes in the
-// place of the Deployment, and lets nodes join.
+// begin installs the operator with the README's command while there is no node, so its Pods
+// stay pending, and records what was created. Then it replaces the Deployment by processes,
+// and lets nodes join.
 func begin(ctx context.Context) error {
 	if _, err := cluster.Kubectl(ctx, "", "apply", "-k", filepath.Join(deploy.Root(), "config/default")); err != nil {
 		return err
@@ -88,7 +88,7 @@ func awaitOwnPods(ctx context.Context) (string, error) {
 	}
 }
 
-// joinNodes makes nodes that kwok looks after.
+// joinNodes creates nodes that kwok manages.
 func joinNodes(ctx context.Context, count int) error {
 	for i := range count {
 		capacity := corev1.ResourceList{

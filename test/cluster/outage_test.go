@@ -17,7 +17,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// outage is a cluster of the test's own: other tests need their replicas.
+// outage is a cluster for one test, because other tests need their replicas.
 type outage struct {
 	cluster  *stand.Cluster
 	operator *deploy.Operator
@@ -47,7 +47,7 @@ func (o *outage) start(t *testing.T) {
 	t.Cleanup(replica.Process.Stop)
 }
 
-// stop ends the replica, and withdraws it as a cluster would.
+// stop kills the replica, and removes its endpoint, as a cluster does.
 func (o *outage) stop(t *testing.T) {
 	t.Helper()
 	o.replica.Kill()
@@ -65,7 +65,7 @@ func (o *outage) kubectl(t *testing.T, args ...string) string {
 	return out
 }
 
-// apply makes a SidecarSet for Pods with the label app of its name.
+// apply creates a SidecarSet for Pods whose label app is its name.
 func (o *outage) apply(t *testing.T, name, metadata string) {
 	t.Helper()
 	manifest := strings.NewReplacer("{name: all}", "{name: "+name+metadata+"}", "app: web", "app: "+name).Replace(selectsAll)
@@ -76,13 +76,13 @@ func (o *outage) apply(t *testing.T, name, metadata string) {
 	o.kubectl(t, "wait", "--for=condition=Ready", "sidecarset/"+name, "--timeout=180s")
 }
 
-// pod tries a Pod that the SidecarSet selects: the images that it gets.
+// pod creates a Pod that the SidecarSet selects, in a dry run, and returns its images.
 func (o *outage) pod(ctx context.Context, app string) (images string, err error) {
 	return o.cluster.Kubectl(ctx, "", "-n", "default", "run", "tried", "--image=example.com/app:v1", "--labels=app="+app, "--dry-run=server",
 		"-o", "jsonpath={.spec.containers[*].image}")
 }
 
-// awaitPod waits until Pods get these images; "" until they are refused.
+// awaitPod waits until Pods get these images; if images is "", until they are refused.
 func (o *outage) awaitPod(t *testing.T, app, images string) {
 	t.Helper()
 	await.Eventually(t, "Pods with app="+app, func(ctx context.Context) error {
@@ -102,7 +102,7 @@ const (
 	injected = "example.com/side:v1 example.com/app:v1"
 )
 
-// waysOut are the commands of the docs.
+// waysOut returns the commands of docs/outage.md.
 func waysOut(t *testing.T) (all, one string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(deploy.Root(), "docs/outage.md"))
@@ -128,8 +128,8 @@ func (o *outage) run(t *testing.T, commands string) {
 	}
 }
 
-// While no replica runs, Pods are refused, and not even deleting their SidecarSet
-// lets them through. What the docs say does, and nothing has to be undone.
+// While no replica runs, selected Pods are refused, even if their SidecarSet is deleted. With the
+// commands of the docs they can be created, and the administrator need not undo anything.
 func TestTheDocsNameTheWayOutWhileNoReplicaRuns(t *testing.T) {
 	o := newOutage(t)
 	all, one := waysOut(t)
@@ -171,8 +171,8 @@ func TestTheDocsNameTheWayOutWhileNoReplicaRuns(t *testing.T) {
 	}
 }
 
-// The garbage collector removes a finalizer from what is deleted in the
-// foreground, which is an update.
+// The garbage collector removes a finalizer from an object that is deleted in the foreground.
+// This update must succeed without a replica.
 func TestDeletionsEndWhileNoReplicaRuns(t *testing.T) {
 	o := newOutage(t)
 	o.apply(t, "foreground", "")
@@ -180,7 +180,7 @@ func TestDeletionsEndWhileNoReplicaRuns(t *testing.T) {
 	o.stop(t)
 	o.kubectl(t, "delete", "sidecarset", "foreground", "--cascade=foreground", "--timeout=180s")
 	o.kubectl(t, "delete", "sidecarset", "held", "--wait=false")
-	// A finalizer is not a way around the checks.
+	// Any other change must be checked by a replica, so it is refused.
 	for _, change := range []string{
 		`{"spec": {"containers": [{"name": "side", "image": "example.com/other:v1"}]}}`,
 		`{"metadata": {"annotations": {"apps.kruise.io/sidecarset-canary": "true"}}}`,

@@ -12,8 +12,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// The README's command removes everything, even if no replica is left to clean up.
-// Entries that stayed would refuse Pods for ever.
+// The README's command removes everything, even if no replica runs that could clean up. If
+// entries remained, they would refuse Pods for ever.
 func TestTheReadmesCommandIsACompleteUninstall(t *testing.T) {
 	operator.NeedReplicas(t)
 	c := testkit.StartCluster(t, stand.Options{Full: true})

@@ -13,7 +13,8 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
-// Volume is a directory as a kubelet mounts it: links to files of a directory that is replaced as a whole.
+// Volume is a directory in the form in which a kubelet mounts a Secret: links to the files of a
+// directory that is replaced as a whole.
 type Volume struct {
 	Dir string
 

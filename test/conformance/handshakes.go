@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// handshake connects to the replica as an API server does that was given bundle.
+// handshake connects to the replica as an API server does that trusts bundle.
 func (r *replica) handshake(ctx context.Context, bundle string) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(bundle)) {
@@ -38,8 +38,8 @@ func (r *replica) handshake(ctx context.Context, bundle string) error {
 	return err
 }
 
-// connection returns two ends of a connection with buffers. Without buffers, the end that
-// refuses a certificate could not say so while the other end is still sending.
+// connection returns the two ends of a connection with buffers. Without buffers, a client that
+// refuses a certificate could not say so while the server is still sending.
 func connection() (near, far net.Conn, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -54,8 +54,8 @@ func connection() (near, far net.Conn, err error) {
 	return ends[0], ends[1], err
 }
 
-// callers are API servers that call replicas all the time, each with a new
-// handshake. Some are behind: they use what was published a while ago.
+// callers are API servers that call replicas all the time, each call with a new handshake. Some
+// API servers are behind: they use a bundle that was published a while ago.
 type callers struct {
 	mode     *Mode
 	replicas []*replica
@@ -70,7 +70,7 @@ type callers struct {
 // publication is a bundle that was published somewhere.
 type publication struct {
 	place, bundle string
-	until         time.Time // when it was last seen there
+	until         time.Time // when it was seen last in this place
 }
 
 // call waits until every place holds the bundle of the replicas, and calls them
@@ -103,7 +103,7 @@ func (m *Mode) call(t *testing.T, replicas ...*replica) *callers {
 	return c
 }
 
-// round has every API server call every replica once.
+// round makes every API server call every replica once.
 func (c *callers) round(ctx context.Context) {
 	began := time.Now()
 	bundles, err := c.mode.Bundles(ctx)
@@ -114,7 +114,7 @@ func (c *callers) round(ctx context.Context) {
 	for _, bundle := range c.inUse(bundles, began) {
 		for i, r := range c.replicas {
 			if time.Since(bundle.until) > c.mode.Lag {
-				break // this process was kept from running: no API server is that far behind
+				break // this process did not run for a while: no API server is so far behind
 			}
 			err := r.handshake(ctx, bundle.bundle)
 			if err != nil {
@@ -125,8 +125,8 @@ func (c *callers) round(ctx context.Context) {
 	}
 }
 
-// inUse returns the bundles of now and of a Lag ago, each once, where it was seen last:
-// two places that hold the same bundle make the same handshake.
+// inUse returns the bundles of the last Lag, each once, with the place where it was seen last:
+// two places with the same bundle cause the same handshake.
 func (c *callers) inUse(bundles map[string]string, now time.Time) []publication {
 	c.mu.Lock()
 	defer c.mu.Unlock()

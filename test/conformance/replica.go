@@ -1,8 +1,8 @@
-// Package conformance holds every way to obtain certificates against the same
-// laws: what is served before it is trusted, what stays secret, and that neither
-// a renewal nor a change of CA loses a handshake. It runs in the time of a
-// synctest bubble against a stand-in as well as in real time against a real API
-// server and a real cert-manager. It is imported by tests only.
+// Package conformance tests every way to obtain certificates by the same laws: which certificate
+// a replica serves before API servers trust it, which keys stay secret, and that neither a
+// renewal nor a change of CA makes a handshake fail. It runs in a synctest bubble with a
+// stand-in, and in real time with a real API server and a real cert-manager. Only tests
+// import it.
 package conformance
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
-// Mode is one way to obtain certificates, on one API server. Each test gets one
-// of its own, with nothing in it.
+// Mode is one way to obtain certificates, on one API server. Each test gets a Mode of its own,
+// without certificates.
 type Mode struct {
-	// Client is the administrator's; replicas use it as well.
+	// Client is the client of the administrator and of replicas.
 	Client client.WithWatch
 	// Options, Host and Targets are those of every replica. Options.Settle has to
 	// be longer than Lag.
@@ -38,32 +38,32 @@ type Mode struct {
 	Targets []certs.Target
 	// Bundles returns the CA bundles that API servers trust, by place.
 	Bundles func(ctx context.Context) (map[string]string, error)
-	// Reset takes the bundle away from one place.
+	// Reset removes the bundle from one place.
 	Reset func(t *testing.T)
-	// Provide makes the first certificate, where replicas do not.
+	// Provide makes the first certificate, if replicas do not make it; nil if they do.
 	Provide func(t *testing.T)
-	// Renew has another leaf of the same CA come.
+	// Renew causes another leaf of the same CA, if it does not come by itself.
 	Renew func(t *testing.T)
-	// ChangeCA has another CA come, with another key.
+	// ChangeCA causes another CA with another key.
 	ChangeCA func(t *testing.T)
 	// MayHoldKey names the Secret that holds the key of the serving certificate,
 	// "" if none does.
 	MayHoldKey string
-	// Empty is what a replica says that was started before there was anything.
+	// Empty is the error of a replica that was started before there was a certificate.
 	Empty string
-	// Tell returns a client through which the answers of API servers set a clock.
+	// Tell returns a client that sets a clock by the API servers' answers.
 	Tell func(t *testing.T, clock *certs.ServerClock) client.WithWatch
-	// Serve, if set, has real API servers call a replica that started.
+	// Serve, if set, makes real API servers call a replica that started.
 	Serve func(t *testing.T, number int, serving *certs.Serving)
-	// Call, if set, has an API server call all replicas.
+	// Call, if set, makes an API server call all replicas.
 	Call func(ctx context.Context) error
 
-	// Patience bounds every wait, Interval is the pause between handshakes and
-	// Lag how old a bundle may be that an API server still uses.
+	// Patience bounds every wait. Interval is the pause between handshakes. Lag is for how
+	// long an API server may still use an old bundle.
 	Patience, Interval, Lag time.Duration
 }
 
-// replica is one process of the operator, as far as certificates go.
+// replica is the part of one operator process that is about certificates.
 type replica struct {
 	*certs.Serving
 	mode     *Mode
@@ -109,7 +109,7 @@ func (r *replica) start(t *testing.T) {
 	t.Cleanup(func() { r.stop() })
 }
 
-// lead runs what the leader runs, until resign or the end of the test.
+// lead also runs what only the leader runs, until resign or the end of the test.
 func (r *replica) lead(t *testing.T) {
 	r.stopLead = r.run(t, r.Leader...)
 	t.Cleanup(func() { r.stopLead() })
@@ -117,7 +117,7 @@ func (r *replica) lead(t *testing.T) {
 
 func (r *replica) resign() { r.stopLead() }
 
-// run starts runnables; the result stops them and waits, however often it is called.
+// run starts runnables. The returned function stops them and waits; it may be called again.
 func (r *replica) run(t *testing.T, runnables ...manager.Runnable) func() {
 	ctx, cancel := context.WithCancel(log.IntoContext(context.WithoutCancel(t.Context()), r.log.logger()))
 	var wg sync.WaitGroup
@@ -131,7 +131,7 @@ func (r *replica) run(t *testing.T, runnables ...manager.Runnable) func() {
 	return func() { cancel(); wg.Wait() }
 }
 
-// leaf returns what the replica serves, or nil.
+// leaf returns the certificate that the replica serves, or nil.
 func (r *replica) leaf() *tls.Certificate {
 	cert, err := r.Source.GetCertificate(&tls.ClientHelloInfo{ServerName: r.mode.Host})
 	if err != nil {
@@ -188,8 +188,8 @@ func (m *Mode) awaitReady(t *testing.T, replicas ...*replica) {
 	}
 }
 
-// awaitPublished waits until every place holds the bundle of each replica.
-// Ready says less: a replica is ready once one client accepts its leaf.
+// awaitPublished waits until every place holds the bundle of each replica. Readiness is not
+// enough: a replica is ready as soon as one client accepts its leaf.
 func (m *Mode) awaitPublished(t *testing.T, replicas ...*replica) {
 	t.Helper()
 	m.await(t, "the bundle in every place", func() error {

@@ -25,8 +25,8 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
-// SelfTests are the laws of mode self: whatever happens to the CA Secret, and
-// whatever the clocks say, calls go on and Events inform the administrator.
+// SelfTests are the laws of mode self: whatever happens to the CA Secret, and whatever the
+// clocks show, calls succeed and Events inform the administrator.
 var SelfTests = map[string]func(*testing.T, *Mode){
 	"a CA Secret that is deleted comes back":         deletedSecret,
 	"a CA Secret that is corrupted is repaired":      corruptedSecret,
@@ -36,13 +36,13 @@ var SelfTests = map[string]func(*testing.T, *Mode){
 	"a clock that is wrong costs nothing":            wrongClock,
 }
 
-// damage has something happen to the CA Secret while replicas are called, and
-// returns what it was before.
+// damage calls happen with the CA Secret while API servers call replicas, and waits until
+// recovered returns nil.
 func damage(t *testing.T, m *Mode, happen func(secret *corev1.Secret) error, recovered func(before *corev1.Secret, replicas []*replica) error) {
 	replicas := m.begin(t, 2)
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
-	m.await(t, "the leader's first look", func() error { // what it finds then is what it goes by
+	m.await(t, "the leader's first look", func() error { // the leader compares later states with what it finds then
 		if !strings.Contains(replicas[0].log.String(), "Looking after the CA from now on") {
 			return errors.New("it has not looked")
 		}
@@ -67,7 +67,7 @@ func deletedSecret(t *testing.T, m *Mode) {
 		return m.Client.Delete(t.Context(), secret)
 	}, func(before *corev1.Secret, replicas []*replica) error {
 		if err := m.sameCA(t.Context(), before); err != nil || before.UID == "" {
-			return err // a stand-in gives no UIDs, by which the leader notices
+			return err // a stand-in gives no UIDs, and without them the leader does not notice
 		}
 		return replicas[0].events.has(certs.ReasonCARestored)
 	})
@@ -124,8 +124,8 @@ func unusableSecret(t *testing.T, m *Mode) {
 	}
 }
 
-// skewedClocks has one replica be five minutes ahead of API servers and the
-// other one five minutes behind.
+// skewedClocks runs one replica whose clock is five minutes ahead of API servers, and one whose
+// clock is five minutes behind.
 func skewedClocks(t *testing.T, m *Mode) {
 	m.Options.CALifetime, m.Options.LeafLifetime = 6*time.Hour, time.Hour
 	replicas := make([]*replica, 0, 2)
@@ -140,14 +140,14 @@ func skewedClocks(t *testing.T, m *Mode) {
 	callers := m.call(t, replicas...)
 	m.change(t, replicas)
 	replicas[0].resign()
-	replicas[1].lead(t) // whose clock is behind
+	replicas[1].lead(t) // the clock of this replica is behind
 	m.change(t, replicas)
 	callers.end(t)
 }
 
-// wrongClock has the leader's clock be ahead by more than the CA is valid, and
-// then be set right. While it is wrong, the leader publishes a bundle again that
-// was taken away: when it did so must not keep it from publishing the next one.
+// wrongClock sets the leader's clock ahead by more than the CA is valid, and then right. While
+// the clock is wrong, the leader publishes a removed bundle again. This wrong time of
+// publication must not prevent it from publishing the next bundle.
 func wrongClock(t *testing.T, m *Mode) {
 	clock := &Clock{}
 	m.Options.Clock, m.Options.ServerClock = clock, certs.NewServerClock(clock)
@@ -164,7 +164,7 @@ func wrongClock(t *testing.T, m *Mode) {
 	clock.Set(m.Options.CALifetime + 24*time.Hour)
 	m.takeAway(t, leader)
 	callers := m.call(t, replicas...)
-	for range 2 { // leaves are renewed by API servers' time
+	for range 2 { // leaves are renewed by the API servers' time
 		last := leader.leaf()
 		m.await(t, "a renewal", func() error {
 			if leader.leaf() == last {
@@ -189,24 +189,23 @@ func wrongClock(t *testing.T, m *Mode) {
 	}
 }
 
-// Clock is a clock that can be set. How a process measures time does not change
-// with it.
+// Clock is a clock that can be set. Timers of the process do not change with it.
 type Clock struct {
 	clock.RealClock
 	ahead atomic.Int64
 }
 
-// Now is what the clock shows.
+// Now returns the time that the clock shows.
 func (c *Clock) Now() time.Time { return c.RealClock.Now().Round(0).Add(time.Duration(c.ahead.Load())) }
 
 // Since is the time that has passed by this clock.
 func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// Set has the clock be ahead of the real one.
+// Set sets the clock ahead of the real one.
 func (c *Clock) Set(ahead time.Duration) { c.ahead.Store(int64(ahead)) }
 
-// ConstrainedCA returns a CA that may sign for names of example.org only, as
-// CAs of companies are restricted to theirs.
+// ConstrainedCA returns a CA that may sign only for names of example.org, as the CA of a company
+// may be restricted to the company's names.
 func ConstrainedCA(t *testing.T, now time.Time) certs.KeyPair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -250,7 +249,7 @@ func (m *Mode) secret(t *testing.T) *corev1.Secret {
 	return secret
 }
 
-// sameCA checks that the Secret is as it was before, as far as the CA goes.
+// sameCA checks that the Secret has the same CA as before.
 func (m *Mode) sameCA(ctx context.Context, before *corev1.Secret) error {
 	now := &corev1.Secret{}
 	if err := m.Client.Get(ctx, client.ObjectKeyFromObject(before), now); err != nil {

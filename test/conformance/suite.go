@@ -22,7 +22,8 @@ import (
 	"github.com/sidecarset/operator/certs"
 )
 
-// OfTheProcess is the law whose test changes the working directory and the environment, so that no other can run at the same time.
+// OfTheProcess is the law whose test changes the working directory and the environment, so no
+// other test can run at the same time.
 const OfTheProcess = "a key is in no log, no file and no other Secret"
 
 // Tests are the laws; the name of each is a claim.
@@ -46,7 +47,7 @@ func nothingBefore(t *testing.T, m *Mode) {
 		t.Errorf("ready: %v; want an error that says what has not been read yet", err)
 	}
 	if m.Empty == "" {
-		return // replicas make it themselves
+		return // replicas make the certificate themselves
 	}
 	r.start(t)
 	m.await(t, "an error that says what is missing", func() error {
@@ -176,7 +177,7 @@ func changeOfLeader(t *testing.T, m *Mode) {
 	replicas[0].lead(t)
 	m.awaitReady(t, replicas...)
 	callers := m.call(t, replicas...)
-	// The change is published, and the leader is gone before any replica follows it.
+	// The change is published, and the leader ends before any replica follows the change.
 	before := replicas[0].leaf()
 	m.ChangeCA(t)
 	m.await(t, "a published change", func() error {
@@ -189,7 +190,7 @@ func changeOfLeader(t *testing.T, m *Mode) {
 		return err
 	})
 	replicas[0].resign()
-	heir := newReplica(t, m) // which remembers nothing
+	heir := newReplica(t, m) // the new leader remembers nothing
 	heir.start(t)
 	heir.lead(t)
 	for _, r := range replicas {
@@ -206,8 +207,8 @@ func bundleComesBack(t *testing.T, m *Mode) {
 	m.awaitReady(t, replicas...)
 }
 
-// takeAway takes the bundle away from one place, and waits until the leader has
-// published its own everywhere.
+// takeAway removes the bundle from one place, and waits until the leader has published its own
+// bundle everywhere.
 func (m *Mode) takeAway(t *testing.T, leader *replica) {
 	t.Helper()
 	m.Reset(t)
@@ -265,7 +266,7 @@ func (m *Mode) begin(t *testing.T, count int) []*replica {
 	return replicas
 }
 
-// change has all replicas serve leaves of another CA.
+// change changes the CA, and waits until all replicas serve leaves of the new one.
 func (m *Mode) change(t *testing.T, replicas []*replica) {
 	t.Helper()
 	before := replicas[0].leaf()

@@ -15,7 +15,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// ServerName is what the API server expects in the serving certificate.
+// ServerName is the name that the API server expects in the serving certificate.
 const ServerName = Service + "." + Namespace + ".svc"
 
 // Client returns a client that talks to this replica, whatever the URL's host,
@@ -56,8 +56,8 @@ func (r *Replica) Injects(ctx context.Context, sidecarSet, namespace string, lab
 	return nil
 }
 
-// Patch asks the replica, as the API server would with this AdmissionReview, what
-// it does to a new Pod. There is no patch for a Pod that nothing is done to.
+// Patch sends this AdmissionReview to the replica, as the API server does, and returns the patch
+// for the new Pod. It is nil if the replica does not change the Pod.
 func (r *Replica) Patch(ctx context.Context, review []byte) ([]byte, error) {
 	httpClient, err := r.Client(ctx)
 	if err != nil {

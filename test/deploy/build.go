@@ -62,7 +62,8 @@ func (r *Replica) AwaitReady(ctx context.Context) error {
 	}
 }
 
-// Ready asks the replica's readiness probe; the error holds what it says.
+// Ready calls the replica's readiness probe. If the replica is not ready, the error contains the
+// answer.
 func (r *Replica) Ready(ctx context.Context) error {
 	code, says, err := r.Readyz(ctx, "?verbose")
 	if err == nil && code != http.StatusOK {
@@ -71,7 +72,7 @@ func (r *Replica) Ready(ctx context.Context) error {
 	return err
 }
 
-// Readyz asks for what follows /readyz: "?verbose", or "/" and the name of a check.
+// Readyz calls /readyz followed by rest: "?verbose", or "/" and the name of a check.
 func (r *Replica) Readyz(ctx context.Context, rest string) (code int, says string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.Probes+"/readyz"+rest, nil)
 	if err != nil {

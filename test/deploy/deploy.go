@@ -1,10 +1,10 @@
-// Package deploy puts the operator on a stand the way a user would, from
-// config/, with its replicas as processes that have the rights of the
-// operator's ServiceAccount and no others. It is imported by tests only.
+// Package deploy installs the operator on a stand from config/, as an administrator does. Its
+// replicas are processes that have only the rights of the operator's ServiceAccount. Only
+// tests import it.
 //
-// Inside a network namespace of the stand's the API server reaches the replicas
-// as in production: through the Service, whose endpoints are written here.
-// Elsewhere there is one replica, reached by URL on loopback.
+// Inside a network namespace of the stand, the API server reaches the replicas as in
+// production: through the Service, whose endpoints this package writes. Elsewhere there is
+// one replica, which the API server calls by URL on loopback.
 package deploy
 
 import (
@@ -38,7 +38,7 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// The names that config/ gives.
+// The names in config/.
 const (
 	Namespace      = "sidecarset-system"
 	ServiceAccount = "sidecarset-operator"
@@ -64,7 +64,7 @@ type Operator struct {
 	Amend func(*stand.Command)
 
 	layout Layout
-	port   int // of the one replica that is reached by URL; 0 where the Service is used
+	port   int // of the one replica that is called by URL; 0 if the Service is used
 
 	mu        sync.Mutex
 	endpoints map[string]map[int]bool // numbers of the replicas behind each Service
@@ -89,15 +89,14 @@ func Root() string {
 	}
 }
 
-// Install applies config/default and makes the credentials that replicas use.
-// Webhooks are in force from then on, so SidecarSets and Pods are refused until
-// a replica runs.
+// Install applies config/default and makes the credentials that replicas use. From then on, API
+// servers call the webhooks, so SidecarSets and Pods are refused until a replica runs.
 func Install(ctx context.Context, c *stand.Cluster) (*Operator, error) {
 	return InstallLayout(ctx, c, Default)
 }
 
-// InstallLayout is Install for another layout. One without replicas that are
-// reached by URL needs a network namespace.
+// InstallLayout is Install for another layout. A layout whose replicas cannot be called by URL
+// needs a network namespace.
 func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Operator, error) {
 	o := &Operator{Cluster: c, layout: layout, endpoints: map[string]map[int]bool{Service: {}, Conversion: {}}}
 	var err error
@@ -130,8 +129,8 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	return o, nil
 }
 
-// apply is kubectl apply --server-side --force-conflicts, which takes half a second of a
-// processor.
+// apply does what kubectl apply --server-side --force-conflicts does. kubectl itself would take
+// half a second of a processor.
 func apply(ctx context.Context, c *stand.Cluster, manifests string) error {
 	api, err := client.New(c.Config(), client.Options{})
 	if err != nil {
@@ -170,8 +169,8 @@ func (o *Operator) kubeconfig(account string) string {
 	return filepath.Join(o.Cluster.Dir, account+".kubeconfig")
 }
 
-// ConfigOf returns the credentials of the process with a --role, without a limit of
-// requests: what it may do, and what API servers do before it may.
+// ConfigOf returns a configuration with the credentials of the process with a --role, and
+// without a limit of requests.
 func (o *Operator) ConfigOf(role string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig(o.layout.account([]string{"--role=" + role})))
 	if err != nil {
@@ -208,7 +207,7 @@ type Replica struct {
 	operator *Operator
 }
 
-// NeedReplicas skips the test where only one replica can be reached.
+// NeedReplicas skips the test if only one replica can be called.
 func (o *Operator) NeedReplicas(t testing.TB) {
 	t.Helper()
 	if o.port != 0 {
@@ -216,9 +215,8 @@ func (o *Operator) NeedReplicas(t testing.TB) {
 	}
 }
 
-// StartReplica starts the number-th replica (from 1), waits until it is ready,
-// and makes it an endpoint of the Service. The caller must Stop it. args are
-// flags in addition to those that say who it is.
+// StartReplica starts the number-th replica (from 1), waits until it is ready, and makes it an
+// endpoint of the Service. The caller must Stop it. args are additional flags.
 func (o *Operator) StartReplica(ctx context.Context, number int, args ...string) (*Replica, error) {
 	replica, err := o.StartReplicaUnready(ctx, number, args...)
 	if err != nil {
@@ -227,9 +225,9 @@ func (o *Operator) StartReplica(ctx context.Context, number int, args ...string)
 	return replica, errors.Join(replica.AwaitReady(ctx), o.AddEndpoint(ctx, replica))
 }
 
-// StartReplicas starts all replicas at the same time, so that they race for the
-// certificate's Secret, and waits until they are ready: two, or one where no
-// more can be reached. They are stopped before the cluster is.
+// StartReplicas starts two replicas, or one if only one can be called, and waits until they are
+// ready. They start at the same time, so that they race for the certificate's Secret. They are
+// stopped before the cluster.
 func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
 	count := 1
 	if stand.Namespace() {
@@ -252,8 +250,8 @@ func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
 	return replicas, nil
 }
 
-// StartReplicaUnready starts a replica without waiting for anything. Only
-// conversions reach it.
+// StartReplicaUnready starts a replica and does not wait until it is ready. API servers call it
+// only for conversions.
 func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
 	webhook, probes, metrics, err := o.addresses(number)
 	if err != nil {
@@ -280,7 +278,8 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 			"--metrics-bind-address=" + metrics,
 			"--drain-grace=1s",
 			"--pod-webhook-admission-window=3s", "--pod-webhook-snapshot-trust=2s",
-			// A leader that cannot renew its Lease ends, and here no kubelet starts it again: a busy machine must not keep it from that.
+			// A leader that cannot renew its Lease ends, and no kubelet starts it again
+			// here. These times are long enough for a busy machine.
 			"--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=12s", "--leader-elect-retry-period=500ms",
 		}, args...),
 		LogDir: filepath.Join(o.Cluster.Dir, "logs"),
@@ -297,10 +296,9 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 	return replica, o.setEndpoint(ctx, Conversion, number, true)
 }
 
-// addresses returns where the number-th replica listens. In a network namespace
-// each replica has an IP address of its own, as a Pod has, so that its ports are
-// those of production. Outside, ports are chosen that are free now; another
-// process may take one before the replica does.
+// addresses returns where the number-th replica listens. In a network namespace each replica
+// has an IP address of its own, as a Pod has, so its ports are those of production. Outside, it
+// chooses ports that are free now; another process may take one before the replica does.
 func (o *Operator) addresses(number int) (webhook, probes, metrics string, err error) {
 	if o.port == 0 {
 		ip := stand.Address(number + 1)
@@ -316,16 +314,14 @@ func (o *Operator) addresses(number int) (webhook, probes, metrics string, err e
 	return local(o.port), local(ports[0]), local(ports[1]), nil
 }
 
-// Stop withdraws the replica from the Service and stops it as a rolling update
-// would.
+// Stop removes the replica's endpoints and stops it, as a rolling update does.
 func (r *Replica) Stop(ctx context.Context) error {
 	err := r.operator.RemoveEndpoint(ctx, r)
 	r.Process.Stop()
 	return errors.Join(err, r.operator.setEndpoint(ctx, Conversion, r.Number, false))
 }
 
-// Bundle returns the CA bundle that the API server has been given for the Pod
-// webhook.
+// Bundle returns the CA bundle in the mutating webhook configuration for SidecarSets.
 func (o *Operator) Bundle(ctx context.Context) ([]byte, error) {
 	configuration, err := o.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, MutatingConfiguration, metav1.GetOptions{})
 	if err != nil {
@@ -337,18 +333,17 @@ func (o *Operator) Bundle(ctx context.Context) ([]byte, error) {
 	return configuration.Webhooks[0].ClientConfig.CABundle, nil
 }
 
-// AddEndpoint lets the Service of the webhooks reach the replica.
+// AddEndpoint adds the replica to the endpoints of the webhooks' Service.
 func (o *Operator) AddEndpoint(ctx context.Context, r *Replica) error {
 	return o.setEndpoint(ctx, Service, r.Number, true)
 }
 
-// RemoveEndpoint keeps the Service of the webhooks from reaching the replica.
+// RemoveEndpoint removes the replica from the endpoints of the webhooks' Service.
 func (o *Operator) RemoveEndpoint(ctx context.Context, r *Replica) error {
 	return o.setEndpoint(ctx, Service, r.Number, false)
 }
 
-// setEndpoint writes the EndpointSlice of a Service, as the controller would if
-// replicas were Pods.
+// setEndpoint writes the EndpointSlice of a Service, as Kubernetes' controller does for Pods.
 func (o *Operator) setEndpoint(ctx context.Context, service string, number int, present bool) error {
 	if o.port != 0 {
 		return nil
@@ -377,7 +372,7 @@ func (o *Operator) setEndpoint(ctx context.Context, service string, number int, 
 			Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 		})
 	}
-	// Not by kubectl, which takes longer to start than replicas drain where the machine is busy.
+	// Without kubectl: on a busy machine, kubectl takes longer to start than replicas to drain.
 	force := metav1.PatchOptions{FieldManager: "deploy", Force: new(true)}
 	body, err := json.Marshal(slice)
 	if err != nil {
@@ -396,8 +391,8 @@ func (o *Operator) setEndpoint(ctx context.Context, service string, number int, 
 	return err
 }
 
-// endpointsOf says the same in the form that API servers before 1.34 look at when
-// they call the webhook of a Service.
+// endpointsOf returns the same endpoints in the form that API servers before 1.34 read when they
+// call the webhook of a Service.
 func endpointsOf(slice *discoveryv1.EndpointSlice, service string) *corev1.Endpoints { //nolint:staticcheck // what those versions have
 	endpoints := &corev1.Endpoints{ //nolint:staticcheck // what those versions have
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"},

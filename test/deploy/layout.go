@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Layout is a way to install the operator: what is applied, and under which
-// ServiceAccount each role runs.
+// Layout is a way to install the operator: the manifests, and the ServiceAccount of each role.
 type Layout struct {
 	overlay  string            // of test/overlays
 	accounts map[string]string // by --role
@@ -16,7 +15,7 @@ type Layout struct {
 var (
 	// Default is config/default: every process has all rights of the operator.
 	Default = Layout{"processes", map[string]string{"all": ServiceAccount, "webhook": ServiceAccount, "controller": ServiceAccount}}
-	// Hardened is config/overlays/hardened: each role has its own. It has no role all.
+	// Hardened is config/overlays/hardened: each role has its own rights. It has no role all.
 	Hardened = Layout{"hardened", map[string]string{"webhook": "sidecarset-webhook", "controller": "sidecarset-controller"}}
 	// CertManager and CertManagerInjector are config/overlays/cert-manager and cert-manager-cainjector: Default with other
 	// rights for certificates. Both need a network namespace.
@@ -29,7 +28,7 @@ var (
 	Static = Layout{"static", Default.accounts}
 )
 
-// flags are those that a process needs besides.
+// flags are additional flags that a process needs in this layout.
 func (l Layout) flags() []string {
 	if l.overlay == Static.overlay {
 		return []string{"--pod-webhook=static"}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Memory returns a figure of the replica's memory in bytes, by its name in
-// /proc: VmRSS is what is resident, VmHWM the most that was.
+// Memory returns a figure of the replica's memory in bytes, by its name in /proc: VmRSS is the
+// resident memory, and VmHWM its peak.
 func (r *Replica) Memory(t testing.TB, figure string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Pid()))
@@ -29,7 +29,7 @@ func (r *Replica) Memory(t testing.TB, figure string) int {
 	return 0
 }
 
-// ForgetPeak lets VmHWM begin anew, to separate one load from the next.
+// ForgetPeak resets VmHWM, to separate one load from the next.
 func (r *Replica) ForgetPeak(t testing.TB) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", r.Pid()), []byte("5"), 0); err != nil {

@@ -19,13 +19,13 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// podCalls is how many Pods the API server has sent to any of our entries.
+// podCalls is how often the API server has called an entry of the operator for a Pod.
 func podCalls(t *testing.T) int {
 	t.Helper()
 	return ofPodEntries(t, "apiserver_admission_webhook_request_total")
 }
 
-// ofPodEntries is the sum of a metric of the API server over our entries for Pods.
+// ofPodEntries is the sum of a metric of the API server over the operator's entries.
 func ofPodEntries(t *testing.T, metric string) (sum int) {
 	t.Helper()
 	text, err := cluster.Kubectl(t.Context(), "", "get", "--raw", "/metrics")
@@ -44,8 +44,8 @@ func ofPodEntries(t *testing.T, metric string) (sum int) {
 	return sum
 }
 
-// awaitCalls waits until the API server makes that many calls for a Pod. An entry that
-// the leader has just removed may be called once more.
+// awaitCalls waits until the API server makes that many calls for a Pod. The API server may
+// call an entry once more that the leader has just removed.
 func awaitCalls(t *testing.T, want int, p *corev1.Pod) {
 	t.Helper()
 	await.Eventually(t, fmt.Sprintf("%d calls for a Pod", want), func(ctx context.Context) error {
@@ -60,11 +60,10 @@ func awaitCalls(t *testing.T, want int, p *corev1.Pod) {
 	})
 }
 
-// behind are Pods that directly follow their SidecarSet. One may lack its sidecar if a
-// warning about the SidecarSet has foretold it, if the API server's metric says that
-// no replica answered within the second that a provisional entry has, or if the
-// SidecarSet was stored later than a second after its review: all happen where the
-// machine is busy.
+// behind creates Pods directly behind their SidecarSet. On a busy machine, a Pod may lack its
+// sidecar in three cases: a warning to the author has foretold it; the API server's metric
+// shows that no replica answered within the second that a provisional entry waits; or the
+// SidecarSet was stored more than a second after its review.
 type behind struct {
 	author                        *user
 	pods, foretold, skipped, late int
@@ -82,7 +81,7 @@ func newBehind(t *testing.T) *behind {
 	return b
 }
 
-// create makes a SidecarSet and a Pod directly behind it, which is to have the containers.
+// create creates a SidecarSet and a Pod directly behind it, which must have the containers.
 func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.Pod, containers ...string) {
 	t.Helper()
 	const failedOpen = "apiserver_admission_webhook_fail_open_count"
@@ -104,7 +103,7 @@ func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.
 		b.foretold++
 	case ofPodEntries(t, failedOpen) > before:
 		b.skipped++
-	case stored > time.Second: // the leader may have removed its provisional entry before
+	case stored > time.Second: // the leader may have removed the provisional entry before
 		b.late++
 	default:
 		t.Errorf("containers of Pod %s (-want +got):\n%s", p.Name, diff)

@@ -22,13 +22,13 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// apiServerIdentity is by what API servers show who they are to webhooks.
+// apiServerIdentity is a client certificate by which webhooks recognise API servers, in files.
 type apiServerIdentity struct{ dir string }
 
 func (i apiServerIdentity) caFile() string { return filepath.Join(i.dir, "ca.pem") }
 
-// flags are those of an API server that shows a certificate to our Service, as
-// docs/security.md says.
+// flags returns the flags of an API server that shows the certificate to the operator's
+// Service, as docs/security.md says.
 func (i apiServerIdentity) flags() []string {
 	return []string{"kube-apiserver=--admission-control-config-file=" + filepath.Join(i.dir, "admission.yaml")}
 }
@@ -80,12 +80,13 @@ func newAPIServerIdentity() (apiServerIdentity, error) {
 	return i, nil
 }
 
-// With --client-ca-file, API servers that show a certificate have SidecarSets and
-// Pods admitted, and SidecarSets converted; a stranger is answered conversions only.
+// With --client-ca-file, a replica answers all calls of an API server that shows a
+// certificate. Of a stranger's calls, it answers only conversions.
 func TestOnlyAPIServersAreAnswered(t *testing.T) {
 	stand.NeedNamespace(t)
 	operator.NeedReplicas(t)
-	// It is elected when the others end, and no sooner: they keep writing entries.
+	// The other replicas still run, and one of them leads and writes entries. This replica
+	// does not lead.
 	replica := startApart(t, 6, "--client-ca-file="+identity.caFile())
 	if err := replica.AwaitReady(t.Context()); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// What kubectl shows of a SidecarSet, by either version.
+// What kubectl shows of a SidecarSet, in either version.
 func TestColumns(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	late := pod(namespace, "late", "app=columns")

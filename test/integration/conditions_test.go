@@ -23,7 +23,7 @@ type conditionRules struct {
 	broken   []string
 }
 
-// follow checks until ctx ends.
+// follow checks each status until ctx ends.
 func (r *conditionRules) follow(ctx context.Context, c client.WithWatch) error {
 	r.history = map[types.UID]*fixtures.ConditionHistory{}
 	begin := func() (watch.Interface, error) { return c.Watch(ctx, &appsv1beta1.SidecarSetList{}) }
@@ -39,7 +39,7 @@ func (r *conditionRules) follow(ctx context.Context, c client.WithWatch) error {
 				}
 			}
 			r.mu.Lock()
-			r.history = map[types.UID]*fixtures.ConditionHistory{} // the watch did not see what happens meanwhile
+			r.history = map[types.UID]*fixtures.ConditionHistory{} // the watch misses what happens before the next one
 			r.mu.Unlock()
 			for w, err = begin(); err != nil && ctx.Err() == nil; w, err = begin() {
 				<-time.After(100 * time.Millisecond)

@@ -11,9 +11,9 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// A tenant who has taken a container's name in his own namespace cannot keep a
-// SidecarSet for all namespaces from being applied. Pods that both select are
-// refused, and say why.
+// A tenant may take a container's name in their own namespace. An administrator can still
+// apply a SidecarSet for all namespaces that has a container of that name. A Pod that both
+// SidecarSets select is refused with the reason.
 func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 	tenants, elsewhere := testkit.Namespace(t, api, nil), testkit.Namespace(t, api, nil)
 	app := "app=" + tenants // this test's own Pods
@@ -45,7 +45,7 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 		t.Errorf("a Pod that the wider one alone selects: %v, containers %v", err, testkit.ContainerNames(free.Spec.Containers))
 	}
 
-	// The narrower one can still be changed, but not so that it clashes more.
+	// The narrower SidecarSet can still be changed, but not so that it clashes more.
 	for _, tc := range []struct {
 		patch   string
 		refused bool
@@ -62,14 +62,14 @@ func TestANarrowerSidecarSetDoesNotKeepAWiderOneOut(t *testing.T) {
 	}
 }
 
-// One that is applied directly after another one was deleted is not refused for
-// the sake of it, whichever replica is asked.
+// A SidecarSet that is applied directly after another one was deleted is not refused because
+// of the deleted one, whichever replica the API server calls.
 func TestADeletedSidecarSetRefusesNoNewOne(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	spec := "selector: {matchLabels: {app: gone}}\n" + inNamespace + "containers: [{name: side, image: \"example.com/side:v1\"}]\n"
 	for range 60 {
 		set := newSidecarSet(t, namespace, spec)
-		create(t, set) // fails the test where the one before refuses it
+		create(t, set) // fails the test if it is refused because of the one before
 		if err := api.Delete(t.Context(), set); err != nil {
 			t.Fatal(err)
 		}

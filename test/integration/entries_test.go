@@ -30,8 +30,8 @@ func onlyHere(app string) string {
 	return fmt.Sprintf("selector: {matchLabels: {app: %s}}\n%scontainers: [{name: side-%s, image: \"example.com/side:v1\"}]\n", app, inNamespace, app)
 }
 
-// podEntries returns the entries for Pods that stand, by the app label that they
-// select in a namespace.
+// podEntries returns the stored entries for Pods of a namespace, by the app label that they
+// select.
 func podEntries(ctx context.Context, c client.Client, namespace string) (map[string]admissionregistrationv1.MutatingWebhook, error) {
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
 	if err := c.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
@@ -53,7 +53,7 @@ func podEntries(ctx context.Context, c client.Client, namespace string) (map[str
 	return found, nil
 }
 
-// mustEntries returns the entries as soon as none is there twice: the leader removes a
+// mustEntries returns the entries as soon as each app has only one: the leader removes a
 // provisional entry after it has written the SidecarSet's own.
 func mustEntries(t *testing.T, namespace string) (found map[string]admissionregistrationv1.MutatingWebhook) {
 	t.Helper()
@@ -64,8 +64,8 @@ func mustEntries(t *testing.T, namespace string) (found map[string]admissionregi
 	return found
 }
 
-// The SidecarSet is admitted only when every API server calls us for what it
-// selects, so nobody has to wait between the two.
+// A SidecarSet is admitted only when every API server calls the operator for the Pods that it
+// selects. So a user need not wait before creating a Pod.
 func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
 	namespace, pods := testkit.Namespace(t, api, nil), newBehind(t)
 	for i := range 10 {
@@ -75,8 +75,8 @@ func TestAPodDirectlyBehindItsSidecarSetIsInjected(t *testing.T) {
 	pods.check(t)
 }
 
-// The entry for its selectors is in force long since, on the path that answers
-// from a snapshot which may not know the second one.
+// The entry for these selectors is already in force, on the settled path: a replica answers
+// by its snapshot, which may lack the second SidecarSet.
 func TestASecondSidecarSetWithTheSameSelectorsIsInjectedAtOnce(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	createSidecarSet(t, namespace, onlyHere("web"))
@@ -131,8 +131,8 @@ func TestUnselectedPodsNeverReachTheWebhook(t *testing.T) {
 	awaitCalls(t, 1, pod(namespace, "selected", "app=web"))
 }
 
-// Three entries select the Pod. Each of its SidecarSets comes with the first
-// call; the other two find it done.
+// Three entries select the Pod. The first call injects the sidecars of all three SidecarSets;
+// the other two calls change nothing.
 func TestAPodThatSeveralEntriesSelectIsInjectedByTheFirst(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	for _, key := range []string{"a", "b", "c"} {
@@ -155,7 +155,7 @@ func figures(t *testing.T, what string, begin time.Time) {
 	t.Logf("FIGURES %s: %s after %s", t.Name(), what, time.Since(begin).Round(time.Millisecond))
 }
 
-// Whoever deletes or edits an entry is answered by the leader.
+// If another client deletes or edits an entry, the leader restores it.
 func TestEntriesAreRestored(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
@@ -227,8 +227,8 @@ func TestEntriesAreRestored(t *testing.T) {
 	create(t, pod(namespace, "after", "app=web"))
 }
 
-// Entries of SidecarSets that are gone go too, but not before every SidecarSet
-// that may have been admitted meanwhile is known.
+// The leader removes the entry of deleted SidecarSets, but not before it knows every
+// SidecarSet that may have been admitted meanwhile.
 func TestTheEntryGoesAfterItsLastSidecarSet(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	first, second := createSidecarSet(t, namespace, onlyHere("web")), createSidecarSet(t, namespace, strings.Replace(onlyHere("web"), "side-web", "side-2", 1))
@@ -267,8 +267,7 @@ func TestAnnotationsChooseWhatHappensWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A dry run changes nothing, and neither does a change that is no concern of new
-// Pods.
+// A dry run writes no entry.
 func TestADryRunWritesNoEntry(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := newSidecarSet(t, namespace, onlyHere("dry"))
@@ -280,8 +279,8 @@ func TestADryRunWritesNoEntry(t *testing.T) {
 	}
 }
 
-// Where an administrator keeps one entry for all Pods, nothing else is written,
-// and SidecarSets are ready all the same.
+// If an administrator keeps one entry for all Pods, the operator writes no entry, and
+// SidecarSets become Ready all the same.
 func TestStaticModeWritesNoEntries(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{Audit: true}, deploy.Static)
@@ -321,7 +320,7 @@ func TestStaticModeWritesNoEntries(t *testing.T) {
 	}
 }
 
-// Whatever of the operator is deleted first, no entry stays that refuses Pods.
+// Whichever part of the operator is deleted first, no entry remains that refuses Pods.
 func TestUninstallingTakesTheEntries(t *testing.T) {
 	operator.NeedReplicas(t)
 	gone := func(i *installation) func(ctx context.Context) error {
@@ -368,9 +367,9 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 	}
 }
 
-// Entries that are as they should be are not written again: what a write changes
-// is an entry, or what is recorded of time that passes. Those of other tests may change
-// at any time.
+// The leader does not write entries again that are as they should be: each write of an entry
+// object changes an entry, or a record that changes with time. Entries of other tests may
+// change at any time.
 func TestEntriesAreLeftInPeace(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
@@ -378,7 +377,7 @@ func TestEntriesAreLeftInPeace(t *testing.T) {
 	entry := mustEntries(t, namespace)["web"]
 	for n := range int32(3) {
 		before := configurations(t)
-		// What changes a SidecarSet and nothing about new Pods, and what changes Pods.
+		// The label changes the SidecarSet, but not what new Pods get. Then a Pod is created.
 		labelled := &unstructured.Unstructured{}
 		labelled.SetGroupVersionKind(appsv1beta1.Kind)
 		labelled.SetName(set.GetName())
@@ -401,12 +400,12 @@ func TestEntriesAreLeftInPeace(t *testing.T) {
 	}
 }
 
-// configuration is an object with entries for Pods, each with its path.
+// configuration is an entry object, and its entries for Pods with their paths.
 type configuration struct {
 	version string
 	entries []string
-	names   int    // of SidecarSets that were on their way lately; they are forgotten
-	passed  string // what else changes by time: entries are closed, and places come back
+	names   int    // number of recorded names; the leader removes a name after some time
+	passed  string // annotations that also change with time, about entries and the limit of provisional ones
 }
 
 func configurations(t *testing.T) map[string]configuration {

@@ -84,8 +84,7 @@ func TestKubectlDescribeShowsEvents(t *testing.T) {
 	}
 }
 
-// However often a SidecarSet changes between two states, there are as many Events
-// as states.
+// However often a SidecarSet changes between two states, there is one Event for each state.
 func TestARepeatedStateIsOneEvent(t *testing.T) {
 	set := createSidecarSet(t, testkit.Namespace(t, api, nil), oneSidecar)
 	for i := range 8 {

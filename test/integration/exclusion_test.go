@@ -8,8 +8,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// T35: OpenKruise passes by every namespace with a label control-plane, whatever
-// its value. Here only the namespaces that are named are excluded.
+// T35: OpenKruise injects nothing in a namespace with the label control-plane, whatever its
+// value. This operator excludes only the namespaces that its configuration names.
 func TestNamespacesLabelledControlPlaneAreInjected(t *testing.T) {
 	namespace := testkit.Namespace(t, api, map[string]string{"control-plane": "any-value"})
 	set := createSidecarSet(t, namespace, `

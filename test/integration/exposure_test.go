@@ -26,13 +26,13 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// listener is a replica and the servers that it has.
+// listener is a replica, and the servers that it must have.
 type listener struct {
 	replica *deploy.Replica
 	want    []string
 }
 
-// startApart starts a replica that Pods are not sent to.
+// startApart starts a replica without an endpoint, so API servers do not call it.
 func startApart(t *testing.T, number int, args ...string) *deploy.Replica {
 	t.Helper()
 	replica, err := operator.StartReplicaUnready(t.Context(), number, args...)
@@ -121,8 +121,8 @@ func listening(pid int) ([]string, error) {
 	return found, nil
 }
 
-// parseAddress reads an address as /proc/net/tcp writes it: words of an IP
-// address in the machine's order, and a port.
+// parseAddress reads an address in the form of /proc/net/tcp: the words of an IP address in
+// the machine's byte order, and a port.
 func parseAddress(text string) (string, error) {
 	words, port, ok := strings.Cut(text, ":")
 	number, err := strconv.ParseUint(port, 16, 16)
@@ -140,7 +140,7 @@ func parseAddress(text string) (string, error) {
 	return net.JoinHostPort(ip.String(), strconv.FormatUint(number, 10)), nil
 }
 
-// Profiles show memory, hence perhaps Secrets: no server has them.
+// Profiles show memory, and so perhaps Secrets. Therefore no server of the operator has them.
 func TestNoServerHasProfiles(t *testing.T) {
 	trusted := trusting(t, replicas[0])
 	addresses := map[string]*http.Client{
@@ -169,7 +169,7 @@ func TestNoServerHasProfiles(t *testing.T) {
 	}
 }
 
-// The API server gives our requests seats of their own.
+// The API server gives the operator's requests seats of their own.
 func TestOurRequestsHaveTheirFlowSchema(t *testing.T) {
 	token, err := operator.Clients.CoreV1().ServiceAccounts(deploy.Namespace).CreateToken(t.Context(), deploy.ServiceAccount,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(600))}}, metav1.CreateOptions{})

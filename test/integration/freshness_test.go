@@ -16,10 +16,10 @@ import (
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
-// An API server builds its cache of SidecarSets anew after each write of the
-// CustomResourceDefinition, for instance for a new CA bundle. A look-up of that moment
-// is answered from etcd. The API server does not ask the replica to try again after a
-// second: if it did, it would create the Pod without its sidecars.
+// An API server builds its cache of SidecarSets again after each write of the
+// CustomResourceDefinition, for instance for a new CA bundle. Meanwhile it answers look-ups
+// from etcd. It does not ask the replica to try again after a second: if it did, it would
+// create the Pod without its sidecars.
 func TestALookUpDoesNotWaitForTheCacheOfAnAPIServer(t *testing.T) {
 	t.Run("while it is built", whileTheCacheIsBuilt)
 	awaitDefinition(t)

@@ -23,9 +23,9 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// notStored are the golden cases whose SidecarSets our validation refuses, with
-// a part of what it says. The engine has to answer for them all the same,
-// because another operator may have stored them.
+// notStored are the golden cases whose SidecarSets validation refuses, each with a part of
+// the message. The engine must handle them all the same, because another operator may have
+// stored them.
 var notStored = map[string]string{
 	"mount-of-a-volume-that-is-not-declared":            "of-the-app",
 	"patch-pod-metadata-leaves-our-own-annotations":     "kruise.io/sidecarset-injected-list",
@@ -75,9 +75,8 @@ func allowAnnotations(t *testing.T) {
 	})
 }
 
-// awaitEarlierObjects waits until every replica knows all SidecarSets as they are
-// now: each learns of them in the order of their changes, so it waits for a new
-// one.
+// awaitEarlierObjects waits until every replica knows all SidecarSets as they are now. A
+// replica learns of changes in their order. So it waits until every replica knows a new one.
 func awaitEarlierObjects(t *testing.T) {
 	t.Helper()
 	last := newSidecarSet(t, "default", `
@@ -98,7 +97,7 @@ type goldenCase struct {
 	revisionNames []string
 }
 
-// prepare creates what the SidecarSets need.
+// prepare creates the Namespaces and the revisions of the case.
 func (g *goldenCase) prepare(t *testing.T) {
 	t.Helper()
 	for name, set := range g.Namespaces {
@@ -112,7 +111,7 @@ func (g *goldenCase) prepare(t *testing.T) {
 		create(t, r)
 	}
 	t.Cleanup(func() {
-		for _, set := range g.SidecarSets { // their revisions have no garbage collector here
+		for _, set := range g.SidecarSets { // this control plane has no garbage collector for their revisions
 			name := set["metadata"].(map[string]any)["name"].(string)
 			err := api.DeleteAllOf(context.WithoutCancel(t.Context()), &appsv1.ControllerRevision{},
 				client.InNamespace(deploy.Namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: name})
@@ -123,8 +122,8 @@ func (g *goldenCase) prepare(t *testing.T) {
 	})
 }
 
-// createSidecarSets creates the SidecarSets and waits until their revisions are
-// recorded. It is false where one of them is refused, as it should be.
+// createSidecarSets creates the SidecarSets and waits until their revisions are recorded. It
+// returns false if one of them is refused as notStored says.
 func (g *goldenCase) createSidecarSets(t *testing.T) bool {
 	t.Helper()
 	problem, refused := notStored[g.Name]
@@ -166,7 +165,7 @@ func (g *goldenCase) checkRefused(t *testing.T) {
 	})
 }
 
-// checkInjected compares what is stored with the golden Pod. That one is sent to
+// checkInjected compares the stored Pod with the golden Pod. The test sends the golden Pod to
 // kube-system, where nothing is injected, to get the API server's defaults.
 func (g *goldenCase) checkInjected(t *testing.T) {
 	t.Helper()
@@ -185,7 +184,7 @@ func (g *goldenCase) checkInjected(t *testing.T) {
 		return nil
 	}
 	await.Eventually(t, "the golden outcome", func(ctx context.Context) error {
-		for range 2 * len(replicas) { // any of them may answer
+		for range 2 * len(replicas) { // any replica may answer
 			if err := compare(ctx, client.DryRunAll); err != nil {
 				return err
 			}
@@ -204,8 +203,8 @@ func (g *goldenCase) checkInjected(t *testing.T) {
 	}
 }
 
-// submit creates a Pod and returns its labels, its annotations and its spec, with
-// what differs between two runs as the golden files have it.
+// submit creates a Pod and returns its labels, its annotations and its spec. Values that
+// differ between two runs are replaced by those of the golden files.
 func (g *goldenCase) submit(ctx context.Context, object map[string]any, namespace string, options ...client.CreateOption) (map[string]any, error) {
 	pod := (&unstructured.Unstructured{Object: object}).DeepCopy()
 	pod.SetNamespace(namespace)

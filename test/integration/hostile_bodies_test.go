@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// halfOfLimit is half of what the container may take.
+	// halfOfLimit is half of the container's memory limit.
 	halfOfLimit = 512 << 20
-	// atATime is how many send the same body at the same time.
+	// atATime is how many senders send the same body at the same time.
 	atATime = 7
-	// handshakeTime is less than the server waits for a handshake and a header, and for
-	// anything else. What fails after that has met a busy machine, not an attack.
+	// handshakeTime is less than each time that the server waits for a client: for a handshake
+	// and a header, or for anything else. If a request fails later than that, the busy machine
+	// may be the reason and not the attack.
 	handshakeTime = 3 * time.Second
 )
 
-// Bodies that become much are bounded by that: seven at a time, again and again,
-// keep the process below half of its limit, and a Pod that is sent meanwhile is
-// answered.
+// Some bodies need much memory when they are decoded. Seven at a time, again and again, keep
+// the process below half of its memory limit, and a Pod that is sent meanwhile is answered.
 func TestHostileBodies(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)
@@ -92,8 +92,9 @@ func injectedBy(t *testing.T, replica *deploy.Replica) (body string) {
 	return strings.ReplaceAll(review(`{"metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[]}}`), "NS", namespace)
 }
 
-// isAnswered asks about a Pod, and wants it injected. It tries again if the server asks
-// for it. How soon that has to be is the law of test/chaos, which goes through an API server.
+// isAnswered sends the review of a Pod, and fails the test unless it is injected. It tries
+// again if the server asks for it. How soon the answer must come is the law of test/chaos,
+// whose Pods go through an API server.
 func isAnswered(t *testing.T, client *http.Client, good string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
@@ -170,10 +171,9 @@ func TestUnfinishedHeaders(t *testing.T) {
 	}
 }
 
-// Connections of some Pods that each keep a request open keep no Pod waiting: neither one
-// that comes by a new connection, nor one that comes by a connection that was used before,
-// from the attackers' own address. There are more of them than an address may have, and
-// more than all may have.
+// Attackers open many connections and keep a request open on each: more than one address may
+// have, and more than all addresses may have together. No review of a Pod waits, neither on
+// a new connection, nor on an older one from an attacker's own address.
 func TestBusyConnections(t *testing.T) {
 	operator.NeedReplicas(t)
 	replica := startSpare(t)
@@ -208,7 +208,7 @@ func TestBusyConnections(t *testing.T) {
 	}
 }
 
-// trustingFrom is trusting, from an address.
+// trustingFrom is trusting; its connections come from an address.
 func trustingFrom(t *testing.T, replica *deploy.Replica, address string) *http.Client {
 	t.Helper()
 	client := trusting(t, replica)

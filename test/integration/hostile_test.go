@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	maxMemory   = 192 << 20        // resident, of a replica under attack: less than one of the long bodies
+	maxMemory   = 192 << 20        // resident in a replica under attack: less than one of the long bodies
 	maxLifetime = 30 * time.Second // of a connection: the server ends it after seconds, on a busy machine later
-	attackers   = 56               // on every path at the same time: together fewer than the connections that one address may have, of which good requests keep a few open
+	attackers   = 56               // on every path at the same time; with the few connections of good requests, fewer than one address may have
 )
 
 var webhookPaths = []string{"/pods", "/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset", "/convert"}
@@ -34,13 +34,13 @@ type attack struct {
 	paths []string                         // webhookPaths if nil
 	want  []int                            // allowed answers; 0 is none
 
-	// flood is whether the attackers keep the processors so busy that many of them
-	// may get no answer, though not all: a handshake takes too long, or the connection is
-	// reset while they go on sending.
+	// flood is whether the attackers keep the processors so busy that many attackers, but
+	// not all, may get no answer: a handshake takes too long, or the connection is reset
+	// while they are still sending.
 	flood bool
 }
 
-// repeat writes size bytes, as fast as they are taken.
+// repeat writes size bytes, as fast as the server reads them.
 func repeat(size int, chunk string, frame bool) func(context.Context, io.Writer) {
 	block := strings.Repeat(chunk, 64<<10/len(chunk))
 	if frame {
@@ -126,8 +126,7 @@ func TestHostileInput(t *testing.T) {
 	}
 }
 
-// startSpare starts a replica that Pods are not sent to, and waits until it is
-// ready.
+// startSpare starts a replica without an endpoint, and waits until it is ready.
 func startSpare(t *testing.T, args ...string) *deploy.Replica {
 	t.Helper()
 	replica := startApart(t, 3, args...)
@@ -197,12 +196,12 @@ func (a attack) once(ctx context.Context, address, path string, config *tls.Conf
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
 		return status, late, time.Since(begin), fmt.Errorf("reading the answer: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, reader) // until it is closed, in whatever manner
+	_, _ = io.Copy(io.Discard, reader) // until the server closes or resets the connection
 	return status, late, time.Since(begin), nil
 }
 
-// answersWell waits until a good request is answered on each path. What an attack has
-// begun may take a while to end.
+// answersWell waits until a good request is answered on each path, because the requests of an
+// attack may take a while to end.
 func answersWell(t *testing.T, replica *deploy.Replica) {
 	t.Helper()
 	good := strings.ReplaceAll(review(`{"metadata":{"name":"p"},"spec":{"containers":[]}}`), "NS", "default")

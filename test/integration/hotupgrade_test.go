@@ -26,9 +26,9 @@ containers:
   upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: "example.com/empty:v1"}
 `
 
-// Each Pod gets the new image in its idle container, and, once that runs, the empty
-// image in the old one. The app's container and the Pods' order of two at a time are
-// as in any rollout.
+// Each Pod gets the new image in its idle container. When that runs, the other container gets
+// the empty image. As in any rollout, the app's container is not restarted, and Pods are
+// updated two at a time.
 func TestAHotUpgradeGoesThroughRunningPods(t *testing.T) {
 	t.Parallel()
 	const pods = 6

@@ -22,9 +22,9 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// The command of the README, and that for the hardened layout, on a server that
-// has the CRD's webhooks already: everything they name can be created, and
-// applying it again changes nothing.
+// The commands of the README for the default and the hardened layout, on an API server that
+// has the CRD's webhooks already. The API server accepts every object in a dry run, also the
+// second time.
 func TestTheReadmesCommandInstallsEverything(t *testing.T) {
 	for _, layout := range []string{"default", "overlays/hardened"} {
 		t.Run(layout, func(t *testing.T) { checkInstall(t, filepath.Join(deploy.Root(), "config", layout)) })
@@ -53,9 +53,9 @@ func checkInstall(t *testing.T, directory string) {
 	}
 }
 
-// What the operator writes into objects of the manifests is still there after a user has
-// applied the manifests again, with a change. The answer to the command shows it, before
-// the operator could write it again.
+// The operator writes a CA bundle into objects of the manifests. If an administrator changes
+// the manifests and applies them again, the bundles remain. The output of the command shows
+// this, so the operator cannot have written them again.
 func TestApplyingAgainKeepsTheBundle(t *testing.T) {
 	operator.NeedReplicas(t)
 	manifests, err := cluster.Kubectl(t.Context(), "", "kustomize", filepath.Join(deploy.Root(), "test/overlays/processes"))
@@ -63,13 +63,13 @@ func TestApplyingAgainKeepsTheBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, flags := range [][]string{{}, {"--server-side", "--force-conflicts"}} {
-		for _, timeout := range []string{"11", "10"} { // at last what it was
+		for _, timeout := range []string{"11", "10"} { // the last one is the original
 			changed := strings.ReplaceAll(manifests, "timeoutSeconds: 10", "timeoutSeconds: "+timeout)
 			out, err := cluster.Kubectl(t.Context(), changed, append([]string{"apply", "-o", "json", "-f", "-"}, flags...)...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Those of two configurations, of the CRD, and of the entries that there are just now.
+			// Bundles are in two webhook configurations, in the CRD, and in each present entry.
 			if bundles, clients := strings.Count(out, `"caBundle": "`), strings.Count(out, `"clientConfig": {`); bundles != clients || bundles < 3 {
 				t.Errorf("after apply %v there are %d bundles for %d clients, want one for each, of which there are three at least", flags, bundles, clients)
 			}
@@ -77,8 +77,8 @@ func TestApplyingAgainKeepsTheBundle(t *testing.T) {
 	}
 }
 
-// Replicas have the rights of the operator's ServiceAccount; what they lack is in their
-// logs. API servers forbid other things as well, for instance to create Events in a
+// Replicas have the rights of the operator's ServiceAccount. If a right is missing, it is in
+// their logs. API servers forbid other things as well, for instance to create Events in a
 // Namespace that is being deleted.
 func TestRightsSuffice(t *testing.T) {
 	for _, replica := range replicas {
@@ -123,10 +123,10 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 	if code := replicas[i].ExitCode(); code != 0 {
 		t.Errorf("%s ended with %d after it was asked to stop", replicas[i].Name, code)
 	}
-	if err := replicas[i].Stop(t.Context()); err != nil { // its other endpoint
+	if err := replicas[i].Stop(t.Context()); err != nil { // removes its other endpoint
 		t.Fatal(err)
 	}
-	// The lease of a leader that had not released it would still name it.
+	// If the leader had not released the Lease, the Lease would still name it.
 	if now, err := leaseHolder(t.Context()); err != nil || now == before {
 		t.Errorf("the lease is held by %q after its holder ended, %v", now, err)
 	}
@@ -142,8 +142,8 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 	})
 }
 
-// While API servers may still call a replica that has been asked to stop, it
-// follows what is applied. This one would do so for longer than the test waits.
+// While API servers may still call a replica that has been asked to stop, the replica learns
+// of new SidecarSets. The drain of this replica takes longer than the test waits.
 func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := testkit.Namespace(t, api, nil)
@@ -173,8 +173,8 @@ func ended(replica *deploy.Replica) error {
 	return nil
 }
 
-// A leader that loses its lease has to end. Requests that reach it until its
-// endpoint is withdrawn are answered all the same. It drains long enough for that.
+// A leader that loses its Lease must end. It answers requests until its endpoint is removed:
+// its drain is long enough for that.
 func TestALostLeaseFailsNoCall(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)
@@ -231,8 +231,8 @@ func watchesOfPods(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// Pods are watched by the leader, once: neither a manager's cache nor a replica
-// that does not lead keeps any.
+// Only the leader watches Pods, with one watch. Neither the manager's cache nor a replica
+// that does not lead keeps Pods.
 func TestOnlyTheLeaderWatchesPods(t *testing.T) {
 	await.Eventually(t, "the watches of Pods", func(ctx context.Context) error {
 		count, err := watchesOfPods(ctx)

@@ -33,8 +33,8 @@ func newInstallation(t *testing.T, options stand.Options, layout deploy.Layout) 
 	return i
 }
 
-// start starts a replica, which ends with the test. No other replica may have its
-// number: replicas have addresses by it.
+// start starts a replica, which ends with the test. No other replica may have its number,
+// because a replica's address depends on its number.
 func (i *installation) start(t *testing.T, number int, args ...string) *deploy.Replica {
 	t.Helper()
 	replica, err := i.StartReplica(t.Context(), number, args...)

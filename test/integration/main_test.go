@@ -64,7 +64,7 @@ var seconds = map[string]int{
 
 func TestMain(m *testing.M) {
 	options := stand.Options{Namespace: true, Seconds: seconds, Parallel: parallel}
-	if stand.Namespace() { // what is before Main is done outside as well
+	if stand.Namespace() { // code before stand.Main runs outside the namespace as well
 		var err error
 		if identity, err = newAPIServerIdentity(); err != nil {
 			fmt.Fprintln(os.Stderr, "integration:", err)
@@ -87,10 +87,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// together is how many parallel tests run at once: they wait for most of their time.
+// together is how many parallel tests run at once: they wait most of the time.
 const together = 16
 
-// begin installs the operator and waits until its webhooks are reached.
+// begin installs the operator and waits until the API server reaches its webhooks.
 func begin(ctx context.Context) error {
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		_ = f.Value.Set(strconv.Itoa(together))
@@ -134,8 +134,8 @@ func parse(t *testing.T, manifest, namespace string) *unstructured.Unstructured 
 	return object
 }
 
-// createSidecarSet creates the SidecarSet that spec describes, for one
-// namespace, and deletes it after the test. It returns when new Pods get it.
+// createSidecarSet creates the SidecarSet that spec describes, for one namespace, and deletes
+// it after the test. It returns when new Pods get its sidecars.
 func createSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstructured {
 	t.Helper()
 	set := newSidecarSet(t, namespace, spec)
@@ -148,9 +148,8 @@ func createSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstru
 	return set
 }
 
-// newSidecarSet returns a SidecarSet of that spec, named after the namespace. API
-// servers wait for answers about its Pods as long as they can: a busy machine is no
-// failure.
+// newSidecarSet returns a SidecarSet with that spec, named after the namespace. API servers
+// wait for its webhook as long as possible, so that a busy machine does not fail the test.
 func newSidecarSet(t *testing.T, namespace, spec string) *unstructured.Unstructured {
 	t.Helper()
 	set := parse(t, spec, namespace)
@@ -168,8 +167,8 @@ func deleteSidecarSet(t *testing.T, set *unstructured.Unstructured) {
 	}
 }
 
-// awaitInjected waits until every replica would inject the SidecarSet into a Pod
-// of the namespace with the labels, given as key=value.
+// awaitInjected waits until every replica injects the SidecarSet into a Pod of the namespace
+// with the labels, given as key=value.
 func awaitInjected(t *testing.T, set *unstructured.Unstructured, namespace string, labels ...string) {
 	t.Helper()
 	for _, replica := range replicas {

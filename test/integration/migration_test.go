@@ -19,9 +19,9 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// SidecarSets that an older installation stored as v1alpha1 can be listed only
-// when /convert is served, which takes a certificate, which takes a leader: the
-// operator must come up all the same.
+// SidecarSets that an older installation stored as v1alpha1 can be listed only when a replica
+// serves /convert. For this it needs a certificate, and for a certificate a leader is needed.
+// The operator must start all the same.
 func TestStartsOverObjectsStoredAsV1alpha1(t *testing.T) {
 	operator.NeedReplicas(t)
 	old := testkit.StartCluster(t, stand.Options{})
@@ -49,7 +49,7 @@ spec:
   selector: {matchLabels: {app: old}}
   containers: [{name: side, image: "example.com/side:v1"}]
 `
-	await.Eventually(t, "a SidecarSet as v1alpha1", func(ctx context.Context) error { // API servers serve a kind soon after they say so
+	await.Eventually(t, "a SidecarSet as v1alpha1", func(ctx context.Context) error { // API servers serve a kind a little after the CRD is Established
 		_, err := old.Kubectl(ctx, stored, "apply", "-f", "-")
 		return err
 	})
@@ -80,8 +80,8 @@ spec:
 	})
 }
 
-// A program that looks after OpenKruise's CRDs may put its own conversion webhook
-// there. The operator answers Pods all the same, and does not write its bundle.
+// A program that manages OpenKruise's CRDs may write its own conversion webhook into the CRD.
+// The operator still injects Pods, and does not write its CA bundle there.
 func TestAnotherConversionWebhookIsLeftAlone(t *testing.T) {
 	t.Run("while it is there", whileAnotherConverts)
 	awaitDefinition(t)
@@ -121,9 +121,9 @@ func whileAnotherConverts(t *testing.T) {
 	}
 }
 
-// awaitDefinition waits until the API server and all replicas have followed the
-// CustomResourceDefinition, which was written: conversions are answered, and a new
-// SidecarSet is known. The next test relies on it.
+// awaitDefinition waits, after a write of the CustomResourceDefinition, until the API server
+// and all replicas have followed it: conversions work, and replicas know a new SidecarSet.
+// The next test relies on it.
 func awaitDefinition(t *testing.T) {
 	t.Helper()
 	const spec = "selector: {matchLabels: {app: definition}}\n" + inNamespace + "containers: [{name: side, image: \"example.com/side:v1\"}]\n"

@@ -9,8 +9,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// A name that is a mistake is said to be one: by the operator where the schema
-// lets every name pass, by the API server elsewhere.
+// If a SidecarSet has a member with a wrong name, its author is warned: by the operator where
+// the schema accepts every name, and by the API server elsewhere.
 func TestNamesThatAreMistakesAreSaidToBe(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	author := newUser(t, cluster, api, "mistaken", namespace+"/system:aggregate-to-edit")

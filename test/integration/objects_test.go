@@ -26,7 +26,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// applyObjects brings back the objects for entries that are not there.
+// applyObjects applies the manifests of the entry objects, to create the missing ones.
 func applyObjects(t *testing.T, c *stand.Cluster) {
 	t.Helper()
 	file := filepath.Join(deploy.Root(), "dist/install.yaml")
@@ -35,7 +35,7 @@ func applyObjects(t *testing.T, c *stand.Cluster) {
 	}
 }
 
-// holder is the object that holds the entry for app=<app> in namespace default.
+// holder returns the entry object with the entry for app=<app> in namespace default.
 func (i *installation) holder(ctx context.Context, app string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	var list admissionregistrationv1.MutatingWebhookConfigurationList
 	if err := i.api.List(ctx, &list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
@@ -63,7 +63,8 @@ func (i *installation) ready(ctx context.Context, name string) (*metav1.Conditio
 	return condition, nil
 }
 
-// applySet makes a SidecarSet for app=<app> in namespace default, which is ready.
+// applySet creates a SidecarSet for app=<app> in namespace default, and waits until it is
+// Ready.
 func (i *installation) applySet(t *testing.T, app string) *unstructured.Unstructured {
 	t.Helper()
 	set := newSidecarSet(t, "default", onlyHere(app))
@@ -103,9 +104,9 @@ func (i *installation) mustInject(t *testing.T, app string) {
 	}
 }
 
-// The operator may create no object for entries. If a user deletes one object, the leader
-// moves its entries to another. If a user deletes all of them, the condition Ready
-// and an Event of every SidecarSet name the command that brings them back.
+// The operator has no right to create entry objects. If a user deletes one object, the leader
+// moves its entries to another. If a user deletes all of them, the condition Ready and an
+// Event of every SidecarSet name the command that restores them.
 func TestDeletedObjectsForEntries(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)
@@ -131,7 +132,8 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	})
 	figures(t, "the entry is in another object", begin)
 	await.Eventually(t, "the condition Ready", func(ctx context.Context) error { return i.isReady(ctx, "web") })
-	// It may be Ready since before. The API server follows the objects with a delay.
+	// The SidecarSet may still be Ready from before. The API server follows the objects with
+	// a delay.
 	await.Eventually(t, "injection", func(ctx context.Context) error { return i.injects(ctx, "web") })
 	figures(t, "Pods are injected again", begin)
 
@@ -158,7 +160,7 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 			return err
 		})
 	}
-	// As the message has it, in a directory with the file.
+	// The command of the message, run in a directory with the file.
 	args := strings.Fields(strings.TrimPrefix(command, "kubectl "))
 	for k := range args {
 		if strings.HasPrefix(args[k], "dist/") {
@@ -194,8 +196,8 @@ func TestDeletedObjectsForEntries(t *testing.T) {
 	}
 }
 
-// The version before made these objects when it needed them. They are used as they
-// are.
+// An earlier version of the operator created these objects when it needed them. This version
+// uses them as they are.
 func TestObjectsThatTheOperatorHasMadeAreAdopted(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)
@@ -231,7 +233,7 @@ func TestObjectsThatTheOperatorHasMadeAreAdopted(t *testing.T) {
 	}
 }
 
-// A process that was taken over has the operator's rights.
+// An attacker who controls a process of the operator has the operator's rights.
 func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	operator.NeedReplicas(t)
 	config := rest.CopyConfig(cluster.Config())
@@ -265,7 +267,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 			t.Errorf("making the validating %s: %v, want a refusal", name, err)
 		}
 	}
-	// What it may write, the leader puts right, and counts.
+	// The leader repairs what the attacker may write, and counts it.
 	before := foreign(t)
 	for _, i := range []int{3, entryplan.Provisional} {
 		name := entryplan.ConfigurationName(i)
@@ -293,7 +295,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	for _, name := range []string{"mutatingwebhookconfiguration/" + deploy.MutatingConfiguration, "validatingwebhookconfiguration/" + deploy.ValidatingConfiguration} {
 		patch := `[{"op": "replace", "path": "/webhooks/0/rules/0/resources", "value": ["sidecarsets", "secrets"]}, {"op": "replace", "path": "/webhooks/0/rules/0/apiGroups", "value": ["apps.kruise.io", ""]}]`
 		if _, err := cluster.Kubectl(t.Context(), "", "patch", name, "--type=json", "-p", patch, "--as="+config.Impersonate.UserName); err != nil {
-			// kubectl reads the object first, which a process of the operator need not do.
+			// kubectl reads the object first; a process of the operator need not do this.
 			if _, err := cluster.Kubectl(t.Context(), "", "patch", name, "--type=json", "-p", patch); err != nil {
 				t.Fatal(err)
 			}
@@ -314,7 +316,7 @@ func TestTheOperatorCanMakeNoWebhookOfItsOwn(t *testing.T) {
 	})
 }
 
-// foreign is how many entries of others the leader has removed.
+// foreign is how often a leader has logged that it removed or repaired webhook entries.
 func foreign(t *testing.T) (count int) {
 	t.Helper()
 	for _, replica := range replicas {

@@ -98,8 +98,8 @@ func TestWhatIsLeftAlone(t *testing.T) {
 	}
 }
 
-// What "kubectl get pod -o yaml" shows of a Pod that has ended is applied again:
-// the new Pod runs, so it has its sidecars.
+// A user applies the output of "kubectl get pod -o yaml" for a Pod that has ended. The new
+// Pod will run, so it gets its sidecars.
 func TestManifestOfAPodThatHasEndedIsInjected(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, fullSet)
@@ -116,8 +116,8 @@ func TestManifestOfAPodThatHasEndedIsInjected(t *testing.T) {
 	}
 }
 
-// Three entries select the Pod, so that there are three calls; each puts the
-// enforced sidecars in anew, and what the API server stores is one result.
+// Three entries select the Pod, so the API server makes three calls. Each call inserts the
+// enforced sidecars again, but the stored Pod has them once.
 func TestEnforcedSidecarsReplaceWhatAPodClaims(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	const in = "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}\n"
@@ -188,7 +188,7 @@ containers: [{name: side, image: "example.com/side:v1"}]
 		}
 	}
 
-	// A namespace that is younger than the replicas' snapshots is read live.
+	// If a Namespace is newer than a replica's snapshot, the replica reads it live.
 	young := testkit.Namespace(t, api, map[string]string{"team": "a"})
 	p := pod(young, "p", "app=teams")
 	create(t, p)

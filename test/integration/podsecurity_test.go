@@ -15,8 +15,8 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// The API server, which enforces the restricted Pod Security Standard in our
-// namespace, admits the Pods of both layouts.
+// The API server enforces the restricted Pod Security Standard in the operator's Namespace. It
+// admits the Pods of both layouts.
 func TestOurPodsAreAdmittedUnderTheRestrictedStandard(t *testing.T) {
 	for layout, count := range map[string]int{"default": 1, "overlays/hardened": 2} {
 		t.Run(layout, func(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// With a namespace to try Pods in, Ready speaks for everything on the way.
+// If the operator has a Namespace in which it tries Pods, Ready covers the whole way of a Pod
+// through the API server.
 func TestReadyIsTriedInTheProbeNamespace(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)
@@ -66,6 +67,6 @@ func TestReadyIsTriedInTheProbeNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.AwaitPodsForbidden(t, i.api, "sidecarset-probe")
-	named("refused", "sidecarset-probe") // its container says nothing about security
+	named("refused", "sidecarset-probe") // its container has no securityContext
 	await("refused", metav1.ConditionFalse, appsv1beta1.ReasonProbeFailed, "violates PodSecurity")
 }

@@ -20,11 +20,11 @@ import (
 // right is a verb on a resource, as a rule of a role grants it.
 type right struct {
 	role      string // "ClusterRole name", or "Role namespace/name"
-	namespace string // where it holds; "" is everywhere
+	namespace string // where the right holds; "" is everywhere
 	group     string
 	resource  string // with the subresource
 	verb      string
-	names     string // what the rule restricts it to; "" is nothing
+	names     string // the names to which the rule restricts it; "" is no restriction
 }
 
 func (r right) String() string {
@@ -35,8 +35,8 @@ func (r right) String() string {
 	return text
 }
 
-// request is what an audit log says of a request that a ServiceAccount of ours
-// made for a resource.
+// request is what an audit log says about a request of one of the operator's ServiceAccounts
+// for a resource.
 type request struct {
 	account, verb, group, resource, namespace, name string
 
@@ -50,7 +50,7 @@ func (r right) covers(q request) bool {
 		(r.names == "" || q.name != "" && slices.Contains(strings.Split(r.names, " "), q.name))
 }
 
-// requestsOf reads an audit log and keeps each kind of request of ours once.
+// requestsOf reads an audit log and returns each kind of request of the operator once.
 func requestsOf(t *testing.T, i *installation) []request {
 	t.Helper()
 	file, err := os.Open(filepath.Join(i.cluster.Dir, "logs", "kube-apiserver-1.audit.log"))
@@ -94,7 +94,7 @@ func requestsOf(t *testing.T, i *installation) []request {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// rightsOf returns what the ServiceAccounts of ours have been granted.
+// rightsOf returns the rights that the operator's ServiceAccounts have been granted.
 func rightsOf(t *testing.T, i *installation) map[string][]right {
 	t.Helper()
 	granted := map[string][]right{}
@@ -121,7 +121,7 @@ func rightsOf(t *testing.T, i *installation) map[string][]right {
 	return granted
 }
 
-// rightsIn takes the role apart that a binding in a namespace refers to.
+// rightsIn returns the rights in the role to which a binding in a namespace refers.
 func rightsIn(t *testing.T, i *installation, namespace string, ref rbacv1.RoleRef) []right {
 	t.Helper()
 	name := ref.Kind + " " + ref.Name
@@ -156,9 +156,9 @@ func rightsIn(t *testing.T, i *installation, namespace string, ref rbacv1.RoleRe
 	return rights
 }
 
-// rare are rights whose use takes what the scenario cannot bring about, by
-// resource, verb and, where it matters, the first name, with the reason why they
-// are there all the same.
+// rare are rights that are needed only in cases which the scenario cannot cause. The key is
+// the resource, the verb and, where it matters, the first name. The value is the reason why
+// the right is granted all the same.
 var rare = map[string]string{
 	"sidecarsets/finalizers update": "asked for by the admission plugin OwnerReferencesPermissionEnforcement, which few clusters run, when a ControllerRevision is created with blockOwnerDeletion; " +
 		"a plugin's question is not audited",
@@ -170,7 +170,7 @@ var rare = map[string]string{
 	"endpointslices list": "those of the operator's own Service: by a leader that serves no webhooks itself, to see whether a replica does",
 }
 
-// isRare says whether a right is one of rare, by the key that says so.
+// isRare says whether a right is one of rare, and by which key.
 func (r right) isRare() (key string, yes bool) {
 	text := strings.Join([]string{r.resource, r.verb, r.names, ""}, " ")
 	for key := range rare {
@@ -181,7 +181,7 @@ func (r right) isRare() (key string, yes bool) {
 	return "", false
 }
 
-// unused returns the rights that no request needed, but rare ones.
+// unused returns the rights that no request needed, without the rare ones.
 func unused(granted map[string][]right, requests []request) []string {
 	used := map[right]bool{}
 	for _, rights := range granted {
@@ -204,7 +204,9 @@ func unused(granted map[string][]right, requests []request) []string {
 	return idle
 }
 
-// checkShape wants no right to be wider than a name on a list of resources.
+// checkShape fails the test if a right is too wide: a wildcard, Secrets of others, making or
+// deleting webhook configurations, or a verb that gives more rights. It also fails the test
+// if no account has one of the rare rights.
 func checkShape(t *testing.T, granted map[string][]right) {
 	t.Helper()
 	listed := map[string]bool{}

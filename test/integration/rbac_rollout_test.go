@@ -17,8 +17,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// roll has native sidecars of running Pods updated and resized, one of them on a Node
-// that does not exist.
+// roll makes the operator update and resize native sidecars of running Pods. One of the Pods
+// is on a Node that does not exist.
 func (s *scenario) roll(t *testing.T) {
 	t.Helper()
 	s.sidecarSet(t, "native", `
@@ -29,7 +29,7 @@ initContainers: [{name: side, image: "example.com/side:v1", restartPolicy: Alway
 	testkit.AwaitReady(t, s.api, "native")
 	lost, free := pod("default", "on-a-lost-node", "app=native"), pod("default", "on-no-node", "app=native")
 	lost.Spec.NodeName = "lost"
-	free.Spec.TerminationGracePeriodSeconds = new(int64(0)) // no update is waited for longer
+	free.Spec.TerminationGracePeriodSeconds = new(int64(0)) // with the default, the leader would wait longer for an update
 	for _, p := range []*corev1.Pod{lost, free} {
 		if err := s.api.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ initContainers: [{name: side, image: "example.com/side:v1", restartPolicy: Alway
 	s.resize(t, set, free)
 }
 
-// resize has the native sidecar of a Pod resized.
+// resize makes the operator resize the native sidecar of a Pod.
 func (s *scenario) resize(t *testing.T, set *unstructured.Unstructured, p *corev1.Pod) {
 	t.Helper()
 	patch := `[{"op": "replace", "path": "/spec/initContainers/0/resources", "value": {"requests": {"cpu": "20m"}}}]`

@@ -26,9 +26,9 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// The operator does everything it can do, under the ServiceAccounts that are
-// installed, while the API server keeps an audit log: what has been granted and
-// was not used is too much, and a refusal is too little.
+// The operator does everything that it can do, with the installed ServiceAccounts, while the
+// API server keeps an audit log. A right that was granted and not used is one too many. A
+// refusal means that a right is missing.
 func TestRightsAreExactlyWhatIsUsed(t *testing.T) {
 	operator.NeedReplicas(t)
 	t.Parallel()
@@ -78,8 +78,8 @@ type scenario struct {
 }
 
 func (s *scenario) run(t *testing.T, first int, roles []string) {
-	// Both roles wait for each other: for a bundle that is published, and for a
-	// conversion that is served.
+	// The roles wait for each other: one for a published CA bundle, the other for
+	// conversions that work.
 	for i, role := range roles {
 		replica, err := s.StartReplicaUnready(t.Context(), first+i, "--role="+role, "--requester-check=enforce", "--cert-poll=500ms")
 		if err != nil {
@@ -126,7 +126,7 @@ func (s *scenario) status(ctx context.Context, name string) (appsv1beta1.Sidecar
 	return set.Status, err
 }
 
-// inject has a Pod injected and counted.
+// inject makes the operator inject a Pod and count it.
 func (s *scenario) inject(t *testing.T) {
 	t.Helper()
 	s.sidecarSet(t, "log", requesterSpec+inNamespace+"revisionHistoryLimit: 1\nupdateStrategy: {type: NotUpdate}\n", nil) // so that the Pod keeps its revision in use
@@ -150,7 +150,7 @@ func (s *scenario) inject(t *testing.T) {
 	})
 }
 
-// conflict has a Pod refused, and waits for the replica to say so in an Event.
+// conflict makes a replica refuse a Pod, and waits for the replica's Event about it.
 func (s *scenario) conflict(t *testing.T) {
 	t.Helper()
 	p := pod("default", "clash", "app=web")
@@ -173,8 +173,8 @@ func (s *scenario) awaitEvent(t *testing.T, reason string) {
 	})
 }
 
-// revise changes the content to and fro, so that revisions are recorded, deleted
-// and given new numbers.
+// revise changes the content to new and to earlier ones, so that the leader records revisions,
+// deletes them and gives them new numbers.
 func (s *scenario) revise(t *testing.T) {
 	t.Helper()
 	for _, version := range []string{"v2", "v1", "v3", "v4"} {
@@ -199,7 +199,7 @@ func (s *scenario) revise(t *testing.T) {
 	}
 }
 
-// askForEverything makes webhooks look up what they can look up.
+// askForEverything makes webhooks use each of their live look-ups.
 func (s *scenario) askForEverything(t *testing.T) {
 	t.Helper()
 	whitelist := &corev1.ConfigMap{
@@ -213,7 +213,7 @@ func (s *scenario) askForEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A base, the whitelist, recorded revisions, and labels of Namespaces.
+	// A canary's base, the whitelist, recorded revisions, and labels of Namespaces.
 	s.sidecarSet(t, "canary", strings.Replace(requesterSpec, "app: web", "app: web, track: canary", 1)+inNamespace+
 		"updateStrategy: {type: NotUpdate}\npatchPodMetadata: [{annotations: {example.com/a: b}, patchPolicy: Retain}]\n",
 		map[string]string{appsv1beta1.AnnotationCanary: "true", appsv1beta1.AnnotationBase: "log"})
@@ -226,7 +226,8 @@ func (s *scenario) askForEverything(t *testing.T) {
 	}
 	labelled := s.sidecarSet(t, "labelled", strings.Replace(requesterSpec, "app: web", "app: labelled", 1)+"namespaceSelector: {matchLabels: {team: a}}\n", nil)
 	await.Within(t, rolloutPatience, "a look at a Namespace that no snapshot knows", func(ctx context.Context) error {
-		// There is none of that name, so that it is an error, once the SidecarSet is known.
+		// No Namespace has that name, so a replica that knows the SidecarSet answers with an
+		// error.
 		err := s.webhook.Injects(ctx, labelled.GetName(), "nowhere", map[string]string{"app": "labelled"})
 		if err != nil && strings.Contains(err.Error(), "refuses") {
 			return nil
@@ -235,7 +236,7 @@ func (s *scenario) askForEverything(t *testing.T) {
 	})
 }
 
-// repair has the CA rotated, and its Secret and a bundle put back.
+// repair makes the leader rotate the CA, and restore its Secret and a CA bundle.
 func (s *scenario) repair(t *testing.T) {
 	t.Helper()
 	secrets := s.Clients.CoreV1().Secrets(deploy.Namespace)
@@ -266,7 +267,7 @@ func (s *scenario) repair(t *testing.T) {
 	})
 }
 
-// bundle is what an entry for Pods has API servers trust; "" if there is none.
+// bundle is the CA bundle of an entry for Pods; "" if there is no entry.
 func (s *scenario) bundle(ctx context.Context) string {
 	list := &admissionregistrationv1.MutatingWebhookConfigurationList{}
 	if err := s.api.List(ctx, list, client.MatchingLabelsSelector{Selector: entryplan.Labelled()}); err != nil {
@@ -280,7 +281,7 @@ func (s *scenario) bundle(ctx context.Context) string {
 	return ""
 }
 
-// lose deletes the objects for entries and applies them again.
+// lose deletes the entry objects and applies them again.
 func (s *scenario) lose(t *testing.T) {
 	t.Helper()
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "mutatingwebhookconfigurations", "-l", entryplan.LabelConfiguration); err != nil {
@@ -290,7 +291,7 @@ func (s *scenario) lose(t *testing.T) {
 	applyObjects(t, s.cluster)
 }
 
-// scrape tries to read metrics of both roles with an account that may not.
+// scrape tries to read metrics of both roles with an account that has no right to read them.
 func (s *scenario) scrape(t *testing.T) {
 	t.Helper()
 	token, err := s.cluster.Kubectl(t.Context(), "", "-n", "kube-system", "create", "token", s.stranger(t))
@@ -303,7 +304,8 @@ func (s *scenario) scrape(t *testing.T) {
 	}
 	httpClient := &http.Client{Transport: &http.Transport{TLSClientConfig: trusted.Transport.(*http.Transport).TLSClientConfig}}
 	defer httpClient.CloseIdleConnections()
-	// One replica is asked once: it takes a stranger's tokens at a rate.
+	// The test asks each replica once, because a replica checks only so many of a stranger's
+	// tokens in a second.
 	for _, replica := range slices.Compact([]*deploy.Replica{s.webhook, s.any}) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, replica.Metrics+"/metrics", nil)
 		if err != nil {
@@ -321,7 +323,7 @@ func (s *scenario) scrape(t *testing.T) {
 	}
 }
 
-// writeAsTheWebhook tries what RBAC cannot keep the webhook's ServiceAccount from.
+// writeAsTheWebhook tries writes that RBAC cannot forbid to the webhook's ServiceAccount.
 func (s *scenario) writeAsTheWebhook(t *testing.T) {
 	t.Helper()
 	config := rest.CopyConfig(s.cluster.Config())
@@ -359,8 +361,7 @@ func (s *scenario) stranger(t *testing.T) string {
 	return stranger.Name
 }
 
-// uninstall deletes the CRD, and with it whatever the operator keeps for
-// SidecarSets at the API server.
+// uninstall deletes the CRD, and with it all objects that the operator keeps for SidecarSets.
 func (s *scenario) uninstall(t *testing.T) {
 	t.Helper()
 	if _, err := s.cluster.Kubectl(t.Context(), "", "delete", "crd", deploy.CRD, "--timeout=30s"); err != nil {
@@ -380,7 +381,7 @@ func (s *scenario) uninstall(t *testing.T) {
 	})
 }
 
-// leave ends the processes that answer webhooks, as a rollout would.
+// leave stops the process that answers webhooks, as a rollout does.
 func (s *scenario) leave(t *testing.T) {
 	t.Helper()
 	if err := s.webhook.Stop(t.Context()); err != nil {

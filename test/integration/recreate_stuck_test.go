@@ -13,12 +13,12 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// Three Pods are lost if their replacements exist and never become ready, although the
-// budget has a place for a fourth. A repaired content ends that.
+// If replacements are created but never become ready, the leader evicts three Pods and stops,
+// although the budget allows a fourth. When the content is repaired, the leader continues.
 func (r *recreation) testNeverReady(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Outdated", strings.Replace(recreated, "maxUnavailable: 2", "maxUnavailable: 4", 1))
-	r.deploy(t, namespace, 6, func(s *corev1.PodSpec) { s.TerminationGracePeriodSeconds = new(int64(1)) }) // no update in place is waited for longer
+	r.deploy(t, namespace, 6, func(s *corev1.PodSpec) { s.TerminationGracePeriodSeconds = new(int64(1)) }) // with the default, the leader would wait longer for an update in place
 	a.awaitRecreated(t, 6)
 	watched := r.watchReady(t, namespace)
 	a.changeTo(t, "example.com/side:missing", "2")
@@ -28,8 +28,8 @@ func (r *recreation) testNeverReady(t *testing.T) {
 	a.awaitRecreated(t, 6)
 }
 
-// awaitBlocked waits until so many Pods are blocked for a reason, whose message mentions
-// something, and all others, of so many, are updated and ready.
+// awaitBlocked waits until a number of Pods are blocked for a reason, with a text in its
+// message, and all other Pods are updated and ready.
 func (a *app) awaitBlocked(t *testing.T, reason, mentioned string, blocked, all int) {
 	t.Helper()
 	a.await(t, "Pods that are blocked for "+reason, func(s appsv1beta1.SidecarSetStatus) error {
@@ -43,8 +43,8 @@ func (a *app) awaitBlocked(t *testing.T, reason, mentioned string, blocked, all 
 	})
 }
 
-// Nodes whose kubelets are too old to restart native sidecars: their Pods take no place of
-// the budget, so that the others follow. If that is asked for, they are replaced.
+// Some Nodes have kubelets that are too old to restart native sidecars. Their Pods take no
+// place of the budget, so the other Pods are updated. In mode Outdated they are replaced.
 func (r *recreation) testNodeTooOld(t *testing.T) {
 	const name = "kubelet"
 	on := map[string]func(*corev1.PodSpec){}
@@ -83,8 +83,8 @@ initContainers: [{name: side, image: "example.com/side:v1", restartPolicy: Alway
 	watched.wantAtLeast(t, 4, 5)
 }
 
-// A resize that would change the QoS class, which only a look at the Pod shows. The Pods
-// keep their resources, and are replaced if that is asked for.
+// A resize would change the Pods' QoS class. The leader sees this only when it reads a Pod.
+// The Pods keep their resources. In mode All they are replaced.
 func (r *recreation) testStuck(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Uninjected", strings.Replace(recreated, `side:v1"`, `side:v1", resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 100m, memory: 16Mi}}`, 1))

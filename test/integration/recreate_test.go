@@ -31,19 +31,19 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// recreation is an operator on a control plane whose controllers create Pods again, and
-// whose nodes run them.
+// recreation is an operator on a control plane whose controllers replace Pods, and whose nodes
+// run them.
 type recreation struct {
 	*installation
 	api         client.WithWatch
 	deployments atomic.Int32
 }
 
-// replacements are short, since many tests wait for one of them to pass. They are long
-// enough for controllers and nodes that are slow.
+// replacements are flags with short times, because many tests wait until one of them has
+// passed. They are long enough for slow controllers and nodes.
 var replacements = []string{"--replacement-creation-timeout=15s", "--replacement-ready-timeout=20s"}
 
-// TestRecreation has controllers of Kubernetes replace the Pods that the leader evicts.
+// TestRecreation lets Kubernetes' controllers replace the Pods that the leader evicts.
 func TestRecreation(t *testing.T) {
 	operator.NeedReplicas(t)
 	t.Parallel()
@@ -171,7 +171,7 @@ func (a *app) setMode(t *testing.T, mode string) {
 	a.merge(t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{appsv1beta1.AnnotationRecreate: mode}}})
 }
 
-// awaitRecreated waits until so many Pods are updated and ready, and as the status says.
+// awaitRecreated waits until the status says that a number of Pods are updated and ready.
 func (a *app) awaitRecreated(t *testing.T, pods int) {
 	t.Helper()
 	a.await(t, "the recreation", func(s appsv1beta1.SidecarSetStatus) error {
@@ -182,9 +182,9 @@ func (a *app) awaitRecreated(t *testing.T, pods int) {
 	})
 }
 
-// recreationPatience is longer than an API server blocks a PodDisruptionBudget if an
-// eviction fails that it has counted already: two minutes, and as long again for which
-// the Pods may rest that it has protected.
+// recreationPatience allows for an eviction that fails after the API server has counted it. The
+// PodDisruptionBudget then allows no eviction for two minutes, and the leader may wait as
+// long again before it retries the refused Pods.
 const recreationPatience = 6 * time.Minute
 
 // await waits for a status of the present generation.
@@ -202,7 +202,7 @@ func (a *app) await(t *testing.T, what string, check func(appsv1beta1.SidecarSet
 	})
 }
 
-// ready counts the ready Pods of a namespace from a watch of its own.
+// readyPods counts the ready Pods of a namespace, from a watch of its own.
 type readyPods struct {
 	mu    sync.Mutex
 	ready map[types.UID]bool
@@ -249,7 +249,7 @@ func (w *readyPods) see(p *corev1.Pod, gone bool) {
 	w.least = min(w.least, len(w.ready))
 }
 
-// wantAtLeast checks that never fewer Pods were ready, and that some were not.
+// wantAtLeast checks that never fewer Pods were ready, and that at times not all were.
 func (w *readyPods) wantAtLeast(t *testing.T, least, all int) {
 	t.Helper()
 	w.mu.Lock()
@@ -259,8 +259,8 @@ func (w *readyPods) wantAtLeast(t *testing.T, least, all int) {
 	}
 }
 
-// Pods that cannot follow are replaced, two at a time. Those that nothing would replace,
-// and those of a Job, stay and are named.
+// Pods that cannot be updated in place are replaced, two at a time. Pods without a controller
+// that replaces them, and Pods of a Job, remain, and the status names them.
 func (r *recreation) testOutdated(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Outdated", recreated)
@@ -300,7 +300,7 @@ func (r *recreation) testOutdated(t *testing.T) {
 	})
 }
 
-// Pods that are older than the SidecarSet get it.
+// Pods that are older than the SidecarSet are replaced by Pods that have its sidecars.
 func (r *recreation) testUninjected(t *testing.T) {
 	namespace := r.namespace(t)
 	r.deploy(t, namespace, 3)
@@ -354,7 +354,7 @@ func (r *recreation) testDisruptionBudget(t *testing.T) {
 	watched.wantAtLeast(t, 3, 4)
 }
 
-// New Pods that would get another content are not made.
+// If a replacement would not get the current content, the Pod is not evicted.
 func (r *recreation) testPinned(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "All", recreated)
@@ -378,7 +378,7 @@ func (r *recreation) testPinned(t *testing.T) {
 	}
 }
 
-// Three Pods are lost if replacements cannot be created, and no more.
+// If replacements cannot be created, the leader evicts three Pods, and no more.
 func (r *recreation) testQuota(t *testing.T) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Outdated", recreated)
@@ -400,7 +400,7 @@ func (r *recreation) testQuota(t *testing.T) {
 	a.awaitRecreated(t, 6)
 }
 
-// awaitStopped waits until nothing more is evicted, with these Pods.
+// awaitStopped waits until the leader has stopped evictions, with these numbers of Pods.
 func (a *app) awaitStopped(t *testing.T, want testkit.Counters) {
 	t.Helper()
 	var message string
@@ -418,8 +418,8 @@ func (a *app) awaitStopped(t *testing.T, want testkit.Counters) {
 	}
 }
 
-// The leader is killed while Pods are away. The next one keeps the budget, and ends what
-// was begun.
+// The leader is killed while evicted Pods are not replaced yet. The next leader keeps the
+// budget, and completes the recreation.
 func (r *recreation) testLeader(t *testing.T, leader *deploy.Replica) {
 	namespace := r.namespace(t)
 	a := r.inject(t, namespace, "Outdated", recreated)
@@ -442,7 +442,7 @@ func (r *recreation) testLeader(t *testing.T, leader *deploy.Replica) {
 	if err := r.RemoveEndpoint(t.Context(), leader); err != nil {
 		t.Fatal(err)
 	}
-	// It does not matter here how long the Lease of a dead leader lasts.
+	// The test need not wait until the Lease of the dead leader expires.
 	if err := r.Clients.CoordinationV1().Leases(deploy.Namespace).Delete(t.Context(), deploy.Lease, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -450,8 +450,7 @@ func (r *recreation) testLeader(t *testing.T, leader *deploy.Replica) {
 	watched.wantAtLeast(t, 4, 6)
 }
 
-// The operator as it is installed by default may not evict Pods, and says what is
-// missing.
+// The default installation has no right to evict Pods. The status says what is missing.
 func TestEvictingTakesARightOfItsOwn(t *testing.T) {
 	t.Parallel()
 	namespace := testkit.Namespace(t, api, nil)

@@ -11,9 +11,9 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// What the refusal of a new container advises: "delete this one and create it
-// again". The Pods of the first SidecarSet lack the sidecar of the second and are
-// counted as such, whatever their annotations list.
+// The refusal of a new container advises: "delete this one and create it again". The Pods of
+// the first SidecarSet lack the sidecar of the second. They count as uninjected, whatever
+// their annotations list.
 func TestDeletedAndCreatedAgain(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ first, second string }{
@@ -48,8 +48,8 @@ func TestDeletedAndCreatedAgain(t *testing.T) {
 	}
 }
 
-// neverReadyForAnother watches the status until the object is observed: nothing
-// that was true of the deleted object is said of this one.
+// neverReadyForAnother waits until the object is observed. It fails the test if the status
+// says something that was true only of the deleted object.
 func neverReadyForAnother(t *testing.T, set *unstructured.Unstructured) {
 	t.Helper()
 	testkit.AwaitObserved(t, api, set.GetName())

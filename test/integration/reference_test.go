@@ -9,8 +9,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// A SidecarSet leaves members of a startup probe open, so that its hash is the
-// reference's; in the Pod the API server fills them in.
+// The operator fills in only some members of a startup probe, so that the SidecarSet's hash
+// equals that of the reference. In the Pod, the API server fills in the others.
 func TestStartupProbesOfPodsAreComplete(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
@@ -34,8 +34,8 @@ containers: [{name: side, image: "example.com/side:v1", startupProbe: {httpGet: 
 	}
 }
 
-// The name is a hash of what is recorded. This one is of the text that
-// OpenKruise's types write.
+// The name of a revision contains a hash of the recorded text. This name is that for the text
+// that OpenKruise's types write.
 func TestRevisionsOfVolumesHaveTheNamesOfTheReference(t *testing.T) {
 	set := createSidecarSet(t, testkit.Namespace(t, api, nil), `
 selector: {matchLabels: {app: web}}

@@ -18,8 +18,8 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// checkDetours tries what once got past the requester check without a change of
-// containers or selectors.
+// checkDetours tries changes that once passed the requester check, because they change neither
+// containers nor selectors.
 func checkDetours(t *testing.T, own *installation) {
 	const anywhere = "selector: {matchLabels: {app: mandatory}}\nupdateStrategy: {type: NotUpdate}\ncontainers: [{name: monitor, image: \"example.com/monitor:v1\"}]\n"
 	own.store(t, "mandatory", anywhere)
@@ -36,7 +36,7 @@ func checkDetours(t *testing.T, own *installation) {
 		lacks := `may not update SidecarSet mandatory, which this canary replaces in Pods`
 		expectForbidden(t, author.Create(t.Context(), canary("mine"), client.DryRunAll), lacks)
 
-		// In two steps, of which the first one looks harmless.
+		// The author tries it in two steps. The first step is allowed.
 		plain := canary("mine")
 		plain.SetAnnotations(map[string]string{appsv1beta1.AnnotationBase: "mandatory"})
 		plain.SetFinalizers([]string{"example.com/hold"})
@@ -46,7 +46,8 @@ func checkDetours(t *testing.T, own *installation) {
 		t.Cleanup(func() { own.remove(t, plain) })
 		becomeCanary := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"apps.kruise.io/sidecarset-canary":"true"}}}`))
 		expectForbidden(t, author.Patch(t.Context(), plain.DeepCopy(), becomeCanary), lacks)
-		// Also while it waits for a finalizer, for it is injected until it goes.
+		// It is also refused while the SidecarSet waits for a finalizer, because replicas inject
+		// a SidecarSet until it is gone.
 		if err := own.api.Delete(t.Context(), plain.DeepCopy()); err != nil {
 			t.Fatal(err)
 		}
@@ -90,8 +91,8 @@ func checkDetours(t *testing.T, own *installation) {
 	})
 }
 
-// ownerOf is a user who may create SidecarSets and update one of them, and who
-// may create Pods in the namespace default.
+// ownerOf returns a user who may create SidecarSets, update one of them, and create Pods in
+// the namespace default.
 func (i *installation) ownerOf(t *testing.T, name, owned string) *user {
 	t.Helper()
 	all := rbacv1.PolicyRule{APIGroups: []string{appsv1beta1.Resource.Group}, Resources: []string{appsv1beta1.Resource.Resource}, Verbs: []string{"create"}}
@@ -113,7 +114,7 @@ func expectForbidden(t *testing.T, err error, lacks string) {
 	}
 }
 
-// store creates a SidecarSet as the administrator; it goes with the test.
+// store creates a SidecarSet as the administrator, and deletes it after the test.
 func (i *installation) store(t *testing.T, name, spec string) *unstructured.Unstructured {
 	t.Helper()
 	set := newSidecarSet(t, "default", spec)

@@ -185,7 +185,7 @@ func TestAuthorsWithoutRightsAreRefusedWhereEnforced(t *testing.T) {
 	t.Run("by detours as well", func(t *testing.T) { checkDetours(t, own) })
 }
 
-// checkUpdates changes a SidecarSet as a user who may inject nowhere.
+// checkUpdates changes a SidecarSet as a user who has no right to inject into any Pod.
 func checkUpdates(t *testing.T, own *installation) {
 	set := newSidecarSet(t, "default", requesterSpec+inNamespace)
 	if err := own.api.Create(t.Context(), set); err != nil {

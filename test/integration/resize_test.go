@@ -110,7 +110,8 @@ func TestResourcesAreResizedInRunningPods(t *testing.T) {
 	f.awaitRollout(t, "Complete", "AsExpected")
 }
 
-// Resources and an image: the resize first, and then one restart within the budget.
+// If resources and an image change, the resize comes first, and then one restart within the
+// budget.
 func TestResourcesAndAnImageAreRolledTogether(t *testing.T) {
 	t.Parallel()
 	needsResize(t)
@@ -127,8 +128,8 @@ func TestResourcesAndAnImageAreRolledTogether(t *testing.T) {
 	}
 }
 
-// A resize that the node puts off blocks no other Pod, and goes on when the kubelet
-// can. One that is taken back meanwhile is undone.
+// A resize that the kubelet defers blocks no other Pod. The kubelet does it when the node has
+// room. If the author reverts the resources before that, the operator reverts the resize.
 func TestADeferredResize(t *testing.T) {
 	t.Parallel()
 	needsResize(t)
@@ -150,20 +151,20 @@ func TestADeferredResize(t *testing.T) {
 
 	f.setSize(t, "example.com/side:v1", "200m")
 	f.awaitBlocked(t, "p-01", "ResizeDeferred", "not enough cpu today")
-	f.setSize(t, "example.com/side:v1", "150m") // which the node can do
+	f.setSize(t, "example.com/side:v1", "150m") // for this the node has room
 	f.awaitSize(t, pods, "150m")
 
 	f.setSize(t, "example.com/side:v1", "300m")
 	f.awaitBlocked(t, "p-01", "ResizeDeferred", "not enough cpu today")
 	full.Store(false)
-	touch := []byte(`{"metadata":{"labels":{"room":"made"}}}`) // has the kubelet look again
+	touch := []byte(`{"metadata":{"labels":{"room":"made"}}}`) // the kubelet looks at the Pod again
 	if err := api.Patch(t.Context(), f.pod(t, "p-01"), client.RawPatch(types.MergePatchType, touch)); err != nil {
 		t.Fatal(err)
 	}
 	f.awaitSize(t, pods, "300m")
 }
 
-// What another writer has resized stays as it is, and blocks no other Pod.
+// If another client has resized a Pod, its resources stay as they are. It blocks no other Pod.
 func TestResourcesThatAnotherWriterHasSetStay(t *testing.T) {
 	t.Parallel()
 	needsResize(t)
@@ -180,7 +181,7 @@ func TestResourcesThatAnotherWriterHasSetStay(t *testing.T) {
 	}
 }
 
-// A resize that the API server refuses is shown with what the API server says.
+// If the API server refuses a resize, the status names the Pod with the API server's message.
 func TestARefusedResize(t *testing.T) {
 	t.Parallel()
 	needsResize(t)
@@ -205,8 +206,8 @@ func TestARefusedResize(t *testing.T) {
 	f.awaitSize(t, 2, "100m")
 }
 
-// What Kubernetes never changes in a Pod is not half done: no resize is written for a
-// content that also differs in a variable.
+// Kubernetes never changes a variable in a running Pod. If a content differs in a variable and
+// in resources, the operator writes no resize either.
 func TestAnEnvironmentIsNotAResize(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, sized, 2, &testkit.Kubelet{})

@@ -23,7 +23,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// history returns what is recorded of a SidecarSet, oldest first.
+// history returns the revisions of a SidecarSet, oldest first.
 func history(ctx context.Context, sidecarSet string) ([]appsv1.ControllerRevision, error) {
 	var list appsv1.ControllerRevisionList
 	err := api.List(ctx, &list, client.InNamespace(deploy.Namespace), client.MatchingLabels{appsv1beta1.LabelSidecarSetName: sidecarSet})
@@ -31,8 +31,8 @@ func history(ctx context.Context, sidecarSet string) ([]appsv1.ControllerRevisio
 	return list.Items, err
 }
 
-// mustHistory returns the history as it is now, which it is as soon as the
-// generation is observed.
+// mustHistory returns the present history. It is complete as soon as the generation is
+// observed.
 func mustHistory(t *testing.T, sidecarSet string) []appsv1.ControllerRevision {
 	t.Helper()
 	revisions, err := history(t.Context(), sidecarSet)
@@ -50,8 +50,8 @@ func numbers(revisions []appsv1.ControllerRevision) map[string]int64 {
 	return all
 }
 
-// awaitNumbers waits until these revisions are recorded, with their numbers. A leader
-// whose watch of revisions is behind puts the history right when it has caught up.
+// awaitNumbers waits until these revisions are recorded with their numbers. If the leader's
+// watch of revisions is behind, the leader corrects the history when it has caught up.
 func awaitNumbers(t *testing.T, sidecarSet string, want map[string]int64) {
 	t.Helper()
 	await.Eventually(t, "the history of "+sidecarSet, func(ctx context.Context) error {
@@ -77,7 +77,7 @@ func containersOf(image string) map[string]any {
 	return map[string]any{"containers": []any{map[string]any{"name": "agent", "image": image}}}
 }
 
-// createNamed is createSidecarSet with a name that a vector needs.
+// createNamed is createSidecarSet with a name, for expected values that depend on the name.
 func createNamed(t *testing.T, name, namespace, spec string) *unstructured.Unstructured {
 	t.Helper()
 	set := newSidecarSet(t, namespace, spec)
@@ -128,8 +128,7 @@ containers: [{name: agent, image: "busybox:1.36"}]
 	}
 }
 
-// T30: one object that v1alpha1 cannot express would keep the API server from
-// listing any.
+// T30: if v1alpha1 could not express one stored object, the API server could not list any.
 func TestACustomVersionThatIsNoLabelStopsNothing(t *testing.T) {
 	set := createSidecarSet(t, testkit.Namespace(t, api, nil), `
 selector: {matchLabels: {app: versioned}}
@@ -146,8 +145,8 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	}
 }
 
-// OpenKruise stores and records what its types write: nulls where a pointer has
-// no omitempty, and, of its time, where a creation time is zero.
+// OpenKruise stores and records what its types write. They write null for a nil pointer without
+// omitempty, and, with Kubernetes' types of that time, for a zero creation time.
 func TestRevisionsRecordNulls(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
@@ -169,7 +168,7 @@ volumes:
 	}
 	name := mustHistory(t, set.GetName())[0].Name
 	setSpec(t, set, map[string]any{"injectionStrategy": map[string]any{"revision": map[string]any{"revisionName": name}}})
-	await.Eventually(t, "a Pod that is given the revision", func(ctx context.Context) error { // which a replica may not know yet
+	await.Eventually(t, "a Pod that is given the revision", func(ctx context.Context) error { // a replica may not know the revision yet
 		injected := pod(namespace, "nulls", "app=nulls")
 		if err := api.Create(ctx, injected); err != nil {
 			return err
@@ -265,7 +264,7 @@ containers: [{name: agent, image: "example.com/agent:v1"}]
 	})
 }
 
-// imageOf creates a Pod and returns the image that its sidecar was given.
+// imageOf creates a Pod and returns the image of its sidecar.
 func imageOf(t *testing.T, p *corev1.Pod) string {
 	t.Helper()
 	create(t, p)
@@ -348,7 +347,7 @@ containers: [{name: agent, image: "`+v1+`"}]
 		t.Errorf("a revision that is not there: %v", err)
 	}
 
-	// The revision that is needed goes; one that is not needed does not matter (T15).
+	// The test deletes the revision that is in use; one that is not in use does not matter (T15).
 	if err := api.Delete(t.Context(), &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: deploy.Namespace, Name: first}}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// What OpenKruise installs, for one namespace. No server answers these calls, and API
-// servers ignore that.
+// openKruise is the webhook configuration that OpenKruise installs, for one namespace. No server
+// answers these calls, and API servers ignore the failures.
 const openKruise = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
@@ -39,8 +39,8 @@ webhooks:
   admissionReviewVersions: [v1]
 `
 
-// awaitWord waits until the log of every replica reports another injector, with
-// all parts in one line.
+// awaitWord waits until the log of every replica reports another injector in a line that
+// contains all parts.
 func awaitWord(t *testing.T, parts ...string) {
 	t.Helper()
 	for _, replica := range replicas {
@@ -59,7 +59,7 @@ func awaitWord(t *testing.T, parts ...string) {
 	}
 }
 
-// A second operator has entries like ours that call another namespace.
+// A second operator has entries like this one's, which call a Service in another namespace.
 func TestASecondOperatorIsNamed(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	second := parse(t, `
@@ -80,8 +80,9 @@ webhooks:
 	awaitWord(t, "Another SidecarSet operator", "another-sidecarset", namespace+"/sidecarset-webhook", "Uninstall one of the two")
 }
 
-// While OpenKruise's webhook is configured, Pods that it injected are left to
-// it; Pods that it did not are injected, also in the moment when it goes.
+// While OpenKruise's webhook is configured, the operator does not inject Pods that OpenKruise
+// has injected. It injects all other Pods. When OpenKruise's webhook is removed, it injects
+// all Pods.
 func TestALiveOpenKruiseIsNotInjectedOver(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, "selector: {matchLabels: {app: web}}\n"+inNamespace+"containers: [{name: side, image: \"example.com/side:v1\"}]\n")

@@ -11,8 +11,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// One process answers webhooks, another leads: together they do what one with
-// both roles does.
+// One process answers webhooks, and another leads. Together they do the same as one process
+// with both roles.
 func TestRolesCanBeSplit(t *testing.T) {
 	operator.NeedReplicas(t)
 	for _, replica := range replicas {

@@ -22,7 +22,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// A Pod that the API server refuses to update is shown, and blocks no other.
+// If the API server refuses the update of a Pod, the status names the Pod. It blocks no other
+// Pod.
 func TestARefusedPodBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, strings.Replace(rolling, "maxUnavailable: 2", "maxUnavailable: 1", 1), 4, &testkit.Kubelet{Pull: 20 * time.Millisecond})
@@ -41,7 +42,7 @@ func TestARefusedPodBlocksNoOther(t *testing.T) {
 	})
 }
 
-// refuseUpdates lets nobody but kubelets change the images of one Pod.
+// refuseUpdates lets only kubelets change the images of one Pod.
 func refuseUpdates(t *testing.T, namespace, pod string) {
 	t.Helper()
 	name := "refuse-" + namespace
@@ -78,8 +79,8 @@ func refuseUpdates(t *testing.T, namespace, pod string) {
 	})
 }
 
-// Pods whose other fields changed cannot follow. The condition says so, and takes it
-// back once the SidecarSet is what it was.
+// If running Pods cannot follow a change, their condition says so, until the SidecarSet has its
+// earlier content again.
 func TestTheConditionSaysThatPodsCannotFollow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, rolling, 3, &testkit.Kubelet{Pull: 20 * time.Millisecond})
@@ -161,7 +162,8 @@ func TestOtherWritersOfAPodLoseNothing(t *testing.T) {
 	}
 }
 
-// The new tag names the image that runs: only the time tells that the Pods are back.
+// The new tag names the image that already runs: only the containers' start times show that
+// the Pods are back.
 func TestATagOfTheSameImageIsRolled(t *testing.T) {
 	t.Parallel()
 	const pods = 4
@@ -181,19 +183,19 @@ func TestATagOfTheSameImageIsRolled(t *testing.T) {
 	}
 }
 
-// Pods that OpenKruise has half rolled are rolled on. Those that are done stay as they
-// are, and those that are in the middle count against the budget.
+// The operator continues a rollout that OpenKruise began. Updated Pods stay as they are, and
+// Pods in flight count against the budget.
 func TestARolloutOfOpenKruiseIsAdopted(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, strings.Replace(rolling, "type: RollingUpdate", "type: RollingUpdate, paused: true", 1), 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
 	f.setImage(t, "example.com/side:v2")
 	set := testkit.AwaitObserved(t, api, f.set.GetName())
-	for _, name := range []string{"p-00", "p-01", "p-02"} { // done
+	for _, name := range []string{"p-00", "p-01", "p-02"} { // these updates are complete
 		f.updateAsOpenKruise(t, name, set)
 	}
 	f.awaitCounters(t, 3, 6)
 	f.stop()
-	f.updateAsOpenKruise(t, "p-03", set) // in the middle
+	f.updateAsOpenKruise(t, "p-03", set) // this Pod is in flight
 	before := map[string]corev1.Pod{}
 	for _, p := range f.pods(t) {
 		before[p.Name] = p
@@ -207,7 +209,7 @@ func TestARolloutOfOpenKruiseIsAdopted(t *testing.T) {
 		t.Errorf("%d Pods were disturbed at the same time", most)
 	}
 	for _, name := range []string{"p-00", "p-01", "p-02"} {
-		was, is := before[name], f.pod(t, name) // a condition may be written
+		was, is := before[name], f.pod(t, name) // the operator may write a condition
 		if diff := cmp.Diff(was.Annotations, is.Annotations); was.Generation != is.Generation || diff != "" {
 			t.Errorf("%s was done, and has been written: generation %d, and now %d; annotations (-before +now):\n%s", name, was.Generation, is.Generation, diff)
 		}

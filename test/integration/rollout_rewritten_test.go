@@ -21,8 +21,8 @@ updateStrategy: {type: RollingUpdate, maxUnavailable: 2}
 containers: [{name: side, image: "example.com/side:v1"}, {name: other, image: "example.com/other:v1"}]
 `
 
-// An image that another webhook has rewritten, for a mirror, stays as it is if the
-// SidecarSet does not change it: the container is not even restarted.
+// Another webhook rewrites images to those of a mirror. If the SidecarSet's image does not
+// change, the rewritten image stays, and the container is not restarted.
 func TestRewrittenImagesThatDoNotChangeStay(t *testing.T) {
 	t.Parallel()
 	const mirrored = "mirror.example.com/other:v1"

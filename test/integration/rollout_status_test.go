@@ -66,8 +66,8 @@ func TestStatusTellsHowFarARolloutIs(t *testing.T) {
 	f.awaitRollout(t, "NotUpdate", "AsExpected")
 }
 
-// An image that cannot be pulled takes as many Pods down as maxUnavailable allows, and
-// a minute later the status says so. A good image repairs it.
+// If an image cannot be pulled, as many Pods become unavailable as maxUnavailable allows. A
+// minute later the status says so. A good image repairs the Pods.
 func TestStatusTellsThatARolloutIsStalled(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, rolling, 4, &testkit.Kubelet{
@@ -135,7 +135,7 @@ func TestStatusSaysWhyPodsAreNotInjected(t *testing.T) {
 	create(t, pod(namespace, "older", "app=web"))
 	set := createSidecarSet(t, namespace, strings.Replace(oneSidecar, "containers:", "injectionStrategy: {paused: true}\ncontainers:", 1))
 	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Uninjected: 1})
-	<-time.After(1100 * time.Millisecond) // API servers keep times to the second
+	<-time.After(1100 * time.Millisecond) // API servers store times in whole seconds
 	create(t, pod(namespace, "missed", "app=web"))
 	faked := pod(namespace, "faked", "app=web")
 	faked.Annotations = map[string]string{appsv1beta1.AnnotationInjectedList: set.GetName()}

@@ -30,11 +30,11 @@ updateStrategy: {type: RollingUpdate, maxUnavailable: 2}
 containers: [{name: side, image: "example.com/side:v1"}]
 `
 
-// rolloutPatience bounds what many Pods have to do, while other tests run.
+// rolloutPatience is the longest time for changes of many Pods while other tests run.
 const rolloutPatience = 3 * time.Minute
 
-// insist writes something, again and again as long as the API server does not reach the
-// operator in time, or a replica that is overloaded asks to try again.
+// insist calls write until it succeeds. It tries again if the API server does not get an answer
+// of the operator in time, or if an overloaded replica asks to try again.
 func insist(t *testing.T, write func(context.Context) error) {
 	t.Helper()
 	await.Within(t, rolloutPatience, "a write", func(ctx context.Context) error {
@@ -71,7 +71,7 @@ func newFleet(t *testing.T, spec string, pods int, kubelet *testkit.Kubelet) *fl
 	return f
 }
 
-// awaitCounters waits until so many Pods are updated and ready, of so many.
+// awaitCounters waits until a number of the matched Pods are updated and ready.
 func (f *fleet) awaitCounters(t *testing.T, updated, matched int) {
 	t.Helper()
 	f.await(t, "the rollout", func(set *appsv1beta1.SidecarSet) error {
@@ -83,7 +83,7 @@ func (f *fleet) awaitCounters(t *testing.T, updated, matched int) {
 	})
 }
 
-// await waits until check returns nil for the SidecarSet as it is stored.
+// await waits until check returns nil for the stored SidecarSet.
 func (f *fleet) await(t *testing.T, what string, check func(*appsv1beta1.SidecarSet) error) {
 	t.Helper()
 	await.Within(t, rolloutPatience, what+" of SidecarSet "+f.set.GetName(), func(ctx context.Context) error {
@@ -128,7 +128,7 @@ func (f *fleet) pod(t *testing.T, name string) *corev1.Pod {
 	return p
 }
 
-// images counts the Pods by the image that their container has to run.
+// images counts the Pods by the image in the spec of their container.
 func (f *fleet) images(t *testing.T, container string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
@@ -259,7 +259,7 @@ initContainers:
 - {name: side, image: "example.com/side:v1", restartPolicy: Always}
 `
 
-// The images of all init containers travel in one patch, in the order of the Pod.
+// One patch has the images of all init containers, in the order of the Pod.
 func TestNativeSidecarsOfRunningPodsAreRolled(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, rollingNative, 6, &testkit.Kubelet{Pull: 20 * time.Millisecond})
@@ -329,11 +329,11 @@ func TestARolloutStopsAtPartitionAndWhilePaused(t *testing.T) {
 	f.awaitCounters(t, 8, 8)
 }
 
-// T6: Pods that go away in the middle do not hold up the others.
+// T6: Pods that leave the rollout in the middle of their update do not delay the others.
 func TestARolloutEndsAlthoughPodsLeaveIt(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, rolling, 11, &testkit.Kubelet{Pull: 50 * time.Millisecond})
-	f.stop() // so that Pods stay in the middle of their update
+	f.stop() // so that Pods stay in flight
 	f.setImage(t, "example.com/side:v2")
 	f.awaitImages(t, "side", map[string]int{"example.com/side:v1": 9, "example.com/side:v2": 2})
 	left := 11

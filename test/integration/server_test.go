@@ -24,8 +24,7 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// trusting returns a client that trusts the bundle which the API server has
-// been given, and talks to one replica.
+// trusting returns a client of one replica, which trusts the CA bundle that the API server has.
 func trusting(t *testing.T, replica *deploy.Replica) *http.Client {
 	t.Helper()
 	httpClient, err := replica.Client(t.Context())
@@ -51,8 +50,8 @@ func TestEveryReplicaServesACertificateOfTheOneCA(t *testing.T) {
 	}
 }
 
-// ask posts body to a replica's path, once the replica wants it: where it is refused
-// unread, the connection would be closed while it is sent.
+// ask posts body to a replica's path when the replica asks for the body. If the client did not
+// wait, a replica that refuses the body unread would close the connection during the request.
 func ask(t *testing.T, path, contentType string, body io.Reader) (int, string) {
 	t.Helper()
 	httpClient := trusting(t, replicas[0])
@@ -122,8 +121,8 @@ func deniedWith(answer string, code int) bool {
 		r.Response.Result != nil && r.Response.Result.Code == int32(code)
 }
 
-// Neither the API server nor the operator knows these members. The operator does not touch
-// those of the Pod, and its patch has that of the sidecar.
+// Neither the API server nor the operator knows these members. The operator keeps those of the
+// Pod as they are, and its patch contains that of the sidecar.
 func TestUnknownMembersTravel(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
@@ -160,8 +159,8 @@ containers: [{name: side, image: "example.com/side:v1", inventedField: {deep: [1
 	}
 }
 
-// The checks are those of docs/readiness.md, and each says in the log what it
-// answers: the probe keeps reasons to itself.
+// The checks are those of docs/readiness.md. Each writes its answer to the log, because the
+// probe does not tell reasons.
 func TestReadinessIsExplainedInTheLog(t *testing.T) {
 	_, says, err := replicas[0].Readyz(t.Context(), "?verbose")
 	if err != nil {
@@ -224,7 +223,7 @@ func TestMetricsAreForAuthorizedClients(t *testing.T) {
 		}
 		return strings.TrimSpace(token)
 	}
-	// An address may have one unknown token looked at in a second.
+	// A replica checks at most one unknown token of an address in a second.
 	expect := func(token string, want int) {
 		t.Helper()
 		await.Eventually(t, fmt.Sprint("status ", want), func(context.Context) error {

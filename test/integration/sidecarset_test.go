@@ -104,7 +104,7 @@ spec:
 	}
 }
 
-// The vectors are those of OpenKruise 1.9 for the same manifests.
+// The expected hashes are those of OpenKruise 1.9 for the same manifests.
 func TestDefaultsAndHashes(t *testing.T) {
 	apply(t, `
 apiVersion: apps.kruise.io/v1beta1
@@ -175,7 +175,7 @@ func TestSamplesAreAccepted(t *testing.T) {
 
 var wantComment = regexp.MustCompile(`(?m)^# want: (.+)$`)
 
-// Each broken sample says in a comment "# want: …" what the refusal must hold.
+// Each broken sample says in a comment "# want: …" what the refusal must contain.
 func TestBrokenSamplesAreRefused(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(deploy.Root(), "config/samples/invalid/*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -191,7 +191,7 @@ func TestBrokenSamplesAreRefused(t *testing.T) {
 			if len(wants) == 0 {
 				t.Fatal("the file does not say what is wrong with it")
 			}
-			// As kubectl does, whose start takes longer than all of this.
+			// This is what kubectl does. The test does not run kubectl, because it starts slowly.
 			err = api.Create(t.Context(), parse(t, string(text), "NS"), client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 			if err == nil {
 				t.Fatal("accepted")

@@ -20,8 +20,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// invented has members that no version of Kubernetes knows, at every depth that
-// the schema leaves open.
+// invented has members that no version of Kubernetes knows, at every depth where the schema
+// accepts unknown members.
 const invented = `
 selector: {matchLabels: {app: web}}
 namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
@@ -41,7 +41,7 @@ volumes:
 - {name: data, inventedSource: {size: 1Gi}, emptyDir: {inventedMedium: x}}
 `
 
-// inventedIn is every invented member of a value, by its path, as its JSON reads.
+// inventedIn returns every invented member of a value's JSON, by its path.
 func inventedIn(t *testing.T, value any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(value)
@@ -77,8 +77,8 @@ func inventedIn(t *testing.T, value any) map[string]any {
 	return found
 }
 
-// The API server keeps what a SidecarSet's containers and volumes hold, in both
-// versions, and so do defaulting, conversion, revisions and injection.
+// The API server, defaulting, conversion, revisions and injection keep unknown members of a
+// SidecarSet's containers and volumes, in both versions.
 func TestInventedMembersSurvive(t *testing.T) {
 	for _, written := range []schema.GroupVersionKind{appsv1beta1.Kind, v1alpha1} {
 		t.Run("written as "+written.Version, func(t *testing.T) {
@@ -113,8 +113,8 @@ func TestInventedMembersSurvive(t *testing.T) {
 	}
 }
 
-// A change by a client of the other version loses nothing, and what was recorded
-// before is injected as it was.
+// A change by a client of the other version loses nothing, and a revision from before is
+// injected unchanged.
 func TestInventedMembersSurviveChangesAndRevisions(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, invented)
@@ -161,8 +161,8 @@ func checkRecorded(t *testing.T, sidecarSet string, want map[string]any) {
 	}
 }
 
-// awaitPatchWith waits until the patch of every replica brings these invented
-// members. The API server drops them, so the replicas are asked directly.
+// awaitPatchWith waits until the patch of every replica contains these invented members. The
+// API server drops them, so the test asks the replicas directly.
 func awaitPatchWith(t *testing.T, namespace string, want map[string]any) {
 	t.Helper()
 	const object = `{"metadata":{"name":"p","labels":{"app":"web"}},"spec":{"containers":[{"name":"app","image":"a"}]}}`
@@ -180,7 +180,7 @@ func awaitPatchWith(t *testing.T, namespace string, want map[string]any) {
 	}
 }
 
-// patchedBy returns what a replica makes of a new Pod.
+// patchedBy returns a new Pod after the patch of a replica.
 func patchedBy(t *testing.T, replica *deploy.Replica, namespace, object string) (map[string]any, error) {
 	t.Helper()
 	body := strings.ReplaceAll(review(object), "NS", namespace)

@@ -42,7 +42,7 @@ func run(t *testing.T, p *corev1.Pod) {
 	})
 }
 
-// setStatus writes what change changes, even if another client has written the Pod.
+// setStatus writes the result of change, even if another client has written the Pod.
 func setStatus(t *testing.T, p *corev1.Pod, change func()) {
 	t.Helper()
 	before := p.DeepCopy()

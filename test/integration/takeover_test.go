@@ -22,8 +22,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// What OpenKruise 1.9 left in a cluster: the worked example of its hashes and
-// revisions, and a Pod that it injected.
+// The objects that OpenKruise 1.9 left in a cluster: a SidecarSet and its revision, with known
+// hashes, and a Pod that it injected.
 const leftSidecarSet = `
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
@@ -96,7 +96,7 @@ func rolesOfTheGuide(t *testing.T) string {
 	return strings.ReplaceAll("\n"+block[1], "\n   ", "\n") // the indent of the list
 }
 
-// leave makes the objects in a cluster that has the CRD alone.
+// leave creates these objects in a cluster that has only the CRD.
 func leave(t *testing.T, c client.Client) (*appsv1beta1.SidecarSet, *appsv1.ControllerRevision, *corev1.Pod) {
 	t.Helper()
 	set, revision, p := &appsv1beta1.SidecarSet{}, &appsv1.ControllerRevision{}, &corev1.Pod{}
@@ -105,7 +105,7 @@ func leave(t *testing.T, c client.Client) (*appsv1beta1.SidecarSet, *appsv1.Cont
 		if err := yaml.Unmarshal([]byte(manifest), into); err != nil {
 			t.Fatal(err)
 		}
-		await.Eventually(t, "creating "+into.GetName(), func(ctx context.Context) error { // API servers serve a kind soon after they say so
+		await.Eventually(t, "creating "+into.GetName(), func(ctx context.Context) error { // API servers serve a kind a little after the CRD is Established
 			return c.Create(ctx, into)
 		})
 	}
@@ -116,8 +116,8 @@ func leave(t *testing.T, c client.Client) (*appsv1beta1.SidecarSet, *appsv1.Cont
 	return set, revision, p
 }
 
-// Every object that OpenKruise left stays as it is, but for the status; the
-// history goes on where it was.
+// Every object that OpenKruise left stays as it is, except for the status. Its revision
+// remains the current one in the history.
 func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 	operator.NeedReplicas(t)
 	old := testkit.StartCluster(t, stand.Options{})
@@ -178,7 +178,7 @@ func TestObjectsOfOpenKruiseAreTakenOver(t *testing.T) {
 	}
 }
 
-// awaitTakeover waits until the operator has counted and recorded.
+// awaitTakeover waits until the operator has counted the Pod and recorded the revision.
 func awaitTakeover(t *testing.T, c client.Client, set *appsv1beta1.SidecarSet) {
 	t.Helper()
 	await.Eventually(t, "the status", func(ctx context.Context) error {

@@ -22,16 +22,16 @@ import (
 
 type object = map[string]any
 
-// wantAccepted is how many SidecarSets of the generator have to pass validation
-// before the test ends; triedAtMost keeps it from trying for ever.
+// wantAccepted is how many SidecarSets of the generator must pass validation before the test
+// ends. triedAtMost is how many it tries at most.
 const (
 	wantAccepted = 500
 	triedAtMost  = 20 * wantAccepted
 )
 
-// What validation accepts injects into a Pod that the API server accepts, unless
-// a warning says that this one is too old for it. What validation refuses is
-// counted only: some of it the API server would take.
+// If validation accepts a SidecarSet, the API server accepts an injected Pod, unless a warning
+// says that this API server is too old. SidecarSets that validation refuses are only
+// counted, because the API server would accept some of their Pods.
 func TestWhatValidationAcceptsTheAPIServerAccepts(t *testing.T) {
 	const seed = 3
 	g := random.New(seed)
@@ -42,7 +42,7 @@ func TestWhatValidationAcceptsTheAPIServerAccepts(t *testing.T) {
 		if problems == nil {
 			accepted++
 		} else if tried%10 != 0 {
-			continue // refused ones are statistics: a sample will do
+			continue // refused SidecarSets are only counted, so a sample is enough
 		}
 		err := createWith(t, set)
 		switch {
@@ -65,17 +65,16 @@ func TestWhatValidationAcceptsTheAPIServerAccepts(t *testing.T) {
 	}
 }
 
-// warnedOfVersion says whether there are more warnings where the API server's
-// version is known.
+// warnedOfVersion says whether there are more warnings if validation knows the API server's
+// version.
 func warnedOfVersion(t *testing.T, set object) bool {
 	t.Helper()
 	typed := typedSet(t, set)
 	return len(validation.Warnings(typed, validation.Environment{ServerMinor: cluster.Minor()})) > len(validation.Warnings(typed, validation.Environment{}))
 }
 
-// createWith asks the API server for a Pod with the sidecars, in a namespace
-// whose Pods no webhook sees. Nothing is stored. A SidecarSet that does not
-// compile or inject is an error as well.
+// createWith creates a Pod with the sidecars in a dry run, in a namespace for whose Pods no
+// webhook is called. It also returns an error if the SidecarSet does not compile or inject.
 func createWith(t *testing.T, set object) error {
 	t.Helper()
 	program, err := inject.Compile(set)

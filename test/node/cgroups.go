@@ -19,7 +19,7 @@ func makeCgroups(name string) error {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // v1: empty in a new cpuset, which no process can join then
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} { // cgroup v1: no process can join a cpuset while these are empty
 			if err := copyFile(filepath.Join(root, file), filepath.Join(dir, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -36,7 +36,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, text, 0o644)
 }
 
-// removeCgroups removes it and all below it. The processes have ended.
+// removeCgroups removes the cgroup of that name and all cgroups below it. Their processes must
+// have ended.
 func removeCgroups(name string) error {
 	var all error
 	for _, root := range hierarchies() {

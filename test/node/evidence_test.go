@@ -12,8 +12,8 @@ import (
 	"github.com/sidecarset/operator/test/await"
 )
 
-// update changes the image of the container native as the executor does, and
-// returns what it records.
+// update changes the image of the container native as the executor does, and returns the record
+// of the update.
 func update(t *testing.T, pod *corev1.Pod, to string) inplace.Mark {
 	t.Helper()
 	pod = getPod(t, pod)
@@ -25,7 +25,7 @@ func update(t *testing.T, pod *corev1.Pod, to string) inplace.Mark {
 	return mark
 }
 
-// state is what the status says about the update when nothing is left to wait for.
+// state is what the status says about the update when there is nothing more to wait for.
 func state(pod *corev1.Pod, mark inplace.Mark) inplace.Progress {
 	return inplace.Observe(pod, mark).Settled(time.Now())
 }
@@ -39,8 +39,8 @@ func is(want inplace.State, mark inplace.Mark) func(*corev1.Pod) error {
 	}
 }
 
-// afterStart waits until the container has run for so long that Ready may turn
-// False for reasons of its own.
+// afterStart waits until the container has run for so long that, if Ready turns False, the
+// update is not the reason.
 func afterStart(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	started := status(pod, "native").State.Running.StartedAt.Time
@@ -78,9 +78,9 @@ func evidence(t *testing.T, name, sidecar string) *corev1.Pod {
 	return startPod(t, strings.NewReplacer("NAME", name, "EXTRA", sidecar).Replace(evidencePod))
 }
 
-// Whatever a kubelet publishes during an update, it is not taken for the end of it
-// before the new container runs and is ready. A Pod that breaks later is known to
-// have been back.
+// Whatever a kubelet publishes during an update, inplace does not report the end of the update
+// before the new container runs and is ready. If the Pod breaks later, inplace still knows
+// that it was back.
 func TestTheEndOfAnUpdateIsSeen(t *testing.T) {
 	t.Parallel()
 	for kind, sidecar := range sidecars {
@@ -109,8 +109,8 @@ func TestTheEndOfAnUpdateIsSeen(t *testing.T) {
 	}
 }
 
-// An image that never gets ready is on its way for ever, and never taken for a Pod
-// that was back.
+// If the new container never becomes ready, the Pod stays in flight, and inplace never reports
+// that it was back.
 func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 	t.Parallel()
 	for kind, sidecar := range sidecars {
@@ -138,7 +138,7 @@ func TestAnImageThatNeverGetsReadyIsNotBack(t *testing.T) {
 	}
 }
 
-// A crash of the new container does not make the update look over.
+// If the new container crashes, inplace does not report the end of the update.
 func TestAnImageThatCrashesIsNotBack(t *testing.T) {
 	t.Parallel()
 	before := evidence(t, "crashes", "")

@@ -13,8 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/inplace"
 )
 
-// hot is one of the pair of containers that injection makes of a sidecar with a hot
-// upgrade.
+// hot is one of the two containers that injection makes from a sidecar with hot upgrade.
 const hot = `
   - name: NAME
     image: "REGISTRY/IMAGE"
@@ -39,8 +38,8 @@ func step(t *testing.T, pod *corev1.Pod, step inplace.HotStep) {
 	}
 }
 
-// Both steps of a hot upgrade restart one container each, which reads the
-// annotations of its own patch; the other one goes on with what it has read.
+// Each step of a hot upgrade restarts one container. This container reads the annotations of
+// its own patch. The other one still runs with the annotations that it has read before.
 func TestAHotUpgradeSwapsAndResets(t *testing.T) {
 	t.Parallel()
 	image(t, "hot:empty")
@@ -104,8 +103,8 @@ const hotSidecarSet = setHead + `
     upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: "REGISTRY/NAME:empty"}
 `
 
-// The operator gives the idle container the new image, and the old one the empty
-// image when the new one runs. The app goes on.
+// The operator gives the idle container the new image. When that runs, the operator gives the
+// old one the empty image. The app is not restarted.
 func TestTheOperatorUpgradesHot(t *testing.T) {
 	t.Parallel()
 	image(t, "hotset:empty")

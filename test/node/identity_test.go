@@ -27,8 +27,8 @@ spec:
 	}
 }
 
-// Who pulls the same image by another name changes status.image and status.imageID
-// of running containers, which are not restarted.
+// If any Pod pulls the same image by another name, status.image and status.imageID of running
+// containers change. These containers are not restarted.
 func TestAnAliasChangesTheStatusWithoutARestart(t *testing.T) {
 	t.Parallel()
 	image(t, "zz-alias:v1", "SAME=alias")

@@ -33,8 +33,8 @@ type Machine struct {
 
 const (
 	nodeName   = "node"
-	registry   = "127.0.0.1:5000" // containerd speaks http with loopback addresses
-	cniDir     = "/usr/lib/cni"   // where Debian has the plugins
+	registry   = "127.0.0.1:5000" // containerd uses http for a loopback address
+	cniDir     = "/usr/lib/cni"   // where Debian installs the plugins
 	apiService = "10.96.0.1"      // of the Service kubernetes
 
 	operatorImage = "sidecarset-operator:node"
@@ -89,7 +89,7 @@ func (m *Machine) start(ctx context.Context, c *stand.Cluster, name, path string
 	}
 	p, err := stand.StartProcess(ctx, stand.Command{Name: name, Path: program, Args: args, LogDir: filepath.Join(c.Dir, "logs")})
 	if err == nil {
-		c.BeforeStop(p.Kill) // nothing is to be saved
+		c.BeforeStop(p.Kill) // it has nothing to save
 	}
 	return p, err
 }
@@ -136,7 +136,8 @@ func ownDirectories() error {
 	return syscall.Mount("", "/var/lib/kubelet", "", syscall.MS_SHARED, "")
 }
 
-// pinSysctls has the kubelet find the values that it would set on the machine.
+// pinSysctls mounts files with the values that the kubelet wants over the sysctls, so that the
+// kubelet does not change the machine's.
 func pinSysctls(dir string) error {
 	for name, value := range map[string]string{
 		"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
@@ -153,8 +154,8 @@ func pinSysctls(dir string) error {
 	return nil
 }
 
-// serveAPI has the API server answer at the address of the Service kubernetes, as
-// kube-proxy would. Its certificate names the address.
+// serveAPI makes the API server answer at the address of the Service kubernetes, as kube-proxy
+// does. The API server's certificate names the address.
 func serveAPI(ctx context.Context, c *stand.Cluster) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", apiService+":443")
 	if err != nil {
@@ -209,8 +210,8 @@ func (m *Machine) configure() error {
 	)
 }
 
-// With restrict_oom_score_adj no container gets a lower oom_score_adj than this
-// process, since root may be forbidden to lower it.
+// With restrict_oom_score_adj, no container gets a lower oom_score_adj than this process. On
+// some machines even root may not lower it.
 const containerdConfig = `version = 2
 root = "DIR/containerd"
 state = "/run/containerd"
@@ -234,8 +235,8 @@ const cniConfig = `{
   }]
 }`
 
-// A pull that waits does not hold up others, and no image is removed. The static
-// policy makes resizes of Guaranteed Pods infeasible.
+// With this configuration, a pull that waits does not delay other pulls, and the kubelet removes
+// no image. The static policy makes resizes of Guaranteed Pods infeasible.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: ADDRESS
@@ -277,7 +278,7 @@ func gate(ctx context.Context, method, repository string) (string, error) {
 	return strings.TrimSpace(string(said)), err
 }
 
-// push makes an image of a program of dir and pushes it.
+// push makes an image from a program in dir and pushes it.
 func (m *Machine) push(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, m.file("image"), append(args, "--push", "--name="+registry+"/"+name)...)
 	if said, err := cmd.CombinedOutput(); err != nil {

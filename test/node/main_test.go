@@ -1,6 +1,6 @@
-// Package node tests on a real node: kubelet, containerd and runc run the Pods of
-// a real control plane, and the operator as Pods from its own image. What the
-// design assumes about kubelets is proven here; docs/design/0010 has the list.
+// Package node tests on a real node: kubelet, containerd and runc run the Pods of a real
+// control plane, and the operator as Pods from its own image. It proves what the design
+// assumes about kubelets; docs/design/0010 has the list.
 package node
 
 import (
@@ -29,8 +29,8 @@ var (
 	machine *Machine
 )
 
-// dirVariable is set inside of the namespaces: the directory with what was built
-// outside.
+// dirVariable is the environment variable that is set inside the namespaces. It names the
+// directory with the programs that were built outside.
 const dirVariable = "NODE_DIR"
 
 func TestMain(m *testing.M) {
@@ -75,9 +75,8 @@ func missing() string {
 	return ""
 }
 
-// outside builds what the tests need, and runs them in namespaces from which
-// nothing can be reached. They leave nothing behind but files and cgroups, which
-// are removed here.
+// outside builds what the tests need, and runs them in namespaces without access to the network
+// outside. They leave only files and cgroups, and outside removes these.
 func outside(ctx context.Context) (code int, err error) {
 	if err := removeStale(); err != nil {
 		return 1, err
@@ -102,11 +101,11 @@ func outside(ctx context.Context) (code int, err error) {
 	return stand.Isolated(stand.Options{}, dirVariable+"="+dir)
 }
 
-// prefix begins the name of the directory, and that of the cgroups. The process id
-// of their owner follows.
+// prefix begins the names of the directory and of the cgroups. The process id of their owner
+// follows.
 const prefix = "sidecarset-node-"
 
-// removeStale removes what was left behind by owners that were killed.
+// removeStale removes the directories and cgroups of owners that were killed.
 func removeStale() error {
 	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	if err != nil {
@@ -119,7 +118,7 @@ func removeStale() error {
 			continue
 		}
 		if err := removeCgroups(name); err != nil {
-			return err // and keep dir, by which the next run finds them
+			return err // dir remains, so that the next run finds the cgroups by its name
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			return err
@@ -137,7 +136,7 @@ func inside(m *testing.M) int {
 		cluster = c
 		if err := begin(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "node:", err)
-			os.Exit(1) // process 1: everything ends with it
+			os.Exit(1) // this is process 1: all other processes end with it
 		}
 	})
 }
@@ -159,8 +158,8 @@ func begin(ctx context.Context) error {
 	return testkit.UntilCalled(ctx, api)
 }
 
-// install applies what `make deploy` applies, with the image that the registry
-// has, and waits until the operator's Pods are Ready.
+// install applies the manifests of `make deploy` with the image in the registry, and waits until
+// the operator's Pods are Ready.
 func install(ctx context.Context) error {
 	manifests, err := cluster.Kubectl(ctx, "", "kustomize", filepath.Join(deploy.Root(), "config/default"))
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// setHead begins a namespace with a SidecarSet; both have one name. The containers
-// follow.
+// setHead is the beginning of a manifest: a Namespace, and a SidecarSet of the same name. The
+// containers follow.
 const setHead = `
 apiVersion: v1
 kind: Namespace
@@ -35,7 +35,7 @@ spec:
   updateStrategy: {type: RollingUpdate, maxUnavailable: 1}
 `
 
-// app is a namespace with a SidecarSet of two sidecars.
+// app is a Namespace, and a SidecarSet with two sidecars.
 const app = setHead + `
   initContainers:
   - {name: native, image: "REGISTRY/NAME:v1", restartPolicy: Always}
@@ -62,8 +62,8 @@ func apply(t *testing.T, name, manifests string) {
 	testkit.Kubectl(t, cluster, strings.NewReplacer("NAME", name, "REGISTRY", registry).Replace(manifests), "apply", "--server-side", "-f", "-")
 }
 
-// startApp makes the namespace, the SidecarSet and, when it is in force, the
-// workload, and returns the Pods when they are Ready.
+// startApp creates the Namespace and the SidecarSet. When the SidecarSet is in force, it creates
+// the workload, and returns the Pods when they are Ready.
 func startApp(t *testing.T, name, sidecarSet, workload string, pods int) []corev1.Pod {
 	t.Helper()
 	apply(t, name, sidecarSet)
@@ -82,7 +82,7 @@ func startApp(t *testing.T, name, sidecarSet, workload string, pods int) []corev
 	return awaitPods(t, name, "Ready", pods, isReady)
 }
 
-// awaitPods waits until so many Pods satisfy the check.
+// awaitPods waits until there are count Pods, and all of them pass the check.
 func awaitPods(t *testing.T, namespace, what string, count int, check func(*corev1.Pod) error) []corev1.Pod {
 	t.Helper()
 	var all []corev1.Pod
@@ -126,7 +126,7 @@ func setSidecars(t *testing.T, name, image string) {
 	change(t, name, map[string]string{nativeImage: registry + "/" + image, plainImage: registry + "/" + image})
 }
 
-// same returns the Pod that was there before.
+// same returns the Pod with the UID of before.
 func same(t *testing.T, pods []corev1.Pod, before *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	i := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return pod.UID == before.UID })
@@ -136,7 +136,7 @@ func same(t *testing.T, pods []corev1.Pod, before *corev1.Pod) *corev1.Pod {
 	return &pods[i]
 }
 
-// awaitUpdated waits until so many Pods are updated and ready, by the status.
+// awaitUpdated waits until the status says that count Pods are updated and ready.
 func awaitUpdated(t *testing.T, name string, count int) {
 	t.Helper()
 	await.Within(t, 2*await.Patience, "the status of SidecarSet "+name, func(ctx context.Context) error {
@@ -183,7 +183,7 @@ func TestTheOperatorRunsFromItsImage(t *testing.T) {
 	})
 }
 
-// A SidecarSet's new images reach running Pods one by one; apps go on.
+// A SidecarSet's new images reach running Pods one by one. The apps are not restarted.
 func TestARolloutReplacesSidecarsOneByOne(t *testing.T) {
 	t.Parallel()
 	image(t, "rollout:v1")
@@ -207,8 +207,8 @@ func TestARolloutReplacesSidecarsOneByOne(t *testing.T) {
 	}
 }
 
-// watchFlight counts the Pods whose sidecars are to be replaced and are not, and
-// returns a function that returns the greatest number so far.
+// watchFlight counts the Pods whose sidecars have a new image and are not replaced yet. The
+// function that it returns says how many there were at most so far.
 func watchFlight(t *testing.T, namespace string, before []corev1.Pod) func() int {
 	t.Helper()
 	was := map[types.UID]*corev1.Pod{}
@@ -252,8 +252,8 @@ func watchFlight(t *testing.T, namespace string, before []corev1.Pod) func() int
 	}
 }
 
-// A tag that cannot be pulled costs one Pod its sidecars; a good tag repairs it and
-// reaches the others.
+// If a tag cannot be pulled, one Pod loses its sidecars. A good tag repairs it and reaches the
+// others.
 func TestABadTagCostsOnePod(t *testing.T) {
 	t.Parallel()
 	image(t, "badtag:v1")
@@ -283,7 +283,7 @@ func TestABadTagCostsOnePod(t *testing.T) {
 	}
 }
 
-// The next Pod waits for a pull, though the Pod before it says Ready all the time.
+// The next Pod waits for a pull, although the Pod before it is Ready all the time.
 func TestARolloutWaitsForASlowPull(t *testing.T) {
 	t.Parallel()
 	image(t, "slowly:v1")
@@ -327,8 +327,8 @@ const nativeOnly = setHead + `
   - {name: native, image: "REGISTRY/NAME:v1", restartPolicy: Always}
 `
 
-// A rollout leaves a Pod alone whose Job counts restarts, and the Job completes
-// beside the injected sidecar.
+// A rollout does not update a Pod whose Job counts restarts. The Job completes although the
+// injected sidecar still runs.
 func TestARolloutSparesAJob(t *testing.T) {
 	t.Parallel()
 	image(t, "spared:v1")

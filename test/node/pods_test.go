@@ -21,10 +21,10 @@ import (
 	"github.com/sidecarset/operator/test/await"
 )
 
-// image pushes an image of the test program with the environment, and returns its
-// name. Each test has repositories of its own. Images are different, unless their
-// environments are equal and say SAME: an image that has two names changes what
-// the status of all its containers says.
+// image pushes an image of the test program with the environment, and returns its name. Each
+// test has repositories of its own. Images are different, unless their environments are equal
+// and contain SAME. If one image had two names by accident, the status of all its containers
+// would change.
 func image(t *testing.T, name string, env ...string) string {
 	t.Helper()
 	if !strings.Contains(strings.Join(env, ","), "SAME=") {
@@ -85,7 +85,7 @@ func getPod(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// awaitPod waits until check returns nil.
+// awaitPod waits until check returns nil, and returns the Pod.
 func awaitPod(t *testing.T, pod *corev1.Pod, what string, check func(*corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var last *corev1.Pod
@@ -171,7 +171,7 @@ func setImages(t *testing.T, pod *corev1.Pod, images map[string]string) *corev1.
 	return after
 }
 
-// observed waits for a status that was computed from this generation.
+// observed returns a check for a status that was computed from this generation.
 func observed(generation int64) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
 		if pod.Status.ObservedGeneration < generation {
@@ -181,7 +181,7 @@ func observed(generation int64) func(*corev1.Pod) error {
 	}
 }
 
-// runsAnother waits until each container runs and is not the one of before.
+// runsAnother returns a check that each container runs and is not the one in before.
 func runsAnother(before *corev1.Pod, containers ...string) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) (err error) {
 		for _, container := range containers {
@@ -194,7 +194,7 @@ func runsAnother(before *corev1.Pod, containers ...string) func(*corev1.Pod) err
 	}
 }
 
-// all waits until every check returns nil.
+// all returns a check that passes if every check passes.
 func all(checks ...func(*corev1.Pod) error) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) (err error) {
 		for _, check := range checks {
@@ -253,8 +253,8 @@ func awaitPull(t *testing.T, repository string) {
 	})
 }
 
-// programs talks to the programs in containers. Addresses of Pods are used again, so
-// connections are not.
+// programs is the client of the programs in containers. A later Pod may have the same address,
+// so connections are not used again.
 var programs = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // ask sends a request to a container's program, at the Pod's address.
@@ -275,7 +275,7 @@ func ask(ctx context.Context, pod *corev1.Pod, method string, port int, path str
 	return string(said), err
 }
 
-// awaitAnswer waits until a GET says what is wanted.
+// awaitAnswer waits until a GET of path returns want.
 func awaitAnswer(t *testing.T, pod *corev1.Pod, port int, path, want string) {
 	t.Helper()
 	await.Within(t, 2*await.Patience, fmt.Sprintf("Pod %s says %q at %s", pod.Name, want, path), func(ctx context.Context) error {
@@ -296,8 +296,8 @@ func tell(t *testing.T, pod *corev1.Pod, port int, path string) {
 	})
 }
 
-// end has a program exit that is deaf to the SIGTERM it got. The next program at its
-// port has got none.
+// end makes a program exit that ignored the SIGTERM which it got. It returns when the program
+// has ended. The next program at its port has got no SIGTERM.
 func end(t *testing.T, pod *corev1.Pod, port int) {
 	t.Helper()
 	await.Eventually(t, "the end of a deaf program", func(ctx context.Context) error {
@@ -305,7 +305,7 @@ func end(t *testing.T, pod *corev1.Pod, port int) {
 		if ended := asked != nil || signals == "0"; ended {
 			return nil
 		}
-		_, err := ask(ctx, pod, http.MethodPost, port, "/exit?code=0") // no answer comes
+		_, err := ask(ctx, pod, http.MethodPost, port, "/exit?code=0") // the program does not answer
 		return fmt.Errorf("it goes on: %w", err)
 	})
 }
@@ -351,15 +351,15 @@ func (r *recorder) until(t *testing.T, pod *corev1.Pod) []*corev1.Pod {
 	return all
 }
 
-// since is until without the versions from before an update, which record nothing of it:
-// the kubelet may have written the status once more before the update came.
+// since is until without the versions from before an update. The kubelet may have written the
+// status once more before the update.
 func (r *recorder) since(t *testing.T, mark inplace.Mark, pod *corev1.Pod) []*corev1.Pod {
 	t.Helper()
 	return slices.DeleteFunc(r.until(t, pod), func(p *corev1.Pod) bool { return p.Generation < mark.Generation })
 }
 
-// letTheKubeletWork returns when the kubelet has run another Pod: whatever it had
-// to say about the first one, it has said by then.
+// letTheKubeletWork returns when the kubelet has run another Pod. By then it has published all
+// that it had to say about the first Pod.
 func letTheKubeletWork(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	startPod(t, fmt.Sprintf(`
@@ -368,7 +368,7 @@ spec: {containers: [{name: app, image: "REGISTRY/app:1"}]}
 `, pod.Name))
 }
 
-// finish has the program of the container app exit with 0. No answer comes.
+// finish makes the program of the container app exit with 0. The program does not answer.
 func finish(t *testing.T, pod *corev1.Pod, port int) {
 	t.Helper()
 	awaitPod(t, pod, "the app has ended", func(now *corev1.Pod) error {

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// While sidecars without a readinessProbe are killed and pulled, the status says
-// what it said before: Ready, and that the old containers run.
+// While the kubelet kills sidecars without a readinessProbe and pulls their images, the status
+// stays as it was: Ready, and the old containers run.
 func TestReadyStaysTrueThroughASlowPull(t *testing.T) {
 	t.Parallel()
 	image(t, "slow:v1", "PORT=8080")
@@ -35,7 +35,7 @@ spec:
 	letTheKubeletWork(t, before)
 	pulling := getPod(t, before)
 	for _, name := range []string{"native", "plain"} {
-		unchanged(t, before, pulling, name) // in the status; the container is gone
+		unchanged(t, before, pulling, name) // only in the status: the container has ended
 	}
 	if err := errors.Join(isReady(pulling), observed(written.Generation)(pulling)); err != nil {
 		t.Errorf("during the pull: %v", err)
@@ -77,8 +77,8 @@ spec:
 	unchanged(t, before, after, "app")
 }
 
-// The first status of the new generation still has the old container running and
-// Ready: the kubelet publishes it, and then kills.
+// In the first status of the new generation, the old container still runs and the Pod is Ready:
+// the kubelet publishes this status before it kills the container.
 func TestTheGenerationIsObservedBeforeTheKill(t *testing.T) {
 	t.Parallel()
 	image(t, "observed:v1", "PORT=8080", "DEAF=1")
@@ -130,7 +130,7 @@ spec:
 		t.Fatalf("they ended as %+v and %+v; want both killed", native, plain)
 	}
 	between := native.FinishedAt.Sub(plain.FinishedAt.Time).Abs()
-	if between.Seconds() < seconds-1 { // times have whole seconds
+	if between.Seconds() < seconds-1 { // the status has times in whole seconds
 		t.Errorf("they ended %s apart; want one grace period of %d s", between, seconds)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sidecarset/operator/test/testkit"
 )
 
-// Pod Security judges the whole Pod when an image changes: a Pod that is older
-// than the namespace's level keeps its image, and takes annotations.
+// Pod Security judges the whole Pod when an image changes. If a Pod is older than the
+// namespace's level, its image cannot be changed, but its annotations can.
 func TestATightenedPodSecurityRefusesImageChanges(t *testing.T) {
 	t.Parallel()
 	image(t, "security:v1")
@@ -66,8 +66,8 @@ spec:
 ---
 `
 
-// A Pod whose update is refused is named in the status, holds no place of the
-// budget, and keeps its sidecar; others are updated.
+// If the update of a Pod is refused, the status names the Pod. The Pod takes no place of the
+// budget and keeps its sidecar. The other Pods are updated.
 func TestARefusedPodHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	image(t, "refused:v1")

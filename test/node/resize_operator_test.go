@@ -26,13 +26,13 @@ func setCPU(t *testing.T, name, cpu string) {
 	change(t, name, map[string]string{nativeCPU: cpu})
 }
 
-// hasCPU checks that the kubelet has given the native sidecar what it requests.
+// hasCPU returns a check that the native sidecar has got this CPU from the kubelet.
 func hasCPU(cpu string) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error { return resized(pod.Generation, "native", cpu)(pod) }
 }
 
-// awaitBlocked waits until the status names so many Pods that are blocked for a
-// reason, with a message.
+// awaitBlocked waits until the status says that a number of Pods are blocked for a reason, with
+// a message.
 func awaitBlocked(t *testing.T, name, reason string, pods int, message string) {
 	t.Helper()
 	await.Within(t, 2*await.Patience, "the blocked Pods of "+name, func(ctx context.Context) error {
@@ -44,9 +44,9 @@ func awaitBlocked(t *testing.T, name, reason string, pods int, message string) {
 	})
 }
 
-// A change of resources in a SidecarSet is a resize of its Pods: nothing restarts,
-// and the Pods say that they have the content. The status reports what the node cannot
-// do. A change back undoes it.
+// If resources change in a SidecarSet, its Pods are resized: nothing restarts, and the Pods
+// record the content. If the node cannot do a resize, the status says so. If the author
+// reverts the change, the operator reverts the resize.
 func TestTheOperatorResizes(t *testing.T) {
 	t.Parallel()
 	const name = "sized"
@@ -78,7 +78,7 @@ func TestTheOperatorResizes(t *testing.T) {
 	}
 	setCPU(t, name, node.Status.Allocatable.Cpu().String())
 	awaitBlocked(t, name, "ResizeDeferred", 3, "cpu")
-	if cluster.Minor() >= 36 { // earlier API servers do not look at the node
+	if cluster.Minor() >= 36 { // earlier API servers do not compare a resize with the node
 		setCPU(t, name, "1000")
 		awaitBlocked(t, name, "Refused", 3, "cpu")
 	}
@@ -88,8 +88,8 @@ func TestTheOperatorResizes(t *testing.T) {
 	check("30m")
 }
 
-// With another image the sidecar restarts once, and starts with the new resources.
-// What another writer has resized stays.
+// With another image the sidecar restarts once, and starts with the new resources. Resources
+// that another client has changed stay as they are.
 func TestTheOperatorResizesWithAnImage(t *testing.T) {
 	t.Parallel()
 	const name = "sized-image"
@@ -110,7 +110,7 @@ func TestTheOperatorResizesWithAnImage(t *testing.T) {
 	}
 }
 
-// The status reports a resize that the node's policies exclude, and the Pod goes on.
+// If the node's policies exclude a resize, the status says so, and the Pod still runs.
 func TestAnInfeasibleResizeIsTold(t *testing.T) {
 	t.Parallel()
 	const name = "sized-infeasible"

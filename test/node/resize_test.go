@@ -12,7 +12,8 @@ import (
 	"github.com/sidecarset/operator/test/await"
 )
 
-// aPrecondition writes with the resourceVersion of an earlier version of the Pod.
+// aPrecondition writes with an outdated resourceVersion, and fails the test unless the API
+// server refuses it.
 func aPrecondition(t *testing.T, earlier *corev1.Pod) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"initContainers":[{"name":"native","resources":{"requests":{"cpu":"30m"}}}]}}`, earlier.ResourceVersion)
@@ -54,7 +55,7 @@ func condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
-// pending waits for PodResizePending with the reason.
+// pending returns a check for PodResizePending with the reason.
 func pending(reason string) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
 		if c := condition(pod, corev1.PodResizePending); c == nil || c.Reason != reason {
@@ -64,7 +65,7 @@ func pending(reason string) func(*corev1.Pod) error {
 	}
 }
 
-// resized waits until a resize is over, by what the status says.
+// resized returns a check that the status shows the end of a resize to this CPU.
 func resized(generation int64, container, cpu string) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
 		if err := observed(generation)(pod); err != nil {
@@ -83,8 +84,8 @@ func resized(generation int64, container, cpu string) func(*corev1.Pod) error {
 	}
 }
 
-// A resize that the node cannot do now leaves the Pod as it is, one that fits is
-// done without a restart, and a pending one does not keep an image from changing.
+// If the node cannot do a resize now, the Pod stays as it is. A resize that fits is done without
+// a restart. While a resize is pending, an image can change.
 func TestAResize(t *testing.T) {
 	t.Parallel()
 	image(t, "resize:v1")
@@ -128,8 +129,8 @@ spec: {containers: [{name: app, image: "REGISTRY/app:1", resources: {requests: {
 	unchanged(t, before, after, "app")
 }
 
-// What no node of this size can do is refused by the API server: since Kubernetes
-// 1.36 it compares a resize with the node's allocatable resources.
+// The API server refuses a resize that the node can never do: since Kubernetes 1.36 it compares
+// a resize with the node's allocatable resources.
 func TestAResizeBeyondTheNodeIsForbidden(t *testing.T) {
 	t.Parallel()
 	if cluster.Minor() < 36 {
@@ -149,7 +150,7 @@ spec:
 	}
 }
 
-// A resize that the node's policies exclude is infeasible, and the Pod goes on.
+// A resize that the node's policies exclude is infeasible. The Pod still runs.
 func TestAnInfeasibleResize(t *testing.T) {
 	t.Parallel()
 	image(t, "infeasible:v1")
@@ -169,8 +170,8 @@ spec:
 	}
 }
 
-// A memory limit below what the container uses is not enforced: the resize is in
-// progress, with the reason Error, and the container goes on.
+// The kubelet does not enforce a memory limit below what the container uses: the resize is in
+// progress, with the reason Error, and the container still runs.
 func TestAResizeBelowTheUsageIsAnError(t *testing.T) {
 	t.Parallel()
 	image(t, "usage:v1", "MEMORY=100", "PORT=8080")
@@ -181,7 +182,7 @@ spec:
   - {name: native, image: "REGISTRY/usage:v1", restartPolicy: Always, resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 300Mi}}}
   containers: [{name: app, image: "REGISTRY/app:1"}]
 `)
-	awaitAnswer(t, before, 8080, "/version", "") // it listens when the memory is in use
+	awaitAnswer(t, before, 8080, "/version", "") // the program listens only when it uses the memory
 	resize(t, before, "native", `{"limits":{"memory":"32Mi"}}`)
 	failed := awaitPod(t, before, "an error", func(pod *corev1.Pod) error {
 		if c := condition(pod, corev1.PodResizeInProgress); c == nil || c.Reason != corev1.PodReasonError {

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// waitsFor waits until the container waits for one of these reasons.
+// waitsFor returns a check that the container waits for one of these reasons.
 func waitsFor(container string, reasons ...string) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
 		is := status(pod, container)
@@ -21,7 +21,7 @@ func waitsFor(container string, reasons ...string) func(*corev1.Pod) error {
 	}
 }
 
-// ended waits until the container has ended and no reason is given.
+// ended returns a check that the container has ended, and the status gives no reason.
 func ended(container string) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
 		if is := status(pod, container); is.State.Terminated == nil {
@@ -31,9 +31,9 @@ func ended(container string) func(*corev1.Pod) error {
 	}
 }
 
-// A bad tag takes sidecars down and the Pod out of Ready; a good one repairs it at
-// once, whatever the back-off of the bad one. The status of a native sidecar that
-// exited with 0 does not show why it is down.
+// With a bad tag, sidecars do not run and the Pod is not Ready. A good tag repairs the Pod at
+// once, whatever the back-off of the bad one. The status of a native sidecar that exited with 0
+// does not show why it does not run.
 func TestAGoodImageRepairsABadOne(t *testing.T) {
 	t.Parallel()
 	image(t, "repair:v1")
@@ -60,7 +60,7 @@ spec:
 	unchanged(t, before, after, "app")
 }
 
-// An image name that cannot be one is noticed after the old container was killed.
+// The kubelet notices an invalid image name only after it has killed the old container.
 func TestAnInvalidImageNameTakesTheSidecarDown(t *testing.T) {
 	t.Parallel()
 	image(t, "invalid:v1")
@@ -78,8 +78,8 @@ spec:
 	unchanged(t, before, after, "app")
 }
 
-// A rollback that is written while the kubelet still kills for the bad image is
-// taken up when the kill has ended.
+// If a rollback is written while the kubelet is still killing a container for the bad image, the
+// kubelet follows the rollback after that.
 func TestARollbackDuringTheKill(t *testing.T) {
 	t.Parallel()
 	image(t, "killing:v1", "PORT=8080", "DEAF=1")

@@ -34,8 +34,8 @@ spec:
 	unchanged(t, before, after, "app")
 }
 
-// A plain sidecar that a bad image took down is never started again under Never,
-// and under OnFailure if it exited with 0. Native sidecars come back.
+// If a bad image stopped a plain sidecar, it is never started again under restartPolicy Never,
+// and under OnFailure if it exited with 0. Native sidecars are started again.
 func TestABadImageIsForGoodWhereContainersAreNotRestarted(t *testing.T) {
 	t.Parallel()
 	image(t, "forgood:v1")
@@ -83,7 +83,7 @@ spec:
 	}
 }
 
-// down waits until the container does not run.
+// down returns a check that the container does not run.
 func down(container string) func(*corev1.Pod) error {
 	return func(pod *corev1.Pod) error {
 		if is := status(pod, container); is.State.Running != nil {
@@ -109,7 +109,7 @@ func createJob(t *testing.T, manifest string) *batchv1.Job {
 	return job
 }
 
-// podOf waits for the Pod of a Job, and until it is Ready.
+// podOf returns the Pod of a Job when it is Ready.
 func podOf(t *testing.T, job *batchv1.Job) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
@@ -146,7 +146,7 @@ func awaitJob(t *testing.T, job *batchv1.Job, condition batchv1.JobConditionType
 	return reason
 }
 
-// A native sidecar does not keep a Job's Pod from completing, replaced or not.
+// A Job's Pod with a native sidecar completes, whether the sidecar was replaced or not.
 func TestAJobWithANativeSidecarCompletes(t *testing.T) {
 	t.Parallel()
 	image(t, "job:v1")

@@ -14,7 +14,7 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// apiServer calls the operator by the configurations that it knows.
+// apiServer calls the operator by the entry objects that it knows.
 type apiServer struct {
 	w      *world
 	name   string
@@ -23,7 +23,7 @@ type apiServer struct {
 	watch  *follower
 }
 
-// order is that in which API servers call: by the names of configurations.
+// order is the order in which API servers call entries: by the names of the objects.
 var order = func() (order []int) {
 	for i := range len(entryplan.Layout{}) {
 		order = append(order, i)
@@ -62,7 +62,7 @@ func (s *apiServer) serials() []int64 {
 	return serials
 }
 
-// restart has an API server come back with what is stored then.
+// restart stops an API server. When it is up again, it knows what is stored then.
 func (s *apiServer) restart(after time.Duration) {
 	s.down = true
 	s.w.note("%s is down", s.name)
@@ -72,7 +72,7 @@ func (s *apiServer) restart(after time.Duration) {
 	})
 }
 
-// server is an API server that is up; nil if none is.
+// server returns an API server that is up; nil if none is.
 func (w *world) server() *apiServer {
 	up := slices.DeleteFunc(slices.Clone(w.servers), func(s *apiServer) bool { return s.down })
 	if len(up) == 0 {
@@ -81,7 +81,7 @@ func (w *world) server() *apiServer {
 	return up[w.rng.IntN(len(up))]
 }
 
-// endpoint is a replica that is called. It may have ended a moment ago.
+// endpoint returns the replica that an API server calls. It may have ended a moment ago.
 func (w *world) endpoint() *process {
 	var some []*process
 	for _, p := range w.processes {
@@ -132,7 +132,7 @@ func (w *world) admit(name string, update bool) {
 	}
 	next.entry.Contents = map[string]string{name: next.content()}
 	if old != nil && w.faults && w.chance(20) {
-		// A stranger's review, or one of an API server that is behind, says what is stored.
+		// A stranger, or an API server that is behind, sends a review with the old content.
 		entry := old.entry
 		entry.Contents = map[string]string{name: old.content()}
 		w.after(w.upTo(time.Second), func() { w.review(entry, func(bool, bool, map[int]uint64) {}) })
@@ -148,7 +148,7 @@ func (w *world) admit(name string, update bool) {
 	})
 }
 
-// storageDelay is how long an API server takes between a review and the write.
+// storageDelay is the time between a review and the write of the API server.
 func (w *world) storageDelay() time.Duration {
 	switch roll := w.rng.IntN(100); {
 	case w.faults && w.chance(w.temper.late):
@@ -163,7 +163,7 @@ func (w *world) storageDelay() time.Duration {
 	}
 }
 
-// review asks a replica about a SidecarSet. Widening is given half a second.
+// review sends a SidecarSet to a replica. The replica widens for half a second at most.
 func (w *world) review(e entryplan.Entry, then func(admitted, widened bool, wrote map[int]uint64)) {
 	p, wrote := w.endpoint(), map[int]uint64{}
 	if w.hardened {
@@ -189,7 +189,7 @@ func (w *world) review(e entryplan.Entry, then func(admitted, widened bool, wrot
 	w.after(10*time.Second, func() { end(false, false) })
 }
 
-// store writes what was admitted, if nothing else was written meanwhile, and answers the
+// store writes the admitted SidecarSet, if nothing else was written meanwhile, and answers the
 // client.
 func (w *world) store(next sidecarSet, old *sidecarSet, began time.Duration, widened bool, wrote map[int]uint64) {
 	current := w.stored.sets[next.name]
@@ -199,7 +199,8 @@ func (w *world) store(next sidecarSet, old *sidecarSet, began time.Duration, wid
 	if current != nil {
 		next.ready = current.ready
 	}
-	// A provisional entry for which nothing was stored in time goes; see docs/design/0008.
+	// If the SidecarSet is stored late, its provisional entry may have been removed; see
+	// docs/design/0008.
 	late := wrote[entryplan.Provisional] > 0 && w.now-began > provisionalFor*9/10 && !w.rules.countLate
 	if !late {
 		for _, version := range wrote {
@@ -226,22 +227,22 @@ func (w *world) store(next sidecarSet, old *sidecarSet, began time.Duration, wid
 	})
 }
 
-// promise remembers that Pods have a SidecarSet from now on, and tries some.
+// promise remembers that Pods must have a SidecarSet from now on, and creates some.
 func (w *world) promise(s *sidecarSet, why string) {
 	w.note("%s", why)
 	w.promised[s.uid] = max(w.promised[s.uid], s.gen)
 	w.burst(s)
 }
 
-// burst has Pods created that a SidecarSet selects, soon.
+// burst soon creates Pods that a SidecarSet selects.
 func (w *world) burst(s *sidecarSet) {
 	for _, within := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second, 25 * time.Second} {
 		w.after(w.upTo(within), func() { w.createPod(s.value) })
 	}
 }
 
-// afterNarrowing has Pods created when entries have left the fresh path: that is when a
-// protocol that is wrong misses some.
+// afterNarrowing creates Pods when entries have left the fresh path: this is when a wrong
+// protocol misses Pods.
 func (w *world) afterNarrowing(before, after *configuration) {
 	fresh := map[string]bool{}
 	for i := range before.Webhooks {
@@ -272,7 +273,7 @@ type obligation struct {
 	why   string
 }
 
-// obligations are what a Pod must have whose request an API server receives now.
+// obligations returns what a Pod must have if an API server receives its request now.
 func (w *world) obligations(s *apiServer, labels map[string]string) (all []obligation) {
 	for _, name := range slices.Sorted(maps.Keys(w.stored.sets)) {
 		set := w.stored.sets[name]
@@ -295,8 +296,8 @@ func (w *world) obligations(s *apiServer, labels map[string]string) (all []oblig
 	return all
 }
 
-// calls says whether an API server knows an entry for a SidecarSet in a configuration
-// that is not older than what its review has written.
+// calls says whether an API server knows an entry for a SidecarSet, in a configuration that is
+// not older than the one that the SidecarSet's review has written.
 func (s *apiServer) calls(set *sidecarSet) bool {
 	for _, c := range s.layout {
 		if versionOf(c) >= set.vouched && slices.ContainsFunc(c.Webhooks, func(hook admissionregistrationv1.MutatingWebhook) bool {
@@ -349,7 +350,7 @@ type pod struct {
 	name    int
 	labels  map[string]string
 	carried injected
-	failed  map[string]bool // values that entries select whose failure is ignored
+	failed  map[string]bool // values that are selected by entries whose call failed and was ignored
 	must    []obligation
 	log     []string
 }
@@ -396,16 +397,16 @@ func (p *pod) callAll(hooks []*admissionregistrationv1.MutatingWebhook) {
 	w.after(time.Duration(*hook.TimeoutSeconds)*time.Second, func() { end(false) })
 }
 
-// check complains about what the Pod must have and does not.
+// check reports a violation if the Pod lacks a SidecarSet that it must have.
 func (p *pod) check() {
 	for _, must := range p.must {
 		now := p.w.stored.sets[must.name]
 		if now == nil || now.uid != must.uid || !now.selects(p.labels) {
-			continue // it has gone, or has changed its mind, meanwhile
+			continue // the SidecarSet is deleted meanwhile, or does not select the Pod any more
 		}
 		if p.failed[must.value] {
 			p.w.counts.excused++
-			continue // the failure policy lets such a Pod pass
+			continue // the failure policy allows such a Pod
 		}
 		if has := p.carried[must.name]; has == nil || has.uid < must.uid || has.uid == must.uid && has.gen < must.least {
 			p.w.violation = fmt.Sprintf("Pod %d %v, created at %s, has %v instead of %v, which was %s", p.name, p.labels, p.server.name, has, must.sidecarSet, must.why)

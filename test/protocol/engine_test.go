@@ -1,11 +1,10 @@
-// Package protocol proves by simulation that no Pod is missed: it drives replicas, leaders,
-// API servers and their clocks and delays at random, in simulated time and from a
-// seed, and complains about a Pod that was created without a SidecarSet which the
-// operator had promised.
+// Package protocol tests by simulation that no Pod is missed. It simulates replicas, leaders,
+// API servers, their clocks and delays, at random from a seed and in simulated time. It reports
+// a Pod that was created without a SidecarSet which the operator had promised.
 //
-// Configuration objects are planned by internal/entryplan, which also measures windows and
-// the room for provisional entries, as in the operator. What surrounds the planner is
-// modelled here: watches, freshness, trust, the leader's pass and API servers. The package knows no cluster, no real clock and no
+// As in the operator, internal/entryplan plans the entry objects, and measures windows and the
+// limit of provisional entries. This package models what surrounds the planner: watches,
+// freshness, trust, the leader's pass and API servers. It uses no cluster, no real clock and no
 // goroutine. See docs/design/0008.
 package protocol
 
@@ -24,8 +23,8 @@ import (
 
 type configuration = admissionregistrationv1.MutatingWebhookConfiguration
 
-// event is something that happens at a time. Events of one time happen in the order in
-// which they were planned.
+// event is an action at a time. Events of the same time happen in the order in which they were
+// planned.
 type event struct {
 	at   time.Duration
 	turn int
@@ -63,20 +62,20 @@ type world struct {
 	servers   []*apiServer
 	processes []*process
 	followers []*follower
-	// hardened is the layout in which replicas do not widen.
+	// hardened says that the layout is the one in which replicas do not widen.
 	hardened  bool
 	temper    temper
 	elections int
 	uids      int
-	// promised is, by UID of a SidecarSet, the newest generation of which the operator has
-	// promised its author that Pods have it from now on.
+	// promised is, by UID of a SidecarSet, the newest generation that the operator has promised
+	// to its author: Pods have it from now on.
 	promised map[int]int
 	// reviewed is, by name, the content that was recorded last.
 	reviewed map[string]string
 }
 
-// temper is what goes wrong in one world, and how often: worlds in which everything goes
-// wrong evenly are all alike.
+// temper is which faults happen in one world, and how often. It differs between worlds, because
+// worlds in which each fault is equally frequent are all alike.
 type temper struct {
 	faults [misfortunes]bool
 	long   float64 // percent of faults that last for long
@@ -84,10 +83,10 @@ type temper struct {
 	late   float64 // percent of SidecarSets that are stored late
 	names  int
 	values int
-	anew   bool // a leader that begins records that any SidecarSet may be on its way
-	// ambush has things go wrong where it hurts: SidecarSets are stored as late as can be,
-	// watches of replicas that do not lead, and of API servers, stall just then, leaders
-	// stop between plan and write, and replicas in the middle of a check.
+	anew   bool // a new leader records that any SidecarSet may be between admission and storage
+	// ambush makes faults happen at the worst time: SidecarSets are stored as late as possible;
+	// at that moment the watches of API servers and of replicas that do not lead stall; leaders
+	// stop between plan and write; replicas stop in the middle of a check.
 	ambush bool
 }
 
@@ -111,7 +110,7 @@ func (w *world) fault(usually time.Duration) time.Duration {
 	return w.upTo(usually)
 }
 
-// spring has watches stall when a SidecarSet is written.
+// spring makes watches stall when a SidecarSet is written.
 func (w *world) spring() {
 	for _, p := range w.processes {
 		if (p.leader == nil || p.leader.ended) && w.chance(70) {
@@ -146,13 +145,13 @@ func (c *counts) add(o counts) {
 	c.listed += o.listed
 }
 
-// after has something happen later.
+// after calls do later.
 func (w *world) after(d time.Duration, do func()) {
 	w.turns++
 	heap.Push(&w.agenda, event{w.now + d, w.turns, do})
 }
 
-// run lets everything happen up to a time, or to the first violation.
+// run carries out all events up to a time, or to the first violation.
 func (w *world) run(end time.Duration) {
 	for len(w.agenda) > 0 && w.violation == "" {
 		next := heap.Pop(&w.agenda).(event)
@@ -172,35 +171,36 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) chance(percent float64) bool { return w.rng.Float64()*100 < percent }
 
-// upTo is a random time below d.
+// upTo returns a random time below d.
 func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d))) }
 
 func (w *world) between(a, b time.Duration) time.Duration { return a + w.upTo(b-a) }
 
-// sidecarSet is one in one version. It never changes.
+// sidecarSet is one version of a SidecarSet. It never changes.
 type sidecarSet struct {
 	name     string
 	uid      int
-	object   int // what its content says of the uid
+	object   int // the uid, as far as its content tells it
 	gen      int // of the content
-	selected int // the generation since which it selects what it selects
+	selected int // the generation since which its selector is the present one
 	version  uint64
 	key      string // of the label that it selects
 	value    string
 	entry    entryplan.Entry
-	ready    int    // the generation of which the status says Ready
+	ready    int    // the generation for which the status says Ready
 	vouched  uint64 // the first version of a configuration that its review has written; 0 if none
 }
 
 func (s *sidecarSet) selects(labels map[string]string) bool { return labels[s.key] == s.value }
 
-// content identifies what it says about new Pods, in the form of entryplan.Content.
+// content identifies what the SidecarSet injects into new Pods, in the form of
+// entryplan.Content.
 func (s *sidecarSet) content() string { return fmt.Sprintf("%d.%d.%d", s.gen, s.object, s.uid) }
 
 func (s *sidecarSet) String() string { return fmt.Sprintf("%s/%d.%d", s.name, s.uid, s.gen) }
 
-// record is one entry of the log that all watches follow: a SidecarSet or a configuration
-// has become another, or has gone.
+// record is one entry of the log that all watches follow: a SidecarSet or a configuration was
+// written, or a SidecarSet was deleted.
 type record struct {
 	version uint64
 	set     string
@@ -242,7 +242,8 @@ func (w *world) deleteSet(name string) {
 	w.write(record{set: name})
 }
 
-// putConfig writes a configuration if it is still what the writer began from.
+// putConfig writes a configuration if the stored one is still the one from which the writer
+// began.
 func (w *world) putConfig(change entryplan.Change) (*configuration, bool) {
 	before := w.stored.configs[change.Index]
 	if before.ResourceVersion != change.Object.ResourceVersion {
@@ -264,8 +265,8 @@ func versionOf(c *configuration) uint64 {
 	return version
 }
 
-// bare are the configuration objects of the manifests, with the room for provisional
-// entries and the names of SidecarSets as a leader leaves them.
+// bare returns the entry objects of the manifests, with the limit of provisional entries and the
+// recorded names as a leader leaves them.
 func bare() (l entryplan.Layout) {
 	for i := range l {
 		l[i] = &configuration{ObjectMeta: metav1.ObjectMeta{
@@ -276,22 +277,22 @@ func bare() (l entryplan.Layout) {
 	return l
 }
 
-// follower is one watch: it learns of the log's records in their order, late. A watch
-// that is interrupted begins anew with a list, whose objects come in any order.
+// follower is one watch: it learns of the log's records in their order, with a delay. A watch
+// that is interrupted begins again with a list, whose objects come in any order.
 type follower struct {
 	w       *world
 	name    string
 	active  func() bool // false while the process is paused or has ended
 	wants   func(record) bool
 	learn   func(record)
-	learned int           // so many records
-	stalled time.Duration // until then, since began
+	learned int           // how many records it has learned of
+	stalled time.Duration // the watch stalls until then, since began
 	began   time.Duration
 	listing int // objects of a list that are still to come
 	ended   bool
 }
 
-// news plans that the follower hears of the first so many records.
+// news plans that the follower hears of the first length records.
 func (f *follower) news(length int) {
 	if f.ended {
 		return
@@ -333,7 +334,7 @@ func (f *follower) hear(length int) {
 	}
 }
 
-// relist begins the watch anew. Objects of the list are learned one by one.
+// relist begins the watch again. The follower learns of the listed objects one by one.
 func (f *follower) relist(objects []record, pause time.Duration) {
 	if f.listing > 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// leader keeps the entries as the stored SidecarSets want them, and says Ready. It
-// follows webhooks/entries/leader.go and write.go.
+// leader keeps the entries as the stored SidecarSets need them, and writes the condition Ready.
+// It follows webhooks/entries/leader.go and write.go.
 type leader struct {
 	p       *process
 	ended   bool
@@ -24,17 +24,17 @@ type leader struct {
 	windows  entryplan.Windows
 	placed   map[string]placement // by entry
 	room     entryplan.ProvisionalRoom
-	began    map[string]time.Time // by provisional entry, of a leader that knows no renewal
+	began    map[string]time.Time // by provisional entry, for a leader that ignores renewals
 	proven   map[string][]int64   // serials by API server
-	unproven int                  // tries to prove that API servers use what was written
-	anew     bool                 // it has recorded that any SidecarSet may be on its way
+	unproven int                  // failed tries to prove that API servers use the written entries
+	anew     bool                 // it has recorded that any SidecarSet may be between admission and storage, or need not
 }
 
-// noted is what the leader knows of one content of a SidecarSet.
+// noted is what the leader knows about one content of a SidecarSet.
 type noted struct {
 	uid, gen int
 	entry    entryplan.Entry
-	was      bool      // Ready was said before this leader began
+	was      bool      // the SidecarSet was Ready before this leader began
 	recorded bool      // this leader has recorded the name for it
 	written  placement // where this leader has written the entry for it; zero before
 }
@@ -44,7 +44,7 @@ type placement struct {
 	serial int64
 }
 
-// elect has a process lead. The leader before it may go on for a while.
+// elect makes a process the leader. The leader before it may still lead for a while.
 func (w *world) elect() {
 	var alive []*process
 	for _, p := range w.processes {
@@ -84,7 +84,7 @@ func (l *leader) wake() {
 	}
 }
 
-// clock is the time by which the leader measures.
+// clock returns the time by which the leader measures.
 func (l *leader) clock() time.Time {
 	now := l.p.clock()
 	if l.p.w.rules.leaderWall {
@@ -93,18 +93,18 @@ func (l *leader) clock() time.Time {
 	return time.Unix(0, 0).Add(now.mono)
 }
 
-// soon is when to look again. The operator looks every half a second; two seconds save
-// three quarters of the work, and leave the windows as they are but for as much.
+// soon is when to look again. The operator looks every half a second. Two seconds save three
+// quarters of the work, and change the windows by two seconds at most.
 const soon = 2 * time.Second
 
-// view is what one pass knows.
+// view is what the leader knows in one pass.
 type view struct {
 	sets   map[string]*sidecarSet
 	wanted []entryplan.Entry
 	layout entryplan.Layout
 	now    time.Time
 	wrote  map[int]uint64
-	behind bool // it is not known that the snapshot holds all that is stored: nothing settles
+	behind bool // the snapshot may lack a stored SidecarSet: no entry settles
 }
 
 func (l *leader) pass() {
@@ -135,7 +135,8 @@ func (l *leader) pass() {
 	})
 }
 
-// record has replicas look up what this leader is about to claim.
+// record records the names of SidecarSets that this leader is about to claim, for replicas to
+// look up.
 func (l *leader) record(v *view, then func()) {
 	unrecorded := map[string]string{}
 	for name, s := range v.sets {
@@ -176,8 +177,8 @@ func (l *leader) record(v *view, then func()) {
 	})
 }
 
-// lookUp finds out whether the leader knows all that is stored. The operator asks only
-// where that decides.
+// lookUp finds out whether the leader knows all stored SidecarSets. The operator asks only if a
+// decision depends on it.
 func (l *leader) lookUp(v *view, then func()) {
 	if rules := &l.p.w.rules; rules.noLookUp {
 		then()
@@ -196,7 +197,7 @@ func (l *leader) lookUp(v *view, then func()) {
 	})
 }
 
-// finish ends a pass. The next comes when something changes, or by time.
+// finish ends a pass. The next one comes when something changes, or after soon.
 func (l *leader) finish(soon time.Duration) {
 	l.busy = false
 	if l.again {
@@ -211,7 +212,8 @@ func (l *leader) finish(soon time.Duration) {
 	})
 }
 
-// note remembers since when a SidecarSet says what it says.
+// note remembers which content a SidecarSet has, and whether it was Ready with this content when
+// the leader first saw it.
 func (l *leader) note(s *sidecarSet) {
 	if known := l.noted[s.name]; known != nil && known.uid == s.uid && known.gen == s.gen {
 		return
@@ -219,7 +221,7 @@ func (l *leader) note(s *sidecarSet) {
 	l.noted[s.name] = &noted{uid: s.uid, gen: s.gen, entry: s.entry, was: l.noted[s.name] == nil && s.ready == s.gen}
 }
 
-// expire finds the provisional entries that no SidecarSet was stored for in time.
+// expire finds the provisional entries for which no SidecarSet was stored in time.
 func (l *leader) expire(v *view, then func()) {
 	l.room.Observe(v.layout, v.now)
 	due, _ := l.room.Due(v.wanted, v.now)
@@ -232,8 +234,8 @@ func (l *leader) expire(v *view, then func()) {
 	then()
 }
 
-// dueUnrenewed are the provisional entries that have been there for a second, however
-// many reviews came.
+// dueUnrenewed returns the provisional entries that have been present for a second, even if
+// reviews have renewed them.
 func (l *leader) dueUnrenewed(v *view) (due []string) {
 	present, stored := map[string]bool{}, entryplan.ProvisionalNames(v.wanted)
 	for _, name := range v.layout.Provisionals() {
@@ -281,8 +283,8 @@ func (l *leader) state(v *view) entryplan.State {
 	return state
 }
 
-// idle is a plan that had nothing to do. While nothing has changed since, planning again
-// would be for nothing; it is most of what a run costs.
+// idle is the state for which a plan had no changes. While the state is the same, the leader
+// need not plan again. Planning is most of what a run costs.
 type idle struct {
 	planned bool
 	layout  entryplan.Layout
@@ -381,8 +383,8 @@ func (l *leader) removeProvisional(v *view, changes []entryplan.Change, tries in
 	})
 }
 
-// prove waits until API servers use the changes, if it is asked to. It follows
-// leader.inForce of package entries.
+// prove waits until API servers use the changes, if asked is true. It follows leader.inForce of
+// package entries.
 func (l *leader) prove(changes []entryplan.Change, asked bool, then func(ok bool)) {
 	const proveTimeout, tries = 500 * time.Millisecond, 5
 	if !asked || len(changes) == 0 || l.unproven >= tries {
@@ -402,7 +404,7 @@ func (l *leader) prove(changes []entryplan.Change, asked bool, then func(ok bool
 	})
 }
 
-// noteClaims ends the claims that a change, which was written, has made good.
+// noteClaims ends the claims whose entries are in a written change.
 func (l *leader) noteClaims(change entryplan.Change) {
 	layout := entryplan.Layout{}
 	layout[change.Index] = change.Object
@@ -413,7 +415,7 @@ func (l *leader) noteClaims(change entryplan.Change) {
 	}
 }
 
-// place notes since which serial each entry has been where it is.
+// place notes since which serial each entry has been in its present object.
 func (l *leader) place(v *view) {
 	names, settings := map[string]bool{}, l.p.settings()
 	for _, e := range v.wanted {

@@ -25,9 +25,10 @@ const (
 	checkInterval  = 10 * time.Second
 	provisionalFor = time.Second
 
-	// maxDrift is by which part clocks go wrong. Linux slews clocks by 0.05 percent, and by
-	// 10 percent at most where a time daemon says so. W leaves room for 5 percent on both
-	// sides: 120 s / 1.05 is 114.3 s; 20 s / 0.95 is 21.1 s; 90 s + 21.1 s is 111.1 s.
+	// maxDrift is the largest relative error of a clock's rate. Linux slews clocks by 0.05
+	// percent, and by 10 percent at most if a time daemon asks for it. W leaves room for 5
+	// percent on both sides: 120 s / 1.05 is 114.3 s; 20 s / 0.95 is 21.1 s; 90 s + 21.1 s is
+	// 111.1 s.
 	maxDrift = 0.05
 )
 
@@ -38,23 +39,23 @@ const (
 	largerClock
 )
 
-// rules are a protocol, and what is wrong with it.
+// rules are a protocol, and its mistakes.
 type rules struct {
-	trust     time.Duration // for so long after the beginning of a check
-	window    time.Duration // after the last write for an admission
-	admission time.Duration // for so long a record counts for what is stored now
-	stall     time.Duration // for so long a watch is silent at most
-	clock     int           // by which a replica measures its trust
+	trust     time.Duration // how long a replica trusts its snapshot, from the beginning of a check
+	window    time.Duration // how long an entry stays on the fresh path after the last write for an admission
+	admission time.Duration // how long a recorded name counts for a SidecarSet that is stored now
+	stall     time.Duration // how long a watch is silent at most
+	clock     int           // the clock by which a replica measures its trust
 
-	// How harsh the world is.
-	stopInCheck float64 // percent of checks, in an ambush, in the middle of which the replica is stopped
+	// How hard the faults are.
+	stopInCheck float64 // percent of checks in an ambush during which the replica is stopped
 	setBack     bool    // a machine that was suspended has its wall clock set back by as much
-	mixedFlags  bool    // every second process has other excluded namespaces, as while flags are rolled out
+	mixedFlags  bool    // every second process excludes other namespaces, as while flags are rolled out
 
 	// Repairs of the design, or of the code.
 	checkReplacements bool // a replica checks before it replaces what an earlier call has injected
 
-	// What may be wrong.
+	// Mistakes.
 	orphanAtOnce     bool
 	neverDoubt       bool
 	neverWarn        bool
@@ -89,12 +90,12 @@ func certifying() rules {
 
 const (
 	workFor = 200 * time.Second
-	// restFor is what entries may take until all of them are on /pods: W, another W for
-	// orphans, and 10 percent for clocks.
+	// restFor is the longest time until all entries are on /pods: W, another W for orphans, and
+	// 10 percent for clocks.
 	restFor = 280 * time.Second
 )
 
-// live has clients and faults do their work, from a seed.
+// live runs a world with clients and maybe faults, from a seed.
 func live(seed uint64, r rules, faults, tracing bool) *world {
 	w := newWorld(seed, r, faults)
 	workFor := workFor
@@ -123,7 +124,7 @@ func live(seed uint64, r rules, faults, tracing bool) *world {
 	return w
 }
 
-// client is one thing that users do.
+// client is one random action of a user.
 func (w *world) client() {
 	name := fmt.Sprint("set-", w.rng.IntN(w.temper.names))
 	switch roll := w.rng.IntN(100); {
@@ -167,7 +168,7 @@ func (w *world) misfortune() {
 			w.note("%s is stopped for %v", p.name, d)
 			p.paused = w.now + d
 		} else {
-			if w.rules.setBack { // longer than this is too long if neither clock shows it: see docs/design/0008
+			if w.rules.setBack { // neither clock shows this suspension, so it must not be longer: see docs/design/0008
 				d = min(d, w.rules.window-w.rules.trust*3/2)
 				p.set -= d
 			}
@@ -175,7 +176,7 @@ func (w *world) misfortune() {
 			p.paused = w.now + d
 			p.lost += d
 		}
-		for range 8 { // about when it goes on
+		for range 8 { // in the last second before the process runs again
 			w.after(d-min(d, w.upTo(time.Second)), w.anyPod)
 		}
 	case 2:
@@ -200,7 +201,7 @@ func (w *world) misfortune() {
 	}
 }
 
-// crash ends a process; another one begins, and another one leads.
+// crash ends a process, and starts another one. If the process led, another process leads later.
 func (w *world) crash(p *process) {
 	if p.ended {
 		return
@@ -231,7 +232,7 @@ func holds(t *testing.T, r rules) {
 	t.Logf("%d runs: %+v", *runs, total)
 }
 
-// story is what happened under a seed.
+// story returns the last events of the run with a seed.
 func story(seed uint64, r rules) string {
 	trace := live(seed, r, true, true).trace
 	return strings.Join(trace[max(0, len(trace)-120):], "\n")
@@ -240,7 +241,7 @@ func story(seed uint64, r rules) string {
 // Each of these misses a Pod, and the simulation finds it.
 func TestMistakesAreFound(t *testing.T) {
 	tests := map[string]struct {
-		seed  uint64 // the first that is tried: those before it find nothing
+		seed  uint64 // the first seed that the test tries: earlier ones find nothing
 		wrong func(*rules)
 	}{
 		"a replica trusts by the clock that people set":            {1856, func(r *rules) { r.clock = wallOnly }},
@@ -299,16 +300,16 @@ func TestNoPodIsMissedInAHarsherWorld(t *testing.T) {
 	holds(t, r)
 }
 
-// A leader with other flags than the replica that admits a SidecarSet leaves its
-// provisional entry.
+// If the leader has other flags than the replica that admits a SidecarSet, the leader does not
+// remove the provisional entry.
 func TestNoPodIsMissedWhileFlagsAreRolledOut(t *testing.T) {
 	r := certifying()
 	r.mixedFlags = true
 	holds(t, r)
 }
 
-// Without faults, each SidecarSet becomes Ready, entries come to rest on /pods, and API
-// servers call for nothing else.
+// Without faults, each SidecarSet becomes Ready, its entry settles on /pods, and no other entry
+// remains.
 func TestEntriesComeToRest(t *testing.T) {
 	for seed := range uint64(20) {
 		w := live(seed, certifying(), false, false)
@@ -324,7 +325,7 @@ func TestEntriesComeToRest(t *testing.T) {
 	}
 }
 
-// unrest is what is not as it has to be in the end.
+// unrest returns what is not as it must be in the end.
 func unrest(w *world) (problems []string) {
 	wanted := map[string]bool{}
 	for name, s := range w.stored.sets {

@@ -11,8 +11,8 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// reading is what the two clocks of one machine say. The monotonic clock pauses while the
-// machine pauses. The wall clock is the one that people set.
+// reading is what the two clocks of one machine show. The monotonic clock pauses while the
+// machine pauses. An administrator can set the wall clock.
 type reading struct{ mono, wall time.Duration }
 
 // process is one replica of the operator. Any of them may lead as well.
@@ -20,13 +20,13 @@ type process struct {
 	w     *world
 	name  string
 	ended bool
-	// paused is until when the process or its machine pauses.
+	// paused is the time until which the process or its machine pauses.
 	paused  time.Duration
 	drift   float64       // of its clocks
 	lost    time.Duration // what the monotonic clock has missed
-	set     time.Duration // by how much people have set the wall clock
+	set     time.Duration // by how much an administrator has set the wall clock
 	watches []*follower
-	leader  *leader // the last that this process was; nil if none
+	leader  *leader // the last leader that this process was; nil if none
 
 	excluded []string // namespaces, by its flags
 
@@ -36,12 +36,12 @@ type process struct {
 	synced   bool
 	layout   entryplan.Layout
 	serial   int64
-	waiting  []func() bool // each is asked when the snapshot changes, until it says that it is done
+	waiting  []func() bool // each is called when the snapshot changes, until it returns true
 
-	// guess are the SidecarSets that were read for the last Pod.
+	// guess is the names of the SidecarSets that were read for the last Pod.
 	guess []string
 
-	// checked is when the last check that succeeded began.
+	// checked is when the last successful check began.
 	checked *reading
 }
 
@@ -139,8 +139,8 @@ func (p *process) trusts(r reading) bool {
 	return entryplan.Trusted(monotonic, wall, rules.trust)
 }
 
-// after has the process do something later, unless it has ended then. A process that
-// pauses does it when it goes on.
+// after makes the process call do later, unless it has ended then. A process that pauses does it
+// when it runs again.
 func (p *process) after(d time.Duration, do func()) {
 	p.w.after(d, func() {
 		switch {
@@ -153,8 +153,8 @@ func (p *process) after(d time.Duration, do func()) {
 	})
 }
 
-// call has the API server do something for the process. A request that is under way
-// goes on while the process pauses. Either way may be lost.
+// call makes the API server call do for the process. A request that was sent is carried out even
+// if the process pauses. The request or the answer may be lost.
 func (p *process) call(do func(), then func(ok bool)) {
 	w := p.w
 	there, back := w.between(500*time.Microsecond, 3*time.Millisecond), w.between(500*time.Microsecond, 3*time.Millisecond)
@@ -213,9 +213,8 @@ func (p *process) ensure(then func(ok bool)) {
 // maxReads is how many SidecarSets a replica reads for a Pod.
 const maxReads = 8
 
-// know makes sure that the snapshot holds every SidecarSet that was stored when it was
-// called: by the names of those that may be on their way, or by ensure. It follows
-// Freshness.Know.
+// know makes sure that the snapshot holds every SidecarSet that was stored when it was called:
+// it uses the recorded names, or ensure. It follows Freshness.Know.
 func (p *process) know(then func(ok bool)) {
 	w, rules := p.w, &p.w.rules
 	ensure := func() { w.counts.listed++; p.ensure(then) }
@@ -270,7 +269,7 @@ func (p *process) know(then func(ok bool)) {
 	})
 }
 
-// reads are questions about SidecarSets, by name.
+// reads are requests for SidecarSets, by name.
 type reads map[string]*question
 
 type question struct {
@@ -279,7 +278,7 @@ type question struct {
 	answered func()
 }
 
-// read asks for SidecarSets by name, unless they have been asked for.
+// read requests SidecarSets by name, unless they have been requested before.
 func (p *process) read(r reads, names []string) {
 	for _, name := range names {
 		if r[name] != nil {
@@ -341,13 +340,13 @@ func (p *process) waitFor(versions map[string]uint64, deadline time.Duration, th
 	})
 }
 
-// keepChecking is how a replica certifies itself.
+// keepChecking checks the snapshot again and again: so a replica certifies itself.
 func (p *process) keepChecking() {
 	p.ensure(func(bool) {})
 	p.after(checkInterval, p.keepChecking)
 }
 
-// doubt says whether the replica has to check before it answers.
+// doubt says whether the replica must check before it answers.
 func (p *process) doubt() bool {
 	return !p.w.rules.neverDoubt && (p.checked == nil || !p.trusts(*p.checked))
 }
@@ -386,8 +385,8 @@ func (p *process) replaces(labels map[string]string, carried injected) bool {
 	return false
 }
 
-// inject is what the engine does: a SidecarSet that an earlier call has injected in
-// another content is injected anew, one that the snapshot does not hold stays.
+// inject does what the engine does. A SidecarSet that an earlier call has injected with another
+// content is injected again. An injected SidecarSet that the snapshot lacks remains.
 func (p *process) inject(labels map[string]string, carried injected) {
 	for name, s := range p.snapshot {
 		if s.selects(labels) {
@@ -406,8 +405,8 @@ func (p *process) settings() *entryplan.Settings {
 	}
 }
 
-// send carries out changes in their order. What was planned from an older object is not
-// written; the process then knows the newer one. wrote has the versions.
+// send carries out changes in their order. A change that was planned from an older object is not
+// written, and the process learns of the newer object. wrote gets the written versions.
 func (p *process) send(changes []entryplan.Change, wrote map[int]uint64, then func(ok, stale bool)) {
 	if len(changes) == 0 {
 		then(true, false)
@@ -429,8 +428,8 @@ func (p *process) send(changes []entryplan.Change, wrote map[int]uint64, then fu
 	})
 }
 
-// widen sees to it that API servers call the operator for a SidecarSet that is being
-// admitted. It follows PodWebhooks.Widen.
+// widen makes API servers call the operator for a SidecarSet that is being admitted. It follows
+// Keeper.Widen of package entries.
 func (p *process) widen(e entryplan.Entry, wrote map[int]uint64, deadline time.Duration, then func(ok bool)) {
 	settings := p.settings()
 	changes, unplaced := entryplan.Widen(p.layout, []entryplan.Entry{e}, settings)
@@ -456,8 +455,8 @@ func (p *process) widen(e entryplan.Entry, wrote map[int]uint64, deadline time.D
 	})
 }
 
-// sendNamed carries out the changes of a review: the first records the names, and nothing
-// is written unless that was.
+// sendNamed carries out the changes of a review. The first one records the names. If it is not
+// written, the others are not written either.
 func (p *process) sendNamed(changes []entryplan.Change, wrote map[int]uint64, then func(ok, stale bool)) {
 	rules := &p.w.rules
 	named := len(changes) > 1 && changes[0].Index == entryplan.Provisional

@@ -15,29 +15,29 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// counters are what the status of a SidecarSet says, and what a recount says.
+// counters are the numbers in the status of a SidecarSet, or those of a recount.
 type counters struct{ matched, updated, ready int32 }
 
-// seenPod is what the observer knows of a Pod.
+// seenPod is what the observer knows about a Pod.
 type seenPod struct {
 	set              string
 	image            string // of the sidecar, as the spec has it
 	disturbed, ready bool
-	said             bool // the condition that the operator writes is there
+	said             bool // the Pod has the condition that the operator writes
 }
 
-// tallied is what the observer knows of one SidecarSet.
+// tallied is what the observer knows about one SidecarSet.
 type tallied struct {
 	counters
-	image     string // that Pods are to have
-	disturbed int    // Pods that are not ready, or do not run the image that they have
+	image     string // the image that Pods are to have
+	disturbed int    // Pods that are not ready, or do not run the image in their spec
 	said      int    // Pods with the condition that the operator writes
-	most      int    // the most that were disturbed at once
+	most      int    // the largest number of Pods that were disturbed at once
 	past      []moment
 	lags      []time.Duration
 }
 
-// moment is what a recount said until a time.
+// moment is the result of a recount until a time.
 type moment struct {
 	counters
 	until time.Time
@@ -50,9 +50,9 @@ type observer struct {
 	mu    sync.Mutex
 	pods  map[string]seenPod // by name
 	sets  map[string]*tallied
-	first time.Time // when the first Pod got the image that was asked for last
-	last  time.Time // when the last one did
-	moved int       // how many did
+	first time.Time // when the first Pod got the newest image
+	last  time.Time // when the last Pod got it
+	moved int       // how many Pods got it
 }
 
 // observe watches the Pods of a namespace and all SidecarSets until the test ends.
@@ -131,7 +131,7 @@ func (o *observer) podEvent(object any, gone bool) {
 	p := seenPod{set: pod.Labels[setLabel], ready: is(pod, corev1.PodReady), said: is(pod, appsv1beta1.PodConditionUpgradable)}
 	sidecar, status := sidecarOf(pod)
 	if sidecar == "" {
-		return // a recount of Pods without the sidecar has another test
+		return // another test recounts Pods without the sidecar
 	}
 	p.image = sidecar
 	p.disturbed = !p.ready || status != sidecar
@@ -174,8 +174,8 @@ func (o *observer) setEvent(object any, gone bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.set(set.Name)
-	// Not by ready Pods: their number goes up and down, and one number can be of
-	// several times.
+	// Ready Pods are not compared: their number goes up and down, so one number can belong
+	// to several times.
 	says := func(c counters) bool {
 		return c.matched == set.Status.MatchedPods && c.updated == set.Status.UpdatedPods
 	}
@@ -191,8 +191,7 @@ func (o *observer) setEvent(object any, gone bool) {
 	}
 }
 
-// lagging returns how old statuses were when they were written, sorted, and begins
-// anew.
+// lagging returns how old statuses were when they were written, sorted, and forgets them.
 func (o *observer) lagging() (lags []time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -204,16 +203,15 @@ func (o *observer) lagging() (lags []time.Duration) {
 	return lags
 }
 
-// rolled returns how many Pods got the wanted image, and when the first and the last
-// did.
+// rolled returns how many Pods got the wanted image, and when the first and the last Pod got it.
 func (o *observer) rolled() (pods int, first, last time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.moved, o.first, o.last
 }
 
-// mostDisturbed returns the most Pods of one SidecarSet that were disturbed at once,
-// since want.
+// mostDisturbed returns the largest number of Pods of one SidecarSet that were disturbed at
+// once, since want.
 func (o *observer) mostDisturbed(sets []string) (most int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -223,8 +221,8 @@ func (o *observer) mostDisturbed(sets []string) (most int) {
 	return most
 }
 
-// complete returns nil once so many Pods of each SidecarSet are there, have the
-// wanted image, and run it.
+// complete returns nil if each SidecarSet has this many Pods, and all of them have the wanted
+// image and run it.
 func (o *observer) complete(sets []string, each int32) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -236,8 +234,8 @@ func (o *observer) complete(sets []string, each int32) error {
 	return nil
 }
 
-// told returns nil once so many Pods of each SidecarSet have the condition that the
-// operator writes when there is nothing more urgent.
+// told returns nil if this many Pods of each SidecarSet have the condition that the operator
+// writes when it has nothing more urgent to do.
 func (o *observer) told(sets []string, each int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -249,7 +247,7 @@ func (o *observer) told(sets []string, each int) error {
 	return nil
 }
 
-// agree returns nil if each status says what the recount says.
+// agree returns nil if each status has the numbers of the recount.
 func (o *observer) agree(ctx context.Context, api client.Client, sets []string) error {
 	for _, name := range sets {
 		set := &appsv1beta1.SidecarSet{}

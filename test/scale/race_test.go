@@ -12,11 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// race compares the operator with a client that makes one GET and one PATCH for each
-// Pod and looks at nothing, with the same credentials. The operator has one half of the
-// SidecarSets and the client the other half, without a budget. Like the operator it is not the program
-// that created the Pods. They take turns of few Pods, and change who begins, since the
-// speed of a machine changes within a minute; each pair of turns is one comparison.
+// race compares the operator with a bare client, which makes one GET and one PATCH for each Pod
+// and decides nothing. It has the same credentials. Like the operator, it is another program
+// than the one that created the Pods. The operator updates one half of the SidecarSets, without
+// a budget, and the client the other half. They take turns of few Pods, and take turns at
+// beginning, because the speed of a machine changes within a minute. Each pair of turns is one
+// comparison.
 func (r *run) race(t *testing.T) {
 	t.Helper()
 	var ours, bare []string
@@ -57,7 +58,7 @@ func (r *run) compare(t *testing.T, image string, ours, bare []string, oursFirst
 	byOperator := func() {
 		r.phase(t, "race/operator", func(ctx context.Context) string {
 			pair[0] = r.rollBy(ctx, t, ours, image, func() { r.setImage(t, image, ours) })
-			r.await(ctx, t, "conditions", func() error { return r.watching.told(ours, r.each) }) // not while the bare client has its turn
+			r.await(ctx, t, "conditions", func() error { return r.watching.told(ours, r.each) }) // the operator must not write them during the client's turn
 			return pair[0].String()
 		})
 	}
@@ -74,9 +75,9 @@ func (r *run) compare(t *testing.T, image string, ours, bare []string, oursFirst
 	return pair
 }
 
-// pace is how many Pods are written in a second, and how many run their image: the
-// simulated kubelet and the writer share the API server, and the faster one writes, the
-// later the kubelet follows. Both count from the first write.
+// pace is how many Pods are written in a second, and how many Pods begin to run their image in a
+// second, both from the first write. The simulated kubelet and the writer share the API server:
+// the faster the writer is, the later the kubelet follows.
 type pace struct{ written, running float64 }
 
 func (p pace) String() string {

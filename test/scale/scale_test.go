@@ -1,11 +1,11 @@
-// Package scale shows what many Pods cost: how many are admitted and rolled in a
-// second, how old a status is, and what the operator takes of memory, processors
-// and writes. A watch of its own recounts everything. Each phase prints its figures
-// in a line that begins with FIGURES; docs/performance.md quotes them.
+// Package scale shows what many Pods cost: how many are admitted and updated in a second, how
+// old a status is, and how much memory, processor time and writes the operator needs. A watch
+// of its own recounts everything. Each phase prints its figures in a line that begins with
+// FIGURES; docs/performance.md quotes them.
 //
-// PODS and SETS say how many there are, and ROUNDS how often the operator and a bare
-// client take turns. The leader has no limit of requests for
-// rollouts, since the API server is to be what limits.
+// PODS and SETS are the numbers of Pods and SidecarSets, and ROUNDS says how often the operator
+// and a bare client take turns. The leader has no limit of requests for rollouts, so that the
+// API server is the limit.
 package scale
 
 import (
@@ -37,16 +37,15 @@ import (
 const (
 	setLabel    = "scale.test/set"
 	sidecarName = "log"
-	// podsPerNode keeps what kwok does for one node small.
+	// podsPerNode keeps kwok's work for one node small.
 	podsPerNode = 500
 	// creators create and write Pods at the same time.
 	creators = 32
-	// writers are as many as the operator's, for the bare client.
+	// writers is how many Pods the bare client writes at the same time, as many as the operator.
 	writers = 64
-	// turn is how many SidecarSets the operator or the bare client rolls before the other
-	// does.
+	// turn is how many SidecarSets the operator or the bare client updates in one turn.
 	turn = 10
-	// patience bounds each phase, for each Pod. It is not a claim about speed.
+	// patience bounds the time of each phase, per Pod. It is not a claim about speed.
 	patience = 200 * time.Millisecond
 )
 
@@ -84,7 +83,7 @@ type run struct {
 	webhook    *deploy.Replica
 	controller *deploy.Replica
 	churned    bool
-	refused    atomic.Int64 // creations that an API server or a replica had no time for
+	refused    atomic.Int64 // creations that failed because an API server or a replica was overloaded
 }
 
 func TestScale(t *testing.T) {
@@ -109,7 +108,7 @@ func TestScale(t *testing.T) {
 	if r.bare, err = testkit.NewClientFor(bare); err != nil {
 		t.Fatal(err)
 	}
-	// The leader keeps its Lease although the machine has much more to do than it can.
+	// With these times, the leader keeps its Lease even on a machine that is overloaded.
 	r.webhook = start(t, operator, 1, "--role=webhook")
 	r.controller = start(t, operator, 11, "--role=controller", "--rollout-qps=0",
 		"--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=90s", "--leader-elect-retry-period=5s")
@@ -149,7 +148,7 @@ func start(t *testing.T, operator *deploy.Operator, n int, args ...string) *depl
 	return replica
 }
 
-// phase runs one part and prints what it took, besides what it says itself.
+// phase runs one part, and prints its own figures and what it cost.
 func (r *run) phase(t *testing.T, name string, do func(ctx context.Context) string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Duration(pods)*patience)
@@ -174,7 +173,7 @@ func (r *run) phase(t *testing.T, name string, do func(ctx context.Context) stri
 		t.Fatal(err)
 	}
 	figures := fmt.Sprintf("%s; took=%s", says, took.Round(100*time.Millisecond))
-	if lags := r.watching.lagging(); len(lags) > 0 && name != byBareClient { // of whose images the operator knows nothing
+	if lags := r.watching.lagging(); len(lags) > 0 && name != byBareClient { // the operator does not know the bare client's images
 		figures += fmt.Sprintf("; status writes=%d age p50=%s p99=%s", len(lags),
 			lags[len(lags)/2].Round(time.Millisecond), lags[len(lags)*99/100].Round(time.Millisecond))
 	}
@@ -248,8 +247,7 @@ func (r *run) admit(t *testing.T) {
 	})
 }
 
-// churn replaces a tenth of the Pods, as their controllers would: by Pods with other
-// names.
+// churn replaces a tenth of the Pods by Pods with other names, as controllers do.
 func (r *run) churn(t *testing.T) {
 	t.Helper()
 	r.phase(t, "churn", func(ctx context.Context) string {
@@ -267,7 +265,7 @@ func (r *run) churn(t *testing.T) {
 	})
 }
 
-// rollBy has Pods rolled.
+// rollBy calls begin, which begins a rollout, waits for its end, and returns its pace.
 func (r *run) rollBy(ctx context.Context, t *testing.T, names []string, image string, begin func()) pace {
 	t.Helper()
 	r.watching.want(image, names...)
@@ -277,7 +275,7 @@ func (r *run) rollBy(ctx context.Context, t *testing.T, names []string, image st
 	return pace{written: float64(n) / last.Sub(first).Seconds(), running: float64(n) / time.Since(first).Seconds()}
 }
 
-// roll rolls an image through all Pods with a budget of a tenth of each SidecarSet.
+// roll rolls out an image to all Pods, with a budget of a tenth of each SidecarSet.
 func (r *run) roll(t *testing.T) {
 	t.Helper()
 	r.setBudget(t, "10%", r.names)
@@ -292,9 +290,8 @@ func (r *run) roll(t *testing.T) {
 	})
 }
 
-// retag rolls a tag of the image that runs through two SidecarSets, one of which has a
-// native sidecar: the digest does not show that a Pod is back, and the operator waits for
-// 40 s.
+// retag rolls out another tag of the same image to the Pods of two SidecarSets, one of which has
+// a native sidecar. The digest does not show that a Pod is back, so the operator waits for 40 s.
 func (r *run) retag(t *testing.T) {
 	t.Helper()
 	names := r.names[:min(2, len(r.names))]
@@ -344,7 +341,7 @@ func (r *run) patchSet(ctx context.Context, name, patch string) error {
 
 func podName(i int) string { return fmt.Sprintf("pod-%d", i) }
 
-// nameNow is the name of the Pod that has the place of the i-th.
+// nameNow is the present name of the i-th Pod, or of the Pod that replaced it.
 func (r *run) nameNow(i int) string {
 	if r.churned && i%10 == 0 && i < r.each*sets/10*10 {
 		return podName(i) + "-new"
@@ -354,8 +351,8 @@ func (r *run) nameNow(i int) string {
 
 func (r *run) setOf(pod int) string { return r.names[pod%sets] }
 
-// create makes one Pod. The kubelet of every other Pod never shows that a container
-// stops for its new image. What is refused for lack of time is tried again.
+// create creates one Pod. For every other Pod, the kubelet never shows that a container stops
+// for its new image. If the API server fails because it is overloaded, create tries again.
 func (r *run) create(ctx context.Context, i int) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.namespace, Name: r.nameNow(i), Labels: map[string]string{setLabel: r.setOf(i)}},
@@ -372,7 +369,7 @@ func (r *run) create(ctx context.Context, i int) error {
 		var status apierrors.APIStatus
 		switch {
 		case again && apierrors.IsAlreadyExists(err):
-			return nil // the answer was lost
+			return nil // the Pod was created before, and the answer was lost
 		case !errors.As(err, &status) || status.Status().Code < 500 || ctx.Err() != nil:
 			return err
 		}
@@ -386,7 +383,7 @@ func (r *run) each32(t *testing.T, n int, do func(i int) error) {
 	parallel(t, creators, n, do)
 }
 
-// parallel calls do for 0 to n-1, so many at the same time.
+// parallel calls do for 0 to n-1, with this many workers.
 func parallel(t *testing.T, workers, n int, do func(i int) error) {
 	t.Helper()
 	var next atomic.Int64

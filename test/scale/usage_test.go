@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// writes counts the writes that an API server has answered, by what was written.
+// writes counts the writes that an API server has answered, by the kind of object.
 type writes map[string]float64
 
 // writesSoFar reads the API server's own metrics.
@@ -54,8 +54,7 @@ func writesSoFar(ctx context.Context, clients kubernetes.Interface) (writes, err
 	return w, nil
 }
 
-// since returns what was written after an earlier reading, without what leases and
-// Events take.
+// since returns the writes after an earlier reading, without those of Leases and Events.
 func (w writes) since(before writes) string {
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(w)) {

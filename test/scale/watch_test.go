@@ -13,13 +13,13 @@ import (
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
-// sink is a store that keeps keys only, and gives events away.
+// sink is a store that keeps only keys, and passes on events.
 type sink struct {
 	event func(object any, gone bool)
-	known map[string]any // by key, what keep left of the objects
+	known map[string]any // by key, the result of keep
 }
 
-// keep returns what is kept of an object: enough to say that it is gone.
+// keep returns the part of an object that the sink keeps: enough to report its deletion.
 func keep(object any) any {
 	switch o := object.(type) {
 	case *corev1.Pod:

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// begin installs the older operator and waits until its webhooks are reached.
+// begin installs the older operator and waits until the API server reaches its webhooks.
 func begin(ctx context.Context, c *stand.Cluster) error {
 	program, err := older(ctx)
 	if err != nil {
@@ -55,8 +55,8 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 	return testkit.UntilCalled(ctx, api)
 }
 
-// older returns a binary with the older libraries: $OPERATOR_OLDER, or one that
-// is built now. It is an error if it has others.
+// older returns an operator with the older libraries: $OPERATOR_OLDER, or one that it builds now.
+// It returns an error if the binary has other libraries.
 func older(ctx context.Context) (string, error) {
 	program := os.Getenv("OPERATOR_OLDER")
 	if program == "" {

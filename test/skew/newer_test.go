@@ -51,8 +51,8 @@ func app() corev1.Container {
 	}
 }
 
-// createPod creates a Pod with the container app and checks that this is left
-// alone.
+// createPod creates a Pod with the container app, and checks that injection does not change this
+// container.
 func createPod(t *testing.T, name, label string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{
@@ -159,8 +159,8 @@ func TestMembersNewerThanTheLibrariesReachPods(t *testing.T) {
 	}
 }
 
-// A revision is recorded, and injected later, with members that the operator's
-// libraries do not know.
+// The operator records a revision with members that its libraries do not know, and injects them
+// later.
 func TestMembersNewerThanTheLibrariesAreRecorded(t *testing.T) {
 	const name = "recorded"
 	set := createSet(t, "v1beta1", name, newer)
@@ -185,7 +185,7 @@ func TestMembersNewerThanTheLibrariesAreRecorded(t *testing.T) {
 	checkInjected(t, createPod(t, name, name))
 }
 
-// An upgrade of the libraries changes no hash, so that it outdates no Pod.
+// An upgrade of the libraries changes no hash, so no Pod becomes outdated.
 func TestHashesDoNotDependOnTheLibraries(t *testing.T) {
 	set := createSet(t, "v1beta1", "hashed", newer)
 	spec, _ := set.Object["spec"].(map[string]any)
@@ -203,7 +203,7 @@ func TestHashesDoNotDependOnTheLibraries(t *testing.T) {
 	}
 }
 
-// A change of nothing but a newer member outdates Pods, as any other change.
+// If only a newer member changes, Pods become outdated, as with any other change.
 func TestAChangeOfANewerMemberIsAChange(t *testing.T) {
 	set := createSet(t, "v1beta1", "changed", newer)
 	first, hash := testkit.AwaitObserved(t, api, set.GetName()).Status.LatestRevision, set.GetAnnotations()[appsv1beta1.AnnotationHash]

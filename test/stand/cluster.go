@@ -44,15 +44,15 @@ type Options struct {
 	// Namespace runs the whole test binary in a network namespace; see
 	// InNamespace. Only Main looks at it.
 	Namespace bool
-	// Seconds is how long tests take that take long, for Main to share them out
-	// evenly. A wrong number costs time and nothing else.
+	// Seconds is how long the long tests take, so that Main can give each process as much
+	// to do. A wrong number costs only time.
 	Seconds map[string]int
-	// Parallel are tests that call t.Parallel, and wait for most of their time. Go begins
-	// them when the other tests of a process have ended, so they have one more process,
-	// for themselves.
+	// Parallel are tests that call t.Parallel, and wait most of the time. Go begins them
+	// when the other tests of a process have ended, so they have one more process for
+	// themselves.
 	Parallel []string
-	// Alone are tests that keep the processors busy, or are about calls that a busy
-	// machine would fail: where processes share the tests, Main runs these afterwards.
+	// Alone are tests that keep the processors busy, or whose calls would fail on a busy
+	// machine: if processes share the tests, Main runs these when the others have ended.
 	Alone []string
 	// K8sVersion is the Kubernetes version, as v1.36.4; empty means K8S_VERSION
 	// of the environment, or that of test/controlplane/go.mod.
@@ -89,7 +89,7 @@ type Cluster struct {
 	Version     string   `json:"version"`    // of Kubernetes
 	Kubeconfig  string   `json:"kubeconfig"` // contexts admin and, with two API servers, admin-2
 	APIServers  []string `json:"apiServers"` // URLs, in the order of the contexts
-	CAFile      string   `json:"caFile"`     // what the API servers' certificates are signed by
+	CAFile      string   `json:"caFile"`     // the CA that signs the API servers' certificates
 	Etcd        string   `json:"etcd"`       // URL
 	ServiceCIDR string   `json:"serviceCIDR"`
 	Pid         int      `json:"pid"` // of the launcher, the parent of all components
@@ -103,7 +103,7 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	stopped bool
-	before  []func() // what Stop calls first, the last first
+	before  []func() // Stop calls these first, in reverse order
 }
 
 // Component is one process of the cluster.
@@ -114,9 +114,8 @@ type Component struct {
 	Log   string `json:"log"` // file
 }
 
-// Start starts a cluster in a temporary directory and returns when all of it is
-// ready. The caller must Stop it; should this process end without, the cluster
-// ends too.
+// Start starts a cluster in a temporary directory and returns when all of it is ready. The
+// caller must Stop it. If this process ends before that, the cluster ends too.
 func Start(o Options) (*Cluster, error) {
 	path, err := launcher()
 	if err != nil {
@@ -133,9 +132,9 @@ func Start(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// garbageVariable is GOGC of the control plane, kubectl and the test, and not of what a
-// test starts otherwise. With 400, they take a tenth to a quarter less of the processors,
-// and more memory.
+// garbageVariable is the environment variable with the GOGC of the control plane, of kubectl
+// and of the test, but not of other processes that a test starts. With 400, they take 10 to 25
+// percent less processor time, and more memory.
 const garbageVariable = "STAND_GOGC"
 
 // planeEnvironment is the environment of the control plane's programs.
@@ -147,7 +146,7 @@ func planeEnvironment() []string {
 	return environment
 }
 
-// start runs the launcher until it says, in one line, that it is ready.
+// start starts the launcher, and waits for the one line that says that it is ready.
 func (c *Cluster) start(flags []string) error {
 	c.cmd = exec.CommandContext(context.Background(), c.launcher, flags...)
 	c.cmd.Stderr = os.Stderr
@@ -177,7 +176,7 @@ func (c *Cluster) start(flags []string) error {
 	return json.Unmarshal(line, c)
 }
 
-// BeforeStop has Stop call f first: to end processes that use the cluster.
+// BeforeStop makes Stop call f first, to end processes that use the cluster.
 func (c *Cluster) BeforeStop(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,8 +223,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// saveLogs moves the logs to where they outlive the cluster. What is written
-// from now on follows them.
+// saveLogs moves the logs to a directory that Stop does not delete. Components continue to
+// write to the moved files.
 func (c *Cluster) saveLogs() {
 	dir, err := os.MkdirTemp("", "stand-logs-")
 	if err == nil {
@@ -248,7 +247,7 @@ func (c *Cluster) ConfigFor(i int) *rest.Config {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: contextName(i)}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loader, overrides).ClientConfig()
 	if err != nil {
-		// The launcher wrote the file a moment ago; nothing a test could do.
+		// The launcher wrote the file a moment ago; a test can do nothing about it.
 		panic(fmt.Sprintf("reading the stand's kubeconfig %s: %v", c.Kubeconfig, err))
 	}
 	config.QPS = -1
@@ -262,9 +261,9 @@ func contextName(i int) string {
 	return "admin-" + strconv.Itoa(i+1)
 }
 
-// Established waits until CustomResourceDefinitions are established. They are named by
-// arguments of kubectl. While one of them has no condition at all, kubectl fails instead of
-// waiting, so it is asked again.
+// Established waits until CustomResourceDefinitions are established. definitions are arguments
+// of kubectl. While a definition has no condition, kubectl fails and does not wait, so it is
+// called again.
 func (c *Cluster) Established(ctx context.Context, definitions ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
@@ -281,7 +280,7 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (st
 	cmd := exec.CommandContext(ctx, filepath.Join(c.BinDir, "kubectl"), args...)
 	cmd.Env = append(planeEnvironment(),
 		"KUBECONFIG="+c.Kubeconfig,
-		"HOME="+c.Dir, // no plugin, preference or cache of the user's
+		"HOME="+c.Dir, // without plugins, preferences and cache of the user
 	)
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
@@ -292,7 +291,7 @@ func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (st
 	return stdout.String(), nil
 }
 
-// Components returns what runs now.
+// Components returns the components that run now.
 func (c *Cluster) Components(ctx context.Context) ([]Component, error) {
 	return c.ask(ctx, "status")
 }
@@ -312,7 +311,7 @@ func (c *Cluster) Component(ctx context.Context, name string) (Component, error)
 }
 
 // Kill ends one component as a crash would (SIGKILL) and returns when it is
-// gone. The cluster goes on without it until it is restarted.
+// gone. The cluster runs without it until it is restarted.
 func (c *Cluster) Kill(ctx context.Context, name string) error {
 	_, err := c.ask(ctx, "kill", name)
 	return err
@@ -347,7 +346,7 @@ func (c *Cluster) ask(ctx context.Context, command string, args ...string) ([]Co
 	return info.Components, json.Unmarshal(out, &info)
 }
 
-// buildControlPlane has the launcher build the programs, unless they are there.
+// buildControlPlane makes the launcher build the programs, unless they are already built.
 func buildControlPlane(launcher, version string) error {
 	args := []string{"build"}
 	if version != "" {

@@ -10,8 +10,8 @@
 //		os.Exit(stand.Main(m, stand.Options{Full: true, Nodes: 3}, func(c *stand.Cluster) { cluster = c }))
 //	}
 //
-// and every test takes a fresh namespace in it. Whatever is started here ends
-// with the test binary, also when that is killed.
+// and every test takes a new namespace in it. All processes that this package starts end with
+// the test binary, even if the test binary is killed.
 //
 // The environment may say:
 //

@@ -51,9 +51,9 @@ func controlplaneDir() (string, error) {
 	}
 }
 
-// buildLauncher builds into the user's cache directory, apart for each
-// checkout. The go command finds out itself whether anything is to be done; one
-// test binary at a time asks it.
+// buildLauncher builds the launcher into the user's cache directory, separately for each
+// checkout. The go command finds out whether a build is needed; one test binary at a time
+// calls it.
 func buildLauncher(module string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

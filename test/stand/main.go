@@ -9,23 +9,23 @@ import (
 	"testing"
 )
 
-// Main is the body of TestMain: it starts a cluster, hands it to use, runs the
-// tests and stops the cluster. It returns the exit code. With -short nothing is
-// started and no test runs, which it says.
+// Main is the body of TestMain: it starts a cluster, calls use with it, runs the tests and
+// stops the cluster. It returns the exit code. With -short it starts nothing, runs no test,
+// and says so.
 //
 // With SHARDS=n in the environment, n processes of the test binary share the
 // tests, each with a cluster of its own, if Options.Seconds says how long tests take.
-// Those of Options.Alone run when the others have ended.
+// The tests of Options.Alone run when the others have ended.
 //
 // With STAND_GOGC in the environment, the processes of the control plane, kubectl and this
-// process have that as GOGC.
+// process use its value as GOGC.
 //
 // With KUBEBUILDER_ASSETS in the environment, as setup-envtest prints it, the
 // programs in that directory are run and nothing is built. They have no
 // controller-manager: a suite that needs more than an API server says SKIP.
 //
-// With Options.Namespace the test binary first starts itself again inside a
-// network namespace, see InNamespace: what TestMain did before is done twice.
+// With Options.Namespace the test binary first starts itself again inside a network
+// namespace, see InNamespace: so TestMain runs the code before Main twice.
 func Main(m *testing.M, o Options, use func(*Cluster)) int {
 	flag.Parse()
 	if flagValue("test.list") != "" {

@@ -20,12 +20,12 @@ const environment = "STAND_NAMESPACE"
 // nil at once. The tests' output, their working directory, signals and the exit
 // code are as before.
 //
-// Inside, lo has the addresses 127.0.0.1, ::1 and 10.99.0.1 to 10.99.0.20 (see
-// Address), and nothing outside can be reached: what is to be downloaded must
-// be there before. That is why the control plane is built first.
+// Inside, lo has the addresses 127.0.0.1, ::1 and 10.99.0.1 to 10.99.0.20 (see Address).
+// Nothing outside can be reached, so all downloads must be done before. This is why
+// InNamespace builds the control plane first.
 //
-// Where no namespace can be made the binary runs again all the same, outside:
-// Namespace is false then, and tests that need one skip themselves.
+// If no namespace can be made, the binary runs again outside. Then Namespace is false, and
+// tests that need a namespace skip themselves.
 func InNamespace(o Options) error {
 	if os.Getenv(environment) != "" {
 		return nil
@@ -41,7 +41,7 @@ func InNamespace(o Options) error {
 	if err != nil {
 		return err
 	}
-	// The launcher need not be built again in there.
+	// With STAND, the launcher is not built again inside.
 	env := append(os.Environ(), "STAND="+path)
 	argv := append([]string{path, "netns", "--optional", "--", self}, os.Args[1:]...)
 	return fmt.Errorf("executing %s: %w", path, syscall.Exec(path, argv, env))
@@ -90,7 +90,7 @@ func Isolated(o Options, env ...string) (int, error) {
 // of its own.
 func Namespace() bool { return os.Getenv(environment) == "made" }
 
-// NeedNamespace skips the test, and says why, where there is no namespace.
+// NeedNamespace skips the test, and says why, if there is no namespace.
 func NeedNamespace(t testing.TB) {
 	t.Helper()
 	if Namespace() {
@@ -103,7 +103,6 @@ func NeedNamespace(t testing.TB) {
 	t.Skip("SKIP: needs a network namespace: " + reason)
 }
 
-// Address returns the i-th address, counted from 1 to 20, that is not loopback
-// and may therefore be an endpoint of a Service. It is there only inside a
-// namespace.
+// Address returns the i-th address, counted from 1 to 20. It is not a loopback address, so it
+// may be an endpoint of a Service. It exists only inside a namespace.
 func Address(i int) string { return fmt.Sprintf("10.99.0.%d", i) }

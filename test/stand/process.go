@@ -28,8 +28,8 @@ type Command struct {
 	Args []string // without the program's name
 	Env  []string // in addition to this process's environment
 	Dir  string   // working directory; empty means this process's
-	// Ready is asked again and again until it returns nil. Nil means that the
-	// process is ready once it is started. It is waited for with await.Patience.
+	// Ready is called again and again until it returns nil, for await.Patience at most. If
+	// Ready is nil, the process is ready once it is started.
 	Ready func(context.Context) error
 	// LogDir is where the log file is made; empty means the temporary directory.
 	LogDir string
@@ -65,8 +65,8 @@ func RunProcess(t testing.TB, c Command) *Process {
 	return p
 }
 
-// StartProcess starts the command and returns when it is ready. The caller must
-// Stop it; should this process end without, the kernel kills it.
+// StartProcess starts the command and returns when it is ready. The caller must Stop it. If
+// this process ends before that, the kernel kills the command.
 func StartProcess(ctx context.Context, c Command) (*Process, error) {
 	log, err := os.CreateTemp(c.LogDir, filepath.Base(c.Name)+"-*.log")
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *Process) ExitCode() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// Signal sends a signal. That the process has ended is not an error.
+// Signal sends a signal. It returns no error if the process has ended.
 func (p *Process) Signal(sig os.Signal) error {
 	err := p.cmd.Process.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -153,7 +153,7 @@ func (p *Process) Kill() {
 // a kubelet's default, it is killed. Stopping it again does nothing.
 func (p *Process) Stop() {
 	_ = p.Signal(syscall.SIGTERM)
-	_ = p.Signal(syscall.SIGCONT) // a stopped process would not see the first
+	_ = p.Signal(syscall.SIGCONT) // a stopped process would not handle SIGTERM
 	select {
 	case <-p.done:
 	case <-time.After(30 * time.Second):
@@ -180,7 +180,7 @@ func (p *Process) Tail(lines int) string {
 // are not checked.
 func AnswersHTTP(url string) func(context.Context) error {
 	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // whether it answers, not who
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // only whether the process answers matters
 		DisableKeepAlives: true,
 	}}
 	return func(ctx context.Context) error {

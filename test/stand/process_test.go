@@ -12,8 +12,8 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// A test binary given this variable is a small server, as server
-// starts it.
+// serveVariable is the environment variable that makes a test binary a small server; server
+// sets it.
 const serveVariable = "STAND_TEST_SERVE"
 
 func init() {
@@ -26,7 +26,7 @@ func init() {
 	os.Exit(3)
 }
 
-// server is this test binary as a server at the address.
+// server returns the command that runs this test binary as a server at the address.
 func server(t *testing.T, address string) stand.Command {
 	t.Helper()
 	self, err := os.Executable()

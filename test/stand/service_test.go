@@ -29,8 +29,8 @@ import (
 	"github.com/sidecarset/operator/test/stand"
 )
 
-// The API server reaches a webhook by its Service, as in production: it checks
-// the certificate against the Service's name and goes to an endpoint itself.
+// The API server reaches a webhook by its Service, as in production: it checks the certificate
+// against the Service's name, and connects to an endpoint without kube-proxy.
 func TestWebhookBehindAService(t *testing.T) {
 	stand.NeedNamespace(t)
 	const name = "refuser"
@@ -66,8 +66,8 @@ func TestWebhookBehindAService(t *testing.T) {
 	})
 
 	for i := range cluster.APIServers {
-		// Until an API server has seen configuration, Service and endpoints it
-		// creates the object or says that it cannot reach the webhook.
+		// Before an API server knows the configuration, the Service and the endpoints, it
+		// creates the object, or says that it cannot reach the webhook.
 		await.Eventually(t, "the webhook's answer through "+cluster.APIServers[i], func(ctx context.Context) error {
 			_, err := api(t, i).CoreV1().ConfigMaps(ns).Create(ctx,
 				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "refused-"}}, metav1.CreateOptions{})

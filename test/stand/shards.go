@@ -15,18 +15,17 @@ import (
 	"syscall"
 )
 
-// shardsVariable is how many processes share the tests of a package. Tests on a
-// control plane wait more than they compute, so that two processors carry
-// several of them.
+// shardsVariable is the environment variable that says how many processes share the tests of a
+// package. Tests on a control plane wait more than they compute, so two processors are enough
+// for several processes.
 const shardsVariable = "SHARDS"
 
-// shards returns the tests for each process, first for those that run at the same time,
-// then for one that runs when they have ended. It returns nothing if this process is to
-// run the tests itself: because SHARDS asks for no more, or the flags ask for a part of
-// a test.
+// shards returns the tests for each process: first for the processes that run at the same time,
+// then for one that runs when they have ended. It returns nothing if this process is to run the
+// tests itself: because SHARDS asks for only one, or the flags select a part of a test.
 func shards(o Options) (together [][]string, after []string, err error) {
 	count, _ := strconv.Atoi(os.Getenv(shardsVariable))
-	if o.Seconds == nil { // a suite that is better in one piece
+	if o.Seconds == nil { // this suite is better run in one process
 		count = 1
 	}
 	run := flagValue("test.run")
@@ -41,8 +40,8 @@ func shards(o Options) (together [][]string, after []string, err error) {
 	return together, after, nil
 }
 
-// deal shares out the tests that run at the same time, and returns those that come
-// after.
+// deal distributes the tests that run at the same time, and returns the tests that run after
+// them.
 func deal(tests []string, o Options, count int) (together [][]string, after []string) {
 	var parallel, others []string
 	for _, test := range tests {
@@ -67,8 +66,8 @@ func deal(tests []string, o Options, count int) (together [][]string, after []st
 	return together, after
 }
 
-// distribute deals out the tests, the longest first, each to the process that
-// has the least to do. A test without a weight takes a second.
+// distribute gives each test, the longest first, to the process that has the least to do. A
+// test without a weight takes a second.
 func distribute(tests []string, weights map[string]int, count int) [][]string {
 	weight := func(test string) int { return max(weights[test], 1) }
 	tests = slices.Clone(tests)
@@ -101,9 +100,9 @@ func listTests(pattern string) ([]string, error) {
 	return tests, nil
 }
 
-// runShards runs this binary once for each shard, all at the same time, and once more
-// for the tests that come after, with the same arguments otherwise. What one prints is
-// printed when it ends. It returns the exit code.
+// runShards runs this binary once for each shard, all at the same time, and then once more for
+// the tests in after. The other arguments are the same. It prints the output of a process when
+// the process ends. It returns the exit code.
 func runShards(together [][]string, after []string) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -142,9 +141,9 @@ func runShards(together [][]string, after []string) int {
 	return code
 }
 
-// argsFor has a process run these tests with the arguments of this one: the last
-// of equal flags counts. The go command looks into test.testlogfile for what a
-// test depends on; several processes cannot write it.
+// argsFor returns the arguments of this process, changed to run these tests: of equal flags, the
+// last one counts. The go command reads from test.testlogfile what a test depends on; several
+// processes cannot write this file.
 func argsFor(tests []string) []string {
 	return append(slices.Clone(os.Args[1:]), "-test.testlogfile=", "-test.run=^("+strings.Join(tests, "|")+")$")
 }

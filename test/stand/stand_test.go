@@ -321,8 +321,8 @@ func startSmall(t *testing.T) (*stand.Cluster, []int) {
 	return c, pids
 }
 
-// exists reports whether there is such a process. A process that ended and was not waited
-// for counts: not to wait for it is a mistake of its parent.
+// exists reports whether there is such a process. A process that ended without a wait of its
+// parent exists: its parent must wait for it.
 func exists(pid int) bool {
 	return syscall.Kill(pid, 0) == nil
 }

@@ -1,5 +1,5 @@
-// Package stranger is what any Pod of the cluster can send to the operator's
-// ports, without credentials. Tests send it and look at what becomes of others.
+// Package stranger has the requests that any Pod of the cluster can send to the operator's ports
+// without credentials. Tests send them, and look at what happens to other requests.
 package stranger
 
 import (
@@ -18,7 +18,8 @@ import (
 // servers wait for the answer about a selected Pod.
 const Patience = 5 * time.Second
 
-// Body is well-formed, small for what it becomes, and sent as a whole.
+// Body is a well-formed request body, sent as a whole, which needs much more memory when it is
+// decoded.
 type Body struct{ Name, Path, Body string }
 
 // many is a JSON list of one element, of some size in bytes.
@@ -55,8 +56,8 @@ func members(size int, value string) string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
-// Bodies are those of the attacks that the operator was repaired for, and the
-// largest that pass.
+// Bodies returns the bodies of earlier attacks, against which the operator was repaired, and the
+// largest bodies that it accepts.
 func Bodies() []Body {
 	const mutate, validate, pods, convert = "/mutate-apps-kruise-io-sidecarset", "/validate-apps-kruise-io-sidecarset", "/pods", "/convert"
 	list := func(objects string) string {
@@ -103,7 +104,7 @@ func podReview(object string) string {
 func Unfinished(ctx context.Context, address, from string, config *tls.Config) {
 	conn, err := dial(ctx, address, from, config)
 	if err != nil {
-		return // turned away
+		return // the server refuses the connection
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(2 * Patience))
@@ -141,7 +142,8 @@ func dial(ctx context.Context, address, from string, config *tls.Config) (net.Co
 	return (&tls.Dialer{NetDialer: Dialer(from), Config: config}).DialContext(ctx, "tcp", address)
 }
 
-// KeepBusy opens a connection that begins a request and never ends it, until it is closed.
+// KeepBusy opens a connection and sends the beginning of a request. It keeps the connection until
+// the server closes it or ctx ends.
 func KeepBusy(ctx context.Context, address, from string, config *tls.Config) {
 	conn, err := dial(ctx, address, from, config)
 	if err != nil {
@@ -154,7 +156,7 @@ func KeepBusy(ctx context.Context, address, from string, config *tls.Config) {
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-// Address is the n-th of four that no replica and no API server has.
+// Address returns the n-th of four addresses that no replica and no API server has.
 func Address(n int) string {
 	if stand.Namespace() {
 		return stand.Address(12 + n)

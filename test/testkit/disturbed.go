@@ -18,9 +18,9 @@ import (
 	"github.com/sidecarset/operator/test/await"
 )
 
-// Disturbed counts, from a watch of its own, how many Pods of a Kubelet are being
-// disturbed at the same time: a container is to run something else than it runs, or
-// the Pod is not ready.
+// Disturbed counts, from a watch of its own, how many Pods of a Kubelet are disturbed at the
+// same time. A Pod is disturbed if a container does not run the image in the spec, or if the
+// Pod is not ready.
 type Disturbed struct {
 	list func(context.Context) (*corev1.PodList, error)
 
@@ -28,11 +28,11 @@ type Disturbed struct {
 	now  map[string]bool
 	most int
 	seen map[string]bool
-	pods map[string]*corev1.Pod // those that exist, as they were seen last
+	pods map[string]*corev1.Pod // the Pods that exist, as the watch has shown them last
 }
 
-// WatchDisturbed counts Pods of a namespace until the test ends. A Pod that an option
-// leaves out does not count any more.
+// WatchDisturbed counts Pods of a namespace until the test ends. Options restrict it; a Pod
+// that does not match them any more does not count.
 func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options ...client.ListOption) *Disturbed {
 	t.Helper()
 	options = append(options, client.InNamespace(namespace))
@@ -48,7 +48,7 @@ func WatchDisturbed(t testing.TB, c client.WithWatch, namespace string, options 
 	for i := range list.Items {
 		d.pods[list.Items[i].Name] = &list.Items[i]
 	}
-	// An API server ends the watch of a client that is slow. This one goes on where it was.
+	// An API server ends the watch of a slow client. This watch continues from where it was.
 	events, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, from metav1.ListOptions) (watch.Interface, error) {
 			return c.Watch(ctx, &corev1.PodList{}, append([]client.ListOption{&client.ListOptions{Raw: &from}}, options...)...)
@@ -91,8 +91,8 @@ func (d *Disturbed) see(p *corev1.Pod, gone bool) {
 	d.most = max(d.most, len(d.now))
 }
 
-// IsDisturbed reports whether a container of a Pod is to run something else than it
-// runs, or the Pod is not ready.
+// IsDisturbed reports whether a container of a Pod does not run the image in the spec, or the
+// Pod is not ready.
 func IsDisturbed(p *corev1.Pod) bool {
 	for _, s := range statuses(p) {
 		if image, started := StartedImage(s); started && (image != WantedImage(p, s.Name) || !s.Ready) {
@@ -120,7 +120,7 @@ func (d *Disturbed) Pods() []*corev1.Pod {
 	return slices.Collect(maps.Values(d.pods))
 }
 
-// CatchUp waits until the watch has brought everything that is stored.
+// CatchUp waits until the watch has shown all stored Pods in their present versions.
 func (d *Disturbed) CatchUp(t testing.TB) {
 	t.Helper()
 	await.Eventually(t, "the watch of disturbed Pods", func(ctx context.Context) error {
@@ -143,8 +143,8 @@ func (d *Disturbed) CatchUp(t testing.TB) {
 	})
 }
 
-// Want fails the test if more Pods were disturbed at the same time than most, or not
-// exactly so many Pods at any time, by what is stored now.
+// Want fails the test if more than most Pods were disturbed at the same time, or if the number
+// of Pods that were disturbed at any time is not pods. It catches up first.
 func (d *Disturbed) Want(t testing.TB, most, pods int) {
 	t.Helper()
 	d.CatchUp(t)
@@ -157,7 +157,7 @@ func (d *Disturbed) Want(t testing.TB, most, pods int) {
 	}
 }
 
-// WantedImage is the image that a container has to run, "" if the Pod has none of that
+// WantedImage is the image in the spec of a container, "" if the Pod has no container of that
 // name.
 func WantedImage(p *corev1.Pod, container string) string {
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {

@@ -21,9 +21,9 @@ import (
 	"github.com/sidecarset/operator/test/await"
 )
 
-// Kubelet writes the status of all Pods of a namespace as a kubelet does: it says
-// first that it has seen a change, with the old container still there and the Pod
-// still ready, and a while later that the new container runs. It starts no program.
+// Kubelet writes the status of all Pods of a namespace as a kubelet does. After a change, it
+// first writes that it has seen the change, while the old container still runs and the Pod is
+// still ready. Later it writes that the new container runs. It starts no program.
 type Kubelet struct {
 	Client    client.WithWatch
 	Namespace string
@@ -31,8 +31,8 @@ type Kubelet struct {
 	Pull time.Duration
 	// Missing says which images cannot be pulled. None if nil.
 	Missing func(image string) bool
-	// ShowsNotReady says for which Pods the status shows that a container is away.
-	// None if nil: a Pod stays Ready while its container is replaced.
+	// ShowsNotReady says for which Pods the status shows that a container does not run. If
+	// nil, for none: a Pod stays Ready while its container is replaced.
 	ShowsNotReady func(pod *corev1.Pod) bool
 	// Resize says what keeps a Pod from having the resources of its spec: a condition of
 	// the type PodResizePending or PodResizeInProgress. If it is nil, or returns nil, the
@@ -52,7 +52,7 @@ type podWorker struct {
 	// runs has the image that each container was started with; "" if it was killed
 	// and the new image cannot be pulled.
 	runs map[string]string
-	// missing has the image that each of those waits for.
+	// missing has, for each of these containers, the image that it waits for.
 	missing  map[string]string
 	restarts map[string]int32
 	// sizes are the resources that the containers have.
@@ -75,7 +75,7 @@ func (k *Kubelet) Start(t testing.TB) (stop func()) {
 					k.see(ctx, pod)
 				}
 			}
-			// An API server ends the watch of a client that is slow.
+			// An API server ends the watch of a slow client.
 			_ = await.Until(ctx, func(ctx context.Context) (err error) {
 				events, err = k.watch(ctx)
 				return err
@@ -90,7 +90,7 @@ func (k *Kubelet) Start(t testing.TB) (stop func()) {
 	return stop
 }
 
-// watch sees all Pods, and returns a watch of what happens from then on.
+// watch hands all present Pods to their workers, and returns a watch of later changes.
 func (k *Kubelet) watch(ctx context.Context) (watch.Interface, error) {
 	list := &corev1.PodList{}
 	if err := k.Client.List(ctx, list, client.InNamespace(k.Namespace)); err != nil {
@@ -116,14 +116,14 @@ func (k *Kubelet) see(ctx context.Context, pod *corev1.Pod) {
 		w.adopt(pod)
 		k.running.Go(func() { k.work(ctx, w) })
 	}
-	select { // the older version is of no use
+	select { // the worker needs only the newest version
 	case <-w.latest:
 	default:
 	}
 	w.latest <- pod
 }
 
-// adopt takes what an earlier Kubelet, or a test, has written.
+// adopt takes over the status that an earlier Kubelet, or a test, has written.
 func (w *podWorker) adopt(pod *corev1.Pod) {
 	for _, s := range statuses(pod) {
 		if image, ok := StartedImage(s); ok {
@@ -139,8 +139,8 @@ func statuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return append(pod.Status.InitContainerStatuses[:len(pod.Status.InitContainerStatuses):len(pod.Status.InitContainerStatuses)], pod.Status.ContainerStatuses...)
 }
 
-// work does for one Pod, one after another, what a kubelet does for it. Like a
-// kubelet it sees the next change only when the last one is over.
+// work does the work of a kubelet for one Pod. Like a kubelet, it sees the next change only when
+// it has finished the one before.
 func (k *Kubelet) work(ctx context.Context, w *podWorker) {
 	for {
 		var pod *corev1.Pod
@@ -160,7 +160,7 @@ func (k *Kubelet) work(ctx context.Context, w *podWorker) {
 			}
 			w.resize(pod)
 		}
-		if len(w.runs) > 0 { // a status is written before anything is killed
+		if len(w.runs) > 0 { // a kubelet writes a status before it kills a container
 			k.write(ctx, w, pod, nil)
 			if len(changed) == 0 {
 				continue
@@ -197,8 +197,7 @@ func (w *podWorker) resize(pod *corev1.Pod) {
 	}
 }
 
-// changed returns the containers that do not run the image that they are to run, and do
-// not wait for it either.
+// changed returns the containers that neither run the image in the spec nor wait for it.
 func (w *podWorker) changed(pod *corev1.Pod) []corev1.Container {
 	var changed []corev1.Container
 	for _, c := range lasting(pod) {
@@ -231,8 +230,8 @@ func (w *podWorker) start(c corev1.Container, pulled bool) {
 	}
 }
 
-// write writes a status in which the given containers are away, with these conditions
-// about resizes.
+// write writes a status in which the containers in away do not run, with these conditions about
+// resizes.
 func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away []corev1.Container, resizes ...corev1.PodCondition) {
 	now := metav1.Now()
 	status := map[string]any{"phase": corev1.PodRunning, "observedGeneration": pod.Generation}
@@ -272,7 +271,7 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 		conditions = append(conditions, c)
 	}
 	status["conditions"] = k.withResizes(w, pod, conditions, resizes)
-	conflict := false // with another writer, or the name is another Pod's
+	conflict := false // with another writer, or because another Pod has the name now
 	_ = await.Until(ctx, func(ctx context.Context) error {
 		if conflict {
 			now := &corev1.Pod{}
@@ -286,7 +285,7 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 		}
 		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}, "status": status})
 		if err != nil {
-			panic(err) // these are plain values
+			panic(err) // plain values can be encoded
 		}
 		written := pod.DeepCopy()
 		err = k.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
@@ -303,7 +302,7 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// withResizes adds the conditions about resizes, and takes away those that are over.
+// withResizes adds the conditions about resizes, and removes those of finished resizes.
 func (k *Kubelet) withResizes(w *podWorker, pod *corev1.Pod, conditions, resizes []corev1.PodCondition) []any {
 	all := []any{}
 	for _, c := range conditions {

@@ -1,6 +1,6 @@
-// Package testkit is what the suites on a real API server do again and again:
-// make a client and a namespace, and wait for what the operator says of a
-// SidecarSet. It knows no suite and keeps no state. It is imported by tests only.
+// Package testkit has what all suites on a real API server need: clients, namespaces, and waits
+// for what the operator says about a SidecarSet. It knows no suite and keeps no state. Only
+// tests import it.
 package testkit
 
 import (
@@ -41,16 +41,16 @@ func StartCluster(t testing.TB, options stand.Options) *stand.Cluster {
 	return c
 }
 
-// NewClient returns a client of the cluster's first API server, as the
-// administrator and without a limit. It knows the types of Kubernetes, ours, and
-// those that more adds.
+// NewClient returns a client of the cluster's first API server, as the administrator and
+// without a limit of requests. It knows the types of Kubernetes, v1beta1 of SidecarSets, and
+// the types that more adds.
 func NewClient(c *stand.Cluster, more ...func(*runtime.Scheme) error) (client.WithWatch, error) {
 	return NewClientFor(c.Config(), more...)
 }
 
 // NewClientFor is NewClient with this configuration.
 func NewClientFor(config *rest.Config, more ...func(*runtime.Scheme) error) (client.WithWatch, error) {
-	log.SetLogger(logr.Discard()) // of controller-runtime, which complains in the middle of a test's output otherwise
+	log.SetLogger(logr.Discard()) // without a logger, controller-runtime complains in the middle of a test's output
 	scheme := runtime.NewScheme()
 	for _, add := range append(more, clientgoscheme.AddToScheme, appsv1beta1.AddToScheme) {
 		if err := add(scheme); err != nil {
@@ -76,8 +76,8 @@ func Namespace(t testing.TB, c client.Client, labels map[string]string) string {
 	return namespace.Name
 }
 
-// AwaitServiceAccount waits until Pods can be created in a new namespace of a whole
-// control plane. The controller manager makes the ServiceAccount that they have to have.
+// AwaitServiceAccount waits until Pods can be created in a new namespace of a whole control
+// plane. The controller-manager creates the ServiceAccount that they need.
 func AwaitServiceAccount(t testing.TB, c client.Client, namespace string) {
 	t.Helper()
 	await.Eventually(t, "the ServiceAccount of namespace "+namespace, func(ctx context.Context) error {
@@ -85,10 +85,9 @@ func AwaitServiceAccount(t testing.TB, c client.Client, namespace string) {
 	})
 }
 
-// AwaitPodsForbidden waits until the API server answers 403 to a Pod of the
-// namespace that says nothing about its security. Admission plugins learn from
-// watches what a label or a ResourceQuota demands, so a request right behind its
-// creation may still be admitted.
+// AwaitPodsForbidden waits until the API server answers 403 to a Pod of the namespace without a
+// securityContext. Admission plugins learn of a label or a ResourceQuota from watches, so they
+// may still admit a Pod directly after it was written.
 func AwaitPodsForbidden(t testing.TB, c client.Client, namespace string) {
 	t.Helper()
 	await.Eventually(t, "Pods of namespace "+namespace+" are forbidden", func(ctx context.Context) error {
@@ -130,7 +129,7 @@ func AwaitCalled(t testing.TB, c client.Client) {
 	}
 }
 
-// Observed returns an error unless the leader has seen the SidecarSet as it is.
+// Observed returns an error unless the leader has observed the SidecarSet's generation.
 func Observed(set *appsv1beta1.SidecarSet) error {
 	if set.Status.ObservedGeneration != set.Generation {
 		return fmt.Errorf("observed generation %d of %d", set.Status.ObservedGeneration, set.Generation)
@@ -138,8 +137,8 @@ func Observed(set *appsv1beta1.SidecarSet) error {
 	return nil
 }
 
-// Ready returns an error unless the next Pod that the SidecarSet, as it is now,
-// selects is going to be injected.
+// Ready returns an error unless the condition Ready says that the next selected Pod gets the
+// present content of the SidecarSet.
 func Ready(set *appsv1beta1.SidecarSet) error {
 	condition := meta.FindStatusCondition(set.Status.Conditions, appsv1beta1.ConditionReady)
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration != set.Generation {
@@ -148,14 +147,13 @@ func Ready(set *appsv1beta1.SidecarSet) error {
 	return nil
 }
 
-// Get returns the SidecarSet as it is stored.
+// Get returns the stored SidecarSet.
 func Get(ctx context.Context, c client.Client, name string) (*appsv1beta1.SidecarSet, error) {
 	set := &appsv1beta1.SidecarSet{}
 	return set, c.Get(ctx, client.ObjectKey{Name: name}, set)
 }
 
-// Await waits until check returns nil for the SidecarSet as it is stored, and
-// returns it.
+// Await waits until check returns nil for the stored SidecarSet, and returns the SidecarSet.
 func Await(t testing.TB, c client.Client, name, what string, check func(*appsv1beta1.SidecarSet) error) *appsv1beta1.SidecarSet {
 	t.Helper()
 	var set *appsv1beta1.SidecarSet
@@ -168,13 +166,13 @@ func Await(t testing.TB, c client.Client, name, what string, check func(*appsv1b
 	return set
 }
 
-// AwaitObserved waits until the leader has seen the SidecarSet as it is.
+// AwaitObserved waits until the leader has observed the SidecarSet's generation.
 func AwaitObserved(t testing.TB, c client.Client, name string) *appsv1beta1.SidecarSet {
 	t.Helper()
 	return Await(t, c, name, "the status", Observed)
 }
 
-// AwaitReady waits until the next Pods of the SidecarSets are going to be injected.
+// AwaitReady waits until the SidecarSets are Ready.
 func AwaitReady(t testing.TB, c client.Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -185,7 +183,7 @@ func AwaitReady(t testing.TB, c client.Client, names ...string) {
 // Counters are the numbers of Pods in a status.
 type Counters struct{ Matched, Updated, Ready, UpdatedReady, Uninjected int32 }
 
-// CountersOf returns those of a SidecarSet.
+// CountersOf returns the counters of a SidecarSet.
 func CountersOf(set *appsv1beta1.SidecarSet) Counters {
 	s := set.Status
 	return Counters{s.MatchedPods, s.UpdatedPods, s.ReadyPods, s.UpdatedReadyPods, s.UninjectedPods}

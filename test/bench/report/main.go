@@ -1,8 +1,7 @@
-// Command report measures one Pod admission with the operator's handler and
-// with the comparator, in interleaved rounds, and prints the ratios beside the
-// targets: first in one process, from bytes to bytes, then over HTTPS from one
-// process to others. Times depend on the machine and its load; ratios,
-// allocations and bytes are what counts.
+// Command report measures one Pod admission with the operator's handler and with the comparator,
+// in interleaved rounds, and prints the ratios beside the targets. It measures first in one
+// process, from bytes to bytes, and then over HTTPS from one process to others. Times depend on
+// the machine and its load. Use only the ratios, allocations and bytes.
 package main
 
 import (

@@ -1,6 +1,5 @@
-// Package stages holds how fake nodes and the Pods on them behave: kwok's
-// stages, as data. It knows kwok's file format only as far as putting shared
-// fragments where a stage asks for them.
+// Package stages describes how fake nodes and their Pods behave: it has kwok's stages as data.
+// All that it knows of kwok's file format is how to insert shared fragments into a stage.
 package stages
 
 import (
@@ -12,9 +11,8 @@ import (
 //go:embed *.yaml include/*.tmpl
 var files embed.FS
 
-// includeMark begins a line that a fragment replaces. It is a comment in YAML,
-// in jq and in the text that a template renders, so that a stage file is valid
-// without the fragments as well.
+// includeMark begins a line that a fragment replaces. It is a comment in YAML, in jq and in the
+// output of a template, so a stage file is also valid without the fragments.
 const includeMark = "# include: "
 
 // Config returns all stages as one file for kwok --config.
@@ -34,8 +32,7 @@ func Config() (string, error) {
 	return out.String(), nil
 }
 
-// expand replaces every include line by the fragment that it names, indented
-// as the line was.
+// expand replaces every include line by the fragment that it names, with the indent of the line.
 func expand(text string) (string, error) {
 	var out strings.Builder
 	for line := range strings.Lines(text) {

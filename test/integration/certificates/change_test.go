@@ -13,9 +13,9 @@ import (
 	"github.com/sidecarset/operator/test/deploy"
 )
 
-// A replica of another mode has a certificate that no API server trusts until a replica
-// of that mode leads. Then API servers trust it. They refuse no Pod meanwhile: they still
-// trust the replicas that are left of the mode before.
+// A replica of another mode has a certificate that no API server trusts until a replica of
+// that mode leads. Then API servers trust it. They refuse no Pod meanwhile, because they
+// still trust the remaining replicas of the earlier mode.
 func TestANewLeaderChangesTheMode(t *testing.T) {
 	i := install(t, deploy.Default)
 	// The leader drains until the API server has surely seen that its endpoint was removed.
@@ -59,7 +59,8 @@ func (i *installation) startOne(t *testing.T, number int, args ...string) *deplo
 	return replica
 }
 
-// expectReason waits until the readiness of the certificate says something.
+// expectReason waits until the replica is not ready, and its check of the certificate says
+// want.
 func expectReason(t *testing.T, replica *deploy.Replica, want string) {
 	t.Helper()
 	await.Eventually(t, "the reason why "+replica.Name+" is not ready", func(ctx context.Context) error {

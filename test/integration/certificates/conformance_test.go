@@ -20,8 +20,8 @@ import (
 	"github.com/sidecarset/operator/test/conformance"
 )
 
-// The laws of certs/conformance_test.go, with a real API server that calls the
-// replicas and a real cert-manager.
+// The laws of certs/conformance_test.go hold with a real API server, which calls the replicas,
+// and with a real cert-manager.
 func TestConformance(t *testing.T) {
 	modes := map[string]func(*testing.T, *conformance.Mode){
 		"self":         selfMode,
@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// The laws of mode self, likewise.
+// The laws of mode self hold with a real API server, too.
 func TestSelfManaged(t *testing.T) {
 	for law, test := range conformance.SelfTests {
 		t.Run(law, func(t *testing.T) {
@@ -67,8 +67,9 @@ func selfMode(_ *testing.T, m *conformance.Mode) {
 	}
 }
 
-// What cert-manager issues is valid as of now, and is served when every API
-// server's clock agrees, minutes later. So replicas are ahead of it here.
+// cert-manager issues certificates that are valid from the present moment. A replica serves one
+// minutes later, when it is valid by every API server's clock. So replicas' clocks are ahead
+// of cert-manager's here.
 func certManagerMode(t *testing.T, m *conformance.Mode) {
 	needCertManager(t)
 	m.Options.Mode = certs.ModeCertManager
@@ -91,7 +92,7 @@ func certManagerMode(t *testing.T, m *conformance.Mode) {
 			}
 			return err
 		})
-		// The issuer may not have noticed when it signs next.
+		// The issuer may sign with the CA from before, until it notices the new CA.
 		await.Eventually(t, "a leaf of the other CA", func(ctx context.Context) error {
 			serving := &corev1.Secret{}
 			get(t, m.Options.Namespace, "sidecarset-serving", serving)

@@ -1,6 +1,5 @@
-// Package certificates holds the three ways to obtain certificates against a
-// real API server, which calls replicas for every object that is created, and
-// against a real cert-manager.
+// Package certificates tests the three ways to obtain certificates with a real API server,
+// which calls replicas for every object that is created, and with a real cert-manager.
 package certificates
 
 import (
@@ -56,7 +55,7 @@ func needCertManager(t *testing.T) {
 }
 
 var sharedCertManager = sync.OnceValue(func() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // compiling it takes minutes where no cache is
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // without a cache, compiling it takes minutes
 	defer cancel()
 	return errors.Join(installCertManager(ctx, cluster), startCertManager(ctx, cluster))
 })
@@ -76,7 +75,7 @@ func installCertManager(ctx context.Context, c *stand.Cluster) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
-	return await.Until(ctx, func(ctx context.Context) error { // API servers serve a kind soon after they say so
+	return await.Until(ctx, func(ctx context.Context) error { // API servers serve a kind a little after the CRD is Established
 		_, err := c.Kubectl(ctx, "", "get", "issuers.cert-manager.io,certificates.cert-manager.io", "--all-namespaces")
 		return err
 	})

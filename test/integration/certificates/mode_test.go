@@ -28,21 +28,21 @@ import (
 
 const loopback = "127.0.0.1"
 
-// site is a place of its own for one test: a namespace, and webhooks that the
-// API server calls for ConfigMaps in it.
+// site is what one test has for itself: a namespace, and webhooks that the API server calls for
+// ConfigMaps in this namespace.
 type site struct {
 	namespace string
 	entries   []*entry
 }
 
-// entry is a webhook of one replica. Each call is a handshake of its own.
+// entry is a webhook of one replica. Each call has a handshake of its own.
 type entry struct {
 	url     string
 	serving atomic.Pointer[certs.Serving]
 	calls   atomic.Int64
 }
 
-// newMode makes a site and returns what all modes share.
+// newMode makes a site, and returns a Mode with the values that all modes share.
 func newMode(t *testing.T) *conformance.Mode {
 	t.Helper()
 	s := &site{namespace: testkit.Namespace(t, api, nil), entries: []*entry{newEntry(t), newEntry(t)}}
@@ -64,7 +64,7 @@ func newMode(t *testing.T) *conformance.Mode {
 	}
 }
 
-// toldClient returns a client whose answers set a clock.
+// toldClient returns a client that sets a clock by the API server's answers.
 func toldClient(t *testing.T, clock *certs.ServerClock) client.WithWatch {
 	t.Helper()
 	config := rest.CopyConfig(cluster.Config())
@@ -122,7 +122,7 @@ func (e *entry) allow(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// register has the API server call the entries.
+// register makes the API server call the entries.
 func (s *site) register(t *testing.T) {
 	t.Helper()
 	rules := []admissionregistrationv1.RuleWithOperations{{
@@ -156,7 +156,7 @@ func (s *site) register(t *testing.T) {
 	}
 }
 
-// call has the API server call every replica.
+// call makes the API server call every replica.
 func (s *site) call(ctx context.Context) error {
 	err := api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, GenerateName: "call-"}}, client.DryRunAll)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *site) bundles(ctx context.Context) (map[string]string, error) {
 	return bundles, nil
 }
 
-// reset does what kubectl replace with the manifest does.
+// reset removes a CA bundle, as kubectl replace with the manifest does.
 func (s *site) reset(t *testing.T) {
 	t.Helper()
 	patch := client.RawPatch("application/json-patch+json", []byte(`[{"op": "remove", "path": "/webhooks/1/clientConfig/caBundle"}]`))

@@ -91,8 +91,8 @@ spec:
   - {name: called, image: "example.com/sidecar:v1", podInjectPolicy: AfterAppContainer}
 `
 
-// call has the API server call a replica for a Pod, because of what the operator itself has registered as well, for a SidecarSet, and to
-// convert one.
+// call makes the API server call a replica by the operator's own entries: for a Pod, for a
+// SidecarSet, and for conversions.
 func (i *installation) call(ctx context.Context) error {
 	if err := i.createPod(ctx); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (i *installation) call(ctx context.Context) error {
 	return i.api.Patch(ctx, set, client.RawPatch(types.MergePatchType, patch), client.DryRunAll)
 }
 
-// createPod has a Pod injected that is not stored.
+// createPod creates a Pod in a dry run, and returns an error unless it is injected.
 func (i *installation) createPod(ctx context.Context) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "call-", Labels: map[string]string{"call": "yes"}},
@@ -121,7 +121,7 @@ func (i *installation) createPod(ctx context.Context) error {
 	return nil
 }
 
-// during calls a hundred times a second while do runs; no call may fail.
+// during makes calls, up to a hundred in a second, while do runs. No call may fail.
 func (i *installation) during(t *testing.T, call func(context.Context) error, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -167,7 +167,7 @@ func (i *installation) checkRights(t *testing.T) {
 	}
 }
 
-// The operator has nothing but the rights of config/certmanager/operator.
+// The operator works with only the rights of config/certmanager/operator.
 func TestOperatorDeclaresToCertManager(t *testing.T) {
 	i := install(t, deploy.CertManager)
 	i.start(t, "--cert-mode=cert-manager", "--cert-settle=2s", "--cert-poll=500ms")
@@ -186,8 +186,9 @@ func TestOperatorDeclaresToCertManager(t *testing.T) {
 	i.checkRights(t)
 }
 
-// cainjector publishes, a kubelet mounts, and the operator only reads: both the leaf and the CA are renewed under calls. The new leaf is
-// served when it is five minutes old, which conformance tests show.
+// cainjector publishes the CA, a kubelet mounts the Secret, and the operator only reads. The leaf
+// and the CA are renewed while the API server makes calls. A replica serves the new leaf when
+// it is five minutes old; the conformance tests show that.
 func TestOperatorWithCAInjector(t *testing.T) {
 	i := install(t, deploy.CertManagerInjector)
 	dir := t.TempDir()
@@ -260,7 +261,7 @@ func (i *installation) mount(t *testing.T, dir string) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// What is wrong with cert-manager can be read from readiness, step by step as it is put right.
+// A replica's readiness says what is wrong with cert-manager, at each step of its repair.
 func TestCertManagerIsMissing(t *testing.T) {
 	c := testkit.StartCluster(t, stand.Options{})
 	api, err := client.NewWithWatch(c.Config(), client.Options{Scheme: api.Scheme()})
@@ -306,10 +307,10 @@ func TestCertManagerIsMissing(t *testing.T) {
 	})
 }
 
-// What is documented builds, on top of either layout, and the API server takes it.
+// The documented overlays can be built on top of either layout, and the API server accepts them.
 func TestOverlaysApply(t *testing.T) {
 	needCertManager(t)
-	// Namespaced objects need a Namespace, which a dry run does not make.
+	// Namespaced objects need a Namespace, and a dry run does not create it.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deploy.Namespace}}
 	if err := client.IgnoreAlreadyExists(api.Create(t.Context(), namespace)); err != nil {
 		t.Fatal(err)
@@ -325,9 +326,9 @@ func TestOverlaysApply(t *testing.T) {
 				for want, count := range map[string]int{
 					"cert-manager.io/inject-ca-from":       wants.annotated,
 					"--cert-mode=":                         processes,
-					"--cert-secret=":                       processes,    // not used in these modes
+					"--cert-secret=":                       processes,    // has no effect in these modes
 					"\n  - sidecarset-webhook-certs":       0,            // no right on that Secret
-					"name: sidecarset-certificates-leader": wants.rights, // a Role, its binding, and the name in that
+					"name: sidecarset-certificates-leader": wants.rights, // in a Role, in its binding, and in the binding's reference
 				} {
 					if got := strings.Count(manifests, want); got != count {
 						t.Errorf("%q occurs %d times, want %d", want, got, count)
@@ -338,7 +339,7 @@ func TestOverlaysApply(t *testing.T) {
 	}
 }
 
-// buildOverlay builds an overlay with another layout in the place of its own, as its comment says.
+// buildOverlay builds an overlay on another layout, as the overlay's comment says.
 func buildOverlay(t *testing.T, overlay, layout string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

@@ -34,7 +34,7 @@ func main() {
 	if size, _ := strconv.Atoi(os.Getenv("MEMORY")); size > 0 {
 		memory = make([]byte, size<<20)
 		for i := range memory {
-			memory[i] = byte(i) // pages that hold no zeros are really there
+			memory[i] = byte(i) // the kernel allocates a page only when it is written
 		}
 	}
 	var signals atomic.Int32

@@ -1,7 +1,7 @@
-// Command modfile writes the go.mod with which this module builds one
-// Kubernetes version. k8s.io/kubernetes replaces its staging modules by
-// directories of its own repository, which no module outside can use; here each
-// is replaced by the version that was published along with it.
+// Command modfile writes the go.mod with which this module builds one Kubernetes version.
+// k8s.io/kubernetes replaces its staging modules by directories of its own repository, which
+// other modules cannot use. The written go.mod replaces each of them by the version that was
+// published at the same time.
 //
 //	go run ./cmd/modfile v1.36.4           writes go.v1.36.mod and go.v1.36.sum
 //	go run ./cmd/modfile --main v1.37.1    writes go.mod and go.sum
@@ -68,7 +68,7 @@ func derive(version string) (minor, staging string, err error) {
 	return "v1." + number, "v0." + rest, nil
 }
 
-// gomod is the part of go mod edit -json that is of use here.
+// gomod is the part of the output of go mod edit -json that this program needs.
 type gomod struct {
 	Go      string
 	Require []struct{ Path, Version string }
@@ -98,7 +98,7 @@ func render(version, staging string, upstream *gomod) (string, error) {
 	etcd := ""
 	for _, r := range upstream.Require {
 		if r.Path == "go.etcd.io/etcd/client/v3" {
-			etcd = r.Version // the server that this version is tested with
+			etcd = r.Version // the version of the server with which Kubernetes is tested
 		}
 	}
 	var replaces []string
@@ -130,7 +130,7 @@ replace (
 `, upstream.Go, goMinor(upstream.Go), etcd, staging, staging, staging, version, strings.Join(replaces, "")), nil
 }
 
-// goMinor is "1.26" for "1.26.0".
+// goMinor returns the minor version: "1.26" for "1.26.0".
 func goMinor(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")

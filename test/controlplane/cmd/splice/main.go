@@ -1,7 +1,6 @@
-// Command splice replaces a Service where there is no kube-proxy: it
-// accepts TCP connections on one loopback address and joins each to one of
-// several backends, in turn, skipping those that refuse. TLS passes through
-// untouched, so certificates are those of the backends.
+// Command splice replaces a Service where there is no kube-proxy. It accepts TCP connections on
+// one loopback address, and joins each to the next of several backends that does not refuse it.
+// It does not decrypt TLS, so clients see the certificates of the backends.
 //
 //	splice -listen 127.0.0.1:9443 -to 127.0.0.1:9444 -to 127.0.0.1:9445
 package main
@@ -69,8 +68,8 @@ func run(ctx context.Context, listen string, backends []string) error {
 	}
 }
 
-// serve joins client to the first backend that accepts, beginning at the
-// start-th, and returns when both directions are done.
+// serve joins client to the first backend that accepts, beginning at the start-th, and returns
+// when both directions have ended.
 func serve(ctx context.Context, client net.Conn, backends []string, start int) {
 	defer client.Close()
 	for i := range backends {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// echo answers each connection with name and then with what it was sent.
+// echo answers each connection with name, and then with the data that it receives.
 func echo(t *testing.T, name string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -36,8 +36,8 @@ const usage = `usage: stand COMMAND [FLAG...]
 stand COMMAND --help lists the flags.
 `
 
-// commands hold the programs of each sub-command. They get the arguments after
-// its name.
+// commands has the function of each sub-command. It gets the arguments after the sub-command's
+// name.
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"build":   buildCommand,
 	"run":     runCommand,
@@ -70,12 +70,12 @@ func main() {
 	}
 }
 
-// exitStatus is how a command ended that said itself what there is to say.
+// exitStatus is the exit code of a command that has already printed its own message.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// statusOf returns the command's own exit code, or what a shell says of a signal.
+// statusOf returns the command's own exit code, or the code that a shell returns for a signal.
 func statusOf(exit *exec.ExitError) exitStatus {
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return exitStatus(128 + int(status.Signal()))
@@ -83,7 +83,7 @@ func statusOf(exit *exec.ExitError) exitStatus {
 	return exitStatus(exit.ExitCode())
 }
 
-// buildFlags say which programs a stand consists of.
+// buildFlags say which programs a stand uses.
 type buildFlags struct {
 	version, cache, module string
 }
@@ -166,8 +166,8 @@ func (r *runFlags) register(fs *flag.FlagSet) {
 	})
 }
 
-// parse also finds the programs, so that a long build is over, and seen, before
-// anything is started.
+// parse also finds or builds the programs, so that the user sees a long build, and it is
+// finished before anything is started.
 func (r *runFlags) parse(ctx context.Context, name string, args []string) error {
 	fs := flag.NewFlagSet(name, flag.ContinueOnError)
 	r.register(fs)
@@ -215,7 +215,7 @@ func runCommand(ctx context.Context, args []string) error {
 	}
 	err := plane.Run(ctx, &r.options, printInfo)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // asked to stop before it was ready
+		return nil // the stand was asked to stop before it was ready
 	}
 	return err
 }
@@ -247,8 +247,8 @@ func upCommand(ctx context.Context, args []string) error {
 	return printInfo(info)
 }
 
-// startDetached starts stand run in a session of its own and waits until it is
-// ready. It is stopped again if it is not.
+// startDetached starts stand run in a session of its own, and waits until it is ready. If it does
+// not become ready, startDetached stops it.
 func startDetached(ctx context.Context, dir string, args []string) error {
 	logPath := filepath.Join(dir, "logs", "stand.log")
 	if err := os.MkdirAll(filepath.Dir(logPath), 0o755); err != nil {
@@ -275,7 +275,7 @@ func startDetached(ctx context.Context, dir string, args []string) error {
 	}
 	ready := make(chan error, 1)
 	go func() {
-		// One byte is enough: run prints nothing but the line that says ready.
+		// One byte is enough: run prints only one line, when it is ready.
 		_, err := stdout.Read(make([]byte, 1))
 		ready <- err
 	}()

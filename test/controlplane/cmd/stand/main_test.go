@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The test binary plays the launcher when this variable is set.
+// playVariable is the environment variable that makes the test binary act as the launcher.
 const playVariable = "STAND_TEST_PLAY"
 
 func TestMain(m *testing.M) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// AssetsVariable names a directory with etcd, kube-apiserver and kubectl, as
-// setup-envtest downloads them. Nothing is built where it is set.
+// AssetsVariable is the environment variable that names a directory with etcd, kube-apiserver and
+// kubectl, as setup-envtest downloads them. If it is set, nothing is built.
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
 // AssetsVersion returns the Kubernetes version of the programs in a directory.

@@ -13,10 +13,10 @@ import (
 	"syscall"
 )
 
-// Components are the names that the multi-call binary answers to.
+// Components are the names by which the multi-call binary can be called.
 var Components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
 
-// DefaultCache is where builds are kept unless the caller says otherwise.
+// DefaultCache returns the directory in which builds are kept by default.
 func DefaultCache() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -25,9 +25,9 @@ func DefaultCache() (string, error) {
 	return filepath.Join(dir, "sidecarset-operator"), nil
 }
 
-// Ensure returns the directory with the programs of this source. It builds them if
-// no earlier call has. Concurrent callers wait for one build; an interrupted
-// build leaves nothing that a later caller would take for a finished one.
+// Ensure returns the directory with the programs of this source. It builds them if no earlier
+// call has built them. Concurrent callers wait for one build. If a build is interrupted, a later
+// caller builds again.
 func Ensure(ctx context.Context, s Source, cache string, progress io.Writer) (string, error) {
 	key, err := s.Key()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// module writes the files of a module like this one, with two versions.
+// module writes the files of a module like test/controlplane, with two versions.
 func module(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// interval is how often a long build says that it is alive.
+// interval is how often a long build reports its progress.
 const interval = 10 * time.Second
 
-// meter turns what go build -v prints into a line of progress now and then,
-// and keeps what else it prints for the error message.
+// meter turns the output of go build -v into a line of progress now and then, and keeps the
+// other output for the error message.
 type meter struct {
 	name    string
 	out     io.Writer
@@ -46,7 +46,7 @@ func (m *meter) report() {
 	}
 }
 
-// stop ends the reports and says how long it took.
+// stop ends the reports and prints how long the build took.
 func (m *meter) stop() {
 	close(m.done)
 	m.stopped.Wait()
@@ -67,8 +67,8 @@ func (m *meter) progress() string {
 	return text + fmt.Sprintf(", %s", time.Since(m.begin).Round(time.Second))
 }
 
-// line takes one line of the build's output: an import path, a download, or
-// something that a person should read if the build fails.
+// line takes one line of the build's output: an import path, a download, or a message that the
+// user should read if the build fails.
 func (m *meter) line(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *meter) line(text string) {
 	}
 }
 
-// messages returns the end of what was neither progress nor a download.
+// messages returns the last lines that are neither progress nor downloads.
 func (m *meter) messages() string {
 	const most = 40 // lines; the compiler stops after ten errors per package
 	m.mu.Lock()
@@ -90,8 +90,8 @@ func (m *meter) messages() string {
 	return strings.Join(m.other[max(0, len(m.other)-most):], "\n")
 }
 
-// learnTotal asks for the number of packages, which takes a few seconds, while
-// the build already runs.
+// learnTotal finds out the number of packages while the build already runs. This takes a few
+// seconds.
 func (m *meter) learnTotal(count func() int) {
 	total := count()
 	m.mu.Lock()

@@ -1,6 +1,5 @@
-// Package build compiles the control plane and keeps the result outside the
-// work tree. It knows the Go command and this module's files; it does not know
-// how the programs are run.
+// Package build compiles the control plane and keeps the result outside the work tree. It knows
+// the Go command and this module's files. It does not know how the programs are run.
 package build
 
 import (
@@ -27,8 +26,8 @@ type Source struct {
 	Version string // of k8s.io/kubernetes, as "v1.37.1"
 }
 
-// FindModule returns the directory of this module, seen from a directory in it
-// or in the operator's module around it.
+// FindModule returns the directory of this module. from is a directory in this module, or in the
+// operator's module around it.
 func FindModule(from string) (string, error) {
 	for dir := from; ; dir = filepath.Dir(dir) {
 		for _, candidate := range []string{dir, filepath.Join(dir, "test", "controlplane")} {
@@ -72,8 +71,8 @@ func Select(dir, version string) (Source, error) {
 		dir, version, strings.Join(known, ", "), version)
 }
 
-// Key names the build: equal keys are equal programs. It covers the files that
-// decide what is compiled, not the Go toolchain.
+// Key identifies the build: equal keys mean equal programs. It depends on the files that are
+// compiled, and not on the Go toolchain.
 func (s Source) Key() (string, error) {
 	sum := sha256.New()
 	files := []string{s.Modfile, strings.TrimSuffix(s.Modfile, ".mod") + ".sum"}
@@ -108,8 +107,8 @@ func addFile(w io.Writer, dir, name string) error {
 	return err
 }
 
-// ldflags drop the symbol table and stamp the version, without which kubectl
-// version fails and clients that ask for the server's version misbehave.
+// ldflags returns flags that remove the symbol table and set the version. Without a version,
+// kubectl version fails, and clients that ask for the server's version do not work properly.
 func (s Source) ldflags() string {
 	number := strings.SplitN(strings.TrimPrefix(s.Version, "v"), ".", 3)
 	stamps := []string{

@@ -35,7 +35,7 @@ func setUp() error {
 	return nil
 }
 
-// linkUp is a struct ifinfomsg that sets IFF_UP and nothing else.
+// linkUp returns a struct ifinfomsg that sets only IFF_UP.
 func linkUp(index int) []byte {
 	body := make([]byte, 0, syscall.SizeofIfInfomsg)
 	body = append(body, syscall.AF_UNSPEC, 0)                             // family, padding
@@ -45,8 +45,8 @@ func linkUp(index int) []byte {
 	return binary.NativeEndian.AppendUint32(body, uint32(syscall.IFF_UP)) // which flags change
 }
 
-// address is a struct ifaddrmsg for an IPv4 prefix, with its address as both the local
-// and the interface address, as lo wants it.
+// address returns a struct ifaddrmsg for an IPv4 prefix. Its address is both the local and the
+// interface address, as lo needs it.
 func address(index int, prefix netip.Prefix) []byte {
 	ip := prefix.Addr().As4()
 	body := make([]byte, 0, syscall.SizeofIfAddrmsg+16)

@@ -1,11 +1,10 @@
-// Package netns runs a command in a network namespace of its own, in which
-// servers may listen at addresses that are not loopback. An API server calls
-// webhooks behind a Service only at such addresses, and they must not appear on
-// the machine's own interfaces.
+// Package netns runs a command in a network namespace of its own, in which servers can listen at
+// addresses that are not loopback. An API server calls webhooks behind a Service only at such
+// addresses, and these must not appear on the machine's own interfaces.
 //
-// The namespace has one interface, lo, with 127.0.0.1, ::1, 10.99.0.1 to
-// 10.99.0.20, and the address of the Service kubernetes. Nothing outside can be reached from it. It needs neither root nor
-// the program ip: a user namespace, made along with it, gives the rights.
+// The namespace has one interface, lo, with 127.0.0.1, ::1, 10.99.0.1 to 10.99.0.20, and the
+// address of the Service kubernetes. Nothing outside can be reached from it. It needs neither
+// root nor the program ip, because a user namespace gives the rights.
 //
 // An isolated command, which needs root, has a mount and a PID namespace as
 // well. It is process 1: when it ends, the kernel kills every process that it
@@ -23,15 +22,15 @@ import (
 	"syscall"
 )
 
-// Environment is the variable that says where the command runs: "made", or
-// "none: " and the reason.
+// Environment is the environment variable that tells the command whether it is in a namespace:
+// "made", or "none: " and the reason.
 const Environment = "STAND_NAMESPACE"
 
 // InitCommand is the sub-command that calls Init. It is for Run's use only.
 const InitCommand = "netns-init"
 
-// ServiceAddress is where Pods look for the API server: the first address of
-// the stand's range for Services.
+// ServiceAddress is the address at which Pods call the API server: the first address of the
+// stand's range for Services.
 const ServiceAddress = "10.96.0.1"
 
 // Addresses is how many addresses lo has: 10.99.0.1 and on.
@@ -43,15 +42,14 @@ type Options struct {
 	Isolated bool // make a mount and a PID namespace too, and no user namespace; needs root
 }
 
-// Run runs the command in a new namespace, passes signals on to it and returns
-// how it ended. If no namespace can be made, the command is run without one when
-// that is allowed. The command may get a signal twice when a terminal sends it to
-// both.
+// Run runs the command in a new namespace, passes on signals to it, and returns how it ended. If
+// no namespace can be made and Options.Optional is true, it runs the command without one. If a
+// terminal sends a signal to both, the command gets it twice.
 func Run(argv []string, o Options) error {
-	// The child is killed when the thread that made it ends; this one waits here.
+	// The kernel kills the child when the thread that made it ends. This thread waits here.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	signals := make(chan os.Signal, 16) // from now on; those that come early wait
+	signals := make(chan os.Signal, 16) // signals wait here until the command runs
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	cmd, err := start(argv, o)
@@ -83,8 +81,8 @@ func start(argv []string, o Options) (*exec.Cmd, error) {
 	return cmd, err
 }
 
-// startInside starts the command, by way of Init, in new namespaces. It returns
-// once the command proper was started, or the reason why it was not.
+// startInside starts the command in new namespaces, through Init. It returns when the command was
+// started, or returns the reason why it was not.
 func startInside(argv []string, namespaces uintptr) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -100,8 +98,8 @@ func startInside(argv []string, namespaces uintptr) (*exec.Cmd, error) {
 	cmd.ExtraFiles = []*os.File{report} // reportFD in the child
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL}
 	if namespaces&syscall.CLONE_NEWUSER != 0 {
-		// Root inside keeps its rights over the namespace across exec; outside it
-		// is still the user who asked.
+		// The command is root inside, so it keeps its rights over the namespace across exec.
+		// Outside it is still the calling user.
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
@@ -127,7 +125,7 @@ const reportFD = 3
 // Init runs inside the namespace: it sets the interface up and becomes the
 // command. If it fails it reports the error to Run and exits.
 func Init(argv []string) {
-	syscall.CloseOnExec(reportFD) // the end of the pipe is how Run learns of success
+	syscall.CloseOnExec(reportFD) // exec closes the pipe, which tells Run of the success
 	err := setUp()
 	if err == nil && os.Getpid() == 1 {
 		err = ownMounts()
@@ -143,7 +141,7 @@ func Init(argv []string) {
 	os.Exit(1)
 }
 
-// ownMounts keeps mounts to this namespace, and has /proc show its processes.
+// ownMounts makes mounts private to this namespace, and makes /proc show its processes.
 func ownMounts() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making all mounts private: %w", err)
@@ -154,11 +152,11 @@ func ownMounts() error {
 	return nil
 }
 
-// dieWithParent has the kernel kill this process when Run's ends. Run has asked
-// for that, but the kernel keeps it with the thread that asked, and the thread
-// that executes the command need not be the one that was forked.
+// dieWithParent makes the kernel kill this process when the process of Run ends. Run has already
+// asked for that. But the kernel stores the request with a thread, and the thread that executes
+// the command may be another one than the thread that was forked.
 func dieWithParent() error {
-	runtime.LockOSThread() // for good: this thread executes the command
+	runtime.LockOSThread() // and never unlock it: this thread executes the command
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0); errno != 0 {
 		return fmt.Errorf("asking to be killed with the parent: %w", errno)
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The test binary also plays the launcher, and the commands that it runs.
+// TestMain lets the test binary act as the launcher, and as the commands that the launcher runs.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 {
 		os.Exit(m.Run())
@@ -142,7 +142,7 @@ func TestCommandThatIsNotThere(t *testing.T) {
 	}
 }
 
-// leaveChild mounts something, starts a process that waits, and ends before it.
+// leaveChild mounts a file system, starts a process that waits, and ends before that process.
 func leaveChild() error {
 	if err := syscall.Mount("isolated-test", os.Getenv("MOUNT_AT"), "tmpfs", 0, ""); err != nil {
 		return err
@@ -172,7 +172,7 @@ func isolated(t *testing.T, args ...string) *exec.Cmd {
 	return exec.Command(self, append([]string{"run-isolated", self}, args...)...)
 }
 
-// A killed launcher takes the command with it, in either kind of namespace.
+// If the launcher is killed, the command ends too, in either kind of namespace.
 func TestACommandDiesWithItsLauncher(t *testing.T) {
 	for name, command := range map[string]func(*testing.T, ...string) *exec.Cmd{"inside": inside, "isolated": isolated} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestACommandDiesWithItsLauncher(t *testing.T) {
 func TestNothingOutlivesAnIsolatedCommand(t *testing.T) {
 	cmd := isolated(t, "leave-a-child")
 	cmd.Env = append(os.Environ(), "MOUNT_AT="+t.TempDir())
-	cmd.WaitDelay = 10 * time.Second // the child, if it lives, holds standard output open
+	cmd.WaitDelay = 10 * time.Second // a child that still runs would keep standard output open
 	if out, err := cmd.Output(); err != nil {
 		t.Errorf("it left a process behind, or failed: %v: %s", err, out)
 	}

@@ -1,7 +1,6 @@
-// Package pki makes the certificates and keys of one stand. The authority and
-// the ServiceAccount key live as long as the data directory, so that a stand
-// which is started again still trusts what it issued; everything else is
-// issued anew at each start.
+// Package pki makes the certificates and keys of one stand. The authority and the ServiceAccount
+// key remain as long as the data directory, so a stand that is started again trusts the
+// certificates and tokens that it issued before. All other certificates are issued at each start.
 package pki
 
 import (
@@ -23,7 +22,7 @@ import (
 	"time"
 )
 
-// lifetime is longer than any stand lives: nothing here rotates.
+// lifetime is longer than any stand runs, because nothing here rotates.
 const lifetime = 10 * 365 * 24 * time.Hour
 
 // Authority signs the certificates of one stand and keeps them in one
@@ -56,8 +55,8 @@ func Open(dir string) (*Authority, error) {
 	return a, a.create()
 }
 
-// CertFile is the authority's certificate: what clients trust, and what
-// clients' certificates are checked against.
+// CertFile is the file with the authority's certificate. Clients trust it, and API servers check
+// clients' certificates with it.
 func (a *Authority) CertFile() string { return filepath.Join(a.dir, "ca.crt") }
 
 // KeyFile is the authority's key, for the controller-manager's signers.
@@ -92,7 +91,7 @@ func (a *Authority) Serving(name string, dnsNames []string, ips []net.IP) (Pair,
 	})
 }
 
-// Client issues a certificate that the API server takes for this user.
+// Client issues a certificate that the API server accepts as this user.
 func (a *Authority) Client(name, user string, groups ...string) (Pair, error) {
 	return a.leaf(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -110,8 +109,8 @@ func (a *Authority) pair(name string) Pair {
 	return Pair{filepath.Join(a.dir, name+".crt"), filepath.Join(a.dir, name+".key")}
 }
 
-// issue makes a key, has the authority sign the certificate (or signs it with
-// its own key while there is no authority yet) and writes both.
+// issue makes a key and a certificate, and writes both. The authority signs the certificate; the
+// certificate of the authority itself is signed with its own key.
 func (a *Authority) issue(name string, template *x509.Certificate) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

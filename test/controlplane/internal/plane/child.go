@@ -19,12 +19,12 @@ type child struct {
 	log     string
 	cmd     *exec.Cmd
 	done    chan struct{} // closed once the process is gone and reaped
-	offset  int64         // where this process begins in its log
-	dismiss atomic.Bool   // its end is asked for, and no failure
+	offset  int64         // where the output of this process begins in its log
+	dismiss atomic.Bool   // the supervisor asked for its end, so the end is not a failure
 }
 
-// spawn starts the process with these ports. The log is appended to, so that
-// what a component said before it was restarted is kept.
+// spawn starts the process with these ports. It appends to the log, so that the log of a
+// component before a restart is kept.
 func spawn(c component, bin, logs string, extra []string, ports []int) (*child, error) {
 	ch := &child{component: c, listen: ports, log: filepath.Join(logs, c.name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(ch.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -39,7 +39,7 @@ func spawn(c component, bin, logs string, extra []string, ports []int) (*child, 
 	ch.cmd.Stdout, ch.cmd.Stderr = log, log
 	ch.cmd.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL, // nothing outlives the supervisor
-		Setpgid:   true,            // Ctrl-C in a terminal is the supervisor's to handle
+		Setpgid:   true,            // the supervisor handles Ctrl-C in a terminal
 	}
 	onLastingThread(func() { err = ch.cmd.Start() })
 	if err != nil {
@@ -52,8 +52,8 @@ func spawn(c component, bin, logs string, extra []string, ports []int) (*child, 
 	return ch, nil
 }
 
-// rank orders the components by who needs whom: those that only use the API come
-// after the API servers, and these after etcd.
+// rank orders the components by dependency: etcd first, then the API servers, and then the
+// components that only use the API.
 func (c *child) rank() int {
 	switch c.program {
 	case "etcd":
@@ -76,7 +76,8 @@ func (c *child) alive() bool {
 	}
 }
 
-// signal reaches this process only: once it is reaped, nothing is sent.
+// signal sends a signal to this process. If the process was reaped, it sends nothing, because
+// another process may have the pid.
 func (c *child) signal(sig syscall.Signal) error {
 	err := c.cmd.Process.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) {
@@ -89,7 +90,7 @@ func (c *child) signal(sig syscall.Signal) error {
 func (c *child) stop(patience time.Duration) {
 	c.dismiss.Store(true)
 	_ = c.signal(syscall.SIGTERM)
-	_ = c.signal(syscall.SIGCONT) // a stopped process would not see the first
+	_ = c.signal(syscall.SIGCONT) // a stopped process would not handle SIGTERM
 	select {
 	case <-c.done:
 		return
@@ -99,7 +100,7 @@ func (c *child) stop(patience time.Duration) {
 	<-c.done
 }
 
-// failure describes how the process ended, with the last it said.
+// failure describes how the process ended, with the last lines of its log.
 func (c *child) failure() error {
 	return fmt.Errorf("%s (pid %d) ended by itself: %s; the end of %s:\n%s",
 		c.name, c.pid(), c.cmd.ProcessState, c.log, c.tail(20))

@@ -14,7 +14,7 @@ import (
 	"github.com/sidecarset/operator/test/controlplane/internal/pki"
 )
 
-// client is the little that the launcher itself needs of the Kubernetes API.
+// client is the small client of the Kubernetes API that the launcher itself needs.
 type client struct {
 	http *http.Client
 }
@@ -48,7 +48,7 @@ func (c *client) get(ctx context.Context, url string, out any) error {
 	return json.Unmarshal(body, out)
 }
 
-// create posts an object; that it exists already is success.
+// create posts an object. If it already exists, create succeeds.
 func (c *client) create(ctx context.Context, url string, object any) error {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -79,13 +79,13 @@ func (c *client) do(ctx context.Context, method, url string, body []byte) ([]byt
 	return text, resp.StatusCode, err
 }
 
-// final is an answer that asking again would not change.
+// final is an error that does not change if the request is repeated.
 type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// poll asks again and again until probe succeeds, its answer is final or ctx
-// ends; the last answer is the error.
+// poll calls probe again and again until it succeeds, its error is final, or ctx ends. It returns
+// the last error.
 func poll(ctx context.Context, probe func(context.Context) error) error {
 	ticks := time.NewTicker(50 * time.Millisecond)
 	defer ticks.Stop()

@@ -8,17 +8,17 @@ import (
 	"github.com/sidecarset/operator/test/controlplane/internal/pki"
 )
 
-// ServiceCIDR is the range of Service addresses. It is apart from the Pods'
-// range and from the addresses of a namespace made by package netns.
+// ServiceCIDR is the range of Service addresses. It does not overlap with the Pods' range, nor
+// with the addresses of a namespace that package netns makes.
 const ServiceCIDR = "10.96.0.0/16"
 
-// podCIDR is where kwok takes the addresses that it invents for Pods.
+// podCIDR is the range from which kwok takes the invented addresses of Pods.
 const podCIDR = "10.128.0.0/9"
 
 var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
-// component says how one process is run. Its flags depend on the ports that
-// were free when it started.
+// component says how one process is run. Its flags depend on the ports that were free when it
+// started.
 type component struct {
 	name    string // unique in the stand, as "kube-apiserver-2"
 	program string // its file in the bin directory
@@ -42,7 +42,7 @@ func (f files) path(elem ...string) string {
 	return filepath.Join(append([]string{f.dir}, elem...)...)
 }
 
-// kubeconfig is the file with which a component talks to the first API server.
+// kubeconfig is the file with which a component calls the first API server.
 func (f files) kubeconfig(component string) string {
 	return f.path("components", component+".kubeconfig")
 }
@@ -61,7 +61,7 @@ func etcd(o *Options, f files) component {
 				"--initial-advertise-peer-urls=" + peer,
 				"--initial-cluster=stand=" + peer,
 				"--quota-backend-bytes=" + strconv.Itoa(8<<30), // thousands of Pods, each with many revisions
-				"--unsafe-no-fsync",                            // tests outlive no power cut
+				"--unsafe-no-fsync",                            // data need not survive a power cut
 				"--log-level=warn",
 			}
 		},
@@ -93,8 +93,8 @@ func apiServer(o *Options, f files, name, etcdURL string) component {
 				"--shutdown-delay-duration=0s",
 			}
 			if !o.Full {
-				// Without a controller-manager no namespace gets the ServiceAccount
-				// that every Pod would need.
+				// Without a controller-manager, no namespace gets the ServiceAccount that every
+				// Pod needs.
 				flags = append(flags, "--disable-admission-plugins=ServiceAccount")
 			}
 			if o.Audit {
@@ -134,8 +134,8 @@ func scheduler(o *Options, f files) component {
 	}
 }
 
-// secureServer holds the flags that controller-manager and scheduler share.
-// There is one of each and no lease: a lost API server must not end them.
+// secureServer returns the flags that controller-manager and scheduler share. There is one of
+// each, and they use no Lease, because a lost API server must not end them.
 func secureServer(o *Options, f files, name string, port int) []string {
 	return []string{
 		"--kubeconfig=" + f.kubeconfig(name),
@@ -144,7 +144,7 @@ func secureServer(o *Options, f files, name string, port int) []string {
 		"--tls-cert-file=" + f.serving.CertFile,
 		"--tls-private-key-file=" + f.serving.KeyFile,
 		"--leader-elect=false",
-		"--kube-api-qps=500", // the defaults (20 to 50) would be what a large test measures
+		"--kube-api-qps=500", // a large test would measure the defaults (20 to 50)
 		"--kube-api-burst=1000",
 	}
 }
@@ -156,7 +156,7 @@ func kwok(o *Options, f files) component {
 			return []string{
 				"--kubeconfig=" + f.kubeconfig("kwok"),
 				"--config=" + f.stages,
-				// Not all nodes: a real kubelet may join the same stand.
+				// kwok manages only these nodes, because a real kubelet may join the same stand.
 				"--manage-nodes-with-annotation-selector=" + fakeNodeAnnotation + "=fake",
 				"--manage-all-nodes=false",
 				"--node-lease-duration-seconds=40",

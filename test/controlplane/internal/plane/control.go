@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// signals are those that a caller of kill may name.
+// signals are the signals that a caller of kill may name.
 var signals = map[string]syscall.Signal{
 	"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
 }
@@ -38,12 +38,12 @@ func serveControl(dir string, s *supervisor) (io.Closer, error) {
 		carryOut(w, s, s.kill(r.PathValue("component"), sig))
 	})
 	mux.HandleFunc("POST /restart/{component}", func(w http.ResponseWriter, r *http.Request) {
-		// The caller's patience does not decide whether the component lives.
+		// The restart continues even if the caller stops waiting.
 		carryOut(w, s, s.restart(context.WithoutCancel(r.Context()), r.PathValue("component")))
 	})
 	var listener net.Listener
 	err := inDir(dir, func(path string) (err error) {
-		_ = os.Remove(path) // left by a supervisor that was killed; the lock says there is no other
+		_ = os.Remove(path) // a killed supervisor left it; the lock shows that no other one runs
 		listener, err = net.Listen("unix", path)
 		return err
 	})
@@ -55,7 +55,7 @@ func serveControl(dir string, s *supervisor) (io.Closer, error) {
 	return server, nil
 }
 
-// carryOut answers with what runs after a request, and keeps stand.json true.
+// carryOut updates stand.json after a request, and answers with what runs now.
 func carryOut(w http.ResponseWriter, s *supervisor, err error) {
 	info, publishing := s.publish()
 	answer(w, info, errors.Join(err, publishing))
@@ -69,8 +69,8 @@ func answer(w http.ResponseWriter, info *Info, err error) {
 	_ = json.NewEncoder(w).Encode(info)
 }
 
-// inDir calls f with a path to the control socket in dir that is short however
-// long dir's own path is: a socket's address holds about a hundred bytes.
+// inDir calls f with a short path to the control socket in dir, however long dir's own path is: a
+// socket's address has at most about a hundred bytes.
 func inDir(dir string, f func(path string) error) error {
 	handle, err := os.Open(dir)
 	if err != nil {
@@ -85,8 +85,8 @@ func Status(ctx context.Context, dir string) (*Info, error) {
 	return request(ctx, dir, http.MethodGet, "/status")
 }
 
-// Kill sends a signal (KILL, TERM, STOP or CONT) to one component of the stand
-// in dir, which goes on without it.
+// Kill sends a signal (KILL, TERM, STOP or CONT) to one component of the stand in dir. The stand
+// runs on without it.
 func Kill(ctx context.Context, dir, component, signal string) (*Info, error) {
 	return request(ctx, dir, http.MethodPost, "/kill/"+url.PathEscape(component)+"?signal="+url.QueryEscape(signal))
 }

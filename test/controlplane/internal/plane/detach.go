@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// Down stops the stand in dir and returns once it is gone. That nothing runs
-// is success. Only the process that wrote stand.json is signalled.
+// Down stops the stand in dir and returns when it is gone. If no stand runs, Down succeeds. It
+// sends signals only to the process that wrote stand.json.
 func Down(ctx context.Context, dir string) error {
 	info, err := ReadInfo(dir)
 	if errors.Is(err, ErrNotRunning) {
@@ -30,14 +30,14 @@ func Down(ctx context.Context, dir string) error {
 	if err := syscall.Kill(info.Pid, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stopping the stand in %s (pid %d): %w", dir, info.Pid, err)
 	}
-	const patience = 4 * stopPatience // three ranks are stopped one after the other
+	const patience = 4 * stopPatience // the stand stops three ranks one after the other
 	polite, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if waitGone(polite, dir) == nil {
 		return nil
 	}
 	if info.IsOurs() {
-		_ = syscall.Kill(info.Pid, syscall.SIGKILL) // takes the components along
+		_ = syscall.Kill(info.Pid, syscall.SIGKILL) // the components end with it
 	}
 	return waitGone(ctx, dir)
 }

@@ -1,6 +1,6 @@
-// Package plane runs one control plane on this machine: it decides which
-// components there are and with which flags, starts them as child processes,
-// watches over them and stops them by process id. It does not build anything.
+// Package plane runs one control plane on this machine: it decides which components run and with
+// which flags, starts them as child processes, watches them, and stops them by process id. It
+// does not build anything.
 //
 // Everything it writes is in one data directory:
 //

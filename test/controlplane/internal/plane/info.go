@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Info describes a running stand. It is what stand run prints, as one line of
-// JSON, and what stand.json holds.
+// Info describes a running stand. stand run prints it as one line of JSON, and stand.json
+// contains it.
 type Info struct {
 	Dir         string   `json:"dir"`
 	Bin         string   `json:"bin"`
@@ -22,12 +22,12 @@ type Info struct {
 	CAFile      string   `json:"caFile"`
 	Etcd        string   `json:"etcd"` // URL
 	ServiceCIDR string   `json:"serviceCIDR"`
-	// Pid and StartTime (field 22 of /proc/PID/stat) together name the
-	// supervisor: a number may be used again, the pair is not.
+	// Pid and StartTime (field 22 of /proc/PID/stat) together identify the supervisor: a pid
+	// may be used again, but not with the same start time.
 	Pid        int         `json:"pid"`
 	StartTime  string      `json:"startTime"`
 	Components []Component `json:"components"`
-	// ReadyMillis is how long it took from nothing to ready.
+	// ReadyMillis is how long the stand took from its start until it was ready.
 	ReadyMillis int64 `json:"readyMillis"`
 }
 
@@ -44,8 +44,8 @@ var ErrNotRunning = errors.New("no stand is running")
 
 func infoFile(dir string) string { return filepath.Join(dir, "stand.json") }
 
-// ReadInfo returns what runs in the directory. The error is ErrNotRunning if
-// nothing does, also when something died without a word.
+// ReadInfo returns what runs in the directory. The error is ErrNotRunning if no stand runs, even
+// if a supervisor was killed and left stand.json.
 func ReadInfo(dir string) (*Info, error) {
 	running, err := IsRunning(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func ReadInfo(dir string) (*Info, error) {
 	return info, nil
 }
 
-// write replaces stand.json at once, so that no reader sees half of it.
+// write replaces stand.json in one step, so that no reader sees half of it.
 func (i *Info) write() error {
 	text, err := json.MarshalIndent(i, "", "  ")
 	if err != nil {
@@ -78,8 +78,8 @@ func (i *Info) write() error {
 	return os.Rename(temp, infoFile(i.Dir))
 }
 
-// lockDir takes the directory for this process; the kernel gives it back when
-// the process ends, however it ends.
+// lockDir locks the directory for this process. The kernel releases the lock when the process
+// ends, however it ends.
 func lockDir(dir string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(dir, "stand.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -102,7 +102,7 @@ func IsRunning(dir string) (bool, error) {
 		return false, err
 	}
 	defer file.Close()
-	// A shared lock, so that two who ask do not see each other.
+	// The lock is shared, so that two callers do not take each other for a supervisor.
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil, nil
 }
 
@@ -116,8 +116,8 @@ func startTime(pid int) string {
 	return parseStartTime(string(text))
 }
 
-// parseStartTime takes field 22. The second field is the command's name in
-// parentheses, and may itself hold spaces and parentheses.
+// parseStartTime returns field 22. The second field is the command's name in parentheses, and the
+// name itself may contain spaces and parentheses.
 func parseStartTime(stat string) string {
 	_, rest, found := cutLast(stat, ")")
 	fields := strings.Fields(rest)
@@ -135,8 +135,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// IsOurs reports whether the supervisor's pid still is the process that wrote
-// this Info.
+// IsOurs reports whether the process with the supervisor's pid is still the one that wrote this
+// Info.
 func (i *Info) IsOurs() bool {
 	return i.StartTime != "" && startTime(i.Pid) == i.StartTime
 }

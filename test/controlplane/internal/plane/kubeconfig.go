@@ -8,14 +8,14 @@ import (
 	"github.com/sidecarset/operator/test/controlplane/internal/pki"
 )
 
-// endpoint is one API server under the name that its context gets.
+// endpoint is one API server, and the name of its context.
 type endpoint struct {
 	context, url string
 }
 
-// writeKubeconfig writes a kubeconfig with a context per API server, the first
-// being current. Certificates are embedded: the file may be copied. It is
-// JSON, which every reader of kubeconfigs takes for the YAML it also is.
+// writeKubeconfig writes a kubeconfig with a context for each API server. The first one is the
+// current context. Certificates are embedded, so the file can be copied. It is JSON, which is
+// also YAML, so every reader of kubeconfigs accepts it.
 func writeKubeconfig(path string, authority *pki.Authority, user pki.Pair, servers []endpoint) error {
 	ca, err := os.ReadFile(authority.CertFile())
 	if err != nil {

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// fakeNodeAnnotation marks the nodes that kwok plays the kubelet of.
+// fakeNodeAnnotation marks the nodes for which kwok acts as the kubelet.
 const fakeNodeAnnotation = "kwok.x-k8s.io/node"
 
 type object = map[string]any
 
-// fakeNode is the i-th node: node-0, node-1 and so on. Its size is set by the
-// stage that initialises it.
+// fakeNode returns the i-th node: node-0, node-1 and so on. The stage that initialises a node
+// sets its size.
 func fakeNode(i int, version string) object {
 	name := fmt.Sprintf("node-%d", i)
 	return object{
@@ -58,8 +58,7 @@ func createNodes(ctx context.Context, c *client, server string, nodes int, versi
 	return failed
 }
 
-// nodesReady fails until this many nodes are Ready and nothing keeps Pods off
-// them.
+// nodesReady returns an error unless this many nodes are Ready and without taints.
 func nodesReady(ctx context.Context, c *client, server string, want int) error {
 	var list struct {
 		Items []struct {

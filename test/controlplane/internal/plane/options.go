@@ -24,14 +24,14 @@ type Options struct {
 	// Temporary deletes the data directory at the end; after a failure it keeps
 	// the logs.
 	Temporary bool
-	// Args are additional flags by program, as "kube-apiserver=--v=4". They come
-	// last on the command line, so they win over the flags chosen here.
+	// Args are additional flags by program, as "kube-apiserver=--v=4". They are last on the
+	// command line, so they override the flags that this package chooses.
 	Args []string
 
 	Progress io.Writer // where start-up and failures are reported
 }
 
-// Validate reports what cannot be run.
+// Validate returns an error if these options cannot be run.
 func (o *Options) Validate() error {
 	switch {
 	case o.Dir == "":
@@ -80,7 +80,7 @@ func (o *Options) argsFor(program string) []string {
 	return flags
 }
 
-// url is that of a server at the bind address.
+// url returns the URL of a server at the bind address.
 func (o *Options) url(scheme string, port int) string {
 	return scheme + "://" + net.JoinHostPort(o.BindAddress, fmt.Sprint(port))
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// component returns the one that a request from outside names.
+// component returns the component that a request from outside names.
 func (s *supervisor) component(name string) (*child, error) {
 	if _, err := s.snapshot(); err != nil {
 		return nil, err

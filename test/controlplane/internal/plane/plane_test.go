@@ -242,7 +242,7 @@ func TestDownLeavesAForeignProcessAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	// Should Down take this for the stand, it would end the test.
+	// If Down took this process for the stand, it would end the test.
 	if err := (&Info{Dir: dir, Pid: os.Getpid(), StartTime: "1"}).write(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/sidecarset/operator/test/controlplane/stages"
 )
 
-// prepare writes every file that components are given.
+// prepare writes every file that components read.
 func (s *supervisor) prepare() error {
 	o := s.o
 	for _, sub := range []string{"logs", "components"} {

@@ -18,8 +18,8 @@ const (
 	// startPatience bounds one component's start on a machine that is busy
 	// compiling; alone, the slowest takes four seconds.
 	startPatience = 2 * time.Minute
-	// stopPatience bounds the polite half of stopping. An API server would wait
-	// up to a minute for its open requests.
+	// stopPatience is how long a component may take to stop before it is killed. An API
+	// server would wait up to a minute for its open requests.
 	stopPatience = 5 * time.Second
 )
 
@@ -29,14 +29,14 @@ type supervisor struct {
 	files  files
 	admin  pki.Pair
 	client *client
-	lost   chan *child // a component that ended without being asked to
+	lost   chan *child // a component that ended by itself
 
 	orders sync.Mutex // held while a request from outside is carried out
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	children []*child
 	info     Info
-	ready    bool // everything has answered once
+	ready    bool // each component has answered once
 	stopping bool // nothing is started any more
 }
 
@@ -89,7 +89,8 @@ func Run(ctx context.Context, o *Options, ready func(*Info) error) (err error) {
 	}
 }
 
-// cleanUp removes what would mislead others, and the rest if it is temporary.
+// cleanUp removes stand.json. If the stand is temporary, it removes all data; after a failure it
+// keeps the logs.
 func (o *Options) cleanUp(failure error) error {
 	switch {
 	case !o.Temporary:
@@ -106,7 +107,7 @@ func (o *Options) cleanUp(failure error) error {
 	return err
 }
 
-// start starts the components in the order in which they need one another.
+// start starts the components in the order of their dependencies.
 func (s *supervisor) start(ctx context.Context) error {
 	if err := s.startTier(ctx, etcd(s.o, s.files)); err != nil {
 		return err
@@ -131,7 +132,7 @@ func (s *supervisor) start(ctx context.Context) error {
 	return s.startControllers(ctx)
 }
 
-// startControllers starts what makes a cluster of an API server.
+// startControllers starts the controllers and nodes that make an API server a cluster.
 func (s *supervisor) startControllers(ctx context.Context) error {
 	server := s.info.APIServers[0]
 	tier := []component{controllerManager(s.o, s.files), scheduler(s.o, s.files)}
@@ -155,7 +156,7 @@ func (s *supervisor) startControllers(ctx context.Context) error {
 	})
 }
 
-// startTier starts components that do not need one another, and waits for all.
+// startTier starts components that do not depend on each other, and waits for all of them.
 func (s *supervisor) startTier(ctx context.Context, tier ...component) error {
 	failures := make([]error, len(tier))
 	var starting sync.WaitGroup
@@ -166,8 +167,8 @@ func (s *supervisor) startTier(ctx context.Context, tier ...component) error {
 	return errors.Join(failures...)
 }
 
-// startComponent starts a component on ports of its own and waits until it is
-// healthy. It tries other ports if another process was faster to bind one.
+// startComponent starts a component on ports of its own, and waits until it is healthy. If
+// another process binds one of the ports first, it tries other ports.
 func (s *supervisor) startComponent(ctx context.Context, c component) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
@@ -214,8 +215,8 @@ func (s *supervisor) run(ctx context.Context, c component, ports []int) (*child,
 	return ch, err
 }
 
-// adopt lists the child, in the place of its predecessor if it has one. It
-// reports false when it is too late to start anything.
+// adopt adds the child to the list, in the place of its predecessor if it has one. It returns
+// false if the stand is already stopping.
 func (s *supervisor) adopt(ch *child) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +238,7 @@ func (s *supervisor) watch(ch *child) {
 	}
 }
 
-// await polls for something that the components bring about together.
+// await waits for a result of several components.
 func (s *supervisor) await(ctx context.Context, what string, probe func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startPatience, fmt.Errorf("not there after %s", startPatience))
 	defer cancel()
@@ -273,7 +274,7 @@ func (s *supervisor) setReady(took time.Duration) {
 	s.info.ReadyMillis = took.Milliseconds()
 }
 
-// errStarting is the answer to requests that come too early.
+// errStarting is the answer to requests before the stand is ready.
 var errStarting = errors.New("the stand is starting")
 
 // snapshot returns what runs now.
@@ -303,7 +304,7 @@ func (s *supervisor) publish() (*Info, error) {
 	return info, info.write()
 }
 
-// stopAll stops the processes rank by rank, the last first.
+// stopAll stops the processes rank by rank, the last rank first.
 func (s *supervisor) stopAll() {
 	s.mu.Lock()
 	s.stopping = true
