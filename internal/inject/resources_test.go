@@ -161,7 +161,7 @@ func TestResourcesPolicyRefuses(t *testing.T) {
 
 func TestParseResourcesRefusesWhatIsNoQuantity(t *testing.T) {
 	for _, q := range []string{`"1e900000000"`, `1e900000000`, `"1111111111111111111e90000000"`, `"1E-90000000"`, `"` + strings.Repeat("1", 33) + `"`} {
-		if _, err := parseResources(&ContainerView{Name: "app", Raw: &RawParts{Resources: json.RawMessage(`{"limits":{"cpu":` + q + `}}`)}}); err == nil || !strings.Contains(err.Error(), "usual size") {
+		if _, err := parseResources(&ContainerView{Name: "app", Raw: &RawParts{Resources: json.RawMessage(`{"limits":{"cpu":` + q + `}}`)}}); err == nil || !strings.Contains(err.Error(), "shorter number") {
 			t.Errorf("%s: %v", q, err)
 		}
 	}
