@@ -158,7 +158,7 @@ func (r *runFlags) register(fs *flag.FlagSet) {
 	fs.IntVar(&o.Nodes, "nodes", 0, "`number` of fake nodes, node-0 and on; implies kwok")
 	fs.BoolVar(&o.Kwok, "kwok", false, "run kwok without nodes as well")
 	fs.BoolVar(&o.Audit, "audit", false, "write an audit log per API server beside its log")
-	fs.BoolVar(&r.untilClosed, "until-stdin-closes", false, "stop when standard input ends, so that the stand dies with its user")
+	fs.BoolVar(&r.untilClosed, "until-stdin-closes", false, "stop when standard input ends, so that the stand ends with the process that started it")
 	fs.BoolVar(&o.Temporary, "temporary", false, "delete the data directory at the end; after a failure, all but the logs")
 	fs.Func("arg", "additional `PROGRAM=--flag`; may be repeated", func(arg string) error {
 		o.Args = append(o.Args, arg)
