@@ -338,8 +338,7 @@ func TestAReplacementThatWasFasterThanTheAnswerFollows(t *testing.T) {
 	r.wantDue(t, "without a further event", "p-1")
 }
 
-// A Pod of an older content lacks a sidecar that was added later. The Pod still carries the
-// SidecarSet.
+// A Pod of an older content lacks a sidecar that was added later. It carries the SidecarSet.
 func TestPodsThatLackAnAddedSidecarAreOutdated(t *testing.T) {
 	for mode, want := range map[string]string{"Outdated": "p-0", "All": "p-0 p-1", "Uninjected": "p-0 p-1", "Never": ""} {
 		r := newRebuilt(t, mode)
