@@ -44,7 +44,7 @@ SHARING_PKGS = $(shell $(GO) list -f '{{.ImportPath}} {{.Imports}} {{.TestImport
 # Long simulations and bodies of megabytes, nearly all of one goroutine at a time, in which the
 # race detector finds nothing and takes 10 to 20 times as long. A test that is renamed out of
 # this list runs with the race detector.
-SIMULATIONS := ^TestClockThatIsWrong|^TestRotationLosesNoCall|Laws$$|^TestComputeEqualsAModel|^TestComputeReplacesRecordsBeyond|^TestStrangersReviewsLeaveLittleBehind|^TestStoredSidecarSetsTakeNoRoom|^TestTheLargestBodiesThatPass|^TestMemoryPerStoredSidecarSet|^TestLongListsAreShared|^TestWhatSidecarsTakeOfAPodIsBounded|^TestAMadeUpPodOfASharingSidecarSet|^TestAnAnnotationThatIsMergedIsBounded
+SIMULATIONS := ^TestClockThatIsWrong|^TestRotationLosesNoCall|Laws$$|^TestComputeEqualsAModel|^TestComputeReplacesRecordsBeyond|^TestStrangersReviewsLeaveLittleBehind|^TestStoredSidecarSetsTakeNoRoom|^TestTheLargestBodiesThatPass|^TestMemoryPerStoredSidecarSet|^TestLongListsAreShared|^TestPodPartsCopiedIntoSidecarsAreBounded|^TestAMadeUpPodOfASharingSidecarSet|^TestAnAnnotationThatIsMergedIsBounded
 # The packages of the stand that do not compile Kubernetes itself.
 STAND_PKGS := ./internal/... ./cmd/modfile ./cmd/splice ./cmd/stand ./stages
 MODULES    := . hack/image test/controlplane test/controlplane/kwok test/certmanager hack/tools

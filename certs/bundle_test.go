@@ -134,7 +134,7 @@ func TestResetBundleIsRepaired(t *testing.T) {
 
 // If another program insists on another bundle, the leader reverts it each time, but not as
 // fast as both could write.
-func TestQuarrelIsSlow(t *testing.T) {
+func TestLeaderRevertsAForeignBundleAtALimitedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := 0
 		server := interceptor.NewClient(newAPIServer(t, manifests()...), interceptor.Funcs{
@@ -157,7 +157,7 @@ func TestQuarrelIsSlow(t *testing.T) {
 	})
 }
 
-func TestObjectsMayBeAppliedLater(t *testing.T) {
+func TestBundleIsPublishedToObjectsAppliedAfterTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t)
 		leader, follower := startAll(t, server, append(targets(), certs.MutatingWebhooks("on-demand").Optional())...)
@@ -249,7 +249,7 @@ func TestPatchIsRefusedWhenTheObjectHasChanged(t *testing.T) {
 	})
 }
 
-func TestReadySaysWhatIsMissing(t *testing.T) {
+func TestReadinessErrorNamesItsCause(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "customresourcedefinitions"}, crdName, errors.New("no role"))
 	foreign := mutatingWebhooks("defaulting", "default.sidecarset.io")
 	foreign.Webhooks[0].ClientConfig.Service.Name = "other"
@@ -295,7 +295,7 @@ func TestReadySaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestObjectsWithoutTheirWebhookAreMissing(t *testing.T) {
+func TestCRDWithoutAConversionWebhookIsReportedMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, customResource(map[string]any{"strategy": "None"}))
 		_, follower := startAll(t, server, certs.ConversionWebhook(crdName))
@@ -306,7 +306,7 @@ func TestObjectsWithoutTheirWebhookAreMissing(t *testing.T) {
 
 // Two programs may claim the CRD's conversion. API servers call the server that the CRD names,
 // with the bundle that is next to it.
-func TestWhatCallsSomebodyElseIsLeftAlone(t *testing.T) {
+func TestCRDThatCallsAnotherServiceGetsNoBundle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conversion := webhookConversion()
 		theirs := map[string]any{"name": "kruise-webhook-service", "namespace": "kruise-system"}

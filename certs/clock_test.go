@@ -193,7 +193,7 @@ func TestClockThatIsWrongDestroysNothing(t *testing.T) {
 
 // The first replica makes the CA, and its clock is wrong. If it knows this, it leaves the CA
 // to other replicas; if it does not, its CA is replaced.
-func TestFirstReplicaWhoseClockIsAhead(t *testing.T) {
+func TestCAOfAReplicaWhoseClockIsAheadDoesNotLast(t *testing.T) {
 	for name, told := range map[string]bool{"and it knows": true, "and it does not know": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -253,7 +253,7 @@ func TestRotationWaitsForEveryClient(t *testing.T) {
 
 // A new leader may have missed what the last one did. It reads before it publishes, so no
 // bundle ever loses a CA that may sign.
-func TestNewLeaderDoesNotPublishWhatItRemembers(t *testing.T) {
+func TestNewLeaderReadsTheSecretBeforeItPublishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
 		rarely := shortLived()

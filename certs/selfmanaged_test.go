@@ -154,7 +154,7 @@ func TestMissingPermissionIsNamed(t *testing.T) {
 	}
 }
 
-func TestLeaderRepairs(t *testing.T) {
+func TestLeaderRepairsADamagedSecret(t *testing.T) {
 	tests := map[string]struct {
 		damage func(*corev1.Secret)
 		want   bool

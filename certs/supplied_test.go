@@ -52,7 +52,7 @@ func leafFiles(t *testing.T, ca certs.KeyPair, at time.Time) map[string][]byte {
 }
 
 // Material that is only half written is not served; the earlier material is.
-func TestFilesThatDoNotBelongTogether(t *testing.T) {
+func TestMismatchedCertificateFilesAreNotServed(t *testing.T) {
 	ca, other := issueCA(t, start.Add(-60*day), 365*day), issueCA(t, start, 365*day)
 	fresh, foreign := leafFiles(t, ca, start), leafFiles(t, other, start)
 	tests := map[string]struct {
@@ -107,7 +107,7 @@ func TestFilesForAnotherNameAreNotServed(t *testing.T) {
 }
 
 // The clock of an issuer may be ahead of some API server's, and other issuers do not back-date.
-func TestFilesThatAreNewWait(t *testing.T) {
+func TestNewCertificateFilesAreServedAfterFiveMinutes(t *testing.T) {
 	dir := t.TempDir()
 	clk := clocktesting.NewFakeClock(start)
 	source := newFiles(t, dir, clk)
@@ -244,7 +244,7 @@ func TestCertManagerThatDoesNotIssueIsQuoted(t *testing.T) {
 }
 
 // The chain has a CA that keeps its key, so that its renewal changes nothing for clients.
-func TestWhatIsDeclaredToCertManager(t *testing.T) {
+func TestCertManagerModeDeclaresACAAndAServingCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newAPIServer(t, manifests()...)
 		startCertManagerMode(t, server, &recorder{})

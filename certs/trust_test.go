@@ -37,7 +37,7 @@ func putCA(t *testing.T, server client.Client, ca certs.KeyPair) {
 	}
 }
 
-func TestCAThatCannotSignForUsIsNotFollowed(t *testing.T) {
+func TestReplacedCAThatCannotSignForTheHostIsNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, told := newAPIServer(t, manifests()...), &reasons{}
 		opts := hourly()
@@ -66,7 +66,7 @@ func TestCAThatCannotSignForUsIsNotFollowed(t *testing.T) {
 }
 
 // If the leader remembers no other CA, it does not change the Secret: it may belong to another program.
-func TestCAThatCannotSignForUsAtFirst(t *testing.T) {
+func TestFirstCAThatCannotSignForTheHostIsNotReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, told := newAPIServer(t, append(manifests(), secretOf(t, certs.Authority{Signing: conformance.ConstrainedCA(t, time.Now())}))...), &reasons{}
 		before := getSecret(t, server)
@@ -84,7 +84,7 @@ func TestCAThatCannotSignForUsAtFirst(t *testing.T) {
 }
 
 // In a format of a later version, the content may have another meaning.
-func TestLaterFormatIsLeftAlone(t *testing.T) {
+func TestSecretOfALaterFormatIsLeftAlone(t *testing.T) {
 	for _, format := range []string{"2", "1.1", "", "-1"} {
 		t.Run(format, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestRotatingOftenKeepsTheBundleSmall(t *testing.T) {
 }
 
 // A user copies an object of the operator, labels included. The operator may not write the copy, so its content must not matter.
-func TestCopiesAreIgnored(t *testing.T) {
+func TestCopiesOfOperatorObjectsAreIgnored(t *testing.T) {
 	for _, service := range []string{"webhook", "another"} {
 		t.Run("and it calls "+service, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

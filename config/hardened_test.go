@@ -105,7 +105,7 @@ func expectRestricted(t *testing.T, name string, pod *corev1.PodSpec) {
 	}
 }
 
-func TestAvailability(t *testing.T) {
+func TestDeploymentsHaveReplicasAndADisruptionBudget(t *testing.T) {
 	for name, layout := range layouts {
 		deployments := all[appsv1.Deployment](t, layout.path, "Deployment")
 		if diff := cmp.Diff(slices.Sorted(maps.Keys(layout.deployments)), slices.Sorted(maps.Keys(deployments))); diff != "" {
@@ -267,7 +267,7 @@ func TestHardenedLayoutSplitsTheRoles(t *testing.T) {
 
 // Processes that the network reaches write reviews, events about Pods that they refused, and the certificate's Secret if
 // there is none, and nothing else.
-func TestTheHardenedWebhookWritesNothingOfOthers(t *testing.T) {
+func TestTheHardenedWebhookMayWriteOnlyReviewsEventsAndSecrets(t *testing.T) {
 	allowed := map[string][]string{
 		"ClusterRole": {"tokenreviews", "subjectaccessreviews"},
 		"Role":        {"secrets", "events"},
@@ -292,7 +292,7 @@ func TestTheHardenedWebhookWritesNothingOfOthers(t *testing.T) {
 }
 
 // Services and NetworkPolicies let the network reach what serves, and no other.
-func TestOnlyTheHardenedWebhookIsReached(t *testing.T) {
+func TestTheHardenedLayoutExposesOnlyServingPorts(t *testing.T) {
 	deployments := all[appsv1.Deployment](t, hardened, "Deployment")
 	for name, service := range all[corev1.Service](t, hardened, "Service") {
 		for deployment := range layouts["hardened"].deployments {

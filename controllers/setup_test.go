@@ -13,7 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/fixtures"
 )
 
-func TestSetupListensToAllThatAnnounce(t *testing.T) {
+func TestSetupListensToTheSnapshotAndToReadiness(t *testing.T) {
 	mgr, err := ctrl.NewManager(&rest.Config{Host: "http://api.test"}, manager.Options{
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},

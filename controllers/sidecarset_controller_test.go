@@ -46,7 +46,7 @@ func TestStatusSaysWhatWasCounted(t *testing.T) {
 	})
 }
 
-func TestNothingIsWrittenBeforeAllPodsAreKnown(t *testing.T) {
+func TestNoStatusIsWrittenBeforeAllPodsAreKnown(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.pass(time.Hour)
 		r.wantWrites(t, 0)
@@ -56,7 +56,7 @@ func TestNothingIsWrittenBeforeAllPodsAreKnown(t *testing.T) {
 	})
 }
 
-func TestNothingIsWrittenTwice(t *testing.T) {
+func TestAnUnchangedStatusIsWrittenOnce(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t, webPod(1))
 		r.judge("set-1", 1, noReplica)
@@ -100,7 +100,7 @@ func TestStatusNamesTheGenerationThatWasCounted(t *testing.T) {
 	})
 }
 
-func TestNothingIsWrittenWhileTheSnapshotIsBehind(t *testing.T) {
+func TestNoStatusIsWrittenWhileTheSnapshotIsBehind(t *testing.T) {
 	tests := map[string]func(*unstructured.Unstructured) error{
 		"of an older generation than the status speaks of": func(o *unstructured.Unstructured) error {
 			o.SetGeneration(2)
@@ -123,7 +123,7 @@ func TestNothingIsWrittenWhileTheSnapshotIsBehind(t *testing.T) {
 	}
 }
 
-func TestAGenerationFromNowhereIsCorrected(t *testing.T) {
+func TestAForgedObservedGenerationIsCorrected(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.edit(t, func(o *unstructured.Unstructured) error {
 			return unstructured.SetNestedField(o.Object, int64(99), "status", "observedGeneration")
@@ -294,7 +294,7 @@ func TestReadyIsWrittenAtOnceAfterASlowStart(t *testing.T) {
 }
 
 // The first Event does not say what a user has to do. The second one does.
-func TestThatOnlyAUserCanHelpIsTold(t *testing.T) {
+func TestASecondEventNamesAReasonThatNeedsAUser(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
 		r.judge("set-1", 1, notYet)
@@ -326,7 +326,7 @@ func TestFlappingReadinessIsWrittenSeldom(t *testing.T) {
 
 // A SidecarSet that is deleted and created again under its name is another one,
 // although its generation is 1 again.
-func TestARecreatedSidecarSet(t *testing.T) {
+func TestARecreatedSidecarSetInheritsNoStatus(t *testing.T) {
 	for _, before := range []int64{1, 5} {
 		t.Run(fmt.Sprintf("after generation %d", before), func(t *testing.T) {
 			control(t, before, func(t *testing.T, r *rig) {
@@ -362,7 +362,7 @@ func TestARecreatedSidecarSet(t *testing.T) {
 
 // A change that is not announced is found by the next look: within a minute the status is
 // right and the revision exists.
-func TestALostAnnouncementLosesNothing(t *testing.T) {
+func TestAnUnannouncedChangeIsFoundWithinAMinute(t *testing.T) {
 	tests := map[string]struct {
 		dies func(*rig) *announcer
 		do   func(t *testing.T, r *rig)

@@ -278,7 +278,7 @@ func TestARolloutBeginsAtOnce(t *testing.T) {
 }
 
 // A new leader is told of every SidecarSet, whose generation is observed already.
-func TestANewLeaderThatCannotRecordSaysSo(t *testing.T) {
+func TestANewLeaderReportsARevisionItCannotRecord(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		r.feed(t)
 		r.pass(time.Minute)

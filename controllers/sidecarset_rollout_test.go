@@ -107,7 +107,7 @@ func TestARolloutOfADeletedSidecarSetIsForgotten(t *testing.T) {
 }
 
 // With NotUpdate, the status does not report Pods that cannot be updated.
-func TestRunningPodsThatAreLeftAloneNeedNoUser(t *testing.T) {
+func TestStatusOmitsBlockedPodsUnderNotUpdate(t *testing.T) {
 	control(t, 1, func(t *testing.T, r *rig) {
 		old := webPod(1)
 		old.Annotations[appsv1beta1.AnnotationHash] = `{"log":{"hash":"h0"}}`

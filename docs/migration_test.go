@@ -7,7 +7,7 @@ import (
 )
 
 // What the installation leaves outside of its namespace, "How to go back" deletes.
-func TestGoingBackLeavesNothing(t *testing.T) {
+func TestTheGuideToGoBackDeletesInstalledObjects(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "docs/migration.md"), "\n## How to go back\n")
 	for _, layout := range []string{"install.yaml", "install-hardened.yaml"} {
 		for document := range strings.SplitSeq("\n"+read(t, "dist/"+layout), "\n---\n") {

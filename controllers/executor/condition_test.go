@@ -68,7 +68,7 @@ func TestTheConditionSaysWhichSidecarSetsCanBeUpdated(t *testing.T) {
 
 // The first value of the condition costs one request. If the condition has a value, the Pod is
 // read.
-func TestTheFirstWordOfTheConditionNeedsNoRead(t *testing.T) {
+func TestTheFirstWriteOfTheConditionNeedsNoRead(t *testing.T) {
 	conflict := apierrors.NewConflict(corev1.Resource("pods"), "p", errors.New("another Pod has its name"))
 	for name, tc := range map[string]struct {
 		uid       types.UID // of the chore

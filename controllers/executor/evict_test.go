@@ -84,7 +84,7 @@ func statusError(code int32, reason metav1.StatusReason, causes ...metav1.Status
 	}}
 }
 
-func TestWhatTheAPIServerAnswersToAnEviction(t *testing.T) {
+func TestEvictionAnswersDecideAboutRetriesAndTheBudget(t *testing.T) {
 	tests := map[string]struct {
 		err       error
 		fails     int // the number of requests that fail

@@ -179,7 +179,7 @@ func (r *rig) image(t *testing.T, name string) string {
 	return p.Spec.Containers[1].Image
 }
 
-func TestWhatTheAPIServerAnswersDecidesAboutThePod(t *testing.T) {
+func TestPodWriteAnswersDecideAboutRetriesAndTheBudget(t *testing.T) {
 	pods := corev1.Resource("pods")
 	status := func(code int32, reason metav1.StatusReason) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: strings.Repeat("ä", 1000)}}
@@ -230,7 +230,7 @@ func TestWhatTheAPIServerAnswersDecidesAboutThePod(t *testing.T) {
 }
 
 // A reason that does not end by itself needs a user. WriteFailed is for reasons that do.
-func TestWhatKeepsAPodForGoodIsSaid(t *testing.T) {
+func TestAPermanentWriteFailureHasItsOwnReason(t *testing.T) {
 	merged := func(t *testing.T) *inject.Program {
 		t.Helper()
 		object := map[string]any{}
@@ -273,7 +273,7 @@ func TestWhatKeepsAPodForGoodIsSaid(t *testing.T) {
 }
 
 // The queue's state of a Pod may be out of date.
-func TestALivePodThatIsNotWhatTheQueueHasIsNotWritten(t *testing.T) {
+func TestALivePodThatDiffersFromTheQueueIsNotWritten(t *testing.T) {
 	tests := map[string]func(*corev1.Pod){
 		"it is being deleted": func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: time.Now()}, []string{"a/b"}

@@ -67,7 +67,7 @@ func TestAnAPIServerThatSaysNothingAboutANodeIsNotWaitedForForever(t *testing.T)
 }
 
 // A lost wake-up delays a rollout by half a minute, and does not stop it.
-func TestPodsAreFoundWithoutAWakeUp(t *testing.T) {
+func TestALostWakeUpDoesNotStopARollout(t *testing.T) {
 	r := newRig(t, outdated(t, "p"))
 	if err := r.look(t.Context(), item{sidecarSet: "log", overdue: true}); err != nil {
 		t.Fatal(err)

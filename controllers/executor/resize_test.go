@@ -62,7 +62,7 @@ func (r *rig) answerResizes(writes *[]string, err error) {
 	})
 }
 
-func TestWhatTheAPIServerAnswersToAResize(t *testing.T) {
+func TestResizeAnswersDecideWhyAPodIsBlocked(t *testing.T) {
 	resource := corev1.Resource("pods")
 	noSuchPath := &apierrors.StatusError{ErrStatus: apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", resource, "p", "404 page not found", 0, true).ErrStatus}
 	tests := map[string]struct {
@@ -108,7 +108,7 @@ func TestWhatTheAPIServerAnswersToAResize(t *testing.T) {
 
 // The Executor finds out once that the API server does not resize Pods: with the Pods that are
 // written at the same time, and not with each Pod again.
-func TestAMissingSubresourceIsFoundOnce(t *testing.T) {
+func TestAMissingResizeSubresourceIsTriedOnce(t *testing.T) {
 	r := newSizedRig(t, "p", "q", "r")
 	var writes []string
 	r.answerResizes(&writes, apierrors.NewMethodNotSupported(corev1.Resource("pods"), "patch"))

@@ -18,7 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/inject"
 )
 
-func TestRevisionsThatPodsRecord(t *testing.T) {
+func TestTheRevisionThatAPodRecordsIsFound(t *testing.T) {
 	current := fixtures.Program(t, fixtures.SidecarSet("mesh").Container("log", "log:2").Map())
 	current.Set.UID = "set"
 	yes := true

@@ -111,7 +111,7 @@ func nativeProgram(t *testing.T, image string) *inject.Program {
 
 // A Pod whose record shows a way to update it in place, but whose live state shows none, is
 // evicted if the mode asks for it. Otherwise it is blocked with the reason.
-func TestPodsThatALookFindsStuckAreEvicted(t *testing.T) {
+func TestPodsWhoseLiveStateIsStuckAreEvicted(t *testing.T) {
 	for name, tc := range stuckPods {
 		for _, mode := range []string{"Outdated", "All", "Uninjected", "Never"} {
 			t.Run(name+", "+mode, func(t *testing.T) {

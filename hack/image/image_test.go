@@ -115,7 +115,7 @@ func TestPushedImagesAreWhatTheLayoutHas(t *testing.T) {
 }
 
 // The Dockerfile and this tool make the same image.
-func TestTheDockerfileSaysTheSame(t *testing.T) {
+func TestTheDockerfileMakesTheSameImage(t *testing.T) {
 	text, err := os.ReadFile("../../Dockerfile")
 	if err != nil {
 		t.Fatal(err)

@@ -162,7 +162,7 @@ func TestNextSaysWhatItWaitsFor(t *testing.T) {
 }
 
 // A new leader counts each window from when it sees it, and a new write begins another.
-func TestWindowsBeginWhenTheyAreSeen(t *testing.T) {
+func TestAWindowBeginsWhenTheLeaderSeesTheEntry(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	i, object := widened(t, e, settings())
 	l := bare()
@@ -294,7 +294,7 @@ func TestHoldsSeesWhatSomebodyChanged(t *testing.T) {
 	}
 }
 
-func TestWhatAnObjectHasIsRestored(t *testing.T) {
+func TestEditedEntryObjectsAreRestored(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	i, object := widened(t, e, settings())
 	tests := map[string]func(c *configuration){

@@ -16,7 +16,7 @@ func rule(group, resource string, operations ...admissionregistrationv1.Operatio
 	}}
 }
 
-func TestRepairsUndoesWhatIsAboutOtherObjects(t *testing.T) {
+func TestRepairsRemovesRulesForOtherResources(t *testing.T) {
 	const ours, barrier = "mutate.sidecarsets.sidecarset.io", "static.barrier.sidecarset.io"
 	configMaps := rule("", "configmaps", "CREATE")
 	configMaps[0].APIVersions, configMaps[0].Scope = []string{"v1"}, new(admissionregistrationv1.NamespacedScope)

@@ -32,7 +32,7 @@ func strict(t testing.TB, i int) entryplan.Entry {
 
 // A review proves nothing: whichever client sends it, and whatever it says, no Pod is refused
 // for it, and none waits for longer than a second.
-func TestWhatAReviewAsksForIsProvisional(t *testing.T) {
+func TestAReviewAddsOnlyAProvisionalEntry(t *testing.T) {
 	l := bare()
 	changes, unplaced := entryplan.Widen(l, []entryplan.Entry{strict(t, 0)}, settings())
 	if len(unplaced) != 0 || len(changes) != 1 || changes[0].Index != entryplan.Provisional {
@@ -77,7 +77,7 @@ func TestReviewsHaveRoomForFewEntries(t *testing.T) {
 
 // A provisional entry stays until the entry of its SidecarSet is proven to be in force. In
 // the meantime other provisional entries may take its place, up to a bound of all.
-func TestWhatIsStoredTakesNoRoom(t *testing.T) {
+func TestStoredSidecarSetsUseNoProvisionalPlace(t *testing.T) {
 	l, stored := bare(), []entryplan.Entry(nil)
 	for i := range 3 * entryplan.MaxProvisionals {
 		e := strict(t, i)
@@ -99,7 +99,7 @@ func TestWhatIsStoredTakesNoRoom(t *testing.T) {
 
 // Reviews have written the object for provisional entries since the leader planned to remove
 // three: they have touched one, and added one.
-func TestARemovalIsPlannedAnew(t *testing.T) {
+func TestRemovalOfProvisionalEntriesIsReplannedAfterReviews(t *testing.T) {
 	l, stored := bare(), []entryplan.Entry{strict(t, 0), strict(t, 1), strict(t, 2)}
 	changes, _ := entryplan.Widen(l, stored, settings())
 	l = carryOut(l, changes)
@@ -221,7 +221,7 @@ func TestAProvisionalEntryGoes(t *testing.T) {
 }
 
 // A process of the operator that an attacker has taken over may write anything into the objects.
-func TestWhatWeWouldNotHaveWrittenIsRemovedAtOnce(t *testing.T) {
+func TestEntriesThatTheOperatorNeverWritesAreRemovedAtOnce(t *testing.T) {
 	wanted, orphan := entryOf(t, sidecarSet("log", "web")), entryOf(t, sidecarSet("gone", "gone"))
 	base, _ := settle(t, calm(bare(), wanted, orphan))
 	changes, _ := entryplan.Widen(base, []entryplan.Entry{strict(t, 1)}, settings())
@@ -352,7 +352,7 @@ func TestEntriesMoveFromAnObjectThatIsGone(t *testing.T) {
 }
 
 // Two versions of the operator run side by side while one is rolled out.
-func TestWhatIsOfANewerFormatIsLeftAlone(t *testing.T) {
+func TestAnEntryObjectOfANewerFormatIsLeftAlone(t *testing.T) {
 	e := entryOf(t, sidecarSet("log", "web"))
 	l, _ := settle(t, calm(bare(), e))
 	home, _, _ := l.Locate(e.Name)

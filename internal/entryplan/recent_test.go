@@ -101,7 +101,7 @@ func TestNamesAreRecorded(t *testing.T) {
 
 // If nothing is recorded, or the record cannot be read, the first record says that any
 // SidecarSet may have been stored.
-func TestRecordsBeginWithAny(t *testing.T) {
+func TestTheFirstRecordStandsForAnySidecarSet(t *testing.T) {
 	for name, value := range map[string]string{"nothing": "", "no object": "[]", "no names": "{}", "no numbers": `{"names":{"log":{"serial":"x"}}}`} {
 		t.Run(name, func(t *testing.T) {
 			l := named()
@@ -155,7 +155,7 @@ func TestContentTellsGenerations(t *testing.T) {
 
 // A SidecarSet has the same Content in its review, which has kubectl apply's annotation,
 // and as replicas and the leader hold it, without that annotation.
-func TestContentIsTheSameForWhatIsStored(t *testing.T) {
+func TestContentIsEqualForReviewedAndStoredSidecarSets(t *testing.T) {
 	for name, annotations := range map[string]map[string]string{
 		"alone":             {},
 		"beside another":    {appsv1beta1.AnnotationEnforce: "true"},
@@ -206,7 +206,7 @@ func recorded(all ...map[string]string) entryplan.Layout {
 }
 
 // The leader records again only what is not recorded, or may be removed too soon.
-func TestTheLeaderRecordsWhatIsNotRecorded(t *testing.T) {
+func TestTheLeaderRecordsMissingNamesAgain(t *testing.T) {
 	const admission = 45 * time.Minute
 	log, changed := map[string]string{"log": "2.a.x"}, map[string]string{"log": "3.a.x"}
 	tests := map[string]struct {
@@ -250,7 +250,7 @@ func unreadable() entryplan.Layout {
 }
 
 // Names are recorded by the first of the changes, or by the one that adds the entry.
-func TestNamesComeBeforeEntries(t *testing.T) {
+func TestNamesAreRecordedNoLaterThanEntries(t *testing.T) {
 	set := sidecarSet("log", "web")
 	set.UID = "uid"
 	e := entryOf(t, set)

@@ -59,7 +59,7 @@ func TestAReviewRenewsAProvisionalEntry(t *testing.T) {
 }
 
 // A stranger who asks for the same entries all the time pays for each second.
-func TestRenewalsCostPlaces(t *testing.T) {
+func TestEachRenewalOfAProvisionalEntryCostsAPlace(t *testing.T) {
 	s := &strangers{t: t, layout: bare(), now: noon}
 	var asked []entryplan.Entry
 	for i := range entryplan.MaxProvisional {

@@ -78,7 +78,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-func TestActionsAndObjectsAreToldApart(t *testing.T) {
+func TestEventsOfOtherActionsOrObjectsAreNoRepeats(t *testing.T) {
 	q := events.NewQueue(limit)
 	again := events.SidecarSet{Name: "a", UID: "another"}
 	for _, e := range []events.Event{
@@ -131,7 +131,7 @@ func TestFiveHundredSidecarSetsAreToldWithinAMinute(t *testing.T) {
 }
 
 // A failure that repeats makes one Event. Each write of a Pod makes an Event of its own.
-func TestPodsAreToldOnce(t *testing.T) {
+func TestARepeatedPodFailureMakesOneEvent(t *testing.T) {
 	q, first := events.NewQueue(events.PodLimits), events.Pod{Namespace: "a", Name: "p"}
 	second := first
 	second.Version = "8"

@@ -210,7 +210,7 @@ func TestParseStored(t *testing.T) {
 }
 
 // In a stored expression, the type of a part may depend on the variable's value.
-func TestEvalOfWhatIsStoredRefuses(t *testing.T) {
+func TestEvalOfAStoredExpressionRefuses(t *testing.T) {
 	tests := map[string]struct{ text, with, want string }{
 		"a product of quantities":     {"cpu*max(cpu, 2)", "2", "column 4: multiplication of two quantities; make one side a plain number, such as 2 or 50%"},
 		"division by a quantity":      {"cpu/min(cpu, 4)", "3", "column 4: division by a quantity; divide by a plain number, such as 2"},

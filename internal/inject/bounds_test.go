@@ -87,7 +87,7 @@ func references(n int) string {
 
 // A Pod above the bounds is refused before its parts are decoded, or before they are copied
 // into each sidecar.
-func TestWhatSidecarsTakeOfAPodIsBounded(t *testing.T) {
+func TestPodPartsCopiedIntoSidecarsAreBounded(t *testing.T) {
 	mounts := func(n int) inject.RawParts {
 		return inject.RawParts{VolumeMounts: listOf(n, func(i int) string { return fmt.Sprintf(`{"mountPath":"/%05x"}`, i) })}
 	}

@@ -26,7 +26,7 @@ func TestCompileTakesRecordedHashes(t *testing.T) {
 
 // An object that was stored while there was no webhook is injected as if the
 // webhook had seen it, and has the hash that it will have then.
-func TestCompileDefaultsWhatNoWebhookSaw(t *testing.T) {
+func TestCompileDefaultsASidecarSetStoredWithoutWebhooks(t *testing.T) {
 	manifest := log().Manifest()
 	text, _ := json.Marshal(manifest)
 	got, want := fixtures.Program(t, manifest), fixtures.Program(t, log().Map())

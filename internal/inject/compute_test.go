@@ -128,7 +128,7 @@ func TestComputeOrdersWhatALaterCallAdds(t *testing.T) {
 }
 
 // What the user, or another webhook, has put before our sidecars stays before them.
-func TestComputeOrdersAmongItsOwnOnly(t *testing.T) {
+func TestComputeOrdersOnlyItsOwnSidecars(t *testing.T) {
 	pod := app().Obj()
 	pod, _ = injected(t, fixtures.Input(t, pod, fixtures.SidecarSet("b").Container("b", "i:1").Map()), pod)
 	spec := pod["spec"].(map[string]any)
@@ -314,7 +314,7 @@ func sent(t *testing.T, set *fixtures.SidecarSetBuilder) (pod map[string]any) {
 	return out
 }
 
-func TestComputeOnPodsThatCarryUs(t *testing.T) {
+func TestComputeOnPodsThatAreAlreadyInjected(t *testing.T) {
 	full := func() *fixtures.SidecarSetBuilder {
 		return fixtures.SidecarSet("log").Native("proxy", "proxy:v1").InitContainer("prepare", "p:v1").Container("log", "log:v1").Mount("log", "/log").Volume("log")
 	}
@@ -429,7 +429,7 @@ func TestComputeAddsASecondSidecarSetToAnInjectedPod(t *testing.T) {
 	}
 }
 
-func TestOfVolumesOfOneNameTheFirstCounts(t *testing.T) {
+func TestTheFirstOfTwoVolumesWithOneNameIsInjected(t *testing.T) {
 	a := fixtures.SidecarSet("a").Container("a", "a:1").Mount("v", "/v").VolumeOf("v", "emptyDir", map[string]any{})
 	b := fixtures.SidecarSet("b").Container("b", "b:1").Mount("v", "/v").VolumeOf("v", "emptyDir", map[string]any{"medium": "Memory"})
 	same := fixtures.SidecarSet("c").Container("c", "c:1").Mount("v", "/v").VolumeOf("v", "emptyDir", map[string]any{})

@@ -33,7 +33,7 @@ func secure() *fixtures.SidecarSetBuilder {
 }
 
 // A Pod that looks injected in every respect is injected as one that does not.
-func TestEnforcedSidecarSetBelievesNothing(t *testing.T) {
+func TestEnforcedSidecarSetIgnoresWhatThePodClaims(t *testing.T) {
 	plain := app().Obj()
 	want, _ := injected(t, fixtures.Input(t, plain, enforced(secure())), plain)
 
@@ -123,7 +123,7 @@ func clone(t *testing.T, object map[string]any) map[string]any {
 }
 
 // Without the annotation the same Pod is left as it is.
-func TestPodsAreBelievedByDefault(t *testing.T) {
+func TestWithoutEnforceAPodThatLooksInjectedIsLeftAsItIs(t *testing.T) {
 	for _, value := range []string{"", "false", "TRUE"} {
 		set := secure()
 		if value != "" {
@@ -147,7 +147,7 @@ func TestEnforcedSidecarSetRefusesAnotherContainerOfItsName(t *testing.T) {
 }
 
 // The choice that the Pod records counts only if chance decides.
-func TestEnforcedSidecarSetIsNotToldWhatWasDrawn(t *testing.T) {
+func TestEnforcedSidecarSetIgnoresAnImpossibleRecordedChoice(t *testing.T) {
 	partial := members{"revisionName": "log-1", "policy": "Partial"}
 	tests := map[string]struct {
 		partition, claims string

@@ -59,7 +59,7 @@ func TestSpecOfIsDefaulted(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotAPackedSpecIsNamed(t *testing.T) {
+func TestCompileRefusesABrokenPackedSpec(t *testing.T) {
 	for _, spec := range []string{"", "x", "null", "[]", "\x00x"} {
 		if _, err := inject.Compile(map[string]any{"metadata": map[string]any{"name": "log"}, "spec": spec}); err == nil || !strings.Contains(err.Error(), "spec") {
 			t.Errorf("%q: error %v", spec, err)

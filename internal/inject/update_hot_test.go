@@ -189,7 +189,7 @@ func hotReset(t *testing.T, pod *corev1.Pod, image string, now time.Time) (*core
 
 // While the new image cannot be started, the old container serves. A third image
 // replaces the one that fails.
-func TestABadHotUpgradeIsRepairedWhereItFails(t *testing.T) {
+func TestABadHotUpgradeIsRepairedByAThirdImage(t *testing.T) {
 	pod := running(t, hotSidecar("mesh:v1"))
 	pod = hotUpdate(t, pod, "mesh:v2", "mesh-2", updatedAt)
 	at := updatedAt.Add(5 * time.Second)

@@ -107,7 +107,7 @@ func TestAHotUpgradeGoesThroughTheStatesOfOpenKruise(t *testing.T) {
 	check("upgraded again", hotPod(oldImage, newImage, "40", "22", "22", "40"), "c-1")
 }
 
-func TestWhichContainerAHotUpgradeReplaces(t *testing.T) {
+func TestAHotUpgradeReplacesTheIdleContainer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first, second, working string
 		runs                   []string
@@ -131,7 +131,7 @@ func TestWhichContainerAHotUpgradeReplaces(t *testing.T) {
 
 // If hotUpgradeEmptyImage changes, every Pod has the wrong idle image. That does not put a
 // Pod in the middle of an upgrade.
-func TestAnotherEmptyImageResetsNoPod(t *testing.T) {
+func TestAChangedHotUpgradeEmptyImageResetsNoPod(t *testing.T) {
 	other := HotSidecar{Name: "c", Image: oldImage, EmptyImage: "empty:v2"}
 	for name, pod := range map[string]*corev1.Pod{
 		"injected":           hotPod(oldImage, emptyImage, "1", "0", "0", "1"),

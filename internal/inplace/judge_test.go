@@ -19,7 +19,7 @@ var (
 
 // Running-pods-facts §1.2 and §1.4, row by row: which container of which Pod may
 // be restarted.
-func TestJudgeWhatRunsToCompletion(t *testing.T) {
+func TestJudgeOfContainersThatRunToCompletion(t *testing.T) {
 	const (
 		follows = inplace.Reason("")
 		no      = inplace.RunToCompletion

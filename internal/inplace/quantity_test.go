@@ -27,7 +27,7 @@ func TestQuantitiesThatTakeHoursAreNotCompared(t *testing.T) {
 	}
 }
 
-func TestContentsWithSuchQuantitiesDifferInMoreThanSizes(t *testing.T) {
+func TestContentsWithHugeQuantitiesDifferInMoreThanSizes(t *testing.T) {
 	content := func(cpu string) map[string]any {
 		return spec(t, `{"name":"log","resources":{"requests":{"cpu":"`+cpu+`"}}}`, "")
 	}

@@ -208,7 +208,7 @@ func TestObserveResize(t *testing.T) {
 }
 
 // A value counts as the content's own if the operator has written it.
-func TestPlanResizeOnceMore(t *testing.T) {
+func TestPlanResizeRecognizesValuesThatTheOperatorWrote(t *testing.T) {
 	cpu := func(values ...string) []inplace.Size {
 		return []inplace.Size{{Container: "log", Resource: corev1.ResourceCPU, Values: values}}
 	}
@@ -293,7 +293,7 @@ func TestSizesOfAPod(t *testing.T) {
 }
 
 // What is recorded of a quantity can be read, however its author wrote it.
-func TestSizesOfAnyAuthor(t *testing.T) {
+func TestRecordedSizesCanBeReadInAnyNotation(t *testing.T) {
 	for text, want := range map[string]string{
 		"100m": "100m", "0.1": "100m", "1.5Gi": "1536Mi", "1e3": "1e3", "2E": "2E", "1Ei": "1Ei", "+1": "1", ".5": "500m", "9223372036854775807": "9223372036854775807",
 		"0.0000000000000000000000000000000000001": "1n", strings.Repeat("0", 40) + "1": "1", "1" + strings.Repeat("0", 20) + "e-20": "1",

@@ -31,7 +31,7 @@ func read(document string) (names []string, raw string, yes bool, err error) {
 	return names, raw, yes, r.Err()
 }
 
-func TestReaderKeepsItsPromises(t *testing.T) {
+func TestReaderReadsMembersAndRefusesMalformedDocuments(t *testing.T) {
 	tests := map[string]struct {
 		document string
 		names    []string

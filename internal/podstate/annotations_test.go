@@ -91,7 +91,7 @@ func TestHashesAnswerForEachSidecarSet(t *testing.T) {
 	}
 }
 
-func TestHashesAreValues(t *testing.T) {
+func TestHashesAreImmutable(t *testing.T) {
 	h := podstate.ParseHashes(`{"a":{"hash":"h1"},"b":{"hash":"h2"}}`)
 	before := h.String()
 	h.With(podstate.HashRecord{SidecarSetName: "a", Hash: "other"})

@@ -151,7 +151,7 @@ func TestOrderOfPods(t *testing.T) {
 	}
 }
 
-func TestConditionsThatMakeNoSenseSayNothing(t *testing.T) {
+func TestAMalformedUpgradableConditionIsIgnored(t *testing.T) {
 	for name, message := range map[string]string{
 		"empty": "", "a text": "all good", "a list": "[]", "half": `{"logging":tr`, "null": `{"logging":null}`, "a text in it": `{"logging":"true"}`,
 		"257 SidecarSets": members(257, func(int) string { return "true" }), "100 KiB": `{"logging":true}` + strings.Repeat(" ", 100<<10),

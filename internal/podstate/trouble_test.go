@@ -45,7 +45,7 @@ func TestTroubleIsWhatTheKubeletSays(t *testing.T) {
 	}
 }
 
-func TestARecordThatWasRemovedLeavesItsHash(t *testing.T) {
+func TestRemovedSidecarSetsHaveAHashAndAreNotInTheList(t *testing.T) {
 	tests := map[string]struct {
 		list, hashes string
 		want         []string

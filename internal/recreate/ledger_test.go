@@ -130,7 +130,7 @@ func TestAReplacementThatIsGoneIsReplacedToo(t *testing.T) {
 }
 
 // The content changes while replacements start.
-func TestAReplacementWithAnOlderContentIsLeft(t *testing.T) {
+func TestAReplacementWithAnOlderContentIsUntracked(t *testing.T) {
 	l := evicted(3)
 	l.Added(replacement("starts", false), 1)
 	l.Added(outdated("late", false), 1) // a webhook whose snapshot was behind has injected it
@@ -144,7 +144,7 @@ func TestAReplacementWithAnOlderContentIsLeft(t *testing.T) {
 }
 
 // The replacement exists before the API server has answered, and the content changes.
-func TestAReplacementIsNotLeftBeforeTheAnswer(t *testing.T) {
+func TestAReplacementIsTrackedUntilTheEvictionIsAnswered(t *testing.T) {
 	for _, accepted := range []bool{true, false} {
 		l := evicted(1)
 		l.Begin("old", rs)
@@ -164,7 +164,7 @@ func TestAReplacementIsNotLeftBeforeTheAnswer(t *testing.T) {
 }
 
 // The Pod may have been the replacement of another Pod, and the API server has not answered.
-func TestAPodThatIsRelabelledBeforeTheAnswerReplacesNothing(t *testing.T) {
+func TestAPodRelabelledBeforeTheEvictionsAnswerReplacesNoOther(t *testing.T) {
 	l := &recreate.Ledger{}
 	l.Begin("old", rs)
 	l.Added(replacement("relabelled", false), 1)
@@ -195,7 +195,7 @@ func TestAReplacementThatIsReadyWithoutTheContentIsAFailure(t *testing.T) {
 	}
 }
 
-func TestWhatFailedIsLeftWithTheNextContent(t *testing.T) {
+func TestFailedReplacementsAreUntrackedWithTheNextContent(t *testing.T) {
 	l := evicted(3)
 	for i := range 3 {
 		l.Added(replacement(fmt.Sprint("new-", i), false), 0)
@@ -209,7 +209,7 @@ func TestWhatFailedIsLeftWithTheNextContent(t *testing.T) {
 	expect(t, "a new attempt", l, next+1, 0, 3)
 }
 
-func TestNothingMoreIsEvictedAfterThreeFailures(t *testing.T) {
+func TestEvictionStopsAfterThreeFailedReplacements(t *testing.T) {
 	l := evicted(3)
 	for i := range 3 {
 		l.Added(replacement(fmt.Sprint("new-", i), false), int64(i))
@@ -307,7 +307,7 @@ func TestAnAdoptedReplacementThatBecomesReadyEndsTheStop(t *testing.T) {
 	expect(t, "when one is ready, which is not a success of this leader", l, 2, 1, 3)
 }
 
-func TestANewLeaderDoesNotGoOnWhereTheLastOneStopped(t *testing.T) {
+func TestANewLeaderEvictsNoPodWhileRecreationIsStopped(t *testing.T) {
 	l := &recreate.Ledger{}
 	l.SetContent("broken")
 	l.Stop()

@@ -77,7 +77,7 @@ const (
 	agent      = "containers:\n- {name: agent, image: a}\n"
 )
 
-func TestWhoMayInject(t *testing.T) {
+func TestInjectingTakesTheRightToCreatePods(t *testing.T) {
 	tests := map[string]struct {
 		spec    string
 		rights  []string
@@ -161,7 +161,7 @@ func TestManyNamespacesTakeTheRightEverywhere(t *testing.T) {
 	compareBeginnings(t, []string{"may not create Pods in all namespaces, and spec.namespaceSelector selects 51 namespaces"}, missing)
 }
 
-func TestPrivilegedContainersTakeAVerb(t *testing.T) {
+func TestPrivilegedContainersTakeTheVerbInjectPrivileged(t *testing.T) {
 	spec := "containers: [{name: agent, image: a, securityContext: {privileged: true}}]"
 	tests := map[string]struct {
 		rights  []string
@@ -185,7 +185,7 @@ func TestPrivilegedContainersTakeAVerb(t *testing.T) {
 }
 
 // A revision that a SidecarSet names may restore content that was removed from the SidecarSet.
-func TestARecordedRevisionTakesTheVerbAsWell(t *testing.T) {
+func TestAPrivilegedRevisionTakesTheVerbInjectPrivileged(t *testing.T) {
 	object, set := decode(t, agent+"injectionStrategy: {revision: {revisionName: log-1}}\n")
 	privileged, _ := decode(t, "containers: [{name: agent, image: a, securityContext: {privileged: true}}]")
 	tests := map[string]struct {

@@ -68,7 +68,7 @@ func find(t *testing.T, manifest string, replace ...string) *rival.Injector {
 	return rival.Find(read(t, manifest, replace...), "sidecarset-system")
 }
 
-func TestCallsUs(t *testing.T) {
+func TestCallsUsRecognizesWebhooksThatCallTheOperator(t *testing.T) {
 	tests := map[string]struct {
 		manifest string
 		replace  []string
@@ -147,7 +147,7 @@ func TestMessageSaysWhoAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestOnlyOneOfOurKindClaimsOurEntries(t *testing.T) {
+func TestOnlyAnotherSidecarSetOperatorClaimsEntries(t *testing.T) {
 	if another := find(t, exact, "sidecarset-system", "elsewhere"); !another.ClaimsEntries() {
 		t.Error("another operator does not")
 	}

@@ -32,7 +32,7 @@ func TestEvictedPodsCostUntilTheyAreReplaced(t *testing.T) {
 
 // The eviction of a Pod that is not ready counts against the budget too, because the
 // replacement does not exist at once.
-func TestAnUnavailablePodIsNotEvictedFree(t *testing.T) {
+func TestEvictingAnUnavailablePodCostsBudget(t *testing.T) {
 	down := evictable(1)
 	down.Ready = false
 	q := queue(strategy(update{MaxUnavailable: share("0")}), down)
@@ -46,7 +46,7 @@ func TestNoMorePodsAreEvictedThanAllowed(t *testing.T) {
 	expect(t, "taken", q.Next(10, 0), "pod-000001", "pod-000002")
 }
 
-func TestAPodInFlightThatIsToBeEvictedHasItsPlace(t *testing.T) {
+func TestEvictingAPodInFlightCostsNoSecondPlace(t *testing.T) {
 	down := evictable(2)
 	down.InFlight = true
 	q := queue(strategy(update{MaxUnavailable: share("1")}), evictable(1), down)

@@ -183,7 +183,7 @@ func TestAHeldPodBlocksNoOther(t *testing.T) {
 	expect(t, "next", q.Next(1, 0), "pod-000002")
 }
 
-func TestAHeldPodIsFreeAgain(t *testing.T) {
+func TestAHeldPodIsReleasedWhenItChanges(t *testing.T) {
 	relabelled, resized, restarted := ready(1), ready(1), ready(1)
 	relabelled.Labels = podstate.MakeLabelSet(map[string]string{"a": "b"})
 	resized.Way = inplace.Resize
@@ -227,7 +227,7 @@ func TestALateRefusalDoesNotHoldTheNextContent(t *testing.T) {
 	expect(t, "next", q.Next(1, 0), "pod-000001")
 }
 
-func TestATakeCountsOnce(t *testing.T) {
+func TestAReturnedTakeHasNoFurtherEffect(t *testing.T) {
 	q := queue(strategy(update{}), ready(1))
 	old := q.Next(1, 0)[0]
 	q.Retry(old)

@@ -476,7 +476,7 @@ func TestAFirstBatchOfBrokenPodsGoesOn(t *testing.T) {
 }
 
 // A Pod that a bad image has made unavailable gets the good one at once.
-func TestTheFirstBatchRepairsWhatItTookDown(t *testing.T) {
+func TestTheFirstBatchRepairsItsOwnUnavailablePods(t *testing.T) {
 	down := broken(1)
 	down.InFlight = true
 	q := queue(firstBatch(update{MaxUnavailable: share("5")}, "1"), down, ready(2), broken(3))

@@ -83,7 +83,7 @@ func TestBatchSizes(t *testing.T) {
 }
 
 // T13: a strategy that cannot be read stops the rollout, and the report has the reason.
-func TestAStrategyThatCannotBeUnderstoodGivesOutNothing(t *testing.T) {
+func TestAnInvalidStrategyStopsTheRollout(t *testing.T) {
 	badSelector := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 	tests := map[string]struct {
 		strategy *rollout.Strategy
@@ -122,7 +122,7 @@ func TestAStrategyThatCannotBeUnderstoodGivesOutNothing(t *testing.T) {
 	}
 }
 
-func TestNothingIsTakenWhilePausedOrNotUpdated(t *testing.T) {
+func TestNoPodIsTakenWhilePausedOrUnderNotUpdate(t *testing.T) {
 	for limit, u := range map[rollout.Limit]update{
 		rollout.Paused:    {Paused: true},
 		rollout.NotUpdate: {Type: appsv1beta1.NotUpdateSidecarSetStrategyType, Partition: share("not even looked at")},

@@ -139,7 +139,7 @@ func hostile(r *rand.Rand) status.Observation {
 	return o
 }
 
-func TestALongNameKeepsItsEnds(t *testing.T) {
+func TestALongRevisionNameIsCutInTheMiddle(t *testing.T) {
 	name := "payments-" + strings.Repeat("x", 200) + "-6f84bc646f"
 	got := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{
 		Now: start, Revision: &status.Revision{}, Revisions: []appsv1beta1.SidecarSetRevisionPods{{Name: name, Pods: 1}},
@@ -164,7 +164,7 @@ func TestPodsByRevision(t *testing.T) {
 }
 
 // If a revision cannot be recorded, the status keeps what it says about revisions.
-func TestRevisionsStayWithoutARevision(t *testing.T) {
+func TestStatusKeepsRevisionsIfNoneCanBeRecorded(t *testing.T) {
 	before := appsv1beta1.SidecarSetStatus{Revisions: []appsv1beta1.SidecarSetRevisionPods{{Name: "log-1", Pods: 3, ReadyPods: 2}, {Pods: 1}}}
 	after := status.Next(before, status.Observation{Now: start, Revisions: []appsv1beta1.SidecarSetRevisionPods{{Pods: 9}}})
 	if diff := cmp.Diff(before.Revisions, after.Revisions); diff != "" {

@@ -126,7 +126,7 @@ func TestNextSaysHowFarPodsHaveFollowed(t *testing.T) {
 	}
 }
 
-func TestNextSaysNothingOfARolloutThatIsNotKnown(t *testing.T) {
+func TestNextKeepsConditionsWhileTheRolloutIsUnknown(t *testing.T) {
 	before := []metav1.Condition{{Type: appsv1beta1.ConditionProgressing, Status: metav1.ConditionTrue, Reason: appsv1beta1.ReasonRollingOut}}
 	after := status.Next(appsv1beta1.SidecarSetStatus{Conditions: before}, status.Observation{Generation: 2, Now: start}).Conditions
 	if got := *meta.FindStatusCondition(after, appsv1beta1.ConditionProgressing); got != before[0] {

@@ -51,7 +51,7 @@ func TestNextNamesTheRevision(t *testing.T) {
 	}
 }
 
-func TestNextTellsWhatIsWrong(t *testing.T) {
+func TestNextReportsAnInvalidSidecarSet(t *testing.T) {
 	problem := errors.New(`SidecarSet log: spec.selector.matchExpressions[0].operator: "Inn" is not an operator`)
 	got := status.Next(appsv1beta1.SidecarSetStatus{}, status.Observation{Generation: 1, Problem: problem, Now: start}).Conditions[0]
 	if got.Status != metav1.ConditionFalse || got.Reason != appsv1beta1.ReasonInvalid || !strings.Contains(got.Message, problem.Error()) {

@@ -152,7 +152,7 @@ func TestAConditionThatIsOverwrittenIsWrittenAgain(t *testing.T) {
 
 // With NotUpdate, a hot upgrade is not ended. With RollingUpdate it is ended, also while the
 // update is paused.
-func TestHotUpgradesEndWhenTheyMay(t *testing.T) {
+func TestHotUpgradesEndUnlessNotUpdateIsSet(t *testing.T) {
 	tl := newTally()
 	roll := func(kind appsv1beta1.SidecarSetUpdateStrategyType, paused bool) {
 		rolling(t, tl, "v2", func(s *appsv1beta1.SidecarSet) {

@@ -9,7 +9,7 @@ import (
 )
 
 // A list of many Pods takes long, and shows the state at the time at which it began.
-func TestANewLeaderWaitsFromItsFirstList(t *testing.T) {
+func TestANewLeaderEvictsNoPodSoonAfterItsFirstList(t *testing.T) {
 	r := &rebuilt{Tally: newTally(), now: 1000}
 	r.change(t, "Outdated", "v2", nil)
 	r.current(1000)

@@ -199,7 +199,7 @@ func TestPodsThatCannotFollowAreEvictedInTheBudget(t *testing.T) {
 	}
 }
 
-func TestWhichPodsAreEvicted(t *testing.T) {
+func TestTheRecreateModeDecidesWhichPodsAreEvicted(t *testing.T) {
 	uninjected := func(created int64) *corev1.Pod {
 		p := of(carrier(0, "v1"), created)
 		p.Annotations = nil
@@ -294,7 +294,7 @@ func TestANewLeaderKeepsTheBudgetOfEvictions(t *testing.T) {
 	r.wantDue(t, "when it was deleted while the watch was away, and not replaced", "p-0 p-1")
 }
 
-func TestRecreationStopsAndGoesOn(t *testing.T) {
+func TestRecreationStopsWithoutReplacementsAndGoesOnWithOne(t *testing.T) {
 	r := newRebuilt(t, "All")
 	pods := map[string]*corev1.Pod{}
 	for i := range 6 {

@@ -102,7 +102,7 @@ func TestAnotherSidecarSetDecidesWhetherPodsAreEvicted(t *testing.T) {
 }
 
 // The tally does not visit all Pods after a change that does not affect what new Pods get.
-func TestOtherChangesPassOverNoPodsWhileOneIsRecreated(t *testing.T) {
+func TestTheTallyVisitsNoPodsForChangesIrrelevantToNewPods(t *testing.T) {
 	r := newRebuilt(t, "Outdated")
 	const pods = 1000
 	for i := range pods {
@@ -290,7 +290,7 @@ func TestReplacementsWithoutASidecarFollowTheNextContent(t *testing.T) {
 }
 
 // The three replacements that failed keep their places, and three more Pods are tried.
-func TestAnEditOfTheModeIsANewAttempt(t *testing.T) {
+func TestAnEditOfTheRecreateModeRestartsEviction(t *testing.T) {
 	r := newRebuilt(t, "Outdated")
 	edit := func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(5)) }
 	r.change(t, "Outdated", "v2", edit)
@@ -320,7 +320,7 @@ func TestAnEditOfTheModeIsANewAttempt(t *testing.T) {
 }
 
 // The replacement exists before the API server has answered, and then the content changes.
-func TestAReplacementThatWasFasterThanTheAnswerFollows(t *testing.T) {
+func TestAReplacementThatPrecedesTheEvictionsAnswerIsUpdated(t *testing.T) {
 	one := func(s *appsv1beta1.SidecarSet) { s.Spec.UpdateStrategy.MaxUnavailable = new(intstr.FromInt32(1)) }
 	r := newRebuilt(t, "Outdated")
 	r.change(t, "Outdated", "v2", one)
@@ -416,7 +416,7 @@ func TestAReplacementOnALostNodeTakesNoPlace(t *testing.T) {
 
 // With the mode Uninjected, a replacement that does not start is replaced with the next
 // content, although no other outdated Pod is.
-func TestUninjectedReplacesItsOwnReplacements(t *testing.T) {
+func TestModeUninjectedReplacesReplacementsThatDoNotStart(t *testing.T) {
 	r := newRebuilt(t, "Uninjected")
 	r.lead()
 	bare := of(carrier(0, "v1"), 500)

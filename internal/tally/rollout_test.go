@@ -162,7 +162,7 @@ func TestNoPodIsUpdatedBeforeItsRevisionIsRecorded(t *testing.T) {
 
 // A SidecarSet that was deleted and created again between two snapshots inherits no state from
 // the first one.
-func TestANamesakeBeginsAnew(t *testing.T) {
+func TestARecreatedSidecarSetInheritsNoRollout(t *testing.T) {
 	tl := newTally()
 	rolling(t, tl, "v2", nil)
 	set(tl, carrier(0, "v1"), carrier(1, "v1"), carrier(2, "v1"))
@@ -240,7 +240,7 @@ func TestOutdatedPodsAreDueWithinTheBudget(t *testing.T) {
 
 // A Pod whose new image has the digest of the old one is back after a while, without
 // an event.
-func TestTimeEndsAnUpdateThatNoEventEnds(t *testing.T) {
+func TestAnUpdateEndsAfterAWhileWithoutAnEvent(t *testing.T) {
 	tl := newTally()
 	rolling(t, tl, "v2", nil)
 	p := moved(carrier(0, "v1"), "v2", time.Unix(2000, 0))
@@ -260,7 +260,7 @@ func TestTimeEndsAnUpdateThatNoEventEnds(t *testing.T) {
 	}
 }
 
-func TestWhatLeavesTheRolloutIsForgotten(t *testing.T) {
+func TestPodsThatLeaveARolloutAreForgotten(t *testing.T) {
 	leave := map[string]func(tl *tally.Tally, p *corev1.Pod){
 		"it has other labels": func(tl *tally.Tally, p *corev1.Pod) { p.Labels = map[string]string{"app": "other"}; set(tl, p) },
 		"it is finished":      func(tl *tally.Tally, p *corev1.Pod) { p.Status.Phase = corev1.PodFailed; set(tl, p) },
@@ -296,7 +296,7 @@ func TestWhatLeavesTheRolloutIsForgotten(t *testing.T) {
 	}
 }
 
-func TestNothingIsDueWithoutAStrategyThatSaysSo(t *testing.T) {
+func TestNoPodIsDueUnlessTheStrategyAllowsIt(t *testing.T) {
 	strategies := map[string]func(*appsv1beta1.SidecarSet){
 		"NotUpdate": func(s *appsv1beta1.SidecarSet) {
 			s.Spec.UpdateStrategy.Type = appsv1beta1.NotUpdateSidecarSetStrategyType

@@ -16,7 +16,7 @@ import (
 	"github.com/sidecarset/operator/internal/rollout"
 )
 
-// stuckWorld is what TestStuckPodsInAnyOrder draws from, with what is true in it.
+// stuckWorld is what TestOnlyPodsStuckForTheCurrentContentAreEvicted draws from, with what is true in it.
 type stuckWorld struct {
 	*rebuilt
 	mode    string
@@ -116,7 +116,7 @@ func (w *stuckWorld) check(t *testing.T, seed uint64, step int) {
 
 // Contents, modes and Pods change, and answers of the executor come, in any order: a Pod is
 // evicted only while it is stuck for the current content, and may be evicted.
-func TestStuckPodsInAnyOrder(t *testing.T) {
+func TestOnlyPodsStuckForTheCurrentContentAreEvicted(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		w := &stuckWorld{rebuilt: newRebuilt(t, "Outdated"), mode: "Outdated", content: 2, stuck: map[types.UID]bool{}}

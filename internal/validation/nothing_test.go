@@ -54,7 +54,7 @@ func TestSelectsNothing(t *testing.T) {
 	}
 }
 
-func TestWithoutExcludedNamespacesEveryOneCounts(t *testing.T) {
+func TestSelectsNothingCountsEveryNamespaceIfNoneIsExcluded(t *testing.T) {
 	set := validationCase{spec: `namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}`}.set(t)
 	if got := validation.SelectsNothing(&set.Spec, nil); got != "" {
 		t.Errorf("got %q", got)

@@ -115,7 +115,7 @@ func TestRule38PatchPolicyIsDefaulted(t *testing.T) {
 	expect(t, []string{"spec.patchPodMetadata[0].patchPolicy: Required: use Retain, Overwrite or MergePatchJson"}, validation.Create(set, env))
 }
 
-func TestAnnotationsOfOursCannotBePatched(t *testing.T) {
+func TestTheOperatorsOwnAnnotationsCannotBePatched(t *testing.T) {
 	for _, key := range []string{
 		"kruise.io/sidecarset-hash",
 		"kruise.io/sidecarset-hash-without-image",

@@ -121,7 +121,7 @@ func BenchmarkCatalogChange(b *testing.B) {
 	}
 }
 
-func TestCallsCanBeRepeated(t *testing.T) {
+func TestARepeatedCallGetsTheSameAnswer(t *testing.T) {
 	sets := SidecarSets(10)
 	call := NewCall(NewOurs(sets, Now), Body(sets, Small, Matched))
 	first := bytes.Clone(call.Do())

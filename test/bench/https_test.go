@@ -10,7 +10,7 @@ import (
 
 // Over HTTPS, each site gives the answer that its handler gives in memory. The static sites
 // answer with the requested number of bytes.
-func TestSitesAnswer(t *testing.T) {
+func TestHTTPSSitesGiveTheAnswersOfTheirHandlers(t *testing.T) {
 	sets := SidecarSets(httpsSets)
 	for _, site := range Sites {
 		t.Run(string(site), func(t *testing.T) {

@@ -30,7 +30,7 @@ var (
 var seconds = map[string]int{
 	"TestTwoVersionsSideBySide": 130, "TestFaultsOfTheConnectionChangeNoDecision": 118, "TestWithoutReplicasOnlySelectedPodsAreAffected": 70,
 	"TestKillingTheLeaderInARolloutKeepsTheBudget": 85, "TestAnAPIServerMayBeRestartedInARollout": 44, "TestTwoLeadersForAMomentKeepTheBudget": 38,
-	"TestNoPodBehindALabelIsMissedThatWasAskedAbout": 36, "TestManySidecarSetsBesideNone": 50, "TestCertificatesChangeUnderLoad": 40,
+	"TestNoPodBehindALabelIsMissedIfTheWebhookIsCalled": 36, "TestManySidecarSetsBesideNone": 50, "TestCertificatesChangeUnderLoad": 40,
 	"TestARestoredEtcdIsNoticedByEveryProcess": 42, "TestNoPodIsMissedOnOneAPIServer": 35, "TestARollingRestartFailsNoPod": 26,
 	"TestPodsMayLeaveInARollout": 38, "TestNoPodIsMissedOnTwoAPIServers": 24, "TestGoroutinesAndMemoryStayFlat": 24,
 	"TestAddedLatencyOnTheFreshPath": 30, "TestAPodBehindItsSidecarSetNeedsNoList": 24, "TestEtcdMayHang": 24, "TestAnAPIServerMayBeRestarted": 28,
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 func begin(ctx context.Context) error {
 	for i := range cluster.APIServers {
 		config := cluster.ConfigFor(i)
-		config.WarningHandlerWithContext = foretold{}
+		config.WarningHandlerWithContext = warningHandler{}
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 // and the Pod is missed. If it calls a webhook, the Pod is not missed, however late replicas
 // hear of the label. This holds for one SidecarSet alone, and beside another SidecarSet that
 // selects the Pod anyway. The API server's own metric shows for each Pod whether it called.
-func TestNoPodBehindALabelIsMissedThatWasAskedAbout(t *testing.T) {
+func TestNoPodBehindALabelIsMissedIfTheWebhookIsCalled(t *testing.T) {
 	for _, by := range scaled([]time.Duration{300 * time.Millisecond}, []time.Duration{0, 300 * time.Millisecond}) {
 		t.Run(fmt.Sprintf("replicas hear of it %s late", by), func(t *testing.T) {
 			proxy, args := startProxy(t)

@@ -88,19 +88,19 @@ func (p *propagating) podsBehind(t *testing.T) {
 	pods.check(t)
 }
 
-// misses are the Pods behind SidecarSets that were created without sidecars.
-type misses struct {
+// missCounter counts the Pods behind SidecarSets that were created without sidecars.
+type missCounter struct {
 	replicas *fleet
 	pods     int
 	missed   []string
 	behind   map[string]bool // the SidecarSets whose Pods were missed
-	foretold int             // Pods missed after a warning about their SidecarSet
+	warned   int             // Pods missed after a warning about their SidecarSet
 	before   float64         // calls that had been ignored before the test created a Pod
 }
 
-func watchMisses(t *testing.T, replicas *fleet) *misses {
+func watchMisses(t *testing.T, replicas *fleet) *missCounter {
 	t.Helper()
-	return &misses{replicas: replicas, behind: map[string]bool{}, before: ignoredCalls(t)}
+	return &missCounter{replicas: replicas, behind: map[string]bool{}, before: ignoredCalls(t)}
 }
 
 // ignoredCalls is how often API servers have created a Pod although a call for it
@@ -113,12 +113,12 @@ func ignoredCalls(t *testing.T) (ignored float64) {
 	return ignored
 }
 
-func (m *misses) add(pod *corev1.Pod, warned bool, sidecars ...string) {
+func (m *missCounter) add(pod *corev1.Pod, warned bool, sidecars ...string) {
 	m.pods++
 	switch {
 	case Injected(pod, sidecars):
 	case warned:
-		m.foretold++
+		m.warned++
 	default:
 		m.missed = append(m.missed, fmt.Sprintf("%s of %s", pod.Name, pod.CreationTimestamp))
 		m.behind[strings.Join(sidecars, "+")] = true
@@ -141,8 +141,8 @@ func removedEntries(t *testing.T, f *fleet) (removed float64) {
 }
 
 // String is in the form that figures are reported in.
-func (m *misses) String() string {
-	return fmt.Sprintf("Pods=%d missed=%d missed-after-a-warning=%d", m.pods, len(m.missed), m.foretold)
+func (m *missCounter) String() string {
+	return fmt.Sprintf("Pods=%d missed=%d missed-after-a-warning=%d", m.pods, len(m.missed), m.warned)
 }
 
 // check fails the test if a Pod was missed and nothing accounts for it. On a busy machine,
@@ -151,9 +151,9 @@ func (m *misses) String() string {
 // when the leader had removed its provisional entry. However busy the machine is, at most
 // half of many Pods may be missed: otherwise SidecarSets are not in force when they are
 // admitted.
-func (m *misses) check(t *testing.T) {
+func (m *missCounter) check(t *testing.T) {
 	t.Helper()
-	if missed := m.foretold + len(m.missed); m.pods >= 10 && 2*missed > m.pods {
+	if missed := m.warned + len(m.missed); m.pods >= 10 && 2*missed > m.pods {
 		t.Errorf("%d Pods of %d were missed", missed, m.pods)
 	}
 	if len(m.missed) == 0 {
@@ -219,7 +219,7 @@ func (p *propagating) deploymentsBehind(t *testing.T) {
 		if len(pods.Items) != 2*count {
 			return fmt.Errorf("there are %d Pods, want %d", len(pods.Items), 2*count)
 		}
-		*seen = misses{replicas: seen.replicas, behind: map[string]bool{}, before: seen.before}
+		*seen = missCounter{replicas: seen.replicas, behind: map[string]bool{}, before: seen.before}
 		for i := range pods.Items {
 			name := pods.Items[i].Labels["app"]
 			seen.add(&pods.Items[i], warned[name], name)

@@ -46,15 +46,15 @@ func newSet(name, namespace string, labels map[string]string) *unstructured.Unst
 	}}
 }
 
-// foretold handles warnings. On a busy machine, an author may be warned that API servers may
+// warningHandler handles warnings. On a busy machine, an author may be warned that API servers may
 // not use an entry yet. It notes this warning for create, and drops all others.
-type foretold struct{}
+type warningHandler struct{}
 
 // notInForce is a part of the warning, which clients show in different forms.
 const notInForce = "not in force yet"
 
-func (foretold) HandleWarningHeaderWithContext(ctx context.Context, _ int, _ string, text string) {
-	if warned, ok := ctx.Value(foretold{}).(*atomic.Bool); ok && strings.Contains(text, notInForce) {
+func (warningHandler) HandleWarningHeaderWithContext(ctx context.Context, _ int, _ string, text string) {
+	if warned, ok := ctx.Value(warningHandler{}).(*atomic.Bool); ok && strings.Contains(text, notInForce) {
 		warned.Store(true)
 	}
 }
@@ -64,7 +64,7 @@ func (foretold) HandleWarningHeaderWithContext(ctx context.Context, _ int, _ str
 func create(ctx context.Context, client dynamic.ResourceInterface, set *unstructured.Unstructured) (warned bool, err error) {
 	var noted atomic.Bool
 	for begin := time.Now(); ; <-time.After(time.Second) { // on a busy machine, a replica asks to try again
-		_, err = client.Create(context.WithValue(ctx, foretold{}, &noted), set, metav1.CreateOptions{})
+		_, err = client.Create(context.WithValue(ctx, warningHandler{}, &noted), set, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "try again") || time.Since(begin) > await.Patience {
 			return noted.Load(), err
 		}

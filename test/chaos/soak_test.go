@@ -76,7 +76,7 @@ func TestGoroutinesAndMemoryStayFlat(t *testing.T) {
 }
 
 // churn creates a SidecarSet and then a Pod, changes them, and deletes them.
-func churn(t *testing.T, namespace string, round int, pods *misses) {
+func churn(t *testing.T, namespace string, round int, pods *missCounter) {
 	t.Helper()
 	name := fmt.Sprintf("churn-%d", round)
 	warned, err := create(t.Context(), sets[0], patientSet(name, namespace))

@@ -65,8 +65,8 @@ func awaitCalls(t *testing.T, want int, p *corev1.Pod) {
 // shows that no replica answered within the second that a provisional entry waits; or the
 // SidecarSet was stored more than a second after its review.
 type behind struct {
-	author                        *user
-	pods, foretold, skipped, late int
+	author                      *user
+	pods, warned, skipped, late int
 }
 
 func newBehind(t *testing.T) *behind {
@@ -100,7 +100,7 @@ func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.
 	switch diff := cmp.Diff(containers, got); {
 	case diff == "":
 	case strings.Contains(told, "not in force yet"):
-		b.foretold++
+		b.warned++
 	case ofPodEntries(t, failedOpen) > before:
 		b.skipped++
 	case stored > time.Second: // the leader may have removed the provisional entry before
@@ -114,8 +114,8 @@ func (b *behind) create(t *testing.T, set *unstructured.Unstructured, p *corev1.
 // force when they are admitted, however busy the machine is.
 func (b *behind) check(t *testing.T) {
 	t.Helper()
-	if 2*(b.foretold+b.skipped+b.late) > b.pods {
+	if 2*(b.warned+b.skipped+b.late) > b.pods {
 		t.Errorf("of %d Pods %d lack a sidecar after a warning, %d because no replica answered, and %d because the SidecarSet was stored late",
-			b.pods, b.foretold, b.skipped, b.late)
+			b.pods, b.warned, b.skipped, b.late)
 	}
 }

@@ -247,7 +247,7 @@ func TestTheEntryGoesAfterItsLastSidecarSet(t *testing.T) {
 	})
 }
 
-func TestAnnotationsChooseWhatHappensWithoutAnAnswer(t *testing.T) {
+func TestAnnotationsSetAnEntrysFailurePolicyAndTimeout(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := newSidecarSet(t, namespace, onlyHere("web"))
 	set.SetAnnotations(map[string]string{appsv1beta1.AnnotationFailurePolicy: "Ignore", appsv1beta1.AnnotationTimeoutSeconds: "7"})
@@ -370,7 +370,7 @@ func TestUninstallingTakesTheEntries(t *testing.T) {
 // The leader does not write entries again that are as they should be: each write of an entry
 // object changes an entry, or a record that changes with time. Entries of other tests may
 // change at any time.
-func TestEntriesAreLeftInPeace(t *testing.T) {
+func TestTheLeaderDoesNotRewriteCorrectEntries(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, onlyHere("web"))
 	awaitPath(t, namespace, "web", entryplan.PathPods)

@@ -48,7 +48,7 @@ func startApart(t *testing.T, number int, args ...string) *deploy.Replica {
 }
 
 // A replica listens where its flags say and nowhere else.
-func TestNothingElseListens(t *testing.T) {
+func TestAReplicaListensOnlyOnItsPorts(t *testing.T) {
 	spare := startSpare(t)
 	tests := map[string]listener{
 		"with all roles": {replicas[0], []string{"webhook", "probes", "metrics"}},
@@ -141,7 +141,7 @@ func parseAddress(text string) (string, error) {
 }
 
 // Profiles show memory, and so perhaps Secrets. Therefore no server of the operator has them.
-func TestNoServerHasProfiles(t *testing.T) {
+func TestNoPortOfAReplicaServesPprof(t *testing.T) {
 	trusted := trusting(t, replicas[0])
 	addresses := map[string]*http.Client{
 		replicas[0].Probes: http.DefaultClient,
@@ -170,7 +170,7 @@ func TestNoServerHasProfiles(t *testing.T) {
 }
 
 // The API server gives the operator's requests seats of their own.
-func TestOurRequestsHaveTheirFlowSchema(t *testing.T) {
+func TestTheOperatorsRequestsUseItsFlowSchema(t *testing.T) {
 	token, err := operator.Clients.CoreV1().ServiceAccounts(deploy.Namespace).CreateToken(t.Context(), deploy.ServiceAccount,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(600))}}, metav1.CreateOptions{})
 	if err != nil {

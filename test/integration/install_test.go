@@ -80,7 +80,7 @@ func TestApplyingAgainKeepsTheBundle(t *testing.T) {
 // Replicas have the rights of the operator's ServiceAccount. If a right is missing, it is in
 // their logs. API servers forbid other things as well, for instance to create Events in a
 // Namespace that is being deleted.
-func TestRightsSuffice(t *testing.T) {
+func TestNoReplicaLacksARight(t *testing.T) {
 	for _, replica := range replicas {
 		for line := range strings.Lines(replica.Log()) {
 			if strings.Contains(line, "forbidden") && strings.Contains(line, " cannot ") {
@@ -144,7 +144,7 @@ func TestTheLeaseIsReleasedOnExit(t *testing.T) {
 
 // While API servers may still call a replica that has been asked to stop, the replica learns
 // of new SidecarSets. The drain of this replica takes longer than the test waits.
-func TestAReplicaThatDrainsKnowsWhatIsNew(t *testing.T) {
+func TestADrainingReplicaLearnsOfNewSidecarSets(t *testing.T) {
 	operator.NeedReplicas(t)
 	namespace := testkit.Namespace(t, api, nil)
 	replica := startSpare(t, "--drain-grace="+(3*await.Patience).String())

@@ -11,7 +11,7 @@ import (
 
 // If a SidecarSet has a member with a wrong name, its author is warned: by the operator where
 // the schema accepts every name, and by the API server elsewhere.
-func TestNamesThatAreMistakesAreSaidToBe(t *testing.T) {
+func TestTheAuthorOfAMisspelledMemberIsWarned(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	author := newUser(t, cluster, api, "mistaken", namespace+"/system:aggregate-to-edit")
 	for spec, says := range map[string]string{

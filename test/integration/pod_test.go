@@ -69,7 +69,7 @@ func TestInjection(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftAlone(t *testing.T) {
+func TestExemptAndUnselectedPodsAreNotInjected(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, fullSet)
 	awaitInjected(t, set, namespace, "app=web")

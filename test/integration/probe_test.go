@@ -20,7 +20,7 @@ import (
 
 // If the operator has a Namespace in which it tries Pods, Ready covers the whole way of a Pod
 // through the API server.
-func TestReadyIsTriedInTheProbeNamespace(t *testing.T) {
+func TestReadyCoversAPodCreatedInTheProbeNamespace(t *testing.T) {
 	operator.NeedReplicas(t)
 	i := newInstallation(t, stand.Options{}, deploy.Default)
 	for _, command := range []string{

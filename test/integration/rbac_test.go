@@ -29,7 +29,7 @@ import (
 // The operator does everything that it can do, with the installed ServiceAccounts, while the
 // API server keeps an audit log. A right that was granted and not used is one too many. A
 // refusal means that a right is missing.
-func TestRightsAreExactlyWhatIsUsed(t *testing.T) {
+func TestTheOperatorUsesExactlyItsRights(t *testing.T) {
 	operator.NeedReplicas(t)
 	t.Parallel()
 	tests := map[string]struct {

@@ -14,7 +14,7 @@ import (
 // The refusal of a new container advises: "delete this one and create it again". The Pods of
 // the first SidecarSet lack the sidecar of the second. They count as uninjected, whatever
 // their annotations list.
-func TestDeletedAndCreatedAgain(t *testing.T) {
+func TestPodsOfARecreatedSidecarSetCountAsUninjected(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ first, second string }{
 		"with another container":      {`containers: [{name: old-agent, image: "example.com/agent:v1"}]`, `containers: [{name: new-agent, image: "example.com/agent:v1"}]`},

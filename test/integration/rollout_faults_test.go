@@ -113,7 +113,7 @@ func TestTheConditionSaysThatPodsCannotFollow(t *testing.T) {
 }
 
 // Two SidecarSets in one Pod, and another writer of each Pod, 25 times a second.
-func TestOtherWritersOfAPodLoseNothing(t *testing.T) {
+func TestUpdatesKeepChangesOfOtherWriters(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, rolling, 4, &testkit.Kubelet{Pull: 20 * time.Millisecond})
 	second := *f

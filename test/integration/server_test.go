@@ -123,7 +123,7 @@ func deniedWith(answer string, code int) bool {
 
 // Neither the API server nor the operator knows these members. The operator keeps those of the
 // Pod as they are, and its patch contains that of the sidecar.
-func TestUnknownMembersTravel(t *testing.T) {
+func TestUnknownMembersOfPodsAndSidecarsAreKept(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}

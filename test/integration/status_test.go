@@ -126,7 +126,7 @@ containers: [{name: side, image: "example.com/side:v1"}]
 	testkit.AwaitCounters(t, api, set.GetName(), testkit.Counters{Matched: 3, Updated: 3, Ready: 3, UpdatedReady: 3})
 }
 
-func TestStatusCountsPodsThatWerePassedBy(t *testing.T) {
+func TestStatusCountsPodsCreatedWhileInjectionIsPaused(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	set := createSidecarSet(t, namespace, `
 selector: {matchLabels: {app: web}}

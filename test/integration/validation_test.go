@@ -32,10 +32,10 @@ const (
 // If validation accepts a SidecarSet, the API server accepts an injected Pod, unless a warning
 // says that this API server is too old. SidecarSets that validation refuses are only
 // counted, because the API server would accept some of their Pods.
-func TestWhatValidationAcceptsTheAPIServerAccepts(t *testing.T) {
+func TestTheAPIServerAcceptsPodsOfEveryValidSidecarSet(t *testing.T) {
 	const seed = 3
 	g := random.New(seed)
-	accepted, foretold, tried, lenient := 0, 0, 0, map[string]int{}
+	accepted, warned, tried, lenient := 0, 0, 0, map[string]int{}
 	for ; accepted < wantAccepted && tried < triedAtMost; tried++ {
 		set := fixtures.Stored(asJSON(t, g.SidecarSet()))
 		problems := validation.Create(typedSet(t, set), validation.Environment{Object: set}).ToAggregate()
@@ -47,7 +47,7 @@ func TestWhatValidationAcceptsTheAPIServerAccepts(t *testing.T) {
 		err := createWith(t, set)
 		switch {
 		case problems == nil && err != nil && warnedOfVersion(t, set):
-			foretold++
+			warned++
 		case problems == nil && err != nil:
 			t.Errorf("accepted, yet its Pod is refused: %v\n%s", err, asText(t, set["spec"]))
 		case problems != nil && err == nil:
@@ -56,7 +56,7 @@ func TestWhatValidationAcceptsTheAPIServerAccepts(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d SidecarSets were accepted; of %d of them a warning says that %s refuses Pods", accepted, tried, foretold, cluster.Version)
+	t.Logf("%d of %d SidecarSets were accepted; of %d of them a warning says that %s refuses Pods", accepted, tried, warned, cluster.Version)
 	for _, problem := range slices.Sorted(maps.Keys(lenient)) {
 		t.Logf("refused here, perhaps not there (%d): %s", lenient[problem], problem)
 	}

@@ -239,7 +239,7 @@ func story(seed uint64, r rules) string {
 }
 
 // Each of these misses a Pod, and the simulation finds it.
-func TestMistakesAreFound(t *testing.T) {
+func TestTheSimulationFindsEveryBrokenProtocol(t *testing.T) {
 	tests := map[string]struct {
 		seed  uint64 // the first seed that the test tries: earlier ones find nothing
 		wrong func(*rules)
@@ -294,7 +294,7 @@ func TestMistakesAreFound(t *testing.T) {
 
 func TestNoPodIsMissedWhileReplicasCertifyThemselves(t *testing.T) { holds(t, certifying()) }
 
-func TestNoPodIsMissedInAHarsherWorld(t *testing.T) {
+func TestNoPodIsMissedWithStoppedReplicasAndClocksSetBack(t *testing.T) {
 	r := certifying()
 	r.stopInCheck, r.setBack = 30, true
 	holds(t, r)
@@ -310,7 +310,7 @@ func TestNoPodIsMissedWhileFlagsAreRolledOut(t *testing.T) {
 
 // Without faults, each SidecarSet becomes Ready, its entry settles on /pods, and no other entry
 // remains.
-func TestEntriesComeToRest(t *testing.T) {
+func TestWithoutFaultsEveryEntrySettles(t *testing.T) {
 	for seed := range uint64(20) {
 		w := live(seed, certifying(), false, false)
 		if w.violation != "" {

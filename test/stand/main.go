@@ -39,12 +39,12 @@ func Main(m *testing.M, o Options, use func(*Cluster)) int {
 		fmt.Println("SKIP: these tests need a whole control plane, or one of a version of their own; unset KUBEBUILDER_ASSETS to have it built")
 		return 0
 	}
-	switch together, after, err := shards(o); {
+	switch concurrent, after, err := shards(o); {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "stand:", err)
 		return 1
-	case together != nil:
-		return runShards(together, after)
+	case concurrent != nil:
+		return runShards(concurrent, after)
 	}
 	if o.Namespace {
 		if err := InNamespace(o); err != nil {

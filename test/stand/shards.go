@@ -23,7 +23,7 @@ const shardsVariable = "SHARDS"
 // shards returns the tests for each process: first for the processes that run at the same time,
 // then for one that runs when they have ended. It returns nothing if this process is to run the
 // tests itself: because SHARDS asks for only one, or the flags select a part of a test.
-func shards(o Options) (together [][]string, after []string, err error) {
+func shards(o Options) (concurrent [][]string, after []string, err error) {
 	count, _ := strconv.Atoi(os.Getenv(shardsVariable))
 	if o.Seconds == nil { // this suite is better run in one process
 		count = 1
@@ -36,13 +36,13 @@ func shards(o Options) (together [][]string, after []string, err error) {
 	if err != nil || len(tests) < 2 {
 		return nil, nil, err
 	}
-	together, after = deal(tests, o, count)
-	return together, after, nil
+	concurrent, after = deal(tests, o, count)
+	return concurrent, after, nil
 }
 
 // deal distributes the tests that run at the same time, and returns the tests that run after
 // them.
-func deal(tests []string, o Options, count int) (together [][]string, after []string) {
+func deal(tests []string, o Options, count int) (concurrent [][]string, after []string) {
 	var parallel, others []string
 	for _, test := range tests {
 		switch {
@@ -55,15 +55,15 @@ func deal(tests []string, o Options, count int) (together [][]string, after []st
 		}
 	}
 	if len(others) > 0 {
-		together = distribute(others, o.Seconds, min(count, len(others)))
+		concurrent = distribute(others, o.Seconds, min(count, len(others)))
 	}
 	if len(parallel) > 0 {
-		together = append(together, parallel)
+		concurrent = append(concurrent, parallel)
 	}
-	if len(together) == 0 {
+	if len(concurrent) == 0 {
 		return [][]string{after}, nil
 	}
-	return together, after
+	return concurrent, after
 }
 
 // distribute gives each test, the longest first, to the process that has the least to do. A
@@ -103,21 +103,21 @@ func listTests(pattern string) ([]string, error) {
 // runShards runs this binary once for each shard, all at the same time, and then once more for
 // the tests in after. The other arguments are the same. It prints the output of a process when
 // the process ends. It returns the exit code.
-func runShards(together [][]string, after []string) int {
+func runShards(concurrent [][]string, after []string) int {
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stand:", err)
 		return 1
 	}
-	shards := together
+	shards := concurrent
 	if len(after) > 0 {
-		shards = append(slices.Clone(together), after)
+		shards = append(slices.Clone(concurrent), after)
 	}
 	var printing sync.Mutex
 	var wg sync.WaitGroup
 	code := 0
 	for i, tests := range shards {
-		if i == len(together) {
+		if i == len(concurrent) {
 			wg.Wait()
 		}
 		wg.Go(func() {

@@ -15,26 +15,26 @@ func TestTestsAreDealtOutByHowLongTheyTake(t *testing.T) {
 
 func TestTestsThatRunAloneComeAfterTheOthers(t *testing.T) {
 	options := Options{Seconds: map[string]int{"B": 30}, Alone: []string{"A", "C"}}
-	together, after := deal([]string{"A", "B", "C", "D"}, options, 3)
-	if diff := cmp.Diff([][]string{{"B"}, {"D"}}, together); diff != "" {
-		t.Errorf("together (-want +got):\n%s", diff)
+	concurrent, after := deal([]string{"A", "B", "C", "D"}, options, 3)
+	if diff := cmp.Diff([][]string{{"B"}, {"D"}}, concurrent); diff != "" {
+		t.Errorf("concurrent (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"A", "C"}, after); diff != "" {
 		t.Errorf("after (-want +got):\n%s", diff)
 	}
-	if together, after = deal([]string{"A", "C"}, options, 3); len(together) != 1 || len(after) > 0 {
-		t.Errorf("with nothing to come after: %v, then %v", together, after)
+	if concurrent, after = deal([]string{"A", "C"}, options, 3); len(concurrent) != 1 || len(after) > 0 {
+		t.Errorf("with nothing to come after: %v, then %v", concurrent, after)
 	}
 }
 
 func TestParallelTestsHaveAProcessForThemselves(t *testing.T) {
 	options := Options{Parallel: []string{"B", "D"}}
-	together, _ := deal([]string{"A", "B", "C", "D"}, options, 2)
-	if diff := cmp.Diff([][]string{{"A"}, {"C"}, {"B", "D"}}, together); diff != "" {
-		t.Errorf("together (-want +got):\n%s", diff)
+	concurrent, _ := deal([]string{"A", "B", "C", "D"}, options, 2)
+	if diff := cmp.Diff([][]string{{"A"}, {"C"}, {"B", "D"}}, concurrent); diff != "" {
+		t.Errorf("concurrent (-want +got):\n%s", diff)
 	}
-	together, _ = deal([]string{"B", "D"}, options, 2)
-	if diff := cmp.Diff([][]string{{"B", "D"}}, together); diff != "" {
+	concurrent, _ = deal([]string{"B", "D"}, options, 2)
+	if diff := cmp.Diff([][]string{{"B", "D"}}, concurrent); diff != "" {
 		t.Errorf("with nothing else (-want +got):\n%s", diff)
 	}
 }

@@ -42,7 +42,7 @@ func (l *leader) called(t *testing.T, lasting time.Duration, answers map[string]
 
 // The endpoints of replicas that hang or cannot be reached stay, so only calls show that no
 // replica answers.
-func TestNobodyIsReadyWhileCallsAreNotAnswered(t *testing.T) {
+func TestNoSidecarSetIsReadyWhileCallsAreUnanswered(t *testing.T) {
 	answered, silent := map[string]bool{"a": true, "b": true}, map[string]bool{"a": false, "b": false}
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		l.judged(t)
@@ -136,7 +136,7 @@ func TestTheLeaderJudgesWhileRequestsHang(t *testing.T) {
 
 // A leader that was suspended has asked no API server meanwhile, so the time does not count as
 // silence.
-func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
+func TestTheLeaderDoesNotCountItsOwnSuspensionAsSilence(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		l.judged(t)
 		l.calls.note(map[string]bool{"a": false}, nil, time.Now())
@@ -149,7 +149,7 @@ func TestALeaderThatStoodStillDoesNotTakeItForSilence(t *testing.T) {
 
 // When the last SidecarSet is deleted, its object has no barrier any more. An unanswered call
 // about it does not count.
-func TestWhatIsNotThereIsNotAskedAbout(t *testing.T) {
+func TestUnansweredCallsAboutADeletedObjectDoNotCount(t *testing.T) {
 	tests := map[string]func(call int) string{
 		"it goes while it is asked about": func(call int) string { return [...]string{"sidecarset-pods-3", ""}[call%2] },
 		"it goes after a while":           func(call int) string { return [...]string{"sidecarset-pods-3", ""}[min(call/100, 1)] },
@@ -231,7 +231,7 @@ func TestInStaticModeTheAdministratorsBarrierIsAskedFor(t *testing.T) {
 	})
 }
 
-func TestCallsAreAskedOfEveryAPIServer(t *testing.T) {
+func TestEveryAPIServerIsAskedWhetherCallsAreAnswered(t *testing.T) {
 	inCluster(t, []string{"10.0.0.1:6443", "10.0.0.2:6443", "10.0.0.3:6443"}, func(t *testing.T, b *barrier, servers *apiServers) {
 		servers.serials["10.0.0.1:6443"].Store(8)
 		servers.refuses.Store("10.0.0.3:6443", true)

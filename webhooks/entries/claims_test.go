@@ -80,7 +80,7 @@ func TestTheLeaderClaimsAnEntryBeforeItSaysReady(t *testing.T) {
 
 // A new leader writes the entries of SidecarSets that are not Ready again, and begins every
 // window again.
-func TestANewLeaderCountsAgain(t *testing.T) {
+func TestANewLeaderBeginsEveryWindowAgain(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		set := fixtures.LogSet(1)
 		l.judged(t)

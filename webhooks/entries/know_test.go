@@ -95,7 +95,7 @@ func recorded(contents map[string]string) *metav1.ObjectMeta {
 }
 
 // A Pod on the fresh path costs these reads. Only some cases need a list of all SidecarSets.
-func TestPodsAreAnsweredByNames(t *testing.T) {
+func TestAPodOnTheFreshPathSeldomNeedsAList(t *testing.T) {
 	many := map[string]string{}
 	for i := range mostRead + 1 {
 		many[fmt.Sprint("set-", i)] = ""
@@ -172,7 +172,7 @@ func TestPodsAreAnsweredByNames(t *testing.T) {
 }
 
 // Know reads the SidecarSets that it read for the last Pod together with the names.
-func TestTheNextPodWaitsForOneAnswer(t *testing.T) {
+func TestKnowReadsNamesAndSidecarSetsAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &namedSets{object: recorded(map[string]string{"log": ""}), versions: map[string]string{"log": "60"}}
 		f := NewFreshness(server, &knownVersions{}, snapshot.NewTimeline(), entryplan.Trust)

@@ -169,7 +169,7 @@ func TestAnEntryThatIsRefusedIsTriedAgain(t *testing.T) {
 
 // SidecarSets that are admitted at the same time share their writes. If one has no room, the
 // other is still widened.
-func TestWhatHasNoRoomSpoilsNoOther(t *testing.T) {
+func TestAnEntryWithoutRoomDoesNotStopOtherAdmissions(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, _ *cluster) {
 		admitted := func(name string, namespaces int) *widening {
 			set := fixtures.LogSet(1)
@@ -210,7 +210,7 @@ const editedAgain = "Another program keeps editing the webhook entries in Mutati
 
 // If another program edits each object that the leader writes, the leader must not write
 // without a pause.
-func TestTheLeaderDoesNotFightForEver(t *testing.T) {
+func TestTheLeaderPausesAgainstAProgramThatEditsEntries(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		c.meddle = narrow
 		for range 10 * writesAtOnce {
@@ -240,7 +240,7 @@ func TestTheLeaderDoesNotFightForEver(t *testing.T) {
 
 // Between two edits, the restored entry is correct. If the leader wrote Ready each time, the
 // condition would change for ever.
-func TestReadyIsNotSaidBetweenEdits(t *testing.T) {
+func TestReadyIsNotReportedBetweenRepeatedEdits(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		edit := func() status.Readiness {
 			for _, stored := range c.configurations {
@@ -285,7 +285,7 @@ func (l *leader) podsIn(t *testing.T, c *cluster, answer func(ctx context.Contex
 	return attempts
 }
 
-func TestAPodThatIsRefusedIsTriedAgainAtIntervals(t *testing.T) {
+func TestARefusedProbePodIsTriedAgainAtIntervals(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		attempts := l.podsIn(t, c, func(_ context.Context, attempt int) error {
 			if attempt <= 3 {
@@ -323,7 +323,7 @@ func TestAPodThatIsRefusedIsTriedAgainAtIntervals(t *testing.T) {
 }
 
 // Webhooks of other programs may take long to answer.
-func TestTryingAPodKeepsNobodyWaiting(t *testing.T) {
+func TestTheLeaderDoesNotWaitForAProbePod(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.podsIn(t, c, func(ctx context.Context, _ int) error {
 			<-ctx.Done()
@@ -362,7 +362,7 @@ func TestResultsOfSidecarSetsThatAreGoneAreForgotten(t *testing.T) {
 }
 
 // whyRefused knows no Pod, so it returns only errors that every Pod would get.
-func TestWhyRefusedKnowsWhatNoPodCanHave(t *testing.T) {
+func TestWhyRefusedReportsOnlyErrorsThatEveryPodGets(t *testing.T) {
 	never := map[string]bool{
 		"refused-hot-upgrade-whose-name-a-sidecar-has": true,
 		"refused-hot-upgrade-whose-names-are-too-long": true,

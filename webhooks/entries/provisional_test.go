@@ -167,7 +167,7 @@ func TestAProvisionalEntryWaitsForASnapshotThatIsBehind(t *testing.T) {
 
 // SidecarSets change all the time. Their authors must not keep the leader from removing
 // entries.
-func TestChangesThatConcernNoEntryDelayNone(t *testing.T) {
+func TestChangesOfNoEntryDelayNoRemoval(t *testing.T) {
 	annotated := func(key, value string) *appsv1beta1.SidecarSet {
 		set := fixtures.LogSet(1)
 		set.Annotations[key] = value
@@ -266,7 +266,7 @@ func TestEntriesSettleInBatches(t *testing.T) {
 }
 
 // After a SidecarSet is deleted, a stranger's reviews keep its entry for a bounded time only.
-func TestAnOrphanGoesThoughItIsTouched(t *testing.T) {
+func TestReviewsDoNotKeepAnOrphanForEver(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		l.sets.(*fixtures.Snapshots).Swap(reviewed("gone"), fixtures.LogSet(1))
 		l.judged(t)

@@ -6,7 +6,7 @@ import (
 	"github.com/sidecarset/operator/internal/status"
 )
 
-func TestReadinessIsThatOfOneObject(t *testing.T) {
+func TestReadinessBelongsToOneUIDAndGeneration(t *testing.T) {
 	b := &Board{}
 	b.replace(map[string]boardEntry{"log": {uid: "old", generation: 1, readiness: status.Readiness{Ready: true}}})
 	if b.Of("log", "new", 1) != nil {

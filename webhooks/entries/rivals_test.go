@@ -147,7 +147,7 @@ func TestRivalsKnowTheStaticEntry(t *testing.T) {
 
 // Before all configurations have been looked at, there may be another injector: the
 // replica answers no Pods, and the leader writes no entry and judges nothing.
-func TestNothingIsDecidedBeforeInjectorsAreKnown(t *testing.T) {
+func TestNoEntryIsWrittenBeforeOtherInjectorsAreKnown(t *testing.T) {
 	leading(t, func(t *testing.T, l *leader, c *cluster) {
 		server, list := newWatched(injecting("kruise", "/mutate-pod")), make(chan struct{})
 		rivals := NewRivals(lateList{server, list}, "ours", prometheus.NewRegistry())

@@ -88,7 +88,7 @@ func TestTheStoreKeepsTheNewest(t *testing.T) {
 
 // After a conflict, the store takes the object that it reads, whatever its version is.
 // Otherwise each write would meet the same conflict again.
-func TestAConflictIsMetOnce(t *testing.T) {
+func TestTheStoreTakesTheStoredObjectAfterAConflict(t *testing.T) {
 	tests := map[string]*admissionregistrationv1.MutatingWebhookConfiguration{
 		"with a newer object":                  configuration("a", "12", 1),
 		"with one from before a restoration":   configuration("a", "3", 1),
@@ -110,7 +110,7 @@ func TestAConflictIsMetOnce(t *testing.T) {
 	}
 }
 
-func TestAConflictWithNothingLeavesNothing(t *testing.T) {
+func TestTheStoreForgetsADeletedObjectAfterAConflict(t *testing.T) {
 	s, _ := newConfigurationStore()
 	s.changed("", configuration("a", "9", 1), nil)
 	stale, err := s.write(t.Context(), entryplan.Change{Index: 1, Object: s.current()[1]})

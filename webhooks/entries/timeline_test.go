@@ -145,7 +145,7 @@ func reconnect(t *testing.T, timeline *snapshot.Timeline) {
 
 // A watch that begins anew is the first sign that API servers were away, so the replica checks
 // at once.
-func TestAWatchThatBeginsAnewIsAskedAboutAtOnce(t *testing.T) {
+func TestARestartedWatchCausesACheckAtOnce(t *testing.T) {
 	checking(t, func(t *testing.T, timeline *snapshot.Timeline, server *versionedLists) {
 		observed := observe(timeline, "SidecarSet")
 		<-time.After(checkPause)
@@ -182,7 +182,7 @@ func TestVersionsOfOtherKindsAreNotCompared(t *testing.T) {
 	}
 }
 
-func TestWatchesThatAreCutAllTheTimeAreAskedAboutOnceASecond(t *testing.T) {
+func TestWatchesThatKeepRestartingCauseOneCheckASecond(t *testing.T) {
 	checking(t, func(t *testing.T, timeline *snapshot.Timeline, server *versionedLists) {
 		before := server.count()
 		for range 1000 {

@@ -56,7 +56,7 @@ func webReview(t *testing.T, change func(request map[string]any)) []byte {
 
 func unchanged(map[string]any) {}
 
-func TestInjectorCatchesUpWhereItHasTo(t *testing.T) {
+func TestInjectorCatchesUpOnTheFreshPathAndInDoubt(t *testing.T) {
 	tests := map[string]struct {
 		doubt, fresh bool
 		change       func(request map[string]any)
@@ -157,7 +157,7 @@ func TestInjectorRemembersNoLabels(t *testing.T) {
 }
 
 // A failed look-up is never "not selected", whether or not another SidecarSet selects the Pod.
-func TestInjectorRefusesWhereItCannotLookAgain(t *testing.T) {
+func TestInjectorRefusesIfTheNamespaceLookUpFails(t *testing.T) {
 	everywhere := fixtures.SidecarSet("all").Select("app", "web").Container("all", "all:v1").Map()
 	for name, sets := range map[string][]map[string]any{"alone": {inProd("log", "web")}, "beside another": {inProd("log", "web"), everywhere}} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestInjectorRefusesWhereItCannotLookAgain(t *testing.T) {
 
 // If the snapshot cannot catch up, the Pod is refused: a Pod without its sidecar is worse
 // than a retry.
-func TestInjectorRefusesWhatItCannotTell(t *testing.T) {
+func TestInjectorRefusesIfTheSnapshotCannotCatchUp(t *testing.T) {
 	c := behind(t)
 	c.err = errors.New("etcd is away")
 	injector := c.injector()
@@ -193,7 +193,7 @@ func TestInjectorRefusesWhatItCannotTell(t *testing.T) {
 // Through another entry, the API server may have called a replica that injected a newer
 // content a moment ago, as the Pod records. A replica with an older snapshot catches up
 // before it replaces that content.
-func TestInjectorLooksBeforeItTakesBack(t *testing.T) {
+func TestInjectorCatchesUpBeforeItReplacesANewerContent(t *testing.T) {
 	log := func(image string) map[string]any {
 		return fixtures.SidecarSet("log").Select("app", "web").Container("log", image).Map()
 	}

@@ -90,7 +90,7 @@ func TestInjectorAnswersItsOwnResultWithNoPatch(t *testing.T) {
 
 // The Injector allows, without a change, every request that does not create a Pod in a
 // namespace of users, and the kubelet's mirror Pods.
-func TestInjectorLeavesAlone(t *testing.T) {
+func TestInjectorAllowsOtherRequestsUnchanged(t *testing.T) {
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
 	in := func(r map[string]any) map[string]any { return r["request"].(map[string]any) }
 	object := func(r map[string]any) map[string]any { return in(r)["object"].(map[string]any) }
@@ -134,7 +134,7 @@ func TestInjectorLeavesAlone(t *testing.T) {
 
 // A manifest may be a copy of a Pod that has ended, with that Pod's status. The API server
 // resets the status after the webhooks, so that the new Pod runs.
-func TestInjectorIgnoresWhatAManifestSaysAboutThePodsEnd(t *testing.T) {
+func TestInjectorIgnoresStatusAndDeletionTimeInAManifest(t *testing.T) {
 	catalog := catalogOf(t, fixtures.SidecarSet("log").Select("app", "web").Container("log", "log:v1").Map())
 	tests := map[string]func(pod map[string]any){
 		"phase Failed":             func(pod map[string]any) { pod["status"] = map[string]any{"phase": "Failed", "reason": "Evicted"} },

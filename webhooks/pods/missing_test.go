@@ -106,7 +106,7 @@ func TestInjectorLooksForARevisionThatTheSnapshotLacks(t *testing.T) {
 }
 
 // The Injector draws once for a Pod, also if it looks up the revision.
-func TestALookForARevisionDrawsNoSecondTime(t *testing.T) {
+func TestInjectorDrawsOnceEvenIfItLooksUpTheRevision(t *testing.T) {
 	draws := []float64{0.4, 0.6}
 	draw := func() float64 {
 		next := draws[0]

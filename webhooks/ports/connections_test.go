@@ -137,7 +137,7 @@ func TestProvenConnectionsOutliveOthers(t *testing.T) {
 
 // A connection whose request has a seat is never closed. If all have one, the newest
 // connection is closed.
-func TestConnectionsWithAPlaceStay(t *testing.T) {
+func TestConnectionsWhoseRequestHasASeatStayOpen(t *testing.T) {
 	s := serve(t, 3, 3)
 	var busy []net.Conn
 	for range 3 {

@@ -215,7 +215,7 @@ func from(address string) func(*http.Transport) {
 	return func(transport *http.Transport) { transport.DialContext = dialer.DialContext }
 }
 
-func TestASlowBodyIsToldSo(t *testing.T) {
+func TestASlowBodyIsAnsweredWithRequestTimeout(t *testing.T) {
 	s := start(t, server.Options{ReadTimeout: 100 * time.Millisecond}, map[string]server.Handler{"/x": answerOK})
 	await.Eventually(t, "the answer", func(context.Context) error { // the header may come too late
 		answer, err := io.ReadAll(stalled(t, s, "/x", 10))

@@ -89,7 +89,7 @@ func TestMessagesAboutMalformedRequestsAreShort(t *testing.T) {
 }
 
 // The server writes reviews as text. API servers decode each to the review that was meant.
-func TestAnswersAreReviews(t *testing.T) {
+func TestAnswersDecodeToTheIntendedReview(t *testing.T) {
 	const patch = `[{"op":"add","path":"/a","value":"<b>"}]`
 	causes := []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueRequired, Message: "say which", Field: "spec.x"}}
 	tests := map[string]struct {

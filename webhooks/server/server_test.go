@@ -422,7 +422,7 @@ func TestServerDrains(t *testing.T) {
 	}
 }
 
-func TestServerClosesWhatDoesNotEnd(t *testing.T) {
+func TestServerClosesRequestsThatOutlastTheDrain(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	defer close(leave)
 	s := start(t, server.Options{DrainTimeout: 50 * time.Millisecond}, map[string]server.Handler{

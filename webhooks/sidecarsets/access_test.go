@@ -118,7 +118,7 @@ func TestAFailedReviewIsNotRemembered(t *testing.T) {
 	}
 }
 
-func TestThoseWhoAskTheSameShareAReview(t *testing.T) {
+func TestConcurrentEqualQuestionsShareOneAccessReview(t *testing.T) {
 	server := &authorizer{granted: []string{"jane"}, wait: make(chan struct{})}
 	access := sidecarsets.NewCachedAccess(server)
 	jane := authenticationv1.UserInfo{Username: "jane"}

@@ -316,7 +316,7 @@ func TestAnnotationsAreAllowedWithoutWhitelistWhereTheFlagSaysSo(t *testing.T) {
 
 // The snapshot may still hold a SidecarSet that has just been deleted. So the webhook reads a
 // SidecarSet live before it refuses another one because of it.
-func TestWhatIsGoneRefusesNothing(t *testing.T) {
+func TestADeletedSidecarSetInTheSnapshotRefusesNoOther(t *testing.T) {
 	clashing := func(name string) string { return strings.Replace(betaManifest, "{name: log}", "{name: "+name+"}", 1) }
 	tests := map[string]struct {
 		stored []string

@@ -44,7 +44,7 @@ func askFor(handler server.Handler, body io.Reader) *httptest.ResponseRecorder {
 }
 
 // A small body that would become very many values is refused before the values take memory.
-func TestBodiesAreRefusedByWhatTheyBecome(t *testing.T) {
+func TestBodiesWithTooManyValuesAreRefused(t *testing.T) {
 	tests := map[string]struct{ spec, want string }{
 		"a megabyte of containers":     {`{"containers":` + listOf(`{}`, 1<<20) + `}`, "spec.containers: the list has more than 1000 elements"},
 		"a megabyte of volumes":        {`{"volumes":` + listOf(`{}`, 1<<20) + `}`, "spec.volumes: the list has more than 1000 elements"},
@@ -92,7 +92,7 @@ func TestMembersThatAreNamedTwiceAreRefused(t *testing.T) {
 
 // ValueBound takes no memory for values that it does not count: those of a stored object that
 // it cuts out, and those of a document that is not a review.
-func TestWhatIsNotWeighedTakesNoMemory(t *testing.T) {
+func TestValueBoundTakesNoMemoryForUncountedValues(t *testing.T) {
 	once := sidecarSetReviewOf(`{"containers":[{"name":"a"}]}`)
 	for name, body := range map[string]string{
 		"a stored object": once[:len(once)-2] + `,"oldObject":{` + manyMembers(6<<20) + `}}}`,

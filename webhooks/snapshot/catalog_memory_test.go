@@ -146,7 +146,7 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestPackingASidecarSetLosesNothingThatIsDecidedBy(t *testing.T) {
+func TestPackSidecarSetKeepsWhatDecidesAboutPods(t *testing.T) {
 	text := storedText(t, 1, 1, 1, false)
 	object := &unstructured.Unstructured{}
 	if err := object.UnmarshalJSON(text); err != nil {

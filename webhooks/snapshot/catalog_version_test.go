@@ -60,7 +60,7 @@ func programOf(t *testing.T, catalog *snapshot.Catalog, name string) *inject.Pro
 	return nil
 }
 
-func TestCatalogKnowsWhatItWasWaitedFor(t *testing.T) {
+func TestCatalogHoldsASidecarSetAfterWaitFor(t *testing.T) {
 	c := newFakeCache()
 	c.sets.Add(storedSet("a"))
 	catalog := c.run(t)
@@ -141,7 +141,7 @@ func TestCatalogIsAheadOfARestoredSidecarSet(t *testing.T) {
 
 // The counters in a status change with every Pod. They do not matter to decisions about
 // Pods, so the Catalog compiles a SidecarSet again only if a change matters to a decision.
-func TestCatalogCompilesOnlyWhatDecides(t *testing.T) {
+func TestCatalogCompilesAgainOnlyIfADecisionMayChange(t *testing.T) {
 	status := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(set *unstructured.Unstructured) {
 			if err := unstructured.SetNestedField(set.Object, value, path...); err != nil {

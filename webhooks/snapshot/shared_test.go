@@ -34,7 +34,7 @@ func (a *answering) questions() []string {
 	return append([]string(nil), a.asked...)
 }
 
-func TestSharedPutsEachQuestionAfterItsRequestsCame(t *testing.T) {
+func TestSharedAnswersByAQuestionAskedAfterTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answering{answers: make(chan int)}
 		s := NewShared(8, a.ask)
@@ -98,7 +98,7 @@ func TestSharedIsBounded(t *testing.T) {
 	})
 }
 
-func TestSharedLetsGoOfWhoDoesNotWait(t *testing.T) {
+func TestSharedReleasesACancelledRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answering{answers: make(chan int)}
 		s := NewShared(2, a.ask)

@@ -101,7 +101,7 @@ func noticesASilentWatch(t *testing.T) {
 	}
 }
 
-func TestWatchHealthWantsAnswersNotAttempts(t *testing.T) {
+func TestWatchHealthIgnoresFailedAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		health := snapshot.NewWatchHealth(snapshot.NewTimeline())
 		source := &scriptedSource{listErr: make(chan error, 1), watches: make(chan *watch.FakeWatcher, 1)}

@@ -96,7 +96,7 @@ func TestFailedBuildSaysWhatTheCompilerSaid(t *testing.T) {
 	}
 }
 
-func TestStatusOfASignal(t *testing.T) {
+func TestExitStatusOfASignalIs128PlusItsNumber(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "kill -TERM $$")
 	var exit *exec.ExitError
 	if err := cmd.Run(); !errors.As(err, &exit) {

@@ -132,7 +132,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	}
 }
 
-func TestCommandThatIsNotThere(t *testing.T) {
+func TestAMissingCommandIsNamed(t *testing.T) {
 	cmd := inside(t, "exit-7")
 	cmd.Args[2] = "/no/such/program"
 	var stderr bytes.Buffer

@@ -187,7 +187,7 @@ func TestFreePortsDifferAndAreNotEphemeral(t *testing.T) {
 	}
 }
 
-func TestFakeNodeIsKwoks(t *testing.T) {
+func TestAFakeNodeIsMarkedForKwok(t *testing.T) {
 	text, err := json.Marshal(fakeNode(4, "v1.37.1"))
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestParseStartTime(t *testing.T) {
 	}
 }
 
-func TestOnlyTheProcessThatWroteItIsOurs(t *testing.T) {
+func TestIsOursOnlyForTheProcessThatWroteTheInfo(t *testing.T) {
 	pid := os.Getpid()
 	tests := map[string]struct {
 		info Info
@@ -323,7 +323,7 @@ func TestControlSocketInALongPath(t *testing.T) {
 	}
 }
 
-func TestRequestsWaitForTheStart(t *testing.T) {
+func TestAStandThatIsStartingIsNotTakenForReady(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := lockDir(dir)
 	if err != nil {
@@ -415,7 +415,7 @@ func TestComponentTriesOtherPortsAfterABindRace(t *testing.T) {
 	}
 }
 
-func TestUnaskedEndIsALoss(t *testing.T) {
+func TestAComponentThatDiesUnaskedIsReportedLost(t *testing.T) {
 	s := fakeSupervisor(t)
 	if err := s.startComponent(t.Context(), fake("serve")); err != nil {
 		t.Fatal(err)
