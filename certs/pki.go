@@ -170,6 +170,18 @@ func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
 	return now.Before(cert.NotBefore) || !now.Before(RenewAt(cert))
 }
 
+// withinLife returns the time in a certificate's life that is closest to now.
+func withinLife(cert *x509.Certificate, now time.Time) time.Time {
+	now = now.Round(0)
+	if now.Before(cert.NotBefore) {
+		return cert.NotBefore
+	}
+	if now.After(cert.NotAfter) {
+		return cert.NotAfter
+	}
+	return now
+}
+
 // ParseBundle returns the certificates of a PEM bundle in order. It leaves out what does not parse and names it in the error, so
 // that a caller can use the rest.
 func ParseBundle(data []byte) ([]*x509.Certificate, error) {

@@ -107,15 +107,8 @@ func (m material) parse(serverName string, now time.Time) (*servingLeaf, []*x509
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading %s: %w", bundleKey, err)
 	}
-	at := now.Round(0)
-	if at.Before(pair.Leaf.NotBefore) {
-		at = pair.Leaf.NotBefore
-	}
-	if at.After(pair.Leaf.NotAfter) {
-		at = pair.Leaf.NotAfter
-	}
 	for _, ca := range cas {
-		if err = Verify(&pair, encodeCertificate(ca), serverName, at); err == nil {
+		if err = Verify(&pair, encodeCertificate(ca), serverName, withinLife(pair.Leaf, now)); err == nil {
 			return &servingLeaf{Certificate: &pair, issuer: ca}, cas, nil
 		}
 	}
