@@ -120,7 +120,7 @@ func (q *Queue) take(slot int32) Take {
 	e := &q.slab[slot]
 	return Take{
 		UID: e.pod.UID, Namespace: e.pod.Namespace, Name: e.pod.Name,
-		Way: e.pod.Way, Charged: e.charged, InFlight: e.pod.InFlight, Over: e.pod.Over, ticket: e.ticket,
+		Way: e.pod.Way, Charged: e.charged, InFlight: e.pod.InFlight, Over: e.pod.Over, queue: q, ticket: e.ticket,
 	}
 }
 
@@ -168,7 +168,7 @@ func (q *Queue) Retry(t Take) {
 // given returns the slot of a Pod whose Take has not been returned, or 0.
 func (q *Queue) given(t Take) int32 {
 	slot, known := q.slots[t.UID]
-	if !known || q.slab[slot].write != taken || q.slab[slot].ticket != t.ticket {
+	if !known || t.queue != q || q.slab[slot].write != taken || q.slab[slot].ticket != t.ticket {
 		return 0
 	}
 	return slot

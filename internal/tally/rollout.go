@@ -213,8 +213,6 @@ func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) 
 			return false
 		}
 		s.queue, again = rollout.NewQueue(), true
-		t.queues++
-		s.queue.StartAt(t.queues << 32)
 	}
 	t.recounted(s)
 	again = s.queue.SetStrategy(rollout.NewStrategy(program.Set)) || again

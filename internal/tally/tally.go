@@ -79,8 +79,6 @@ type Tally struct {
 	// unrecorded are the SidecarSets that have got another content since the last call of
 	// Unrecorded.
 	unrecorded []*sidecarSet
-	// queues is the number of queues that were made.
-	queues uint64
 	// settling Pods change at a known time without an event.
 	settling map[*pod]struct{}
 
