@@ -1,8 +1,6 @@
 package rollout
 
 import (
-	"strings"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/inplace"
@@ -135,13 +133,11 @@ func (q *Queue) Written(t Take, version uint64, disturbed bool) {
 	}
 }
 
-// maxMessage bounds the message of a group.
-const maxMessage = 256
-
 // Hold returns a Pod that was not written and must not be taken again unchanged: it is
 // held until its labels, its Way, its Resize or the current content changes, or Release
 // is called. It does not block other Pods. If the content has changed since the Pod was
-// taken, Hold is Retry. The report has the message of one held Pod for each reason.
+// taken, Hold is Retry. The report has the message of one held Pod for each reason,
+// as it was given: the caller bounds it.
 func (q *Queue) Hold(t Take, reason inplace.Reason, message string) {
 	slot := q.given(t)
 	switch {
@@ -153,7 +149,7 @@ func (q *Queue) Hold(t Take, reason inplace.Reason, message string) {
 	}
 	q.change(slot, func(e *entry) { e.write, e.heldFor = held, reason })
 	if g := q.blocked[q.slab[slot].group()]; g != nil && g.message == "" {
-		g.message, g.speaker = strings.ToValidUTF8(message[:min(len(message), maxMessage)], ""), t.UID
+		g.message, g.speaker = message, t.UID
 	}
 }
 
