@@ -142,7 +142,7 @@ func Verify(cert *tls.Certificate, bundle []byte, host string, now time.Time) er
 	return err
 }
 
-// leafOf returns the parsed first certificate of a chain. Sources that read files may leave Leaf unset.
+// leafOf returns the parsed first certificate of a chain. A caller may have left Leaf unset.
 func leafOf(cert *tls.Certificate) (*x509.Certificate, error) {
 	if cert == nil || len(cert.Certificate) == 0 {
 		return nil, errors.New("there is no certificate")
@@ -240,9 +240,5 @@ func parseKeyPair(cert, key []byte) (KeyPair, error) {
 	if !ok {
 		return KeyPair{}, errors.New("the private key cannot sign")
 	}
-	leaf, err := leafOf(&pair)
-	if err != nil {
-		return KeyPair{}, err
-	}
-	return KeyPair{Certificate: leaf, Key: signer}, nil
+	return KeyPair{Certificate: pair.Leaf, Key: signer}, nil
 }

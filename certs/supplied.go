@@ -97,9 +97,6 @@ func (m material) parse(serverName string, now time.Time) (*servingLeaf, []*x509
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s and %s are not a certificate and its key: %w", signingCertKey, signingKeyKey, err)
 	}
-	if pair.Leaf, err = leafOf(&pair); err != nil {
-		return nil, nil, err
-	}
 	cas, err := ParseBundle(m.ca)
 	if err == nil && len(cas) == 0 {
 		err = errors.New("there is no certificate")
