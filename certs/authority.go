@@ -208,17 +208,6 @@ func (ca KeyPair) vouches(subject Subject, now time.Time) error {
 	return Verify(leaf, encodeCertificate(ca.Certificate), "", now) // the CA's name constraints are checked for all names
 }
 
-// mayVouch is vouches at the time in the CA's life that is closest to now.
-func (ca KeyPair) mayVouch(subject Subject, now time.Time) error {
-	switch cert := ca.Certificate; {
-	case now.Round(0).Before(cert.NotBefore):
-		now = cert.NotBefore
-	case now.Round(0).After(cert.NotAfter):
-		now = cert.NotAfter
-	}
-	return ca.vouches(subject, now)
-}
-
 func canSign(cert *x509.Certificate) bool {
 	return cert.IsCA && (cert.KeyUsage == 0 || cert.KeyUsage&x509.KeyUsageCertSign != 0)
 }
@@ -263,7 +252,7 @@ func Replacement(secret *corev1.Secret, remembered *Authority, may Replaceable, 
 				former = append(former, Former{Certificate: cert, RetireAfter: retire})
 			}
 		}
-	case canSign(replaced.Certificate) && replaced.mayVouch(p.Subject, now) == nil:
+	case canSign(replaced.Certificate) && replaced.vouches(p.Subject, withinLife(replaced.Certificate, now)) == nil:
 		former = append(former, Former{Certificate: replaced.Certificate, RetireAfter: retire})
 		a.Previous = &replaced
 	}

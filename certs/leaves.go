@@ -30,7 +30,7 @@ type leaves struct {
 	published *Published
 	origin    fmt.Stringer                // where certificates come from, for messages
 	load      func(context.Context) error // looks once for new material
-	look      func()                      // if not nil, called whenever what is published may have changed
+	look      func()                      // called whenever what is published may have changed
 
 	loading sync.Mutex // one load at a time, so that an older reading does not replace a newer one
 
@@ -179,9 +179,7 @@ func (l *leaves) Refresh(ctx context.Context) error {
 	if err != nil {
 		refreshFailures.Inc()
 	}
-	if l.look != nil {
-		l.look()
-	}
+	l.look()
 	return err
 }
 
@@ -214,9 +212,7 @@ func (l *leaves) Start(ctx context.Context) error {
 func (l *leaves) adoptUntil(ctx context.Context, done <-chan time.Time) {
 	for {
 		changed := l.published.Changed()
-		if l.look != nil {
-			l.look()
-		}
+		l.look()
 		l.lookOut(ctx)
 		l.adopt(ctx, l.opts.ServerClock.Now())
 		select {

@@ -142,7 +142,7 @@ func Verify(cert *tls.Certificate, bundle []byte, host string, now time.Time) er
 	return err
 }
 
-// leafOf returns the parsed first certificate of a chain. Sources that read files may leave Leaf unset.
+// leafOf returns the parsed first certificate of a chain. A caller may have left Leaf unset.
 func leafOf(cert *tls.Certificate) (*x509.Certificate, error) {
 	if cert == nil || len(cert.Certificate) == 0 {
 		return nil, errors.New("there is no certificate")
@@ -168,6 +168,18 @@ func RenewAt(cert *x509.Certificate) time.Time {
 func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
 	now = now.Round(0) // a monotonic reading does not advance while the machine sleeps
 	return now.Before(cert.NotBefore) || !now.Before(RenewAt(cert))
+}
+
+// withinLife returns the time in a certificate's life that is closest to now.
+func withinLife(cert *x509.Certificate, now time.Time) time.Time {
+	now = now.Round(0)
+	if now.Before(cert.NotBefore) {
+		return cert.NotBefore
+	}
+	if now.After(cert.NotAfter) {
+		return cert.NotAfter
+	}
+	return now
 }
 
 // ParseBundle returns the certificates of a PEM bundle in order. It leaves out what does not parse and names it in the error, so
@@ -228,9 +240,5 @@ func parseKeyPair(cert, key []byte) (KeyPair, error) {
 	if !ok {
 		return KeyPair{}, errors.New("the private key cannot sign")
 	}
-	leaf, err := leafOf(&pair)
-	if err != nil {
-		return KeyPair{}, err
-	}
-	return KeyPair{Certificate: leaf, Key: signer}, nil
+	return KeyPair{Certificate: pair.Leaf, Key: signer}, nil
 }

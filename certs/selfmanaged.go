@@ -42,7 +42,7 @@ var _ Source = &SelfManaged{}
 // read from a cache: the current CA must sign a leaf, and watching Secrets needs more rights than this package should have.
 func newSelfManaged(c client.Client, published *Published, opts Options) *SelfManaged {
 	s := &SelfManaged{client: c}
-	s.leaves = leaves{opts: opts, published: published, origin: s, load: s.load}
+	s.leaves = leaves{opts: opts, published: published, origin: s, load: s.load, look: func() {}}
 	return s
 }
 

@@ -97,9 +97,6 @@ func (m material) parse(serverName string, now time.Time) (*servingLeaf, []*x509
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s and %s are not a certificate and its key: %w", signingCertKey, signingKeyKey, err)
 	}
-	if pair.Leaf, err = leafOf(&pair); err != nil {
-		return nil, nil, err
-	}
 	cas, err := ParseBundle(m.ca)
 	if err == nil && len(cas) == 0 {
 		err = errors.New("there is no certificate")
@@ -107,15 +104,8 @@ func (m material) parse(serverName string, now time.Time) (*servingLeaf, []*x509
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading %s: %w", bundleKey, err)
 	}
-	at := now.Round(0)
-	if at.Before(pair.Leaf.NotBefore) {
-		at = pair.Leaf.NotBefore
-	}
-	if at.After(pair.Leaf.NotAfter) {
-		at = pair.Leaf.NotAfter
-	}
 	for _, ca := range cas {
-		if err = Verify(&pair, encodeCertificate(ca), serverName, at); err == nil {
+		if err = Verify(&pair, encodeCertificate(ca), serverName, withinLife(pair.Leaf, now)); err == nil {
 			return &servingLeaf{Certificate: &pair, issuer: ca}, cas, nil
 		}
 	}

@@ -169,7 +169,7 @@ func (r *SidecarSetReconciler) judgeRollout(p *pass) *status.Rollout {
 	}
 	seen := status.RolloutOf(p.counted.Rollout, p.counted.Groups.Failing, recreation)
 	p.seen.Rollout = seen
-	seen.Moved = r.progress.observe(p.name, p.object.GetUID(), p.seen, p.before)
+	seen.Moved = r.progress.of(p.name, p.object.GetUID()).Observe(p.seen, p.before)
 	return seen
 }
 
@@ -192,16 +192,20 @@ func (r *SidecarSetReconciler) recordRevision(ctx context.Context, p *pass) erro
 	if !p.counted.Known || p.object.GetDeletionTimestamp() != nil {
 		return nil
 	}
+	remembered := r.progress.of(p.name, p.object.GetUID())
 	var err error
 	p.seen.Revision, err = r.record(ctx, p)
 	if p.seen.Revision == nil {
 		r.event(events.RevisionNotRecorded(events.Of(p.counted.Program.Set), err))
 		p.complete = p.before.ObservedGeneration == p.seen.Generation
-		if r.progress.recorded(p.name, p.object.GetUID(), false, p.seen.Now) >= unrecordedAfter {
+		if remembered.unrecorded.IsZero() {
+			remembered.unrecorded = p.seen.Now
+		}
+		if p.seen.Now.Sub(remembered.unrecorded) >= unrecordedAfter {
 			p.seen.Unrecorded = err
 		}
 	} else {
-		r.progress.recorded(p.name, p.object.GetUID(), true, p.seen.Now)
+		remembered.unrecorded = time.Time{}
 		p.seen.Revisions = status.ByRevision(p.seen.Revision.All, p.counted.Revisions, p.counted.Counters)
 		err = errors.Join(err, r.allowUpdates(ctx, p))
 	}

@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/status"
 )
 
@@ -14,52 +13,29 @@ import (
 // content cannot be recorded. It is safe for concurrent use.
 type progress struct {
 	mu    sync.Mutex
-	known map[string]moving
+	known map[string]*moving
 }
 
+// moving is about one SidecarSet. Only a reconcile of this SidecarSet uses it, and the queue
+// lets one of them run at a time.
 type moving struct {
 	uid types.UID
 	status.Progress
-	unrecorded time.Time // since when its content cannot be recorded
+	unrecorded time.Time // since when its content cannot be recorded; zero if it is recorded
 }
 
-func newProgress() *progress { return &progress{known: make(map[string]moving)} }
+func newProgress() *progress { return &progress{known: make(map[string]*moving)} }
 
-// observe returns when a rollout last made progress, given the current observation and
-// the stored status.
-func (p *progress) observe(sidecarSet string, uid types.UID, seen status.Observation, before appsv1beta1.SidecarSetStatus) time.Time {
+// of returns what is remembered about a SidecarSet. It forgets an earlier one of the same name.
+func (p *progress) of(sidecarSet string, uid types.UID) *moving {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := p.of(sidecarSet, uid)
-	moved := m.Observe(seen, before)
-	p.known[sidecarSet] = m
-	return moved
-}
-
-func (p *progress) of(sidecarSet string, uid types.UID) moving {
-	if m := p.known[sidecarSet]; m.uid == uid {
-		return m
+	m := p.known[sidecarSet]
+	if m == nil || m.uid != uid {
+		m = &moving{uid: uid}
+		p.known[sidecarSet] = m
 	}
-	return moving{uid: uid}
-}
-
-// recorded notes whether the content of a SidecarSet is recorded, and returns for how long
-// it could not be.
-func (p *progress) recorded(sidecarSet string, uid types.UID, is bool, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m := p.of(sidecarSet, uid)
-	switch {
-	case is:
-		m.unrecorded = time.Time{}
-	case m.unrecorded.IsZero():
-		m.unrecorded = now
-	}
-	p.known[sidecarSet] = m
-	if is {
-		return 0
-	}
-	return now.Sub(m.unrecorded)
+	return m
 }
 
 func (p *progress) forget(sidecarSet string) {

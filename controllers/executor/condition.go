@@ -100,10 +100,7 @@ func upgradableCondition(pod *corev1.Pod, sidecarSet string, upgradable bool, un
 	if next.Status != before.Status {
 		next.LastTransitionTime = metav1.NewTime(now)
 	}
-	message, err := json.Marshal(said)
-	if err != nil { // a map of booleans always marshals
-		return before, false
-	}
+	message, _ := json.Marshal(said) // a map of booleans always marshals
 	next.Message = string(message)
 	return next, next != before
 }

@@ -83,7 +83,7 @@ type Options struct {
 	Pods    corev1client.PodsGetter
 	Nodes   corev1client.NodesGetter
 	// Revision reads a ControllerRevision, or says that it is not found. It is asked
-	// for each Pod, so it should read from a cache. May be nil.
+	// for each Pod, so it should read from a cache.
 	Revision func(ctx context.Context, name string) (*appsv1.ControllerRevision, error)
 	// RecordEvent writes Events about Pods. It does not wait.
 	RecordEvent func(events.Event)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +53,9 @@ func newRig(t *testing.T, pods ...*corev1.Pod) *rig {
 	}
 	r.Executor = New(Options{
 		Tally: r.use, Current: func() *match.Snapshot { return r.now }, Pods: r.client.CoreV1(), Nodes: r.client.CoreV1(), Registry: prometheus.NewRegistry(),
+		Revision: func(_ context.Context, name string) (*appsv1.ControllerRevision, error) {
+			return nil, apierrors.NewNotFound(appsv1.Resource("controllerrevisions"), name)
+		},
 	})
 	return r
 }

@@ -105,7 +105,7 @@ func TestAnUpdateThatIsOverIsNotInherited(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			mark, _ := marks.Of("log")
+			mark, _ := marks.Sets["log"]
 			if image := p.Spec.Containers[1].Image; image != "side:v3" || mark.WasReady != (later < 10*time.Minute) {
 				t.Errorf("the image is %s, and the record says wasReady: %v", image, mark.WasReady)
 			}

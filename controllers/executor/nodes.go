@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -64,20 +65,14 @@ func (n *nodes) get(ctx context.Context, name string) (inplace.Node, error) {
 // watchOverdue starts a search for overdue Pods in all SidecarSets, every overdueEvery.
 // If a wake-up was lost, this finds the Pods that can be written.
 func (e *Executor) watchOverdue(ctx context.Context) {
-	ticker := time.NewTicker(overdueEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	_ = wait.PollUntilContextCancel(ctx, overdueEvery, false, func(context.Context) (done bool, err error) {
 		if snapshot := e.Current(); snapshot != nil {
 			for _, program := range snapshot.Programs() {
 				e.queue.Add(item{sidecarSet: program.Name(), overdue: true})
 			}
 		}
-	}
+		return false, nil
+	})
 }
 
 // lookAtNodes finds Pods in flight whose Node is not ready or gone, so that they no

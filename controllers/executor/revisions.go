@@ -37,7 +37,7 @@ func newRevisions(read func(context.Context, string) (*appsv1.ControllerRevision
 func (r *revisions) previous(ctx context.Context, current *inject.Program, pod *corev1.Pod) (*inject.Program, error) {
 	hashes := podstate.ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 	name := hashes.Revision(current.Name())
-	if name == "" || r.read == nil {
+	if name == "" {
 		return nil, nil
 	}
 	program, err := r.program(ctx, current, name)

@@ -120,7 +120,7 @@ func newUpdate(in UpdateInput) *update {
 	marks, err := inplace.MarksOf(u.Pod)
 	u.marks, u.unreadable = marks, err != nil
 	u.previous = podstate.MarkOf(u.marks, u.hashes, u.set)
-	u.sizes, u.resizes = u.marks.Sizes(u.set)
+	u.sizes, u.resizes = u.marks.Resizes[u.set]
 	u.out = computation{pod: &PodView{Annotations: u.Pod.Annotations}}
 	return u
 }

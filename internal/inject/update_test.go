@@ -67,7 +67,7 @@ func running(t *testing.T, sets ...*fixtures.SidecarSetBuilder) *corev1.Pod {
 func markedGeneration(t *testing.T, pod *corev1.Pod) int64 {
 	t.Helper()
 	marks, err := inplace.MarksOf(pod)
-	mark, marked := marks.Of("mesh")
+	mark, marked := marks.Sets["mesh"]
 	if err != nil || !marked {
 		t.Errorf("no record of an update: %v", err)
 	}

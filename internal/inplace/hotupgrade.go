@@ -91,8 +91,7 @@ func (h HotSidecar) Upgrading(pod *corev1.Pod, working string) bool {
 // the working container does not run yet. The app's containers need not be ready.
 func (h HotSidecar) Reset(pod *corev1.Pod, working string, runs func(container string) bool) (HotStep, bool) {
 	other := h.sibling(working)
-	work := h.sibling(other)
-	if !h.Upgrading(pod, working) || !runs(work) {
+	if !h.Upgrading(pod, working) || !runs(h.sibling(other)) {
 		return HotStep{}, false
 	}
 	return h.idle(other), true

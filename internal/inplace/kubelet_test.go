@@ -371,7 +371,7 @@ func reread(pod *corev1.Pod, mark inplace.Mark) *inplace.Mark {
 	if err != nil {
 		panic(err)
 	}
-	got, ok := marks.Of("mesh")
+	got, ok := marks.Sets["mesh"]
 	if !ok {
 		panic("the mark is gone")
 	}

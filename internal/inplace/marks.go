@@ -40,12 +40,13 @@ type Before struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// Marks is the value of the annotation sidecarset.io/in-place: the Marks of one
-// Pod by SidecarSet, and the resizes that are under way. It is a value: With and
-// Keep return a changed copy. The zero value has none.
+// Marks is the value of the annotation sidecarset.io/in-place. It is a value: the maps are not
+// changed; With and Keep return a changed copy. The zero value has no Marks.
 type Marks struct {
-	marks map[string]Mark
-	sizes map[string]Sizes
+	// Sets has the Marks of one Pod by SidecarSet.
+	Sets map[string]Mark
+	// Resizes has the resizes that are under way, by SidecarSet.
+	Resizes map[string]Sizes
 }
 
 // Bounds of the annotation, whose value the Pod's author can write.
@@ -73,19 +74,10 @@ func MarksOf(pod *corev1.Pod) (Marks, error) {
 	return r.marks, nil
 }
 
-// Of returns the Mark of a SidecarSet.
-func (m Marks) Of(sidecarSet string) (Mark, bool) {
-	mark, ok := m.marks[sidecarSet]
-	return mark, ok
-}
-
-// All calls yield for each SidecarSet and its Mark, in no order.
-func (m Marks) All(yield func(sidecarSet string, mark Mark) bool) { maps.All(m.marks)(yield) }
-
 // With returns a copy that has the given Mark of a SidecarSet.
 func (m Marks) With(sidecarSet string, mark Mark) Marks {
 	mark.At = mark.At.UTC()
-	return Marks{put(m.marks, sidecarSet, mark), m.sizes}
+	return Marks{put(m.Sets, sidecarSet, mark), m.Resizes}
 }
 
 // put returns a copy in which the SidecarSet has the given value.
@@ -99,7 +91,7 @@ func put[T any](values map[string]T, sidecarSet string, value T) map[string]T {
 // Keep returns a copy that has only the Marks and Sizes of SidecarSets that keep
 // accepts.
 func (m Marks) Keep(keep func(sidecarSet string) bool) Marks {
-	marks, sizes := maps.Clone(m.marks), maps.Clone(m.sizes)
+	marks, sizes := maps.Clone(m.Sets), maps.Clone(m.Resizes)
 	maps.DeleteFunc(marks, func(set string, _ Mark) bool { return !keep(set) })
 	maps.DeleteFunc(sizes, func(set string, _ Sizes) bool { return !keep(set) })
 	return Marks{marks, sizes}
@@ -107,8 +99,8 @@ func (m Marks) Keep(keep func(sidecarSet string) bool) Marks {
 
 // Format renders the annotation's value for the Pod with that UID.
 func (m Marks) Format(pod types.UID) string {
-	out := marksJSON{V: 1, UID: pod, Sets: m.marks, Resizes: make(map[string]sizesJSON, len(m.sizes))}
-	for set, sizes := range m.sizes {
+	out := marksJSON{V: 1, UID: pod, Sets: m.Sets, Resizes: make(map[string]sizesJSON, len(m.Resizes))}
+	for set, sizes := range m.Resizes {
 		out.Resizes[set] = sizes.json()
 	}
 	text, _ := json.Marshal(out, json.Deterministic(true)) // texts, numbers and times of four-digit years always marshal

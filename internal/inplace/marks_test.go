@@ -2,7 +2,6 @@ package inplace_test
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -21,8 +20,6 @@ import (
 func marked(value string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Annotations: map[string]string{appsv1beta1.AnnotationInPlace: value}}}
 }
-
-func all(m inplace.Marks) map[string]inplace.Mark { return maps.Collect(m.All) }
 
 var someMark = inplace.Mark{
 	Generation: 7, At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), WasReady: true,
@@ -44,12 +41,12 @@ func TestMarksFormat(t *testing.T) {
 		t.Errorf("annotation (-want +got):\n%s", diff)
 	}
 	got, err := inplace.MarksOf(marked(want))
-	if diff := cmp.Diff(all(m), all(got)); diff != "" || err != nil {
+	if diff := cmp.Diff(m.Sets, got.Sets); diff != "" || err != nil {
 		t.Errorf("read again (-want +got):\n%s%v", diff, err)
 	}
 	kept := got.Keep(func(set string) bool { return set != "bee" })
-	if _, ok := kept.Of("bee"); ok || len(all(kept)) != 2 || len(all(got)) != 3 {
-		t.Errorf("kept %v of %v", all(kept), all(got))
+	if _, ok := kept.Sets["bee"]; ok || len(kept.Sets) != 2 || len(got.Sets) != 3 {
+		t.Errorf("kept %v of %v", kept.Sets, got.Sets)
 	}
 }
 
@@ -110,13 +107,13 @@ func TestMarksOf(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			m, err := inplace.MarksOf(marked(tc.value))
-			if (err != nil) != (tc.sets < 0) || len(all(m)) != max(tc.sets, 0) {
-				t.Errorf("%d SidecarSets, %v; want %d", len(all(m)), err, tc.sets)
+			if (err != nil) != (tc.sets < 0) || len(m.Sets) != max(tc.sets, 0) {
+				t.Errorf("%d SidecarSets, %v; want %d", len(m.Sets), err, tc.sets)
 			}
 		})
 	}
-	if m, err := inplace.MarksOf(&corev1.Pod{}); err != nil || len(all(m)) != 0 {
-		t.Errorf("a Pod without a record: %v, %v", all(m), err)
+	if m, err := inplace.MarksOf(&corev1.Pod{}); err != nil || len(m.Sets) != 0 {
+		t.Errorf("a Pod without a record: %v, %v", m.Sets, err)
 	}
 }
 
@@ -138,20 +135,17 @@ func FuzzMarks(f *testing.F) {
 		}
 		m, err := inplace.MarksOf(pod)
 		if err != nil {
-			if len(all(m)) > 0 {
-				t.Errorf("an error and %v", all(m))
+			if len(m.Sets) > 0 {
+				t.Errorf("an error and %v", m.Sets)
 			}
 			return
 		}
 		entries := 0
-		for set, mark := range all(m) {
+		for _, mark := range m.Sets {
 			entries += 1 + len(mark.Containers)
 			inplace.Observe(pod, mark)
-			if _, ok := m.Of(set); !ok {
-				t.Errorf("%q is not found", set)
-			}
 		}
-		for _, sizes := range m.AllSizes {
+		for _, sizes := range m.Resizes {
 			entries += 1 + len(sizes.Values)
 			sizes.Observe(pod)
 			plan, reason := inplace.PlanResize(pod, nil, sizes.Values)
@@ -166,7 +160,7 @@ func FuzzMarks(f *testing.F) {
 		if len(m.Format("u")) > 64<<10 { // escapes can be longer than what they stand for
 			return
 		}
-		if diff := cmp.Diff(all(m), all(again), cmpopts.EquateEmpty()); diff != "" || err != nil {
+		if diff := cmp.Diff(m.Sets, again.Sets, cmpopts.EquateEmpty()); diff != "" || err != nil {
 			t.Errorf("read again (-first +second):\n%s%v", diff, err)
 		}
 	})

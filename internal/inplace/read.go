@@ -45,8 +45,8 @@ func (r *reader) read(value string) (ok bool) {
 	if uid != string(r.uid) {
 		return true // the record of another Pod
 	}
-	if r.marks.marks, ok = each(r, sets, r.mark); ok {
-		r.marks.sizes, ok = each(r, resizes, r.sizes)
+	if r.marks.Sets, ok = each(r, sets, r.mark); ok {
+		r.marks.Resizes, ok = each(r, resizes, r.sizes)
 	}
 	return ok
 }

@@ -265,19 +265,10 @@ const (
 )
 
 // Why returns the reason for which a Pod is not updated in this state, if the state may last.
-func (s ResizeState) Why() Reason {
-	switch s {
-	case ResizePutOff:
-		return ResizeDeferred
-	case ResizeExcluded:
-		return ResizeInfeasible
-	case ResizeBroken:
-		return ResizeFailed
-	case ResizeUnanswered:
-		return ResizeTimedOut
-	case NoResize, ResizeOpen, ResizeMoving, ResizeDone:
-	}
-	return ""
+func (s ResizeState) Why() Reason { return lasting[s] }
+
+var lasting = map[ResizeState]Reason{
+	ResizePutOff: ResizeDeferred, ResizeExcluded: ResizeInfeasible, ResizeBroken: ResizeFailed, ResizeUnanswered: ResizeTimedOut,
 }
 
 // ObserveResize reads from a Pod's status how far the kubelet is with the resources of

@@ -273,21 +273,21 @@ func TestSizesOfAPod(t *testing.T) {
 		t.Errorf("annotation %s, want it to end with %s", value, want)
 	}
 	read, err := inplace.MarksOf(marked(m.Format("u")))
-	got, ok := read.Sizes("ant")
+	got, ok := read.Resizes["ant"]
 	if diff := cmp.Diff(sizes, got); !ok || err != nil || diff != "" {
 		t.Errorf("read again: %v, %v (-want +got):\n%s", ok, err, diff)
 	}
-	if diff := cmp.Diff(all(m), all(read)); diff != "" {
+	if diff := cmp.Diff(m.Sets, read.Sets); diff != "" {
 		t.Errorf("Marks (-want +got):\n%s", diff)
 	}
 	for name, without := range map[string]inplace.Marks{
 		"ended": read.WithoutSizes("ant"), "not carried": read.Keep(func(set string) bool { return set != "ant" }),
 	} {
-		if _, has := without.Sizes("ant"); has || strings.Contains(without.Format("u"), "2Gi") {
+		if _, has := without.Resizes["ant"]; has || strings.Contains(without.Format("u"), "2Gi") {
 			t.Errorf("%s: %s", name, without.Format("u"))
 		}
 	}
-	if _, has := read.Sizes("ant"); !has {
+	if _, has := read.Resizes["ant"]; !has {
 		t.Error("a copy has changed its original")
 	}
 }
@@ -312,7 +312,7 @@ func TestRecordedSizesCanBeReadInAnyNotation(t *testing.T) {
 			continue
 		}
 		m, err := inplace.MarksOf(marked(inplace.Marks{}.WithSizes("a", inplace.Sizes{At: someMark.At, Values: plan.Sizes}).Format("u")))
-		if read, _ := m.Sizes("a"); err != nil || !plan.Covers(read.Values) {
+		if read, _ := m.Resizes["a"]; err != nil || !plan.Covers(read.Values) {
 			t.Errorf("%s: %+v is read as %+v, %v", text, plan.Sizes, read, err)
 		}
 	}

@@ -88,25 +88,16 @@ func listOf(c *corev1.Container, limit bool) corev1.ResourceList {
 	return c.Resources.Requests
 }
 
-// Sizes returns the resize of a SidecarSet that is under way.
-func (m Marks) Sizes(sidecarSet string) (Sizes, bool) {
-	s, ok := m.sizes[sidecarSet]
-	return s, ok
-}
-
-// AllSizes calls yield for each SidecarSet that has a resize under way, in no order.
-func (m Marks) AllSizes(yield func(sidecarSet string, s Sizes) bool) { maps.All(m.sizes)(yield) }
-
 // WithSizes returns a copy that has a resize of a SidecarSet under way.
 func (m Marks) WithSizes(sidecarSet string, s Sizes) Marks {
-	return Marks{m.marks, put(m.sizes, sidecarSet, s)}
+	return Marks{m.Sets, put(m.Resizes, sidecarSet, s)}
 }
 
 // WithoutSizes returns a copy that has no resize of a SidecarSet under way.
 func (m Marks) WithoutSizes(sidecarSet string) Marks {
-	sizes := maps.Clone(m.sizes)
+	sizes := maps.Clone(m.Resizes)
 	delete(sizes, sidecarSet)
-	return Marks{m.marks, sizes}
+	return Marks{m.Sets, sizes}
 }
 
 // sizesJSON is Sizes in the annotation: values by container, and by names such as

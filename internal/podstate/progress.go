@@ -129,7 +129,7 @@ func (r *Record) readWaits(pod *corev1.Pod) {
 // none or if another operator has updated the Pod since. OpenKruise writes the time
 // of its update into the hash record, and knows nothing of Marks.
 func MarkOf(marks inplace.Marks, hashes Hashes, sidecarSet string) *inplace.Mark {
-	mark, ok := marks.Of(sidecarSet)
+	mark, ok := marks.Sets[sidecarSet]
 	if !ok || mark.At.Before(hashes.UpdatedAt(sidecarSet)) {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (r *Record) readMarks(pod *corev1.Pod) {
 	marks, err := inplace.MarksOf(pod)
 	r.RecordUnreadable = err != nil
 	var hashes Hashes
-	for set := range marks.All {
+	for set := range marks.Sets {
 		if hashes.records == nil {
 			hashes = ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 		}
@@ -154,7 +154,7 @@ func (r *Record) readMarks(pod *corev1.Pod) {
 		}
 	}
 	r.progress = slices.Clip(r.progress)
-	for set, sizes := range marks.AllSizes {
+	for set, sizes := range marks.Resizes {
 		if i := slices.IndexFunc(r.Injections, func(in Injection) bool { return in.SidecarSet == MakeName(set) }); i >= 0 {
 			r.Injections[i].Resize, _ = sizes.Observe(pod)
 			r.Injections[i].resizeAt = uint32(sizes.At.Unix())

@@ -1,8 +1,6 @@
 package rollout
 
 import (
-	"strings"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sidecarset/operator/internal/inplace"
@@ -120,7 +118,7 @@ func (q *Queue) take(slot int32) Take {
 	e := &q.slab[slot]
 	return Take{
 		UID: e.pod.UID, Namespace: e.pod.Namespace, Name: e.pod.Name,
-		Way: e.pod.Way, Charged: e.charged, InFlight: e.pod.InFlight, Over: e.pod.Over, ticket: e.ticket,
+		Way: e.pod.Way, Charged: e.charged, InFlight: e.pod.InFlight, Over: e.pod.Over, queue: q, ticket: e.ticket,
 	}
 }
 
@@ -135,13 +133,11 @@ func (q *Queue) Written(t Take, version uint64, disturbed bool) {
 	}
 }
 
-// maxMessage bounds the message of a group.
-const maxMessage = 256
-
 // Hold returns a Pod that was not written and must not be taken again unchanged: it is
 // held until its labels, its Way, its Resize or the current content changes, or Release
 // is called. It does not block other Pods. If the content has changed since the Pod was
-// taken, Hold is Retry. The report has the message of one held Pod for each reason.
+// taken, Hold is Retry. The report has the message of one held Pod for each reason,
+// as it was given: the caller bounds it.
 func (q *Queue) Hold(t Take, reason inplace.Reason, message string) {
 	slot := q.given(t)
 	switch {
@@ -153,7 +149,7 @@ func (q *Queue) Hold(t Take, reason inplace.Reason, message string) {
 	}
 	q.change(slot, func(e *entry) { e.write, e.heldFor = held, reason })
 	if g := q.blocked[q.slab[slot].group()]; g != nil && g.message == "" {
-		g.message, g.speaker = strings.ToValidUTF8(message[:min(len(message), maxMessage)], ""), t.UID
+		g.message, g.speaker = message, t.UID
 	}
 }
 
@@ -168,7 +164,7 @@ func (q *Queue) Retry(t Take) {
 // given returns the slot of a Pod whose Take has not been returned, or 0.
 func (q *Queue) given(t Take) int32 {
 	slot, known := q.slots[t.UID]
-	if !known || q.slab[slot].write != taken || q.slab[slot].ticket != t.ticket {
+	if !known || t.queue != q || q.slab[slot].write != taken || q.slab[slot].ticket != t.ticket {
 		return 0
 	}
 	return slot

@@ -2,8 +2,8 @@ package rollout
 
 import (
 	"cmp"
-	"math"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -47,18 +47,11 @@ func ordered(keys []string, set labels.Set) (major, minor int64) {
 	return -1, 0
 }
 
+// trailingNumber returns the number at the end of a value: 0 if there is none, and the largest
+// int64 if it is too large.
 func trailingNumber(value string) int64 {
-	start := len(value)
-	for start > 0 && '0' <= value[start-1] && value[start-1] <= '9' {
-		start--
-	}
-	if start == len(value) {
-		return 0
-	}
-	n, err := strconv.ParseInt(value[start:], 10, 64)
-	if err != nil { // too large
-		return math.MaxInt64
-	}
+	digits := value[len(strings.TrimRight(value, "0123456789")):]
+	n, _ := strconv.ParseInt(digits, 10, 64) // with an error, n is one of these two
 	return n
 }
 

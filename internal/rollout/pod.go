@@ -46,7 +46,7 @@ type Pod struct {
 // Take is one Pod that may be written now, or evicted if its Way is Recreate, with the
 // content that was current when Next returned it: a later content may need a first
 // batch of its own. The Pod is reserved until the caller returns the Take with Written,
-// Hold or Retry, exactly one of them, once. It is comparable.
+// Hold or Retry, exactly one of them, once. Other queues ignore it. It is comparable.
 type Take struct {
 	UID       types.UID
 	Namespace podstate.Namespace
@@ -61,5 +61,6 @@ type Take struct {
 	// Over is that of the Pod.
 	Over bool
 
+	queue  *Queue
 	ticket uint64
 }

@@ -102,10 +102,6 @@ func NewQueue() *Queue {
 	return q
 }
 
-// StartAt makes the queue number its Takes from n on. A queue that replaces another one starts
-// at another number, so that a Take of one queue cannot be returned to the other.
-func (q *Queue) StartAt(n uint64) { q.serial = n }
-
 // SetStrategy sets the Strategy. If it returns true, the caller has to call Set for all
 // matched Pods again, because the Strategy needs Pods that the queue had dropped.
 func (q *Queue) SetStrategy(s *Strategy) (again bool) {

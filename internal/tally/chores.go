@@ -93,7 +93,7 @@ func (s *sidecarSet) mislabelledIn(r *podstate.Record, now rollout.Pod) bool {
 
 // isFirstWord reports whether the condition has to be set to true, and has no value yet.
 func (s *sidecarSet) isFirstWord(r *podstate.Record) bool {
-	now, _ := s.outlook(s.name, r, s.contents, false)
+	now, _ := s.outlook(r, false)
 	for _, in := range r.Injections {
 		if in.Upgradable != podstate.Unsaid {
 			return false

@@ -31,7 +31,7 @@ func (t *Tally) SetContents(sidecarSet, hashWithoutImage string, c Contents) {
 }
 
 // differsIn reports whether a Pod records a content that differs in more than images.
-func (t *terms) differsIn(set podstate.Name, r *podstate.Record) bool {
-	in, _ := r.Injection(set)
-	return in.HashWithoutImage != 0 && in.HashWithoutImage != t.hashWithoutImage
+func (s *sidecarSet) differsIn(r *podstate.Record) bool {
+	in, _ := r.Injection(s.name)
+	return in.HashWithoutImage != 0 && in.HashWithoutImage != s.hashWithoutImage
 }

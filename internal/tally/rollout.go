@@ -213,8 +213,6 @@ func (t *Tally) setRollout(s *sidecarSet, program *inject.Program) (again bool) 
 			return false
 		}
 		s.queue, again = rollout.NewQueue(), true
-		t.queues++
-		s.queue.StartAt(t.queues << 32)
 	}
 	t.recounted(s)
 	again = s.queue.SetStrategy(rollout.NewStrategy(program.Set)) || again
@@ -235,7 +233,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 		t.followStray(p, sh)
 		return
 	}
-	now, _ := s.outlook(s.name, r, s.contents, sh.over)
+	now, _ := s.outlook(r, sh.over)
 	t.observe(p, sh, now.Ready && !now.InFlight && !now.InTransition, now.Way == inplace.Current)
 	now.InFlight = (now.InFlight || sh.away) && !p.lost
 	label := s.labelled != nil && s.mislabelledIn(r, now)
@@ -250,7 +248,7 @@ func (t *Tally) follow(p *pod, sh *share) {
 		label: label && !now.Evictable, // a write of ours would make the eviction fail
 		down:  now.InFlight && !now.Ready,
 
-		differs: s.differsIn(s.name, r),
+		differs: s.differsIn(r),
 	}
 	t.enter(sh, now, is)
 }
@@ -324,21 +322,21 @@ func step(was, is bool) int {
 
 // outlook returns the state of a matched Pod in the rollout of a content, and the kinds
 // of containers that an update changes. over is that of the Pod's share.
-func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents, over bool) (now rollout.Pod, changed inplace.Kinds) {
-	in, _ := r.Injection(set)
+func (s *sidecarSet) outlook(r *podstate.Record, over bool) (now rollout.Pod, changed inplace.Kinds) {
+	in, _ := r.Injection(s.name)
 	q := inplace.Question{
 		Facts:            r.Facts,
-		SameHash:         in.Hash == t.hash,
-		SameWithoutImage: in.HashWithoutImage == t.hashWithoutImage,
+		SameHash:         in.Hash == s.hash,
+		SameWithoutImage: in.HashWithoutImage == s.hashWithoutImage,
 		RevisionUnknown:  in.HashWithoutImage == 0,
-		Difference:       contents.Of(set, r),
-		Uncompared:       contents == nil,
+		Difference:       s.contents.Of(s.name, r),
+		Uncompared:       s.contents == nil,
 		Resizing:         in.Resize != inplace.NoResize,
 		RecordUnreadable: r.RecordUnreadable,
 	}
 	waits := false
 	if !q.SameHash {
-		q.Changed, waits = t.changesIn(set, r)
+		q.Changed, waits = s.changesIn(r)
 	}
 	verdict := inplace.Judge(q)
 	if verdict.Way == inplace.Resize { // the kubelet carries it out, or the contents are not compared yet
@@ -348,9 +346,9 @@ func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name, Labels: r.Labels,
 		Order: r.Order, Way: verdict.Way, Reason: verdict.Reason, Resize: in.Resize,
 		Ready:        r.Ready,
-		InFlight:     !over && r.Progress(set).InFlight() || q.SameHash && t.disturbedElsewhere(set, r) || r.Progress(set).WasReady && t.handsOver(r),
+		InFlight:     !over && r.Progress(s.name).InFlight() || q.SameHash && s.disturbedElsewhere(r) || r.Progress(s.name).WasReady && s.handsOver(r),
 		Over:         over,
-		Settling:     !over && r.Progress(set).State() == inplace.Settling,
+		Settling:     !over && r.Progress(s.name).State() == inplace.Settling,
 		InTransition: waits,
 	}, q.Changed
 }
@@ -358,15 +356,15 @@ func (t *terms) outlook(set podstate.Name, r *podstate.Record, contents Contents
 // changesIn returns the kinds of the containers that have another image than they are to
 // get, and whether the kubelet has not acted on an earlier update, which another operator
 // made.
-func (t *terms) changesIn(set podstate.Name, r *podstate.Record) (changed inplace.Kinds, waits bool) {
-	for _, sidecars := range [...][]sidecar{t.sidecars, t.plain} {
+func (s *sidecarSet) changesIn(r *podstate.Record) (changed inplace.Kinds, waits bool) {
+	for _, sidecars := range [...][]sidecar{s.sidecars, s.plain} {
 		for i := range sidecars {
-			s := &sidecars[i]
-			working, _ := r.Working(s.name)
-			for _, name := range s.containers {
-				waits = waits || r.Waits(set, name)
-				idle := s.hot() && name != working
-				if c, ok := r.Container(name); ok && !idle && c.Image != s.image {
+			sidecar := &sidecars[i]
+			working, _ := r.Working(sidecar.name)
+			for _, name := range sidecar.containers {
+				waits = waits || r.Waits(s.name, name)
+				idle := sidecar.hot() && name != working
+				if c, ok := r.Container(name); ok && !idle && c.Image != sidecar.image {
 					changed = changed.With(c.Kind)
 				}
 			}
@@ -378,17 +376,17 @@ func (t *terms) changesIn(set podstate.Name, r *podstate.Record) (changed inplac
 // disturbedElsewhere reports whether a Pod is in flight from an update by another
 // operator, by OpenKruise's rule. A Pod that is ready is waited for no longer than its
 // kubelet needs.
-func (t *terms) disturbedElsewhere(set podstate.Name, r *podstate.Record) bool {
+func (s *sidecarSet) disturbedElsewhere(r *podstate.Record) bool {
 	if r.Outwaited && r.Ready {
-		return slices.ContainsFunc(t.sidecars, func(s sidecar) bool { return s.upgradingIn(r) })
+		return slices.ContainsFunc(s.sidecars, func(c sidecar) bool { return c.upgradingIn(r) })
 	}
-	return r.UpdatedElsewhere(set) && !(r.Ready && t.settledIn(set, r))
+	return r.UpdatedElsewhere(s.name) && !(r.Ready && s.settledIn(r))
 }
 
 // handsOver reports whether a hot upgrade is under way, which ends once the new
 // container runs.
-func (t *terms) handsOver(r *podstate.Record) bool {
-	return slices.ContainsFunc(t.sidecars, func(s sidecar) bool { return s.upgradingIn(r) && r.HotUpgraded(s.name) })
+func (s *sidecarSet) handsOver(r *podstate.Record) bool {
+	return slices.ContainsFunc(s.sidecars, func(c sidecar) bool { return c.upgradingIn(r) && r.HotUpgraded(c.name) })
 }
 
 // Outlook is the state of a Pod in the rollout of a Program.
@@ -407,11 +405,11 @@ func Look(program *inject.Program, r *podstate.Record, contents Contents) Outloo
 	if !selects(program, r) {
 		return Outlook{}
 	}
-	s := sidecarSet{name: podstate.MakeName(program.Name()), terms: termsOf(program)}
+	s := sidecarSet{name: podstate.MakeName(program.Name()), terms: termsOf(program), rollouts: rollouts{contents: contents}}
 	if s.verdictOn(r)&matched == 0 {
 		return Outlook{}
 	}
-	now, changed := s.outlook(s.name, r, contents, false)
+	now, changed := s.outlook(r, false)
 	return Outlook{Matched: true, Pod: now, Changed: changed}
 }
 

@@ -175,7 +175,7 @@ func (s *sidecarSet) verdictOn(r *podstate.Record) verdict {
 	if injection.Hash == s.hash && injection.Resize == inplace.NoResize {
 		v |= updated
 	}
-	if r.Ready && s.settledIn(s.name, r) {
+	if r.Ready && s.settledIn(r) {
 		v |= ready
 	}
 	return v
@@ -201,17 +201,17 @@ func (s *sidecarSet) containedIn(r *podstate.Record) bool {
 
 // settledIn reports whether every sidecar runs the image in the spec, and no hot
 // upgrade is under way.
-func (t *terms) settledIn(set podstate.Name, r *podstate.Record) bool {
+func (s *sidecarSet) settledIn(r *podstate.Record) bool {
 	if !r.Reported {
 		return false
 	}
-	for i := range t.sidecars {
-		for _, name := range t.sidecars[i].containers {
-			if !r.Landed(set, name) {
+	for i := range s.sidecars {
+		for _, name := range s.sidecars[i].containers {
+			if !r.Landed(s.name, name) {
 				return false
 			}
 		}
-		if t.sidecars[i].upgradingIn(r) {
+		if s.sidecars[i].upgradingIn(r) {
 			return false
 		}
 	}

@@ -79,8 +79,6 @@ type Tally struct {
 	// unrecorded are the SidecarSets that have got another content since the last call of
 	// Unrecorded.
 	unrecorded []*sidecarSet
-	// queues is the number of queues that were made.
-	queues uint64
 	// settling Pods change at a known time without an event.
 	settling map[*pod]struct{}
 
@@ -185,7 +183,10 @@ func (t *Tally) Set(r *podstate.Record) {
 	before := p.record
 	p.record, p.pass, p.lost, p.suspect = r, t.pass, false, p.suspect && !r.Ready
 	p.fresh = !known
-	t.weigh(before, r)
+	t.weigh(r, 1)
+	if before != nil {
+		t.weigh(before, -1)
+	}
 	t.noteSettling(p)
 	switch {
 	case r.TooLarge:
@@ -236,7 +237,7 @@ func (t *Tally) forget(namespace podstate.Namespace, name string) {
 		return
 	}
 	t.assign(p, nil)
-	t.weigh(p.record, nil)
+	t.weigh(p.record, -1)
 	delete(t.settling, p)
 	pods := t.namespaces[namespace].pods
 	delete(pods, name)
@@ -246,33 +247,21 @@ func (t *Tally) forget(namespace podstate.Namespace, name string) {
 	}
 }
 
-// weigh updates Bytes and Uncounted for a record that replaces another; nil means no record.
-func (t *Tally) weigh(from, to *podstate.Record) {
-	if from != nil {
-		t.bytes -= from.Bytes()
-		if from.TooLarge {
-			t.uncounted--
-		}
+// weigh adds a record to Bytes and Uncounted (n is 1), or removes it (n is -1).
+func (t *Tally) weigh(r *podstate.Record, n int) {
+	t.bytes += n * r.Bytes()
+	if r.TooLarge {
+		t.uncounted += n
 	}
-	if to != nil {
-		t.bytes += to.Bytes()
-		if to.TooLarge {
-			t.uncounted++
-		}
+	was := t.labels[r.Labels]
+	is := was + int32(n)
+	if was == 0 || is == 0 {
+		t.bytes += n * r.Labels.Bytes()
 	}
-	if from != nil && to != nil && from.Labels == to.Labels {
-		return
-	}
-	if to != nil {
-		if t.labels[to.Labels]++; t.labels[to.Labels] == 1 {
-			t.bytes += to.Labels.Bytes()
-		}
-	}
-	if from != nil {
-		if t.labels[from.Labels]--; t.labels[from.Labels] == 0 {
-			t.bytes -= from.Labels.Bytes()
-			delete(t.labels, from.Labels)
-		}
+	if is == 0 {
+		delete(t.labels, r.Labels)
+	} else {
+		t.labels[r.Labels] = is
 	}
 }
 

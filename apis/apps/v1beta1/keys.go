@@ -255,7 +255,7 @@ const (
 	// ReasonNotUpgradable says that Pods cannot be updated in place. The Event is that
 	// of OpenKruise.
 	ReasonNotUpgradable = "NotUpgradablePods"
-	// ReasonPodRefused says that the API server refused to update a Pod.
+	// ReasonPodRefused says that the API server refused to update or evict Pods.
 	ReasonPodRefused = "PodRefused"
 	// ReasonContainerReset and ReasonContainerNotReset say of a Pod whether its hot upgrade
 	// was ended. The Events are those of OpenKruise.
