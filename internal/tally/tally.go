@@ -183,10 +183,7 @@ func (t *Tally) Set(r *podstate.Record) {
 	before := p.record
 	p.record, p.pass, p.lost, p.suspect = r, t.pass, false, p.suspect && !r.Ready
 	p.fresh = !known
-	t.weigh(r, 1)
-	if before != nil {
-		t.weigh(before, -1)
-	}
+	t.weigh(before, r)
 	t.noteSettling(p)
 	switch {
 	case r.TooLarge:
@@ -237,7 +234,7 @@ func (t *Tally) forget(namespace podstate.Namespace, name string) {
 		return
 	}
 	t.assign(p, nil)
-	t.weigh(p.record, -1)
+	t.weigh(p.record, nil)
 	delete(t.settling, p)
 	pods := t.namespaces[namespace].pods
 	delete(pods, name)
@@ -247,21 +244,33 @@ func (t *Tally) forget(namespace podstate.Namespace, name string) {
 	}
 }
 
-// weigh adds a record to Bytes and Uncounted (n is 1), or removes it (n is -1).
-func (t *Tally) weigh(r *podstate.Record, n int) {
-	t.bytes += n * r.Bytes()
-	if r.TooLarge {
-		t.uncounted += n
+// weigh updates Bytes and Uncounted for a record that replaces another; nil means no record.
+func (t *Tally) weigh(from, to *podstate.Record) {
+	if from != nil {
+		t.bytes -= from.Bytes()
+		if from.TooLarge {
+			t.uncounted--
+		}
 	}
-	was := t.labels[r.Labels]
-	is := was + int32(n)
-	if was == 0 || is == 0 {
-		t.bytes += n * r.Labels.Bytes()
+	if to != nil {
+		t.bytes += to.Bytes()
+		if to.TooLarge {
+			t.uncounted++
+		}
 	}
-	if is == 0 {
-		delete(t.labels, r.Labels)
-	} else {
-		t.labels[r.Labels] = is
+	if from != nil && to != nil && from.Labels == to.Labels {
+		return
+	}
+	if to != nil {
+		if t.labels[to.Labels]++; t.labels[to.Labels] == 1 {
+			t.bytes += to.Labels.Bytes()
+		}
+	}
+	if from != nil {
+		if t.labels[from.Labels]--; t.labels[from.Labels] == 0 {
+			t.bytes -= from.Labels.Bytes()
+			delete(t.labels, from.Labels)
+		}
 	}
 }
 
