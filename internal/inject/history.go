@@ -174,7 +174,7 @@ func (c *computation) recordChoices() {
 		}
 		if choices == nil {
 			choices = make(map[string]string)
-			for name, choice := range podstate.ParseRevisionChoices(c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice]) {
+			for name, choice := range podstate.ParseTexts(c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice]) {
 				if c.keeps(name) {
 					choices[name] = choice
 				}
