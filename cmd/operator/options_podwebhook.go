@@ -64,7 +64,7 @@ func (o *podWebhookOptions) check(excluded []string) error {
 	return errors.Join(errs...)
 }
 
-// podWebhooks are the options of the part that keeps the entries.
+// entries are the options of the part that keeps the webhook entries.
 func (o *Options) entries(serving *certs.Serving, rivals *entries.Rivals) entries.Options {
 	return entries.Options{
 		Settings: entryplan.Settings{

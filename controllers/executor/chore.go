@@ -56,12 +56,11 @@ func (e *Executor) tryChore(ctx context.Context, due tally.Due, chore tally.Chor
 		return false, err
 	}
 	at := time.Now()
-	record := podstate.FromPod(pod).At(at)
-	now := tally.Look(due.Program, record, due.Contents)
+	now := tally.Look(due.Program, podstate.FromPod(pod).At(at), due.Contents)
 	if !now.Matched {
 		return false, nil
 	}
-	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Record: record, Program: due.Program, Over: chore.Over, Now: at})
+	reset, err := inject.ResetHotUpgrades(inject.UpdateInput{Pod: pod, Program: due.Program, Over: chore.Over, Now: at})
 	switch {
 	case err != nil:
 		return false, err

@@ -160,7 +160,7 @@ func (u *update) gather(ctx context.Context, pod *corev1.Pod) (inject.UpdateInpu
 	}
 	previous, err := u.known.previous(ctx, u.program, pod)
 	return inject.UpdateInput{
-		Pod: pod, Record: u.record, Program: u.program, Previous: previous,
+		Pod: pod, Program: u.program, Previous: previous,
 		Difference: u.contents.Of(podstate.MakeName(u.program.Name()), u.record), Node: node, Over: u.take.Over, Now: time.Now(),
 	}, err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -96,4 +95,4 @@ func typedView(object map[string]any) (*appsv1beta1.SidecarSet, error) {
 	return set, nil
 }
 
-func index(path string, i int) string { return fmt.Sprint(path, "[", strconv.Itoa(i), "]") }
+func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

@@ -49,7 +49,7 @@ func (t *target) takesPart() bool { return t.skip == "" || t.skip == SkipInjecte
 // that are paused or replaced by a canary.
 func choose(in *Input) []target {
 	targets := make([]target, 0, len(in.Candidates))
-	choices := podstate.ParseRevisionChoices(in.Pod.Annotations[appsv1beta1.AnnotationRevisionChoice])
+	choices := podstate.ParseTexts(in.Pod.Annotations[appsv1beta1.AnnotationRevisionChoice])
 	for _, candidate := range in.Candidates {
 		targets = append(targets, candidate.resolve(&in.Pod, choices))
 	}

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
@@ -20,7 +21,11 @@ import (
 // injection in place of the current one. The result selects no Pods by itself;
 // it has the name and metadata of current.
 func CompileRevision(current *Program, recorded *appsv1.ControllerRevision) (*Program, error) {
-	object, err := revision.Restore(current.head(), recorded)
+	head, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&metav1.PartialObjectMetadata{TypeMeta: current.Set.TypeMeta, ObjectMeta: current.Set.ObjectMeta})
+	if err != nil {
+		return nil, err
+	}
+	object, err := revision.Restore(head, recorded)
 	if err != nil {
 		return nil, err
 	}
@@ -31,26 +36,6 @@ func CompileRevision(current *Program, recorded *appsv1.ControllerRevision) (*Pr
 	p.Selector, p.NamespaceSelector = labels.Nothing(), labels.Nothing()
 	p.recordedAs = recorded.Name
 	return p, nil
-}
-
-// head returns the SidecarSet without the parts that a revision records.
-func (p *Program) head() map[string]any {
-	set := p.Set
-	return map[string]any{
-		"apiVersion": set.APIVersion, "kind": set.Kind,
-		"metadata": map[string]any{
-			"name": set.Name, "uid": string(set.UID), "resourceVersion": set.ResourceVersion, "generation": set.Generation,
-			"labels": values(set.Labels), "annotations": values(set.Annotations),
-		},
-	}
-}
-
-func values(texts map[string]string) map[string]any {
-	out := make(map[string]any, len(texts))
-	for key, value := range texts {
-		out[key] = value
-	}
-	return out
 }
 
 // historyRule says which Pods are given a recorded revision.
@@ -174,7 +159,7 @@ func (c *computation) recordChoices() {
 		}
 		if choices == nil {
 			choices = make(map[string]string)
-			for name, choice := range podstate.ParseRevisionChoices(c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice]) {
+			for name, choice := range podstate.ParseTexts(c.pod.Annotations[appsv1beta1.AnnotationRevisionChoice]) {
 				if c.keeps(name) {
 					choices[name] = choice
 				}

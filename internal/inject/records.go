@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -126,7 +127,8 @@ func (c *computation) recordHotUpgrades() {
 		}
 		for _, name := range t.hotUpgrade {
 			if working == nil {
-				working = podstate.ParseWorking(c.pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
+				working = map[string]string{}
+				maps.Copy(working, podstate.ParseTexts(c.pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]))
 			}
 			first, second := appsv1beta1.HotUpgradeNames(name)
 			working[name] = first

@@ -18,8 +18,6 @@ import (
 type UpdateInput struct {
 	// Pod as it was read from the API server, not from a cache. It is not changed.
 	Pod *corev1.Pod
-	// Record is the Pod's record at the time Now; nil if the caller has none.
-	Record *podstate.Record
 	// Program is the current content.
 	Program *Program
 	// Previous is the content that the Pod records, nil if it is not known. An image
@@ -112,10 +110,7 @@ type update struct {
 }
 
 func newUpdate(in UpdateInput) *update {
-	u := &update{UpdateInput: in, set: in.Program.Name()}
-	if u.record = in.Record; u.record == nil {
-		u.record = podstate.FromPod(u.Pod).At(u.Now)
-	}
+	u := &update{UpdateInput: in, set: in.Program.Name(), record: podstate.FromPod(in.Pod).At(in.Now)}
 	u.hashes = podstate.ParseHashes(u.Pod.Annotations[appsv1beta1.AnnotationHash])
 	marks, err := inplace.MarksOf(u.Pod)
 	u.marks, u.unreadable = marks, err != nil

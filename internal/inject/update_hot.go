@@ -48,7 +48,7 @@ func (u *update) upgradeHot() {
 
 // eachHot notes the steps that the hot-upgrade sidecars of the Pod take.
 func (u *update) eachHot(step func(h inplace.HotSidecar, working string) (inplace.HotStep, bool)) {
-	working := podstate.ParseWorking(u.Pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
+	working := podstate.ParseTexts(u.Pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer])
 	for _, sidecars := range [][]appsv1beta1.SidecarContainer{u.Program.Set.Spec.InitContainers, u.Program.Set.Spec.Containers} {
 		for i := range sidecars {
 			c := &sidecars[i]
@@ -88,7 +88,8 @@ func (u *update) writeHot() {
 	if len(u.hot) == 0 {
 		return
 	}
-	working := maps.Clone(podstate.ParseWorking(u.Pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]))
+	working := map[string]string{}
+	maps.Copy(working, podstate.ParseTexts(u.Pod.Annotations[appsv1beta1.AnnotationWorkingHotUpgradeContainer]))
 	for _, step := range u.hot {
 		if step.Working != "" {
 			working[step.sidecar] = step.Working

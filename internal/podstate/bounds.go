@@ -1,7 +1,6 @@
 package podstate
 
 import (
-	"encoding/json"
 	"strings"
 
 	"github.com/sidecarset/operator/internal/jsonread"
@@ -19,28 +18,6 @@ const (
 // readable reports whether a value is within the bounds and is a JSON object.
 func readable(value string) bool {
 	return len(value) <= maxValueBytes && jsonread.IsObject(value)
-}
-
-// parseTexts reads a JSON object of strings. A null counts as the empty string.
-func parseTexts(value string) (map[string]string, bool) {
-	if value == "" || !readable(value) {
-		return nil, false
-	}
-	texts, count := map[string]string{}, 0
-	for name, raw := range jsonread.Members(value) {
-		text, ok := parseString(raw)
-		if count++; !ok || count > maxEntries {
-			return nil, false
-		}
-		texts[name] = text
-	}
-	return texts, true
-}
-
-// FormatTexts renders what ParseRevisionChoices and ParseWorking read, names sorted.
-func FormatTexts(texts map[string]string) string {
-	text, _ := json.Marshal(texts) // a map of strings always marshals
-	return string(text)
 }
 
 // tooManyNames reports whether a list joined by commas has more names than are read.

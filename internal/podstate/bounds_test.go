@@ -34,8 +34,7 @@ func TestValuesBeyondTheBoundsAreGarbage(t *testing.T) {
 	long := func(int) string { return `"` + strings.Repeat("x", 1024) + `"` }
 	hashes := func(value string) int { return len(recorded(t, podstate.ParseHashes(value).String())) }
 	names := func(value string) int { return len(podstate.ParseInjectedList(value)) }
-	working := func(value string) int { return len(podstate.ParseWorking(value)) }
-	choices := func(value string) int { return len(podstate.ParseRevisionChoices(value)) }
+	texts := func(value string) int { return len(podstate.ParseTexts(value)) }
 	tests := map[string]struct {
 		read  func(string) int
 		value string
@@ -51,13 +50,11 @@ func TestValuesBeyondTheBoundsAreGarbage(t *testing.T) {
 		"256 names are read":                       {names, list(256), 256},
 		"257 names are not":                        {names, list(257), 0},
 		"3 MiB of names are not":                   {names, list(400_000), 0},
-		"256 pairs are read":                       {working, members(256, text), 256},
-		"257 pairs are not":                        {working, members(257, text), 0},
-		"pairs of more than 64 KiB are not":        {working, members(64, long), 0},
-		"256 choices are read":                     {choices, members(256, text), 256},
-		"257 choices are not":                      {choices, members(257, text), 0},
-		"3 MiB of choices are not":                 {choices, members(200_000, text), 0},
-		"a member of another type spoils them all": {choices, `{"a":"x","b":1}`, 0},
+		"256 pairs are read":                       {texts, members(256, text), 256},
+		"257 pairs are not":                        {texts, members(257, text), 0},
+		"pairs of more than 64 KiB are not":        {texts, members(64, long), 0},
+		"3 MiB of pairs are not":                   {texts, members(200_000, text), 0},
+		"a member of another type spoils them all": {texts, `{"a":"x","b":1}`, 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

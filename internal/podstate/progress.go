@@ -104,12 +104,11 @@ const elsewherePatience = 5 * time.Minute
 // readWaits sets the time until which the Pod may wait for updates that another operator made.
 // That time counts from the last update in the hash record, or from the Pod's creation if that
 // is later.
-func (r *Record) readWaits(pod *corev1.Pod) {
+func (r *Record) readWaits(pod *corev1.Pod, hashes Hashes) {
 	mayWait := func(c Container) bool { return c.Ready && c.landed == notLanded }
 	if (r.update == nil || !r.update.unreadable && len(r.update.waiting) == 0) && !slices.ContainsFunc(r.Containers, mayWait) {
 		return
 	}
-	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 	for _, name := range ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList]) {
 		set, waiting := MakeName(name), int64(0)
 		for _, c := range r.Containers {
@@ -137,14 +136,10 @@ func MarkOf(marks inplace.Marks, hashes Hashes, sidecarSet string) *inplace.Mark
 }
 
 // readMarks keeps progress for SidecarSets in the injected list only.
-func (r *Record) readMarks(pod *corev1.Pod) {
+func (r *Record) readMarks(pod *corev1.Pod, hashes Hashes) {
 	marks, err := inplace.MarksOf(pod)
 	r.RecordUnreadable = err != nil
-	var hashes Hashes
 	for set := range marks.Sets {
-		if hashes.records == nil {
-			hashes = ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
-		}
 		name := MakeName(set)
 		if _, injected := r.Injection(name); !injected {
 			continue

@@ -143,7 +143,8 @@ func FromPod(pod *corev1.Pod) *Record {
 	r.Facts = inplace.FactsOf(pod)
 	r.Order.Created = createdAt(pod)
 	r.Ready = inplace.IsAvailable(pod)
-	r.readInjections(pod)
+	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
+	r.readInjections(pod, hashes)
 	if len(r.Injections) == 0 {
 		return r
 	}
@@ -151,8 +152,8 @@ func FromPod(pod *corev1.Pod) *Record {
 	r.Reported = len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
 	r.Containers = containers(pod)
 	r.update = readUpdateState(pod)
-	r.readMarks(pod)
-	r.readWaits(pod)
+	r.readMarks(pod, hashes)
+	r.readWaits(pod, hashes)
 	return r
 }
 
@@ -213,27 +214,21 @@ func (r *Record) Landed(sidecarSet, container Name) bool {
 	if p := r.Progress(sidecarSet); p.State() != inplace.Unmarked {
 		return p.Over()
 	}
-	for _, c := range r.Containers {
-		if c.Name != container || c.Kind == inplace.Plain {
-			continue
-		}
-		switch c.landed {
-		case landed:
-			return true
-		case notLanded:
-			return false
-		}
-		return r.update == nil || r.update.landed(sidecarSet, container)
+	c, ok := r.Container(container)
+	switch {
+	case !ok || c.Kind == inplace.Plain || c.landed == landed:
+		return true
+	case c.landed == notLanded:
+		return false
 	}
-	return true
+	return r.update == nil || r.update.landed(sidecarSet, container)
 }
 
 // maxRemoved bounds Record.Removed. No operator leaves such hashes behind.
 const maxRemoved = 4
 
-func (r *Record) readInjections(pod *corev1.Pod) {
+func (r *Record) readInjections(pod *corev1.Pod, hashes Hashes) {
 	names := ParseInjectedList(pod.Annotations[appsv1beta1.AnnotationInjectedList])
-	hashes := ParseHashes(pod.Annotations[appsv1beta1.AnnotationHash])
 	for _, record := range hashes.records {
 		if _, listed := slices.BinarySearch(names, record.name); !listed && len(r.Removed) < maxRemoved {
 			r.Removed = append(r.Removed, MakeName(record.name))

@@ -42,7 +42,7 @@ func readUpdateState(pod *corev1.Pod) *updateState {
 	if state != "" {
 		u.readWaiting(pod, state)
 	}
-	if texts := ParseWorking(working); len(texts) > 0 && len(texts) <= countContainers(pod) {
+	if texts := ParseTexts(working); len(texts) > 0 && len(texts) <= countContainers(pod) {
 		u.working = make([]workingContainer, 0, len(texts))
 		for sidecar, container := range texts {
 			alt := pod.Annotations[appsv1beta1.AnnotationVersionAltPrefix+container]

@@ -13,7 +13,7 @@ import (
 // Both handlers do the same job: they give a Pod the same sidecars.
 func TestComparatorGivesTheSamePods(t *testing.T) {
 	sets := SidecarSets(100)
-	ours, comparator := NewOurs(sets, Now), NewComparator(sets, Now)
+	ours, comparator := NewOurs(sets), NewComparator(sets)
 	for _, size := range Sizes {
 		for _, kind := range Kinds {
 			t.Run(size.Name+"/"+string(kind), func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAdmissionStaysWithinItsAllowance(t *testing.T) {
 	}
 	for _, count := range []int{1, 1000} {
 		sets := SidecarSets(count)
-		handler := NewOurs(sets, Now)
+		handler := NewOurs(sets)
 		for _, size := range Sizes {
 			for _, kind := range Kinds {
 				name := size.Name + "/" + string(kind)
@@ -85,7 +85,7 @@ func TestAllowanceBesideTheComparator(t *testing.T) {
 		call := NewCall(handler, body)
 		return Measure(50, func() { call.Do() })
 	}
-	theirs, ours := cost(NewComparator(sets, Now)), cost(NewOurs(sets, Now))
+	theirs, ours := cost(NewComparator(sets)), cost(NewOurs(sets))
 	if ours.Bytes*40 > theirs.Bytes || ours.Allocs*30 > theirs.Allocs {
 		t.Errorf("one admission costs %.0f bytes and %.0f allocations, the comparator's %.0f and %.0f: want 1/40 and 1/30", ours.Bytes, ours.Allocs, theirs.Bytes, theirs.Allocs)
 	}
@@ -123,7 +123,7 @@ func BenchmarkCatalogChange(b *testing.B) {
 
 func TestARepeatedCallGetsTheSameAnswer(t *testing.T) {
 	sets := SidecarSets(10)
-	call := NewCall(NewOurs(sets, Now), Body(sets, Small, Matched))
+	call := NewCall(NewOurs(sets), Body(sets, Small, Matched))
 	first := bytes.Clone(call.Do())
 	if !bytes.Equal(first, call.Do()) {
 		t.Error("the second answer differs from the first")

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,12 +24,12 @@ import (
 // just enough of SidecarSets to give the fixture Pods what the operator's handler gives them.
 // The reference of the rules is the model in internal/inject. It is not used here, because it
 // copies everything and would make this handler slower.
-func NewComparator(sets []map[string]any, now time.Time) http.Handler {
+func NewComparator(sets []map[string]any) http.Handler {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		panic(fmt.Sprintf("registering core types: %v", err))
 	}
-	c := &comparator{decoder: admission.NewDecoder(scheme), now: now}
+	c := &comparator{decoder: admission.NewDecoder(scheme)}
 	for _, set := range sets {
 		typed := &appsv1beta1.SidecarSet{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(set, typed); err != nil {
@@ -44,7 +43,6 @@ func NewComparator(sets []map[string]any, now time.Time) http.Handler {
 type comparator struct {
 	decoder admission.Decoder
 	sets    []*appsv1beta1.SidecarSet // as an informer would hold them
-	now     time.Time
 }
 
 // Handle implements admission.Handler.
@@ -60,7 +58,7 @@ func (c *comparator) Handle(_ context.Context, request admission.Request) admiss
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
 		if selector.Matches(labels.Set(pod.Labels)) && !carries(pod, set) {
-			c.inject(pod, set)
+			addSidecars(pod, set)
 			changed = true
 		}
 	}
@@ -79,11 +77,11 @@ func carries(pod *corev1.Pod, set *appsv1beta1.SidecarSet) bool {
 	return recorded.Hash(set.Name) == set.Annotations[appsv1beta1.AnnotationHash]
 }
 
-func (c *comparator) inject(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
+func addSidecars(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	var before, after []corev1.Container
 	for i := range set.Spec.Containers {
 		sidecar := &set.Spec.Containers[i]
-		c.addVolumes(pod, set, &sidecar.Container)
+		addVolumes(pod, set, &sidecar.Container)
 		if sidecar.PodInjectPolicy == appsv1beta1.BeforeAppContainer {
 			before = append(before, marked(&sidecar.Container))
 		} else {
@@ -93,10 +91,10 @@ func (c *comparator) inject(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	pod.Spec.Containers = slices.Concat(before, pod.Spec.Containers, after)
 	for i := range set.Spec.InitContainers {
 		sidecar := &set.Spec.InitContainers[i].Container
-		c.addVolumes(pod, set, sidecar)
+		addVolumes(pod, set, sidecar)
 		pod.Spec.InitContainers = append(pod.Spec.InitContainers, marked(sidecar))
 	}
-	c.record(pod, set)
+	record(pod, set)
 }
 
 // marked returns a copy of a sidecar, with the variable that marks sidecars.
@@ -106,7 +104,7 @@ func marked(sidecar *corev1.Container) corev1.Container {
 	return container
 }
 
-func (c *comparator) addVolumes(pod *corev1.Pod, set *appsv1beta1.SidecarSet, sidecar *corev1.Container) {
+func addVolumes(pod *corev1.Pod, set *appsv1beta1.SidecarSet, sidecar *corev1.Container) {
 	for _, mount := range sidecar.VolumeMounts {
 		named := func(v corev1.Volume) bool { return v.Name == mount.Name }
 		if slices.ContainsFunc(pod.Spec.Volumes, named) {
@@ -118,7 +116,7 @@ func (c *comparator) addVolumes(pod *corev1.Pod, set *appsv1beta1.SidecarSet, si
 	}
 }
 
-func (c *comparator) record(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
+func record(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
@@ -128,7 +126,7 @@ func (c *comparator) record(pod *corev1.Pod, set *appsv1beta1.SidecarSet) {
 	}
 	slices.Sort(names)
 	for _, key := range []string{appsv1beta1.AnnotationHash, appsv1beta1.AnnotationHashWithoutImage} {
-		entry := podstate.HashRecord{UpdateTimestamp: c.now, Hash: set.Annotations[key], SidecarSetName: set.Name, SidecarList: names}
+		entry := podstate.HashRecord{UpdateTimestamp: Now, Hash: set.Annotations[key], SidecarSetName: set.Name, SidecarList: names}
 		if key == appsv1beta1.AnnotationHash {
 			entry.ControllerRevision = set.Status.LatestRevision
 		}

@@ -27,13 +27,7 @@ func (f Figures) CPU() time.Duration { return median(f.rounds) }
 
 // CPURatio is the CPU time of f divided by that of g: the median over rounds of the ratio within
 // a round, because both have the same conditions within a round.
-func (f Figures) CPURatio(g Figures) float64 {
-	ratios := make([]float64, len(f.rounds))
-	for i := range ratios {
-		ratios[i] = float64(f.rounds[i]) / float64(g.rounds[i])
-	}
-	return median(ratios)
-}
+func (f Figures) CPURatio(g Figures) float64 { return medianRatio(f.rounds, g.rounds) }
 
 // Results hold the figures of both handlers.
 type Results struct {
@@ -111,6 +105,15 @@ func (r *run) calibrate(budget time.Duration) {
 func median[T cmp.Ordered](values []T) T {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
+}
+
+// medianRatio is the median over rounds of the ratio within a round.
+func medianRatio[T ~int64 | ~float64](over, under []T) float64 {
+	ratios := make([]float64, len(over))
+	for i := range ratios {
+		ratios[i] = float64(over[i]) / float64(under[i])
+	}
+	return median(ratios)
 }
 
 // CatalogChange is the CPU time from the change of one SidecarSet among count to a snapshot with

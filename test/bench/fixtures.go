@@ -26,14 +26,14 @@ type PodSize struct {
 	Name                     string
 	containers, env, volumes int
 	annotationBytes          int
-	valueBytes, managers     int
+	valueBytes               int
 }
 
 var (
 	// Small is an ordinary Pod of a Deployment, about 9 KB of JSON.
-	Small = PodSize{Name: "9KB", containers: 3, env: 2, volumes: 1, managers: 1}
+	Small = PodSize{Name: "9KB", containers: 3, env: 2, volumes: 1}
 	// Big is a Pod of about 60 KB, like those that platforms generate.
-	Big = PodSize{Name: "60KB", containers: 8, env: 25, volumes: 18, annotationBytes: 5 << 10, valueBytes: 34, managers: 1}
+	Big = PodSize{Name: "60KB", containers: 8, env: 25, volumes: 18, annotationBytes: 5 << 10, valueBytes: 34}
 )
 
 // Pod returns the Pod of that size. If selected is true, it has the label that the matching
@@ -44,9 +44,7 @@ func (s PodSize) Pod(selected bool) *corev1.Pod {
 		ObjectMeta: s.metadata(selected),
 		Spec:       s.spec(),
 	}
-	for i := range s.managers {
-		pod.ManagedFields = append(pod.ManagedFields, managedFields(fmt.Sprintf("manager-%d", i), pod))
-	}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{managedFields(pod)}
 	return pod
 }
 
@@ -144,13 +142,13 @@ func tokenVolume() corev1.Volume {
 }
 
 // managedFields owns every field of pod, in the encoding of server-side apply.
-func managedFields(manager string, pod *corev1.Pod) metav1.ManagedFieldsEntry {
-	bare := pod.DeepCopy()
-	bare.ManagedFields = nil
+func managedFields(pod *corev1.Pod) metav1.ManagedFieldsEntry {
 	var tree map[string]any
-	mustDecode(mustEncode(bare), &tree)
+	if err := json.Unmarshal(mustEncode(pod), &tree); err != nil {
+		panic(fmt.Sprintf("decoding a fixture: %v", err))
+	}
 	return metav1.ManagedFieldsEntry{
-		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
+		Manager: "manager-0", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
 		Time: new(metav1.Unix(1_790_000_000, 0).Rfc3339Copy()), FieldsV1: metav1.NewFieldsV1(string(mustEncode(fieldSet(tree)))),
 	}
 }
@@ -200,10 +198,4 @@ func mustEncode(value any) []byte {
 		panic(fmt.Sprintf("encoding a fixture: %v", err)) // fixtures are built from constants
 	}
 	return data
-}
-
-func mustDecode(data []byte, into any) {
-	if err := json.Unmarshal(data, into); err != nil {
-		panic(fmt.Sprintf("decoding a fixture: %v", err))
-	}
 }

@@ -10,5 +10,5 @@ type Handler struct {
 
 // Handlers returns both handlers with the same SidecarSets, the comparator first.
 func Handlers(sets []map[string]any) []Handler {
-	return []Handler{{"comparator", NewComparator(sets, Now)}, {"ours", NewOurs(sets, Now)}}
+	return []Handler{{"comparator", NewComparator(sets)}, {"ours", NewOurs(sets)}}
 }

@@ -36,32 +36,27 @@ type HTTPSResults struct {
 }
 
 // CPU is the median over rounds.
-func (r HTTPSResults) CPU(c HTTPSCase, site Site) time.Duration {
-	return median(column(r.Rounds[c][site], func(r HTTPSRound) time.Duration { return r.CPU }))
-}
+func (r HTTPSResults) CPU(c HTTPSCase, site Site) time.Duration { return median(r.cpu(c, site)) }
 
 // Rate is the median over rounds.
-func (r HTTPSResults) Rate(c HTTPSCase, site Site) float64 {
-	return median(column(r.Rounds[c][site], func(r HTTPSRound) float64 { return r.Rate }))
-}
+func (r HTTPSResults) Rate(c HTTPSCase, site Site) float64 { return median(r.rate(c, site)) }
 
 // CPURatio is the CPU time of a divided by that of b: the median of the ratio within a round.
 func (r HTTPSResults) CPURatio(c HTTPSCase, a, b Site) float64 {
-	return r.ratio(c, a, b, func(r HTTPSRound) float64 { return float64(r.CPU) })
+	return medianRatio(r.cpu(c, a), r.cpu(c, b))
 }
 
 // RateRatio is the same for requests per second.
 func (r HTTPSResults) RateRatio(c HTTPSCase, a, b Site) float64 {
-	return r.ratio(c, a, b, func(r HTTPSRound) float64 { return r.Rate })
+	return medianRatio(r.rate(c, a), r.rate(c, b))
 }
 
-func (r HTTPSResults) ratio(c HTTPSCase, a, b Site, of func(HTTPSRound) float64) float64 {
-	over, under := column(r.Rounds[c][a], of), column(r.Rounds[c][b], of)
-	ratios := make([]float64, len(over))
-	for i := range ratios {
-		ratios[i] = over[i] / under[i]
-	}
-	return median(ratios)
+func (r HTTPSResults) cpu(c HTTPSCase, site Site) []time.Duration {
+	return column(r.Rounds[c][site], func(r HTTPSRound) time.Duration { return r.CPU })
+}
+
+func (r HTTPSResults) rate(c HTTPSCase, site Site) []float64 {
+	return column(r.Rounds[c][site], func(r HTTPSRound) float64 { return r.Rate })
 }
 
 func column[T any](rounds []HTTPSRound, of func(HTTPSRound) T) []T {
@@ -163,12 +158,14 @@ func (p *siteProcess) measure(ctx context.Context, what load, window time.Durati
 	if err != nil {
 		return HTTPSRound{}, err
 	}
-	sent, err := p.client.send(ctx, what, window)
+	start := time.Now()
+	requests, err := p.client.send(ctx, what, start.Add(window))
 	if err != nil {
 		return HTTPSRound{}, err
 	}
+	rate := float64(requests) / time.Since(start).Seconds()
 	after, err := p.cpu()
-	return HTTPSRound{CPU: (after - before) / time.Duration(max(sent.Requests, 1)), Rate: sent.Rate()}, err
+	return HTTPSRound{CPU: (after - before) / time.Duration(max(requests, 1)), Rate: rate}, err
 }
 
 // cpu asks the process for its CPU time.

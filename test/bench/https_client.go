@@ -9,21 +9,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // InFlight is how many requests wait for an answer at any moment.
 const InFlight = 16
-
-// Load is the result of sending requests for a while.
-type Load struct {
-	Requests int
-	Elapsed  time.Duration
-}
-
-// Rate is in requests per second.
-func (l Load) Rate() float64 { return float64(l.Requests) / l.Elapsed.Seconds() }
 
 // client calls one site as an API server calls a Service: with the client of
 // net/http, which writes a body in records of 4 KiB, over HTTP/1.1 and TLS 1.3,
@@ -34,12 +27,12 @@ type client struct {
 }
 
 func newClient(site Greeting) (*client, error) {
-	certificate, err := x509.ParseCertificate(site.Certificate)
+	ca, err := x509.ParseCertificate(site.CA)
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(certificate)
+	roots.AddCert(ca)
 	return &client{site.Address, &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13},
 		MaxConnsPerHost: InFlight, MaxIdleConnsPerHost: InFlight,
@@ -54,37 +47,23 @@ type load struct {
 	size int
 }
 
-// send keeps requests in flight for a while.
-func (c *client) send(ctx context.Context, what load, window time.Duration) (Load, error) {
-	var (
-		group  sync.WaitGroup
-		mu     sync.Mutex
-		sent   Load
-		failed error
-	)
-	start := time.Now()
+// send keeps requests in flight until end, and returns how many were answered.
+func (c *client) send(ctx context.Context, what load, end time.Time) (int, error) {
+	var answered atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
 	for range InFlight {
-		group.Go(func() {
-			requests, err := c.sendUntil(ctx, what, start.Add(window))
-			mu.Lock()
-			defer mu.Unlock()
-			sent.Requests += requests
-			failed = errors.Join(failed, err)
+		group.Go(func() error {
+			for time.Now().Before(end) {
+				if _, err := c.exchange(ctx, what, io.Discard); err != nil {
+					return err
+				}
+				answered.Add(1)
+			}
+			return nil
 		})
 	}
-	group.Wait()
-	sent.Elapsed = time.Since(start)
-	return sent, failed
-}
-
-func (c *client) sendUntil(ctx context.Context, what load, end time.Time) (requests int, err error) {
-	for time.Now().Before(end) {
-		if _, err := c.exchange(ctx, what, io.Discard); err != nil {
-			return requests, err
-		}
-		requests++
-	}
-	return requests, nil
+	err := group.Wait()
+	return int(answered.Load()), err
 }
 
 // exchange sends one request and copies the body of its answer.

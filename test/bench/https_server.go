@@ -3,15 +3,10 @@ package bench
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"runtime"
@@ -21,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/sidecarset/operator/certs"
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
@@ -48,8 +44,8 @@ const httpsSets = 100
 
 // Greeting is the first line that a site writes. It says how to reach the site.
 type Greeting struct {
-	Address     string
-	Certificate []byte // DER, self-signed for 127.0.0.1
+	Address string
+	CA      []byte // DER, signed the site's certificate
 }
 
 // Serve runs a site: it writes the Greeting to out, serves requests on a loopback port with one
@@ -59,7 +55,11 @@ func Serve(ctx context.Context, site Site, in io.Reader, out io.Writer) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	certificate, err := newCertificate()
+	ca, err := certs.IssueCA("bench", time.Now(), 24*time.Hour)
+	if err != nil {
+		return err
+	}
+	certificate, err := ca.IssueLeaf(certs.Subject{IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}, time.Now(), 24*time.Hour)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func Serve(ctx context.Context, site Site, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(out).Encode(Greeting{address.String(), certificate.Certificate[0]}); err != nil {
+	if err := json.NewEncoder(out).Encode(Greeting{address.String(), ca.Certificate.Raw}); err != nil {
 		return err
 	}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
@@ -88,9 +88,9 @@ func listen(ctx context.Context, site Site, certificate *tls.Certificate) (net.A
 			return nil
 		}, certificate)
 	case SiteOurs:
-		return listenBounded(ctx, NewOurs(SidecarSets(httpsSets), Now).Settled, certificate)
+		return listenBounded(ctx, NewOurs(SidecarSets(httpsSets)).Settled, certificate)
 	case SiteComparator:
-		return listenPlainly(ctx, NewComparator(SidecarSets(httpsSets), Now), certificate)
+		return listenPlainly(ctx, NewComparator(SidecarSets(httpsSets)), certificate)
 	default:
 		return nil, fmt.Errorf("there is no site %q", site)
 	}
@@ -154,21 +154,3 @@ func writeStatically(w http.ResponseWriter, path string) {
 }
 
 var staticAnswer = make([]byte, 1<<20)
-
-// newCertificate makes a certificate like those that the operator issues: ECDSA on P-256.
-func newCertificate() (*tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
-}

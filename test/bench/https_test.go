@@ -20,9 +20,9 @@ func TestHTTPSSitesGiveTheAnswersOfTheirHandlers(t *testing.T) {
 				want := bytes.Clone(staticAnswer[:4321])
 				switch site {
 				case SiteOurs:
-					want = NewCall(NewOurs(sets, Now), body).Do()
+					want = NewCall(NewOurs(sets), body).Do()
 				case SiteComparator:
-					want = NewCall(NewComparator(sets, Now), body).Do()
+					want = NewCall(NewComparator(sets), body).Do()
 				}
 				for range 2 { // the second request uses the same connection
 					var got bytes.Buffer

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -24,7 +23,7 @@ type Ours struct{ *pods.Injector }
 
 // NewOurs returns the operator's own handler with SidecarSets that are compiled as its Catalog
 // compiles them.
-func NewOurs(sets []map[string]any, now time.Time) Ours {
+func NewOurs(sets []map[string]any) Ours {
 	catalog := BuildCatalog(CompileAll(sets))
 	return Ours{pods.NewInjector(pods.Options{
 		Snapshot:           func() *match.Snapshot { return catalog },
@@ -33,7 +32,7 @@ func NewOurs(sets []map[string]any, now time.Time) Ours {
 		Trusted:            func() bool { return true },
 		Rival:              func() *rival.Injector { return nil },
 		RecordEvent:        func(events.Event) {},
-		Clock:              clocktesting.NewFakePassiveClock(now),
+		Clock:              clocktesting.NewFakePassiveClock(Now),
 	})}
 }
 

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"maps"
 )
 
 // matchingApp is the value of the label app that exactly one SidecarSet of
@@ -89,8 +90,6 @@ func sidecar(name string, more map[string]any) map[string]any {
 		"terminationMessagePath":   "/dev/termination-log",
 		"terminationMessagePolicy": "File",
 	}
-	for key, value := range more {
-		container[key] = value
-	}
+	maps.Copy(container, more)
 	return container
 }

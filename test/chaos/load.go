@@ -180,10 +180,6 @@ func Injected(pod *corev1.Pod, sidecars []string) bool {
 	return true
 }
 
-// Latency is a quantile, between 0 and 1, of the time from when a Pod was due
-// to its creation.
-func (f *Figures) Latency(q float64) time.Duration { return quantile(f.latencies, q) }
-
 // String is in the form that figures are reported in.
 func (f *Figures) String() string {
 	return fmt.Sprintf("took=%s created=%d failed=%d uninjected=%d %s", rounded(f.Took), f.Created, f.Failed, f.Uninjected, spread(f.latencies))

@@ -123,14 +123,16 @@ func (v *versions) check(t *testing.T, name string) {
 		}
 	}
 	pods.check(t)
-	report(t, "%s: sidecarsets=%d %s writes-in-peace=%d", name, count, pods, v.writesInPeace(t, name))
+	report(t, "%s: sidecarsets=%d %s quiet-after=%s", name, count, pods, rounded(awaitQuiet(t, name)))
 }
 
-// writesInPeace waits for 4 s in which nothing writes an entry object, and returns the number
-// of entry objects that were written in these 4 s.
-func (v *versions) writesInPeace(t *testing.T, name string) (writes int) {
+// awaitQuiet waits for 4 s in which nothing writes an entry object, and returns how long it
+// took until these 4 s began. Two versions that undo each other's writes never stop writing.
+func awaitQuiet(t *testing.T, name string) (took time.Duration) {
 	t.Helper()
-	await.Eventually(t, name+": peace", func(ctx context.Context) error {
+	begin := time.Now()
+	await.Eventually(t, name+": no writes of entry objects", func(ctx context.Context) error {
+		took = time.Since(begin)
 		before, err := objectVersions(ctx)
 		if err != nil {
 			return err
@@ -144,7 +146,7 @@ func (v *versions) writesInPeace(t *testing.T, name string) (writes int) {
 		if err != nil {
 			return err
 		}
-		writes = 0
+		writes := 0
 		for object, version := range after {
 			if before[object] != version {
 				writes++
@@ -155,7 +157,7 @@ func (v *versions) writesInPeace(t *testing.T, name string) (writes int) {
 		}
 		return nil
 	})
-	return writes
+	return took
 }
 
 // objectVersions returns the resourceVersions of all entry objects.

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,11 +56,7 @@ func damage(t *testing.T, m *Mode, happen func(secret *corev1.Secret) error, rec
 	}
 	m.await(t, "recovery", func() error { return recovered(before, replicas) })
 	callers.end(t)
-	for i, r := range replicas {
-		if err := r.Readiness.Ready(t.Context()); err != nil {
-			t.Errorf("replica %d is not ready: %v", i, err)
-		}
-	}
+	wantReady(t, replicas)
 }
 
 func deletedSecret(t *testing.T, m *Mode) {
@@ -130,7 +127,7 @@ func skewedClocks(t *testing.T, m *Mode) {
 	m.Options.CALifetime, m.Options.LeafLifetime = 6*time.Hour, time.Hour
 	replicas := make([]*replica, 0, 2)
 	for _, by := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
-		m.Options.Clock = Ahead{By: by}
+		m.Options.Clock = NewClock(by)
 		r := newReplica(t, m)
 		r.start(t)
 		replicas = append(replicas, r)
@@ -149,7 +146,7 @@ func skewedClocks(t *testing.T, m *Mode) {
 // the clock is wrong, the leader publishes a removed bundle again. This wrong time of
 // publication must not prevent it from publishing the next bundle.
 func wrongClock(t *testing.T, m *Mode) {
-	clock := &Clock{}
+	clock := NewClock(0)
 	m.Options.Clock, m.Options.ServerClock = clock, certs.NewServerClock(clock)
 	leader := newReplica(t, m)
 	m.Options.Clock, m.Options.ServerClock = nil, certs.NewServerClock(nil)
@@ -182,17 +179,20 @@ func wrongClock(t *testing.T, m *Mode) {
 	clock.Set(0)
 	m.change(t, replicas)
 	callers.end(t)
-	for i, r := range replicas {
-		if err := r.Readiness.Ready(t.Context()); err != nil {
-			t.Errorf("replica %d is not ready: %v", i, err)
-		}
-	}
+	wantReady(t, replicas)
 }
 
 // Clock is a clock that can be set. Timers of the process do not change with it.
 type Clock struct {
 	clock.RealClock
 	ahead atomic.Int64
+}
+
+// NewClock returns a clock that is ahead of the real one.
+func NewClock(ahead time.Duration) *Clock {
+	c := &Clock{}
+	c.Set(ahead)
+	return c
 }
 
 // Now returns the time that the clock shows.
@@ -227,18 +227,6 @@ func ConstrainedCA(t *testing.T, now time.Time) certs.KeyPair {
 	}
 	return certs.KeyPair{Certificate: cert, Key: key}
 }
-
-// Ahead is a clock that is ahead of the real one.
-type Ahead struct {
-	clock.RealClock
-	By time.Duration
-}
-
-// Now is the time that the clock shows.
-func (a Ahead) Now() time.Time { return a.RealClock.Now().Add(a.By) }
-
-// Since is the time that has passed by this clock.
-func (a Ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
 
 func (m *Mode) secret(t *testing.T) *corev1.Secret {
 	t.Helper()
@@ -279,10 +267,8 @@ func (r *recorder) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any)
 func (r *recorder) has(reason string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, got := range r.reasons {
-		if got == reason {
-			return nil
-		}
+	if !slices.Contains(r.reasons, reason) {
+		return fmt.Errorf("there is no event %s but %q", reason, r.reasons)
 	}
-	return fmt.Errorf("there is no event %s but %q", reason, r.reasons)
+	return nil
 }

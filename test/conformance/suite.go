@@ -165,6 +165,12 @@ func changeOfCA(t *testing.T, m *Mode) {
 		}
 	}
 	callers.end(t)
+	wantReady(t, replicas)
+}
+
+// wantReady fails the test if a replica is not ready now.
+func wantReady(t *testing.T, replicas []*replica) {
+	t.Helper()
 	for i, r := range replicas {
 		if err := r.Readiness.Ready(t.Context()); err != nil {
 			t.Errorf("replica %d is not ready: %v", i, err)

@@ -4,63 +4,35 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
-
-	"github.com/sidecarset/operator/test/await"
+	"sync"
 )
 
-// build builds the operator of this checkout into the user's cache directory.
-func build(ctx context.Context) (string, error) {
+// Program returns the operator's binary: $OPERATOR, or the one of this checkout, which is built
+// into the user's cache directory.
+var Program = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("OPERATOR"); path != "" {
+		return path, nil
+	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(cache, "sidecarset-operator", "test", "sidecarset-operator")
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", Root(), "-buildvcs=false", "-o", path, ".")
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-C", Root(), "-buildvcs=false", "-o", path, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the operator: %w: %s", err, out)
 	}
 	return path, nil
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
-}
+})
 
 // AwaitReady waits until the replica says that it is ready; await.Patience
 // at most.
-func (r *Replica) AwaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, await.Patience)
-	defer cancel()
-	ready := r.Ready
-	ticks := time.NewTicker(50 * time.Millisecond)
-	defer ticks.Stop()
-	for {
-		err := ready(ctx)
-		if err == nil {
-			return nil
-		}
-		if !r.Running() {
-			return fmt.Errorf("%s ended; the end of its log:\n%s", r.Name, r.Tail(50))
-		}
-		select {
-		case <-ticks.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w; the end of its log:\n%s", r.Name, err, r.Tail(50))
-		}
-	}
-}
+func (r *Replica) AwaitReady(ctx context.Context) error { return r.Await(ctx, r.Ready) }
 
 // Ready calls the replica's readiness probe. If the replica is not ready, the error contains the
 // answer.

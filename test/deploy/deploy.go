@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,9 +107,11 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	overlay := layout.overlay
 	if !stand.Namespace() {
 		overlay = "demo"
-		if o.port, err = freePort(); err != nil {
+		ports, err := stand.FreePorts(ctx, 1)
+		if err != nil {
 			return nil, err
 		}
+		o.port = ports[0]
 	}
 	manifests, err := c.Kubectl(ctx, "", "kustomize", filepath.Join(Root(), "test/overlays", overlay))
 	if err != nil {
@@ -121,7 +124,7 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 	if err := o.untilServed(ctx); err != nil {
 		return nil, err
 	}
-	for _, account := range layout.Accounts() {
+	for _, account := range slices.Compact(slices.Sorted(maps.Values(layout.accounts))) {
 		if err := o.writeKubeconfig(ctx, account); err != nil {
 			return nil, fmt.Errorf("making the credentials of %s: %w", account, err)
 		}
@@ -172,7 +175,7 @@ func (o *Operator) kubeconfig(account string) string {
 // ConfigOf returns a configuration with the credentials of the process with a --role, and
 // without a limit of requests.
 func (o *Operator) ConfigOf(role string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig(o.layout.account([]string{"--role=" + role})))
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig(o.layout.accounts[role]))
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +256,7 @@ func (o *Operator) StartReplicas(ctx context.Context) ([]*Replica, error) {
 // StartReplicaUnready starts a replica and does not wait until it is ready. API servers call it
 // only for conversions.
 func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...string) (*Replica, error) {
-	webhook, probes, metrics, err := o.addresses(number)
+	webhook, probes, metrics, err := o.addresses(ctx, number)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +265,7 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 		args = append([]string{"--pod-webhook-url=https://" + webhook}, args...)
 	}
 	args = slices.Concat(o.layout.flags(), args)
-	program, err := Program(ctx)
+	program, err := Program()
 	if err != nil {
 		return nil, err
 	}
@@ -299,16 +302,14 @@ func (o *Operator) StartReplicaUnready(ctx context.Context, number int, args ...
 // addresses returns where the number-th replica listens. In a network namespace each replica
 // has an IP address of its own, as a Pod has, so its ports are those of production. Outside, it
 // chooses ports that are free now; another process may take one before the replica does.
-func (o *Operator) addresses(number int) (webhook, probes, metrics string, err error) {
+func (o *Operator) addresses(ctx context.Context, number int) (webhook, probes, metrics string, err error) {
 	if o.port == 0 {
 		ip := stand.Address(number + 1)
 		return ip + ":9443", ip + ":8081", ip + ":8443", nil
 	}
-	var ports [2]int
-	for i := range ports {
-		if ports[i], err = freePort(); err != nil {
-			return "", "", "", err
-		}
+	ports, err := stand.FreePorts(ctx, 2)
+	if err != nil {
+		return "", "", "", err
 	}
 	local := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
 	return local(o.port), local(ports[0]), local(ports[1]), nil
@@ -412,22 +413,4 @@ func endpointsOf(slice *discoveryv1.EndpointSlice, service string) *corev1.Endpo
 	}
 	endpoints.Subsets = append(endpoints.Subsets, subset)
 	return endpoints
-}
-
-// Program returns the operator's binary: $OPERATOR, or one that is built now.
-var Program = func() func(context.Context) (string, error) {
-	var once sync.Once
-	var path string
-	var err error
-	return func(ctx context.Context) (string, error) {
-		once.Do(func() { path, err = findProgram(ctx) })
-		return path, err
-	}
-}()
-
-func findProgram(ctx context.Context) (string, error) {
-	if path := os.Getenv("OPERATOR"); path != "" {
-		return path, nil
-	}
-	return build(ctx)
 }

@@ -1,9 +1,6 @@
 package deploy
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // Layout is a way to install the operator: the manifests, and the ServiceAccount of each role.
 type Layout struct {
@@ -34,16 +31,6 @@ func (l Layout) flags() []string {
 		return []string{"--pod-webhook=static"}
 	}
 	return nil
-}
-
-// Accounts are the names of the ServiceAccounts.
-func (l Layout) Accounts() []string {
-	var accounts []string
-	for _, account := range l.accounts {
-		accounts = append(accounts, account)
-	}
-	slices.Sort(accounts)
-	return slices.Compact(accounts)
 }
 
 // account is the ServiceAccount of a process with these flags.

@@ -1,13 +1,18 @@
 package integration
 
 import (
+	"context"
+	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
+	"github.com/sidecarset/operator/test/await"
 	"github.com/sidecarset/operator/test/testkit"
 )
 
@@ -40,7 +45,6 @@ func TestPodsOfARecreatedSidecarSetCountAsUninjected(t *testing.T) {
 			t.Cleanup(func() { deleteSidecarSet(t, again) })
 			neverReadyForAnother(t, again)
 			testkit.AwaitCounters(t, api, again.GetName(), testkit.Counters{Uninjected: 3})
-			testkit.AwaitReady(t, api, again.GetName())
 			awaitInjected(t, again, namespace, "app=again")
 			create(t, pod(namespace, "d", "app=again"))
 			testkit.AwaitCounters(t, api, again.GetName(), testkit.Counters{Matched: 1, Updated: 1, Uninjected: 3})
@@ -48,24 +52,48 @@ func TestPodsOfARecreatedSidecarSetCountAsUninjected(t *testing.T) {
 	}
 }
 
-// neverReadyForAnother waits until the object is observed. It fails the test if the status
-// says something that was true only of the deleted object.
+// neverReadyForAnother follows every stored state of a new object until it is Ready. It fails
+// the test if a status says something that was true only of the deleted object, or if the next
+// Pod lacks a container of the new one.
 func neverReadyForAnother(t *testing.T, set *unstructured.Unstructured) {
 	t.Helper()
-	testkit.AwaitObserved(t, api, set.GetName())
-	stored := &appsv1beta1.SidecarSet{}
-	if err := api.Get(t.Context(), client.ObjectKeyFromObject(set), stored); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	defer cancel()
+	states, err := api.Watch(ctx, &appsv1beta1.SidecarSetList{}, client.MatchingFields{"metadata.name": set.GetName()},
+		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: set.GetResourceVersion()}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range stored.Status.Conditions {
-		if c.LastTransitionTime.Time.Before(stored.CreationTimestamp.Time) {
-			t.Errorf("condition %s of the new object is older than the object: %+v", c.Type, c)
+	defer states.Stop()
+	for event := range states.ResultChan() {
+		stored, ok := event.Object.(*appsv1beta1.SidecarSet)
+		if !ok || stored.UID != set.GetUID() {
+			t.Fatalf("the watch of the new object shows %+v", event.Object)
+		}
+		for _, c := range stored.Status.Conditions {
+			if c.LastTransitionTime.Time.Before(stored.CreationTimestamp.Time) {
+				t.Errorf("condition %s of the new object is older than the object: %+v", c.Type, c)
+			}
+		}
+		if stored.Status.MatchedPods != 0 {
+			t.Errorf("%d Pods of the deleted SidecarSet are said to be matched", stored.Status.MatchedPods)
+		}
+		observed := testkit.Observed(stored) == nil
+		if accepted := meta.FindStatusCondition(stored.Status.Conditions, appsv1beta1.ConditionAccepted); observed && accepted == nil {
+			t.Error("a status says nothing of Accepted")
+		}
+		if testkit.Ready(stored) == nil {
+			next := pod(stored.Spec.NamespaceSelector.MatchLabels[corev1.LabelMetadataName], "next", "app=again")
+			if err := api.Create(ctx, next, client.DryRunAll); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range slices.Concat(stored.Spec.InitContainers, stored.Spec.Containers) {
+				if testkit.WantedImage(next, c.Name) == "" {
+					t.Errorf("the new object is Ready, and the next Pod lacks %s", c.Name)
+				}
+			}
+			return
 		}
 	}
-	if stored.Status.MatchedPods != 0 {
-		t.Errorf("%d Pods of the deleted SidecarSet are said to be matched", stored.Status.MatchedPods)
-	}
-	if accepted := meta.FindStatusCondition(stored.Status.Conditions, appsv1beta1.ConditionAccepted); accepted == nil {
-		t.Error("the first status says nothing of Accepted")
-	}
+	t.Fatal("the watch ended before the new object was Ready")
 }

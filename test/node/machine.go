@@ -99,9 +99,7 @@ func (m *Machine) awaitReady(ctx context.Context, c *stand.Cluster) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, await.Patience)
-	defer cancel()
-	err = await.Until(ctx, func(ctx context.Context) error {
+	return m.kubelet.Await(ctx, func(ctx context.Context) error {
 		node, err := clients.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -111,12 +109,8 @@ func (m *Machine) awaitReady(ctx context.Context, c *stand.Cluster) error {
 				return nil
 			}
 		}
-		return fmt.Errorf("taints %v, conditions %v", node.Spec.Taints, node.Status.Conditions)
+		return fmt.Errorf("the node has taints %v, conditions %v", node.Spec.Taints, node.Status.Conditions)
 	})
-	if err != nil {
-		return fmt.Errorf("waiting for the node: %w; the end of the kubelet's log:\n%s", err, m.kubelet.Tail(30))
-	}
-	return nil
 }
 
 // ownDirectories puts empty file systems over the directories in which kubelet,

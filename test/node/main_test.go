@@ -189,7 +189,7 @@ func build(ctx context.Context, dir string) error {
 			return fmt.Errorf("go %v: %w: %s", args, err, said)
 		}
 	}
-	operator, err := deploy.Program(ctx)
+	operator, err := deploy.Program()
 	if err != nil {
 		return err
 	}

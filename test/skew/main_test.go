@@ -41,7 +41,7 @@ func begin(ctx context.Context, c *stand.Cluster) error {
 	if err != nil {
 		return err
 	}
-	deploy.Program = func(context.Context) (string, error) { return program, nil }
+	deploy.Program = func() (string, error) { return program, nil }
 	if api, err = testkit.NewClient(c); err != nil {
 		return err
 	}

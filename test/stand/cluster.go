@@ -84,15 +84,13 @@ func (o Options) flags(dir string) []string {
 // Cluster is a running control plane. Its methods may be called concurrently;
 // its fields do not change.
 type Cluster struct {
-	Dir         string   `json:"dir"`        // data and logs; removed by Stop
-	BinDir      string   `json:"bin"`        // etcd, kube-apiserver, kubectl and the others
-	Version     string   `json:"version"`    // of Kubernetes
-	Kubeconfig  string   `json:"kubeconfig"` // contexts admin and, with two API servers, admin-2
-	APIServers  []string `json:"apiServers"` // URLs, in the order of the contexts
-	CAFile      string   `json:"caFile"`     // the CA that signs the API servers' certificates
-	Etcd        string   `json:"etcd"`       // URL
-	ServiceCIDR string   `json:"serviceCIDR"`
-	Pid         int      `json:"pid"` // of the launcher, the parent of all components
+	Dir        string   `json:"dir"`        // data and logs; removed by Stop
+	BinDir     string   `json:"bin"`        // etcd, kube-apiserver, kubectl and the others
+	Version    string   `json:"version"`    // of Kubernetes
+	Kubeconfig string   `json:"kubeconfig"` // contexts admin and, with two API servers, admin-2
+	APIServers []string `json:"apiServers"` // URLs, in the order of the contexts
+	CAFile     string   `json:"caFile"`     // the CA that signs the API servers' certificates
+	Pid        int      `json:"pid"`        // of the launcher, the parent of all components
 
 	launcher string
 	cmd      *exec.Cmd
@@ -111,7 +109,6 @@ type Component struct {
 	Name  string `json:"name"` // etcd, kube-apiserver-1, kube-apiserver-2, kube-controller-manager, kube-scheduler, kwok
 	Pid   int    `json:"pid"`  // 0 while it is killed
 	Ports []int  `json:"ports"`
-	Log   string `json:"log"` // file
 }
 
 // Start starts a cluster in a temporary directory and returns when all of it is ready. The

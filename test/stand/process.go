@@ -87,17 +87,19 @@ func StartProcess(ctx context.Context, c Command) (*Process, error) {
 		_ = p.cmd.Wait()
 		close(p.done)
 	}()
-	if err := p.awaitReady(ctx, c); err != nil {
+	if c.Ready == nil {
+		return p, nil
+	}
+	if err := p.Await(ctx, c.Ready); err != nil {
 		p.Stop()
-		return nil, fmt.Errorf("waiting for %s: %w; the end of its log:\n%s", c.Name, err, p.Tail(50))
+		return nil, err
 	}
 	return p, nil
 }
 
-func (p *Process) awaitReady(ctx context.Context, c Command) error {
-	if c.Ready == nil {
-		return nil
-	}
+// Await calls ready again and again until it returns nil, for await.Patience at most. It fails
+// if the process ends before. The error has the end of the log.
+func (p *Process) Await(ctx context.Context, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, await.Patience)
 	defer cancel()
 	var ended error
@@ -106,9 +108,12 @@ func (p *Process) awaitReady(ctx context.Context, c Command) error {
 			ended = fmt.Errorf("it ended: %s", p.cmd.ProcessState)
 			return nil
 		}
-		return c.Ready(ctx)
+		return ready(ctx)
 	})
-	return errors.Join(ended, err)
+	if err = errors.Join(ended, err); err != nil {
+		return fmt.Errorf("waiting for %s: %w; the end of its log:\n%s", p.Name, err, p.Tail(50))
+	}
+	return nil
 }
 
 // Pid returns the process id, also after the process ended.
@@ -123,9 +128,6 @@ func (p *Process) Running() bool {
 		return true
 	}
 }
-
-// Done is closed when the process has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
 
 // ExitCode waits for the end and returns the exit code, or -1 if a signal ended
 // the process.

@@ -39,8 +39,17 @@ func server(t *testing.T, address string) stand.Command {
 	}
 }
 
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ports, err := stand.FreePorts(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
+}
+
 func TestProcessIsReadyWhenStartedAndGoneWhenKilled(t *testing.T) {
-	address := fmt.Sprintf("127.0.0.1:%d", stand.FreePorts(t, 1)[0])
+	address := freeAddress(t)
 	p := stand.RunProcess(t, server(t, address))
 	if err := stand.AnswersTCP(address)(t.Context()); err != nil {
 		t.Errorf("it does not answer: %v", err)
@@ -56,7 +65,7 @@ func TestProcessIsReadyWhenStartedAndGoneWhenKilled(t *testing.T) {
 }
 
 func TestProcessThatEndsEarlyIsReportedWithItsLog(t *testing.T) {
-	address := fmt.Sprintf("127.0.0.1:%d", stand.FreePorts(t, 1)[0])
+	address := freeAddress(t)
 	stand.RunProcess(t, server(t, address))
 	second := server(t, address)
 	second.Ready = func(context.Context) error { return errors.New("not yet") }

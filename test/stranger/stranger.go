@@ -122,16 +122,24 @@ func Unfinished(ctx context.Context, address, from string, config *tls.Config) {
 // Stall sends the beginning of a long body, and waits until the connection is
 // closed.
 func Stall(ctx context.Context, address, from, path string, size int, config *tls.Config) {
+	hold(ctx, address, from, config, path, 4_000_000, `{"kind":"`+strings.Repeat("x", size))
+}
+
+// KeepBusy opens a connection and sends the beginning of a request. It keeps the connection until
+// the server closes it or ctx ends.
+func KeepBusy(ctx context.Context, address, from string, config *tls.Config) {
+	hold(ctx, address, from, config, "/pods", 100, "{")
+}
+
+// hold sends a request of which only the beginning of the body arrives.
+func hold(ctx context.Context, address, from string, config *tls.Config, path string, length int, body string) {
 	conn, err := dial(ctx, address, from, config)
 	if err != nil {
-		return
+		return // the server refuses the connection
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n", path)
-	if _, err := io.WriteString(conn, head+`{"kind":"`+strings.Repeat("x", size)); err != nil {
-		return
-	}
+	_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, length, body)
 	_, _ = io.Copy(io.Discard, conn)
 }
 
@@ -140,20 +148,6 @@ func dial(ctx context.Context, address, from string, config *tls.Config) (net.Co
 		return Dialer(from).DialContext(ctx, "tcp", address)
 	}
 	return (&tls.Dialer{NetDialer: Dialer(from), Config: config}).DialContext(ctx, "tcp", address)
-}
-
-// KeepBusy opens a connection and sends the beginning of a request. It keeps the connection until
-// the server closes it or ctx ends.
-func KeepBusy(ctx context.Context, address, from string, config *tls.Config) {
-	conn, err := dial(ctx, address, from, config)
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	_, _ = io.WriteString(conn, "POST /pods HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-	_, _ = io.Copy(io.Discard, conn)
 }
 
 // Address returns the n-th of four addresses that no replica and no API server has.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -242,10 +243,7 @@ func (k *Kubelet) write(ctx context.Context, w *podWorker, pod *corev1.Pod, away
 	for member, containers := range map[string][]corev1.Container{"containerStatuses": pod.Spec.Containers, "initContainerStatuses": pod.Spec.InitContainers} {
 		list := []corev1.ContainerStatus{}
 		for _, c := range containers {
-			gone := false
-			for _, a := range away {
-				gone = gone || a.Name == c.Name
-			}
+			gone := slices.ContainsFunc(away, func(a corev1.Container) bool { return a.Name == c.Name })
 			s := k.status(w, pod, c, gone, now)
 			ready = ready && s.Ready
 			list = append(list, s)

@@ -193,7 +193,9 @@ func (s *watchServer) differs(informer toolscache.SharedIndexInformer) string {
 }
 
 func TestAnExpiredWatchContinuesAtOnce(t *testing.T) {
-	// An informer by itself would pause for 25 seconds and more before the sixth of them.
+	// An informer of client-go alone pauses each time the watch expires, and doubles the pause:
+	// 0.8 s and up to as much again after the first time, 25.6 s (0.8 s times 2^5) and up to as
+	// much again after the sixth.
 	const expired = 8
 	tests := map[string]struct {
 		change func(s *watchServer, i int)

@@ -74,7 +74,7 @@ func certManagerMode(t *testing.T, m *conformance.Mode) {
 	needCertManager(t)
 	m.Options.Mode = certs.ModeCertManager
 	m.Options.CALifetime, m.Options.LeafLifetime = 12*time.Hour, 3*time.Hour
-	m.Options.Clock = conformance.Ahead{By: 10 * time.Minute}
+	m.Options.Clock = conformance.NewClock(10 * time.Minute)
 	m.MayHoldKey = "sidecarset-serving"
 	m.Empty = fmt.Sprintf("Issuer %s/sidecarset-selfsigned does not exist yet: the leader declares it", m.Options.Namespace)
 	m.Renew = func(t *testing.T) { reissue(t, api, m.Options.Namespace, "sidecarset-serving") }
