@@ -148,7 +148,7 @@ func webhookCalls(t *testing.T) float64 {
 			"apiserver_admission_webhook_request_total", "apiserver_admission_webhook_admission_duration_seconds_count",
 			"apiserver_admission_webhook_rejection_count", "apiserver_admission_webhook_fail_open_count",
 		} {
-			total += metric(text, name, ".pods.sidecarset.io")
+			total += metric(t, text, name, ".pods.sidecarset.io")
 		}
 	}
 	return total

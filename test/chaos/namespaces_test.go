@@ -151,7 +151,7 @@ func entryFor(t *testing.T, key string) string {
 // callsOf is how often the first API server has called the webhook of an entry.
 func callsOf(t *testing.T, entry string) float64 {
 	t.Helper()
-	return metric(metricsOf(t, 0), "apiserver_admission_webhook_request_total", `name="`+entry+`"`)
+	return metric(t, metricsOf(t, 0), "apiserver_admission_webhook_request_total", `name="`+entry+`"`)
 }
 
 // metricsOf returns the metrics of the i-th API server.

@@ -108,7 +108,7 @@ func watchMisses(t *testing.T, replicas *fleet) *missCounter {
 func ignoredCalls(t *testing.T) (ignored float64) {
 	t.Helper()
 	for i := range clients {
-		ignored += metric(metricsOf(t, i), "apiserver_admission_webhook_fail_open_count", ".pods.sidecarset.io")
+		ignored += metric(t, metricsOf(t, i), "apiserver_admission_webhook_fail_open_count", ".pods.sidecarset.io")
 	}
 	return ignored
 }
@@ -135,7 +135,7 @@ func removedEntries(t *testing.T, f *fleet) (removed float64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		removed += metric(text, "sidecarset_pod_webhook_provisional_expired_total")
+		removed += metric(t, text, "sidecarset_pod_webhook_provisional_expired_total")
 	}
 	return removed
 }

@@ -81,7 +81,7 @@ func lookups(t *testing.T, f *fleet, token string) map[string]float64 {
 			t.Fatal(err)
 		}
 		for _, read := range []string{"names", "sidecarsets", "list"} {
-			counts[read] += metric(text, "sidecarset_pod_webhook_lookups_total", fmt.Sprintf("read=%q", read))
+			counts[read] += metric(t, text, "sidecarset_pod_webhook_lookups_total", fmt.Sprintf("read=%q", read))
 		}
 	}
 	return counts

@@ -147,7 +147,12 @@ func measure(ctx context.Context, replica *deploy.Replica, token string) (sample
 	if err != nil {
 		return sample{}, err
 	}
-	return sample{metric(text, "go_goroutines"), metric(text, "process_resident_memory_bytes")}, nil
+	goroutines, err := testkit.SumOf(text, "go_goroutines")
+	if err != nil {
+		return sample{}, err
+	}
+	bytes, err := testkit.SumOf(text, "process_resident_memory_bytes")
+	return sample{goroutines, bytes}, err
 }
 
 // scrape returns a replica's metrics.
@@ -174,21 +179,12 @@ func scrape(ctx context.Context, replica *deploy.Replica, token string) (string,
 	return string(text), nil
 }
 
-// metric returns the sum of a metric's values in lines that contain all of holding.
-func metric(text, name string, holding ...string) float64 {
-	var total float64
-	for line := range strings.Lines(text) {
-		rest, found := strings.CutPrefix(line, name)
-		if !found || rest[0] != ' ' && rest[0] != '{' {
-			continue
-		}
-		if slices.ContainsFunc(holding, func(part string) bool { return !strings.Contains(line, part) }) {
-			continue
-		}
-		var value float64
-		if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &value); err == nil {
-			total += value
-		}
+// metric is testkit.SumOf. A value that cannot be read fails the test.
+func metric(t *testing.T, text, name string, parts ...string) float64 {
+	t.Helper()
+	sum, err := testkit.SumOf(text, name, parts...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return total
+	return sum
 }

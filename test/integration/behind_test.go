@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,22 +25,17 @@ func podCalls(t *testing.T) int {
 }
 
 // ofPodEntries is the sum of a metric of the API server over the operator's entries.
-func ofPodEntries(t *testing.T, metric string) (sum int) {
+func ofPodEntries(t *testing.T, metric string) int {
 	t.Helper()
 	text, err := cluster.Kubectl(t.Context(), "", "get", "--raw", "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, metric+"{") && strings.Contains(line, `.pods.sidecarset.io"`) {
-			n, err := strconv.Atoi(strings.TrimSpace(line[strings.LastIndex(line, " "):]))
-			if err != nil {
-				t.Fatal(err)
-			}
-			sum += n
-		}
+	total, err := testkit.SumOf(text, metric, `.pods.sidecarset.io"`)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return sum
+	return int(total)
 }
 
 // awaitCalls waits until the API server makes that many calls for a Pod. The API server may

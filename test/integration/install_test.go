@@ -217,18 +217,8 @@ func watchesOfPods(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	total := 0
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, "apiserver_longrunning_requests{") || !strings.Contains(line, `resource="pods"`) || !strings.Contains(line, `verb="WATCH"`) {
-			continue
-		}
-		var count int
-		if _, err := fmt.Sscan(line[strings.LastIndex(line, " "):], &count); err != nil {
-			return 0, fmt.Errorf("reading %q: %w", line, err)
-		}
-		total += count
-	}
-	return total, nil
+	count, err := testkit.SumOf(text, "apiserver_longrunning_requests", `resource="pods"`, `verb="WATCH"`)
+	return int(count), err
 }
 
 // Only the leader watches Pods, with one watch. Neither the manager's cache nor a replica
