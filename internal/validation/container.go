@@ -52,9 +52,9 @@ func validateContainer(c *corev1.Container, volumes map[string]*corev1.Volume, p
 	validateResizePolicy(c.ResizePolicy, path.Child("resizePolicy"))
 	validateVolumeMounts(c, volumes, path.Child("volumeMounts"))
 	validateVolumeDevices(c, volumes, path.Child("volumeDevices"))
-	validateValue(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
+	validateValue(&c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
-	validateValue(c.ImagePullPolicy, path.Child("imagePullPolicy"), pullPolicies...)
+	validateValue(&c.ImagePullPolicy, path.Child("imagePullPolicy"), pullPolicies...)
 	ifSet(c.SecurityContext, path.Child("securityContext"), validateSecurityContext)
 }
 

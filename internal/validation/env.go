@@ -88,7 +88,7 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, supported []string, path 
 		return
 	}
 	if !validateSubscript(ref.FieldPath, at) {
-		validateValue(ref.FieldPath, at, supported...)
+		validateValue(&ref.FieldPath, at, supported...)
 	}
 }
 

@@ -35,14 +35,14 @@ func validateSubPaths(m *corev1.VolumeMount, path place) {
 func validateMountOptions(m *corev1.VolumeMount, c *corev1.Container, path place) {
 	if mode := m.MountPropagation; mode != nil {
 		at := path.Child("mountPropagation")
-		validateValue(*mode, at, corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)
+		validateValue(mode, at, corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)
 		if *mode == corev1.MountPropagationBidirectional && !isPrivileged(c) {
 			at.forbidden("Bidirectional is for privileged containers; set securityContext.privileged or use HostToContainer")
 		}
 	}
 	if mode := m.RecursiveReadOnly; mode != nil {
 		at := path.Child("recursiveReadOnly")
-		validateValue(*mode, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+		validateValue(mode, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
 		propagates := m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone
 		if *mode != corev1.RecursiveReadOnlyDisabled && (!m.ReadOnly || propagates) {
 			at.forbidden("needs readOnly true and no mountPropagation; set both or remove it")

@@ -31,7 +31,7 @@ func validatePorts(ports []corev1.ContainerPort, path place) {
 		if p.HostPort != 0 {
 			at.Child("hostPort").invalidBy(p.HostPort, validation.IsValidPortNum(int(p.HostPort)))
 		}
-		validateValue(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+		validateValue(&p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	}
 	validateHostPorts(ports, path)
 }

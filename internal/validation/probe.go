@@ -71,7 +71,7 @@ func validateAction(exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *cor
 
 func validateHTTPGet(get *corev1.HTTPGetAction, path place) {
 	validatePort(get.Port, path.Child("port"))
-	validateValue(get.Scheme, path.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+	validateValue(&get.Scheme, path.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 	for i, header := range get.HTTPHeaders {
 		path.Child("httpHeaders").Index(i).Child("name").invalidBy(header.Name, validation.IsHTTPHeaderName(header.Name))
 	}

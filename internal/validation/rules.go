@@ -17,11 +17,11 @@ func ifSet[T any](value *T, path place, rule func(*T, place)) {
 	}
 }
 
-// validateValue refuses a value that is not one of those supported. An empty value is absent,
-// and the API server fills it in.
-func validateValue[T ~string](value T, path place, supported ...T) {
-	if value != "" {
-		validateChoice(value, path, supported...)
+// validateValue refuses a value that is not one of those supported. A nil or empty value is
+// absent, and the API server fills it in.
+func validateValue[T ~string](value *T, path place, supported ...T) {
+	if value != nil && *value != "" {
+		validateChoice(*value, path, supported...)
 	}
 }
 

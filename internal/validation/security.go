@@ -18,9 +18,7 @@ func validateSecurityContext(sc *corev1.SecurityContext, path place) {
 	if sc.RunAsGroup != nil {
 		path.Child("runAsGroup").invalidBy(*sc.RunAsGroup, validation.IsValidGroupID(*sc.RunAsGroup))
 	}
-	if sc.ProcMount != nil {
-		validateValue(*sc.ProcMount, path.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)
-	}
+	validateValue(sc.ProcMount, path.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 	ifSet(sc.WindowsOptions, path.Child("windowsOptions"), validateWindowsOptions)
 	if p := sc.SeccompProfile; p != nil {
 		at := path.Child("seccompProfile")

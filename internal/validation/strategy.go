@@ -99,5 +99,5 @@ func validateRevision(revision *appsv1beta1.SidecarSetInjectRevision, recorded b
 	case !recorded:
 		path.Child("customVersion").invalid(*revision.CustomVersion, "cannot find ControllerRevision of this SidecarSet with this version; name one that was recorded")
 	}
-	validateValue(revision.Policy, path.Child("policy"), appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy, appsv1beta1.PartialSidecarSetInjectRevisionPolicy)
+	validateValue(&revision.Policy, path.Child("policy"), appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy, appsv1beta1.PartialSidecarSetInjectRevisionPolicy)
 }

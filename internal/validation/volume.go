@@ -99,9 +99,7 @@ func validateSource(s *corev1.VolumeSource, path place) {
 	}
 	if v := s.HostPath; v != nil {
 		validateNoBacksteps(v.Path, path.Child("hostPath", "path"))
-		if v.Type != nil {
-			validateValue(*v.Type, path.Child("hostPath", "type"), hostPathTypes...)
-		}
+		validateValue(v.Type, path.Child("hostPath", "type"), hostPathTypes...)
 	}
 	if v := s.Secret; v != nil {
 		validateFiles(v.Items, v.DefaultMode, path.Child("secret"))
@@ -122,7 +120,7 @@ func validateSource(s *corev1.VolumeSource, path place) {
 		validateDescendingPath(v.Directory, path.Child("gitRepo", "directory"))
 	}
 	if v := s.Image; v != nil {
-		validateValue(v.PullPolicy, path.Child("image", "pullPolicy"), pullPolicies...)
+		validateValue(&v.PullPolicy, path.Child("image", "pullPolicy"), pullPolicies...)
 	}
 	ifSet(s.ISCSI, path.Child("iscsi"), validateISCSI)
 	ifSet(s.FC, path.Child("fc"), validateFC)

@@ -83,7 +83,7 @@ func validateProjection(s *corev1.VolumeProjection, path place) {
 func validateCertificate(v *corev1.PodCertificateProjection, path place) {
 	validateSignerName(v.SignerName, path.Child("signerName"))
 	requireText(v.KeyType, path.Child("keyType"), "name the type of key, for example ED25519")
-	validateValue(v.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
+	validateValue(&v.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
 	most := int32(maxCertificateSeconds)
 	if strings.HasPrefix(v.SignerName, "kubernetes.io/") {
 		most = maxClusterCertificateSeconds
