@@ -122,10 +122,7 @@ func validateUniqueName(name string, names sets.Set[string], path place) {
 }
 
 func validateImage(image string, path place, remedy string) {
-	if image == "" {
-		path.required(remedy)
-		return
-	}
+	requireText(image, path, remedy)
 	if strings.TrimSpace(image) != image {
 		path.invalid(image, "must not begin or end with white space; remove it")
 	}

@@ -14,9 +14,7 @@ func validatePatchPodMetadata(entries []appsv1beta1.SidecarSetPatchPodMetadata, 
 	seen := sets.New[string]()
 	for i := range entries {
 		validatePatchAnnotations(entries[i].Annotations, seen, path.Index(i).Child("annotations"))
-		if entries[i].PatchPolicy == "" {
-			path.Index(i).Child("patchPolicy").required("use Retain, Overwrite or MergePatchJson")
-		}
+		requireText(string(entries[i].PatchPolicy), path.Index(i).Child("patchPolicy"), "use Retain, Overwrite or MergePatchJson")
 	}
 }
 

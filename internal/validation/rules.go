@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -86,15 +85,17 @@ func validateOneOf(path place, among ...member) {
 func requireText(value string, path place, remedy string, validators ...func(string) []string) {
 	if value == "" {
 		path.required(remedy)
-		return
 	}
 	for _, problems := range validators {
-		path.invalidBy(value, problems(value))
+		validateText(&value, path, problems)
 	}
 }
 
-func validateObjectName(name string, path place, remedy string) {
-	requireText(name, path, remedy, validation.IsDNS1123Subdomain)
+// validateText refuses what a validator of apimachinery refuses. A nil or empty text is absent.
+func validateText(value *string, path place, problems func(string) []string) {
+	if value != nil && *value != "" {
+		path.invalidBy(*value, problems(*value))
+	}
 }
 
 func validateNotNegative(value int64, path place) {

@@ -19,19 +19,13 @@ func validateTransferEnv(entries []appsv1beta1.TransferEnvVar, path place) {
 
 // validateTransferPath checks a fieldRef that names a label or annotation.
 func validateTransferPath(ref *corev1.ObjectFieldSelector, path place) {
-	switch ref.APIVersion {
-	case "v1":
-	case "":
-		path.Child("apiVersion").required("set it to v1")
-	default:
+	requireText(ref.APIVersion, path.Child("apiVersion"), "set it to v1")
+	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		path.Child("apiVersion").invalid(ref.APIVersion, "must be v1; correct it")
 	}
 	at := path.Child("fieldPath")
-	if ref.FieldPath == "" {
-		at.required("name a label or annotation of the Pod, for example metadata.labels['app']")
-		return
-	}
-	if !validateSubscript(ref.FieldPath, at) {
+	requireText(ref.FieldPath, at, "name a label or annotation of the Pod, for example metadata.labels['app']")
+	if ref.FieldPath != "" && !validateSubscript(ref.FieldPath, at) {
 		at.invalid(ref.FieldPath, "error converting fieldPath: only metadata.labels['<key>'] and metadata.annotations['<key>'] can name a container; correct it")
 	}
 }

@@ -144,7 +144,7 @@ func validateCSI(v *corev1.CSIVolumeSource, path place) {
 		}
 	}
 	if ref := v.NodePublishSecretRef; ref != nil {
-		validateObjectName(ref.Name, path.Child("nodePublishSecretRef", "name"), "name the Secret")
+		requireText(ref.Name, path.Child("nodePublishSecretRef", "name"), "name the Secret", validation.IsDNS1123Subdomain)
 	}
 }
 

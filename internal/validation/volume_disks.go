@@ -28,9 +28,7 @@ func validateClaimTemplate(t *corev1.PersistentVolumeClaimTemplate, path place) 
 	} else if storage.Sign() <= 0 {
 		at.invalid(storage.String(), "must be greater than 0; correct it")
 	}
-	if class := t.Spec.StorageClassName; class != nil && *class != "" {
-		spec.Child("storageClassName").invalidBy(*class, validation.IsDNS1123Subdomain(*class))
-	}
+	validateText(t.Spec.StorageClassName, spec.Child("storageClassName"), validation.IsDNS1123Subdomain)
 	validateValue(t.Spec.VolumeMode, spec.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)
 	validateClaimOptions(&t.Spec, spec)
 }

@@ -136,8 +136,8 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path place) {
 	validateOneOf(path, member{"name", v.Name != nil}, member{"signerName", v.SignerName != nil})
 	if v.Name != nil {
 		requireText(*v.Name, path.Child("name"), "name the ClusterTrustBundle")
-		if *v.Name != "" && !strings.Contains(*v.Name, ":") { // a name with a colon belongs to a signer
-			path.Child("name").invalidBy(*v.Name, validation.IsDNS1123Subdomain(*v.Name))
+		if !strings.Contains(*v.Name, ":") { // a name with a colon belongs to a signer
+			validateText(v.Name, path.Child("name"), validation.IsDNS1123Subdomain)
 		}
 		if v.LabelSelector != nil {
 			path.Child("labelSelector").invalid("", "must not be set together with name; remove one of them")
