@@ -16,7 +16,8 @@ func validateResources(r *corev1.ResourceRequirements, path place) {
 	validateQuantities(r.Limits, path.Child("limits"))
 	validateQuantities(r.Requests, path.Child("requests"))
 	validateRequestsFit(r, path)
-	if hugePagesAlone(r) {
+	names := sets.KeySet(r.Limits).Union(sets.KeySet(r.Requests))
+	if !names.HasAny(corev1.ResourceCPU, corev1.ResourceMemory) && slices.ContainsFunc(names.UnsortedList(), isHugePages) {
 		path.forbidden("huge pages need cpu or memory beside them; add one")
 	}
 	for i := range r.Claims {
@@ -85,17 +86,6 @@ func isOvercommittable(name corev1.ResourceName) bool {
 
 func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
-}
-
-func hugePagesAlone(r *corev1.ResourceRequirements) bool {
-	huge, ordinary := false, false
-	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
-		for name := range list {
-			huge = huge || isHugePages(name)
-			ordinary = ordinary || name == corev1.ResourceCPU || name == corev1.ResourceMemory
-		}
-	}
-	return huge && !ordinary
 }
 
 // isMultiple reports whether q is a multiple of the size of a page.

@@ -2,12 +2,12 @@ package validation
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/selectors"
@@ -34,12 +34,10 @@ func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path place) {
 	validateScatter(s.ScatterStrategy, path.Child("scatterStrategy"))
 }
 
-var percentage = regexp.MustCompile(`^[0-9]+%$`)
-
 // isPercentage reports whether text is a percentage that Kubernetes can compute with.
 func isPercentage(text string) bool {
 	_, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
-	return percentage.MatchString(text) && err == nil
+	return len(validation.IsValidPercent(text)) == 0 && err == nil
 }
 
 // validateShare checks a number of Pods or a percentage.

@@ -92,16 +92,10 @@ func validateAzureDisk(v *corev1.AzureDiskVolumeSource, path place) {
 
 // validateSignerName checks the name of a signer of certificates.
 func validateSignerName(name string, path place) {
-	domain, signer, found := strings.Cut(name, "/")
-	bad := len(validation.IsDNS1123Subdomain(domain)) > 0 || !strings.Contains(domain, ".") || len(validation.IsDNS1123Subdomain(signer)) > 0
-	for label := range strings.SplitSeq(domain, ".") {
-		bad = bad || len(validation.IsDNS1123Label(label)) > 0
-	}
-	switch {
-	case name == "":
-		path.required("name the signer, for example example.com/signer")
-		return
-	case !found || bad:
+	domain, signer, _ := strings.Cut(name, "/")
+	bad := len(validation.IsFullyQualifiedDomainName(path.Path, domain)) > 0 || strings.HasSuffix(domain, ".") || len(validation.IsDNS1123Subdomain(signer)) > 0
+	requireText(name, path, "name the signer, for example example.com/signer")
+	if name != "" && bad {
 		path.invalid(name, "must be a domain with a dot and a name, such as example.com/signer; correct it")
 	}
 }
