@@ -115,10 +115,7 @@ func validateUniqueName(name string, names sets.Set[string], path place) {
 		return
 	}
 	path.invalidBy(name, validation.IsDNS1123Label(name))
-	if names.Has(name) {
-		path.duplicate(name, "names are unique across containers and initContainers, and among volumes; rename one")
-	}
-	names.Insert(name)
+	validateUnique(name, names, path, "names are unique across containers and initContainers, and among volumes; rename one")
 }
 
 func validateImage(image string, path place, remedy string) {

@@ -29,9 +29,6 @@ func validatePatchAnnotations(annotations map[string]string, seen sets.Set[strin
 		if appsv1beta1.OwnsPodAnnotation(key) {
 			path.Key(key).forbidden("the operator itself writes this annotation on Pods; use another key")
 		}
-		if seen.Has(key) {
-			path.Key(key).duplicate(key, "another entry sets this annotation too; remove it from one of them")
-		}
-		seen.Insert(key)
+		validateUnique(key, seen, path.Key(key), "another entry sets this annotation too; remove it from one of them")
 	}
 }

@@ -98,10 +98,7 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, path place) {
 	seen := sets.New[corev1.ResourceName]()
 	for i, p := range policies {
 		at := path.Index(i)
-		if seen.Has(p.ResourceName) {
-			at.Child("resourceName").duplicate(p.ResourceName, "this resource has a policy already; remove one")
-		}
-		seen.Insert(p.ResourceName)
+		validateUnique(p.ResourceName, seen, at.Child("resourceName"), "this resource has a policy already; remove one")
 		requireValue(p.ResourceName, at.Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)
 		requireValue(p.RestartPolicy, at.Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -43,6 +44,14 @@ func validateChoice[T ~string](value T, path place, supported ...T) {
 	if !slices.Contains(supported, value) {
 		path.add(field.NotSupported(path.Path, value, supported))
 	}
+}
+
+// validateUnique refuses a value that is in seen, and adds it to seen.
+func validateUnique[T comparable](value T, seen sets.Set[T], path place, remedy string) {
+	if seen.Has(value) {
+		path.duplicate(value, remedy)
+	}
+	seen.Insert(value)
 }
 
 // member is one of several of which exactly one may be set.
