@@ -102,10 +102,12 @@ func validateSource(s *corev1.VolumeSource, path place) {
 		validateValue(v.Type, path.Child("hostPath", "type"), hostPathTypes...)
 	}
 	if v := s.Secret; v != nil {
-		validateFiles(v.Items, v.DefaultMode, path.Child("secret"))
+		validateMode(v.DefaultMode, path.Child("secret", "defaultMode"))
+		validateKeys(v.Items, path.Child("secret", "items"))
 	}
 	if v := s.ConfigMap; v != nil {
-		validateFiles(v.Items, v.DefaultMode, path.Child("configMap"))
+		validateMode(v.DefaultMode, path.Child("configMap", "defaultMode"))
+		validateKeys(v.Items, path.Child("configMap", "items"))
 	}
 	if v := s.DownwardAPI; v != nil {
 		validateMode(v.DefaultMode, path.Child("downwardAPI", "defaultMode"))

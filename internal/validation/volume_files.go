@@ -11,12 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// validateFiles checks the files that a Secret's or ConfigMap's keys become.
-func validateFiles(items []corev1.KeyToPath, mode *int32, path place) {
-	validateMode(mode, path.Child("defaultMode"))
-	validateKeys(items, path.Child("items"))
-}
-
+// validateKeys checks the files that the keys of a Secret or ConfigMap become.
 func validateKeys(items []corev1.KeyToPath, path place) {
 	for i := range items {
 		item, at := &items[i], path.Index(i)
