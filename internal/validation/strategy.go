@@ -44,10 +44,8 @@ func isPercentage(text string) bool {
 func validateShare(share *intstr.IntOrString, path place) {
 	switch {
 	case share == nil:
-		return
 	case share.Type == intstr.String && !isPercentage(share.StrVal):
 		path.invalid(share.StrVal, "must be a whole number or a percentage such as 10%; correct it")
-		return
 	case share.Type == intstr.Int:
 		validateNotNegative(int64(share.IntVal), path)
 	}
