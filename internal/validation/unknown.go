@@ -40,11 +40,9 @@ func findUnknown(object map[string]any, report found) {
 }
 
 // findUnknownIn looks through a value for members that a reader of the type does not find.
-// With anyCase the reader is encoding/json, which compares names without case.
+// With anyCase the reader is encoding/json, which compares names without case. No type has a
+// pointer to a list.
 func findUnknownIn(value any, t reflect.Type, path *field.Path, anyCase bool, report found) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
 	switch value := value.(type) {
 	case []any:
 		if t.Kind() == reflect.Slice {
