@@ -10,9 +10,8 @@ import (
 
 // validateTemplateMetadata refuses what only an object of its own can have.
 func validateTemplateMetadata(meta *metav1.ObjectMeta, path place) {
-	value := reflect.ValueOf(meta).Elem()
-	for name, f := range fieldsOf(value.Type()) {
-		if name != "labels" && name != "annotations" && !value.FieldByIndex(f.Index).IsZero() {
+	for name, value := range fieldsOf(reflect.ValueOf(meta).Elem()) {
+		if name != "labels" && name != "annotations" && !value.IsZero() {
 			path.Child(name).forbidden("a template has labels and annotations only; remove it")
 		}
 	}

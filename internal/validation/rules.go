@@ -62,10 +62,9 @@ type member struct {
 
 // alternatives are the members of an object that are objects themselves.
 func alternatives(object any) (list []member) {
-	v := reflect.Indirect(reflect.ValueOf(object))
-	for name, f := range fieldsOf(v.Type()) {
-		if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct {
-			list = append(list, member{name, !v.FieldByIndex(f.Index).IsNil()})
+	for name, f := range fieldsOf(reflect.Indirect(reflect.ValueOf(object))) {
+		if f.Kind() == reflect.Pointer && f.Type().Elem().Kind() == reflect.Struct {
+			list = append(list, member{name, !f.IsNil()})
 		}
 	}
 	return list

@@ -1,6 +1,8 @@
 package validation
 
 import (
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -63,7 +65,7 @@ var sources = []struct {
 
 // sourcesOf lists the known sources, and whether a volume has each of them.
 func sourcesOf(s *corev1.VolumeSource) []member {
-	given := valuesOf(s)
+	given := maps.Collect(fieldsOf(reflect.ValueOf(s).Elem()))
 	list := make([]member, len(sources))
 	for i, source := range sources {
 		list[i] = member{source.name, !given[source.name].IsNil()}
@@ -78,12 +80,12 @@ func hasSource(s *corev1.VolumeSource) bool {
 
 // validateNeeds refuses sources that lack a required member.
 func validateNeeds(s *corev1.VolumeSource, path place) {
-	given := valuesOf(s)
+	given := maps.Collect(fieldsOf(reflect.ValueOf(s).Elem()))
 	for _, source := range sources {
 		if given[source.name].IsNil() {
 			continue
 		}
-		members := valuesOf(given[source.name].Interface())
+		members := maps.Collect(fieldsOf(given[source.name].Elem()))
 		for _, name := range source.needs {
 			if members[name].Len() == 0 { // a text or a list
 				path.Child(source.name, name).required("the volume needs it; set it")
