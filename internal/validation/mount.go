@@ -55,7 +55,7 @@ func validateVolumeDevices(c *corev1.Container, volumes map[string]*corev1.Volum
 	for i := range c.VolumeDevices {
 		d, at := &c.VolumeDevices[i], path.Index(i)
 		validateVolumeReference(d.Name, volumes, at.Child("name"))
-		if v := volumes[d.Name]; v != nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil && hasSource(&v.VolumeSource) {
+		if v := volumes[d.Name]; v != nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil && v.VolumeSource != (corev1.VolumeSource{}) {
 			at.Child("name").invalid(d.Name, "is not a block device; only volumes of the kinds persistentVolumeClaim and ephemeral can be block devices, so mount this one with volumeMounts")
 		}
 		if names.Has(d.Name) {

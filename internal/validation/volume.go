@@ -3,7 +3,6 @@ package validation
 import (
 	"maps"
 	"reflect"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +16,7 @@ func validateVolumes(volumes []corev1.Volume, path place) {
 	for i := range volumes {
 		v, at := &volumes[i], path.Index(i)
 		validateUniqueName(v.Name, names, at.Child("name"))
-		if v.Name != "" || hasSource(&v.VolumeSource) {
+		if v.Name != "" || v.VolumeSource != (corev1.VolumeSource{}) {
 			validateOneOf(at, sourcesOf(&v.VolumeSource)...)
 		}
 		validateSource(&v.VolumeSource, at)
@@ -71,11 +70,6 @@ func sourcesOf(s *corev1.VolumeSource) []member {
 		list[i] = member{source.name, !given[source.name].IsNil()}
 	}
 	return list
-}
-
-// hasSource reports whether a volume has a source that this build knows.
-func hasSource(s *corev1.VolumeSource) bool {
-	return slices.ContainsFunc(sourcesOf(s), func(m member) bool { return m.set })
 }
 
 // validateNeeds refuses sources that lack a required member.
