@@ -75,7 +75,7 @@ func (o *Object) Default() { defaults.Apply(o.Members) }
 // Hub returns the object in the hub version. An error names the object, and the
 // member whose value has the wrong type.
 func (o *Object) Hub() (*SidecarSet, error) {
-	hub, err := conversion.ToV1beta1(o.Members)
+	hub, err := conversion.Convert(o.Members, appsv1beta1.GroupVersion.String())
 	if err != nil {
 		return nil, err // names the object and the member
 	}
