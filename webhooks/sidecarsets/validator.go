@@ -95,7 +95,7 @@ func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionReques
 	if err == nil {
 		warnings = append(warnings, v.widen(ctx, w.request, w.SidecarSet, old)...)
 	}
-	return append(warnings, warnAboutVersion(w.sent.Members)...), err
+	return append(warnings, warnAboutVersion(w.sent)...), err
 }
 
 // denial returns an error of review as a Refusal with these warnings. An error with a Status
