@@ -221,12 +221,10 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 		}
 	}
 	if v.ServerMinor != nil && validation.DependsOnVersion(set) {
-		minor, err := v.ServerMinor(ctx)
-		if err != nil { // a warning is not worth a refusal
+		if env.ServerMinor, err = v.ServerMinor(ctx); err != nil { // a warning is not worth a refusal
 			log.FromContext(ctx).V(1).Info("Left out the warnings about the API server's version", "error", err.Error())
-			minor = 0
+			env.ServerMinor = 0
 		}
-		env.ServerMinor = minor
 	}
 	recorded, err := snapshot.RecordedRevisions{Reader: v.Reader, Namespace: v.Namespace}.Named(ctx, set)
 	if err != nil {
