@@ -19,17 +19,13 @@ func validateVolumeMounts(c *corev1.Container, volumes map[string]*corev1.Volume
 			at.Child("mountPath").invalid(m.MountPath, "must be unique in the container; change one of the mounts")
 		}
 		paths.Insert(m.MountPath)
-		validateSubPaths(m, at)
+		validateDescendingPath(m.SubPath, at.Child("subPath"))
+		if m.SubPath != "" && m.SubPathExpr != "" {
+			at.Child("subPathExpr").invalid(m.SubPathExpr, "must not be set together with subPath; remove one of them")
+		}
+		validateDescendingPath(m.SubPathExpr, at.Child("subPathExpr"))
 		validateMountOptions(m, c, at)
 	}
-}
-
-func validateSubPaths(m *corev1.VolumeMount, path place) {
-	validateDescendingPath(m.SubPath, path.Child("subPath"))
-	if m.SubPath != "" && m.SubPathExpr != "" {
-		path.Child("subPathExpr").invalid(m.SubPathExpr, "must not be set together with subPath; remove one of them")
-	}
-	validateDescendingPath(m.SubPathExpr, path.Child("subPathExpr"))
 }
 
 func validateMountOptions(m *corev1.VolumeMount, c *corev1.Container, path place) {
