@@ -231,7 +231,7 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 		return env, lookUpError(revisionsOf(set.Name), err)
 	}
 	env.Recorded = recorded != nil
-	others, err := v.others(ctx, set.Name)
+	others, err := v.others(ctx)
 	if err != nil {
 		return env, err
 	}
@@ -239,10 +239,11 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 	return env, err
 }
 
-// others returns the SidecarSets that this one may conflict with, also those that were stored
-// a moment ago. A SidecarSet that cannot be decoded injects nothing, so it is left out. The
-// result shares the objects of the snapshot, so that many reviews at a time need no copies.
-func (v *validator) others(ctx context.Context, name string) ([]*appsv1beta1.SidecarSet, error) {
+// others returns the SidecarSets that the one under review may conflict with, also those that
+// were stored a moment ago. If the one under review is stored, it is among them. A SidecarSet
+// that cannot be decoded injects nothing, so it is left out. The result shares the objects of
+// the snapshot, so that many reviews at a time need no copies.
+func (v *validator) others(ctx context.Context) ([]*appsv1beta1.SidecarSet, error) {
 	catalog, err := v.Stored(ctx)
 	for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the API server still waits
 		catalog, err = v.Stored(ctx)
@@ -253,9 +254,7 @@ func (v *validator) others(ctx context.Context, name string) ([]*appsv1beta1.Sid
 	programs := catalog.Programs()
 	others := make([]*appsv1beta1.SidecarSet, 0, len(programs))
 	for _, program := range programs {
-		if program.Name() != name {
-			others = append(others, program.Set)
-		}
+		others = append(others, program.Set)
 	}
 	return others, nil
 }
