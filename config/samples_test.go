@@ -152,7 +152,7 @@ func decodeSidecarSet(t *testing.T, document map[string]any) appsv1beta1.Sidecar
 	if document["apiVersion"] == appsv1alpha1.GroupVersion.String() {
 		convert(t, document, &appsv1alpha1.SidecarSet{})
 	}
-	object, err := conversion.ToV1beta1(document)
+	object, err := conversion.Convert(document, appsv1beta1.GroupVersion.String())
 	if err != nil {
 		t.Fatal(err)
 	}

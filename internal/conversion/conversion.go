@@ -11,7 +11,6 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	appsv1alpha1 "github.com/sidecarset/operator/apis/apps/v1alpha1"
@@ -29,12 +28,18 @@ func Convert(object map[string]any, apiVersion string) (map[string]any, error) {
 	if kind := object["kind"]; kind != "SidecarSet" {
 		return nil, fmt.Errorf("converting %s: kind is %v, want SidecarSet", describe(object), kind)
 	}
-	convert, err := conversionTo(object["apiVersion"], apiVersion)
-	if err != nil {
+	if err := CheckDesired(apiVersion); err != nil {
 		return nil, fmt.Errorf("converting %s: %w", describe(object), err)
 	}
-	if convert == nil {
+	convert := alphaToBeta
+	switch from := object["apiVersion"]; from {
+	case apiVersion:
 		return object, nil
+	case alpha:
+	case beta:
+		convert = betaToAlpha
+	default:
+		return nil, fmt.Errorf("converting %s: apiVersion is %v, want %s or %s", describe(object), from, beta, alpha)
 	}
 	converted, err := convert(object)
 	if err != nil {
@@ -43,36 +48,15 @@ func Convert(object map[string]any, apiVersion string) (map[string]any, error) {
 	return converted, nil
 }
 
-// ToV1beta1 is Convert to the hub, for callers that work on it alone.
-func ToV1beta1(object map[string]any) (map[string]any, error) {
-	return Convert(object, appsv1beta1.GroupVersion.String())
-}
+// The served versions.
+var alpha, beta = appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String()
 
 // CheckDesired returns an error unless Convert can produce apiVersion.
 func CheckDesired(apiVersion string) error {
-	alpha, beta := appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String()
 	if apiVersion != alpha && apiVersion != beta {
 		return fmt.Errorf("unknown desired apiVersion %q, want %s or %s", apiVersion, beta, alpha)
 	}
 	return nil
-}
-
-// conversionTo picks the function for a pair of versions; nil if they are equal.
-func conversionTo(from any, to string) (func(map[string]any) (map[string]any, error), error) {
-	if err := CheckDesired(to); err != nil {
-		return nil, err
-	}
-	alpha, beta := appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String()
-	switch {
-	case from == to:
-		return nil, nil
-	case from == alpha:
-		return alphaToBeta, nil
-	case from == beta:
-		return betaToAlpha, nil
-	default:
-		return nil, fmt.Errorf("apiVersion is %v, want %s or %s", from, beta, alpha)
-	}
 }
 
 // alphaToBeta moves spec.namespace into spec.namespaceSelector, where it
@@ -106,7 +90,7 @@ func alphaToBeta(object map[string]any) (map[string]any, error) {
 	if delete(e.labels, appsv1beta1.LabelCustomVersion); labelled && len(e.labels) == 0 {
 		delete(e.metadata, "labels") // as in the encoding of the Go types
 	}
-	return e.as(appsv1beta1.GroupVersion), nil
+	return e.as(beta), nil
 }
 
 // betaToAlpha moves spec.customVersion into its label, unless the text is not a valid label
@@ -128,7 +112,7 @@ func betaToAlpha(object map[string]any) (map[string]any, error) {
 	if version != "" && len(validation.IsValidLabelValue(version)) == 0 {
 		e.labels[appsv1beta1.LabelCustomVersion] = version
 	}
-	return e.as(appsv1alpha1.GroupVersion), nil
+	return e.as(alpha), nil
 }
 
 // edited is a SidecarSet, and copies of the members that conversion edits. The copy of an
@@ -148,8 +132,8 @@ func edit(object map[string]any) (e edited, err error) {
 }
 
 // as puts the parts together.
-func (e edited) as(version schema.GroupVersion) map[string]any {
-	e.object["apiVersion"] = version.String()
+func (e edited) as(apiVersion string) map[string]any {
+	e.object["apiVersion"] = apiVersion
 	put(e.metadata, "labels", e.labels)
 	put(e.object, "metadata", e.metadata)
 	put(e.object, "spec", e.spec)

@@ -27,9 +27,6 @@ const MaxOperations = 10_000
 // If there are more operations than MaxOperations, Apply returns the first
 // MaxOperations+1 of them: a caller that sends them has to refuse the object.
 func Apply(object map[string]any) []jsonpatch.Operation {
-	if object == nil {
-		return nil
-	}
 	e := &edits{}
 	root := node{members: object, edits: e}
 	defaultSpec(root.ensure("spec"))

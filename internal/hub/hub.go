@@ -17,12 +17,9 @@ import (
 	"github.com/sidecarset/operator/internal/defaults"
 )
 
-// Object is a SidecarSet in the version in which it was sent.
-type Object struct {
-	// Members are the JSON of the object, with members that this build does not know. The
-	// result of Hub may share them.
-	Members map[string]any
-}
+// Object is a SidecarSet as JSON in the version in which it was sent, with members that this
+// build does not know. The result of Hub may share them.
+type Object map[string]any
 
 // SidecarSet is a SidecarSet of the hub version, in two forms with the same content: as
 // JSON, with members that this build does not know, and as our type.
@@ -32,22 +29,22 @@ type SidecarSet struct {
 }
 
 // Read decodes a SidecarSet of a version that the operator serves.
-func Read(text []byte) (*Object, error) {
+func Read(text []byte) (Object, error) {
 	if len(text) == 0 {
 		return nil, errors.New("the request holds no object")
 	}
-	object := &Object{}
-	if err := utiljson.Unmarshal(text, &object.Members); err != nil {
+	var object map[string]any
+	if err := utiljson.Unmarshal(text, &object); err != nil {
 		return nil, fmt.Errorf("reading the object of the request: %w", err)
 	}
-	if kind := object.Members["kind"]; kind != appsv1beta1.Kind.Kind {
+	if kind := object["kind"]; kind != appsv1beta1.Kind.Kind {
 		return nil, fmt.Errorf("unexpected kind: %v, want SidecarSet", kind)
 	}
-	switch object.Members["apiVersion"] {
+	switch object["apiVersion"] {
 	case appsv1alpha1.GroupVersion.String(), appsv1beta1.GroupVersion.String():
 		return object, nil
 	}
-	return nil, unsupportedVersion(object.Members["apiVersion"])
+	return nil, unsupportedVersion(object["apiVersion"])
 }
 
 func unsupportedVersion(apiVersion any) error {
@@ -59,7 +56,7 @@ func unsupportedVersion(apiVersion any) error {
 }
 
 // Describe is how messages call the object.
-func (o *Object) Describe() string { return fmt.Sprintf("SidecarSet %q", NameOf(o.Members)) }
+func (o Object) Describe() string { return fmt.Sprintf("SidecarSet %q", NameOf(o)) }
 
 // NameOf returns the name of an object, "" if it has none.
 func NameOf(object map[string]any) string {
@@ -70,12 +67,12 @@ func NameOf(object map[string]any) string {
 
 // Default fills in the defaults of a SidecarSet that may have been stored without
 // its webhook.
-func (o *Object) Default() { defaults.Apply(o.Members) }
+func (o Object) Default() { defaults.Apply(o) }
 
 // Hub returns the object in the hub version. An error names the object, and the
 // member whose value has the wrong type.
-func (o *Object) Hub() (*SidecarSet, error) {
-	hub, err := conversion.ToV1beta1(o.Members)
+func (o Object) Hub() (*SidecarSet, error) {
+	hub, err := conversion.Convert(o, appsv1beta1.GroupVersion.String())
 	if err != nil {
 		return nil, err // names the object and the member
 	}

@@ -54,7 +54,21 @@ func DemandsOf(selector *metav1.LabelSelector) *Demands {
 		return &Demands{}
 	}
 	d := &Demands{byLabel: make(map[string]*demand, len(selector.MatchLabels)+len(selector.MatchExpressions)), matches: true}
-	d.collect(selector)
+	for key, value := range selector.MatchLabels {
+		d.of(key).oneOf(value)
+	}
+	for _, e := range selector.MatchExpressions {
+		switch of := d.of(e.Key); e.Operator {
+		case metav1.LabelSelectorOpIn:
+			of.oneOf(e.Values...)
+		case metav1.LabelSelectorOpNotIn:
+			of.except.Insert(e.Values...)
+		case metav1.LabelSelectorOpExists:
+			of.present = true
+		case metav1.LabelSelectorOpDoesNotExist:
+			of.absent = true
+		}
+	}
 	for _, of := range d.byLabel {
 		d.matches = d.matches && of.satisfiable()
 	}
@@ -189,25 +203,6 @@ func (d *demand) meets(other *demand) bool {
 		}
 	}
 	return false
-}
-
-// collect adds what a selector that can be compiled requires.
-func (d *Demands) collect(selector *metav1.LabelSelector) {
-	for key, value := range selector.MatchLabels {
-		d.of(key).oneOf(value)
-	}
-	for _, e := range selector.MatchExpressions {
-		switch of := d.of(e.Key); e.Operator {
-		case metav1.LabelSelectorOpIn:
-			of.oneOf(e.Values...)
-		case metav1.LabelSelectorOpNotIn:
-			of.except.Insert(e.Values...)
-		case metav1.LabelSelectorOpExists:
-			of.present = true
-		case metav1.LabelSelectorOpDoesNotExist:
-			of.absent = true
-		}
-	}
 }
 
 // of returns what is required of one label so far.

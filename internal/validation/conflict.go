@@ -126,50 +126,41 @@ func (p *pairing) note(path *field.Path, value string, kind kindOfConflict, refu
 	}
 }
 
-// podNames returns the names that a sidecar of one list has in Pods.
-type podNames func(*appsv1beta1.SidecarContainer) []string
-
-var (
-	inInitContainers podNames = (*appsv1beta1.SidecarContainer).PodInitContainerNames
-	inContainers     podNames = (*appsv1beta1.SidecarContainer).PodContainerNames
-)
-
 var containerConflict = kindOfConflict{"a container of", "a Pod that both select is refused, all others get this one"}
 
 func (p *pairing) containers() {
-	inits, apps := namesOf(p.theirs.InitContainers, inInitContainers), namesOf(p.theirs.Containers, inContainers)
-	p.inList(p.mine.InitContainers, inInitContainers, inits, apps, field.NewPath("spec", "initContainers"))
-	p.inList(p.mine.Containers, inContainers, apps, inits, field.NewPath("spec", "containers"))
+	taken := sets.New[string]() // the names that the containers of the other one have in Pods
+	for i := range p.theirs.InitContainers {
+		taken.Insert(p.theirs.InitContainers[i].PodInitContainerNames()...)
+	}
+	for i := range p.theirs.Containers {
+		taken.Insert(p.theirs.Containers[i].PodContainerNames()...)
+	}
+	inits, containers := field.NewPath("spec", "initContainers"), field.NewPath("spec", "containers")
+	p.inList(p.mine.InitContainers, p.theirs.InitContainers, (*appsv1beta1.SidecarContainer).PodInitContainerNames, taken, inits)
+	p.inList(p.mine.Containers, p.theirs.Containers, (*appsv1beta1.SidecarContainer).PodContainerNames, taken, containers)
 }
 
-// inList compares the containers of one list with those of the same list and of the other
-// list. OpenKruise compares only the names that users wrote in the same list.
-func (p *pairing) inList(mine []appsv1beta1.SidecarContainer, inPods podNames, same, other containerNames, path *field.Path) {
+// inList compares the containers of one list with those of the same list, and with the names
+// taken in Pods. OpenKruise compares only the names that users wrote in the same list. inPods
+// returns the names that a sidecar of the list has in Pods.
+func (p *pairing) inList(mine, theirs []appsv1beta1.SidecarContainer, inPods func(*appsv1beta1.SidecarContainer) []string, taken sets.Set[string], path *field.Path) {
+	written := sets.New[string]()
+	for i := range theirs {
+		written.Insert(theirs[i].Name)
+	}
 	for i := range mine {
 		c, at := &mine[i], path.Index(i).Child("name")
-		if same.written.Has(c.Name) {
+		if written.Has(c.Name) {
 			p.note(at, c.Name, containerConflict, p.refused)
 			continue
 		}
 		for _, name := range inPods(c) {
-			if same.inPods.Has(name) || other.inPods.Has(name) {
+			if taken.Has(name) {
 				p.note(at, name, containerConflict, false)
 			}
 		}
 	}
-}
-
-// containerNames are those of one list, as users wrote them and as Pods have
-// them.
-type containerNames struct{ written, inPods sets.Set[string] }
-
-func namesOf(containers []appsv1beta1.SidecarContainer, inPods podNames) containerNames {
-	names := containerNames{sets.New[string](), sets.New[string]()}
-	for i := range containers {
-		names.written.Insert(containers[i].Name)
-		names.inPods.Insert(inPods(&containers[i])...)
-	}
-	return names
 }
 
 // volumes compares volumes by name. SidecarSets are processed in the order of their names: a

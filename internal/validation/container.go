@@ -52,9 +52,9 @@ func validateContainer(c *corev1.Container, volumes map[string]*corev1.Volume, p
 	validateResizePolicy(c.ResizePolicy, path.Child("resizePolicy"))
 	validateVolumeMounts(c, volumes, path.Child("volumeMounts"))
 	validateVolumeDevices(c, volumes, path.Child("volumeDevices"))
-	validateValue(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
+	validateValue(&c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)
-	validateValue(c.ImagePullPolicy, path.Child("imagePullPolicy"), pullPolicies...)
+	validateValue(&c.ImagePullPolicy, path.Child("imagePullPolicy"), pullPolicies...)
 	ifSet(c.SecurityContext, path.Child("securityContext"), validateSecurityContext)
 }
 
@@ -115,17 +115,11 @@ func validateUniqueName(name string, names sets.Set[string], path place) {
 		return
 	}
 	path.invalidBy(name, validation.IsDNS1123Label(name))
-	if names.Has(name) {
-		path.duplicate(name, "names are unique across containers and initContainers, and among volumes; rename one")
-	}
-	names.Insert(name)
+	validateUnique(name, names, path, "names are unique across containers and initContainers, and among volumes; rename one")
 }
 
 func validateImage(image string, path place, remedy string) {
-	if image == "" {
-		path.required(remedy)
-		return
-	}
+	requireText(image, path, remedy)
 	if strings.TrimSpace(image) != image {
 		path.invalid(image, "must not begin or end with white space; remove it")
 	}

@@ -40,7 +40,7 @@ func validateEnvSource(source *corev1.EnvVarSource, path place) {
 }
 
 func validateKeyRef(name, key, kind string, path place) {
-	validateObjectName(name, path.Child("name"), "name the "+kind)
+	requireText(name, path.Child("name"), "name the "+kind, validation.IsDNS1123Subdomain)
 	requireText(key, path.Child("key"), "name a key of the "+kind, validation.IsConfigMapKey)
 }
 
@@ -54,15 +54,13 @@ func validateFileKeyRef(ref *corev1.FileKeySelector, path place) {
 func validateEnvFrom(sources []corev1.EnvFromSource, path place) {
 	for i := range sources {
 		source, at := &sources[i], path.Index(i)
-		if source.Prefix != "" {
-			at.Child("prefix").invalidBy(source.Prefix, validation.IsRelaxedEnvVarName(source.Prefix))
-		}
+		validateText(&source.Prefix, at.Child("prefix"), validation.IsRelaxedEnvVarName)
 		validateOneOf(at, alternatives(source)...)
 		if ref := source.ConfigMapRef; ref != nil {
-			validateObjectName(ref.Name, at.Child("configMapRef", "name"), "name the ConfigMap")
+			requireText(ref.Name, at.Child("configMapRef", "name"), "name the ConfigMap", validation.IsDNS1123Subdomain)
 		}
 		if ref := source.SecretRef; ref != nil {
-			validateObjectName(ref.Name, at.Child("secretRef", "name"), "name the Secret")
+			requireText(ref.Name, at.Child("secretRef", "name"), "name the Secret", validation.IsDNS1123Subdomain)
 		}
 	}
 }
@@ -88,7 +86,7 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, supported []string, path 
 		return
 	}
 	if !validateSubscript(ref.FieldPath, at) {
-		validateValue(ref.FieldPath, at, supported...)
+		validateValue(&ref.FieldPath, at, supported...)
 	}
 }
 

@@ -3,6 +3,8 @@ package validation
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
 
@@ -22,7 +24,7 @@ func validateFileKeyVolumes(spec *appsv1beta1.SidecarSetSpec, path place) {
 				switch volume := volumes[name]; {
 				case volume == nil:
 					at.invalid(name, "is not a volume of this SidecarSet; declare it in spec.volumes, and mount it in the container that writes the file")
-				case volume.EmptyDir == nil && hasSource(&volume.VolumeSource):
+				case volume.EmptyDir == nil && volume.VolumeSource != (corev1.VolumeSource{}):
 					at.invalid(name, "is not an emptyDir volume, and variables can be read only from files in emptyDir volumes; name another volume")
 				case !used[name]:
 					at.invalid(name, "is mounted by no container of this SidecarSet, so that it is not added to Pods; mount it in the container that writes the file")

@@ -6,7 +6,6 @@ import (
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
@@ -18,12 +17,7 @@ var nameFormat = regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
 const maxNameLength = 63
 
 func validateMetadata(meta *metav1.ObjectMeta, path place) {
-	for _, err := range sorted(apivalidation.ValidateObjectMeta(meta, false, validateName, path.Path)) {
-		if err.Type == field.ErrorTypeForbidden {
-			err.Detail += "; remove it"
-		}
-		path.add(err)
-	}
+	path.add(sorted(apivalidation.ValidateObjectMeta(meta, false, validateName, path.Path))...)
 }
 
 // validateName returns what is wrong with a name, or with the prefix of a name that the API

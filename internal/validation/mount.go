@@ -19,30 +19,26 @@ func validateVolumeMounts(c *corev1.Container, volumes map[string]*corev1.Volume
 			at.Child("mountPath").invalid(m.MountPath, "must be unique in the container; change one of the mounts")
 		}
 		paths.Insert(m.MountPath)
-		validateSubPaths(m, at)
+		validateDescendingPath(m.SubPath, at.Child("subPath"))
+		if m.SubPath != "" && m.SubPathExpr != "" {
+			at.Child("subPathExpr").invalid(m.SubPathExpr, "must not be set together with subPath; remove one of them")
+		}
+		validateDescendingPath(m.SubPathExpr, at.Child("subPathExpr"))
 		validateMountOptions(m, c, at)
 	}
-}
-
-func validateSubPaths(m *corev1.VolumeMount, path place) {
-	validateDescendingPath(m.SubPath, path.Child("subPath"))
-	if m.SubPath != "" && m.SubPathExpr != "" {
-		path.Child("subPathExpr").invalid(m.SubPathExpr, "must not be set together with subPath; remove one of them")
-	}
-	validateDescendingPath(m.SubPathExpr, path.Child("subPathExpr"))
 }
 
 func validateMountOptions(m *corev1.VolumeMount, c *corev1.Container, path place) {
 	if mode := m.MountPropagation; mode != nil {
 		at := path.Child("mountPropagation")
-		validateValue(*mode, at, corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)
+		validateValue(mode, at, corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional)
 		if *mode == corev1.MountPropagationBidirectional && !isPrivileged(c) {
 			at.forbidden("Bidirectional is for privileged containers; set securityContext.privileged or use HostToContainer")
 		}
 	}
 	if mode := m.RecursiveReadOnly; mode != nil {
 		at := path.Child("recursiveReadOnly")
-		validateValue(*mode, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+		validateValue(mode, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
 		propagates := m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone
 		if *mode != corev1.RecursiveReadOnlyDisabled && (!m.ReadOnly || propagates) {
 			at.forbidden("needs readOnly true and no mountPropagation; set both or remove it")
@@ -55,7 +51,7 @@ func validateVolumeDevices(c *corev1.Container, volumes map[string]*corev1.Volum
 	for i := range c.VolumeDevices {
 		d, at := &c.VolumeDevices[i], path.Index(i)
 		validateVolumeReference(d.Name, volumes, at.Child("name"))
-		if v := volumes[d.Name]; v != nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil && hasSource(&v.VolumeSource) {
+		if v := volumes[d.Name]; v != nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil && v.VolumeSource != (corev1.VolumeSource{}) {
 			at.Child("name").invalid(d.Name, "is not a block device; only volumes of the kinds persistentVolumeClaim and ephemeral can be block devices, so mount this one with volumeMounts")
 		}
 		if names.Has(d.Name) {

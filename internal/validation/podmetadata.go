@@ -14,9 +14,7 @@ func validatePatchPodMetadata(entries []appsv1beta1.SidecarSetPatchPodMetadata, 
 	seen := sets.New[string]()
 	for i := range entries {
 		validatePatchAnnotations(entries[i].Annotations, seen, path.Index(i).Child("annotations"))
-		if entries[i].PatchPolicy == "" {
-			path.Index(i).Child("patchPolicy").required("use Retain, Overwrite or MergePatchJson")
-		}
+		requireText(string(entries[i].PatchPolicy), path.Index(i).Child("patchPolicy"), "use Retain, Overwrite or MergePatchJson")
 	}
 }
 
@@ -31,9 +29,6 @@ func validatePatchAnnotations(annotations map[string]string, seen sets.Set[strin
 		if appsv1beta1.OwnsPodAnnotation(key) {
 			path.Key(key).forbidden("the operator itself writes this annotation on Pods; use another key")
 		}
-		if seen.Has(key) {
-			path.Key(key).duplicate(key, "another entry sets this annotation too; remove it from one of them")
-		}
-		seen.Insert(key)
+		validateUnique(key, seen, path.Key(key), "another entry sets this annotation too; remove it from one of them")
 	}
 }

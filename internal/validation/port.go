@@ -18,10 +18,7 @@ func validatePorts(ports []corev1.ContainerPort, path place) {
 		p, at := &ports[i], path.Index(i)
 		if p.Name != "" {
 			at.Child("name").invalidBy(p.Name, validation.IsValidPortName(p.Name))
-			if names.Has(p.Name) {
-				at.Child("name").duplicate(p.Name, "another port of this container has this name; rename one")
-			}
-			names.Insert(p.Name)
+			validateUnique(p.Name, names, at.Child("name"), "another port of this container has this name; rename one")
 		}
 		if p.ContainerPort == 0 {
 			at.Child("containerPort").required("say which port the sidecar listens on, 1 to 65535")
@@ -31,7 +28,7 @@ func validatePorts(ports []corev1.ContainerPort, path place) {
 		if p.HostPort != 0 {
 			at.Child("hostPort").invalidBy(p.HostPort, validation.IsValidPortNum(int(p.HostPort)))
 		}
-		validateValue(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+		validateValue(&p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	}
 	validateHostPorts(ports, path)
 }
@@ -57,11 +54,9 @@ func validateHostPortsAcross(containers []appsv1beta1.SidecarContainer, path pla
 func validateHostPorts(ports []corev1.ContainerPort, path place) {
 	taken := sets.New[string]()
 	for i := range ports {
-		key := hostPortKey(&ports[i])
-		if key != "" && taken.Has(key) {
-			path.Index(i).Child("hostPort").duplicate(key, "another port of this container has this port of the node; remove one")
+		if key := hostPortKey(&ports[i]); key != "" {
+			validateUnique(key, taken, path.Index(i).Child("hostPort"), "another port of this container has this port of the node; remove one")
 		}
-		taken.Insert(key)
 	}
 }
 

@@ -8,14 +8,12 @@ import (
 
 // validateProbes checks the probes and hooks of a container that stays.
 func validateProbes(c *corev1.Container, path place) {
-	ifSet(c.LivenessProbe, path.Child("livenessProbe"), validateProbe)
-	validateSuccessOnce(c.LivenessProbe, path.Child("livenessProbe"))
+	ifSet(c.LivenessProbe, path.Child("livenessProbe"), validateEndingProbe)
 	ifSet(c.ReadinessProbe, path.Child("readinessProbe"), validateProbe)
 	if p := c.ReadinessProbe; p != nil && p.TerminationGracePeriodSeconds != nil {
 		path.Child("readinessProbe", "terminationGracePeriodSeconds").invalid(*p.TerminationGracePeriodSeconds, "a readiness probe ends no container; remove it")
 	}
-	ifSet(c.StartupProbe, path.Child("startupProbe"), validateProbe)
-	validateSuccessOnce(c.StartupProbe, path.Child("startupProbe"))
+	ifSet(c.StartupProbe, path.Child("startupProbe"), validateEndingProbe)
 	if c.Lifecycle == nil {
 		return
 	}
@@ -39,9 +37,11 @@ func validateProbe(p *corev1.Probe, path place) {
 	}
 }
 
-// validateSuccessOnce checks a probe for which one success is enough; 0 is absent.
-func validateSuccessOnce(p *corev1.Probe, path place) {
-	if p != nil && p.SuccessThreshold > 1 {
+// validateEndingProbe checks a probe whose failure ends the container. One success is enough
+// for it; 0 is absent.
+func validateEndingProbe(p *corev1.Probe, path place) {
+	validateProbe(p, path)
+	if p.SuccessThreshold > 1 {
 		path.Child("successThreshold").invalid(p.SuccessThreshold, "must be 1 for this kind of probe; correct or remove it")
 	}
 }
@@ -71,7 +71,7 @@ func validateAction(exec *corev1.ExecAction, get *corev1.HTTPGetAction, tcp *cor
 
 func validateHTTPGet(get *corev1.HTTPGetAction, path place) {
 	validatePort(get.Port, path.Child("port"))
-	validateValue(get.Scheme, path.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
+	validateValue(&get.Scheme, path.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)
 	for i, header := range get.HTTPHeaders {
 		path.Child("httpHeaders").Index(i).Child("name").invalidBy(header.Name, validation.IsHTTPHeaderName(header.Name))
 	}

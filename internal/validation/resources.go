@@ -16,7 +16,8 @@ func validateResources(r *corev1.ResourceRequirements, path place) {
 	validateQuantities(r.Limits, path.Child("limits"))
 	validateQuantities(r.Requests, path.Child("requests"))
 	validateRequestsFit(r, path)
-	if hugePagesAlone(r) {
+	names := sets.KeySet(r.Limits).Union(sets.KeySet(r.Requests))
+	if !names.HasAny(corev1.ResourceCPU, corev1.ResourceMemory) && slices.ContainsFunc(names.UnsortedList(), isHugePages) {
 		path.forbidden("huge pages need cpu or memory beside them; add one")
 	}
 	for i := range r.Claims {
@@ -87,17 +88,6 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-func hugePagesAlone(r *corev1.ResourceRequirements) bool {
-	huge, ordinary := false, false
-	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
-		for name := range list {
-			huge = huge || isHugePages(name)
-			ordinary = ordinary || name == corev1.ResourceCPU || name == corev1.ResourceMemory
-		}
-	}
-	return huge && !ordinary
-}
-
 // isMultiple reports whether q is a multiple of the size of a page.
 func isMultiple(q resource.Quantity, size string) bool {
 	page, err := resource.ParseQuantity(size)
@@ -108,10 +98,7 @@ func validateResizePolicy(policies []corev1.ContainerResizePolicy, path place) {
 	seen := sets.New[corev1.ResourceName]()
 	for i, p := range policies {
 		at := path.Index(i)
-		if seen.Has(p.ResourceName) {
-			at.Child("resourceName").duplicate(p.ResourceName, "this resource has a policy already; remove one")
-		}
-		seen.Insert(p.ResourceName)
+		validateUnique(p.ResourceName, seen, at.Child("resourceName"), "this resource has a policy already; remove one")
 		requireValue(p.ResourceName, at.Child("resourceName"), corev1.ResourceCPU, corev1.ResourceMemory)
 		requireValue(p.RestartPolicy, at.Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)
 	}

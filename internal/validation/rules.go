@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -17,11 +17,11 @@ func ifSet[T any](value *T, path place, rule func(*T, place)) {
 	}
 }
 
-// validateValue refuses a value that is not one of those supported. An empty value is absent,
-// and the API server fills it in.
-func validateValue[T ~string](value T, path place, supported ...T) {
-	if value != "" {
-		validateChoice(value, path, supported...)
+// validateValue refuses a value that is not one of those supported. A nil or empty value is
+// absent, and the API server fills it in.
+func validateValue[T ~string](value *T, path place, supported ...T) {
+	if value != nil && *value != "" {
+		validateChoice(*value, path, supported...)
 	}
 }
 
@@ -46,6 +46,14 @@ func validateChoice[T ~string](value T, path place, supported ...T) {
 	}
 }
 
+// validateUnique refuses a value that is in seen, and adds it to seen.
+func validateUnique[T comparable](value T, seen sets.Set[T], path place, remedy string) {
+	if seen.Has(value) {
+		path.duplicate(value, remedy)
+	}
+	seen.Insert(value)
+}
+
 // member is one of several of which exactly one may be set.
 type member struct {
 	name string
@@ -54,10 +62,9 @@ type member struct {
 
 // alternatives are the members of an object that are objects themselves.
 func alternatives(object any) (list []member) {
-	v := reflect.Indirect(reflect.ValueOf(object))
-	for name, f := range fieldsOf(v.Type()) {
-		if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct {
-			list = append(list, member{name, !v.FieldByIndex(f.Index).IsNil()})
+	for name, f := range fieldsOf(reflect.Indirect(reflect.ValueOf(object))) {
+		if f.Kind() == reflect.Pointer && f.Type().Elem().Kind() == reflect.Struct {
+			list = append(list, member{name, !f.IsNil()})
 		}
 	}
 	return list
@@ -86,15 +93,17 @@ func validateOneOf(path place, among ...member) {
 func requireText(value string, path place, remedy string, validators ...func(string) []string) {
 	if value == "" {
 		path.required(remedy)
-		return
 	}
 	for _, problems := range validators {
-		path.invalidBy(value, problems(value))
+		validateText(&value, path, problems)
 	}
 }
 
-func validateObjectName(name string, path place, remedy string) {
-	requireText(name, path, remedy, validation.IsDNS1123Subdomain)
+// validateText refuses what a validator of apimachinery refuses. A nil or empty text is absent.
+func validateText(value *string, path place, problems func(string) []string) {
+	if value != nil && *value != "" {
+		path.invalidBy(*value, problems(*value))
+	}
 }
 
 func validateNotNegative(value int64, path place) {

@@ -18,22 +18,18 @@ func validateSecurityContext(sc *corev1.SecurityContext, path place) {
 	if sc.RunAsGroup != nil {
 		path.Child("runAsGroup").invalidBy(*sc.RunAsGroup, validation.IsValidGroupID(*sc.RunAsGroup))
 	}
-	if sc.ProcMount != nil {
-		validateValue(*sc.ProcMount, path.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)
-	}
+	validateValue(sc.ProcMount, path.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)
 	ifSet(sc.WindowsOptions, path.Child("windowsOptions"), validateWindowsOptions)
 	if p := sc.SeccompProfile; p != nil {
 		at := path.Child("seccompProfile")
-		requireValue(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
-		validateLocalhostProfile(p.LocalhostProfile, p.Type == corev1.SeccompProfileTypeLocalhost, at.Child("localhostProfile"))
+		validateProfile(p.Type, p.LocalhostProfile, at)
 		if p.LocalhostProfile != nil {
 			validateDescendingPath(*p.LocalhostProfile, at.Child("localhostProfile"))
 		}
 	}
 	if p := sc.AppArmorProfile; p != nil {
 		at := path.Child("appArmorProfile")
-		requireValue(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
-		validateLocalhostProfile(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost, at.Child("localhostProfile"))
+		validateProfile(p.Type, p.LocalhostProfile, at)
 		if name := p.LocalhostProfile; name != nil && (*name == "" || strings.TrimSpace(*name) != *name || len(*name) > maxProfileName) {
 			at.Child("localhostProfile").invalid(*name, "must be the name of a profile of the node, without white space around it; correct it")
 		}
@@ -56,12 +52,13 @@ func validatePrivileges(sc *corev1.SecurityContext, path place) {
 	}
 }
 
-func validateLocalhostProfile(name *string, localhost bool, path place) {
-	switch {
+// validateProfile checks what the profiles of seccomp and AppArmor have in common.
+func validateProfile[T ~string](kind T, name *string, path place) {
+	requireValue(kind, path.Child("type"), "Localhost", "RuntimeDefault", "Unconfined")
+	switch localhost := kind == "Localhost"; {
 	case localhost && name == nil:
-		path.required("type Localhost needs the name of a profile of the node; set it")
-		return
+		path.Child("localhostProfile").required("type Localhost needs the name of a profile of the node; set it")
 	case !localhost && name != nil:
-		path.invalid(*name, "is for type Localhost only; remove it")
+		path.Child("localhostProfile").invalid(*name, "is for type Localhost only; remove it")
 	}
 }

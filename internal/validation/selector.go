@@ -32,21 +32,22 @@ func validateSelector(selector *metav1.LabelSelector, path place) {
 // absent or empty.
 func validateTerms(selector *metav1.LabelSelector, path place) {
 	for _, err := range sorted(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path.Path)) {
-		switch {
-		case err.Detail == "not a valid selector operator":
+		if err.Detail == "not a valid selector operator" {
 			err.Detail += "; use In, NotIn, Exists or DoesNotExist"
-		case err.Type == field.ErrorTypeForbidden:
-			err.Detail += "; remove it"
 		}
 		path.add(err)
 	}
 }
 
-// sorted sorts errors that come from a map.
+// sorted sorts errors of apimachinery that come from a map. It adds the remedy to those about
+// a value that is forbidden.
 func sorted(errs field.ErrorList) field.ErrorList {
 	texts := make(map[*field.Error]string, len(errs)) // one call of Error costs a microsecond
 	for _, err := range errs {
 		texts[err] = err.Error()
+		if err.Type == field.ErrorTypeForbidden {
+			err.Detail += "; remove it"
+		}
 	}
 	slices.SortStableFunc(errs, func(a, b *field.Error) int { return cmp.Compare(texts[a], texts[b]) })
 	return errs

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 )
@@ -38,8 +37,8 @@ const maxTerms = 1000
 func validateSelectorSizes(set, old *appsv1beta1.SidecarSet, spec place) {
 	for _, of := range selectorsOf {
 		if n := of.terms(&set.Spec); n > maxTerms && (old == nil || n > of.terms(&old.Spec)) {
-			spec.add(field.Forbidden(spec.Child(of.path[0], of.path[1:]...).Path, fmt.Sprintf("has %d labels, expressions and values, and the limit is %d, "+
-				"because each SidecarSet that is written is compared with it; give the selected objects a common label, and select by it", n, maxTerms)))
+			spec.Child(of.path[0], of.path[1:]...).forbidden(fmt.Sprintf("has %d labels, expressions and values, and the limit is %d, "+
+				"because each SidecarSet that is written is compared with it; give the selected objects a common label, and select by it", n, maxTerms))
 		}
 	}
 }

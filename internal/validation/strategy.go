@@ -2,12 +2,12 @@ package validation
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/selectors"
@@ -34,22 +34,18 @@ func validateUpdateStrategy(spec *appsv1beta1.SidecarSetSpec, path place) {
 	validateScatter(s.ScatterStrategy, path.Child("scatterStrategy"))
 }
 
-var percentage = regexp.MustCompile(`^[0-9]+%$`)
-
 // isPercentage reports whether text is a percentage that Kubernetes can compute with.
 func isPercentage(text string) bool {
 	_, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
-	return percentage.MatchString(text) && err == nil
+	return len(validation.IsValidPercent(text)) == 0 && err == nil
 }
 
 // validateShare checks a number of Pods or a percentage.
 func validateShare(share *intstr.IntOrString, path place) {
 	switch {
 	case share == nil:
-		return
 	case share.Type == intstr.String && !isPercentage(share.StrVal):
 		path.invalid(share.StrVal, "must be a whole number or a percentage such as 10%; correct it")
-		return
 	case share.Type == intstr.Int:
 		validateNotNegative(int64(share.IntVal), path)
 	}
@@ -99,5 +95,5 @@ func validateRevision(revision *appsv1beta1.SidecarSetInjectRevision, recorded b
 	case !recorded:
 		path.Child("customVersion").invalid(*revision.CustomVersion, "cannot find ControllerRevision of this SidecarSet with this version; name one that was recorded")
 	}
-	validateValue(revision.Policy, path.Child("policy"), appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy, appsv1beta1.PartialSidecarSetInjectRevisionPolicy)
+	validateValue(&revision.Policy, path.Child("policy"), appsv1beta1.AlwaysSidecarSetInjectRevisionPolicy, appsv1beta1.PartialSidecarSetInjectRevisionPolicy)
 }

@@ -40,11 +40,9 @@ func findUnknown(object map[string]any, report found) {
 }
 
 // findUnknownIn looks through a value for members that a reader of the type does not find.
-// With anyCase the reader is encoding/json, which compares names without case.
+// With anyCase the reader is encoding/json, which compares names without case. No type has a
+// pointer to a list.
 func findUnknownIn(value any, t reflect.Type, path *field.Path, anyCase bool, report found) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
 	switch value := value.(type) {
 	case []any:
 		if t.Kind() == reflect.Slice {
@@ -75,12 +73,12 @@ func findUnknownIn(value any, t reflect.Type, path *field.Path, anyCase bool, re
 	}
 }
 
-// fieldsOf are the fields of a struct type by their name in JSON, in the order of
-// their declaration.
-func fieldsOf(t reflect.Type) iter.Seq2[string, reflect.StructField] {
-	return func(yield func(string, reflect.StructField) bool) {
-		for _, f := range reflect.VisibleFields(t) {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !yield(name, f) {
+// fieldsOf are the fields of a struct by their name in JSON, in the order of their
+// declaration.
+func fieldsOf(object reflect.Value) iter.Seq2[string, reflect.Value] {
+	return func(yield func(string, reflect.Value) bool) {
+		for _, f := range reflect.VisibleFields(object.Type()) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !yield(name, object.FieldByIndex(f.Index)) {
 				return
 			}
 		}
@@ -97,18 +95,8 @@ func membersOf(t reflect.Type) map[string]reflect.Type {
 		return nil
 	}
 	types := make(map[string]reflect.Type, t.NumField())
-	for name, f := range fieldsOf(t) {
-		types[name] = f.Type
+	for name, f := range fieldsOf(reflect.Zero(t)) {
+		types[name] = f.Type()
 	}
 	return types
-}
-
-// valuesOf are the values of the members of the struct that a pointer points to.
-func valuesOf(object any) map[string]reflect.Value {
-	v := reflect.ValueOf(object).Elem()
-	values := make(map[string]reflect.Value, v.NumField())
-	for name, f := range fieldsOf(v.Type()) {
-		values[name] = v.FieldByIndex(f.Index)
-	}
-	return values
 }

@@ -1,7 +1,8 @@
 package validation
 
 import (
-	"slices"
+	"maps"
+	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +16,7 @@ func validateVolumes(volumes []corev1.Volume, path place) {
 	for i := range volumes {
 		v, at := &volumes[i], path.Index(i)
 		validateUniqueName(v.Name, names, at.Child("name"))
-		if v.Name != "" || hasSource(&v.VolumeSource) {
+		if v.Name != "" || v.VolumeSource != (corev1.VolumeSource{}) {
 			validateOneOf(at, sourcesOf(&v.VolumeSource)...)
 		}
 		validateSource(&v.VolumeSource, at)
@@ -63,7 +64,7 @@ var sources = []struct {
 
 // sourcesOf lists the known sources, and whether a volume has each of them.
 func sourcesOf(s *corev1.VolumeSource) []member {
-	given := valuesOf(s)
+	given := maps.Collect(fieldsOf(reflect.ValueOf(s).Elem()))
 	list := make([]member, len(sources))
 	for i, source := range sources {
 		list[i] = member{source.name, !given[source.name].IsNil()}
@@ -71,19 +72,14 @@ func sourcesOf(s *corev1.VolumeSource) []member {
 	return list
 }
 
-// hasSource reports whether a volume has a source that this build knows.
-func hasSource(s *corev1.VolumeSource) bool {
-	return slices.ContainsFunc(sourcesOf(s), func(m member) bool { return m.set })
-}
-
 // validateNeeds refuses sources that lack a required member.
 func validateNeeds(s *corev1.VolumeSource, path place) {
-	given := valuesOf(s)
+	given := maps.Collect(fieldsOf(reflect.ValueOf(s).Elem()))
 	for _, source := range sources {
 		if given[source.name].IsNil() {
 			continue
 		}
-		members := valuesOf(given[source.name].Interface())
+		members := maps.Collect(fieldsOf(given[source.name].Elem()))
 		for _, name := range source.needs {
 			if members[name].Len() == 0 { // a text or a list
 				path.Child(source.name, name).required("the volume needs it; set it")
@@ -99,15 +95,15 @@ func validateSource(s *corev1.VolumeSource, path place) {
 	}
 	if v := s.HostPath; v != nil {
 		validateNoBacksteps(v.Path, path.Child("hostPath", "path"))
-		if v.Type != nil {
-			validateValue(*v.Type, path.Child("hostPath", "type"), hostPathTypes...)
-		}
+		validateValue(v.Type, path.Child("hostPath", "type"), hostPathTypes...)
 	}
 	if v := s.Secret; v != nil {
-		validateFiles(v.Items, v.DefaultMode, path.Child("secret"))
+		validateMode(v.DefaultMode, path.Child("secret", "defaultMode"))
+		validateKeys(v.Items, path.Child("secret", "items"))
 	}
 	if v := s.ConfigMap; v != nil {
-		validateFiles(v.Items, v.DefaultMode, path.Child("configMap"))
+		validateMode(v.DefaultMode, path.Child("configMap", "defaultMode"))
+		validateKeys(v.Items, path.Child("configMap", "items"))
 	}
 	if v := s.DownwardAPI; v != nil {
 		validateMode(v.DefaultMode, path.Child("downwardAPI", "defaultMode"))
@@ -122,7 +118,7 @@ func validateSource(s *corev1.VolumeSource, path place) {
 		validateDescendingPath(v.Directory, path.Child("gitRepo", "directory"))
 	}
 	if v := s.Image; v != nil {
-		validateValue(v.PullPolicy, path.Child("image", "pullPolicy"), pullPolicies...)
+		validateValue(&v.PullPolicy, path.Child("image", "pullPolicy"), pullPolicies...)
 	}
 	ifSet(s.ISCSI, path.Child("iscsi"), validateISCSI)
 	ifSet(s.FC, path.Child("fc"), validateFC)
@@ -146,7 +142,7 @@ func validateCSI(v *corev1.CSIVolumeSource, path place) {
 		}
 	}
 	if ref := v.NodePublishSecretRef; ref != nil {
-		validateObjectName(ref.Name, path.Child("nodePublishSecretRef", "name"), "name the Secret")
+		requireText(ref.Name, path.Child("nodePublishSecretRef", "name"), "name the Secret", validation.IsDNS1123Subdomain)
 	}
 }
 

@@ -28,12 +28,8 @@ func validateClaimTemplate(t *corev1.PersistentVolumeClaimTemplate, path place) 
 	} else if storage.Sign() <= 0 {
 		at.invalid(storage.String(), "must be greater than 0; correct it")
 	}
-	if class := t.Spec.StorageClassName; class != nil && *class != "" {
-		spec.Child("storageClassName").invalidBy(*class, validation.IsDNS1123Subdomain(*class))
-	}
-	if mode := t.Spec.VolumeMode; mode != nil {
-		validateValue(*mode, spec.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)
-	}
+	validateText(t.Spec.StorageClassName, spec.Child("storageClassName"), validation.IsDNS1123Subdomain)
+	validateValue(t.Spec.VolumeMode, spec.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)
 	validateClaimOptions(&t.Spec, spec)
 }
 
@@ -42,8 +38,8 @@ func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, path place) 
 		path.required("say how the volume is used, for example ReadWriteOnce")
 		return
 	}
-	for i, mode := range modes {
-		validateValue(mode, path.Index(i), corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)
+	for i := range modes {
+		validateValue(&modes[i], path.Index(i), corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod)
 	}
 	if len(modes) > 1 && slices.Contains(modes, corev1.ReadWriteOncePod) {
 		path.forbidden("ReadWriteOncePod must not be set together with another mode; remove one of them")
@@ -83,15 +79,11 @@ func validateFC(v *corev1.FCVolumeSource, path place) {
 }
 
 func validateAzureDisk(v *corev1.AzureDiskVolumeSource, path place) {
-	if v.CachingMode != nil {
-		validateValue(*v.CachingMode, path.Child("cachingMode"), corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
-	}
+	validateValue(v.CachingMode, path.Child("cachingMode"), corev1.AzureDataDiskCachingNone, corev1.AzureDataDiskCachingReadOnly, corev1.AzureDataDiskCachingReadWrite)
+	validateValue(v.Kind, path.Child("kind"), corev1.AzureSharedBlobDisk, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk)
 	prefix := "https://" // also the prefix for the default kind
-	if v.Kind != nil {
-		validateValue(*v.Kind, path.Child("kind"), corev1.AzureSharedBlobDisk, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk)
-		if *v.Kind == corev1.AzureManagedDisk {
-			prefix = "/subscriptions/"
-		}
+	if v.Kind != nil && *v.Kind == corev1.AzureManagedDisk {
+		prefix = "/subscriptions/"
 	}
 	if v.DataDiskURI != "" && !strings.HasPrefix(v.DataDiskURI, prefix) {
 		path.Child("diskURI").invalid(v.DataDiskURI, "must begin with "+prefix+" for this kind of disk; correct one of them")
@@ -100,16 +92,10 @@ func validateAzureDisk(v *corev1.AzureDiskVolumeSource, path place) {
 
 // validateSignerName checks the name of a signer of certificates.
 func validateSignerName(name string, path place) {
-	domain, signer, found := strings.Cut(name, "/")
-	bad := len(validation.IsDNS1123Subdomain(domain)) > 0 || !strings.Contains(domain, ".") || len(validation.IsDNS1123Subdomain(signer)) > 0
-	for label := range strings.SplitSeq(domain, ".") {
-		bad = bad || len(validation.IsDNS1123Label(label)) > 0
-	}
-	switch {
-	case name == "":
-		path.required("name the signer, for example example.com/signer")
-		return
-	case !found || bad:
+	domain, signer, _ := strings.Cut(name, "/")
+	bad := len(validation.IsFullyQualifiedDomainName(path.Path, domain)) > 0 || strings.HasSuffix(domain, ".") || len(validation.IsDNS1123Subdomain(signer)) > 0
+	requireText(name, path, "name the signer, for example example.com/signer")
+	if name != "" && bad {
 		path.invalid(name, "must be a domain with a dot and a name, such as example.com/signer; correct it")
 	}
 }

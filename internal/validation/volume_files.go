@@ -11,12 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// validateFiles checks the files that a Secret's or ConfigMap's keys become.
-func validateFiles(items []corev1.KeyToPath, mode *int32, path place) {
-	validateMode(mode, path.Child("defaultMode"))
-	validateKeys(items, path.Child("items"))
-}
-
+// validateKeys checks the files that the keys of a Secret or ConfigMap become.
 func validateKeys(items []corev1.KeyToPath, path place) {
 	for i := range items {
 		item, at := &items[i], path.Index(i)
@@ -83,7 +78,7 @@ func validateProjection(s *corev1.VolumeProjection, path place) {
 func validateCertificate(v *corev1.PodCertificateProjection, path place) {
 	validateSignerName(v.SignerName, path.Child("signerName"))
 	requireText(v.KeyType, path.Child("keyType"), "name the type of key, for example ED25519")
-	validateValue(v.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
+	validateValue(&v.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")
 	most := int32(maxCertificateSeconds)
 	if strings.HasPrefix(v.SignerName, "kubernetes.io/") {
 		most = maxClusterCertificateSeconds
@@ -136,8 +131,8 @@ func validateTrustBundle(v *corev1.ClusterTrustBundleProjection, path place) {
 	validateOneOf(path, member{"name", v.Name != nil}, member{"signerName", v.SignerName != nil})
 	if v.Name != nil {
 		requireText(*v.Name, path.Child("name"), "name the ClusterTrustBundle")
-		if *v.Name != "" && !strings.Contains(*v.Name, ":") { // a name with a colon belongs to a signer
-			path.Child("name").invalidBy(*v.Name, validation.IsDNS1123Subdomain(*v.Name))
+		if !strings.Contains(*v.Name, ":") { // a name with a colon belongs to a signer
+			validateText(v.Name, path.Child("name"), validation.IsDNS1123Subdomain)
 		}
 		if v.LabelSelector != nil {
 			path.Child("labelSelector").invalid("", "must not be set together with name; remove one of them")

@@ -51,9 +51,7 @@ func validateQuobyte(v *corev1.QuobyteVolumeSource, path place) {
 
 func validateStorageOS(v *corev1.StorageOSVolumeSource, path place) {
 	requireText(v.VolumeName, path.Child("volumeName"), "name the volume", validation.IsDNS1123Label)
-	if v.VolumeNamespace != "" {
-		path.Child("volumeNamespace").invalidBy(v.VolumeNamespace, validation.IsDNS1123Label(v.VolumeNamespace))
-	}
+	validateText(&v.VolumeNamespace, path.Child("volumeNamespace"), validation.IsDNS1123Label)
 	validateSecretReference(v.SecretRef, path.Child("secretRef"))
 }
 

@@ -24,18 +24,17 @@ func fillIn(ctx context.Context, req *admissionv1.AdmissionRequest) (answer serv
 	if w == nil {
 		return answer, err
 	}
-	object := w.sent.Members
-	ops := defaults.Apply(object)
+	ops := defaults.Apply(w.sent)
 	if len(ops) > defaults.MaxOperations {
 		return answer, &server.Refusal{Code: http.StatusForbidden, Message: fmt.Sprintf("%s: spec: more than %d members with defaults are missing; set them in the manifest, or shorten the lists of containers, ports and volumes",
 			w.sent.Describe(), defaults.MaxOperations)}
 	}
-	spec, _ := object["spec"].(map[string]any)
+	spec, _ := w.sent["spec"].(map[string]any)
 	withImage, withoutImage, err := revision.Hashes(spec)
 	if err != nil {
 		return answer, badRequest(fmt.Errorf("hashing %s: %w", w.sent.Describe(), err))
 	}
-	answer.Patch, err = server.PatchOf(append(ops, defaults.Annotate(object, map[string]string{
+	answer.Patch, err = server.PatchOf(append(ops, defaults.Annotate(w.sent, map[string]string{
 		appsv1beta1.AnnotationHash: withImage, appsv1beta1.AnnotationHashWithoutImage: withoutImage,
 	})...))
 	return answer, err

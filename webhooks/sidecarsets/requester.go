@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +21,6 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/requester"
 	"github.com/sidecarset/operator/internal/revision"
-	"github.com/sidecarset/operator/webhooks/server"
 	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
@@ -124,7 +122,7 @@ func (c *RequesterCheck) missing(ctx context.Context, user authenticationv1.User
 	defer cancel()
 	catalog := c.Catalog()
 	if catalog == nil {
-		return nil, &server.Refusal{Code: http.StatusServiceUnavailable, Message: "this replica of the operator has not read all Namespaces yet"}
+		return nil, errors.New("this replica of the operator has not read all Namespaces yet")
 	}
 	demand, err := c.demand(ctx, catalog, set)
 	if err != nil {

@@ -95,7 +95,7 @@ func (v *validator) review(ctx context.Context, req *admissionv1.AdmissionReques
 	if err == nil {
 		warnings = append(warnings, v.widen(ctx, w.request, w.SidecarSet, old)...)
 	}
-	return append(warnings, warnAboutVersion(w.sent.Members)...), err
+	return append(warnings, warnAboutVersion(w.sent)...), err
 }
 
 // denial returns an error of review as a Refusal with these warnings. An error with a Status
@@ -221,19 +221,17 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 		}
 	}
 	if v.ServerMinor != nil && validation.DependsOnVersion(set) {
-		minor, err := v.ServerMinor(ctx)
-		if err != nil { // a warning is not worth a refusal
+		if env.ServerMinor, err = v.ServerMinor(ctx); err != nil { // a warning is not worth a refusal
 			log.FromContext(ctx).V(1).Info("Left out the warnings about the API server's version", "error", err.Error())
-			minor = 0
+			env.ServerMinor = 0
 		}
-		env.ServerMinor = minor
 	}
 	recorded, err := snapshot.RecordedRevisions{Reader: v.Reader, Namespace: v.Namespace}.Named(ctx, set)
 	if err != nil {
 		return env, lookUpError(revisionsOf(set.Name), err)
 	}
 	env.Recorded = recorded != nil
-	others, err := v.others(ctx, set.Name)
+	others, err := v.others(ctx)
 	if err != nil {
 		return env, err
 	}
@@ -241,10 +239,11 @@ func (v *validator) gather(ctx context.Context, set *appsv1beta1.SidecarSet) (va
 	return env, err
 }
 
-// others returns the SidecarSets that this one may conflict with, also those that were stored
-// a moment ago. A SidecarSet that cannot be decoded injects nothing, so it is left out. The
-// result shares the objects of the snapshot, so that many reviews at a time need no copies.
-func (v *validator) others(ctx context.Context, name string) ([]*appsv1beta1.SidecarSet, error) {
+// others returns the SidecarSets that the one under review may conflict with, also those that
+// were stored a moment ago. If the one under review is stored, it is among them. A SidecarSet
+// that cannot be decoded injects nothing, so it is left out. The result shares the objects of
+// the snapshot, so that many reviews at a time need no copies.
+func (v *validator) others(ctx context.Context) ([]*appsv1beta1.SidecarSet, error) {
 	catalog, err := v.Stored(ctx)
 	for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the API server still waits
 		catalog, err = v.Stored(ctx)
@@ -255,9 +254,7 @@ func (v *validator) others(ctx context.Context, name string) ([]*appsv1beta1.Sid
 	programs := catalog.Programs()
 	others := make([]*appsv1beta1.SidecarSet, 0, len(programs))
 	for _, program := range programs {
-		if program.Name() != name {
-			others = append(others, program.Set)
-		}
+		others = append(others, program.Set)
 	}
 	return others, nil
 }

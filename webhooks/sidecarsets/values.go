@@ -158,7 +158,7 @@ func (c *census) count(decoder *jsontext.Decoder, member func() error) error {
 		parent, length := decoder.StackIndex(depth)
 		kind := decoder.PeekKind()
 		if parent == '[' && kind == '{' && length >= maxElements {
-			return &tooMuchError{fieldOf(decoder.StackPointer(), true), fmt.Sprintf("the list has more than %d elements, which no Pod can use; shorten it", maxElements)}
+			return &tooMuchError{fieldOf(decoder.StackPointer().Parent()), fmt.Sprintf("the list has more than %d elements, which no Pod can use; shorten it", maxElements)}
 		}
 		if _, err := decoder.ReadToken(); err != nil {
 			return err
@@ -167,7 +167,7 @@ func (c *census) count(decoder *jsontext.Decoder, member func() error) error {
 		case kind == '}' || kind == ']':
 		case !named:
 			if c.values++; c.values > maxValues {
-				return &tooMuchError{fieldOf(decoder.StackPointer(), false), fmt.Sprintf("the object has more than %d values up to here, and one may have no more; make it smaller", maxValues)}
+				return &tooMuchError{fieldOf(decoder.StackPointer()), fmt.Sprintf("the object has more than %d values up to here, and one may have no more; make it smaller", maxValues)}
 			}
 		case depth == 2 && member != nil:
 			if err := member(); err != nil {
@@ -177,12 +177,8 @@ func (c *census) count(decoder *jsontext.Decoder, member func() error) error {
 	}
 }
 
-// fieldOf names a place in a review for messages, by its path in the object. If list is true,
-// it names the list of which the place is an element.
-func fieldOf(pointer jsontext.Pointer, list bool) string {
-	if list {
-		pointer = pointer.Parent()
-	}
+// fieldOf names a place in a review for messages, by its path in the object.
+func fieldOf(pointer jsontext.Pointer) string {
 	var field strings.Builder
 	for token := range jsontext.Pointer(strings.TrimPrefix(string(pointer), "/request/object")).Tokens() {
 		if _, err := strconv.Atoi(token); err == nil {

@@ -18,7 +18,7 @@ import (
 // decoded once.
 type written struct {
 	request *admissionv1.AdmissionRequest
-	sent    *hub.Object // in the version of the request
+	sent    hub.Object // in the version of the request
 	*hub.SidecarSet
 }
 
@@ -69,14 +69,11 @@ func (w *written) replaced() *hub.SidecarSet {
 
 // old is the object that an update replaces; nil if there is none, or it cannot be
 // read.
-func (w *written) old() *hub.Object {
+func (w *written) old() hub.Object {
 	if w.request.Operation != admissionv1.Update {
 		return nil
 	}
-	old, err := hub.Read(w.request.OldObject.Raw)
-	if err != nil {
-		return nil
-	}
+	old, _ := hub.Read(w.request.OldObject.Raw) // nil if it fails
 	return old
 }
 
@@ -86,12 +83,12 @@ func (w *written) old() *hub.Object {
 // Until it is deleted, the SidecarSet is injected. So an update of an annotation, for
 // example one that makes it a canary, is checked as usual.
 func (w *written) onlyFinalizes() bool {
-	metadata, _ := w.sent.Members["metadata"].(map[string]any)
+	metadata, _ := w.sent["metadata"].(map[string]any)
 	if metadata["deletionTimestamp"] == nil {
 		return false
 	}
 	old := w.old()
-	return old != nil && apiequality.Semantic.DeepEqual(deciding(w.sent.Members), deciding(old.Members))
+	return old != nil && apiequality.Semantic.DeepEqual(deciding(w.sent), deciding(old))
 }
 
 // deciding returns the parts of a SidecarSet that may decide about Pods.

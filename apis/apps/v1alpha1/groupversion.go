@@ -6,17 +6,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-var (
-	// GroupVersion is the group and version of every type in this package.
-	GroupVersion = schema.GroupVersion{Group: "apps.kruise.io", Version: "v1alpha1"}
+// GroupVersion is the group and version of every type in this package.
+var GroupVersion = schema.GroupVersion{Group: "apps.kruise.io", Version: "v1alpha1"}
 
-	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-
-	// AddToScheme registers this package's types with a scheme.
-	AddToScheme = schemeBuilder.AddToScheme
-)
-
-func addKnownTypes(scheme *runtime.Scheme) error {
+// AddToScheme registers this package's types with a scheme.
+func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &SidecarSet{}, &SidecarSetList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

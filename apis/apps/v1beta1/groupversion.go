@@ -15,14 +15,10 @@ var (
 
 	// Resource is the plural resource that the API server serves SidecarSets under.
 	Resource = GroupVersion.WithResource("sidecarsets")
-
-	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-
-	// AddToScheme registers this package's types with a scheme.
-	AddToScheme = schemeBuilder.AddToScheme
 )
 
-func addKnownTypes(scheme *runtime.Scheme) error {
+// AddToScheme registers this package's types with a scheme.
+func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &SidecarSet{}, &SidecarSetList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
