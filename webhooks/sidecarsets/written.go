@@ -14,8 +14,7 @@ import (
 	"github.com/sidecarset/operator/webhooks/server"
 )
 
-// written is a SidecarSet that a request creates or updates. Each of its objects is
-// decoded once.
+// written is a SidecarSet that a request creates or updates.
 type written struct {
 	request *admissionv1.AdmissionRequest
 	sent    hub.Object // in the version of the request
