@@ -197,8 +197,8 @@ var dryRun = []byte(`"dryRun":true`)
 // may have sent the review. So the only fact about the Pod in the Event is its namespace,
 // and that only if the Namespace exists.
 func (i *Injector) tellConflict(head *review.Head, selected selection, document []byte, err error) {
-	var conflict *inject.ConflictError
-	if !errors.As(err, &conflict) || bytes.Contains(document, dryRun) {
+	conflict, is := errors.AsType[*inject.ConflictError](err)
+	if !is || bytes.Contains(document, dryRun) {
 		return
 	}
 	namespace := head.Namespace
