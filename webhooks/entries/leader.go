@@ -13,6 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
@@ -35,7 +36,6 @@ type leader struct {
 	sets     Snapshots
 	live     client.Reader
 	writer   client.Client
-	board    *Board
 	again    chan struct{} // has capacity 1
 	began    time.Time
 
@@ -58,13 +58,13 @@ type paces [entryplan.MaxConfigurations + 1]*rate.Limiter
 func newLeader(w *Keeper, sets Snapshots, live client.Reader, writer client.Client) *leader {
 	settings := &w.options.Settings
 	return &leader{
-		webhooks: w, sets: sets, live: live, writer: writer, board: &Board{}, again: make(chan struct{}, 1), began: time.Now(),
+		webhooks: w, sets: sets, live: live, writer: writer, again: make(chan struct{}, 1), began: time.Now(),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
 		promises: promises{}, places: places{entries: map[string]place{}}, refused: refusals{}, memory: memory{windows: entryplan.Windows{}}, paces: newPaces(),
 	}
 }
 
-func (l *leader) wake() { signal(l.again) }
+func (l *leader) wake() { snapshot.Signal(l.again) }
 
 func newPaces() (p paces) {
 	for i := range p {

@@ -81,7 +81,7 @@ func (w *watchedKind) IsWatchListSemanticsUnSupported() bool {
 // alive notes that a list was read, or that a watch has begun.
 func (w *watchedKind) alive() {
 	w.touch()
-	signal(w.timeline.reconnected)
+	Signal(w.timeline.reconnected)
 }
 
 // startAgain notes that the informer replaces all that it has.
