@@ -94,8 +94,8 @@ type Keeper struct {
 	changed chan struct{} // has capacity 1; receives a value if widenings are pending
 }
 
-// Setup adds a Keeper, its leader and the guard of the manifests' configurations to the
-// manager, for a process that runs controllers. Call it before controllers.Setup.
+// Setup adds a Keeper and its leader to the manager, for a process that runs controllers.
+// Call it before controllers.Setup.
 func Setup(mgr ctrl.Manager, sets Snapshots, options Options) (*Keeper, error) {
 	live, writer := mgr.GetAPIReader(), mgr.GetClient()
 	w := &Keeper{
@@ -113,7 +113,7 @@ func Setup(mgr ctrl.Manager, sets Snapshots, options Options) (*Keeper, error) {
 	sets.Notify(l.again)
 	options.Rivals.Notify(l.again)
 	w.store = &configurationStore{live: live, writer: writer, notify: l.wake}
-	return w, errors.Join(mgr.Add(l), mgr.Add(&manifestGuard{webhooks: w, live: live, writer: writer}), mgr.Add(w))
+	return w, errors.Join(mgr.Add(l), mgr.Add(w))
 }
 
 // Readiness returns what the leader knows of each SidecarSet.

@@ -98,13 +98,15 @@ const (
 	provisionalWritesPerSecond = 40
 )
 
-// Start keeps entries and readiness up to date until ctx ends.
+// Start keeps entries and readiness up to date, and guards the manifests' configurations,
+// until ctx ends.
 func (l *leader) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("pod-webhooks")
 	ctx = log.IntoContext(ctx, logger)
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.barrierToAsk, l.wake) })
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.barrierToAsk, l.wake) })
+	others.Go(func() { l.guardManifests(ctx) })
 	problem := ""
 	for {
 		next, err := l.pass(ctx)
