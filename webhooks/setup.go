@@ -124,8 +124,7 @@ func Setup(mgr ctrl.Manager, s *server.Server, o Options) error {
 	if err := mgr.Add(s); err != nil {
 		return fmt.Errorf("adding the webhook server: %w", err)
 	}
-	for name, check := range map[string]healthz.Checker{"webhook": s.Ready, "webhook-listener": s.Started} {
-		o.AddReadiness(name, check)
-	}
+	o.AddReadiness("webhook", s.Ready)
+	o.AddReadiness("webhook-listener", s.Started)
 	return nil
 }

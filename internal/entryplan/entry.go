@@ -190,18 +190,15 @@ func hash(parts ...any) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// The values of a SidecarSet without the annotations.
-const (
-	defaultFailurePolicy  = admissionregistrationv1.Fail
-	defaultTimeoutSeconds = 5
-)
-
 func failurePolicy(annotations map[string]string) admissionregistrationv1.FailurePolicyType {
-	if policy := admissionregistrationv1.FailurePolicyType(annotations[appsv1beta1.AnnotationFailurePolicy]); policy == admissionregistrationv1.Ignore {
-		return policy
+	if annotations[appsv1beta1.AnnotationFailurePolicy] == string(admissionregistrationv1.Ignore) {
+		return admissionregistrationv1.Ignore
 	}
-	return defaultFailurePolicy
+	return admissionregistrationv1.Fail
 }
+
+// defaultTimeoutSeconds is the value of a SidecarSet without the annotation.
+const defaultTimeoutSeconds = 5
 
 func timeoutSeconds(annotations map[string]string) int32 {
 	seconds, err := strconv.ParseInt(annotations[appsv1beta1.AnnotationTimeoutSeconds], 10, 32)

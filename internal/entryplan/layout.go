@@ -208,7 +208,6 @@ type Plan struct {
 func Next(state State, s *Settings) Plan {
 	p := newPlanning(state.Layout, s)
 	p.state = &state
-	p.promoting = count(p.layout[Provisional]) > 0
 	wanted := map[string]bool{}
 	var unplaced []Entry
 	for _, e := range state.Wanted {
@@ -225,21 +224,19 @@ func Next(state State, s *Settings) Plan {
 			unplaced = append(unplaced, e)
 		}
 	}
-	plan := Plan{}
 	if len(unplaced) > 0 {
 		overflow := merge(unplaced)
 		wanted[coarseName] = true
 		touch := slices.ContainsFunc(unplaced, func(e Entry) bool { return state.Claimed[e.Name] || p.provided(e) })
 		if p.ensure(overflow, touch) {
-			plan.Overflow = &overflow
+			p.plan.Overflow = &overflow
 		}
 	}
 	p.clear(wanted)
-	p.clearProvisional(plan.Overflow)
+	p.clearProvisional()
 	p.forget()
-	plan.Changes, plan.Foreign = p.changes(), p.foreign
-	plan.Again, plan.Incomplete = p.again, p.incomplete
-	return plan
+	p.plan.Changes = p.changes()
+	return p.plan
 }
 
 // Anew plans again, from the layout now, a change of the object Provisional that Next has

@@ -18,26 +18,23 @@ type planning struct {
 	before, layout Layout
 	settings       *Settings
 	touched        map[int]map[string]int64 // of the objects that are changed
-	promoting      bool                     // there are provisional entries
-	foreign        map[string][]string
-	recent         *recent // of the changed object for provisional entries; nil if it was not read
+	plan           Plan                     // what Next returns
+	recent         *recent                  // of the changed object for provisional entries; nil if it was not read
 
 	// Used by Widen alone, which adds nothing to the other objects; nil until hasRoom needs it.
 	written map[string]bool // names of provisional entries; see writtenFor
 
 	// Of Next alone.
-	state      *State
-	filling    int // the object that the last new entry was put into
-	together   int // how many new entries that object has got
-	again      time.Duration
-	incomplete bool
+	state    *State
+	filling  int // the object that the last new entry was put into
+	together int // how many new entries that object has got
 }
 
 // newPlanning leaves out objects of a newer format: a plan does not change them, and does
 // not rely on them.
 func newPlanning(l Layout, s *Settings) *planning {
 	l = l.Readable()
-	return &planning{before: l, layout: l, settings: s, touched: map[int]map[string]int64{}, foreign: map[string][]string{}}
+	return &planning{before: l, layout: l, settings: s, touched: map[int]map[string]int64{}, plan: Plan{Foreign: map[string][]string{}}}
 }
 
 // touchAlike puts every entry with the selectors of e on the fresh path, as it is;
@@ -142,7 +139,7 @@ func (p *planning) ensure(e Entry, touch bool) bool {
 
 // provided reports whether there is a provisional entry for the Pods of an entry.
 func (p *planning) provided(e Entry) bool {
-	return p.promoting && !e.Coarse && find(p.before[Provisional], e.provisional().Name) >= 0
+	return !e.Coarse && len(webhooks(p.before[Provisional])) > 0 && find(p.before[Provisional], e.provisional().Name) >= 0
 }
 
 // path is where an entry that is present belongs: on /pods once it has settled.
@@ -159,7 +156,7 @@ func (p *planning) settled(entry string) bool {
 	if !p.over(p.state.Windows[entry].Since) {
 		return false
 	}
-	p.incomplete = p.incomplete || !p.state.Complete
+	p.plan.Incomplete = p.plan.Incomplete || !p.state.Complete
 	return p.state.Complete
 }
 
@@ -170,8 +167,8 @@ func (p *planning) over(since time.Time) bool {
 	if !since.IsZero() {
 		wait -= p.state.Now.Sub(since)
 	}
-	if wait > 0 && (p.again == 0 || wait < p.again) {
-		p.again = wait
+	if wait > 0 && (p.plan.Again == 0 || wait < p.plan.Again) {
+		p.plan.Again = wait
 	}
 	return wait <= 0
 }
@@ -289,7 +286,7 @@ func (p *planning) clear(wanted map[string]bool) {
 				return !state.Refused[w.Name]
 			}
 			if !p.settings.wrote(w) || strings.HasSuffix(w.Name, provisionalSuffix) {
-				p.foreign[c.Name] = append(p.foreign[c.Name], w.Name)
+				p.plan.Foreign[c.Name] = append(p.plan.Foreign[c.Name], w.Name)
 				return false
 			}
 			if p.over(state.Windows[w.Name].Since) {
@@ -324,8 +321,8 @@ func (p *planning) adopt(i int, wanted map[string]bool) {
 
 // clearProvisional removes provisional entries that others replace, and those that no
 // SidecarSet was stored for.
-func (p *planning) clearProvisional(overflow *Entry) {
-	state, c := p.state, p.layout[Provisional]
+func (p *planning) clearProvisional() {
+	state, overflow, c := p.state, p.plan.Overflow, p.layout[Provisional]
 	if c == nil {
 		return
 	}
@@ -344,7 +341,7 @@ func (p *planning) clearProvisional(overflow *Entry) {
 	}
 	p.keep(Provisional, func(w *admissionregistrationv1.MutatingWebhook) bool {
 		if !p.settings.author(w).wrote(w) || !strings.HasSuffix(w.Name, provisionalSuffix) {
-			p.foreign[c.Name] = append(p.foreign[c.Name], w.Name)
+			p.plan.Foreign[c.Name] = append(p.plan.Foreign[c.Name], w.Name)
 			return false
 		}
 		return !replaced[w.Name] && !state.Expired[w.Name]
@@ -392,7 +389,7 @@ func (p *planning) changes() []Change {
 			continue
 		}
 		if at := find(c, c.Name+barrierSuffix); at >= 0 && !sameEntry(c.Webhooks[at], p.settings.author(&c.Webhooks[at]).barrier(c.Name, Serial(c))) {
-			p.foreign[c.Name] = append(p.foreign[c.Name], c.Webhooks[at].Name)
+			p.plan.Foreign[c.Name] = append(p.plan.Foreign[c.Name], c.Webhooks[at].Name)
 		}
 		if !p.changed(i) && !p.sealed(c) {
 			p.edit(i)
@@ -416,13 +413,7 @@ func (p *planning) changes() []Change {
 
 // touches reports whether the change of an object puts an entry on the fresh path.
 func (p *planning) touches(i int) bool {
-	serial := p.nextSerial(i)
-	for _, at := range p.touched[i] {
-		if at == serial {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(p.touched[i])), p.nextSerial(i))
 }
 
 // turn is when an object is written. One that loses an entry comes after those that only

@@ -117,9 +117,10 @@ func (s *Settings) parse(w *admissionregistrationv1.MutatingWebhook) (e Entry, p
 // bundle, which package certs keeps up to date. It is called for all entries in each
 // plan.
 func (s *Settings) says(w *admissionregistrationv1.MutatingWebhook, e *Entry, path string) bool {
-	return w.Name == e.Name && s.callsAt(&w.ClientConfig, path) &&
+	asked, ok := s.asked(w.NamespaceSelector)
+	return ok && w.Name == e.Name && s.callsAt(&w.ClientConfig, path) &&
 		isValue(w.FailurePolicy, e.FailurePolicy) && isValue(w.TimeoutSeconds, e.TimeoutSeconds) &&
-		sameSelector(w.ObjectSelector, orEverything(e.Selector)) && s.allows(w.NamespaceSelector, e.NamespaceSelector) &&
+		sameSelector(w.ObjectSelector, orEverything(e.Selector)) && sameSelector(asked, orEverything(e.NamespaceSelector)) &&
 		isValue(w.MatchPolicy, admissionregistrationv1.Equivalent) && isValue(w.SideEffects, admissionregistrationv1.SideEffectClassNone) &&
 		isValue(w.ReinvocationPolicy, s.reinvocation()) && len(w.MatchConditions) == 0 &&
 		len(w.AdmissionReviewVersions) == 1 && w.AdmissionReviewVersions[0] == "v1" && slices.EqualFunc(w.Rules, podRules, sameRule)
@@ -143,13 +144,6 @@ func (s *Settings) callsAt(config *admissionregistrationv1.WebhookClientConfig, 
 	service := config.Service
 	return service != nil && config.URL == nil && service.Namespace == s.Service.Namespace && service.Name == s.Service.Name &&
 		isValue(service.Path, path) && isValue(service.Port, *cmp.Or(s.Service.Port, new(int32(443))))
-}
-
-// allows reports whether selector is the result of allowed for the selector that a user
-// asked for.
-func (s *Settings) allows(selector, asked *metav1.LabelSelector) bool {
-	own, ok := s.asked(selector)
-	return ok && sameSelector(own, orEverything(asked))
 }
 
 // sameSelector compares as equality.Semantic does.
@@ -222,10 +216,7 @@ func (s *Settings) clientConfig(path string) admissionregistrationv1.WebhookClie
 }
 
 func (s *Settings) reinvocation() admissionregistrationv1.ReinvocationPolicyType {
-	if s.Reinvocation == "" {
-		return admissionregistrationv1.NeverReinvocationPolicy
-	}
-	return s.Reinvocation
+	return cmp.Or(s.Reinvocation, admissionregistrationv1.NeverReinvocationPolicy)
 }
 
 // allowed adds the excluded namespaces to a user's selector.

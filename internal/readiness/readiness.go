@@ -39,8 +39,7 @@ func (i Installation) Obstacle() *status.Readiness {
 			appsv1beta1.AnnotationFailurePolicy+" is Ignore. Look at the operator's Pods in namespace "+i.Namespace+".")
 	case i.Certificate != nil:
 		reason := appsv1beta1.ReasonCertificateNotTrusted
-		var invalid x509.CertificateInvalidError
-		if errors.As(i.Certificate, &invalid) && invalid.Reason == x509.Expired {
+		if invalid, is := errors.AsType[x509.CertificateInvalidError](i.Certificate); is && invalid.Reason == x509.Expired {
 			reason = appsv1beta1.ReasonCertificateExpired
 		}
 		return No(reason, "API servers do not accept the certificate of the webhooks: "+i.Certificate.Error())
@@ -123,7 +122,8 @@ func (e Entry) obstacle() *status.Readiness {
 	case e.NoObject != "":
 		return No(appsv1beta1.ReasonEntryMissing, e.NoObject)
 	case e.Fought != "":
-		return No(appsv1beta1.ReasonEntryEdited, editedMessage(e.Fought))
+		return No(appsv1beta1.ReasonEntryEdited, fmt.Sprintf("Another program keeps editing the webhook entries in MutatingWebhookConfiguration %s. The operator restores them each time. "+
+			"Find the program with \"kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml\", and configure it to ignore this object, or use --pod-webhook=static.", e.Fought))
 	case !e.Written && e.Problem != "":
 		return No(appsv1beta1.ReasonNotInForce, "The webhook entry for the selected Pods is not written: "+e.Problem)
 	case !e.Written:
@@ -147,12 +147,6 @@ func (s Static) obstacle() *status.Readiness {
 		return Unsure(appsv1beta1.ReasonNotInForce, fmt.Sprintf("A replica may still use an older snapshot of the SidecarSets, for %s at most.", s.Trust.Round(time.Second)))
 	}
 	return nil
-}
-
-// editedMessage says that another program keeps editing an object.
-func editedMessage(configuration string) string {
-	return fmt.Sprintf("Another program keeps editing the webhook entries in MutatingWebhookConfiguration %s. The operator restores them each time. "+
-		"Find the program with \"kubectl get mutatingwebhookconfiguration %[1]s --show-managed-fields -o yaml\", and configure it to ignore this object, or use --pod-webhook=static.", configuration)
 }
 
 // No says that the next Pod will not be injected.

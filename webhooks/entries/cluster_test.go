@@ -190,7 +190,7 @@ func (l *leader) judged(t *testing.T) status.Readiness {
 	t.Helper()
 	_, _ = l.pass(t.Context()) // the readiness has the error
 	program, _ := l.sets.Current().Get("log")
-	said := l.board.Of("log", program.Set.UID, 1)
+	said := l.webhooks.board.Of("log", program.Set.UID, 1)
 	if said == nil {
 		t.Fatal("the leader says nothing")
 	}

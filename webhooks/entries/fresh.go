@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/webhooks/snapshot"
@@ -193,7 +194,8 @@ const mostListed = 1_000_000
 // after a write of the CustomResourceDefinition: it answers a list without a limit with
 // 429 and "try again in a second", and one with a limit from etcd.
 func listSidecarSets(ctx context.Context, live client.Reader) (*metav1.PartialObjectMetadataList, error) {
-	list := snapshot.SidecarSetMetadata()
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
 	if err := live.List(ctx, list, client.Limit(mostListed)); err != nil {
 		return nil, err
 	}

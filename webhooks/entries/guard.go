@@ -17,59 +17,48 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 )
 
-// manifestGuard removes rules for other objects than SidecarSets and new Pods from the
-// two configurations of the manifests. The operator has the right to write them, because it
-// writes the CA bundle. So an attacker who takes over one of its processes can write them,
-// too. It runs on the leader.
-type manifestGuard struct {
-	webhooks *Keeper
-	live     client.Reader
-	writer   client.Client
-}
-
-// guardEvery is the time between two looks at the configurations. Each look is two requests.
+// guardEvery is the time between two looks at the configurations of the manifests. Each look
+// is two requests.
 const guardEvery = 5 * time.Second
 
-// NeedLeaderElection reports true.
-func (*manifestGuard) NeedLeaderElection() bool { return true }
-
-// Start looks at the configurations until ctx ends.
-func (g *manifestGuard) Start(ctx context.Context) error {
-	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("pod-webhooks"))
+// guardManifests removes rules for other objects than SidecarSets and new Pods from the
+// two configurations of the manifests, until ctx ends. The operator has the right to write
+// them, because it writes the CA bundle. So an attacker who takes over one of its processes
+// can write them, too.
+func (l *leader) guardManifests(ctx context.Context) {
 	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
-		if err := g.look(ctx); err != nil && ctx.Err() == nil {
+		if err := l.repairManifests(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).V(1).Info("Could not keep the webhook configurations of the manifests", "reason", err.Error())
 		}
 	}, guardEvery)
-	return nil
 }
 
-// look repairs the configurations. It lists them by name: the operator has the right to
-// list configurations, but not to get these.
-func (g *manifestGuard) look(ctx context.Context) error {
+// repairManifests repairs the configurations. It lists them by name: the operator has the
+// right to list configurations, but not to get these.
+func (l *leader) repairManifests(ctx context.Context) error {
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
 	err := errors.Join(
-		g.live.List(ctx, &mutating, client.MatchingFields{"metadata.name": g.webhooks.options.MutatingManifest}),
-		g.live.List(ctx, &validating, client.MatchingFields{"metadata.name": g.webhooks.options.ValidatingManifest}),
+		l.live.List(ctx, &mutating, client.MatchingFields{"metadata.name": l.webhooks.options.MutatingManifest}),
+		l.live.List(ctx, &validating, client.MatchingFields{"metadata.name": l.webhooks.options.ValidatingManifest}),
 	)
 	for _, c := range mutating.Items {
-		err = errors.Join(err, g.repair(ctx, &c, c.Webhooks))
+		err = errors.Join(err, l.repairManifest(ctx, &c, c.Webhooks))
 	}
 	for _, c := range validating.Items {
 		var webhooks []admissionregistrationv1.MutatingWebhook
 		for _, w := range c.Webhooks {
 			webhooks = append(webhooks, admissionregistrationv1.MutatingWebhook{Name: w.Name, Rules: w.Rules, NamespaceSelector: w.NamespaceSelector})
 		}
-		err = errors.Join(err, g.repair(ctx, &c, webhooks))
+		err = errors.Join(err, l.repairManifest(ctx, &c, webhooks))
 	}
 	return err
 }
 
-// repair removes the webhooks and rules that are not the operator's. It tests that the object
+// repairManifest removes the webhooks and rules that are not the operator's. It tests that the object
 // has not changed since it was read, because a JSON patch addresses webhooks by position.
-func (g *manifestGuard) repair(ctx context.Context, object client.Object, webhooks []admissionregistrationv1.MutatingWebhook) error {
-	repairs := entryplan.Repairs(webhooks, g.webhooks.options.Settings.Namespace)
+func (l *leader) repairManifest(ctx context.Context, object client.Object, webhooks []admissionregistrationv1.MutatingWebhook) error {
+	repairs := entryplan.Repairs(webhooks, l.webhooks.options.Settings.Namespace)
 	if len(repairs) == 0 {
 		return nil
 	}
@@ -88,10 +77,10 @@ func (g *manifestGuard) repair(ctx context.Context, object client.Object, webhoo
 	if err != nil {
 		return err
 	}
-	if err := g.writer.Patch(ctx, object, client.RawPatch(types.JSONPatchType, body)); err != nil {
+	if err := l.writer.Patch(ctx, object, client.RawPatch(types.JSONPatchType, body)); err != nil {
 		return fmt.Errorf("repairing %s: %w", object.GetName(), err) // the next look tries again
 	}
-	g.webhooks.m.foreign.Add(float64(len(names)))
+	l.webhooks.m.foreign.Add(float64(len(names)))
 	log.FromContext(ctx).Info("Removed or repaired webhook entries that another program had written", "configuration", object.GetName(), "entries", names)
 	return nil
 }

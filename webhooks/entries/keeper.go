@@ -82,7 +82,7 @@ type Keeper struct {
 	store   *configurationStore
 	barrier *barrier
 	m       *entryMetrics
-	board   *Board
+	board   Board // of the leader
 
 	// ownerless is the time until which objects are written without an owner, in
 	// nanoseconds; see write.
@@ -94,8 +94,8 @@ type Keeper struct {
 	changed chan struct{} // has capacity 1; receives a value if widenings are pending
 }
 
-// Setup adds a Keeper, its leader and the guard of the manifests' configurations to the
-// manager, for a process that runs controllers. Call it before controllers.Setup.
+// Setup adds a Keeper and its leader to the manager, for a process that runs controllers.
+// Call it before controllers.Setup.
 func Setup(mgr ctrl.Manager, sets Snapshots, options Options) (*Keeper, error) {
 	live, writer := mgr.GetAPIReader(), mgr.GetClient()
 	w := &Keeper{
@@ -112,13 +112,12 @@ func Setup(mgr ctrl.Manager, sets Snapshots, options Options) (*Keeper, error) {
 	}
 	sets.Notify(l.again)
 	options.Rivals.Notify(l.again)
-	w.board = l.board
 	w.store = &configurationStore{live: live, writer: writer, notify: l.wake}
-	return w, errors.Join(mgr.Add(l), mgr.Add(&manifestGuard{webhooks: w, live: live, writer: writer}), mgr.Add(w))
+	return w, errors.Join(mgr.Add(l), mgr.Add(w))
 }
 
 // Readiness returns what the leader knows of each SidecarSet.
-func (w *Keeper) Readiness() *Board { return w.board }
+func (w *Keeper) Readiness() *Board { return &w.board }
 
 // NeedLeaderElection reports false: every replica admits SidecarSets.
 func (*Keeper) NeedLeaderElection() bool { return false }
@@ -213,19 +212,12 @@ func (w *Keeper) await(ctx context.Context, set *appsv1beta1.SidecarSet) error {
 	w.mu.Lock()
 	w.pending = append(w.pending, widening)
 	w.mu.Unlock()
-	signal(w.changed)
+	snapshot.Signal(w.changed)
 	select {
 	case err := <-widening.done:
 		return err
 	case <-ctx.Done():
 		return errors.New("the webhook entry is not known to be in force at every API server yet")
-	}
-}
-
-func signal(ch chan<- struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/sidecarset/operator/internal/entryplan"
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/rival"
+	"github.com/sidecarset/operator/webhooks/snapshot"
 )
 
 // +kubebuilder:rbac:roleName=sidecarset-controller,groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=sidecarsets.apps.kruise.io,verbs=get
@@ -35,7 +36,6 @@ type leader struct {
 	sets     Snapshots
 	live     client.Reader
 	writer   client.Client
-	board    *Board
 	again    chan struct{} // has capacity 1
 	began    time.Time
 
@@ -58,13 +58,13 @@ type paces [entryplan.MaxConfigurations + 1]*rate.Limiter
 func newLeader(w *Keeper, sets Snapshots, live client.Reader, writer client.Client) *leader {
 	settings := &w.options.Settings
 	return &leader{
-		webhooks: w, sets: sets, live: live, writer: writer, board: &Board{}, again: make(chan struct{}, 1), began: time.Now(),
+		webhooks: w, sets: sets, live: live, writer: writer, again: make(chan struct{}, 1), began: time.Now(),
 		replicas: replicaWatch{live: live, service: settings.Service, assumed: w.options.ServesWebhooks || settings.URL != ""},
 		promises: promises{}, places: places{entries: map[string]place{}}, refused: refusals{}, memory: memory{windows: entryplan.Windows{}}, paces: newPaces(),
 	}
 }
 
-func (l *leader) wake() { signal(l.again) }
+func (l *leader) wake() { snapshot.Signal(l.again) }
 
 func newPaces() (p paces) {
 	for i := range p {
@@ -98,13 +98,15 @@ const (
 	provisionalWritesPerSecond = 40
 )
 
-// Start keeps entries and readiness up to date until ctx ends.
+// Start keeps entries and readiness up to date, and guards the manifests' configurations,
+// until ctx ends.
 func (l *leader) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithName("pod-webhooks")
 	ctx = log.IntoContext(ctx, logger)
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	asking.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.barrierToAsk, l.wake) })
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() { l.calls.run(ctx, l.webhooks.barrier, l.barrierToAsk, l.wake) })
+	others.Go(func() { l.guardManifests(ctx) })
 	problem := ""
 	for {
 		next, err := l.pass(ctx)

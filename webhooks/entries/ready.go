@@ -96,15 +96,15 @@ func (l *leader) judge(ctx context.Context, v *view) {
 	if l.probe != nil {
 		l.probe.forget(programs)
 	}
-	l.board.replace(next)
+	l.webhooks.board.replace(next)
 }
 
 // installation are the facts that concern every SidecarSet.
 func (l *leader) installation(ctx context.Context, v *view) readiness.Installation {
 	options := &l.webhooks.options
-	i := readiness.Installation{Namespace: options.Settings.Namespace, Served: v.served, Calls: l.calls.problem(options.Settings.Namespace, v.now)}
-	if v.rival != nil {
-		i.Rival = v.rival.Message()
+	i := readiness.Installation{
+		Namespace: options.Settings.Namespace, Rival: v.rival.Message(), Served: v.served,
+		Calls: l.calls.problem(options.Settings.Namespace, v.now),
 	}
 	// If other processes serve the webhooks, a call that was answered proves more than the
 	// certificate of this one.

@@ -21,8 +21,7 @@ type replicaWatch struct {
 	// Then only callWatch finds out whether a replica answers.
 	assumed bool
 
-	found bool
-	asked time.Time // when found was read
+	found time.Time // when it last had one, or the endpoints could not be listed
 }
 
 const (
@@ -35,7 +34,7 @@ const (
 // any reports whether some replica is ready. If the endpoints cannot be listed, it assumes
 // one; callWatch finds out.
 func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
-	if r.assumed || r.found && now.Sub(r.asked) < replicasKept {
+	if r.assumed || now.Sub(r.found) < replicasKept {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, replicasTimeout)
@@ -45,6 +44,9 @@ func (r *replicaWatch) any(ctx context.Context, now time.Time) bool {
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("Could not list the endpoints of the webhooks' Service", "Service", r.service.Name, "reason", err.Error())
 	}
-	r.found, r.asked = err != nil || len(endpoints(&list)) > 0, now
-	return r.found
+	if err == nil && len(endpoints(&list)) == 0 {
+		return false
+	}
+	r.found = now
+	return true
 }

@@ -114,7 +114,7 @@ func (r *Rivals) Start(ctx context.Context) error {
 	r.listed.Store(cache.WaitForCacheSync(ctx.Done(), registration.HasSynced))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	signal(r.notify)
+	snapshot.Signal(r.notify)
 	return nil
 }
 
@@ -149,5 +149,5 @@ func (r *Rivals) note(ctx context.Context, name string, c *admissionregistration
 	default:
 		logger.Info("No other program injects SidecarSets any more", "MutatingWebhookConfiguration", before.Configuration)
 	}
-	signal(r.notify)
+	snapshot.Signal(r.notify)
 }

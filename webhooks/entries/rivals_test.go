@@ -163,7 +163,7 @@ func TestNoEntryIsWrittenBeforeOtherInjectorsAreKnown(t *testing.T) {
 			t.Errorf("ready: %v; a pass writes %d times, with %v, and comes again after %v", rivals.Ready(nil), c.writes, err, next)
 		}
 		program, _ := l.sets.Current().Get("log")
-		if said := l.board.Of("log", program.Set.UID, 1); said != nil {
+		if said := l.webhooks.board.Of("log", program.Set.UID, 1); said != nil {
 			t.Errorf("the leader says %+v", said)
 		}
 		close(list)

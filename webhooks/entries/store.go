@@ -36,7 +36,7 @@ func (s *configurationStore) current() entryplan.Layout { return s.all().Readabl
 // names are recorded, it first reads that object: if it exists, names have to be recorded.
 func (s *configurationStore) recordable(ctx context.Context) (entryplan.Layout, error) {
 	if s.all()[entryplan.Provisional] == nil {
-		if err := s.refresh(ctx, entryplan.ConfigurationName(entryplan.Provisional)); err != nil {
+		if err := s.refresh(ctx, entryplan.Provisional); err != nil {
 			return entryplan.Layout{}, err
 		}
 	}
@@ -135,26 +135,25 @@ func newer(a, b metav1.Object) bool {
 // write carries out a change, if the object is the one that the change was planned from.
 // Otherwise it reports stale, after the store has read the present object.
 func (s *configurationStore) write(ctx context.Context, change entryplan.Change) (stale bool, err error) {
-	name, object := entryplan.ConfigurationName(change.Index), change.Object.DeepCopy()
+	object := change.Object.DeepCopy()
 	switch err = s.writer.Update(ctx, object); {
 	case err == nil:
 		s.observe(object)
 		return false, nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return true, s.refresh(ctx, name)
+		return true, s.refresh(ctx, change.Index)
 	default:
-		return false, fmt.Errorf("writing MutatingWebhookConfiguration %s: %w", name, err)
+		return false, fmt.Errorf("writing MutatingWebhookConfiguration %s: %w", entryplan.ConfigurationName(change.Index), err)
 	}
 }
 
 // refresh reads one object as it is stored now. The store takes it whatever its version
 // is, unless a newer one has become known meanwhile.
-func (s *configurationStore) refresh(ctx context.Context, name string) error {
-	then := s.all()
+func (s *configurationStore) refresh(ctx context.Context, i int) error {
+	then, name := s.all(), entryplan.ConfigurationName(i)
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	switch err := s.live.Get(ctx, client.ObjectKey{Name: name}, c); {
 	case apierrors.IsNotFound(err):
-		i, _ := entryplan.Index(name)
 		if known := then[i]; known != nil {
 			s.gone(known)
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -13,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/events"
 	"github.com/sidecarset/operator/internal/fixtures"
 	"github.com/sidecarset/operator/internal/inject"
@@ -64,6 +67,12 @@ func newInjector(o pods.Options) *pods.Injector {
 	}
 	if o.Rival == nil {
 		o.Rival = func() *rival.Injector { return nil }
+	}
+	if o.Revision == nil {
+		o.Revision = func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error) { return nil, nil }
+	}
+	if o.Client == nil {
+		o.Client = func(context.Context) netip.Addr { return netip.Addr{} }
 	}
 	if o.RecordEvent == nil {
 		o.RecordEvent = func(events.Event) {}

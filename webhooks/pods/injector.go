@@ -38,11 +38,9 @@ type Options struct {
 	// Namespaces reads Namespaces from the API server, not from a cache.
 	Namespaces client.Reader
 	// Revision asks the API server, not a cache, for the revision that a SidecarSet names.
-	// It returns nil if that revision is not recorded. If Revision is nil, the snapshot's
-	// answer is final.
+	// It returns nil if that revision is not recorded.
 	Revision func(context.Context, *appsv1beta1.SidecarSet) (*appsv1.ControllerRevision, error)
-	// Client returns the address that a request comes from. If it is nil, all requests
-	// count as those of one client.
+	// Client returns the address that a request comes from.
 	Client func(context.Context) netip.Addr
 	// ExcludedNamespaces are left alone even if the API server sends their Pods.
 	ExcludedNamespaces []string
@@ -81,9 +79,6 @@ func NewInjector(options Options) *Injector {
 	options.Clock = cmp.Or[clock.PassiveClock](options.Clock, clock.RealClock{})
 	if options.Draw == nil {
 		options.Draw = rand.Float64
-	}
-	if options.Client == nil {
-		options.Client = func(context.Context) netip.Addr { return netip.Addr{} }
 	}
 	options.ExcludedNamespaces = slices.Clone(options.ExcludedNamespaces)
 	return &Injector{
@@ -197,8 +192,8 @@ var dryRun = []byte(`"dryRun":true`)
 // may have sent the review. So the only fact about the Pod in the Event is its namespace,
 // and that only if the Namespace exists.
 func (i *Injector) tellConflict(head *review.Head, selected selection, document []byte, err error) {
-	var conflict *inject.ConflictError
-	if !errors.As(err, &conflict) || bytes.Contains(document, dryRun) {
+	conflict, is := errors.AsType[*inject.ConflictError](err)
+	if !is || bytes.Contains(document, dryRun) {
 		return
 	}
 	namespace := head.Namespace

@@ -64,7 +64,7 @@ func newLiveRevisions(named func(context.Context, *appsv1beta1.SidecarSet) (*app
 func (l *liveRevisions) addMissing(ctx context.Context, candidates []inject.Candidate, missing *inject.RevisionError) (added bool, err error) {
 	for i := range candidates {
 		c := &candidates[i]
-		if c.Current.Name() != missing.SidecarSet || c.History != nil || l.named == nil {
+		if c.Current.Name() != missing.SidecarSet || c.History != nil {
 			continue
 		}
 		if c.History, err = l.find(ctx, c.Current); err != nil {

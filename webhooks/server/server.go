@@ -95,10 +95,8 @@ type Server struct {
 	connections *ports.Connections
 	metrics     *metrics
 	draining    atomic.Bool
-	running     sync.WaitGroup // Start
-
-	mu   sync.Mutex
-	addr net.Addr // set once the server listens
+	running     sync.WaitGroup           // Start
+	addr        atomic.Pointer[net.Addr] // nil until the server listens
 }
 
 // New returns a Server that Start runs.
@@ -161,9 +159,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("listening for webhooks: %w", err)
 	}
 	server := s.httpServer(ctx, logger)
-	s.mu.Lock()
-	s.addr = listener.Addr()
-	s.mu.Unlock()
+	s.addr.Store(new(listener.Addr()))
 	logger.Info("Serving webhooks", "address", listener.Addr().String())
 
 	listener = unusedListener{listener, s.options.IdleTimeout}
@@ -277,9 +273,10 @@ func (s *Server) partWhileDraining(next http.Handler) http.Handler {
 
 // Addr is the address that the server listens on; nil before Start has opened it.
 func (s *Server) Addr() net.Addr {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.addr
+	if addr := s.addr.Load(); addr != nil {
+		return *addr
+	}
+	return nil
 }
 
 // Ready reports why no more requests should be sent here: the server is not
@@ -310,7 +307,7 @@ func (s *Server) Started(request *http.Request) error {
 	ctx, cancel := context.WithTimeout(request.Context(), s.options.ReadHeaderTimeout)
 	defer cancel()
 	if addr.IP.IsUnspecified() {
-		addr = &net.TCPAddr{Port: addr.Port} // dials the local system
+		addr = &net.TCPAddr{Port: addr.Port} // dials the local system by IPv4: a machine may have no ::1
 	}
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr.String())
 	if err != nil {

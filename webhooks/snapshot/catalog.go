@@ -259,14 +259,14 @@ func (c *Catalog) sidecarSetChanged(name string, object, before *unstructured.Un
 		// A version that is not a number is 0, so WaitFor does not wait for it.
 		c.pending.versions[name], _ = podstate.ParseVersion(object.GetResourceVersion())
 	}
-	signal(c.changed)
+	Signal(c.changed)
 }
 
 func (c *Catalog) namespaceChanged(name string, object, _ *metav1.PartialObjectMetadata) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending.namespaces[name] = object
-	signal(c.changed)
+	Signal(c.changed)
 }
 
 // rebuild publishes a new snapshot if the state differs from that of the last one. It
@@ -389,7 +389,7 @@ func (c *Catalog) advance(taken pendingChanges, isNew bool) {
 	c.advanced = make(chan struct{})
 	if isNew {
 		for _, ch := range c.notify {
-			signal(ch)
+			Signal(ch)
 		}
 	}
 }
@@ -457,9 +457,9 @@ func (c *Catalog) Content(name string) string {
 	return entryplan.Content(program.Set)
 }
 
-// signal sends without waiting. A receiver that is behind misses nothing, because it always
+// Signal sends without waiting. A receiver that is behind misses nothing, because it always
 // reads the newest state.
-func signal(ch chan<- struct{}) {
+func Signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:

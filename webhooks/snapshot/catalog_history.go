@@ -31,7 +31,7 @@ func (c *Catalog) revisionChanged(name string, object, _ *appsv1.ControllerRevis
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending.revisions[name] = object
-	signal(c.changed)
+	Signal(c.changed)
 }
 
 // applyRevisions compiles the recorded revisions that SidecarSets inject, each once. It

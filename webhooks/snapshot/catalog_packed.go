@@ -12,7 +12,7 @@ import (
 // take up to ten times the memory. Code that reads a SidecarSet from the cache has to use
 // inject.Unpack.
 func PackSidecarSet(object any) (any, error) {
-	object, err := StripManagedFields(object)
+	object, err := stripManagedFields(object)
 	if set, ok := object.(*unstructured.Unstructured); ok {
 		unstructured.RemoveNestedField(set.Object, "metadata", "annotations", corev1.LastAppliedConfigAnnotation)
 		inject.Pack(set.Object)

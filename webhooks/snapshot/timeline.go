@@ -4,11 +4,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
-	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/internal/podstate"
 )
 
@@ -94,24 +89,7 @@ func (t *Timeline) Report(err *RestoredError) error {
 	return err
 }
 
-// see notes the version of a list, or of an object or bookmark of a watch.
-func (t *Timeline) see(object runtime.Object) {
-	if list, err := meta.ListAccessor(object); err == nil {
-		t.See(list.GetResourceVersion())
-	} else if one, err := meta.Accessor(object); err == nil {
-		t.See(one.GetResourceVersion())
-	}
-}
-
 // Reconnected returns the channel that gets a value when a watch begins or an informer
 // lists. The reason may be that API servers were restarted, and etcd restored. So the
 // receiver lists all SidecarSets.
 func (t *Timeline) Reconnected() <-chan struct{} { return t.reconnected }
-
-// SidecarSetMetadata returns an empty list of the metadata of SidecarSets, for a
-// client to fill.
-func SidecarSetMetadata() *metav1.PartialObjectMetadataList {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(appsv1beta1.GroupVersion.WithKind(appsv1beta1.Kind.Kind + "List"))
-	return list
-}

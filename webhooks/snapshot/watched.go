@@ -81,7 +81,7 @@ func (w *watchedKind) IsWatchListSemanticsUnSupported() bool {
 // alive notes that a list was read, or that a watch has begun.
 func (w *watchedKind) alive() {
 	w.touch()
-	signal(w.timeline.reconnected)
+	Signal(w.timeline.reconnected)
 }
 
 // startAgain notes that the informer replaces all that it has.
@@ -108,10 +108,14 @@ func keyOf(object runtime.Object) string {
 	return key
 }
 
-// see reports the version of a SidecarSet to the Timeline. Other kinds do not matter to it.
+// see reports to the Timeline the version of a list of SidecarSets, or of a SidecarSet or
+// bookmark of a watch. Other kinds do not matter to it.
 func (w *watchedKind) see(object runtime.Object) {
-	if w.kind == appsv1beta1.Kind.Kind {
-		w.timeline.see(object)
+	if w.kind != appsv1beta1.Kind.Kind {
+		return
+	}
+	if versioned, err := meta.CommonAccessor(object); err == nil {
+		w.timeline.See(versioned.GetResourceVersion())
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -52,7 +51,7 @@ func CacheOptions(health *WatchHealth, revisionNamespace string) cache.Options {
 	return cache.Options{
 		NewInformer:                 health.NewInformer,
 		ReaderFailOnMissingInformer: true,
-		DefaultTransform:            StripManagedFields,
+		DefaultTransform:            stripManagedFields,
 		ByObject: map[client.Object]cache.ByObject{
 			newSidecarSet(): {Transform: PackSidecarSet},
 			&appsv1.ControllerRevision{}: {
@@ -72,15 +71,9 @@ func carriesSidecarSet() labels.Selector {
 	return labels.NewSelector().Add(*requirement)
 }
 
-// StripManagedFields is a transform for informers. It leaves out metadata.managedFields,
-// which is often half of an object and which the operator never reads. Applying it
-// twice does no harm.
-func StripManagedFields(object any) (any, error) {
-	if object, ok := object.(metav1.Object); ok && object.GetManagedFields() != nil {
-		object.SetManagedFields(nil)
-	}
-	return object, nil
-}
+// stripManagedFields leaves out metadata.managedFields, which is often half of an object and
+// which the operator never reads.
+var stripManagedFields = cache.TransformStripManagedFields()
 
 // NewInformer is NewSharedIndexInformer with its watch observed.
 func (h *WatchHealth) NewInformer(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {

@@ -127,11 +127,12 @@ func namespace(name, resourceVersion string) *corev1.Namespace {
 }
 
 func TestStripManagedFieldsKeepsTheRest(t *testing.T) {
+	stripManagedFields := snapshot.CacheOptions(snapshot.NewWatchHealth(snapshot.NewTimeline()), "ours").DefaultTransform
 	object := namespace("a", "1")
 	object.Labels = map[string]string{"team": "x"}
 	object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	for range 2 {
-		got, err := snapshot.StripManagedFields(object)
+		got, err := stripManagedFields(object)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +140,7 @@ func TestStripManagedFieldsKeepsTheRest(t *testing.T) {
 			t.Errorf("got %+v", ns)
 		}
 	}
-	if got, err := snapshot.StripManagedFields(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
+	if got, err := stripManagedFields(toolscache.DeletedFinalStateUnknown{Key: "a"}); err != nil || got == nil {
 		t.Errorf("got %v, %v for something that is not an object", got, err)
 	}
 }
