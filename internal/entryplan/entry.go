@@ -210,37 +210,35 @@ func timeoutSeconds(annotations map[string]string) int32 {
 
 // Combine merges entries that are equal, in name order.
 func Combine(entries []Entry) []Entry {
-	byName := map[string]Entry{}
+	byName := map[string]*Entry{}
 	for _, e := range entries {
-		merged, ok := byName[e.Name]
-		if ok {
-			e.Members = append(slices.Clone(merged.Members), e.Members...)
-			e.Contents = combineContents(merged.Contents, e.Contents)
-		} else {
-			e.Members = slices.Clone(e.Members)
+		merged := byName[e.Name]
+		if merged == nil {
+			empty := e
+			empty.Members, empty.Contents = nil, map[string]string{}
+			merged, byName[e.Name] = &empty, &empty
 		}
-		byName[e.Name] = e
+		merged.Members = append(merged.Members, e.Members...)
+		addContents(merged.Contents, e.Contents)
 	}
 	combined := make([]Entry, 0, len(byName))
-	for _, e := range byName {
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		e := *byName[name]
 		slices.Sort(e.Members)
 		e.Members = slices.Compact(e.Members)
 		combined = append(combined, e)
 	}
-	slices.SortFunc(combined, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	return combined
 }
 
-// combineContents merges two maps. If a SidecarSet is in both, newest merges its Contents.
-func combineContents(a, b map[string]string) map[string]string {
-	combined := maps.Clone(a)
-	for name, content := range b {
-		if known, ok := combined[name]; ok {
+// addContents adds contents to all. If a SidecarSet is in both, newest merges its Contents.
+func addContents(all, contents map[string]string) {
+	for name, content := range contents {
+		if known, ok := all[name]; ok {
 			content = newest(known, content)
 		}
-		combined[name] = content
+		all[name] = content
 	}
-	return combined
 }
 
 func coarse(members []string, policy admissionregistrationv1.FailurePolicyType) Entry {

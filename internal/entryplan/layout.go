@@ -146,7 +146,7 @@ func Widen(l Layout, entries []Entry, s *Settings) (changes []Change, unplaced [
 			unplaced = append(unplaced, e)
 			continue
 		}
-		recorded = combineContents(recorded, e.Contents)
+		addContents(recorded, e.Contents)
 	}
 	p.record(recorded)
 	changes = p.changes()

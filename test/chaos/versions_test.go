@@ -123,7 +123,7 @@ func (v *versions) check(t *testing.T, name string) {
 		}
 	}
 	pods.check(t)
-	report(t, "%s: sidecarsets=%d %s quiet-after=%s", name, count, pods, rounded(awaitQuiet(t, name)))
+	report(t, "%s: sidecarsets=%d %s quiet-after=%s", name, count, pods, awaitQuiet(t, name).Round(time.Second))
 }
 
 // awaitQuiet waits for 4 s in which nothing writes an entry object, and returns how long it
