@@ -15,7 +15,7 @@ import (
 // A member that this build does not know is injected as it is. If its name is a mistake, only
 // this warning shows it.
 func TestMembersThatAreNotKnownAreNamed(t *testing.T) {
-	const kept = ": is not known to this operator and injected as it is"
+	const kept = ": is unknown to this operator, which injects it unchanged"
 	tests := map[string]struct {
 		spec string
 		want []string
@@ -64,7 +64,7 @@ func TestMembersOfPodsAreKnown(t *testing.T) {
 	for range 300 {
 		stored := fixtures.Stored(decoded(t, g.SidecarSet()))
 		for _, warning := range validation.Warnings(typed(t, stored), validation.Environment{Object: stored}) {
-			if strings.Contains(warning, "is not known to this operator") {
+			if strings.Contains(warning, "is unknown to this operator") {
 				t.Error(warning)
 			}
 		}

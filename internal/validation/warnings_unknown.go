@@ -28,7 +28,7 @@ func (w *warner) unknownMembers(object map[string]any) {
 		if len(name) > mostCompared {
 			name = name[:mostCompared] + "…"
 		}
-		w.add(path.Child(name), "is not known to this operator and injected as it is; %s", remedy)
+		w.add(path.Child(name), "is unknown to this operator, which injects it unchanged; %s", remedy)
 	})
 	if more := count - mostUnknown; more > 0 {
 		w.add(field.NewPath("spec"), "%d more members of containers and volumes are not known to this operator and injected as they are; remove those that are a mistake", more)

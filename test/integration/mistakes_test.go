@@ -15,7 +15,7 @@ func TestTheAuthorOfAMisspelledMemberIsWarned(t *testing.T) {
 	namespace := testkit.Namespace(t, api, nil)
 	author := newUser(t, cluster, api, "mistaken", namespace+"/system:aggregate-to-edit")
 	for spec, says := range map[string]string{
-		"selector: {matchLabels: {app: web}}\ncontainers: [{name: mistakes, image: \"example.com/side:v1\", volumeMount: []}]\n": "spec.containers[0].volumeMount: is not known to this operator and injected as it is; use volumeMounts if that is meant",
+		"selector: {matchLabels: {app: web}}\ncontainers: [{name: mistakes, image: \"example.com/side:v1\", volumeMount: []}]\n": "spec.containers[0].volumeMount: is unknown to this operator, which injects it unchanged; use volumeMounts if that is meant",
 		"selector: {matchLabels: {app: web}}\nselectors: {}\ncontainers: [{name: mistakes, image: \"example.com/side:v1\"}]\n":   `unknown field "spec.selectors"`,
 	} {
 		set := newSidecarSet(t, namespace, spec+inNamespace)

@@ -155,7 +155,7 @@ func TestSidecarSetValidatorAllows(t *testing.T) {
 		},
 		"a probe with a handler that it does not know, with a warning": {
 			manifest: strings.Replace(betaManifest, "name: agent", "name: agent, livenessProbe: {novel: {}}", 1),
-			warnings: []string{"spec.containers[0].livenessProbe.novel: is not known to this operator and injected as it is; remove it if it is a mistake"},
+			warnings: []string{"spec.containers[0].livenessProbe.novel: is unknown to this operator, which injects it unchanged; remove it if it is a mistake"},
 		},
 		"members that it does not know": {manifest: betaManifest + "  novel: [1]\n"},
 	}
@@ -401,7 +401,7 @@ func TestSidecarSetValidatorWarnsAboutRunningPods(t *testing.T) {
 		"nothing":                                {old, nil},
 		"an image":                               {strings.Replace(old, "busybox:1.36", "busybox:1.37", 1), nil},
 		"a command":                              {strings.Replace(old, "name: agent", "name: agent, command: [x]", 1), []string{"spec.containers[0]: agent: command changed: " + unreachable}},
-		"a member that is not known":             {strings.Replace(old, "name: agent", "name: agent, novel: 1", 1), []string{"spec.containers[0]: agent: novel changed: " + unreachable, "spec.containers[0].novel: is not known to this operator and injected as it is; remove it if it is a mistake"}},
+		"a member that is not known":             {strings.Replace(old, "name: agent", "name: agent, novel: 1", 1), []string{"spec.containers[0]: agent: novel changed: " + unreachable, "spec.containers[0].novel: is unknown to this operator, which injects it unchanged; remove it if it is a mistake"}},
 		"the tag latest, which is pulled always": {strings.Replace(old, "busybox:1.36", "busybox:latest", 1), []string{"spec.containers[0]: agent: imagePullPolicy changed: " + unreachable}},
 	}
 	for name, tc := range tests {
