@@ -2,10 +2,12 @@ package sidecarsets
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 )
@@ -20,9 +22,13 @@ func ServerMinor(config *rest.Config, client *http.Client) (func(context.Context
 	return func(ctx context.Context) (int, error) {
 		ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
 		defer cancel()
-		info, err := server.ServerVersionWithContext(ctx)
+		answer, err := server.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 		if err != nil {
 			return 0, fmt.Errorf("asking the API server for its version: %w", err)
+		}
+		var info apiversion.Info
+		if err := json.Unmarshal(answer, &info); err != nil {
+			return 0, fmt.Errorf("reading the API server's version: %w", err)
 		}
 		parsed, err := version.ParseGeneric(info.GitVersion)
 		if err != nil {
