@@ -214,14 +214,19 @@ func (r *Record) Landed(sidecarSet, container Name) bool {
 	if p := r.Progress(sidecarSet); p.State() != inplace.Unmarked {
 		return p.Over()
 	}
-	c, ok := r.Container(container)
-	switch {
-	case !ok || c.Kind == inplace.Plain || c.landed == landed:
-		return true
-	case c.landed == notLanded:
-		return false
+	for _, c := range r.Containers {
+		if c.Name != container || c.Kind == inplace.Plain {
+			continue
+		}
+		switch c.landed {
+		case landed:
+			return true
+		case notLanded:
+			return false
+		}
+		return r.update == nil || r.update.landed(sidecarSet, container)
 	}
-	return r.update == nil || r.update.landed(sidecarSet, container)
+	return true
 }
 
 // maxRemoved bounds Record.Removed. No operator leaves such hashes behind.
