@@ -22,6 +22,7 @@ ARG TARGETARCH
 ARG VERSION=dev
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
     go build -buildvcs=false -trimpath -ldflags="-s -w -X main.version=${VERSION}" -o /sidecarset-operator .
+RUN go run ./hack/notices >/NOTICES
 
 FROM ${BASE}
 ARG VERSION=dev
@@ -30,7 +31,7 @@ LABEL org.opencontainers.image.title="sidecarset-operator"
 LABEL org.opencontainers.image.description="Injects the containers of SidecarSets into Pods and keeps them up to date"
 LABEL org.opencontainers.image.version="${VERSION}"
 LABEL org.opencontainers.image.revision="${REVISION}"
-COPY NOTICES /NOTICES
+COPY --from=build /NOTICES /NOTICES
 COPY --from=build /sidecarset-operator /sidecarset-operator
 USER 65532:65532
 # Webhooks, metrics, probes.

@@ -1,9 +1,9 @@
 // Package config holds what is installed. Its tests hold the manifests against
-// what the operator and its users rely on; they read dist/install.yaml, which
-// make verify keeps equal to what config/default builds.
+// what the operator and its users rely on.
 package config
 
 import (
+	"flag"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sidecarset/operator/test/manifests"
 )
 
 // An update that only removes a finalizer needs no replica: the webhooks would let
@@ -90,7 +92,7 @@ func TestPortsFitTogether(t *testing.T) {
 
 // The operator's rights: no wildcard, and Secrets only in its own namespace.
 func TestRolesAreNarrow(t *testing.T) {
-	for _, document := range append(installed(t), documents(t, hardened)...) {
+	for _, document := range append(installed(t), built(t, hardened)...) {
 		kind := text(document["kind"])
 		if kind != "ClusterRole" && kind != "Role" {
 			continue
@@ -129,10 +131,47 @@ func service(path string) admissionregistrationv1.WebhookClientConfig {
 	}}
 }
 
-// installed reads the documents of dist/install.yaml.
+const standard = "default"
+
+// installed are the objects of the default layout.
 func installed(t *testing.T) []map[string]any {
 	t.Helper()
-	return documents(t, "../dist/install.yaml")
+	return built(t, standard)
+}
+
+var rendered = map[string]string{} // by layout
+
+// render returns a layout as kubectl kustomize prints it.
+func render(t *testing.T, layout string) string {
+	t.Helper()
+	if rendered[layout] == "" {
+		var err error
+		if rendered[layout], err = manifests.Build(layout); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return rendered[layout]
+}
+
+func built(t *testing.T, layout string) []map[string]any {
+	t.Helper()
+	return parse(t, layout, render(t, layout))
+}
+
+var update = flag.Bool("update", false, "write dist/install.yaml instead of comparing it")
+
+// Users apply this file, and the operator names it in messages.
+func TestTheReleasedManifestsAreTheDefaultLayout(t *testing.T) {
+	const file = "../dist/install.yaml"
+	want := render(t, standard)
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != want {
+		t.Errorf("%s is out of date (%v): run make generate", file, err)
+	}
 }
 
 func documents(t *testing.T, path string) []map[string]any {
@@ -141,8 +180,13 @@ func documents(t *testing.T, path string) []map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return parse(t, path, string(data))
+}
+
+func parse(t *testing.T, path, text string) []map[string]any {
+	t.Helper()
 	var found []map[string]any
-	for part := range strings.SplitSeq("\n"+string(data), "\n---\n") {
+	for part := range strings.SplitSeq("\n"+text, "\n---\n") {
 		document := map[string]any{}
 		if err := yaml.Unmarshal([]byte(part), &document); err != nil {
 			t.Fatalf("parsing %s: %v", path, err)

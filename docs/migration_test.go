@@ -4,13 +4,19 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sidecarset/operator/test/manifests"
 )
 
 // What the installation leaves outside of its namespace, "How to go back" deletes.
 func TestTheGuideToGoBackDeletesInstalledObjects(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "docs/migration.md"), "\n## How to go back\n")
-	for _, layout := range []string{"install.yaml", "install-hardened.yaml"} {
-		for document := range strings.SplitSeq("\n"+read(t, "dist/"+layout), "\n---\n") {
+	for _, layout := range []string{"default", "overlays/hardened"} {
+		text, err := manifests.Build("../config/" + layout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq("\n"+text, "\n---\n") {
 			kind, namespace := member(document, "\nkind: "), member(document, "\n  namespace: ")
 			switch {
 			case kind == "CustomResourceDefinition": // is to stay

@@ -145,7 +145,7 @@ up() {
   printf '$ kubectl get sidecarset demo --watch\n'
   cat "$STATE/rollout.txt"
   run get pods -l app=labelled -o 'custom-columns=POD:.metadata.name,IMAGE OF THE SIDECAR:.spec.containers[?(@.name=="log-agent")].image,ITS RESTARTS:.status.containerStatuses[?(@.name=="log-agent")].restartCount,RESTARTS OF THE APP:.status.containerStatuses[?(@.name=="app")].restartCount'
-  echo "(The nodes are simulated; make test-node shows the same on a real kubelet.)"
+  echo "(The nodes are simulated; test/node shows the same on a real kubelet.)"
 
   title "A SidecarSet that cannot work is refused; the message names the field and the remedy"
   if run apply -f hack/demo/broken.yaml; then

@@ -23,7 +23,6 @@ func source(t *testing.T, says string) string {
 	for file, text := range map[string]string{
 		"go.mod":  "module example.com/operator\n\ngo 1.26.0\n",
 		"main.go": "package main\n\nvar version string\n\nfunc main() { println(version, \"" + says + "\") }\n",
-		"NOTICES": "licences\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -36,7 +35,11 @@ func source(t *testing.T, says string) string {
 func build(t *testing.T, args ...string) (v1.ImageIndex, v1.Descriptor) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "layout")
-	if err := operatorCommand(t.Context(), append(args, "--layout="+dir)); err != nil {
+	notices := filepath.Join(t.TempDir(), "NOTICES")
+	if err := os.WriteFile(notices, []byte("licences\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := operatorCommand(t.Context(), append(args, "--layout="+dir, "--notices="+notices)); err != nil {
 		t.Fatal(err)
 	}
 	all, err := layout.ImageIndexFromPath(dir)

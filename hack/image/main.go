@@ -66,10 +66,14 @@ func operatorCommand(ctx context.Context, args []string) error {
 	source := fs.String("source", ".", "`directory` of the operator's module")
 	version := fs.String("version", "dev", "the operator's version")
 	revision := fs.String("revision", "unknown", "the `commit` that the operator is built from")
+	notices := fs.String("notices", "", "`file` with the licences of what the operator is built from, as hack/notices prints them")
 	program := fs.String("program", "", "an operator that is built already, for the one platform of --platforms")
 	platforms := fs.String("platforms", "linux/amd64,linux/arm64", "`list` of platforms")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *notices == "" {
+		return errors.New("an image needs the licences of its parts: go run ./hack/notices >FILE, and --notices=FILE")
 	}
 	if *program != "" && strings.Contains(*platforms, ",") {
 		return errors.New("--program is for one platform: name it with --platforms")
@@ -88,7 +92,7 @@ func operatorCommand(ctx context.Context, args []string) error {
 				return err
 			}
 		}
-		images = append(images, operatorImage(platform, file, filepath.Join(*source, "NOTICES"), *version, *revision))
+		images = append(images, operatorImage(platform, file, *notices, *version, *revision))
 	}
 	return write(ctx, images, out)
 }

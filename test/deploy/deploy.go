@@ -36,6 +36,7 @@ import (
 
 	appsv1beta1 "github.com/sidecarset/operator/apis/apps/v1beta1"
 	"github.com/sidecarset/operator/test/await"
+	"github.com/sidecarset/operator/test/manifests"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -113,12 +114,12 @@ func InstallLayout(ctx context.Context, c *stand.Cluster, layout Layout) (*Opera
 		}
 		o.port = ports[0]
 	}
-	manifests, err := c.Kubectl(ctx, "", "kustomize", filepath.Join(Root(), "test/overlays", overlay))
+	text, err := manifests.Build(filepath.Join(Root(), "test/overlays", overlay))
 	if err != nil {
 		return nil, err
 	}
-	manifests = strings.ReplaceAll(manifests, portOfURL, fmt.Sprintf("https://127.0.0.1:%d/", o.port))
-	if err := apply(ctx, c, manifests); err != nil {
+	text = strings.ReplaceAll(text, portOfURL, fmt.Sprintf("https://127.0.0.1:%d/", o.port))
+	if err := apply(ctx, c, text); err != nil {
 		return nil, err
 	}
 	if err := o.untilServed(ctx); err != nil {

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/sidecarset/operator/test/await"
-	"github.com/sidecarset/operator/test/deploy"
 	"github.com/sidecarset/operator/test/stand"
 )
 
@@ -286,6 +285,6 @@ func (m *Machine) pushImages(ctx context.Context) error {
 	return errors.Join(
 		m.push(ctx, "pause:1", "program", "--program="+m.file("program")),
 		m.push(ctx, "app:1", "program", "--program="+m.file("program"), "--env=VERSION=app"),
-		m.push(ctx, operatorImage, "operator", "--source="+deploy.Root(), "--program="+m.file("operator"), "--platforms=linux/amd64"),
+		m.push(ctx, operatorImage, "operator", "--program="+m.file("operator"), "--platforms=linux/amd64", "--notices="+m.file("notices")),
 	)
 }

@@ -53,8 +53,72 @@ func run(version string, isMain bool) error {
 	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 		return err
 	}
+	if isMain {
+		if err := addShared(); err != nil {
+			return err
+		}
+	}
 	_, err = goCommand("mod", "tidy", "-modfile="+name)
 	return err
+}
+
+// kwok is built with the same libraries as the version of go.mod.
+const kwok = "sigs.k8s.io/kwok/cmd/kwok@v0.8.0"
+
+// addShared requires kwok, and of each module that the operator uses too the operator's version:
+// what two programs share is compiled once. A test tells when the versions differ.
+func addShared() error {
+	if _, err := goCommand("get", "-tool", kwok); err != nil {
+		return err
+	}
+	if _, err := goCommand("mod", "tidy"); err != nil {
+		return err
+	}
+	different, err := differing("go.mod", operatorModfile)
+	if err != nil || len(different) == 0 {
+		return err
+	}
+	_, err = goCommand(append([]string{"get"}, different...)...)
+	return err
+}
+
+// operatorModfile is the operator's go.mod.
+const operatorModfile = "../../go.mod"
+
+// differing returns the modules that both files require in different versions, in the second
+// one's version, as path@version. What the first file replaces does not count.
+func differing(modfile, other string) ([]string, error) {
+	ours, err := readModfile(modfile)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := readModfile(other)
+	if err != nil {
+		return nil, err
+	}
+	version := map[string]string{}
+	for _, r := range theirs.Require {
+		version[r.Path] = r.Version
+	}
+	for _, r := range ours.Replace {
+		delete(version, r.Old.Path)
+	}
+	var different []string
+	for _, r := range ours.Require {
+		if v, both := version[r.Path]; both && v != r.Version {
+			different = append(different, r.Path+"@"+v)
+		}
+	}
+	return different, nil
+}
+
+func readModfile(path string) (*gomod, error) {
+	out, err := goCommand("mod", "edit", "-json", path)
+	if err != nil {
+		return nil, err
+	}
+	file := new(gomod)
+	return file, json.Unmarshal(out, file)
 }
 
 // derive returns the minor version and the version of the staging modules:
@@ -85,11 +149,7 @@ func readUpstream(version string) (*gomod, error) {
 	if err := json.Unmarshal(out, &download); err != nil {
 		return nil, err
 	}
-	if out, err = goCommand("mod", "edit", "-json", download.GoMod); err != nil {
-		return nil, err
-	}
-	upstream := new(gomod)
-	return upstream, json.Unmarshal(out, upstream)
+	return readModfile(download.GoMod)
 }
 
 // render writes what cmd/kube imports and what upstream replaces; go mod tidy

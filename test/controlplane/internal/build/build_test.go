@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // module writes the files of a module like test/controlplane, with two versions.
@@ -17,8 +18,6 @@ func module(t *testing.T) string {
 		"go.sum":           "sum of 1.37\n",
 		"go.v1.36.mod":     "module " + modulePath + "\n\nrequire (\n\tk8s.io/kubernetes v1.36.4\n)\n",
 		"go.v1.36.sum":     "sum of 1.36\n",
-		"kwok/go.mod":      "module " + modulePath + "/kwok\n",
-		"kwok/go.sum":      "sum of kwok\n",
 		"cmd/kube/main.go": "package main\n",
 	} {
 		write(t, filepath.Join(dir, name), text)
@@ -99,7 +98,7 @@ func TestSelect(t *testing.T) {
 }
 
 func TestKeyCoversWhatIsCompiled(t *testing.T) {
-	for _, name := range []string{"go.mod", "go.sum", "cmd/kube/main.go", "kwok/go.mod", "kwok/go.sum"} {
+	for _, name := range []string{"go.mod", "go.sum", "cmd/kube/main.go"} {
 		t.Run(name, func(t *testing.T) {
 			dir := module(t)
 			s := Source{Dir: dir, Modfile: "go.mod", Version: "v1.37.1"}
@@ -135,6 +134,17 @@ func TestKeyBeginsWithTheVersion(t *testing.T) {
 	}
 }
 
+// kwok is compiled with the libraries of the version that is built by default, whatever else is
+// built.
+func TestOneBuildForAllProgramsOfTheDefaultVersion(t *testing.T) {
+	if got := (Source{Modfile: "go.mod", Version: "v1.37.1"}).targets(); len(got) != 1 || len(got[0].packages) != 2 {
+		t.Errorf("the default version is built by %+v", got)
+	}
+	if got := (Source{Modfile: "go.v1.31.mod", Version: "v1.31.0"}).targets(); len(got) != 2 || got[0].modfile != "go.v1.31.mod" || got[1].modfile != "go.mod" {
+		t.Errorf("another version is built by %+v", got)
+	}
+}
+
 func TestLdflagsStampBothVersionPackages(t *testing.T) {
 	flags := Source{Version: "v1.36.4"}.ldflags()
 	for _, want := range []string{
@@ -167,9 +177,9 @@ func TestEnsureReturnsWhatIsBuiltWithoutTheGoCommand(t *testing.T) {
 
 func TestFailedBuildLeavesNothingToFind(t *testing.T) {
 	dir, cache := module(t), t.TempDir()
-	write(t, filepath.Join(dir, "go.mod"), "module "+modulePath+"\n\ngo 1.26.0\n")
+	write(t, filepath.Join(dir, "go.v1.36.mod"), "module "+modulePath+"\n\ngo 1.26.0\n")
 	write(t, filepath.Join(dir, "cmd", "kube", "main.go"), "package main\n\nfunc main() { undefined() }\n")
-	s := Source{Dir: dir, Modfile: "go.mod", Version: "v1.37.1"}
+	s := Source{Dir: dir, Modfile: "go.v1.36.mod", Version: "v1.36.4"}
 	_, err := Ensure(t.Context(), s, cache, new(bytes.Buffer))
 	if err == nil || !strings.Contains(err.Error(), "undefined") {
 		t.Fatalf("the error is %v, without what the compiler said", err)
@@ -184,19 +194,19 @@ func TestFailedBuildLeavesNothingToFind(t *testing.T) {
 }
 
 func TestMeterTellsProgressFromMessages(t *testing.T) {
-	m := &meter{name: "kube"}
-	for _, line := range []string{
-		"go: downloading k8s.io/api v0.37.1",
-		"k8s.io/api/core/v1",
-		"internal/goarch",
-		"# k8s.io/broken",
-		"cmd/main.go:3:1: undefined: x",
-	} {
+	begin := time.Now()
+	m := &meter{begin: begin}
+	m.line("go: downloading k8s.io/api v0.37.1")
+	if got, want := m.progress(begin.Add(3*time.Second)), "stand: 1 modules downloaded, 3s"; got != want {
+		t.Errorf("progress is %q, want %q", got, want)
+	}
+	m.compiles(map[string]int{"k8s.io/api/core/v1": 8, "internal/goarch": 2, "k8s.io/broken": 30})
+	m.since = begin
+	for _, line := range []string{"k8s.io/api/core/v1", "internal/goarch", "# k8s.io/broken", "cmd/main.go:3:1: undefined: x"} {
 		m.line(line)
 	}
-	m.total = 10
-	if got := m.progress(); !strings.HasPrefix(got, "stand: kube: 2 of at most 10 packages compiled, 1 modules downloaded, ") {
-		t.Errorf("progress is %q", got)
+	if got, want := m.progress(begin.Add(time.Minute)), "stand: 2 of 3 packages compiled, 1m0s, about 3m0s still"; got != want {
+		t.Errorf("progress is %q, want %q", got, want)
 	}
 	if got, want := m.messages(), "# k8s.io/broken\ncmd/main.go:3:1: undefined: x"; got != want {
 		t.Errorf("messages are %q, want %q", got, want)

@@ -3,72 +3,109 @@ package build
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
 )
 
-// interval is how often a long build reports its progress.
-const interval = 10 * time.Second
-
-// meter turns the output of go build -v into a line of progress now and then, and keeps the
-// other output for the error message.
+// meter shows how far the go command is, and keeps its messages for an error. On a terminal it
+// rewrites one line every second; elsewhere it prints a line now and then.
 type meter struct {
-	name    string
-	out     io.Writer
-	begin   time.Time
-	done    chan struct{}
-	stopped sync.WaitGroup
+	out      io.Writer
+	terminal bool
+	begin    time.Time
+	done     chan struct{}
+	stopped  sync.WaitGroup
 
 	mu       sync.Mutex
-	packages int
-	modules  int
-	total    int
+	modules  int            // downloaded
+	files    map[string]int // of each package that is to be compiled
+	total    int            // the sum of files
+	compiled int            // packages
+	weight   int            // their files
+	since    time.Time      // when compiling began; zero before that
 	other    []string
 }
 
-func newMeter(name string, out io.Writer) *meter {
-	m := &meter{name: name, out: out, begin: time.Now(), done: make(chan struct{})}
-	m.stopped.Go(m.report)
+// newMeter returns a meter that reports to out until stop.
+func newMeter(out io.Writer) *meter {
+	m := &meter{out: out, begin: time.Now(), done: make(chan struct{})}
+	interval := 10 * time.Second
+	if file, ok := out.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			m.terminal, interval = true, time.Second
+		}
+	}
+	m.stopped.Go(func() { m.report(interval) })
 	return m
 }
 
-func (m *meter) report() {
+func (m *meter) report(interval time.Duration) {
 	ticks := time.NewTicker(interval)
 	defer ticks.Stop()
 	for {
 		select {
 		case <-ticks.C:
-			fmt.Fprintln(m.out, m.progress())
+			m.print()
 		case <-m.done:
 			return
 		}
 	}
 }
 
-// stop ends the reports and prints how long the build took.
+func (m *meter) print() {
+	if m.terminal {
+		fmt.Fprintf(m.out, "\r\033[K%s", m.progress(time.Now()))
+		return
+	}
+	fmt.Fprintln(m.out, m.progress(time.Now()))
+}
+
+// stop ends the reports and prints how long the go command took.
 func (m *meter) stop() {
 	close(m.done)
 	m.stopped.Wait()
-	fmt.Fprintln(m.out, m.progress())
+	m.mu.Lock()
+	m.total = 0 // equal packages are not compiled again although what they import was
+	m.mu.Unlock()
+	m.print()
+	if m.terminal {
+		fmt.Fprintln(m.out)
+	}
 }
 
-func (m *meter) progress() string {
+// compiles says which packages will be compiled, with their number of files. Compiling takes
+// about as long as there are files.
+func (m *meter) compiles(files map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	text := fmt.Sprintf("stand: %s: %d", m.name, m.packages)
-	if m.total > 0 {
-		text += fmt.Sprintf(" of at most %d", m.total)
+	m.files, m.since = files, time.Now()
+	for _, count := range files {
+		m.total += count
 	}
-	text += " packages compiled"
-	if m.modules > 0 {
-		text += fmt.Sprintf(", %d modules downloaded", m.modules)
-	}
-	return text + fmt.Sprintf(", %s", time.Since(m.begin).Round(time.Second))
 }
 
-// line takes one line of the build's output: an import path, a download, or a message that the
-// user should read if the build fails.
+func (m *meter) progress(now time.Time) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	elapsed := now.Sub(m.begin).Round(time.Second)
+	if m.since.IsZero() {
+		return fmt.Sprintf("stand: %d modules downloaded, %s", m.modules, elapsed)
+	}
+	text := fmt.Sprintf("stand: %d of %d packages compiled, %s", m.compiled, len(m.files), elapsed)
+	switch spent := now.Sub(m.since); {
+	case m.weight >= m.total:
+	case m.weight*20 < m.total: // too early to tell
+	default:
+		still := time.Duration(float64(spent) * float64(m.total-m.weight) / float64(m.weight))
+		text += fmt.Sprintf(", about %s still", still.Round(10*time.Second))
+	}
+	return text
+}
+
+// line takes one line of the go command's output: an import path, a download, or a message that
+// the user should read if the build fails.
 func (m *meter) line(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +113,8 @@ func (m *meter) line(text string) {
 	case strings.HasPrefix(text, "go: downloading "):
 		m.modules++
 	case text != "" && !strings.ContainsAny(text, " \t#:"):
-		m.packages++
+		m.compiled++
+		m.weight += m.files[text]
 	default:
 		m.other = append(m.other, text)
 	}
@@ -88,13 +126,4 @@ func (m *meter) messages() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return strings.Join(m.other[max(0, len(m.other)-most):], "\n")
-}
-
-// learnTotal finds out the number of packages while the build already runs. This takes a few
-// seconds.
-func (m *meter) learnTotal(count func() int) {
-	total := count()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.total = total
 }

@@ -16,7 +16,11 @@ import (
 	"strings"
 )
 
-const modulePath = "github.com/sidecarset/operator/test/controlplane"
+const (
+	modulePath = "github.com/sidecarset/operator/test/controlplane"
+	// mainModfile has the version that is built by default, and kwok.
+	mainModfile = "go.mod"
+)
 
 // Source is one Kubernetes version of the control plane, as this module's files
 // describe it.
@@ -62,7 +66,7 @@ func Select(dir, version string) (Source, error) {
 			continue
 		}
 		has, name := string(found[1]), filepath.Base(path)
-		if has == version || version == "" && name == "go.mod" {
+		if has == version || version == "" && name == mainModfile {
 			return Source{Dir: dir, Modfile: name, Version: has}, nil
 		}
 		known = append(known, has)
@@ -75,7 +79,10 @@ func Select(dir, version string) (Source, error) {
 // compiled, and not on the Go toolchain.
 func (s Source) Key() (string, error) {
 	sum := sha256.New()
-	files := []string{s.Modfile, strings.TrimSuffix(s.Modfile, ".mod") + ".sum"}
+	var files []string
+	for _, modfile := range slices.Compact([]string{s.Modfile, mainModfile}) {
+		files = append(files, modfile, strings.TrimSuffix(modfile, ".mod")+".sum")
+	}
 	sources, err := filepath.Glob(filepath.Join(s.Dir, "cmd", "kube", "*.go"))
 	if err != nil {
 		return "", err
@@ -84,7 +91,6 @@ func (s Source) Key() (string, error) {
 	for _, path := range sources {
 		files = append(files, filepath.Join("cmd", "kube", filepath.Base(path)))
 	}
-	files = append(files, filepath.Join("kwok", "go.mod"), filepath.Join("kwok", "go.sum"))
 	for _, name := range files {
 		if err := addFile(sum, s.Dir, name); err != nil {
 			return "", fmt.Errorf("hashing the sources of the control plane: %w", err)

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Runs tiers of tests, one after the other: test.sh TIER... Prints a line per package as it ends,
+# what failed or could not run, and the counts. RUN in the environment picks tests by name.
+# Called by make, which has built the programs that the tiers need.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "${1:-}" != --json ]; then
+  code=0
+  go run gotest.tools/gotestsum@v1.13.0 --format=pkgname --format-hide-empty-pkg --raw-command -- "$0" --json "$@" || code=$?
+  echo "One test alone: go test ./test/integration -run '^TestInjection\$' -v, which builds what it needs; or make test RUN=TestInjection"
+  exit "$code"
+fi
+shift
+
+units=(./apis/... ./certs/... ./cmd/... ./config/... ./controllers/... ./docs/... ./hack/... ./internal/... ./webhooks/...
+  ./test/bench/... ./test/conformance/... ./test/protocol/...)
+# The packages whose goroutines share memory. Those of internal/ decide, and start none but these.
+sharing=(./certs/... ./cmd/... ./controllers/... ./webhooks/... ./internal/events/...)
+code=0
+
+tests() { # tests FLAG... PACKAGE...: a failure does not keep the next ones from running
+  go test -json -vet=off -timeout=60m -run="${RUN:-}" "$@" || code=1
+}
+
+for tier; do
+  case $tier in
+  unit)
+    tests -short "${units[@]}"
+    tests -C test/controlplane $STAND_PACKAGES
+    tests -C hack/image ./...
+    ;;
+  long) tests "${units[@]}" ;;
+  race) CGO_ENABLED=1 tests -race -short "${sharing[@]}" ;;
+  suites) tests -count=1 -p=3 ./test/integration ./test/cluster ./test/node ;;
+  hostile) tests -count=1 -p=1 ./test/hostile/... ;;
+  chaos) tests -count=1 -p=1 ./test/chaos/... ./test/stand ;;
+  *)
+    echo "test.sh: no tier $tier" >&2
+    exit 2
+    ;;
+  esac
+done
+exit "$code"
