@@ -54,7 +54,7 @@ var allowances = map[string]Cost{
 
 func TestAdmissionStaysWithinItsAllowance(t *testing.T) {
 	if raceEnabled {
-		t.Skip("SKIP: the race detector allocates; make test-unit runs this without it, too")
+		t.Skip("SKIP: the race detector allocates; make test runs this without it")
 	}
 	for _, count := range []int{1, 1000} {
 		sets := SidecarSets(count)
@@ -77,7 +77,7 @@ func TestAdmissionStaysWithinItsAllowance(t *testing.T) {
 // The parts of target P1 that are exact on any machine.
 func TestAllowanceBesideTheComparator(t *testing.T) {
 	if raceEnabled {
-		t.Skip("SKIP: the race detector allocates; make test-unit runs this without it, too")
+		t.Skip("SKIP: the race detector allocates; make test runs this without it")
 	}
 	sets := SidecarSets(100)
 	body := Body(sets, Small, Matched)
