@@ -18,6 +18,7 @@ import (
 	"github.com/sidecarset/operator/internal/match"
 	"github.com/sidecarset/operator/internal/podstate"
 	"github.com/sidecarset/operator/internal/tally"
+	"github.com/sidecarset/operator/test/rounds"
 )
 
 // bytesPerPod is the goal of memory: 100,000 Pods in 100 MB.
@@ -140,6 +141,7 @@ func heap() int64 {
 
 // If only the readiness of a Pod changes, the tally changes counters and allocates nothing.
 func TestPodEventsAllocateNothing(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	tl := crowd(t, 100)
 	flip := flipped(t, 7)
 	i := 0
