@@ -136,6 +136,7 @@ func TestAStepAllocatesTheSameHoweverManyPodsWait(t *testing.T) {
 
 // P7: a Pod that waits takes a few hundred bytes, and a Pod that is updated takes none.
 func TestMemoryOfWaitingPods(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	const n = 20_000
 	pods := manyPods(n)
 	heap := func() uint64 {

@@ -114,6 +114,7 @@ func crowdProgram(t testing.TB, name, label, container string) *inject.Program {
 }
 
 func TestMemoryPerTrackedPod(t *testing.T) {
+	rounds.NeedExactMemory(t)
 	const pods = 20000
 	before := heap()
 	tl := crowd(t, pods)
